@@ -1,0 +1,99 @@
+# `make quickstart` and `make test` are the two that matter; each makes the environment first if it is missing.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.ONESHELL:
+.NOTPARALLEL:
+.DEFAULT_GOAL := help
+.PHONY: help setup quickstart test lint unit chaos clean
+
+LOCK := launch/locks/cpu.txt
+READY := .venv/ready
+BIN := .venv/bin
+# Where torch's CPU build is found when the configured package indexes do not have it.
+TORCH_INDEX := https://download.pytorch.org/whl/cpu
+PIP := $(BIN)/python -m pip --no-input --disable-pip-version-check install --no-deps
+
+help:
+	@cat <<'TEXT'
+	make quickstart   set up if needed, then train the example (about 10 minutes on 2 cores); ARGS='key=value ...' overrides
+	make test         set up if needed, then lint, types and all tests that need neither a GPU nor much patience
+	make setup        only the environment: .venv, 4 GB, 3 to 6 minutes; PYTHON=... names the Python to use
+	make lint         ruff and mypy
+	make unit         the tests without Ray
+	make chaos        the tests that kill parts of a run
+	make clean        remove the environment and the caches; runs/ is kept
+	TEXT
+
+setup: $(READY)
+	@[ "$(MAKECMDGOALS)" != setup ] || echo "setup: .venv is ready"
+
+quickstart: setup
+	@exec $(BIN)/rlsys train quickstart $(ARGS)
+
+test: setup lint unit
+	@exec $(BIN)/python -m pytest tests --ignore=tests/unit -m "not slow and not chaos"
+
+lint: setup
+	@$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+unit: setup
+	@exec $(BIN)/python -m pytest tests/unit
+
+chaos: setup
+	@exec $(BIN)/python -m pytest tests -m chaos
+
+clean:
+	@rm -rf .venv rlsys.egg-info build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -not -path './runs/*' -prune -exec rm -rf {} +
+
+# The stamp is written last and holds the folder's path: an environment that was killed half-way is completed, one
+# that was copied or moved is made anew (its scripts and its editable install would point to the old place).
+ifneq ("$(file <$(READY))","$(CURDIR)")
+.PHONY: $(READY)
+endif
+$(READY): $(LOCK) pyproject.toml
+	@say() { printf 'setup: %s\n' "$$*"; }
+	fail() { say "$$*" >&2; exit 1; }
+	trap 'exit 130' INT
+	trap 'exit 143' TERM
+	[ "$$(uname -sm)" = "Linux x86_64" ] || fail "this is $$(uname -sm); the locked environment is for Linux x86_64"
+	if [ -e $(READY) ] && [ "$$(cat $(READY))" != "$$(pwd -P)" ]; then
+	    say "the environment was made for $$(cat $(READY)); making it anew"
+	    rm -f $(BIN)/python  # first: a half-removed environment must not pass for a whole one
+	fi
+	usable() { $(BIN)/python -c 'import sys; sys.exit(sys.prefix == sys.base_prefix)' && $(BIN)/python -m pip --version; }
+	if ! usable >/dev/null 2>&1; then
+	    python= tried=
+	    for name in $${PYTHON:-python3.11 python3.12 python3}; do
+	        version=$$("$$name" -c 'import platform; print(platform.python_version())' 2>/dev/null || echo "does not run")
+	        tried+="$${tried:+, }$$name: $$version"
+	        case $$version in 3.11.* | 3.12.*) python=$$name && break ;; esac
+	    done
+	    [ -n "$$python" ] || fail "Python 3.11 or 3.12 is needed ($$tried); name one with PYTHON=/path/to/python3.11"
+	    "$$python" -c 'import venv, ensurepip' 2>/dev/null ||
+	        fail "$$python lacks the venv module; install your system's package for it, such as python3.11-venv"
+	    say "1/4 a virtual environment in .venv with $$("$$python" --version)"
+	    "$$python" -m venv --clear .venv
+	fi
+	# A kill in the middle of an installation leaves packages that pip takes for complete: they lack their record.
+	find .venv/lib -path '*/site-packages/*.dist-info' -prune ! -exec test -f '{}/RECORD' \; -exec rm -rf '{}' +
+
+	torch=$$(grep '^torch==' $(LOCK))
+	say "2/4 $$torch (if missing: 200 MB to download, 800 MB on disk)"
+	if ! $(PIP) -qq "$$torch" 2>/dev/null; then
+	    say "    the configured package indexes do not give it; asking $(TORCH_INDEX)"
+	    $(PIP) -q --extra-index-url $(TORCH_INDEX) "$$torch" ||
+	        fail "no $$torch: neither the configured package indexes nor $(TORCH_INDEX) gave it; are they reachable from here?"
+	fi
+
+	say "3/4 all $$(grep -c '==' $(LOCK)) packages of $(LOCK) (if missing: 1 GB to download, 3 GB on disk; 2 to 5 minutes)"
+	$(PIP) -qq "$$(grep '^setuptools==' $(LOCK))"
+	$(PIP) -qq --no-build-isolation -r $(LOCK)
+
+	say "4/4 this project, editable"
+	$(PIP) -qq --no-build-isolation -e .
+	pwd -P > $(READY)
+	say "done in $$SECONDS s"

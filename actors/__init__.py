@@ -1,0 +1,1 @@
+"""Ray actors and what runs inside them: the vLLM engine, the renderer, rollout workers, services."""

@@ -1,0 +1,477 @@
+"""One vLLM engine. Every call to vLLM in the project is in this file, so an upgrade of vLLM is read, changed and tested here.
+
+    Engine           lives in the rollout actor, on its event loop
+    ReloadExtension  lives in the EngineCore process that vLLM spawns from the actor, mixed into vLLM's worker
+
+What the rest of the project relies on is held by `tests/e2e/test_engine_contract.py`. Importing this file is light:
+vLLM is imported when an engine starts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import importlib
+import json
+import logging
+import multiprocessing
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from rlsys.types import Completion, TurnStop, VersionSpan
+from rlsys.weights import read_manifest
+
+if TYPE_CHECKING:
+    import torch
+
+PARENT_VARIABLE = (
+    "RLSYS_ENGINE_PARENT"  # set only while an EngineCore is being spawned: the pid that it must not outlive
+)
+STOP_GRACE_S = 5.0
+PauseMode = Literal["keep", "wait", "abort"]
+
+
+def die_with(parent: int) -> None:
+    """Bind this process's life to `parent`, its direct parent: the kernel sends SIGKILL when the spawning thread ends.
+
+    vLLM's EngineCore notices nothing when its parent is killed with SIGKILL, and would keep its memory, or its GPU, for ever.
+    """
+    pr_set_pdeathsig = 1
+    if ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) was refused")
+    if os.getppid() != parent:  # it died before the line above: no signal will come
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+# Runs at import, in an EngineCore alone. `_ImportHere` brings the import about while the process unpickles its arguments:
+# the extension class would come only after a handshake in which an orphan waits five minutes for its parent.
+if os.environ.get(PARENT_VARIABLE, str(os.getpid())) != str(os.getpid()):
+    die_with(int(os.environ.pop(PARENT_VARIABLE)))
+
+
+class _ImportHere:
+    """Rides along in the EngineCore's configuration, so that unpickling it imports this file there."""
+
+    def compute_hash(self) -> str:  # vLLM asks it of an `additional_config` that is no dict
+        return ""
+
+
+class PromptTooLong(Exception):
+    """A prompt fills the context window and leaves no room for one token."""
+
+    def __init__(self, length: int, limit: int) -> None:
+        super().__init__(length, limit)  # both, so that it survives pickling between actors
+        self.length, self.limit = length, limit
+
+    def __str__(self) -> str:
+        return f"a prompt of {self.length} tokens leaves no room in a context of {self.limit}"
+
+
+class WeightsRejected(Exception):
+    """A published version was not loaded whole."""
+
+
+class EngineFailed(Exception):
+    """The engine serves nothing any more: its process died, it was stopped, or it holds half of a version."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSpec:
+    """All that an engine is built from."""
+
+    model_path: str  # a folder with config, weights and tokenizer, or a hub name
+    dtype: str
+    max_model_len: int  # tokens of prompt and completion together
+    max_num_seqs: int
+    seed: int  # of requests without a seed
+    prefix_cache: bool
+    enforce_eager: bool
+    threads: int  # CPU threads
+    kv_cache_mb: int | None  # None: what `gpu_memory_utilization` leaves
+    gpu_memory_utilization: float
+    block_size: int | None  # tokens per KV block; None: vLLM's choice
+    extension: str = "actors.engine.ReloadExtension"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """How one completion is sampled.
+
+    `temperature=0` is greedy: `top_p` is then ignored and the log-probabilities are those of the plain distribution
+    (temperature 1), because a greedy choice has none of its own. Otherwise they are those of the distribution that was
+    sampled from: after temperature and `top_p`.
+    """
+
+    max_tokens: int
+    temperature: float
+    top_p: float
+    seed: int
+    stop: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineStats:
+    """Gauges of the last engine step."""
+
+    running: int  # requests in the batch
+    waiting: int  # requests queued
+    kv_usage: float  # share of the KV cache in use, 0 to 1
+
+
+def engine_environment(threads: int, model_path: str = "") -> dict[str, str]:
+    """Variables that must stand before torch and vLLM are imported: `env_vars` of the actor's runtime environment."""
+    offline = {"HF_HUB_OFFLINE": "1"} if model_path and Path(model_path).is_dir() else {}
+    return (
+        offline
+        | {
+            "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the worker inside the EngineCore: one process fewer, and our direct child
+            "VLLM_WORKER_MULTIPROCESSING_METHOD": "spawn",  # a forked EngineCore would not import, and so not run, the lines above
+            "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # else every engine of a machine binds to the same cores
+            "OMP_NUM_THREADS": str(threads),
+            "TOKENIZERS_PARALLELISM": "false",
+            "VLLM_LOGGING_LEVEL": "WARNING",
+            "VLLM_NO_USAGE_STATS": "1",
+            "DO_NOT_TRACK": "1",
+        }
+    )
+
+
+class Engine:
+    """A running vLLM engine. Belongs to one event loop. Build it with `Engine.start`, end it with `stop`."""
+
+    def __init__(self, spec: EngineSpec, llm: Any, processes: Sequence[Any], gauges: _Gauges) -> None:
+        self.spec = spec
+        self.version = 0
+        self._llm = llm
+        self._processes = processes
+        self._gauges = gauges
+        self._control = asyncio.Lock()  # one load, pause or resume at a time
+        self._held = False  # paused by a caller, not by a load
+        self._failure: str | None = None
+
+    @classmethod
+    async def start(cls, spec: EngineSpec) -> Engine:
+        """Spawn the EngineCore and warm it up, as version 0. Blocks the event loop for the 10 to 40 s that this takes.
+
+        The EngineCore dies with the calling thread: call it on a thread that lives as long as the process.
+        """
+        os.environ.update(engine_environment(spec.threads, spec.model_path))
+        if (
+            spec.enforce_eager
+        ):  # vLLM still compiles helpers: seconds at the first request, and a C++ compiler on the node
+            os.environ["TORCH_COMPILE_DISABLE"] = "1"
+        # In a thread of its own: an exception that some optional import of vLLM keeps would hold this frame, and with it the engine.
+        await asyncio.to_thread(importlib.import_module, "vllm.v1.engine.async_llm")
+        from vllm import AsyncEngineArgs
+        from vllm.v1.engine.async_llm import AsyncLLM
+
+        optional: dict[str, Any] = {}
+        if spec.kv_cache_mb is not None:
+            optional["kv_cache_memory_bytes"] = spec.kv_cache_mb << 20
+        if spec.block_size is not None:
+            optional["block_size"] = spec.block_size
+        arguments = AsyncEngineArgs(
+            model=spec.model_path,
+            dtype=spec.dtype,  # type: ignore[arg-type]
+            max_model_len=spec.max_model_len,
+            max_num_seqs=spec.max_num_seqs,
+            seed=spec.seed,
+            enable_prefix_caching=spec.prefix_cache,
+            enforce_eager=spec.enforce_eager,
+            gpu_memory_utilization=spec.gpu_memory_utilization,
+            logprobs_mode="processed_logprobs",
+            worker_extension_cls=spec.extension,
+            additional_config=_ImportHere(),  # type: ignore[arg-type]
+            disable_log_stats=True,  # vLLM's own loggers; ours is passed below
+            **optional,
+        )
+        gauges = _Gauges()
+        others = set(multiprocessing.active_children())
+        os.environ[PARENT_VARIABLE] = str(os.getpid())
+        try:
+            llm = AsyncLLM.from_engine_args(arguments, stat_loggers=[lambda *_: gauges])  # type: ignore[list-item,return-value]
+        finally:
+            del os.environ[PARENT_VARIABLE]
+        processes = [child for child in multiprocessing.active_children() if child not in others]
+        engine = cls(spec, llm, processes, gauges)
+        await llm.update_weight_version("0")
+        # The first request with log-probabilities pays for what is built lazily; nobody should wait for that later.
+        await engine.generate([0], Sampling(max_tokens=2, temperature=1.0, top_p=1.0, seed=0), "warm-up")
+        return engine
+
+    async def generate(self, prompt_ids: Sequence[int], sampling: Sampling, request_id: str) -> Completion:
+        """Sample one completion. Raises PromptTooLong and EngineFailed; cancelling it aborts the request.
+
+        The token budget shrinks to what the context window leaves. After a stop string the text ends with it, and
+        `token_ids` with the token that completed it. An end-of-sequence token is in `token_ids` and not in the text.
+        """
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        parameters = SamplingParams(
+            max_tokens=min(sampling.max_tokens, self._room(prompt_ids)),
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            seed=sampling.seed,
+            stop=list(sampling.stop),
+            include_stop_str_in_output=True,
+            logprobs=0,  # of the sampled token alone
+            flat_logprobs=True,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )
+        output = await self._run(prompt_ids, parameters, request_id)
+        return _completion(output.outputs[0])
+
+    async def score(self, token_ids: Sequence[int]) -> list[float]:
+        """Log-probability of each token after the first ([L-1]) under the current weights, at temperature 1."""
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        self._room(token_ids)
+        parameters = SamplingParams(
+            max_tokens=1, temperature=0.0, prompt_logprobs=0, detokenize=False, output_kind=RequestOutputKind.FINAL_ONLY
+        )
+        output = await self._run(token_ids, parameters, f"score-{id(parameters)}")
+        return [entry[token].logprob for entry, token in zip(output.prompt_logprobs[1:], token_ids[1:], strict=True)]
+
+    async def load(self, folder: Path, version: int) -> int:
+        """Swap in a published version between two tokens of whatever is being generated. Returns the tensors loaded.
+
+        Raises WeightsRejected. Unless that happened before the first weight was touched (no such folder, another
+        version in it), the engine then stays paused and serves nothing more: it may hold half of a version.
+        """
+        async with self._control:
+            self._check()
+            try:
+                manifest = read_manifest(folder)
+            except (OSError, KeyError, json.JSONDecodeError) as error:
+                raise WeightsRejected(f"{folder}: no readable manifest: {error!r}") from error
+            if manifest.version != version:
+                raise WeightsRejected(f"{folder}: holds version {manifest.version}, expected {version}")
+            whole = False
+            try:
+                await self._llm.pause_generation(mode="keep", clear_cache=True)
+                await self._reload(folder, manifest.tensors)
+                await self._llm.update_weight_version(str(version))
+                whole = True
+            finally:  # also when cancelled: the worker may be anywhere in the reload
+                if not whole:
+                    self._fail(f"version {version} was not loaded whole")
+            self.version = version
+            if not self._held:
+                await self._llm.resume_generation()
+            return manifest.tensors
+
+    async def _reload(self, folder: Path, expected: int) -> None:
+        try:
+            answers = await self._llm.collective_rpc("rl_load", args=(str(folder),))
+        except Exception as error:  # fault boundary: a worker's exception arrives as text
+            raise WeightsRejected(f"{folder}: the reload failed: {error}") from error
+        for loaded, missing in answers:
+            if missing:
+                names = ", ".join(missing[:5])
+                raise WeightsRejected(
+                    f"{folder}: {len(missing)} parameters not refreshed whole ({names}); tied heads are sent too"
+                )
+            if loaded != expected:
+                raise WeightsRejected(f"{folder}: {loaded} tensors loaded, the manifest says {expected}")
+
+    async def abort(self, request_id: str) -> None:
+        """End a request: its `generate` returns what was sampled so far, with TurnStop.ABORT."""
+        await self._llm.abort(request_id)
+
+    async def pause(self, mode: PauseMode = "keep") -> None:
+        """Start nothing new until `resume`. Requests in flight are frozen (keep), finished (wait) or aborted (abort)."""
+        async with self._control:
+            self._check()
+            await self._llm.pause_generation(mode=mode, clear_cache=False)
+            self._held = True
+
+    async def resume(self) -> None:
+        async with self._control:
+            self._check()
+            await self._llm.resume_generation()
+            self._held = False
+
+    async def healthy(self, timeout: float) -> bool:
+        """Whether the EngineCore answers within `timeout` seconds, paused or not, and holds whole weights."""
+        from vllm.v1.engine.exceptions import EngineDeadError
+
+        if self._failure is not None or self._llm.errored:
+            return False
+        try:
+            await asyncio.wait_for(self._llm.get_weight_version(), timeout)
+        except (TimeoutError, EngineDeadError):
+            return False
+        return True
+
+    def stats(self) -> EngineStats:
+        if self._llm.output_processor.get_num_unfinished_requests() == 0:
+            return EngineStats(
+                running=0, waiting=0, kv_usage=0.0
+            )  # an idle engine reports nothing: its last word is old
+        return self._gauges.latest
+
+    def core_pids(self) -> list[int]:
+        """Processes that vLLM started for this engine."""
+        return [process.pid for process in self._processes]
+
+    def stop(self) -> None:
+        """End the EngineCore for certain, and fail every request in flight. Blocks for a few seconds; may be called twice."""
+        self._fail("it was stopped")
+        self._llm.shutdown(timeout=STOP_GRACE_S)
+        for process in self._processes:
+            process.kill()
+            process.join()
+
+    def _room(self, token_ids: Sequence[int]) -> int:
+        room = self.spec.max_model_len - len(token_ids)
+        if room < 1:
+            raise PromptTooLong(len(token_ids), self.spec.max_model_len)
+        return room
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise EngineFailed(self._failure)
+
+    def _fail(self, reason: str) -> None:
+        """Mark the engine unusable and wake whoever waits for it: frozen requests would wait for ever."""
+        if self._failure is None:
+            self._failure = reason
+            self._llm.output_processor.propagate_error(EngineFailed(reason))
+
+    async def _run(self, token_ids: Sequence[int], parameters: Any, request_id: str) -> Any:
+        from vllm.inputs import tokens_input
+        from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
+
+        self._check()
+        last = None
+        try:
+            async for output in self._llm.generate(tokens_input(list(token_ids)), parameters, request_id):
+                last = output
+        except (EngineDeadError, EngineGenerateError) as error:
+            raise EngineFailed(self._failure or f"the EngineCore broke: {error.__cause__ or error}") from error
+        if last is None:
+            raise EngineFailed(self._failure or "a request ended without an output")
+        return last
+
+
+class _Gauges:
+    """Keeps the scheduler's latest numbers; vLLM calls these methods after each engine step."""
+
+    def __init__(self) -> None:
+        self.latest = EngineStats(running=0, waiting=0, kv_usage=0.0)
+
+    def record(self, scheduler_stats: Any, *_: Any, **__: Any) -> None:
+        if scheduler_stats is not None:
+            self.latest = EngineStats(
+                running=scheduler_stats.num_running_reqs,
+                waiting=scheduler_stats.num_waiting_reqs,
+                kv_usage=scheduler_stats.kv_cache_usage,
+            )
+
+    def log_engine_initialized(self) -> None: ...
+
+    def log(self) -> None: ...
+
+    def record_sleep_state(self, *_: Any) -> None: ...
+
+
+def _completion(output: Any) -> Completion:
+    """vLLM's CompletionOutput as ours. Raises EngineFailed where a token lacks its log-probability or version."""
+    logprobs = tuple(output.logprobs.logprobs[start] for start in output.logprobs.start_indices)
+    spans = tuple(VersionSpan(version=int(s.version), start=s.start, end=s.end) for s in output.weight_versions or ())
+    edges = [0] + [span.end for span in spans]
+    whole = [span.start for span in spans] == edges[:-1] and edges[-1] == len(output.token_ids) == len(logprobs)
+    if not whole:
+        raise EngineFailed(
+            f"{len(output.token_ids)} tokens came with {len(logprobs)} log-probabilities and versions {spans}"
+        )
+    return Completion(
+        token_ids=tuple(output.token_ids), logprobs=logprobs, spans=spans, stop=_turn_stop(output), text=output.text
+    )
+
+
+def _turn_stop(output: Any) -> TurnStop:
+    match output.finish_reason:
+        case "stop":  # the reason is the stop string, or another end token's id, or None for the tokenizer's own
+            return TurnStop.STOP if isinstance(output.stop_reason, str) else TurnStop.EOS
+        case "length":
+            return TurnStop.LENGTH
+        case "abort":
+            return TurnStop.ABORT
+    raise EngineFailed(f"a request ended with {output.finish_reason!r}")
+
+
+class ReloadExtension:
+    """Mixed into vLLM's worker; `Engine` calls `rl_load` over `collective_rpc`. Plain values only go in and out.
+
+    Weights go through vLLM's layerwise reload: on a CPU the linear layers are packed copies, which writing into the
+    parameters would not reach; on a GPU it keeps the storage that captured graphs point to.
+    """
+
+    vllm_config: Any
+    model_config: Any
+    model_runner: Any
+
+    def rl_load(self, folder: str) -> tuple[int, list[str]]:
+        """Replace all weights. Returns the number of tensors read and the layers that did not get every element."""
+        import torch
+        from vllm.config import set_current_vllm_config
+        from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
+
+        # Its warnings name the rotary embedding at every reload, which has no weights; what counts is checked here.
+        logging.getLogger("vllm.model_executor.model_loader.reload.layerwise").setLevel(logging.ERROR)
+        model = self.model_runner.get_model()
+        seen: set[str] = set()
+        device = next(model.parameters()).device
+        with torch.no_grad(), device, set_current_vllm_config(self.vllm_config):
+            initialize_layerwise_reload(model)
+            model.load_weights(_once(self.rl_tensors(folder), seen))
+            missing = self.rl_missing(model)
+            finalize_layerwise_reload(model, self.model_config)
+        return len(seen), missing
+
+    def rl_tensors(self, folder: str) -> Iterator[tuple[str, torch.Tensor]]:
+        """The version's tensors under their checkpoint names, mapped from the files and not copied."""
+        from safetensors import safe_open
+
+        for bucket in read_manifest(Path(folder)).buckets:
+            with safe_open(Path(folder) / bucket, framework="pt", device="cpu") as tensors:
+                for name in tensors.keys():
+                    yield name, tensors.get_tensor(name)
+
+    def rl_missing(self, model: Any) -> list[str]:
+        """Layers with parameters that are still waiting for elements. vLLM would keep their old weights with a warning.
+
+        Counted in elements, per layer: a name in the set that `load_weights` returns says nothing about the k in a
+        fused qkv. A vocabulary's padding rows are never sent.
+        """
+        from vllm.model_executor.layers.attention import is_deferred_attention_layer
+        from vllm.model_executor.layers.vocab_parallel_embedding import VocabParallelEmbedding
+        from vllm.model_executor.model_loader.reload.layerwise import get_layerwise_info
+
+        missing = []
+        for name, layer in model.named_modules():
+            info = get_layerwise_info(layer)
+            if not info.can_load() or not layer._parameters or is_deferred_attention_layer(layer):
+                continue  # complete, or nothing to load
+            expected = info.load_numel_total or 0
+            if isinstance(layer, VocabParallelEmbedding):
+                expected = expected // layer.num_embeddings_per_partition * layer.shard_indices.num_org_elements
+            if info.load_numel < expected:
+                missing.append(f"{name}: {info.load_numel} of {expected} elements")
+        return missing
+
+
+def _once(tensors: Iterator[tuple[str, torch.Tensor]], seen: set[str]) -> Iterator[tuple[str, torch.Tensor]]:
+    """Pass tensors on and collect their names; a second one of the same name would stand in for a missing one."""
+    for name, tensor in tensors:
+        if name in seen:
+            raise ValueError(f"tensor {name} comes twice")
+        seen.add(name)
+        yield name, tensor

@@ -1,0 +1,172 @@
+"""The rollout worker: one vLLM engine, the environment's world and the reward, in one Ray actor.
+
+A worker serves nothing until it holds published weights (law 8): it starts `stale`, and only `load_weights` or
+`adopt` (evaluation of a folder that the engine itself was started from) opens it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from actors.engine import Engine, EngineSpec, PromptTooLong, Sampling
+from actors.renderer import ChatRenderer
+from envs import make_reward, make_world
+from envs.base import World
+from rlsys.rollout import EpisodeBroken, Play, TurnRequest, run_group
+from rlsys.types import Completion, Failure, FailureKind, Group, Reward, Ticket, Transcript
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSpec:
+    name: str  # "rollout:0"
+    engine: EngineSpec
+    run_seed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerStatus:
+    """Counted since the worker's start."""
+
+    pid: int
+    version: int | None  # None: stale
+    generated_tokens: int
+    busy_s: float  # time with at least one request in the engine
+    alive_s: float
+    rss_mb: float  # of the actor and its engine process
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """Proof that a version arrived."""
+
+    worker: str
+    version: int
+    tensors: int
+    seconds: float
+    probe_logprobs: tuple[tuple[float, ...], ...]  # the engine's log-probabilities of the probe under these weights
+
+
+class RolloutWorker:
+    """Plain class; `actors.pool` makes it a Ray actor."""
+
+    def __init__(self, spec: WorkerSpec) -> None:
+        self.spec = spec
+        self._made: dict[str, Any] = {}
+        self.renderer = ChatRenderer(spec.engine.model_path)
+        self.engine: Engine | None = None
+        self.version: int | None = None
+        self._requests = 0
+        self._in_flight = 0
+        self._busy_since = 0.0
+        self._busy_s = 0.0
+        self._generated = 0
+        self._started = time.monotonic()
+
+    async def start(self) -> WorkerStatus:
+        """Start the engine. Takes half a minute: mostly imports."""
+        self.engine = await Engine.start(self.spec.engine)
+        return await self.ping()
+
+    def _engine(self) -> Engine:
+        if self.engine is None:
+            raise RuntimeError(f"{self.spec.name} has no engine: start() was not called")
+        return self.engine
+
+    async def run_group(self, ticket: Ticket, play: Play) -> Group:
+        if self.version is None:
+            raise RuntimeError(f"{self.spec.name} holds no published weights yet: it may not serve")
+        world: World = self._once(make_world, play.env)
+        reward: Callable[[Transcript], Reward] = self._once(make_reward, play.reward)
+
+        async def score(transcript: Transcript) -> Reward:
+            return reward(transcript)
+
+        return await run_group(
+            ticket,
+            worker=self.spec.name,
+            make_env=world.env,
+            max_turns=world.max_turns,
+            play=play,
+            run_seed=self.spec.run_seed,
+            renderer=self.renderer,
+            generate=self._generate,
+            score=score,
+        )
+
+    async def _generate(self, context: Sequence[int], request: TurnRequest) -> Completion:
+        self._requests += 1
+        if not self._in_flight:
+            self._busy_since = time.monotonic()
+        self._in_flight += 1
+        try:
+            completion = await self._engine().generate(
+                context,
+                Sampling(
+                    max_tokens=request.max_tokens,
+                    temperature=request.temperature,
+                    top_p=request.top_p,
+                    seed=request.seed,
+                    stop=request.stop,
+                ),
+                f"{self.spec.name}-{self._requests}",
+            )
+        except PromptTooLong as error:
+            raise EpisodeBroken(Failure(kind=FailureKind.DATA, where="engine", detail=str(error))) from error
+        finally:
+            self._in_flight -= 1
+            if not self._in_flight:
+                self._busy_s += time.monotonic() - self._busy_since
+        self._generated += len(completion.token_ids)
+        return completion
+
+    def _once(self, make: Callable[[Any], Any], config: Any) -> Any:
+        """One world and one reward per config, however many groups ask for it."""
+        key = repr(config)
+        if key not in self._made:
+            self._made[key] = make(config)
+        return self._made[key]
+
+    async def load_weights(self, folder: str, version: int, probe: Sequence[Sequence[int]]) -> Delivery:
+        """Swap in a published version while requests are in flight, then show what the engine now computes."""
+        started = time.monotonic()
+        engine = self._engine()
+        try:
+            tensors = await engine.load(Path(folder), version)
+        except BaseException:
+            self.version = None  # half loaded or old: either way it may not serve
+            raise
+        seconds = time.monotonic() - started
+        logprobs = [tuple(await engine.score(ids)) for ids in probe]
+        self.version = version
+        return Delivery(
+            worker=self.spec.name, version=version, tensors=tensors, seconds=seconds, probe_logprobs=tuple(logprobs)
+        )
+
+    async def adopt(self) -> None:
+        """Serve the weights of the folder that the engine was started from, as version 0."""
+        self.version = 0
+
+    async def ping(self) -> WorkerStatus:
+        now = time.monotonic()
+        me = psutil.Process()
+        rss = sum(process.memory_info().rss for process in [me, *me.children(recursive=True)])
+        return WorkerStatus(
+            pid=os.getpid(),
+            version=self.version,
+            generated_tokens=self._generated,
+            busy_s=self._busy_s + (now - self._busy_since if self._in_flight else 0.0),
+            alive_s=now - self._started,
+            rss_mb=rss / 2**20,
+        )
+
+    async def stop(self) -> None:
+        if self.engine is not None:
+            self.engine.stop()
+            self.engine = None

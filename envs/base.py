@@ -1,0 +1,68 @@
+"""The environment contract.
+
+A `World` makes tasks and, for each, single-use `Env` objects. Both live in message space: they know nothing of
+Ray, vLLM or tokens. One environment is one file here, one line in `envs.WORLDS`, and a YAML under `configs/`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from rlsys.types import EpisodeEnd, Message, Task
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """What the world says to one model message: a reply to go on from, or how the episode ended."""
+
+    reply: Message | None = None
+    end: EpisodeEnd | None = None  # exactly one of the two is set
+    repeated: bool = False  # the same call was made before in this episode
+
+
+class Env(Protocol):
+    """One episode. Create it, run it, discard it."""
+
+    stop_strings: Sequence[str]  # the engine stops after any of these; the text keeps them
+
+    def first_messages(self) -> tuple[Message, ...]: ...
+
+    async def step(self, text: str, *, turns_left: int) -> Step:
+        """Answer the model's message `text`. `turns_left` is how many more messages the policy may write."""
+        ...
+
+
+class World(Protocol):
+    """The tasks of an environment and the way to play them. Built from its config alone, in any process."""
+
+    max_turns: int  # model messages per episode
+
+    def tasks(self, split: str) -> Sequence[Task]:
+        """`train`, `held_out` (disjoint from train, same in every run of a seed) or `all`. Raises BadInput."""
+        ...
+
+    def env(self, task: Task) -> Env: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demonstration:
+    """A worked episode for supervised training: the prompt, then assistant and environment messages in turn."""
+
+    task: Task
+    messages: tuple[Message, ...]
+
+
+class Demonstrator(Protocol):
+    """A world that can also show how its tasks are solved, well or badly. Needed by `sft` stages only."""
+
+    def demonstration(self, task: Task, seed: int) -> Demonstration: ...
+
+
+class TextSource(Protocol):
+    """A world whose text can train a tokenizer. Needed only where a policy is built from nothing."""
+
+    tags: Sequence[str]  # of its dialect: each becomes one token
+
+    def texts(self, limit: int) -> Iterator[str]: ...

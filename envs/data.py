@@ -1,0 +1,62 @@
+"""JSON-lines files, read so that a bad line names itself."""
+
+from __future__ import annotations
+
+import codecs
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rlsys.errors import BadInput
+
+
+def read_jsonl(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Line numbers, from 1, with their objects; blank lines are skipped.
+
+    Raises BadInput for a file that cannot be read or holds no record, and for a line that is not an object in UTF-8.
+    """
+    empty = True
+    try:
+        with open(path, "rb") as file:
+            for number, line in enumerate(file, start=1):
+                if number == 1:
+                    line = line.removeprefix(codecs.BOM_UTF8)
+                if line.strip():
+                    empty = False
+                    yield number, _object(line, f"{path} line {number}")
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read ({error.strerror}), expected a JSON-lines file") from error
+    if empty:
+        raise BadInput(f"{path}: no records, expected one JSON object per line")
+
+
+def text_field(record: Mapping[str, Any], key: str, where: str) -> str:
+    """A required, non-blank text of a record. Raises BadInput: `data.jsonl line 7: no "question"`."""
+    if key not in record:
+        raise BadInput(f'{where}: no "{key}"')
+    value = record[key]
+    if not isinstance(value, str):
+        raise BadInput(f'{where}: "{key}" is {_kind(value)}, expected a text')
+    if not value.strip():
+        raise BadInput(f'{where}: "{key}" is empty')
+    return value
+
+
+def _object(line: bytes, where: str) -> dict[str, Any]:
+    try:
+        value = json.loads(line.decode("utf-8").rstrip("\r\n"))
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{where}: not UTF-8 (byte 0x{line[error.start]:02x} at {error.start})") from error
+    except json.JSONDecodeError as error:
+        raise BadInput(f"{where}: not JSON ({error.msg} at column {error.colno})") from error
+    except (ValueError, RecursionError) as error:  # a number or a nesting past the parser's limits
+        raise BadInput(f"{where}: not usable JSON ({type(error).__name__})") from error
+    if not isinstance(value, dict):
+        raise BadInput(f"{where}: {_kind(value)}, expected a JSON object")
+    return value
+
+
+def _kind(value: object) -> str:
+    """The JSON name of a value's type."""
+    names = {dict: "an object", list: "a list", str: "a text", bool: "true or false", type(None): "null"}
+    return names.get(type(value), "a number")

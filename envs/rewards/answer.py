@@ -1,0 +1,74 @@
+"""Right or wrong, and a little for writing the answer as asked."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from envs.dialects import answer, one_answer
+from rlsys.config import require
+from rlsys.errors import BadInput
+from rlsys.types import Reward, Transcript
+
+MAX_NUMBER = 64  # characters; a longer answer is compared as text
+# Three exponent digits keep the exact value small; [0-9], for \d accepts digits of other scripts.
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
+_THOUSANDS = re.compile(r"[+-]?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]*)?")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerRewardConfig:
+    name: str = "answer"
+    correct: float = 1.0
+    """For an answer equal to one of the task's, as a number or else as text."""
+    format: float = 0.1
+    """For exactly one answer tag in the last message of an episode that was not cut off."""
+
+    def __post_init__(self) -> None:
+        require(math.isfinite(self.correct), "reward.correct", self.correct, "a finite number")
+        require(math.isfinite(self.format), "reward.format", self.format, "a finite number")
+
+
+class AnswerReward:
+    """`correct` + `format`, from the last message that the model wrote; what the environment wrote never counts.
+
+    The answer 24.0 to a task with the answer 24: Reward(value=1.1, parts={"correct": 1.0, "format": 0.1}).
+    """
+
+    def __init__(self, config: AnswerRewardConfig) -> None:
+        self._config = config
+
+    def __call__(self, transcript: Transcript) -> Reward:
+        """Raises BadInput for a task without an answer key: nothing can be said about the model then."""
+        if not transcript.task.answers:
+            raise BadInput(f"task {transcript.task.task_id}: no answers to compare with")
+        written = [message.content for message in transcript.messages if message.role == "assistant"]
+        last = written[-1] if written else ""
+        given = answer(last)
+        right = given is not None and same_answer(given, transcript.task.answers)
+        formatted = one_answer(last) and not transcript.truncated
+        parts = {"correct": self._config.correct * right, "format": self._config.format * formatted}
+        return Reward(value=sum(parts.values()), parts=parts)
+
+
+def same_answer(given: str, answers: Sequence[str]) -> bool:
+    """Whether `given` equals one of `answers`: exactly as numbers (`$1,080.00` is `1080`), else as text in any case."""
+    number = parse_number(given)
+    if number is None:
+        return any(given.strip().casefold() == gold.strip().casefold() for gold in answers)
+    return any(parse_number(gold) == number for gold in answers)
+
+
+def parse_number(text: str) -> Fraction | None:
+    """The exact value of a decimal number; a currency sign, percent sign, thousands and a final period are dropped."""
+    if len(text) > MAX_NUMBER:
+        return None
+    cleaned = text.strip().removesuffix(".").removesuffix("%").rstrip()
+    sign, rest = (cleaned[0], cleaned[1:]) if cleaned[:1] in ("-", "+") else ("", cleaned)
+    cleaned = sign + rest.removeprefix("$").lstrip()
+    if _THOUSANDS.fullmatch(cleaned):
+        cleaned = cleaned.replace(",", "")
+    return Fraction(cleaned) if _NUMBER.fullmatch(cleaned) else None

@@ -1,0 +1,209 @@
+"""Word problems of one or two calculations, generated: the quickstart's data, learnable by a very small model.
+
+The wording decides the operation, every number of the first calculation is copied from the question, and a second
+calculation takes the first one's result. All results are positive whole numbers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rlsys.errors import BadInput
+from rlsys.seeds import derive
+
+HELD_OUT_ONE_IN = 8  # share of all possible questions that is never trained on
+MAX_RESULT = 999
+Steps = tuple[tuple[str, int], ...]  # (expression, its result), in the order they are calculated
+_OPERATORS = ("+", "-", "*", "/")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """Problem(question="Ann buys 6 boxes of 8 pens each and then ...", steps=(("6 * 8", 48), ("48 - 5", 43)))"""
+
+    question: str
+    steps: Steps  # the last result is the answer
+
+    @property
+    def answer(self) -> int:
+        return self.steps[-1][1]
+
+    @property
+    def held_out(self) -> bool:
+        """Decided by the question alone: the same in every run, whatever the seeds and counts."""
+        digest = hashlib.blake2b(self.question.encode(), digest_size=8).digest()
+        return int.from_bytes(digest, "big") % HELD_OUT_ONE_IN == 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Template:
+    text: str
+    steps: tuple[str, ...]  # over the letters of `ranges`; `@` is the result before
+    ranges: dict[str, tuple[int, int]]  # inclusive
+
+
+TEMPLATES = (
+    Template(
+        text="{name} buys {a} boxes of {item} at the shop. Each box holds {b} {item}. How many {item} does {name} buy?",
+        steps=("a * b",),
+        ranges={"a": (2, 12), "b": (2, 12)},
+    ),
+    Template(
+        text="{name} has {a} {item} and shares all of them equally among {b} friends. "
+        "How many {item} does each friend get?",
+        steps=("a / b",),
+        ranges={"a": (4, 99), "b": (2, 9)},
+    ),
+    Template(
+        text="{name} has {a} {item} and then gives away {b} of them to a friend. "
+        "How many {item} does {name} have left?",
+        steps=("a - b",),
+        ranges={"a": (5, 99), "b": (2, 90)},
+    ),
+    Template(
+        text="{name} has {a} {item} and then finds {b} more on the way home. How many {item} does {name} have now?",
+        steps=("a + b",),
+        ranges={"a": (2, 90), "b": (2, 90)},
+    ),
+    Template(
+        text="{name} buys {a} boxes of {b} {item} each and then gives away {c} of them. "
+        "How many {item} does {name} have left?",
+        steps=("a * b", "@ - c"),
+        ranges={"a": (2, 9), "b": (2, 12), "c": (2, 60)},
+    ),
+    Template(
+        text="{name} buys {a} boxes of {b} {item} each and then finds {c} more. How many {item} does {name} have now?",
+        steps=("a * b", "@ + c"),
+        ranges={"a": (2, 9), "b": (2, 12), "c": (2, 60)},
+    ),
+    Template(
+        text="{name} has {a} {item}, finds {b} more and shares all of them equally among {c} friends. "
+        "How many {item} does each friend get?",
+        steps=("a + b", "@ / c"),
+        ranges={"a": (2, 60), "b": (2, 60), "c": (2, 9)},
+    ),
+    Template(
+        text="{name} has {a} {item}, gives away {b} of them and packs the rest into bags of {c}. "
+        "How many bags does {name} fill?",
+        steps=("a - b", "@ / c"),
+        ranges={"a": (10, 99), "b": (2, 80), "c": (2, 9)},
+    ),
+    Template(
+        text="{name} shares {a} {item} equally among {b} friends. Each friend then gives away {c}. "
+        "How many {item} does each friend have left?",
+        steps=("a / b", "@ - c"),
+        ranges={"a": (8, 99), "b": (2, 9), "c": (2, 30)},
+    ),
+    Template(
+        text="{name} finds {a} {item} every morning and {b} {item} every evening. "
+        "How many {item} does {name} find in {c} days?",
+        steps=("a + b", "@ * c"),
+        ranges={"a": (2, 20), "b": (2, 20), "c": (2, 9)},
+    ),
+    Template(
+        text="A box of {item} costs {a} dollars, but today it is {b} dollars cheaper. "
+        "How many dollars does {name} pay for {c} boxes?",
+        steps=("a - b", "@ * c"),
+        ranges={"a": (4, 40), "b": (2, 30), "c": (2, 9)},
+    ),
+    Template(
+        text="{name} earns {a} dollars per hour, works for {b} hours and spends {c} dollars on {item}. "
+        "How many dollars does {name} have left?",
+        steps=("a * b", "@ - c"),
+        ranges={"a": (3, 20), "b": (2, 9), "c": (2, 60)},
+    ),
+)
+NAMES = ("Ann", "Ben", "Cara", "Dan", "Eva", "Finn", "Gina", "Hugo", "Ivy", "Jack", "Lena", "Max")
+ITEMS = ("pens", "books", "apples", "coins", "cards", "stamps", "cakes", "shells", "stones", "beads", "eggs", "plums")
+
+
+def generate(count: int, seed: int, *, held_out: bool | None = None) -> list[Problem]:
+    """`count` different problems, the same for the same arguments; `held_out` keeps only one side of the split.
+
+    A larger count extends a smaller one. Raises BadInput when the templates do not hold that many.
+    """
+    rng = random.Random(derive("word problems", seed))
+    found: dict[str, Problem] = {}
+    for _ in range(1000 + 50 * count):
+        if len(found) >= count:
+            return list(found.values())
+        problem = _draw(rng)
+        if held_out is None or problem.held_out == held_out:
+            found.setdefault(problem.question, problem)
+    raise BadInput(f"{count} generated word problems asked for: the templates give about {len(found)} different ones")
+
+
+def apply(operator: str, left: int, right: int) -> int | None:
+    """The exact whole result, or None where there is none."""
+    if operator == "/":
+        return left // right if right and left % right == 0 else None
+    return {"+": left + right, "-": left - right, "*": left * right}[operator]
+
+
+def flawed(steps: Steps, rng: random.Random) -> Steps:
+    """The calculations of somebody who makes one mistake, so that the last result is wrong.
+
+    Of the kinds that this problem allows, one is drawn: a wrong operator, swapped operands, a wrong number, or stopping
+    one calculation early. Results stay whole numbers; after a mistake the rest is done rightly on the wrong result.
+    """
+    answer = steps[-1][1]
+    mistakes = [(kind, redone) for kind, redone in _mistakes(steps) if redone and redone[-1][1] != answer]
+    drawn = rng.choice(sorted({kind for kind, _ in mistakes}))
+    return rng.choice([redone for kind, redone in mistakes if kind == drawn])
+
+
+def _mistakes(steps: Steps) -> Iterator[tuple[str, Steps | None]]:
+    """Every mistake with its kind; None where it has no whole result. Some lead to the right answer all the same."""
+    if len(steps) > 1:
+        yield "early", steps[:-1]
+    for at, (expression, _) in enumerate(steps):
+        left, operator, right = expression.split(" ")
+        for other in _OPERATORS:
+            if other != operator:
+                yield "operator", _redo(steps, at, f"{left} {other} {right}")
+        yield "swapped", _redo(steps, at, f"{right} {operator} {left}")
+        for shift in (-10, -2, -1, 1, 2, 10):
+            if int(right) + shift > 0:
+                yield "number", _redo(steps, at, f"{left} {operator} {int(right) + shift}")
+
+
+def _redo(steps: Steps, at: int, expression: str) -> Steps | None:
+    """The steps with `expression` at index `at`, later ones recalculated from its result; None if one is not whole."""
+    done = list(steps[:at])
+    for index in range(at, len(steps)):
+        if index > at:
+            _, operator, right = steps[index][0].split(" ")
+            expression = f"{done[-1][1]} {operator} {right}"
+        left, operator, right = expression.split(" ")
+        result = apply(operator, int(left), int(right))
+        if result is None:
+            return None
+        done.append((expression, result))
+    return tuple(done)
+
+
+def _draw(rng: random.Random) -> Problem:
+    """One problem: numbers are drawn again until every result is whole, positive and short."""
+    template = rng.choice(TEMPLATES)
+    words = {"name": rng.choice(NAMES), "item": rng.choice(ITEMS)}
+    while True:
+        numbers = {letter: rng.randint(low, high) for letter, (low, high) in template.ranges.items()}
+        steps = _solve(template.steps, numbers)
+        if steps is not None:
+            return Problem(question=template.text.format(**words, **numbers), steps=steps)
+
+
+def _solve(formulas: tuple[str, ...], numbers: dict[str, int]) -> Steps | None:
+    values = dict(numbers)
+    steps: list[tuple[str, int]] = []
+    for formula in formulas:
+        left, operator, right = formula.split(" ")
+        result = apply(operator, values[left], values[right])
+        if result is None or not 0 < result <= MAX_RESULT:
+            return None
+        steps.append((f"{values[left]} {operator} {values[right]}", result))
+        values["@"] = result
+    return tuple(steps)

@@ -1,0 +1,1 @@
+"""The command line and the driver: the only place that constructs actors."""

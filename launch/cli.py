@@ -1,0 +1,101 @@
+"""The `rlsys` command. Exit codes: 0 done, 1 the run failed (the reason is the last line), 2 bad input, 130/143 stopped."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import traceback
+from typing import NoReturn
+
+from rlsys.errors import BadInput, RunFailed
+
+EXAMPLES = """examples:
+  rlsys train quickstart                                  the main job, on this machine
+  rlsys train quickstart --dry-run                        the resolved config and the arithmetic behind it
+  rlsys train quickstart stages.rl.steps=10 seed=1        overrides: key=value, stages.NAME.key=value for one stage
+  rlsys train quickstart --run-dir runs/mine --resume     continue a stopped run
+  rlsys train quickstart model.path=./my-model            any Hugging Face causal LM, by folder or hub name
+  rlsys eval quickstart                                   the last run's checkpoint on held-out tasks
+  rlsys eval quickstart env.data=gsm8k.jsonl --output result.json
+  ray job submit --working-dir . -- python -m launch train quickstart --run-dir /shared/runs/q1
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise BadInput(f"{message} (see `{self.prog} --help`)")
+
+
+def parser() -> Parser:
+    top = Parser(
+        prog="rlsys",
+        description="Train language models by reinforcement learning to reason in steps and use tools.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    config = "a name under configs/ (quickstart) or a path to a YAML file"
+    for name, text in (("train", "all stages of a recipe"), ("eval", "the recipe's evaluation of a checkpoint")):
+        command = commands.add_parser(
+            name, help=text, description=text, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
+        )
+        command.add_argument("config", metavar="CONFIG", help=config)
+        command.add_argument("overrides", metavar="key=value", nargs="*", help="override a key of the config")
+        if name == "train":
+            command.add_argument("--run-dir", metavar="D", help="where the run writes; an unfinished one is continued (default: runs/NAME)")
+            command.add_argument("--resume", action="store_true", help="insist that there is a checkpoint to continue from")
+            command.add_argument("--dry-run", action="store_true", help="print the resolved config and its arithmetic, start nothing")
+        else:
+            command.add_argument("--checkpoint", metavar="D|HF_ID", help="run directory, checkpoint, model folder or hub name (default: the last run's)")
+            command.add_argument("--output", metavar="F", help="write accuracy and trajectories as JSON")
+    return top
+
+
+def run(argv: list[str]) -> int:
+    """Parse, dispatch, and turn every ending into an exit code and a last line."""
+    logging.basicConfig(format="rlsys: %(message)s", level=logging.WARNING, stream=sys.stderr)
+    try:
+        # Intermixed, so that key=value may stand before and after the flags.
+        options, rest = parser().parse_known_args(argv)
+        unknown = [word for word in rest if word.startswith("-") or "=" not in word]
+        if unknown:
+            raise BadInput(f"unrecognized argument {unknown[0]!r} (see `rlsys {options.command} --help`)")
+        return dispatch(options, [*options.overrides, *rest])
+    except BadInput as error:
+        print(f"rlsys: error: {error}", file=sys.stderr)
+        return 2
+    except RunFailed as error:
+        print(f"rlsys: failed: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        traceback.print_exc()
+        print(f"rlsys: failed: {type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+
+
+def dispatch(options: argparse.Namespace, overrides: list[str]) -> int:
+    # Imports wait until here: --help and a typo answer at once.
+    if options.command == "eval":
+        from launch.eval_command import eval_command
+
+        return eval_command(options.config, overrides, options.checkpoint, options.output)
+    if options.dry_run:
+        from launch.compose import compose, to_yaml
+        from launch.train import arithmetic
+
+        config = compose(options.config, overrides)
+        print(to_yaml(config))
+        print("# what follows from it")
+        for line in arithmetic(config):
+            print(f"#   {line}")
+        return 0
+    from launch.train import train_command
+
+    return train_command(options.config, overrides, options.run_dir, options.resume)
+
+
+def main() -> NoReturn:
+    sys.exit(run(sys.argv[1:]))

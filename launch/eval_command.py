@@ -1,0 +1,119 @@
+"""`rlsys eval`: a checkpoint's held-out accuracy, on the engines alone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from actors.pool import RolloutPool
+from envs import make_world
+from launch import compose, preflight, wire
+from launch.cluster import connect
+from launch.evaluate import accuracy, play_tasks, plays
+from launch.progress import Progress
+from launch.rundir import readable
+from launch.train import orderly_exit
+from rlsys.config import RecipeConfig, RunConfig
+from rlsys.errors import BadInput
+from rlsys.types import Failure, Group, Task
+
+
+def eval_command(name: str, overrides: list[str], checkpoint: str | None, output: str | None) -> int:
+    config = compose.compose(name, overrides)
+    recipe = config.stages[-1].config  # the last stage's environment is the one that the recipe ends in
+    found = find_checkpoint(config, checkpoint)
+    # A data file that was named is evaluated whole; generated tasks are the held-out ones.
+    split = "all" if getattr(recipe.env, "data", None) and not getattr(recipe.env, "eval_data", None) else "held_out"
+    available = make_world(recipe.env).tasks(split)
+    tasks = available[: recipe.eval.tasks]
+    preflight.check_model_folder(found)
+    preflight.check(recipe, learner=False)
+    if output is not None and not Path(output).resolve().parent.is_dir():
+        raise BadInput(f"--output {output}: there is no folder {Path(output).parent}")
+    with Progress(0) as progress, orderly_exit() as ended, tempfile.TemporaryDirectory() as scratch:
+        if found is None:
+            progress.say("no checkpoint and no model.path: evaluating the untrained policy")
+            found = str(Path(scratch) / "model")
+            wire.build_scratch_model(recipe, Path(found))
+        progress.say(f"evaluating {found} on {len(tasks)} of {len(available)} tasks ({split}; eval.tasks={recipe.eval.tasks})")
+        cluster = connect(recipe.cluster, cpus_needed=recipe.rollout.workers * recipe.rollout.threads, gpus_needed=recipe.rollout.workers)
+        groups = asyncio.run(_evaluate(wire.pool(recipe, cluster.device, found), recipe, tasks, progress))
+        report = summarize(groups, found, len(tasks))
+        for line in table(report):
+            progress.say(line)
+        if output is not None:
+            write(Path(output), report, groups)
+            progress.say(f"wrote {output}")
+        ended.code = 0
+    return ended.code
+
+
+async def _evaluate(pool: RolloutPool, recipe: RecipeConfig, tasks: list[Task], progress: Progress) -> dict[str, list[Group]]:
+    progress.say(f"starting {recipe.rollout.workers} rollout worker(s)")
+    await pool.start()
+    await pool.adopt()
+    groups: dict[str, list[Group]] = {}
+    for name, play in plays(recipe).items():
+        progress.say(f"playing {len(tasks) * play.group_size} episodes, {name}")
+        groups[name] = await play_tasks(pool, tasks, play, recipe.eval.concurrency, progress.count)
+    await pool.stop()
+    return groups
+
+
+def find_checkpoint(config: RunConfig, given: str | None) -> str | None:
+    """A run directory's newest checkpoint, a checkpoint's `hf`, a model folder or a hub name; without one, the last run's."""
+    if given is not None:
+        path = Path(given)
+        if not path.exists():
+            if given.startswith((".", "/", "~")) or given.count("/") > 1:
+                raise BadInput(f"--checkpoint {given}: no such folder")
+            return given  # a hub name
+        found = _weights_in(path)
+        if found is None:
+            raise BadInput(f"--checkpoint {given}: neither a run directory, a checkpoint nor a model folder")
+        return str(found.resolve())
+    if config.recipe.model.path is not None:
+        return config.recipe.model.path
+    runs = [run for run in Path("runs").glob(f"{config.recipe.name}*") if _weights_in(run) is not None]
+    newest = max(runs, key=lambda run: run.stat().st_mtime, default=None)
+    return str(_weights_in(newest).resolve()) if newest is not None else None  # type: ignore[union-attr]
+
+
+def _weights_in(path: Path) -> Path | None:
+    candidates = [path, path / "hf", *sorted((path / "checkpoints").glob("step-*/hf"), reverse=True)]
+    return next((folder for folder in candidates if (folder / "config.json").is_file()), None)
+
+
+def summarize(groups: dict[str, list[Group]], checkpoint: str, num_tasks: int) -> dict[str, Any]:
+    trajectories = {name: [t for group in plays for t in group.trajectories] for name, plays in groups.items()}
+    return {
+        "checkpoint": checkpoint,
+        "tasks": num_tasks,
+        "accuracy": {name: accuracy(plays) for name, plays in groups.items()},
+        "episodes": {name: len(played) for name, played in trajectories.items()},
+        "failures": {name: sum(isinstance(t.reward, Failure) for t in played) for name, played in trajectories.items()},
+        "ends": {name: _count(t.end for t in played) for name, played in trajectories.items()},
+    }
+
+
+def _count(ends: Any) -> dict[str, int]:
+    counted: dict[str, int] = {}
+    for end in ends:
+        counted[str(end)] = counted.get(str(end), 0) + 1
+    return counted
+
+
+def table(report: dict[str, Any]) -> list[str]:
+    lines = [f"{'':<10}{'accuracy':>10}{'episodes':>10}{'failures':>10}   how they ended"]
+    for name, value in report["accuracy"].items():
+        ends = ", ".join(f"{end} {count}" for end, count in sorted(report["ends"][name].items()))
+        lines.append(f"{name:<10}{value:>10.3f}{report['episodes'][name]:>10}{report['failures'][name]:>10}   {ends}")
+    return lines
+
+
+def write(path: Path, report: dict[str, Any], groups: dict[str, list[Group]]) -> None:
+    episodes = [{"play": name} | readable(t, group, None) for name, plays in groups.items() for group in plays for t in group.trajectories]
+    path.write_text(json.dumps(report | {"trajectories": episodes}, indent=1, ensure_ascii=False) + "\n")

@@ -1,0 +1,66 @@
+"""Held-out accuracy: greedy, and sampled at the configured temperature, on the engines that training uses."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from launch import wire
+from rlsys.config import RecipeConfig
+from rlsys.rollout import Play
+from rlsys.types import Failure, Group, Task, Ticket, Trajectory
+
+if TYPE_CHECKING:
+    from actors.pool import RolloutPool
+    from launch.run import Run
+
+
+async def evaluate(run: Run, recipe: RecipeConfig, when: str) -> dict[str, float]:
+    """{"greedy": accuracy, "sampled": accuracy} on the held-out tasks; the episodes are kept in trajectories/."""
+    tasks = run.world.tasks("held_out")[: recipe.eval.tasks]
+    run.progress.say(f"evaluating {when}: {len(tasks)} held-out tasks, greedy and {recipe.eval.samples} sampled")
+    results: dict[str, float] = {}
+    groups: dict[str, list[Group]] = {}
+    for name, play in plays(recipe).items():
+        groups[name] = await play_tasks(run.pool, tasks, play, recipe.eval.concurrency, run.progress.count)
+        results[name] = accuracy(groups[name])
+        run.dir.save_trajectories(f"eval-{when}-{name}", groups[name], {})
+    run.progress.say(f"held-out accuracy {when}: " + ", ".join(f"{name} {value:.3f}" for name, value in results.items()))
+    return {name: round(value, 4) for name, value in results.items()}
+
+
+def plays(recipe: RecipeConfig) -> dict[str, Play]:
+    sampled = wire.play(recipe, "eval-sampled", group_size=recipe.eval.samples, temperature=recipe.eval.temperature)
+    return {"greedy": wire.play(recipe, "eval-greedy", group_size=1, temperature=0.0), "sampled": sampled}
+
+
+async def play_tasks(
+    pool: RolloutPool, tasks: Sequence[Task], play: Play, concurrency: int, count: Callable[[int, int], None]
+) -> list[Group]:
+    """One group per task, `concurrency` episodes at once, in the order of the tasks. `count(done, all)` shows progress."""
+    room = asyncio.Semaphore(max(1, concurrency // play.group_size))
+    done = 0
+
+    async def one(sequence: int, task: Task) -> Group:
+        nonlocal done
+        async with room:
+            ticket = Ticket(sequence=sequence, epoch=0, task=task, attempt=0, start_version=0)
+            group = await pool.run(ticket, play, on_retry=lambda _: None)
+        done += 1
+        count(done, len(tasks))
+        return group
+
+    return list(await asyncio.gather(*(one(sequence, task) for sequence, task in enumerate(tasks))))
+
+
+def solved(trajectory: Trajectory) -> bool:
+    """By the reward's `correct` part where it has one, else by its value."""
+    reward = trajectory.reward
+    return not isinstance(reward, Failure) and reward.parts.get("correct", reward.value) > 0
+
+
+def accuracy(groups: Sequence[Group]) -> float:
+    """Over trajectories that were graded; a failure is not a wrong answer. nan when none was."""
+    graded = [t for group in groups for t in group.trajectories if not isinstance(t.reward, Failure)]
+    return sum(map(solved, graded)) / len(graded) if graded else float("nan")

@@ -1,0 +1,107 @@
+"""What can be known before an actor starts: each failed check is one clear line and exit code 2."""
+
+from __future__ import annotations
+
+import json
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from rlsys.config import RecipeConfig
+from rlsys.errors import BadInput
+
+# Resident memory of each process before it holds a model, measured on the CPU build (see docs/measurements.md).
+WORKER_MB = 1700  # rollout actor and its engine process
+LEARNER_MB = 900
+DRIVER_MB = 1300  # driver, Ray's own processes, wandb
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """MiB per part on one machine without a GPU, and the arithmetic behind it."""
+
+    lines: tuple[str, ...]
+    total_mb: int
+
+
+def parameters(recipe: RecipeConfig) -> int | None:
+    """How many the policy has; None when that takes a download to know."""
+    scratch = recipe.model.scratch
+    if recipe.model.path is None:
+        heads = (scratch.num_heads * 2 + scratch.num_kv_heads * 2) * scratch.head_dim * scratch.hidden_size
+        layer = heads + 3 * scratch.hidden_size * scratch.intermediate_size
+        return scratch.num_layers * layer + 2 * scratch.vocab_size * scratch.hidden_size
+    folder = Path(recipe.model.path)
+    if folder.is_dir():
+        weights = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+        return weights // (2 if _saved_in_half(folder) else 4) or None
+    return None
+
+
+def _saved_in_half(folder: Path) -> bool:
+    config = json.loads((folder / "config.json").read_text())
+    return str(config.get("dtype") or config.get("torch_dtype")) in ("bfloat16", "float16")
+
+
+def memory_plan(recipe: RecipeConfig, *, learner: bool) -> MemoryPlan:
+    """fp32 on a CPU: engine 2 x 4 bytes (weights, and their packed copy); learner 16 (weights, gradients, two moments)."""
+    count = parameters(recipe) or 0
+    engines, ranks = recipe.rollout.workers, recipe.learner.ranks if learner else 0
+    engine_mb = WORKER_MB + recipe.engine.kv_cache_mb + 8 * count // 2**20
+    learner_mb = LEARNER_MB + 16 * count // 2**20
+    lines = [f"engines  {engines} x ({WORKER_MB} + {recipe.engine.kv_cache_mb} KV cache + {8 * count // 2**20} weights) = {engines * engine_mb} MiB"]
+    if ranks:
+        lines.append(f"learner  {ranks} x ({LEARNER_MB} + {16 * count // 2**20} weights, gradients, moments) = {ranks * learner_mb} MiB")
+    lines.append(f"driver   {DRIVER_MB} + {recipe.cluster.object_store_mb} object store = {DRIVER_MB + recipe.cluster.object_store_mb} MiB")
+    total = engines * engine_mb + ranks * learner_mb + DRIVER_MB + recipe.cluster.object_store_mb
+    return MemoryPlan((*lines, f"together {total} MiB"), total)
+
+
+def check_memory(recipe: RecipeConfig, *, learner: bool) -> None:
+    available = psutil.virtual_memory().available // 2**20
+    plan = memory_plan(recipe, learner=learner)
+    if plan.total_mb > available:
+        raise BadInput(
+            f"too little memory: the run needs about {plan.total_mb} MiB, {available} MiB are free; "
+            "lower rollout.workers or engine.kv_cache_mb, or close other programs"
+        )
+
+
+def check_model_folder(path: str | None) -> None:
+    """A local folder must hold a model and a tokenizer. Hub names are left to the download."""
+    if path is None:
+        return
+    folder = Path(path)
+    if not folder.exists():
+        if path.startswith((".", "/", "~")) or path.count("/") > 1:
+            raise BadInput(f"model.path={path!r}: no such folder")
+        return
+    if not (folder / "config.json").is_file():
+        raise BadInput(f"model.path={path!r}: no config.json in it: expected a Hugging Face model folder")
+    if not any(folder.glob("*.safetensors")) and not any(folder.glob("pytorch_model*.bin")):
+        raise BadInput(f"model.path={path!r}: no weights in it: expected *.safetensors")
+    if not any((folder / name).is_file() for name in TOKENIZER_FILES):
+        raise BadInput(f"model.path={path!r}: no tokenizer in it: expected one of {', '.join(TOKENIZER_FILES)}")
+
+
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json")
+
+
+def check_port(port: int | None) -> None:
+    if port is None:
+        return
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except (OSError, OverflowError) as error:
+            raise BadInput(f"cluster.dashboard_port={port}: the port is in use or not allowed ({error})") from error
+
+
+def check(recipe: RecipeConfig, *, learner: bool) -> None:
+    check_model_folder(recipe.model.path)
+    check_port(recipe.cluster.dashboard_port)
+    if recipe.cluster.device != "cuda":
+        check_memory(recipe, learner=learner)

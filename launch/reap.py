@@ -1,0 +1,85 @@
+"""No process and no shared memory is left behind, however a run ends.
+
+Every process of a run carries `RLSYS_OWNER=<driver's pid>:<its start time>` in its environment, children of children
+too, and every weight folder carries the same tag in its name. Whoever bears the tag of a driver that is no longer alive
+is an orphan, and the next run removes it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import psutil
+
+VARIABLE = "RLSYS_OWNER"
+PREFIX = "rlsys-weights-"
+
+
+def tag() -> str:
+    """This process as an owner."""
+    return f"{os.getpid()}:{psutil.Process().create_time():.2f}"
+
+
+def _alive(owner: str) -> bool:
+    pid, _, started = owner.partition(":")
+    try:
+        return f"{psutil.Process(int(pid)).create_time():.2f}" == started
+    except (psutil.Error, ValueError):
+        return False
+
+
+def owned(owner: str | None = None) -> list[psutil.Process]:
+    """Processes that bear `owner`'s tag; with None, those whose owner is dead."""
+    found = []
+    for process in psutil.process_iter():
+        if process.pid == os.getpid():
+            continue
+        try:
+            its = process.environ().get(VARIABLE)
+        except psutil.Error:  # not ours to look at, or gone meanwhile
+            continue
+        if its and (its == owner if owner else not _alive(its)):
+            found.append(process)
+    return found
+
+
+def reap(owner: str | None = None, *, grace_s: float = 3.0) -> int:
+    """End the processes of `owner` (None: of dead owners): SIGTERM, a moment, SIGKILL. Returns how many there were."""
+    processes = owned(owner)
+    for process in processes:
+        _quietly(process.terminate)
+    _, stubborn = psutil.wait_procs(processes, timeout=grace_s)
+    for process in stubborn:
+        _quietly(process.kill)
+    psutil.wait_procs(stubborn, timeout=grace_s)
+    return len(processes)
+
+
+def _quietly(end: object) -> None:
+    try:
+        end()  # type: ignore[operator]
+    except psutil.Error:  # it ended by itself
+        pass
+
+
+def _memory_root() -> Path:
+    """tmpfs where the system has one: engines map the weights from memory."""
+    shared = Path("/dev/shm")
+    return shared if os.access(shared, os.W_OK) else Path(tempfile.gettempdir())
+
+
+def weights_folder() -> Path:
+    folder = _memory_root() / f"{PREFIX}{tag()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
+
+
+def remove_stale_weights() -> int:
+    """Weight folders of dead drivers."""
+    stale = [path for path in _memory_root().glob(f"{PREFIX}*") if not _alive(path.name.removeprefix(PREFIX))]
+    for path in stale:
+        shutil.rmtree(path, ignore_errors=True)
+    return len(stale)

@@ -1,0 +1,286 @@
+"""The `rl` stage: the asynchronous loop.
+
+    feeder      draws tasks, waits for a slot, journals, starts a group      unblocked by the settler's release
+    groups      play on the rollout workers, land in the buffer              unblocked by the engines
+    stepper     waits for a batch, updates the learner, exports              unblocked by groups landing
+    settler     delivers the weights, frees the slots, writes the row        one at a time, beside the next step's wait
+
+`rl_stage` is the stepper; the others are background tasks whose error ends the stage.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from launch import wire
+from launch.evaluate import evaluate
+from launch.run import Clock, Run
+from learners.algorithms import make_algorithm
+from learners.algorithms.base import Algorithm
+from rlsys.buffer import SlotBuffer
+from rlsys.config import StageConfig
+from rlsys.curriculum import Curriculum
+from rlsys.errors import RunFailed
+from rlsys.journal import Outcome
+from rlsys.metrics import Max, Mean, Metrics, Min, Sum, merge, values
+from rlsys.packing import make_batch, sample_trajectory
+from rlsys.rollout import Play
+from rlsys.seeds import derive
+from rlsys.types import Failure, Group, Sample, Ticket, Trajectory
+
+PROBE_TASKS = 4
+PROBE_TOKENS = 64
+
+
+async def rl_stage(run: Run, stage: StageConfig) -> None:
+    """Groups -> Batch -> learner -> new weights, `stage.steps` times."""
+    config, state = stage.config, run.state
+    algorithm = make_algorithm(config.algorithm)
+    await run.begin_stage(stage)
+    await first_delivery(run)
+    if not state.eval_before:
+        state.eval_before = await run.until(evaluate(run, config, "before"))
+    run.progress.say(
+        f"stage {stage.name}: {stage.steps} steps of {config.loop.groups_per_step} groups x {config.loop.group_size}, "
+        f"at most {config.loop.slots} groups open"
+    )
+    buffer = SlotBuffer(
+        groups_per_step=config.loop.groups_per_step, max_policy_lag=config.loop.max_policy_lag, live_version=state.version
+    )
+    run.buffer = buffer
+    run.spawn(feed(run, stage, buffer))
+    settled: asyncio.Task[None] | None = None
+    clock = Clock()
+    while state.stage_step < stage.steps:
+        with clock.phase("wait_rollout"):
+            groups = await run.until(buffer.take(state.version))
+        with clock.phase("build"):
+            harvest = reap_groups(groups, algorithm)
+            check_failures(groups, config.loop.max_failed_share)
+        metrics: list[Metrics] = [harvest.metrics, lag_metrics(groups, state.version)]
+        trained = 0
+        applied = False
+        if harvest.samples:
+            batch = make_batch(harvest.samples, tokens_per_row=config.learner.tokens_per_row, version=state.version)
+            with clock.phase("update"):
+                report = await run.learner.update(batch)
+            metrics.append(report.metrics)
+            applied, trained = report.applied, batch.num_loss_tokens
+        with clock.phase("settle_previous"):
+            if settled is not None:
+                await run.until(asyncio.shield(settled))
+        state.step += 1
+        state.stage_step += 1
+        state.trained += trained
+        account(run, stage, harvest, metrics)
+        expected: list[list[float]] | None = None
+        if applied:  # a step without signal publishes nothing: versions count weights, not steps
+            state.version += 1
+            with clock.phase("export"):
+                await run.learner.export(run.weights, state.version)
+                expected = await run.learner.score(run.probe)
+        row: dict[str, Any] = {"step": state.step, "stage": stage.name, "stage_step": state.stage_step, "version": state.version}
+        row |= values(merge(metrics)) | {"tokens/trained": trained} | clock.close()
+        settled = run.spawn(settle(run, stage, buffer, groups, harvest, row, expected))
+        if state.stage_step % config.checkpoint.every == 0 and state.stage_step < stage.steps:
+            with clock.phase("checkpoint"):
+                await run.until(asyncio.shield(settled))
+                await run.checkpoint(stage)
+        run.check_stop()
+    if settled is not None:
+        await run.until(asyncio.shield(settled))
+    state.eval_after = await run.until(evaluate(run, config, "after"))
+
+
+async def first_delivery(run: Run) -> None:
+    """The engines get the learner's weights, and prove that they can."""
+    assert run.pool_start is not None
+    if not run.pool_start.done():
+        run.progress.say("waiting for the rollout engines")
+    await run.until(asyncio.shield(run.pool_start))
+    run.probe = probe(run)
+    await run.until(run.canary())
+    if run.state.version == 0:
+        run.state.version = 1
+    row = await run.until(run.deliver(run.state.version))
+    run.progress.say(f"weights delivered and proven: engine-learner gap {row['mismatch/probe_max']:.1e}")
+
+
+def probe(run: Run) -> tuple[tuple[int, ...], ...]:
+    """A few held-out prompts, cut short: what engine and learner are compared on."""
+    tasks = run.world.tasks("held_out")[:PROBE_TASKS] or run.world.tasks("train")[:PROBE_TASKS]
+    prompts = [run.renderer.prompt_ids(run.world.env(task).first_messages()) for task in tasks]
+    return tuple(ids[-PROBE_TOKENS:] for ids in prompts)
+
+
+# -- the feeder -----------------------------------------------------------------------------------------------------
+
+
+async def feed(run: Run, stage: StageConfig, buffer: SlotBuffer) -> None:
+    """Start what an earlier process left open, then every further sequence of the stage, as slots come free."""
+    config, state = stage.config, run.state
+    curriculum = Curriculum(run.world.tasks("train"), seed=derive(config.seed, stage.name))
+    play = wire.play(config, stage.name, group_size=config.loop.group_size, temperature=config.rollout.temperature)
+    total = stage.steps * config.loop.groups_per_step
+    again = list(state.open_sequences)
+    for sequence in [*again, *range(state.next_sequence, total)]:
+        live = await buffer.admit()
+        epoch, task = curriculum.draw(sequence)
+        attempt = 1 if sequence in again else 0
+        ticket = Ticket(sequence=sequence, epoch=epoch, task=task, attempt=attempt, start_version=live)
+        run.journal.dispatch(stage.name, ticket)
+        buffer.start(ticket)
+        state.next_sequence = max(state.next_sequence, sequence + 1)
+        run.spawn(_play(run, stage, buffer, ticket, play))
+
+
+async def _play(run: Run, stage: StageConfig, buffer: SlotBuffer, ticket: Ticket, play: Play) -> None:
+    group = await run.pool.run(ticket, play, on_retry=lambda retried: run.journal.dispatch(stage.name, retried))
+    await buffer.finish(group)
+
+
+# -- from groups to samples -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Harvest:
+    """What a step's groups gave."""
+
+    samples: list[Sample]
+    advantages: dict[tuple[int, int], float]  # by (sequence, sibling)
+    outcomes: dict[int, Outcome]  # by sequence
+    metrics: Metrics
+
+
+def reap_groups(groups: Sequence[Group], algorithm: Algorithm) -> Harvest:
+    """Advantages within each group, then samples. A failed sibling is left out of its group's baseline (law 3)."""
+    samples: list[Sample] = []
+    advantages: dict[tuple[int, int], float] = {}
+    outcomes: dict[int, Outcome] = {}
+    metrics: list[Metrics] = []
+    for group in groups:
+        sequence = group.ticket.sequence
+        metrics += [trajectory_metrics(trajectory) for trajectory in group.trajectories]
+        rewards = [math.nan if isinstance(t.reward, Failure) else t.reward.value for t in group.trajectories]
+        credit = algorithm.advantages(rewards)
+        if credit is None:
+            outcomes[sequence] = "failed" if all(map(math.isnan, rewards)) else "filtered"
+            continue
+        outcomes[sequence] = "trained"
+        for trajectory, advantage in zip(group.trajectories, credit, strict=True):
+            if math.isnan(advantage):
+                continue
+            advantages[sequence, trajectory.sibling] = advantage
+            samples += sample_trajectory(trajectory, advantage)
+    count = list(outcomes.values())
+    metrics.append({f"groups/{name}": Sum(count.count(name)) for name in ("trained", "filtered", "failed")})
+    return Harvest(samples=samples, advantages=advantages, outcomes=outcomes, metrics=merge(metrics))
+
+
+def trajectory_metrics(trajectory: Trajectory) -> Metrics:
+    reward = trajectory.reward
+    row: dict[str, Any] = {
+        "tokens/generated": Sum(trajectory.num_sampled),
+        "episode/tokens": Mean(trajectory.num_sampled),
+        "episode/tokens_max": Max(trajectory.num_sampled),
+        "episode/turns": Mean(len(trajectory.turns)),
+        "episode/repeated_calls": Mean(trajectory.repeated_calls),
+        "time/episode_generate": Mean(trajectory.timings.generate_s),
+        "time/episode_tool": Mean(trajectory.timings.tool_s),
+        "time/episode_score": Mean(trajectory.timings.score_s),
+        "failures/infra": Sum(0.0),
+        "failures/timeout": Sum(0.0),
+        "failures/data": Sum(0.0),
+    }
+    for end in ("answered", "malformed", "turn_limit", "token_limit"):
+        row[f"episode/{end}"] = Mean(float(trajectory.end == end))
+    if isinstance(reward, Failure):
+        row[f"failures/{reward.kind}"] = Sum(1.0)
+        return row
+    row |= {"reward/mean": Mean(reward.value), "reward/max": Max(reward.value), "reward/min": Min(reward.value)}
+    return row | {f"reward/part/{name}": Mean(value) for name, value in reward.parts.items()}
+
+
+def lag_metrics(groups: Sequence[Group], version: int) -> Metrics:
+    """Versions between a trajectory's oldest token and the weights trained on it."""
+    rows: list[Metrics] = []
+    for trajectory in (trajectory for group in groups for trajectory in group.trajectories):
+        oldest = trajectory.oldest_version
+        if oldest is not None:
+            spans = {span.version for turn in trajectory.turns for span in turn.completion.spans}
+            lag = float(version - oldest)
+            rows.append({"lag/mean": Mean(lag), "lag/max": Max(lag), "lag/mixed_versions": Mean(float(len(spans) > 1))})
+    return merge(rows)
+
+
+def check_failures(groups: Sequence[Group], limit: float) -> None:
+    trajectories = [trajectory for group in groups for trajectory in group.trajectories]
+    failures = [t.reward for t in trajectories if isinstance(t.reward, Failure)]
+    if len(failures) > limit * len(trajectories):
+        first = failures[0]
+        raise RunFailed(
+            f"{len(failures)} of {len(trajectories)} trajectories of this step failed (limit loop.max_failed_share={limit:g}); "
+            f"the first: {first.kind} in {first.where}: {first.detail}"
+        )
+
+
+# -- the settler ------------------------------------------------------------------------------------------------------
+
+
+def account(run: Run, stage: StageConfig, harvest: Harvest, metrics: Sequence[Metrics]) -> None:
+    """Into the journal and the driver's state: these groups are done with, in this step."""
+    state = run.state
+    for sequence, outcome in sorted(harvest.outcomes.items()):
+        run.journal.outcome(stage.name, sequence, outcome, step=state.step)
+    numbers = merge(metrics)
+    lag = numbers.get("lag/mean")
+    if isinstance(lag, Mean):
+        state.lag_max = max(state.lag_max, int(numbers["lag/max"].value))
+        state.lag_sum += lag.total
+        state.lag_count += int(lag.weight)
+    if "reward/mean" in numbers:
+        reward = numbers["reward/mean"].value
+        state.reward_first = reward if state.reward_first is None else state.reward_first
+        state.reward_last = reward
+
+
+async def settle(
+    run: Run,
+    stage: StageConfig,
+    buffer: SlotBuffer,
+    groups: Sequence[Group],
+    harvest: Harvest,
+    row: dict[str, Any],
+    expected: list[list[float]] | None,
+) -> None:
+    """The weights go live, the slots come free, the row and the trajectories reach the disk."""
+    version = int(row["version"])
+    if expected is not None:
+        row |= await run.publish(version, expected)
+        run.state.publish_s.append(float(row["weights/publish_s"]))
+        run.journal.publish(version, step=int(row["step"]))
+    await buffer.release(len(groups), live_version=version)
+    row |= await engine_metrics(run)
+    run.journal.commit()
+    await asyncio.to_thread(run.dir.save_trajectories, f"step-{row['step']:06d}", groups, harvest.advantages)
+    seconds = row["time/step"]
+    row["tokens/generated_per_s"] = row["tokens/generated"] / seconds
+    row["tokens/trained_per_s"] = row["tokens/trained"] / seconds
+    row["learner/idle_share"] = 1 - row.get("time/update", 0.0) / seconds
+    row["wall_s"] = run.wall_s
+    run.record(row)
+    run.progress.step(row, stage.steps)
+
+
+async def engine_metrics(run: Run) -> Mapping[str, float]:
+    statuses = await run.pool.status()
+    alive = sum(status.alive_s for status in statuses)
+    return {
+        "engine/busy_share": sum(status.busy_s for status in statuses) / alive if alive else 0.0,
+        "engine/rss_mb": sum(status.rss_mb for status in statuses),
+        "engine/restarts": float(sum(run.pool.restarts.values())),
+    }

@@ -1,0 +1,260 @@
+"""One run: what the stages share, how they wait, and how a run is saved, stopped and summed up."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.metadata
+import logging
+import shutil
+import time
+from collections.abc import Coroutine
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from actors.pool import Publication, RolloutPool
+from actors.renderer import ChatRenderer
+from envs.base import World
+from launch.cluster import Cluster
+from launch.progress import Progress
+from launch.rundir import DriverState, RunDir
+from launch.tracking import Tracker
+from learners.group import LearnerGroup
+from rlsys.buffer import SlotBuffer
+from rlsys.config import RunConfig, StageConfig
+from rlsys.errors import RunFailed
+from rlsys.journal import Journal, ledger, read, surviving
+from rlsys.weights import folder_name
+
+log = logging.getLogger("rlsys.run")
+
+CANARY_VERSION = -1  # never trained, never sampled from
+
+
+class StopRequested(Exception):
+    """Ctrl-C or SIGTERM: save, sum up, leave."""
+
+
+class Clock:
+    """Seconds by phase, and what none of them covers: the account of a step closes to 100 %."""
+
+    def __init__(self) -> None:
+        self._started = time.monotonic()
+        self._phases: dict[str, float] = {}
+
+    @contextmanager
+    def phase(self, name: str) -> Any:
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            self._phases[name] = self._phases.get(name, 0.0) + time.monotonic() - started
+
+    def close(self) -> dict[str, float]:
+        """{time/wait_rollout, ..., time/other, time/step} of the step that ends now, and a new one begins."""
+        now = time.monotonic()
+        total = now - self._started
+        row = {f"time/{name}": seconds for name, seconds in self._phases.items()}
+        row |= {"time/other": total - sum(self._phases.values()), "time/step": total}
+        self._started, self._phases = now, {}
+        return row
+
+
+@dataclass(slots=True, kw_only=True)
+class Run:
+    config: RunConfig
+    dir: RunDir
+    state: DriverState
+    journal: Journal
+    world: World
+    renderer: ChatRenderer
+    cluster: Cluster
+    learner: LearnerGroup
+    pool: RolloutPool
+    progress: Progress
+    tracker: Tracker
+    weights: Path  # folder of published versions, in memory
+    model_path: str  # what the first stage begins from
+    resumed_from: Path | None = None
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+    background: set[asyncio.Task[Any]] = field(default_factory=set)
+    probe: tuple[tuple[int, ...], ...] = ()
+    buffer: SlotBuffer | None = None  # of the rl stage that is running
+    pool_start: asyncio.Task[None] | None = None
+    started: float = field(default_factory=time.monotonic)
+    earlier_s: float = 0.0  # wall seconds of the processes that this one continues
+    earlier_generated: int = 0
+
+    # -- waiting ------------------------------------------------------------------------------------------------------
+
+    async def until(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Await `work`, unless a stop is asked for (StopRequested) or a background task fails (its error)."""
+        task = asyncio.ensure_future(work)
+        stop = asyncio.ensure_future(self.stop.wait())
+        try:
+            while True:
+                await asyncio.wait({task, stop, *self.background}, return_when=asyncio.FIRST_COMPLETED)
+                self.raise_background_errors()
+                if task.done():
+                    return task.result()
+                if stop.done():
+                    raise StopRequested
+        finally:
+            for waiter in (task, stop):
+                waiter.cancel()
+            await asyncio.gather(task, stop, return_exceptions=True)
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        task = asyncio.create_task(work)
+        self.background.add(task)
+        return task
+
+    def raise_background_errors(self) -> None:
+        for task in [task for task in self.background if task.done()]:
+            self.background.discard(task)
+            if not task.cancelled():
+                task.result()
+
+    async def cancel_background(self) -> None:
+        tasks, self.background = list(self.background), set()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def check_stop(self) -> None:
+        if self.stop.is_set():
+            raise StopRequested
+
+    # -- stages -------------------------------------------------------------------------------------------------------
+
+    async def begin_stage(self, stage: StageConfig) -> None:
+        """The learner takes the weights that this stage starts from and, in its middle, the optimizer that it had."""
+        newest = self.dir.checkpoints()[-1:] or [None]
+        folder = newest[0]
+        start_from = str(folder / "hf") if folder is not None else self.model_path
+        await self.until(
+            self.learner.begin(
+                start_from,
+                stage.config.learner,
+                stage.config.algorithm,
+                total_steps=stage.steps,
+                temperature=stage.config.rollout.temperature,
+            )
+        )
+        if folder is not None and self.state.stage_step > 0:
+            await self.until(self.learner.load(folder))
+
+    async def checkpoint(self, stage: StageConfig) -> None:
+        """Everything that the run needs to go on from here. The journal is committed first: its mark is in it."""
+        self.journal.commit()
+        self.state.mark = self.journal.mark
+        self.state.wall_s = self.wall_s
+        self.state.generated = self.generated
+        self.state.open_sequences = [ticket.sequence for ticket in self.buffer.open_tickets] if self.buffer else []
+        folder = self.dir.begin_checkpoint(self.state.step)
+        await self.learner.save(folder)
+        self.dir.commit_checkpoint(folder, self.state, stage.config.checkpoint.keep)
+
+    # -- weights ------------------------------------------------------------------------------------------------------
+
+    async def deliver(self, version: int) -> dict[str, float]:
+        """Export the learner's weights as `version`, deliver them to every engine, and measure the gap."""
+        started = time.monotonic()
+        await self.learner.export(self.weights, version)
+        expected = await self.learner.score(self.probe)
+        row = await self.publish(version, expected)
+        self.journal.publish(version, step=self.state.step)
+        row["time/publish_total"] = time.monotonic() - started
+        return row
+
+    async def publish(self, version: int, expected: list[list[float]]) -> dict[str, float]:
+        """Deliver an exported version, then drop the ones before it."""
+        started = time.monotonic()
+        publication = Publication(
+            folder=self.weights / folder_name(version),
+            version=version,
+            probe=self.probe,
+            expected=tuple(tuple(values) for values in expected),
+        )
+        arrivals = await self.pool.publish(publication)
+        seconds = time.monotonic() - started
+        for folder in self.weights.iterdir():
+            if folder.name not in (folder_name(version), folder_name(version - 1)):
+                shutil.rmtree(folder, ignore_errors=True)
+        return {
+            "weights/publish_s": seconds,
+            "weights/pause_s": max(arrival.delivery.seconds for arrival in arrivals),
+            "mismatch/probe_mean": max(arrival.gap_mean for arrival in arrivals),
+            "mismatch/probe_max": max(arrival.gap_max for arrival in arrivals),
+        }
+
+    async def canary(self) -> None:
+        """Prove delivery where the change is large enough to see: perturbed weights out, compared, and back (law 8)."""
+        true = await self.learner.score(self.probe)
+        perturbed = await self.learner.score_perturbed(self.probe, self.weights, CANARY_VERSION)
+        limit = self.config.recipe.loop.mismatch_limit
+        pairs = [(a, b) for ours, theirs in zip(true, perturbed, strict=True) for a, b in zip(ours, theirs, strict=True)]
+        moved = sum(abs(a - b) for a, b in pairs) / len(pairs)
+        if moved <= 2 * limit:
+            raise RunFailed(f"the start-up canary moved log-probabilities by {moved:.3g} only: it could not show a stale engine")
+        await self.publish(CANARY_VERSION, perturbed)
+
+    # -- the account --------------------------------------------------------------------------------------------------
+
+    @property
+    def wall_s(self) -> float:
+        return self.earlier_s + time.monotonic() - self.started
+
+    @property
+    def generated(self) -> int:
+        return self.earlier_generated + self.pool.generated_tokens
+
+    def record(self, row: dict[str, Any]) -> None:
+        self.dir.log(row)
+        self.tracker.log(row)
+
+    def summary(self, status: str, reason: str | None = None) -> dict[str, Any]:
+        """The contract's `summary.json`."""
+        state = self.state
+        book = ledger(surviving(read(self.dir.journal)))
+        recipe = self.config.recipe
+        publish = sorted(state.publish_s)
+        return {
+            "status": status,
+            **({"reason": reason} if reason else {}),
+            "steps": state.step,
+            "wall_s": round(self.wall_s, 1),
+            "eval": {"before": state.eval_before, "after": state.eval_after},
+            "reward": {"first": state.reward_first, "last": state.reward_last},
+            "tokens": {"generated": self.generated, "trained": state.trained},
+            "lag": {"max": state.lag_max, "mean": round(state.lag_sum / state.lag_count, 4) if state.lag_count else 0.0},
+            "prompts": {
+                "dispatched": book.dispatched,
+                "trained": book.trained,
+                "failed": book.failed,
+                "filtered": book.filtered,
+                "in_flight": book.in_flight,
+            },
+            "restarts": {
+                name: state.restarts.get(name, 0) + count for name, count in self.pool.restarts.items()
+            },
+            "weights": {
+                "published": len(publish),
+                "publish_s_median": round(publish[len(publish) // 2], 4) if publish else None,
+            },
+            "stage_s": {name: round(seconds, 1) for name, seconds in state.stage_s.items()},
+            "versions": {name: _version(name) for name in ("vllm", "deepspeed", "ray", "torch")},
+            "learner": {"zero_stage": recipe.learner.zero_stage, "world_size": recipe.learner.ranks},
+            "rollout": {"workers": recipe.rollout.workers},
+        }
+
+
+def _version(name: str) -> str | None:
+    """vLLM's CPU build is a distribution of its own name."""
+    for candidate in (name, f"{name}-cpu"):
+        try:
+            return importlib.metadata.version(candidate)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return None

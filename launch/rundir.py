@@ -1,0 +1,188 @@
+"""The run directory: what a run leaves behind, and where a resumed one finds itself again.
+
+    config.yaml  metrics.jsonl  journal.jsonl  trajectories/step-000012.jsonl  summary.json  wandb/
+    checkpoints/step-000050/{learner/, hf/, driver.json}
+
+Every file that is replaced is written beside its place and renamed into it; a checkpoint exists when its folder has its
+final name. One process at a time: the lock is the kernel's and goes with the process.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, TextIO
+
+from rlsys.errors import BadInput
+from rlsys.types import Failure, Group, Trajectory
+
+CHECKPOINT = re.compile(r"step-(\d{6,})")
+
+
+@dataclass(slots=True, kw_only=True)
+class DriverState:
+    """Everything the driver needs to go on from a checkpoint; saved as `driver.json`."""
+
+    step: int = 0  # optimizer steps over all stages
+    stage_index: int = 0
+    stage_step: int = 0
+    version: int = 0  # of the weights; counts published versions
+    next_sequence: int = 0  # in this stage
+    open_sequences: list[int] = field(default_factory=list)  # started, not trained: started again on resuming
+    mark: int = 0  # journal rows that led here
+    wall_s: float = 0.0
+    generated: int = 0
+    trained: int = 0
+    lag_max: int = 0
+    lag_sum: float = 0.0
+    lag_count: int = 0
+    reward_first: float | None = None
+    reward_last: float | None = None
+    publish_s: list[float] = field(default_factory=list)
+    restarts: dict[str, int] = field(default_factory=dict)
+    eval_before: dict[str, float] = field(default_factory=dict)
+    eval_after: dict[str, float] = field(default_factory=dict)
+    stage_s: dict[str, float] = field(default_factory=dict)
+
+
+class RunDir:
+    def __init__(self, path: Path) -> None:
+        """Create or open `path` and lock it. Raises BadInput when another process is at work in it."""
+        self.path = path
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            self._lock = (path / ".lock").open("w")
+        except OSError as error:
+            raise BadInput(f"--run-dir {path}: cannot be written ({error.strerror})") from error
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise BadInput(f"--run-dir {path}: another process is running in it") from error
+        (path / "trajectories").mkdir(exist_ok=True)
+        (path / "checkpoints").mkdir(exist_ok=True)
+        self._metrics: TextIO | None = None
+
+    @property
+    def journal(self) -> Path:
+        return self.path / "journal.jsonl"
+
+    def close(self) -> None:
+        if self._metrics is not None:
+            self._metrics.close()
+        self._lock.close()
+
+    # -- checkpoints --------------------------------------------------------------------------------------------------
+
+    def checkpoints(self) -> list[Path]:
+        """Complete ones, oldest first."""
+        found = [path for path in (self.path / "checkpoints").iterdir() if CHECKPOINT.fullmatch(path.name)]
+        return sorted(found, key=lambda path: int(path.name.removeprefix("step-")))
+
+    def begin_checkpoint(self, step: int) -> Path:
+        """An empty folder to save into; a half-written one of an earlier process is removed."""
+        folder = self.path / "checkpoints" / f".step-{step:06d}.tmp"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        return folder
+
+    def commit_checkpoint(self, folder: Path, state: DriverState, keep: int) -> Path:
+        """Make it the newest, then drop all but the `keep` newest."""
+        _write(folder / "driver.json", json.dumps(asdict(state), indent=1))
+        final = folder.parent / f"step-{state.step:06d}"
+        if final.exists():  # the same step again, after a stage began: the newer state wins
+            shutil.rmtree(final)
+        folder.rename(final)
+        for old in self.checkpoints()[:-keep]:
+            shutil.rmtree(old)
+        return final
+
+    def load_state(self, checkpoint: Path) -> DriverState:
+        return DriverState(**json.loads((checkpoint / "driver.json").read_text()))
+
+    # -- rows ---------------------------------------------------------------------------------------------------------
+
+    def rewind_metrics(self, step: int) -> None:
+        """Drop the rows of steps that no surviving weights have seen."""
+        path = self.path / "metrics.jsonl"
+        if path.exists():
+            kept = [line for line in path.read_text().splitlines() if _step_of(line) <= step]
+            _write(path, "".join(line + "\n" for line in kept))
+
+    def log(self, row: Mapping[str, Any]) -> None:
+        if self._metrics is None:
+            self._metrics = (self.path / "metrics.jsonl").open("a")
+        self._metrics.write(json.dumps(row) + "\n")
+        self._metrics.flush()
+
+    def save_trajectories(self, name: str, groups: Iterable[Group], advantages: Mapping[tuple[int, int], float]) -> None:
+        """Readable: one trajectory a line. `advantages` by (sequence, sibling)."""
+        lines = [
+            json.dumps(readable(trajectory, group, advantages.get((group.ticket.sequence, trajectory.sibling))), ensure_ascii=False)
+            for group in groups
+            for trajectory in group.trajectories
+        ]
+        _write(self.path / "trajectories" / f"{name}.jsonl", "".join(line + "\n" for line in lines))
+
+    def write_config(self, text: str) -> None:
+        _write(self.path / "config.yaml", text)
+
+    def write_summary(self, summary: Mapping[str, Any]) -> None:
+        _write(self.path / "summary.json", json.dumps(summary, indent=1) + "\n")
+
+    def summary(self) -> dict[str, Any] | None:
+        path = self.path / "summary.json"
+        return json.loads(path.read_text()) if path.exists() else None
+
+
+def _step_of(line: str) -> float:
+    try:
+        return float(json.loads(line)["step"])
+    except ValueError:  # a line torn by a crash
+        return float("inf")
+
+
+def readable(trajectory: Trajectory, group: Group, advantage: float | None) -> dict[str, Any]:
+    """What a person wants to see of a trajectory."""
+    reward = trajectory.reward
+    graded: dict[str, Any]
+    if isinstance(reward, Failure):
+        graded = {"failure": {"kind": reward.kind, "where": reward.where, "detail": reward.detail}}
+    else:
+        graded = {"reward": reward.value, "parts": dict(reward.parts)}
+    return {
+        "task": trajectory.task.task_id,
+        "sequence": group.ticket.sequence,
+        "sibling": trajectory.sibling,
+        "attempt": group.ticket.attempt,
+        "worker": group.worker,
+        "answers": list(trajectory.task.answers),
+        "end": trajectory.end,
+        **graded,
+        "advantage": advantage,
+        "num_tokens": trajectory.num_sampled,
+        "weight_versions": [
+            [[span.version, span.start, span.end] for span in turn.completion.spans] for turn in trajectory.turns
+        ],
+        "token_ids": [list(turn.completion.token_ids) for turn in trajectory.turns],
+        "messages": [{"role": message.role, "content": message.content} for message in trajectory.messages],
+        "seconds": {
+            "generate": round(trajectory.timings.generate_s, 4),
+            "tool": round(trajectory.timings.tool_s, 4),
+            "score": round(trajectory.timings.score_s, 4),
+        },
+    }
+
+
+def _write(path: Path, text: str) -> None:
+    temporary = path.with_name(f".{path.name}.tmp")
+    with temporary.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.rename(path)

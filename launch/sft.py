@@ -1,0 +1,79 @@
+"""The `sft` stage: supervised training on the environment's demonstrations."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from envs.base import Demonstrator
+from launch.run import Clock, Run
+from rlsys.config import StageConfig
+from rlsys.curriculum import Curriculum
+from rlsys.errors import BadInput
+from rlsys.metrics import values
+from rlsys.packing import make_batch
+from rlsys.seeds import derive
+from rlsys.types import Batch, Sample
+
+
+async def sft_stage(run: Run, stage: StageConfig) -> None:
+    """Demonstrations -> Batch -> learner, `stage.steps` times. The next batch is made while this one trains."""
+    world = run.world
+    if not hasattr(world, "demonstration"):
+        raise BadInput(f"stages.{stage.name}: env.name={stage.config.env.name!r} has no demonstrations to train on")
+    curriculum = Curriculum(world.tasks("train"), seed=derive(stage.config.seed, stage.name))
+    await run.begin_stage(stage)
+    run.progress.say(f"stage {stage.name}: {stage.steps} supervised steps of {stage.config.loop.groups_per_step} demonstrations")
+    clock = Clock()
+    following = asyncio.to_thread(demonstrations, run, stage, curriculum, run.state.stage_step)
+    next_batch: asyncio.Task[Batch] = asyncio.ensure_future(following)  # type: ignore[arg-type]
+    while run.state.stage_step < stage.steps:
+        with clock.phase("wait_data"):
+            batch = await run.until(_same(next_batch))
+        next_batch = asyncio.ensure_future(
+            asyncio.to_thread(demonstrations, run, stage, curriculum, run.state.stage_step + 1)
+        )
+        with clock.phase("update"):
+            report = await run.learner.update(batch)
+        run.state.step += 1
+        run.state.stage_step += 1
+        run.state.trained += batch.num_loss_tokens
+        if run.state.stage_step % stage.config.checkpoint.every == 0 and run.state.stage_step < stage.steps:
+            with clock.phase("checkpoint"):
+                await run.checkpoint(stage)
+        row: dict[str, Any] = {"step": run.state.step, "stage": stage.name, "stage_step": run.state.stage_step}
+        row |= values(report.metrics) | clock.close()
+        row["tokens/trained"] = batch.num_loss_tokens
+        row["tokens/packed"] = batch.num_tokens
+        row["tokens/trained_per_s"] = batch.num_tokens / row["time/step"]
+        row["wall_s"] = run.wall_s
+        run.record(row)
+        run.progress.step(row, stage.steps)
+        run.check_stop()
+    next_batch.cancel()
+
+
+async def _same(task: asyncio.Task[Batch]) -> Batch:
+    return await asyncio.shield(task)
+
+
+def demonstrations(run: Run, stage: StageConfig, curriculum: Curriculum, stage_step: int) -> Batch:
+    """The batch of one step: a function of the seed and the step alone."""
+    world = run.world
+    count = stage.config.loop.groups_per_step
+    samples: list[Sample] = []
+    for sequence in range(stage_step * count, (stage_step + 1) * count):
+        _, task = curriculum.draw(sequence)
+        shown = _demonstrator(world).demonstration(task, derive(stage.config.seed, "demonstration", sequence))
+        num_prompt = len(world.env(task).first_messages())
+        ids, mask = run.renderer.demonstration(shown.messages, num_prompt)
+        zeros = (0.0,) * len(ids)
+        samples.append(
+            Sample(token_ids=ids, loss_mask=mask, behavior_logprobs=zeros, advantages=zeros, versions=(-1,) * len(ids))
+        )
+    return make_batch(samples, tokens_per_row=stage.config.learner.tokens_per_row, version=run.state.version)
+
+
+def _demonstrator(world: Any) -> Demonstrator:
+    return world  # checked by the stage before the first step
+

@@ -1,0 +1,281 @@
+"""`rlsys train`: open the run directory, start the parts, go through the stages, and leave nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from actors.renderer import ChatRenderer
+from envs import make_world
+from launch import compose, preflight, reap, wire
+from launch.cluster import connect, inside_ray_job
+from launch.progress import Progress
+from launch.rl import rl_stage
+from launch.run import Run, StopRequested
+from launch.rundir import DriverState, RunDir
+from launch.sft import sft_stage
+from launch.tracking import Tracker
+from rlsys.config import RunConfig
+from rlsys.errors import BadInput, RunFailed
+from rlsys.journal import Journal
+
+STAGES = {"sft": sft_stage, "rl": rl_stage}
+SAVE_DEADLINE_S = 20.0  # of the checkpoint that a stop writes
+
+
+async def train(run: Run) -> None:
+    """All stages of a recipe, in order; a resumed run enters the one that it was in."""
+    state, stages = run.state, run.config.stages
+    while state.stage_index < len(stages):
+        stage = stages[state.stage_index]
+        started = time.monotonic()
+        run.world = make_world(stage.config.env)
+        await STAGES[stage.kind](run, stage)
+        await run.cancel_background()
+        state.stage_s[stage.name] = state.stage_s.get(stage.name, 0.0) + time.monotonic() - started
+        state.stage_index, state.stage_step = state.stage_index + 1, 0
+        state.next_sequence, run.buffer = 0, None
+        await run.checkpoint(stage)
+
+
+# -- around it ------------------------------------------------------------------------------------------------------
+
+
+def train_command(name: str, overrides: list[str], run_dir: str | None, must_resume: bool) -> int:
+    """Everything from the command line to the exit code."""
+    config = compose.compose(name, overrides)
+    world = make_world(config.recipe.env)
+    preflight.check(config.recipe, learner=True)
+    directory = RunDir(choose_run_dir(config, run_dir, must_resume))
+    newest = directory.checkpoints()[-1:]
+    state = directory.load_state(newest[0]) if newest else DriverState()
+    if must_resume and not newest:
+        raise BadInput(f"--resume: {directory.path} has no checkpoint to resume from")
+    if state.stage_index >= len(config.stages):
+        print(f"{directory.path} is finished: {state.step} steps; give another --run-dir, or more steps")
+        return 0
+    with Progress(config.total_steps) as progress, orderly_exit() as ended:
+        progress.say(f"run directory {directory.path}")
+        if newest:
+            progress.say(f"continuing from {newest[0].name}: stage {config.stages[state.stage_index].name}, step {state.stage_step}")
+        directory.write_config(compose.to_yaml(config))
+        directory.rewind_metrics(state.step)
+        journal = Journal(directory.journal, keep=state.mark if newest else 0)
+        model_path = starting_model(config, directory, progress)
+        renderer = ChatRenderer(model_path)
+        weights = reap.weights_folder()
+        recipe = config.recipe
+        cpus = recipe.rollout.workers * recipe.rollout.threads + recipe.learner.ranks * recipe.learner.threads
+        progress.say("starting Ray")
+        cluster = connect(recipe.cluster, cpus_needed=cpus, gpus_needed=recipe.rollout.workers + recipe.learner.ranks)
+        run = Run(
+            config=config,
+            dir=directory,
+            state=state,
+            journal=journal,
+            world=world,
+            renderer=renderer,
+            cluster=cluster,
+            learner=wire.learner(recipe, cluster.device),
+            pool=wire.pool(recipe, cluster.device, model_path),
+            progress=progress,
+            tracker=Tracker(recipe.wandb, directory.path, recipe.name, {"config": compose.to_yaml(config)}),
+            weights=weights,
+            model_path=model_path,
+            earlier_s=state.wall_s,
+            earlier_generated=state.generated,
+        )
+        ended.code = asyncio.run(supervised(run))
+    return ended.code
+
+
+async def supervised(run: Run) -> int:
+    """`train`, with its endings: done, stopped, failed. Each one leaves a summary."""
+    loop = asyncio.get_running_loop()
+    signals: list[int] = []
+
+    def on_signal(number: int) -> None:
+        signals.append(number)
+        run.stop.set()
+        run.progress.say("stopping: a checkpoint is written, then every process ends")
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, on_signal, number)
+    status, reason, code = "failed", None, 1
+    try:
+        await run.until(start_parts(run))
+        await train(run)
+        status, code = "done", 0
+    except StopRequested:
+        status, code = "stopped", 128 + signals[0]
+        await save_at_stop(run)
+    except BaseException as error:
+        reason = f"{error}" if isinstance(error, (RunFailed, BadInput)) else f"{type(error).__name__}: {error}"
+        raise
+    finally:
+        await run.cancel_background()
+        summary = run.summary(status, reason)
+        run.dir.write_summary(summary)
+        run.journal.close()
+        with contextlib.suppress(Exception):  # the parts may be what failed
+            async with asyncio.timeout(15):
+                await asyncio.gather(run.pool.stop(), run.learner.stop())
+        run.tracker.finish()
+    run.progress.say(closing_line(summary, run.dir.path))
+    return code
+
+
+async def start_parts(run: Run) -> None:
+    """The learner first: a supervised stage trains while the engines are still starting."""
+    run.progress.say(f"starting {run.config.recipe.learner.ranks} learner rank(s), {run.config.recipe.rollout.workers} rollout worker(s)")
+    if any(stage.kind == "rl" for stage in run.config.stages[run.state.stage_index :]):
+        run.pool_start = asyncio.create_task(run.pool.start())
+    await run.learner.start()
+
+
+async def save_at_stop(run: Run) -> None:
+    """The newest state, unless the newest checkpoint already holds it."""
+    newest = run.dir.checkpoints()[-1:]
+    saved = run.dir.load_state(newest[0]).step if newest else 0
+    if run.state.step > saved:
+        async with asyncio.timeout(SAVE_DEADLINE_S):
+            await run.checkpoint(run.config.stages[run.state.stage_index])
+
+
+class Ended:
+    code = 1
+
+
+@contextlib.contextmanager
+def orderly_exit() -> Iterator[Ended]:
+    """Orphans of dead runs go first; afterwards no process and no shared memory of this one is left."""
+
+    def stop_early(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    for number in (signal.SIGINT, signal.SIGTERM):  # until the loop takes over
+        signal.signal(number, stop_early)
+    reap.reap()
+    reap.remove_stale_weights()
+    try:
+        yield Ended()
+    finally:
+        if "ray" in sys.modules:
+            import ray
+
+            ray.shutdown()
+        reap.reap(reap.tag())
+        shutil.rmtree(reap.weights_folder(), ignore_errors=True)
+
+
+def choose_run_dir(config: RunConfig, given: str | None, must_resume: bool) -> Path:
+    """`--run-dir`, else the newest unfinished runs/NAME of this very configuration, else the next free runs/NAME-N."""
+    if inside_ray_job() and (given is None or not Path(given).is_absolute()):
+        raise BadInput("inside a Ray job give an absolute --run-dir on shared storage: a relative one vanishes with the job's folder")
+    text = compose.to_yaml(config)
+    if given is not None:
+        path = Path(given)
+        if must_resume and not path.is_dir():
+            raise BadInput(f"--resume: there is no run directory {given}")
+        refuse_other_config(path, text)
+        return path
+    base = Path("runs") / config.recipe.name
+    number, path = 1, base
+    while path.exists():
+        saved = path / "config.yaml"
+        same = saved.is_file() and saved.read_text() == text
+        summary = path / "summary.json"
+        finished = summary.is_file() and '"status": "done"' in summary.read_text()
+        if same and not finished:
+            return path
+        number += 1
+        path = base.with_name(f"{base.name}-{number}")
+    if must_resume:
+        raise BadInput(f"--resume: no unfinished run of this configuration under {base.parent}/; give its --run-dir")
+    return path
+
+
+# Changing one of these makes the data, the order of the tasks or the model another one: not a continuation.
+IDENTITY = ("seed", "env", "model")
+
+
+def refuse_other_config(path: Path, text: str) -> None:
+    """A run directory continues only what was begun in it. More steps, other timings, other workers are fine."""
+    saved = path / "config.yaml"
+    begun = any((path / "checkpoints").glob("step-*"))
+    if not begun or not saved.is_file() or saved.read_text() == text:
+        return
+    before, now = yaml.safe_load(saved.read_text()), yaml.safe_load(text)
+    differing = [f"{key}={was}, not {is_now}" for key, was, is_now in _differences(before, now) if key.split(".")[0] in IDENTITY]
+    if [_shape(stage) for stage in before["stages"]] != [_shape(stage) for stage in now["stages"]]:
+        differing.append("other stages")
+    if differing:
+        raise BadInput(f"--run-dir {path}: it was begun with {'; '.join(differing)}: choose another directory")
+
+
+def _shape(stage: dict[str, Any]) -> tuple[Any, ...]:
+    """What gives a sequence number its meaning."""
+    return stage["name"], stage["kind"], stage.get("loop", {}).get("groups_per_step")
+
+
+def _differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
+    for key in before.keys() | now.keys():
+        was, is_now = before.get(key), now.get(key)
+        if isinstance(was, dict) and isinstance(is_now, dict):
+            yield from _differences(was, is_now, f"{prefix}{key}.")
+        elif was != is_now:
+            yield f"{prefix}{key}", was, is_now
+
+
+def starting_model(config: RunConfig, directory: RunDir, progress: Progress) -> str:
+    """`model.path`, or the scratch policy, built once per run directory."""
+    if config.recipe.model.path is not None:
+        return config.recipe.model.path
+    folder = directory.path / "model"
+    if not directory.checkpoints():  # nothing was learned yet: the configuration may be another one now
+        shutil.rmtree(folder, ignore_errors=True)
+    if not folder.exists():
+        progress.say("building the policy and its tokenizer from nothing")
+        temporary = folder.with_name(".model.tmp")
+        shutil.rmtree(temporary, ignore_errors=True)
+        wire.build_scratch_model(config.recipe, temporary)
+        temporary.rename(folder)
+    return str(folder.resolve())
+
+
+def arithmetic(config: RunConfig) -> list[str]:
+    """The numbers that follow from others, and how."""
+    recipe = config.recipe
+    lines = []
+    count = preflight.parameters(recipe)
+    if count is not None:
+        lines.append(f"parameters                {count:,}")
+    for stage in config.stages:
+        loop, lines_of = stage.config.loop, []
+        tasks = len(make_world(stage.config.env).tasks("train"))
+        total = stage.steps * loop.groups_per_step
+        lines_of.append(f"tasks = {stage.steps} steps x {loop.groups_per_step} = {total} ({total / tasks:.2f} epochs of {tasks})")
+        if stage.kind == "rl":
+            lines_of.append(f"trajectories per step = {loop.groups_per_step} groups x {loop.group_size} = {loop.groups_per_step * loop.group_size}")
+            lines_of.append(f"slots = {loop.groups_per_step} x (1 + max_policy_lag {loop.max_policy_lag}) = {loop.slots} groups open at once")
+        lines += [f"{stage.name + ' (' + stage.kind + ')':<25} {line}" for line in lines_of]
+    plan = preflight.memory_plan(recipe, learner=True)
+    return lines + [f"{'memory (CPU)':<25} {line}" for line in plan.lines]
+
+
+def closing_line(summary: dict[str, object], path: Path) -> str:
+    before, after = summary["eval"]["before"], summary["eval"]["after"]  # type: ignore[index]
+    change = ""
+    if before and after:
+        change = "; held-out accuracy " + ", ".join(f"{name} {before[name]:.3f} -> {after[name]:.3f}" for name in after)
+    again = "" if summary["status"] == "done" else "; the same command continues it"
+    return f"{summary['status']} after {summary['steps']} steps in {summary['wall_s']:.0f} s{change}; see {path}{again}"

@@ -1,0 +1,122 @@
+"""From configuration to actors: the only place that constructs them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from actors.engine import EngineSpec, engine_environment
+from actors.pool import PoolOptions, RolloutPool
+from actors.worker import WorkerSpec
+from learners.group import GroupOptions, LearnerGroup, rank_specs
+from learners.rank import RankSpec
+from envs import make_world
+from rlsys.config import RecipeConfig
+from rlsys.device import Device
+from rlsys.errors import BadInput
+from rlsys.rollout import Play
+from rlsys.seeds import derive
+
+# What every actor inherits from the driver's environment on a cluster of its own nodes.
+PASSED_ON = ("RLSYS_OWNER", "HF_HUB_OFFLINE", "HF_HOME", "WANDB_MODE")
+
+
+def _environment(more: dict[str, str]) -> dict[str, str]:
+    passed = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+    return passed | {"TOKENIZERS_PARALLELISM": "false"} | more
+
+
+def dtype(recipe: RecipeConfig, device: Device) -> str:
+    return device.dtype if recipe.model.dtype == "auto" else recipe.model.dtype
+
+
+def pool(recipe: RecipeConfig, device: Device, model_path: str) -> RolloutPool:
+    """Every rollout worker of a recipe, not yet started."""
+    engine, rollout = recipe.engine, recipe.rollout
+    specs = [
+        WorkerSpec(
+            name=f"rollout:{index}",
+            engine=EngineSpec(
+                model_path=model_path,
+                dtype=dtype(recipe, device),
+                max_model_len=engine.max_model_len,
+                max_num_seqs=engine.max_num_seqs,
+                seed=derive(recipe.seed, "engine", index),
+                prefix_cache=engine.prefix_cache,
+                enforce_eager=engine.enforce_eager,
+                threads=rollout.threads,
+                kv_cache_mb=engine.kv_cache_mb if device.torch_device == "cpu" else None,
+                gpu_memory_utilization=engine.gpu_memory_utilization,
+                block_size=device.block_size,
+            ),
+            run_seed=recipe.seed,
+        )
+        for index in range(rollout.workers)
+    ]
+    options = PoolOptions(
+        cpus=rollout.threads,
+        gpus=device.gpus_per_actor,
+        env_vars=_environment(engine_environment(rollout.threads)),
+        start_timeout_s=rollout.start_timeout_s,
+        call_timeout_s=rollout.call_timeout_s,
+        # A group may wait in the engine's queue before its episodes' own clock starts to matter.
+        group_timeout_s=2 * rollout.episode_timeout_s + rollout.call_timeout_s,
+        infra_attempts=rollout.infra_attempts,
+        mismatch_limit=recipe.loop.mismatch_limit,
+    )
+    return RolloutPool(specs, options)
+
+
+def learner(recipe: RecipeConfig, device: Device) -> LearnerGroup:
+    """Every learner rank of a recipe, not yet started."""
+    config = recipe.learner
+    first = RankSpec(
+        rank=0,
+        world_size=config.ranks,
+        master_addr="",
+        master_port=0,
+        device=device,
+        dtype=dtype(recipe, device),
+        gradient_checkpointing=recipe.model.gradient_checkpointing,
+        seed=derive(recipe.seed, "learner"),
+    )
+    options = GroupOptions(
+        cpus=config.threads,
+        gpus=device.gpus_per_actor,
+        env_vars=_environment({"OMP_NUM_THREADS": str(config.threads), "DS_ACCELERATOR": device.torch_device}),
+        start_timeout_s=config.start_timeout_s,
+        call_timeout_s=config.update_timeout_s,
+    )
+    return LearnerGroup(rank_specs(first, config.ranks), options)
+
+
+def play(recipe: RecipeConfig, purpose: str, *, group_size: int, temperature: float) -> Play:
+    """How the episodes of a stage or an evaluation are played."""
+    return Play(
+        purpose=purpose,
+        env=recipe.env,
+        reward=recipe.reward,
+        group_size=group_size,
+        temperature=temperature,
+        top_p=recipe.rollout.top_p if temperature else 1.0,
+        max_turn_tokens=recipe.rollout.max_turn_tokens,
+        max_context=recipe.engine.max_model_len,
+        timeout_s=recipe.rollout.episode_timeout_s,
+    )
+
+
+def build_scratch_model(recipe: RecipeConfig, folder: Path) -> None:
+    """The policy that a recipe without `model.path` starts from: random weights, own tokenizer."""
+    from learners.scratch import build
+
+    world = make_world(recipe.env)
+    if not hasattr(world, "texts"):
+        raise BadInput(f"env.name={recipe.env.name!r} has no text to build a tokenizer from: give model.path")
+    build(
+        folder,
+        recipe.model.scratch,
+        texts=world.texts(4096),
+        tags=world.tags,
+        max_positions=recipe.engine.max_model_len,
+        seed=derive(recipe.seed, "scratch"),
+    )

@@ -1,0 +1,1 @@
+"""The learner: the only folder that imports deepspeed."""

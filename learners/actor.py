@@ -1,0 +1,69 @@
+"""One learner rank as a Ray actor: a thin skin over `learners.rank.LearnerRank`, which also runs without Ray."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlsys.types import Batch, UpdateReport
+from rlsys.weights import Manifest
+
+if TYPE_CHECKING:
+    from learners.rank import LearnerRank, RankSpec
+    from rlsys.config import LearnerConfig
+
+
+class LearnerActor:
+    """Plain class; `learners.group` makes it a Ray actor."""
+
+    def __init__(self) -> None:
+        self._rank: LearnerRank | None = None
+
+    def address(self) -> tuple[str, int]:
+        """(host, free port) for the process group: asked of rank 0."""
+        with socket.socket() as probe:
+            probe.bind(("", 0))
+            port: int = probe.getsockname()[1]
+        return socket.gethostbyname(socket.gethostname()), port
+
+    def start(self, spec: RankSpec, address: tuple[str, int]) -> int:
+        """Join the process group. Returns the process id."""
+        from learners.rank import LearnerRank
+
+        self._rank = LearnerRank(replace(spec, master_addr=address[0], master_port=address[1]))
+        return os.getpid()
+
+    @property
+    def rank(self) -> LearnerRank:
+        if self._rank is None:
+            raise RuntimeError("the learner rank has not been started")
+        return self._rank
+
+    def begin(self, model_path: str, learner: LearnerConfig, algorithm: Any, total_steps: int, temperature: float) -> None:
+        from learners.algorithms import make_algorithm
+
+        self.rank.begin(model_path, learner, make_algorithm(algorithm), total_steps, temperature)
+
+    def update(self, batch: Batch) -> UpdateReport:
+        return self.rank.update(batch)
+
+    def score(self, token_ids: Sequence[Sequence[int]]) -> list[list[float]]:
+        return self.rank.score([list(ids) for ids in token_ids])
+
+    def score_perturbed(self, token_ids: Sequence[Sequence[int]], folder: str, version: int) -> list[list[float]]:
+        return self.rank.score_perturbed([list(ids) for ids in token_ids], Path(folder), version)
+
+    def export(self, folder: str, version: int) -> Manifest | None:
+        return self.rank.export(Path(folder), version)
+
+    def save(self, folder: str) -> None:
+        """`folder`/learner for resuming, `folder`/hf for everybody else."""
+        self.rank.save(Path(folder) / "learner")
+        self.rank.save_hf(Path(folder) / "hf")
+
+    def load(self, folder: str) -> None:
+        self.rank.load(Path(folder) / "learner")

@@ -1,0 +1,32 @@
+"""Supervised fine-tuning: the log-probability of the demonstrator's tokens, and of nothing else."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from rlsys.losses import LossOutput, masked_means, nll_loss
+from rlsys.types import Row
+
+
+@dataclass(frozen=True, kw_only=True)
+class SFTConfig:
+    name: str = "sft"
+
+
+class SFT:
+    def __init__(self, config: SFTConfig) -> None:
+        self.config = config
+
+    def advantages(self, rewards: Sequence[float]) -> list[float] | None:
+        """Every demonstration counts the same, whatever its reward; None when all of them failed."""
+        credit = [reward if math.isnan(reward) else 1.0 for reward in rewards]
+        return credit if 1.0 in credit else None
+
+    def loss(self, logp_T: torch.Tensor, entropy_T: torch.Tensor, row: Row, *, denominator: float) -> LossOutput:
+        out = nll_loss(logp_T, row.loss_mask, denominator=denominator)
+        measured = masked_means(row.loss_mask.bool(), {"entropy/mean": entropy_T})
+        return LossOutput(loss=out.loss, metrics={**out.metrics, **measured})

@@ -1,0 +1,182 @@
+"""The learner's weights leave it: as a published version for the engines, or as a Hugging Face folder for everybody.
+
+Works at any ZeRO stage. Under stage 3 every rank must call, in the same order: gathering a parameter is a collective.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from rlsys.weights import Manifest, folder_name, write_manifest
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+BUCKET_BYTES = 256 << 20
+TOKENIZER_FILES = ("tokenizer*", "special_tokens_map.json", "added_tokens.json", "chat_template*", "vocab*", "merges.txt", "*.model")
+# Noise of the start-up canary where a tensor is near zero: relative noise would leave a fresh bias where it is.
+_MIN_VECTOR_NOISE = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """A parameter or persistent buffer and every name it has: a tied head has two."""
+
+    names: tuple[str, ...]
+    tensor: torch.Tensor  # under ZeRO-3 empty outside of `gathered`
+
+    @property
+    def num_bytes(self) -> int:
+        return int(getattr(self.tensor, "ds_numel", self.tensor.numel())) * self.tensor.element_size()
+
+
+def weights(model: PreTrainedModel) -> list[Weight]:
+    """In the model's order, each tensor once."""
+    by_id: dict[int, Weight] = {}
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        seen = by_id.get(id(tensor))
+        by_id[id(tensor)] = Weight((*seen.names, name) if seen else (name,), tensor)
+    return list(by_id.values())
+
+
+def buckets(items: Sequence[Weight], limit: int) -> list[list[Weight]]:
+    """Consecutive weights of at most `limit` bytes together; a larger one is a bucket of its own."""
+    filled: list[list[Weight]] = []
+    size = 0
+    for item in items:
+        num_bytes = item.num_bytes * len(item.names)
+        if not filled or size + num_bytes > limit:
+            filled.append([])
+            size = 0
+        filled[-1].append(item)
+        size += num_bytes
+    return filled
+
+
+def gathered(items: Sequence[Weight], modifier_rank: int | None = None) -> AbstractContextManager[None]:
+    """Inside, the tensors are whole on every rank; with a `modifier_rank`, its changes reach every rank."""
+    partitioned = [item.tensor for item in items if hasattr(item.tensor, "ds_id")]
+    if not partitioned:
+        return nullcontext()
+    import deepspeed
+
+    return deepspeed.zero.GatheredParameters(partitioned, modifier_rank=modifier_rank)
+
+
+def export_version(
+    model: PreTrainedModel, folder: Path, version: int, *, writer: bool, bucket_bytes: int = BUCKET_BYTES
+) -> Manifest | None:
+    """Write `folder`/v000017 from the rank where `writer` is true; the other ranks only take part and get None.
+
+    Hub names, as the engine's loader expects them. A tied head is sent under its own name too: vLLM's reload on a
+    CPU would leave it stale. A folder of the same version is replaced.
+    """
+    from safetensors.torch import save_file
+    from transformers.core_model_loading import revert_weight_conversion
+
+    target = folder / folder_name(version)
+    draft = folder / f".{folder_name(version)}.{os.getpid()}.tmp"
+    if writer:
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir(parents=True)
+    files: list[str] = []
+    num_tensors = num_bytes = 0
+    for index, bucket in enumerate(buckets(weights(model), bucket_bytes)):
+        with gathered(bucket), torch.no_grad():
+            if not writer:
+                continue
+            local = {name: _to_cpu(item.tensor, copy=name != item.names[0]) for item in bucket for name in item.names}
+            # transformers keeps some models fused in memory (experts, say); files and engines know the parts
+            tensors = {name: tensor.contiguous() for name, tensor in revert_weight_conversion(model, local).items()}
+            files.append(f"bucket-{index:03d}.safetensors")
+            save_file(tensors, draft / files[-1])
+            num_tensors += len(tensors)
+            num_bytes += sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+    if not writer:
+        return None
+    manifest = Manifest(version=version, tensors=num_tensors, bytes=num_bytes, buckets=tuple(files))
+    write_manifest(draft, manifest)
+    shutil.rmtree(target, ignore_errors=True)
+    draft.rename(target)
+    return manifest
+
+
+def save_hf(model: PreTrainedModel, folder: Path, source: str, *, writer: bool) -> None:
+    """A Hugging Face folder that transformers and vLLM load: config, weights, and the tokenizer files of `source`.
+
+    `source` is the folder or hub name that the model came from. The writer holds all weights in host memory once.
+    """
+    whole: dict[str, torch.Tensor] = {}
+    for bucket in buckets(weights(model), BUCKET_BYTES):
+        with gathered(bucket):
+            if writer:
+                whole |= {item.names[0]: _to_cpu(item.tensor, copy=False) for item in bucket}
+    if not writer:
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    model.save_pretrained(folder, state_dict=whole)
+    tokenizer_folder = _local_folder(source)
+    for pattern in TOKENIZER_FILES:
+        for file in sorted(tokenizer_folder.glob(pattern)):
+            if file.is_file():
+                shutil.copyfile(file, folder / file.name)
+
+
+@contextmanager
+def perturbed(model: PreTrainedModel, scale: float) -> Iterator[None]:
+    """Inside, every tensor carries noise of about `scale` of its own size, the same in every process; afterwards the
+    originals are back, bit for bit. For proving that weights arrive: one stale tensor is one wrong log-probability.
+    """
+    originals: list[torch.Tensor] = []
+    rank_0 = 0
+
+    def modifies() -> bool:
+        return not torch.distributed.is_initialized() or torch.distributed.get_rank() == rank_0
+
+    items = weights(model)
+    with torch.no_grad():
+        for item in items:
+            with gathered([item], modifier_rank=rank_0):
+                whole = not hasattr(item.tensor, "ds_id") or modifies()
+                originals.append(item.tensor.detach().to("cpu", copy=True) if whole else torch.empty(0))
+                if whole and item.tensor.is_floating_point():
+                    item.tensor.add_(_noise(item, scale))
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for item, original in zip(items, originals, strict=True):
+                with gathered([item], modifier_rank=rank_0):
+                    if original.numel():
+                        item.tensor.copy_(original)
+
+
+def _noise(item: Weight, scale: float) -> torch.Tensor:
+    tensor = item.tensor.float()
+    generator = torch.Generator(device=tensor.device).manual_seed(zlib.crc32(item.names[0].encode()))
+    noise = torch.randn(tensor.shape, generator=generator, device=tensor.device)
+    least = tensor.shape[-1] ** -0.5 if tensor.ndim >= 2 else _MIN_VECTOR_NOISE
+    size = max(float(tensor.square().mean().sqrt()), least)
+    return (noise * (scale * size)).to(item.tensor.dtype)
+
+
+def _to_cpu(tensor: torch.Tensor, *, copy: bool) -> torch.Tensor:
+    """Two names of one tensor need two copies: safetensors refuses shared memory."""
+    return tensor.detach().to("cpu", copy=copy or hasattr(tensor, "ds_id"))
+
+
+def _local_folder(source: str) -> Path:
+    if Path(source).is_dir():
+        return Path(source)
+    from huggingface_hub import snapshot_download
+
+    return Path(snapshot_download(source, allow_patterns=list(TOKENIZER_FILES)))

@@ -1,0 +1,120 @@
+"""The learner group: N ranks as Ray actors, called together, each call with a deadline."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.exceptions import RayActorError, RayTaskError
+
+from learners.actor import LearnerActor
+from learners.rank import RankSpec
+from rlsys.config import LearnerConfig
+from rlsys.errors import RunFailed
+from rlsys.metrics import merge
+from rlsys.packing import split_rows
+from rlsys.types import Batch, UpdateReport
+from rlsys.weights import Manifest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupOptions:
+    cpus: float
+    gpus: float
+    env_vars: dict[str, str]
+    start_timeout_s: float
+    call_timeout_s: float
+
+
+class LearnerGroup:
+    def __init__(self, specs: Sequence[RankSpec], options: GroupOptions) -> None:
+        self._specs = specs
+        self._options = options
+        self._actors: list[Any] = []
+
+    async def start(self) -> None:
+        options = self._options
+        actor = ray.remote(LearnerActor).options(
+            num_cpus=options.cpus, num_gpus=options.gpus, max_restarts=0, runtime_env={"env_vars": options.env_vars}
+        )
+        self._actors = [actor.remote() for _ in self._specs]
+        address = await self._one(lambda rank: rank.address.remote(), "finding a port", options.start_timeout_s)
+        specs = iter(self._specs)
+        await self._all(lambda rank: rank.start.remote(next(specs), address), "starting", options.start_timeout_s)
+
+    async def begin(
+        self, model_path: str, learner: LearnerConfig, algorithm: Any, *, total_steps: int, temperature: float
+    ) -> None:
+        """A stage begins: weights from a Hugging Face folder, a fresh optimizer and schedule."""
+        await self._all(
+            lambda rank: rank.begin.remote(model_path, learner, algorithm, total_steps, temperature),
+            f"loading {model_path}",
+            self._options.start_timeout_s,
+        )
+
+    async def update(self, batch: Batch) -> UpdateReport:
+        """One optimizer step. Every rank gets the same number of rows, so that no collective is missed (law 7)."""
+        parts = iter(split_rows(batch, len(self._actors)))
+        reports: list[UpdateReport] = await self._all(
+            lambda rank: rank.update.remote(next(parts)), f"updating on version {batch.version}"
+        )
+        return UpdateReport(
+            applied=all(report.applied for report in reports),
+            metrics=merge(report.metrics for report in reports),
+            seconds=max(report.seconds for report in reports),
+        )
+
+    async def score(self, token_ids: Sequence[Sequence[int]]) -> list[list[float]]:
+        scores: list[list[list[float]]] = await self._all(lambda rank: rank.score.remote(token_ids), "scoring")
+        return scores[0]
+
+    async def score_perturbed(self, token_ids: Sequence[Sequence[int]], folder: Path, version: int) -> list[list[float]]:
+        """Export visibly perturbed weights as `version`, score under them, restore the true ones bit for bit."""
+        scores: list[list[list[float]]] = await self._all(
+            lambda rank: rank.score_perturbed.remote(token_ids, str(folder), version), "scoring perturbed weights"
+        )
+        return scores[0]
+
+    async def export(self, folder: Path, version: int) -> Manifest:
+        manifests = await self._all(lambda rank: rank.export.remote(str(folder), version), f"exporting version {version}")
+        manifest: Manifest = manifests[0]
+        return manifest
+
+    async def save(self, folder: Path) -> None:
+        await self._all(lambda rank: rank.save.remote(str(folder)), "saving a checkpoint")
+
+    async def load(self, folder: Path) -> None:
+        await self._all(lambda rank: rank.load.remote(str(folder)), f"loading {folder}")
+
+    async def stop(self) -> None:
+        for actor in self._actors:
+            ray.kill(actor)
+        self._actors = []
+
+    async def _one(self, call: Callable[[Any], Any], what: str, timeout_s: float) -> Any:
+        return (await self._wait([call(self._actors[0])], what, timeout_s))[0]
+
+    async def _all(self, call: Callable[[Any], Any], what: str, timeout_s: float | None = None) -> list[Any]:
+        return await self._wait([call(rank) for rank in self._actors], what, timeout_s or self._options.call_timeout_s)
+
+    async def _wait(self, refs: list[Any], what: str, timeout_s: float) -> list[Any]:
+        """The first rank to fail fails the call: the others may be waiting for it in a collective."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                return list(await asyncio.gather(*refs))
+        except TimeoutError as error:
+            hint = "raise learner.update_timeout_s if the step is honestly that long"
+            raise RunFailed(f"learner {what}: no answer after {timeout_s:g} s; {hint}") from error
+        except RayActorError as error:
+            raise RunFailed(f"learner {what}: a rank died; the run can be resumed from its last checkpoint") from error
+        except RayTaskError as error:
+            lines = [line for line in str(error).strip().split("\n") if line.strip()]
+            raise RunFailed(f"learner {what}: {lines[-1][:300]}") from error
+
+
+def rank_specs(first: RankSpec, world_size: int) -> list[RankSpec]:
+    return [replace(first, rank=rank, world_size=world_size) for rank in range(world_size)]

@@ -1,0 +1,185 @@
+"""The policy: a transformers causal language model that gives log-probabilities of packed rows.
+
+Shapes: T tokens of a row, N of them with a log-probability to compute, H hidden size, V vocabulary.
+The [T, V] logits are never held: the language-model head runs on the positions that the loss needs, a chunk at a time.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers.utils import is_flash_attn_2_available
+from transformers.utils.logging import disable_progress_bar
+
+from learners import attention
+from rlsys.errors import BadInput
+
+# Two short samples of different lengths; every tokenizer has these ids.
+_PROBE = ((1, 2, 3, 4, 5), (6, 5, 4))
+# Softmax that soft-caps or rescales the head's output is invisible on the small logits of a new model: the probe makes them large.
+_PROBE_LOGIT = 50.0
+
+
+class PolicyModel(nn.Module):
+    """Wraps a model in `self.model`, whose parameters keep their Hugging Face names.
+
+    Raises BadInput when the architecture lets one sample of a packed row see another.
+    """
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        super().__init__()
+        self.model = model
+        self.linear_head = _head_is_linear(model)
+        _require_packing(model)
+
+    def forward(
+        self,
+        token_ids: torch.Tensor,
+        position_ids: torch.Tensor,
+        cu_seqlens: torch.Tensor,
+        temperature: float,
+        logit_chunk: int,
+        needed_T: torch.Tensor | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """(logp, entropy), each [T] float32, of token t given the earlier tokens of its sample.
+
+        token_ids, position_ids: [T] int64. cu_seqlens: [S+1] int32. needed_T: [T] bool, where to compute; all by default.
+        Zero at each sample's first token and where not needed. Entropy (nats) carries no gradient.
+        """
+        num_tokens = token_ids.numel()
+        wanted_T = torch.ones(num_tokens, dtype=torch.bool, device=token_ids.device) if needed_T is None else needed_T.clone()
+        wanted_T[cu_seqlens[:-1].long().clamp(max=num_tokens - 1)] = False
+        targets_N = wanted_T.nonzero().squeeze(1)
+        inputs = {"input_ids": token_ids[None], "position_ids": position_ids[None], "use_cache": False} | _packing(
+            self.model, cu_seqlens
+        )
+        if self.linear_head:
+            hidden_TH = self.model.base_model(**inputs).last_hidden_state[0]
+            head = self.model.get_output_embeddings()
+            logp_N, entropy_N = head_logprobs(
+                hidden_TH.index_select(0, targets_N - 1),
+                head.weight,
+                head.bias,
+                token_ids[targets_N],
+                temperature=temperature,
+                chunk=logit_chunk,
+            )
+        else:
+            logits_NV = self.model(**inputs, logits_to_keep=targets_N - 1).logits[0]
+            logp_N, entropy_N = _logprobs(logits_NV, token_ids[targets_N], temperature)
+        zeros_T = logp_N.new_zeros(num_tokens)
+        return zeros_T.index_copy(0, targets_N, logp_N), zeros_T.index_copy(0, targets_N, entropy_N)
+
+
+def head_logprobs(
+    hidden_NH: torch.Tensor,
+    weight_VH: torch.Tensor,
+    bias_V: torch.Tensor | None,
+    targets_N: torch.Tensor,
+    *,
+    temperature: float,
+    chunk: int,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(logp_N, entropy_N) float32; logits of at most `chunk` positions exist at once, in the backward pass as well."""
+
+    def part(hidden: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return _logprobs(F.linear(hidden, weight_VH, bias_V), targets, temperature)
+
+    if hidden_NH.shape[0] <= chunk:  # also when nothing is needed: the graph must still reach every parameter
+        return part(hidden_NH, targets_N)
+    parts = [
+        checkpoint(part, hidden, targets, use_reentrant=False, preserve_rng_state=False)
+        for hidden, targets in zip(hidden_NH.split(chunk), targets_N.split(chunk), strict=True)
+    ]
+    return torch.cat([logp for logp, _ in parts]), torch.cat([entropy for _, entropy in parts])
+
+
+def _logprobs(logits_NV: torch.Tensor, targets_N: torch.Tensor, temperature: float) -> tuple[torch.Tensor, torch.Tensor]:
+    logits_NV = logits_NV.float()
+    logp_NV = (logits_NV if temperature == 1.0 else logits_NV / temperature).log_softmax(-1)
+    with torch.no_grad():
+        entropy_N = -torch.linalg.vecdot(logp_NV.exp(), logp_NV)
+    return logp_NV.gather(1, targets_N[:, None]).squeeze(1), entropy_N
+
+
+def _packing(model: PreTrainedModel, cu_seqlens: torch.Tensor) -> dict[str, object]:
+    """What the attention of `model` wants to know about the row."""
+    if model.config._attn_implementation == attention.PACKED_SDPA:
+        return {"packed_layout": attention.packed_layout(cu_seqlens)}
+    longest = int(cu_seqlens.diff().max())
+    return {"cu_seq_lens_q": cu_seqlens, "cu_seq_lens_k": cu_seqlens, "max_length_q": longest, "max_length_k": longest}
+
+
+@torch.no_grad()
+def _head_is_linear(model: PreTrainedModel) -> bool:
+    """Whether logits are exactly `lm_head(last_hidden_state)`: no scaling before it, no soft-capping after it."""
+    head = model.get_output_embeddings()
+    if type(head) is not nn.Linear:
+        return False
+    seen: dict[str, torch.Tensor] = {}
+
+    def enlarge(_module: nn.Module, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> torch.Tensor:
+        seen["input"] = inputs[0]
+        seen["output"] = output * (_PROBE_LOGIT / output.abs().max().clamp(min=1e-12))
+        return seen["output"]
+
+    inputs = _probe_inputs(model, _PROBE[:1])
+    hook = head.register_forward_hook(enlarge)
+    logits = model(**inputs).logits
+    hook.remove()
+    hidden = model.base_model(**inputs).last_hidden_state
+    return torch.equal(hidden, seen["input"]) and torch.equal(logits, seen["output"].to(logits.dtype))
+
+
+@torch.no_grad()
+def _require_packing(model: PreTrainedModel) -> None:
+    """Raise BadInput when the second sample of a row changes what it would be alone (a recurrent layer, say)."""
+    packed = model.base_model(**_probe_inputs(model, _PROBE)).last_hidden_state[0, len(_PROBE[0]) :].float()
+    alone = model.base_model(**_probe_inputs(model, _PROBE[1:])).last_hidden_state[0].float()
+    tolerance = 1e-4 if model.dtype == torch.float32 else 5e-2
+    gap = float((packed - alone).abs().max() / alone.abs().max())
+    if not gap <= tolerance:
+        raise BadInput(f"model {type(model).__name__}: samples packed in one row see each other (relative gap {gap:.1e})")
+
+
+def _probe_inputs(model: PreTrainedModel, samples: tuple[tuple[int, ...], ...]) -> dict[str, object]:
+    token_ids, position_ids, cu_seqlens = pack_ids(samples, model.device)
+    token_ids = token_ids % model.config.get_text_config().vocab_size
+    return {"input_ids": token_ids[None], "position_ids": position_ids[None], "use_cache": False} | _packing(model, cu_seqlens)
+
+
+def pack_ids(
+    samples: tuple[tuple[int, ...], ...] | list[list[int]], device: torch.device | str
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """(token_ids [T], position_ids [T], cu_seqlens [S+1]) of samples side by side."""
+    token_ids = torch.tensor([token for sample in samples for token in sample], dtype=torch.int64)
+    position_ids = torch.cat([torch.arange(len(sample)) for sample in samples])
+    lengths = torch.tensor([0] + [len(sample) for sample in samples])
+    cu_seqlens = lengths.cumsum(0).to(torch.int32)
+    return token_ids.to(device), position_ids.to(device), cu_seqlens.to(device)
+
+
+def load_policy(
+    path: str,
+    *,
+    dtype: str,
+    attention_key: str,
+    gradient_checkpointing: bool = False,
+    device: torch.device | str = "cpu",
+) -> PolicyModel:
+    """Load a hub name or a local folder. Without the flash-attn package, packed sdpa runs on GPUs too."""
+    attention.register()
+    disable_progress_bar()
+    if attention_key == "flash_attention_2" and not is_flash_attn_2_available():
+        attention_key = attention.PACKED_SDPA
+    model = AutoModelForCausalLM.from_pretrained(path, dtype=getattr(torch, dtype), attn_implementation=attention_key)
+    for module in model.modules():  # the engine samples without dropout: the learner must not add any
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    model.config.attention_dropout = 0.0
+    if gradient_checkpointing:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    return PolicyModel(model.to(device)).train()

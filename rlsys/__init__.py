@@ -1,0 +1,1 @@
+"""The core: records, maths and bookkeeping. Imports torch and omegaconf at most."""

@@ -1,0 +1,236 @@
+"""The core's configuration: one tree of frozen dataclasses, checked before anything starts.
+
+Algorithms, environments and rewards keep their own dataclass beside their code; `launch.wire` puts the tree together.
+A YAML holds only differences. Values that follow from others are properties, shown by `--dry-run` with their arithmetic.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal, Optional
+
+from rlsys.errors import BadInput
+
+
+def require(condition: bool, key: str, found: object, expected: str) -> None:
+    """Raise BadInput naming the key, what was found and what was expected."""
+    if not condition:
+        raise BadInput(f"{key}={found!r}: expected {expected}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScratchModel:
+    """A small Qwen3-architecture policy built from nothing, used when `model.path` is null."""
+
+    hidden_size: int = 128
+    intermediate_size: int = 384
+    num_layers: int = 3
+    num_heads: int = 4
+    num_kv_heads: int = 2
+    head_dim: int = 32
+    """vLLM's CPU attention knows 32, 64, 80, 96, 112, 128, 160, 192, 224, 256 and 512."""
+    vocab_size: int = 512
+    """Byte-level BPE trained on the environment's own text; digits are single tokens."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    path: Optional[str] = None
+    """A Hugging Face hub name or a local folder with config, weights and tokenizer; null builds `scratch`."""
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """auto: float32 on CPU, bfloat16 on GPU."""
+    gradient_checkpointing: bool = False
+    scratch: ScratchModel = field(default_factory=ScratchModel)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineConfig:
+    """vLLM, one engine per rollout worker."""
+
+    max_model_len: int = 512
+    """Tokens of prompt and everything after it; longer prompts are a typed data failure."""
+    max_num_seqs: int = 128
+    kv_cache_mb: int = 256
+    """KV cache of one engine on a CPU; on a GPU `gpu_memory_utilization` decides."""
+    gpu_memory_utilization: float = 0.85
+    prefix_cache: bool = True
+    enforce_eager: bool = True
+    """False compiles and captures graphs: minutes at start-up, worth it on GPUs."""
+
+    def __post_init__(self) -> None:
+        require(self.max_model_len >= 16, "engine.max_model_len", self.max_model_len, "at least 16")
+        require(self.max_num_seqs >= 1, "engine.max_num_seqs", self.max_num_seqs, "at least 1")
+        require(self.kv_cache_mb >= 1, "engine.kv_cache_mb", self.kv_cache_mb, "at least 1")
+        require(0 < self.gpu_memory_utilization < 1, "engine.gpu_memory_utilization", self.gpu_memory_utilization, "between 0 and 1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RolloutConfig:
+    workers: int = 1
+    threads: int = 1
+    """CPU threads of one engine."""
+    max_turn_tokens: int = 64
+    temperature: float = 1.0
+    top_p: float = 1.0
+    infra_attempts: int = 3
+    """How often a group is started when workers die under it, before it is recorded as failed."""
+    episode_timeout_s: float = 300.0
+    call_timeout_s: float = 120.0
+    """Deadline of every control call to a worker (ping, weights)."""
+    start_timeout_s: float = 300.0
+
+    def __post_init__(self) -> None:
+        require(self.workers >= 1, "rollout.workers", self.workers, "at least 1")
+        require(self.threads >= 1, "rollout.threads", self.threads, "at least 1")
+        require(self.max_turn_tokens >= 1, "rollout.max_turn_tokens", self.max_turn_tokens, "at least 1")
+        require(0 < self.temperature <= 2, "rollout.temperature", self.temperature, "above 0 and at most 2")
+        require(0 < self.top_p <= 1, "rollout.top_p", self.top_p, "above 0 and at most 1")
+        require(self.infra_attempts >= 1, "rollout.infra_attempts", self.infra_attempts, "at least 1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnerConfig:
+    """DeepSpeed, one engine per rank."""
+
+    ranks: int = 1
+    threads: int = 1
+    """CPU threads of one rank."""
+    zero_stage: Literal[1, 2, 3] = 2
+    lr: float = 1e-6
+    schedule: Literal["constant", "cosine"] = "constant"
+    warmup_steps: int = 0
+    final_lr_ratio: float = 0.1
+    """Where the cosine ends, as a share of `lr`."""
+    betas: tuple[float, float] = (0.9, 0.95)
+    weight_decay: float = 0.0
+    clip_grad: float = 1.0
+    tokens_per_row: int = 4096
+    """Packed micro-batch budget; a longer sample gets a row of its own."""
+    logit_chunk: int = 1024
+    """Tokens whose logits exist at once: no [tokens, vocabulary] tensor is ever held."""
+    update_timeout_s: float = 1800.0
+    start_timeout_s: float = 300.0
+
+    def __post_init__(self) -> None:
+        require(self.ranks >= 1, "learner.ranks", self.ranks, "at least 1")
+        require(self.threads >= 1, "learner.threads", self.threads, "at least 1")
+        require(self.lr > 0, "learner.lr", self.lr, "above 0")
+        require(self.tokens_per_row >= 1, "learner.tokens_per_row", self.tokens_per_row, "at least 1")
+        require(self.logit_chunk >= 1, "learner.logit_chunk", self.logit_chunk, "at least 1")
+        require(self.clip_grad > 0, "learner.clip_grad", self.clip_grad, "above 0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoopConfig:
+    """The asynchronous loop of an `rl` stage."""
+
+    groups_per_step: int = 32
+    """Tasks per optimizer step."""
+    group_size: int = 8
+    """Trajectories per task."""
+    max_policy_lag: int = 1
+    """How many versions the oldest token of a trajectory may be behind; 0 is synchronous, on-policy RL."""
+    mismatch_limit: float = 0.1
+    """Engine-learner log-probability gap on the probe past which the engine is refitted, then the run stops."""
+    max_failed_share: float = 0.5
+    """Stop with the reason when more than this share of a step's trajectories are failures."""
+
+    def __post_init__(self) -> None:
+        require(self.groups_per_step >= 1, "loop.groups_per_step", self.groups_per_step, "at least 1")
+        require(self.group_size >= 1, "loop.group_size", self.group_size, "at least 1")
+        require(self.max_policy_lag >= 0, "loop.max_policy_lag", self.max_policy_lag, "0 or more")
+
+    @property
+    def slots(self) -> int:
+        """Groups that may be unfinished or untrained at once: the staleness bound, kept by admission."""
+        return self.groups_per_step * (1 + self.max_policy_lag)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvalConfig:
+    tasks: int = 200
+    """At most this many held-out tasks."""
+    samples: int = 1
+    """Sampled answers per task, besides the greedy one."""
+    temperature: float = 1.0
+    concurrency: int = 256
+    """Episodes in flight."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointConfig:
+    every: int = 20
+    """Steps between checkpoints; one more is written at each stage's end and at a stop."""
+    keep: int = 2
+
+    def __post_init__(self) -> None:
+        require(self.every >= 1, "checkpoint.every", self.every, "at least 1")
+        require(self.keep >= 1, "checkpoint.keep", self.keep, "at least 1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterConfig:
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """auto: GPUs where the Ray cluster has them."""
+    address: Optional[str] = None
+    """A running Ray cluster; null uses RAY_ADDRESS, else starts a local one."""
+    dashboard_port: Optional[int] = None
+    """Of a local cluster; null starts it without a dashboard."""
+    object_store_mb: int = 256
+
+
+@dataclass(frozen=True, kw_only=True)
+class WandbConfig:
+    mode: Literal["auto", "online", "offline", "disabled"] = "auto"
+    """auto: online when a key is configured, else offline."""
+    project: str = "rlsys"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageConfig:
+    """One stage: its kind, how long it lasts, and the whole configuration that holds in it."""
+
+    name: str
+    kind: Literal["sft", "rl"]
+    steps: int
+    config: RecipeConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecipeConfig:
+    """Everything but the list of stages. `env`, `reward` and `algorithm` hold the dataclass that their `name` picks."""
+
+    name: str = "run"
+    seed: int = 0
+    model: ModelConfig = field(default_factory=ModelConfig)
+    env: Any = None
+    reward: Any = None
+    algorithm: Any = None
+    engine: EngineConfig = field(default_factory=EngineConfig)
+    rollout: RolloutConfig = field(default_factory=RolloutConfig)
+    learner: LearnerConfig = field(default_factory=LearnerConfig)
+    loop: LoopConfig = field(default_factory=LoopConfig)
+    eval: EvalConfig = field(default_factory=EvalConfig)
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    cluster: ClusterConfig = field(default_factory=ClusterConfig)
+    wandb: WandbConfig = field(default_factory=WandbConfig)
+
+    def __post_init__(self) -> None:
+        require(
+            self.rollout.max_turn_tokens < self.engine.max_model_len,
+            "rollout.max_turn_tokens",
+            self.rollout.max_turn_tokens,
+            f"less than engine.max_model_len={self.engine.max_model_len}",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """A whole recipe: what holds everywhere, and its stages in order."""
+
+    recipe: RecipeConfig
+    stages: tuple[StageConfig, ...]
+
+    @property
+    def total_steps(self) -> int:
+        return sum(stage.steps for stage in self.stages)

@@ -1,0 +1,52 @@
+"""The one table of what differs between a laptop and a GPU node."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    torch_device: str
+    dtype: str  # of policy weights, in the learner and in the engine
+    dist_backend: str
+    attention: str  # transformers attention key for packed rows
+    fused_optimizer: bool  # torch's fused AdamW kernel; DeepSpeed's own build is never needed
+    weight_channel: str
+    overlap_comm: bool  # DeepSpeed's communication streams
+    block_size: int | None  # of the engine's KV cache; None leaves it to vLLM
+    gpus_per_actor: int
+
+
+DEVICES: dict[str, Device] = {
+    # fp32: bf16 is emulated on most CPUs. Blocks of 32: vLLM's CPU default of 128 shares no short prompt.
+    "cpu": Device(
+        torch_device="cpu",
+        dtype="float32",
+        dist_backend="gloo",
+        attention="packed_sdpa",
+        fused_optimizer=True,
+        weight_channel="shm",
+        overlap_comm=False,
+        block_size=32,
+        gpus_per_actor=0,
+    ),
+    "cuda": Device(
+        torch_device="cuda",
+        dtype="bfloat16",
+        dist_backend="nccl",
+        attention="flash_attention_2",
+        fused_optimizer=True,
+        weight_channel="shm",
+        overlap_comm=True,
+        block_size=None,
+        gpus_per_actor=1,
+    ),
+}
+
+
+def choose(name: str, num_gpus: float) -> Device:
+    """`auto` means the GPU wherever the cluster has one."""
+    if name == "auto":
+        name = "cuda" if num_gpus >= 1 else "cpu"
+    return DEVICES[name]

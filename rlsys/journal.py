@@ -1,0 +1,146 @@
+"""The journal: an append-only account of every prompt, in the lineage of the weights that survive.
+
+One JSON object per line. Rows are flushed to disk (fsync) at each step's end. A process that starts on a run opens a new
+lineage; when it resumes from a checkpoint it keeps the rows before that checkpoint's mark and voids the others, because
+the weights that they were trained into are gone. Reading applies those voids, so an audit sees what the surviving
+weights have seen: each (stage, sequence) dispatched once, trained or filtered or failed once.
+
+    {"event": "begin", "lineage": 1, "keep": 412}
+    {"event": "dispatch", "lineage": 1, "stage": "rl", "sequence": 64, "attempt": 0, "epoch": 0, "task": "...", "version": 3}
+    {"event": "outcome", "lineage": 1, "stage": "rl", "sequence": 64, "outcome": "trained", "step": 5}
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from rlsys.types import Ticket
+
+Outcome = Literal["trained", "filtered", "failed"]
+
+
+class Journal:
+    """The only writer. `mark` counts the rows written so far, over all lineages."""
+
+    def __init__(self, path: Path, *, keep: int | None = None) -> None:
+        """Open `path` and begin a lineage. `keep` is a checkpoint's mark: later rows of earlier lineages are void."""
+        self.path = path
+        torn = _cut_torn_row(path)
+        rows = read(path)
+        self.mark = len(rows)
+        self.lineage = 1 + max((int(row["lineage"]) for row in rows), default=-1)
+        self._file = path.open("a")
+        self._write({"event": "begin", "keep": self.mark if keep is None else keep, "torn_bytes": torn})
+        self.commit()
+
+    def _write(self, row: Mapping[str, Any]) -> None:
+        self._file.write(json.dumps({**row, "lineage": self.lineage}) + "\n")
+        self.mark += 1
+
+    def dispatch(self, stage: str, ticket: Ticket) -> None:
+        self._write(
+            {
+                "event": "dispatch",
+                "stage": stage,
+                "sequence": ticket.sequence,
+                "attempt": ticket.attempt,
+                "epoch": ticket.epoch,
+                "task": ticket.task.task_id,
+                "version": ticket.start_version,
+            }
+        )
+
+    def outcome(self, stage: str, sequence: int, outcome: Outcome, *, step: int) -> None:
+        self._write({"event": "outcome", "stage": stage, "sequence": sequence, "outcome": outcome, "step": step})
+
+    def publish(self, version: int, *, step: int) -> None:
+        self._write({"event": "publish", "version": version, "step": step})
+
+    def commit(self) -> None:
+        """On disk, whatever happens next."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        self.commit()
+        self._file.close()
+
+
+def _cut_torn_row(path: Path) -> int:
+    """Cut an unfinished last line (a crash mid-write: it was never committed). Returns the bytes cut."""
+    if not path.exists():
+        return 0
+    data = path.read_bytes()
+    whole = data.rfind(b"\n") + 1
+    if whole < len(data):
+        os.truncate(path, whole)
+    return len(data) - whole
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """All rows, the void ones too."""
+    if not path.exists():
+        return []
+    with path.open() as lines:
+        return [json.loads(line) for line in lines]
+
+
+def surviving(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The rows that led to the weights that exist now."""
+    kept: list[tuple[int, Mapping[str, Any]]] = []
+    for index, row in enumerate(rows):
+        if row["event"] == "begin":
+            kept = [(i, r) for i, r in kept if i < row["keep"]]
+        kept.append((index, row))
+    return [row for _, row in kept]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ledger:
+    """Every prompt of the surviving lineage, once: dispatched = trained + filtered + failed + in_flight."""
+
+    dispatched: int
+    trained: int
+    filtered: int
+    failed: int
+    in_flight: int
+    problems: tuple[str, ...]  # what an auditor must hear of; empty when the account closes
+
+
+def ledger(rows: Sequence[Mapping[str, Any]]) -> Ledger:
+    """Close the account of `surviving` rows."""
+    dispatched: dict[tuple[str, int], tuple[int, str]] = {}
+    outcomes: dict[tuple[str, int], str] = {}
+    in_epoch: Counter[tuple[str, int, str]] = Counter()
+    problems: list[str] = []
+    for row in rows:
+        if row["event"] == "dispatch":
+            key, what = (row["stage"], row["sequence"]), (row["epoch"], row["task"])
+            if key not in dispatched:
+                in_epoch[(row["stage"], *what)] += 1
+            elif dispatched[key] != what:
+                problems.append(f"{key} was dispatched as {dispatched[key]} and as {what}")
+            dispatched[key] = what
+        elif row["event"] == "outcome":
+            key = (row["stage"], row["sequence"])
+            if key in outcomes:
+                problems.append(f"{key} was {outcomes[key]} and then {row['outcome']}")
+            if key not in dispatched:
+                problems.append(f"{key} was {row['outcome']} without being dispatched")
+            outcomes[key] = row["outcome"]
+    problems += [f"task {task} of epoch {epoch} came {n} times" for (_, epoch, task), n in in_epoch.items() if n > 1]
+    count = Counter(outcomes.values())
+    return Ledger(
+        dispatched=len(dispatched),
+        trained=count["trained"],
+        filtered=count["filtered"],
+        failed=count["failed"],
+        in_flight=len(dispatched.keys() - outcomes.keys()),
+        problems=tuple(problems),
+    )

@@ -1,0 +1,198 @@
+"""Losses: pure functions of tensors. Each is a masked sum over a denominator that the caller gives.
+
+Because the denominator is global (say, all loss tokens of the batch), the losses of rows and of ranks simply add up,
+and micro-batching, packing or the number of ranks cannot change the gradient.
+
+Shapes: every per-token tensor has the same shape, [T] or [B, T]; masks hold 0 or 1 (or booleans). Positions where the
+mask is 0 may hold anything, nan included: they are replaced before any arithmetic. A loss with an empty mask is a
+zero that is still part of the graph, so that `backward` runs on every rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+
+from rlsys.metrics import Max, Mean, Metric, Metrics, Sum
+from rlsys.types import Row
+
+MAX_LOG_RATIO = 20.0  # exp(20) is 5e8: beyond it float32 soon overflows, and inf * 0 would be nan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossOutput:
+    loss: torch.Tensor  # scalar, with gradient
+    metrics: Metrics
+
+
+def clipped_policy_loss(
+    policy_logp: torch.Tensor,
+    behavior_logp: torch.Tensor,
+    advantages: torch.Tensor,
+    mask: torch.Tensor,
+    *,
+    clip_low: float,
+    clip_high: float,
+    denominator: float,
+    dual_clip: float | None = None,
+) -> LossOutput:
+    """PPO's clipped objective (arXiv 1707.06347), negated: -min(ratio A, clip(ratio, 1-clip_low, 1+clip_high) A).
+
+    policy_logp, behavior_logp: log-probability of each token under the policy being trained and under the weights
+    that sampled it. advantages: per token. dual_clip (> 1, arXiv 1912.09729) bounds the loss of a token with a
+    negative advantage by dual_clip * |A|; without it, that loss grows with the ratio without end.
+    Metrics: `clip/low` and `clip/high` are the shares of tokens that got no gradient, by which side stopped it.
+    """
+    if dual_clip is not None and dual_clip <= 1:
+        raise ValueError(f"dual_clip={dual_clip!r}: expected a number above 1, or None")
+    keep = mask.bool()
+    log_ratio = masked(policy_logp, keep) - masked(behavior_logp.detach(), keep)
+    advantage = masked(advantages.detach(), keep)
+    ratio = log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
+    clipped = ratio.clamp(1 - clip_low, 1 + clip_high)
+    objective = torch.minimum(ratio * advantage, clipped * advantage)
+    if dual_clip is not None:
+        objective = torch.where(advantage < 0, torch.maximum(objective, dual_clip * advantage), objective)
+    loss = -objective.sum() / _checked(denominator)
+
+    down, up = advantage < 0, advantage > 0
+    measured = {
+        "clip/low": down & (ratio < 1 - clip_low),
+        "clip/high": up & (ratio > 1 + clip_high),
+        "ratio/mean": ratio,
+        "ratio/outside_0.1": (ratio < 0.9) | (ratio > 1.1),
+        # the behaviour policy sampled the tokens, so this is KL(behaviour || policy)
+        "kl/behavior": kl_estimate(torch.zeros_like(log_ratio), log_ratio.detach(), kind="k3"),
+    }
+    if dual_clip is not None:
+        measured["clip/dual"] = down & (ratio > dual_clip)
+    return LossOutput(loss=loss, metrics={"loss/policy": Sum(loss.item()), **masked_means(keep, measured)})
+
+
+def kl_estimate(
+    policy_logp: torch.Tensor,
+    reference_logp: torch.Tensor,
+    *,
+    kind: Literal["k1", "k2", "k3"],
+    clamp: float | None = None,
+) -> torch.Tensor:
+    """Per-token estimate of KL(policy || reference) from tokens the policy sampled (joschu.net/blog/kl-approx.html).
+
+    With d = policy_logp - reference_logp: k1 = d (unbiased, may be negative), k2 = d^2 / 2, k3 = exp(-d) + d - 1
+    (unbiased and never negative). clamp bounds each estimate to [-clamp, clamp]. Returns the shape of the inputs.
+    """
+    difference = policy_logp - reference_logp
+    if kind == "k1":
+        estimate = difference
+    elif kind == "k2":
+        estimate = difference.square() / 2
+    elif kind == "k3":
+        # Bounded before exp, not only after: the gradient of an overflow would be 0 * inf = nan.
+        bounded = difference.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+        estimate = torch.expm1(-bounded) + bounded
+    else:
+        raise ValueError(f"kind={kind!r}: expected k1, k2 or k3")
+    return estimate if clamp is None else estimate.clamp(-clamp, clamp)
+
+
+def value_loss(
+    values: torch.Tensor,
+    behavior_values: torch.Tensor,
+    returns: torch.Tensor,
+    mask: torch.Tensor,
+    *,
+    clip_range: float | None,
+    denominator: float,
+) -> LossOutput:
+    """The critic's loss: half the larger of the squared errors of the value and of the value kept near its former self.
+
+    values: the critic's estimates, with gradient. behavior_values: the estimates at rollout time; the clipped value
+    stays within clip_range of them (None: no clipping). returns: the targets.
+    """
+    keep = mask.bool()
+    value, target = masked(values, keep), masked(returns.detach(), keep)
+    error = (value - target).square()
+    measured = {"value/error": error, "value/mean": value}
+    if clip_range is not None:
+        former = masked(behavior_values.detach(), keep)
+        clipped = former + (value - former).clamp(-clip_range, clip_range)
+        clipped_error = (clipped - target).square()
+        measured["value/clipped"] = clipped_error > error
+        error = torch.maximum(error, clipped_error)
+    loss = 0.5 * error.sum() / _checked(denominator)
+    return LossOutput(loss=loss, metrics={"loss/value": Sum(loss.item()), **masked_means(keep, measured)})
+
+
+def dpo_loss(
+    policy_chosen: torch.Tensor,
+    policy_rejected: torch.Tensor,
+    reference_chosen: torch.Tensor,
+    reference_rejected: torch.Tensor,
+    chosen_mask: torch.Tensor,
+    rejected_mask: torch.Tensor,
+    *,
+    beta: float,
+    denominator: float,
+) -> LossOutput:
+    """Direct preference optimisation (arXiv 2305.18290): -log sigmoid(beta * margin), summed over pairs.
+
+    Token log-probabilities [T] of one pair, or [B, T] of B; chosen and rejected may differ in T. The margin is the sum
+    over masked tokens of policy - reference, for the chosen answer minus for the rejected one. denominator: pairs.
+    """
+    chosen_keep, rejected_keep = chosen_mask.bool(), rejected_mask.bool()
+    chosen = masked(policy_chosen, chosen_keep) - masked(reference_chosen.detach(), chosen_keep)
+    rejected = masked(policy_rejected, rejected_keep) - masked(reference_rejected.detach(), rejected_keep)
+    margin = beta * (chosen.sum(-1) - rejected.sum(-1))
+    loss = F.softplus(-margin).sum() / _checked(denominator)
+    pairs = torch.ones_like(margin, dtype=torch.bool)
+    measured = {"dpo/margin": margin, "dpo/accuracy": margin > 0}
+    return LossOutput(loss=loss, metrics={"loss/dpo": Sum(loss.item()), **masked_means(pairs, measured)})
+
+
+def nll_loss(policy_logp: torch.Tensor, mask: torch.Tensor, *, denominator: float) -> LossOutput:
+    """Supervised loss: minus the log-probability of the tokens in the mask."""
+    loss = -masked(policy_logp, mask.bool()).sum() / _checked(denominator)
+    return LossOutput(loss=loss, metrics={"loss/nll": Sum(loss.item())})
+
+
+def mismatch_metrics(logp_T: torch.Tensor, row: Row, version: int) -> Metrics:
+    """How far engine and learner disagree, on the tokens that exactly `version` sampled: there both should be equal.
+
+    logp_T: [T] the learner's log-probabilities under weights `version`. Empty when the row has no such token.
+    """
+    keep = row.loss_mask.bool() & (row.versions == version)
+    if not bool(keep.any()):
+        return {}
+    gap = (logp_T.detach() - row.behavior_logprobs)[keep].double()
+    ratio = gap.exp()
+    count = gap.numel()
+    return {
+        "mismatch/mean": Mean(gap.abs().sum().item(), count),
+        "mismatch/max": Max(gap.abs().max().item()),
+        "mismatch/outside_0.1": Mean(float(((ratio < 0.9) | (ratio > 1.1)).sum()), count),
+    }
+
+
+def masked(values: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
+    """Zero outside the mask; `where` and not a product, because nan * 0 is nan, forwards and backwards."""
+    return torch.where(keep, values, torch.zeros_like(values))
+
+
+def masked_means(keep: torch.Tensor, values: Mapping[str, torch.Tensor]) -> dict[str, Metric]:
+    """The mean of each tensor over the mask (of booleans: a share). Empty when the mask is: no weight, no metric."""
+    count = int(keep.sum())
+    if count == 0:
+        return {}
+    # One transfer for all of them: on a GPU each read of a number waits for the device.
+    totals = torch.stack([masked(tensor.detach().double(), keep).sum() for tensor in values.values()]).tolist()
+    return {name: Mean(total, count) for name, total in zip(values, totals, strict=True)}
+
+
+def _checked(denominator: float) -> float:
+    if not denominator > 0:
+        raise ValueError(f"denominator={denominator!r}: expected a number above 0, the same for all rows of a batch")
+    return denominator

@@ -1,0 +1,72 @@
+"""Metrics that state their own reduction.
+
+A metric is a small value that knows how to merge with another of its kind, so that nobody has to guess
+from its name whether to average or to add it: over micro-batches, ranks or trajectories alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """A weighted mean: `Mean(6.0, 4)` is 1.5. `Mean(nan, 0)` never happens: no weight, no metric."""
+
+    total: float
+    weight: float = 1.0
+
+    @property
+    def value(self) -> float:
+        return self.total / self.weight
+
+    def merge(self, other: Mean) -> Mean:
+        return Mean(self.total + other.total, self.weight + other.weight)
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    value: float
+
+    def merge(self, other: Sum) -> Sum:
+        return Sum(self.value + other.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Max:
+    value: float
+
+    def merge(self, other: Max) -> Max:
+        return Max(max(self.value, other.value))
+
+
+@dataclass(frozen=True, slots=True)
+class Min:
+    value: float
+
+    def merge(self, other: Min) -> Min:
+        return Min(min(self.value, other.value))
+
+
+Metric = Mean | Sum | Max | Min
+Metrics = Mapping[str, Metric]
+
+
+def merge(parts: Iterable[Metrics]) -> dict[str, Metric]:
+    """One mapping out of many; a metric may be missing from some. Raises TypeError when kinds differ."""
+    merged: dict[str, Metric] = {}
+    for part in parts:
+        for name, metric in part.items():
+            if isinstance(metric, Mean) and metric.weight == 0:
+                continue
+            seen = merged.get(name)
+            if seen is not None and type(seen) is not type(metric):
+                raise TypeError(f"metric {name!r} is a {type(seen).__name__} and a {type(metric).__name__}")
+            merged[name] = metric if seen is None else seen.merge(metric)  # type: ignore[arg-type]
+    return merged
+
+
+def values(metrics: Metrics) -> dict[str, float]:
+    """Plain numbers for a row of `metrics.jsonl`."""
+    return {name: metric.value for name, metric in metrics.items() if not (isinstance(metric, Mean) and not metric.weight)}

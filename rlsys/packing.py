@@ -1,0 +1,221 @@
+"""Trajectories to samples, samples to packed rows, rows to ranks. Deterministic: the same input gives the same batch.
+
+Nothing is tokenised, padded or cut here. Shapes: L tokens of one sample, T of one row, S samples in a row.
+What breaks a record's contract raises ValueError that names the turn or the sample.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from rlsys.types import Batch, Completion, Row, Sample, Trajectory
+
+# Attention's cost grows with L^2, everything else with L; for common sizes (hidden 1000 to 1500) they meet near here.
+QUADRATIC_LENGTH = 8192
+
+_PADDING_TOKENS = 2  # one would have nothing to predict
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A sample that is still growing."""
+
+    token_ids: list[int] = field(default_factory=list)
+    loss_mask: list[int] = field(default_factory=list)
+    behavior_logprobs: list[float] = field(default_factory=list)
+    versions: list[int] = field(default_factory=list)
+
+    def add(self, token_ids: Sequence[int], mask: int, logprobs: Sequence[float], versions: Sequence[int]) -> None:
+        self.token_ids.extend(token_ids)
+        self.loss_mask.extend([mask] * len(token_ids))
+        self.behavior_logprobs.extend(logprobs)
+        self.versions.extend(versions)
+
+    def add_context(self, token_ids: Sequence[int]) -> None:
+        self.add(token_ids, 0, [0.0] * len(token_ids), [-1] * len(token_ids))
+
+    def sample(self, advantage: float) -> Sample | None:
+        """None when nothing was sampled. What follows the last sampled token predicts nothing and is left out."""
+        if 1 not in self.loss_mask:
+            return None
+        end = len(self.loss_mask) - self.loss_mask[::-1].index(1)
+        return Sample(
+            token_ids=tuple(self.token_ids[:end]),
+            loss_mask=tuple(self.loss_mask[:end]),
+            behavior_logprobs=tuple(self.behavior_logprobs[:end]),
+            advantages=tuple(advantage if mask else 0.0 for mask in self.loss_mask[:end]),
+            versions=tuple(self.versions[:end]),
+        )
+
+
+def sample_trajectory(trajectory: Trajectory, advantage: float) -> list[Sample]:
+    """The training samples of one episode, every sampled token in exactly one of them.
+
+    Turns share a sample as long as each context extends, token for token, the context and completion before it; where
+    the context was rewritten (a dropped thought, another template) a new sample starts. Empty when nothing was sampled.
+    """
+    if not math.isfinite(advantage):
+        raise ValueError(f"advantage {advantage!r} of {_name(trajectory)}: expected a finite number")
+    drafts = [_Draft()]
+    for index, turn in enumerate(trajectory.turns):
+        where = f"turn {index} of {_name(trajectory)}"
+        if not turn.context_ids:
+            raise ValueError(f"{where}: an empty context, expected at least one token before what was sampled")
+        done = len(drafts[-1].token_ids)
+        if list(turn.context_ids[:done]) != drafts[-1].token_ids:
+            drafts.append(_Draft())
+            done = 0
+        drafts[-1].add_context(turn.context_ids[done:])
+        completion = turn.completion
+        if len(completion.logprobs) != len(completion.token_ids):
+            raise ValueError(f"{where}: {len(completion.logprobs)} logprobs for {len(completion.token_ids)} tokens")
+        drafts[-1].add(completion.token_ids, 1, completion.logprobs, _versions(completion, where))
+    return [sample for draft in drafts if (sample := draft.sample(advantage)) is not None]
+
+
+def pack(samples: Sequence[Sample], tokens_per_row: int) -> list[list[Sample]]:
+    """Rows of at most `tokens_per_row` tokens; a longer sample gets a row of its own.
+
+    First-fit decreasing decides how many rows are needed; then each sample, longest first, goes to the emptiest row,
+    so that rows are about equally long. Where that does not work out, the first-fit rows stand. Ties are broken by
+    position: rows and the samples in them keep the order of `samples`.
+    """
+    if tokens_per_row < 1:
+        raise ValueError(f"tokens_per_row={tokens_per_row}: expected at least 1")
+    lengths = [len(sample.token_ids) for sample in samples]
+    longest_first = sorted(range(len(samples)), key=lambda index: (-lengths[index], index))
+
+    first_fit: list[list[int]] = []
+    loads: list[int] = []
+    for index in longest_first:
+        row = next((r for r, load in enumerate(loads) if load + lengths[index] <= tokens_per_row), len(loads))
+        if row == len(loads):
+            first_fit.append([])
+            loads.append(0)
+        first_fit[row].append(index)
+        loads[row] += lengths[index]
+
+    rows = _spread(longest_first, lengths, len(first_fit), tokens_per_row) or first_fit
+    return [[samples[index] for index in row] for row in sorted(sorted(row) for row in rows)]
+
+
+def make_row(samples: Sequence[Sample]) -> Row:
+    """Samples side by side in one row, positions restarting at each."""
+    if not samples:
+        raise ValueError("no samples: expected at least one in a row")
+    for index, sample in enumerate(samples):
+        _check(sample, index)
+    lengths = [len(sample.token_ids) for sample in samples]
+
+    def flat(name: str, dtype: torch.dtype) -> torch.Tensor:
+        return torch.tensor([number for sample in samples for number in getattr(sample, name)], dtype=dtype)
+
+    return Row(
+        token_ids=flat("token_ids", torch.int64),
+        position_ids=torch.cat([torch.arange(length) for length in lengths]),
+        cu_seqlens=torch.tensor([0, *lengths]).cumsum(0).to(torch.int32),
+        loss_mask=flat("loss_mask", torch.float32),
+        behavior_logprobs=flat("behavior_logprobs", torch.float32),
+        advantages=flat("advantages", torch.float32),
+        versions=flat("versions", torch.int64),
+    )
+
+
+def make_batch(samples: Sequence[Sample], tokens_per_row: int, version: int) -> Batch:
+    """Everything one step trains on. Raises ValueError when there is no sampled token: nothing could be averaged."""
+    num_loss_tokens = sum(sum(sample.loss_mask) for sample in samples)
+    if num_loss_tokens == 0:
+        raise ValueError(f"{len(samples)} samples without a token to train on: expected at least one")
+    return Batch(
+        rows=tuple(make_row(row) for row in pack(samples, tokens_per_row)),
+        num_samples=len(samples),
+        num_loss_tokens=num_loss_tokens,
+        version=version,
+    )
+
+
+def split_rows(batch: Batch, world_size: int) -> list[Batch]:
+    """One batch per rank, each with the same number of rows and about the same cost.
+
+    A rank that comes out short gets rows without weight, so that all ranks do the same collectives. `num_samples` and
+    `num_loss_tokens` stay those of the whole batch: they are denominators. Each rank has its most expensive row
+    first, so that the rows that run at the same time on different ranks are alike.
+    """
+    if world_size < 1:
+        raise ValueError(f"world_size={world_size}: expected at least 1")
+    if not batch.rows:
+        raise ValueError("a batch without rows: expected at least one")
+    rows_per_rank = math.ceil(len(batch.rows) / world_size)
+    costs = [row_cost(row) for row in batch.rows]
+    ranks: list[list[Row]] = [[] for _ in range(world_size)]
+    loads = [0.0] * world_size
+    for index in sorted(range(len(costs)), key=lambda index: (-costs[index], index)):
+        rank = min((r for r in range(world_size) if len(ranks[r]) < rows_per_rank), key=lambda r: (loads[r], r))
+        ranks[rank].append(batch.rows[index])
+        loads[rank] += costs[index]
+    return [replace(batch, rows=tuple(rows + [_padding_row()] * (rows_per_rank - len(rows)))) for rows in ranks]
+
+
+def row_cost(row: Row) -> float:
+    """What a row costs to train, in tokens: L + L^2 / QUADRATIC_LENGTH summed over its samples."""
+    lengths = row.cu_seqlens.diff().tolist()
+    return float(sum(length + length * length / QUADRATIC_LENGTH for length in lengths))
+
+
+def _spread(
+    longest_first: Sequence[int], lengths: Sequence[int], num_rows: int, capacity: int
+) -> list[list[int]] | None:
+    """Longest first, always to the emptiest of `num_rows` rows; None when something does not fit."""
+    rows: list[list[int]] = [[] for _ in range(num_rows)]
+    loads = [0] * num_rows
+    for index in longest_first:
+        row = min(range(num_rows), key=lambda r: (loads[r], r))
+        if rows[row] and loads[row] + lengths[index] > capacity:
+            return None
+        rows[row].append(index)
+        loads[row] += lengths[index]
+    return rows
+
+
+def _versions(completion: Completion, where: str) -> list[int]:
+    versions: list[int] = []
+    for span in completion.spans:
+        if span.start != len(versions) or span.end < span.start:
+            raise ValueError(f"{where}: version span {span.start}:{span.end}, expected it to start at {len(versions)}")
+        versions.extend([span.version] * (span.end - span.start))
+    if len(versions) != len(completion.token_ids):
+        raise ValueError(f"{where}: version spans cover {len(versions)} of {len(completion.token_ids)} tokens")
+    return versions
+
+
+def _check(sample: Sample, index: int) -> None:
+    length = len(sample.token_ids)
+    if length == 0:
+        raise ValueError(f"sample {index} of the row is empty: expected at least one token")
+    for name in ("loss_mask", "behavior_logprobs", "advantages", "versions"):
+        if len(getattr(sample, name)) != length:
+            raise ValueError(f"sample {index} of the row: {len(getattr(sample, name))} {name} for {length} tokens")
+    if sample.loss_mask[0] != 0:
+        raise ValueError(f"sample {index} of the row: its first token is in the loss, but nothing predicts it")
+
+
+def _padding_row() -> Row:
+    """A row that costs next to nothing and weighs nothing."""
+    nothing = torch.zeros(_PADDING_TOKENS)
+    return Row(
+        token_ids=torch.zeros(_PADDING_TOKENS, dtype=torch.int64),
+        position_ids=torch.arange(_PADDING_TOKENS),
+        cu_seqlens=torch.tensor([0, _PADDING_TOKENS], dtype=torch.int32),
+        loss_mask=nothing,
+        behavior_logprobs=nothing.clone(),
+        advantages=nothing.clone(),
+        versions=torch.full((_PADDING_TOKENS,), -1, dtype=torch.int64),
+    )
+
+
+def _name(trajectory: Trajectory) -> str:
+    return f"trajectory {trajectory.sibling} of task {trajectory.task.task_id!r}"

@@ -1,0 +1,267 @@
+"""The records that travel through the system, in pipeline order.
+
+    Task -> Turn -> Trajectory -> Group -> Sample -> Batch -> UpdateReport
+
+A later stage builds a new record and never edits an old one. Lists of Python numbers until `Batch`;
+tensors only there. Shapes: L tokens of one sample, T tokens of one packed row, S samples in a row.
+Index t of every per-token field describes token t: its own log-probability, mask, version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import torch
+
+from rlsys.metrics import Metrics
+
+
+class TurnStop(StrEnum):
+    """Why the engine stopped sampling."""
+
+    EOS = "eos"  # an end-of-sequence token was sampled
+    STOP = "stop"  # a stop string of the environment was completed
+    LENGTH = "length"  # the turn's token budget or the context window is full
+    ABORT = "abort"  # the request was aborted: the tokens sampled so far are returned
+
+
+class EpisodeEnd(StrEnum):
+    """How an episode ended. Every one of these is a normal ending with a normal reward."""
+
+    ANSWERED = "answered"  # the policy gave its answer
+    MALFORMED = "malformed"  # a message with neither a usable call nor an answer
+    TURN_LIMIT = "turn_limit"  # the environment's number of turns is used up
+    TOKEN_LIMIT = "token_limit"  # a turn or the context window ran out of tokens
+    FAILED = "failed"  # infrastructure or data broke it: see the `Failure` in its reward's place
+
+
+class FailureKind(StrEnum):
+    """What broke, when something broke. None of them says anything about the policy."""
+
+    INFRA = "infra"  # an actor died, a connection was refused, memory ran out
+    TIMEOUT = "timeout"  # a deadline passed
+    DATA = "data"  # a bad record, or a reward that raised on it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """One chat message: `Message(role="user", content="What is 2 + 3?")`."""
+
+    role: str  # system | user | assistant | tool
+    content: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """What to solve, with its own answer key.
+
+    Task(task_id="gsm8k_train_500.jsonl:12", question="Ann has 3 pens ...", answers=("72",))
+    """
+
+    task_id: str  # unique within a data source, stable between runs
+    question: str
+    answers: tuple[str, ...] = ()  # any of them is right
+    record: Mapping[str, Any] = field(default_factory=dict)  # the raw JSON, for fields only one environment knows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionSpan:
+    """Output tokens `start:end` of one completion were sampled by weights `version`."""
+
+    version: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completion:
+    """What the engine sampled for one request; never re-tokenised afterwards.
+
+    Completion(token_ids=(17, 4, 9), logprobs=(-0.1, -2.3, -0.4), stop=TurnStop.STOP, text="<answer>5</answer>",
+               spans=(VersionSpan(version=6, start=0, end=2), VersionSpan(version=7, start=2, end=3)))
+    """
+
+    token_ids: tuple[int, ...]  # [L]
+    logprobs: tuple[float, ...]  # [L] log-probability of each sampled token under the distribution it was sampled from
+    spans: tuple[VersionSpan, ...]  # cover 0:L without gaps
+    stop: TurnStop
+    text: str  # decoded once, for the environment and for people
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """One model call and what the world said back.
+
+    `context_ids` is everything the model saw. When it extends the previous turn's context + completion,
+    both belong to one training sample; otherwise a new sample starts here.
+    """
+
+    context_ids: tuple[int, ...]  # [C]
+    completion: Completion
+    reply: str | None  # the environment's answer; None when the episode ended here
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenStream:
+    """A reward per sampled token with its own discount (Long CoT, section 3: the repetition penalty)."""
+
+    name: str
+    values: tuple[float, ...]  # [number of sampled tokens of the trajectory]
+    discount: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reward:
+    """A trajectory's value, its parts (they sum to it), and per-token streams beside it.
+
+    Reward(value=1.1, parts={"correct": 1.0, "format": 0.1})
+    """
+
+    value: float
+    parts: Mapping[str, float]
+    streams: tuple[TokenStream, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Stands where a reward would be when something broke. Never counted as a zero.
+
+    Failure(kind=FailureKind.INFRA, where="rollout:1", detail="the actor died")
+    """
+
+    kind: FailureKind
+    where: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transcript:
+    """What a reward looks at: text, not tokens, so that a transcript from a file is scored by the same code.
+
+    `messages` come after the prompt: `assistant` is the model, `user` or `tool` the environment.
+    """
+
+    task: Task
+    messages: tuple[Message, ...]
+    truncated: bool = False  # the model ran out of tokens before it ended
+    token_ids: tuple[int, ...] | None = None  # [L] sampled tokens of all turns, where known
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timings:
+    """Seconds that one episode spent waiting for each part."""
+
+    generate_s: float
+    tool_s: float
+    score_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trajectory:
+    """One episode from first message to reward.
+
+    Trajectory(task=..., sibling=3, turns=(call, answer), messages=(...), end=EpisodeEnd.ANSWERED,
+               reward=Reward(value=1.0, parts={"correct": 1.0}), timings=...)
+    """
+
+    task: Task
+    sibling: int  # 0 .. group_size-1
+    turns: tuple[Turn, ...]
+    messages: tuple[Message, ...]  # the whole conversation, prompt included
+    end: EpisodeEnd
+    reward: Reward | Failure
+    timings: Timings
+    repeated_calls: int = 0  # tool calls identical to an earlier one of the same episode
+
+    @property
+    def num_sampled(self) -> int:
+        return sum(len(turn.completion.token_ids) for turn in self.turns)
+
+    @property
+    def oldest_version(self) -> int | None:
+        """The oldest weights that sampled a token of it; None when nothing was sampled."""
+        versions = [span.version for turn in self.turns for span in turn.completion.spans]
+        return min(versions, default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ticket:
+    """The right to run one group: made by the driver when a slot is free, journalled, given to a worker.
+
+    Ticket(sequence=130, epoch=0, task=..., attempt=0, start_version=7)
+    """
+
+    sequence: int  # order of start, over the whole stage; also the batch order
+    epoch: int
+    task: Task
+    attempt: int  # 0, then 1, 2 ... when a worker died under it
+    start_version: int  # the live version when the slot was charged
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """The trajectories of one task: what GRPO compares."""
+
+    ticket: Ticket
+    trajectories: tuple[Trajectory, ...]  # [G]
+    worker: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One training sequence: prompt P, then sampled tokens A and environment tokens E in turn.
+
+        token_ids         = P0 + A0 + E0 + A1
+        loss_mask         = [0]*P0 + [1]*A0 + [0]*E0 + [1]*A1
+        behavior_logprobs = sampled log-probability where the mask is 1, else 0
+        versions          = weight version where the mask is 1, else -1
+    """
+
+    token_ids: tuple[int, ...]  # [L]
+    loss_mask: tuple[int, ...]  # [L] 1 on sampled tokens; the first token is always 0
+    behavior_logprobs: tuple[float, ...]  # [L]
+    advantages: tuple[float, ...]  # [L]
+    versions: tuple[int, ...]  # [L]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One packed micro-batch: samples side by side, no padding, positions restarting at each sample."""
+
+    token_ids: torch.Tensor  # [T] int64
+    position_ids: torch.Tensor  # [T] int64, 0 at each sample's first token
+    cu_seqlens: torch.Tensor  # [S+1] int32, sample s is cu_seqlens[s]:cu_seqlens[s+1]
+    loss_mask: torch.Tensor  # [T] float32, 0 or 1
+    behavior_logprobs: torch.Tensor  # [T] float32
+    advantages: torch.Tensor  # [T] float32
+    versions: torch.Tensor  # [T] int64, -1 where nothing was sampled
+
+    @property
+    def num_tokens(self) -> int:
+        return int(self.token_ids.numel())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Everything one optimizer step trains on."""
+
+    rows: tuple[Row, ...]
+    num_samples: int
+    num_loss_tokens: int  # the global denominator of a token-mean loss
+    version: int  # the version being trained; lag is counted up to it
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(row.num_tokens for row in self.rows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateReport:
+    """What one optimizer step did. `applied` is False when the gradient was not finite and the step was skipped."""
+
+    applied: bool
+    metrics: Metrics
+    seconds: float

@@ -1,0 +1,79 @@
+"""What every test gets: no network, no telemetry, marks by folder, and nothing left running at the end."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+TESTS = Path(__file__).parent
+ROOT = TESTS.parent
+FOLDER_MARKS = ("ray", "e2e", "gpu", "chaos")
+SESSION_KEY = "RLSYS_TEST_SESSION"  # inherited by everything that the tests start, also when its parent is gone
+
+sys.path.insert(0, str(ROOT))
+os.environ.update(
+    {
+        "DO_NOT_TRACK": "1",
+        "HF_HUB_OFFLINE": "1",
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),  # for Ray's workers
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "TOKENIZERS_PARALLELISM": "false",
+        "VLLM_NO_USAGE_STATS": "1",
+        "WANDB_MODE": "offline",
+        SESSION_KEY: f"{os.getpid()}",
+    }
+)
+os.environ.pop("RAY_ADDRESS", None)  # a test never joins somebody's cluster
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        folder = item.path.relative_to(TESTS).parts[0]
+        if folder in FOLDER_MARKS:
+            item.add_marker(folder)
+    gpu_items = [item for item in items if item.get_closest_marker("gpu")]
+    if gpu_items:
+        import torch
+
+        if not torch.cuda.is_available():
+            for item in gpu_items:
+                item.add_marker(pytest.mark.skip(reason="needs CUDA: torch.cuda.is_available() is False"))
+
+
+def _was_started_here(process: psutil.Process) -> bool:
+    """By its environment, which outlives the parent."""
+    try:
+        return process.environ().get(SESSION_KEY) == f"{os.getpid()}"
+    except psutil.Error:  # gone, or not ours to read
+        return False
+
+
+def _describe(process: psutil.Process) -> str | None:
+    """None for what is gone, and for the helpers that Python keeps until it exits itself."""
+    try:
+        command = " ".join(process.cmdline())
+        if process.status() == psutil.STATUS_ZOMBIE or "multiprocessing.resource_tracker" in command:
+            return None
+        return f"{process.pid} {command[:160]}"
+    except psutil.NoSuchProcess:
+        return None
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail the session when a process that a test started outlives it by 10 s, and end that process."""
+    me = psutil.Process()
+    started = {*me.children(recursive=True), *filter(_was_started_here, psutil.process_iter())} - {me}
+    _, alive = psutil.wait_procs([process for process in started if _describe(process)], timeout=10)
+    left = {process: name for process in alive if (name := _describe(process))}
+    if not left:
+        return
+    for process in left:
+        process.kill()
+    lines = "\n  ".join(left.values())
+    sys.stderr.write(f"\nprocesses that the tests started and did not end (killed now):\n  {lines}\n")
+    session.exitstatus = pytest.ExitCode.TESTS_FAILED

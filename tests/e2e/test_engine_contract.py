@@ -1,0 +1,417 @@
+"""What the project relies on in vLLM, held against the real engine: an upgrade of vLLM passes here or waits."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny_models import END, Kind, logits, logprobs, publish, save_tiny, tiny_model, tiny_tokenizer
+
+from actors.engine import (
+    Engine,
+    EngineFailed,
+    EngineSpec,
+    EngineStats,
+    PromptTooLong,
+    Sampling,
+    WeightsRejected,
+    engine_environment,
+)
+from rlsys.types import Completion, TurnStop, VersionSpan
+
+pytestmark = pytest.mark.e2e
+
+CLOSE = 1e-4  # nats, float32 on a CPU
+CONTEXT = 512
+HERE = Path(__file__).resolve().parent
+PYTHONPATH = f"{HERE.parents[1]}:{HERE}"
+PROMPT = list(range(2, 72))  # more than two blocks of 32: a stale prefix cache would show
+
+
+def spec(folder: Path, **changes: Any) -> EngineSpec:
+    defaults: dict[str, Any] = dict(
+        model_path=str(folder),
+        dtype="float32",
+        max_model_len=CONTEXT,
+        max_num_seqs=16,
+        seed=0,
+        prefix_cache=True,
+        enforce_eager=True,
+        threads=1,
+        kv_cache_mb=64,
+        gpu_memory_utilization=0.5,
+        block_size=32,
+    )
+    return EngineSpec(**defaults | changes)
+
+
+def sampling(**changes: Any) -> Sampling:
+    return Sampling(**dict(max_tokens=40, temperature=1.0, top_p=1.0, seed=1) | changes)
+
+
+class Loop:
+    """An event loop on a thread of its own, as in a Ray actor, so that one engine can serve many tests."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+        self.thread.start()
+
+    def run(self, work: Coroutine[Any, Any, Any], timeout: float = 120.0) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(timeout)
+
+
+class Served:
+    """An engine and the model whose weights it should hold."""
+
+    def __init__(self, loop: Loop, root: Path, kind: Kind) -> None:
+        self.loop, self.root, self.kind = loop, root, kind
+        self.model = tiny_model(kind, seed=0)
+        self.engine: Engine = loop.run(Engine.start(spec(save_tiny(root / "model", kind, seed=0))))
+        self.versions = itertools.count(1)
+        self.names = itertools.count()
+
+    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return self.loop.run(work)
+
+    def stop(self) -> None:
+        async def on_its_loop() -> None:
+            self.engine.stop()
+
+        self.run(on_its_loop())
+
+    async def generate(self, prompt: list[int] | None = None, *, request_id: str = "", **changes: Any) -> Completion:
+        return await self.engine.generate(prompt or PROMPT, sampling(**changes), request_id or f"r{next(self.names)}")
+
+    async def load(self, model: Any) -> int:
+        """Publish a model as the next version and load it."""
+        version = next(self.versions)
+        await self.engine.load(publish(self.root, model, version), version)
+        self.model = model
+        return version
+
+
+@pytest.fixture(scope="module")
+def loop() -> Iterator[Loop]:
+    loop = Loop()
+    yield loop
+    loop.loop.call_soon_threadsafe(loop.loop.stop)
+    loop.thread.join()
+
+
+@pytest.fixture(scope="module")
+def served(loop: Loop, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    served = Served(loop, tmp_path_factory.mktemp("qwen3"), "qwen3")
+    yield served
+    served.stop()
+
+
+def gap(ours: Any, theirs: Any) -> float:
+    return max(abs(a - b) for a, b in zip(ours, theirs, strict=True))
+
+
+def sampled_gap(model: Any, completion: Completion, prompt: list[int] = PROMPT) -> float:
+    """Largest distance of a completion's log-probabilities (temperature 1) from those of the transformers model."""
+    return gap(completion.logprobs, logprobs(model, prompt + list(completion.token_ids))[len(prompt) - 1 :])
+
+
+def outlives(pid_fd: int, seconds: float) -> bool:
+    """Whether a process is still there after that many seconds."""
+    return not select.select([pid_fd], [], [], seconds)[0]
+
+
+def test_an_engine_starts_as_version_0_with_the_weights_of_its_folder(served: Served) -> None:
+    completion = served.run(served.generate())
+    assert completion.spans == (VersionSpan(version=0, start=0, end=40),)
+    assert completion.stop is TurnStop.LENGTH
+    assert completion.text == tiny_tokenizer().decode(completion.token_ids)
+    assert sampled_gap(served.model, completion) < CLOSE
+
+
+def test_a_load_changes_sampled_and_scored_logprobs_to_those_of_the_new_weights(served: Served) -> None:
+    before = served.run(served.generate())
+    new = tiny_model("qwen3", seed=1)
+    assert sampled_gap(new, before) > 1.0
+    version = served.run(served.load(new))
+    after = served.run(served.generate())
+    assert after.spans == (VersionSpan(version=version, start=0, end=40),)
+    assert sampled_gap(new, after) < CLOSE
+    ids = PROMPT + list(before.token_ids)
+    scored = served.run(served.engine.score(ids))
+    assert len(scored) == len(ids) - 1
+    assert gap(scored, logprobs(new, ids)) < CLOSE
+
+
+def test_logprobs_are_of_the_distribution_that_was_sampled_from(served: Served) -> None:
+    temperature, top_p = 0.7, 0.8
+    completion = served.run(served.generate(temperature=temperature, top_p=top_p))
+    ids = torch.tensor(completion.token_ids)
+    scaled = logits(served.model, PROMPT + ids.tolist())[len(PROMPT) - 1 : -1] / temperature
+    ascending, order = scaled.sort(-1)
+    outside = ascending.softmax(-1).cumsum(-1) <= 1 - top_p  # the tail that nucleus sampling cuts off
+    kept = scaled.masked_fill(outside.scatter(-1, order, outside), float("-inf"))
+    assert gap(completion.logprobs, kept.log_softmax(-1).gather(1, ids[:, None])[:, 0].tolist()) < CLOSE
+
+
+def test_temperature_0_takes_the_best_token_and_reports_its_plain_logprob(served: Served) -> None:
+    async def mixed() -> list[Completion]:  # beside a sampled request: both kinds share a batch
+        return await asyncio.gather(served.generate(temperature=0.0, top_p=0.5), served.generate())
+
+    greedy, _ = served.run(mixed())
+    best = logits(served.model, PROMPT + list(greedy.token_ids))[len(PROMPT) - 1 : -1].argmax(-1)
+    assert list(greedy.token_ids) == best.tolist()
+    assert sampled_gap(served.model, greedy) < CLOSE
+
+
+def test_a_seed_decides_the_tokens_whoever_shares_the_batch(served: Served) -> None:
+    async def crowd() -> list[Completion]:
+        return await asyncio.gather(*(served.generate(seed=seed) for seed in range(8)))
+
+    alone = served.run(served.generate(seed=3))
+    together = served.run(crowd())
+    assert together[3].token_ids == alone.token_ids
+    assert len({completion.token_ids for completion in together}) == 8
+
+
+def test_a_stop_string_keeps_the_token_that_completed_it_and_ends_the_text(served: Served) -> None:
+    free = served.run(served.generate(max_tokens=200))
+    pieces = [tiny_tokenizer().decode([token]) for token in free.token_ids]
+    index = next(i for i, piece in enumerate(pieces) if i > 2 and len(piece) > 3)
+    stop = "".join(pieces[:index])[-2:] + pieces[index][:2]  # begins in one token and ends inside the next
+    assert free.text.index(stop) == len("".join(pieces[:index])) - 2
+    stopped = served.run(served.generate(max_tokens=200, stop=("no such text", stop)))
+    assert stopped.stop is TurnStop.STOP
+    assert stopped.token_ids == free.token_ids[: index + 1]
+    assert stopped.text == free.text[: free.text.index(stop) + len(stop)]
+
+
+def test_an_end_token_is_kept_in_the_ids_and_not_in_the_text(served: Served) -> None:
+    served.run(served.load(tiny_model("qwen3", seed=2, ends="at once")))
+    completion = served.run(served.generate())
+    assert completion.stop is TurnStop.EOS
+    assert completion.token_ids == (tiny_tokenizer().convert_tokens_to_ids(END),)
+    assert completion.text == ""
+    served.run(served.load(tiny_model("qwen3", seed=0)))
+
+
+def test_a_prompt_that_fills_the_context_is_refused_and_one_shorter_gives_one_token(served: Served) -> None:
+    full = [5] * CONTEXT
+    for call in (served.generate(full), served.engine.score(full)):
+        with pytest.raises(PromptTooLong) as refused:
+            served.run(call)
+        assert (refused.value.length, refused.value.limit) == (CONTEXT, CONTEXT)
+    last = served.run(served.generate(full[:-1]))
+    assert (len(last.token_ids), last.stop) == (1, TurnStop.LENGTH)
+
+
+async def in_flight(served: Served, count: int, **changes: Any) -> list[asyncio.Task[Completion]]:
+    """Long requests of which some tokens are sampled: a short one that started with them has ended."""
+    tasks = [asyncio.create_task(served.generate(seed=seed, max_tokens=400, **changes)) for seed in range(count)]
+    await served.generate(max_tokens=8)
+    return tasks
+
+
+def test_a_load_in_mid_generation_is_recorded_in_spans_and_every_token_is_of_the_version_named(served: Served) -> None:
+    old, new = served.model, tiny_model("qwen3", seed=3)
+
+    async def interrupted() -> tuple[int, list[Completion]]:
+        tasks = await in_flight(served, 4)
+        return await served.load(new), await asyncio.gather(*tasks)
+
+    version, completions = served.run(interrupted())
+    for completion in completions:
+        first, second = completion.spans
+        assert len(completion.token_ids) == 400
+        assert (first.start, second.start, second.end) == (0, first.end, 400)
+        assert first.version < second.version == version
+        ids = PROMPT + list(completion.token_ids)
+        by_old, by_new = (logprobs(model, ids)[len(PROMPT) - 1 :] for model in (old, new))
+        assert gap(completion.logprobs, by_old[: first.end] + by_new[first.end :]) < CLOSE
+
+
+def test_loads_that_overlap_happen_one_after_the_other(served: Served) -> None:
+    async def both() -> None:
+        await asyncio.gather(served.load(tiny_model("qwen3", seed=4)), served.load(tiny_model("qwen3", seed=5)))
+
+    served.run(both())
+    assert sampled_gap(tiny_model("qwen3", seed=5), served.run(served.generate())) < CLOSE
+
+
+def test_pause_freezes_everything_even_across_a_load_and_resume_goes_on(served: Served) -> None:
+    async def frozen() -> list[Completion]:
+        tasks = await in_flight(served, 2)
+        await served.engine.pause()
+        tasks.append(asyncio.create_task(served.generate(max_tokens=1)))
+        await served.load(tiny_model("qwen3", seed=6))
+        done, _ = await asyncio.wait(tasks, timeout=0.5)
+        assert not done
+        assert await served.engine.healthy(30)
+        await served.engine.resume()
+        return await asyncio.gather(*tasks)
+
+    assert [len(completion.token_ids) for completion in served.run(frozen())] == [400, 400, 1]
+
+
+def test_abort_returns_the_tokens_sampled_so_far(served: Served) -> None:
+    async def aborted() -> tuple[Completion, EngineStats]:
+        (task,) = await in_flight(served, 1, request_id="long")
+        stats = served.engine.stats()
+        await served.engine.abort("long")
+        return await task, stats
+
+    completion, stats = served.run(aborted())
+    assert completion.stop is TurnStop.ABORT
+    assert 0 < len(completion.token_ids) < 400
+    assert sampled_gap(served.model, completion) < CLOSE
+    assert stats.running >= 1 and 0 < stats.kv_usage < 1
+    assert served.engine.stats() == EngineStats(running=0, waiting=0, kv_usage=0.0)
+
+
+def test_a_folder_with_another_version_is_refused_and_the_engine_serves_on(served: Served) -> None:
+    folder = publish(served.root / "wrong", served.model, 900)
+    for path, version in ((folder, 901), (served.root / "nowhere", 900)):
+        with pytest.raises(WeightsRejected):
+            served.run(served.engine.load(path, version))
+    assert sampled_gap(served.model, served.run(served.generate())) < CLOSE
+
+
+def test_a_missing_part_of_a_fused_parameter_is_rejected_and_ends_the_engine(served: Served) -> None:
+    """Last of those that share the engine: it serves nothing after this."""
+    name = "model.layers.1.self_attn.k_proj.weight"
+    folder = publish(served.root / "hole", tiny_model("qwen3", seed=7), 1000, without=[name])
+
+    async def rejected() -> list[Any]:
+        tasks = await in_flight(served, 2)
+        with pytest.raises(WeightsRejected, match="layers.1.self_attn.qkv_proj"):
+            await served.engine.load(folder, 1000)
+        return await asyncio.gather(*tasks, served.generate(), return_exceptions=True)
+
+    assert [type(outcome) for outcome in served.run(rejected())] == [EngineFailed] * 3
+    assert not served.run(served.engine.healthy(30))
+
+
+def test_a_tied_model_takes_its_head_from_the_stream_and_rejects_one_without_it(loop: Loop, tmp_path: Path) -> None:
+    tied = Served(loop, tmp_path, "qwen3_tied")
+    try:
+        new = tiny_model("qwen3_tied", seed=1)
+        loop.run(tied.load(new))
+        assert sampled_gap(new, loop.run(tied.generate())) < CLOSE
+        with pytest.raises(WeightsRejected, match="lm_head"):
+            loop.run(tied.engine.load(publish(tmp_path, new, 50, without=["lm_head.weight"]), 50))
+        with pytest.raises(EngineFailed):
+            loop.run(tied.generate())
+    finally:
+        tied.stop()
+
+
+def test_the_death_of_the_engine_core_fails_what_waits_for_it(loop: Loop, tmp_path: Path) -> None:
+    dying = Served(loop, tmp_path, "qwen3")
+
+    async def bereaved() -> list[Any]:
+        tasks = await in_flight(dying, 2)
+        for pid in dying.engine.core_pids():
+            os.kill(pid, signal.SIGKILL)
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    try:
+        assert [type(outcome) for outcome in loop.run(bereaved())] == [EngineFailed] * 2
+        assert not loop.run(dying.engine.healthy(30))
+    finally:
+        dying.stop()
+
+
+SCRIPT = """
+import asyncio, json, sys
+from pathlib import Path
+
+async def main():
+    from actors.engine import Engine, EngineSpec
+
+    fields, folder = json.loads(sys.argv[1]), Path(sys.argv[2])
+    engine = await Engine.start(EngineSpec(**fields))
+    before = await engine.score([5, 6, 7])
+    loaded = await engine.load(folder, 1)
+    after = await engine.score([5, 6, 7])
+    print(json.dumps({"cores": engine.core_pids(), "loaded": loaded, "before": before, "after": after}), flush=True)
+    await asyncio.Event().wait()
+
+if __name__ == "__main__":
+    asyncio.run(main())
+"""
+
+
+def test_a_killed_process_leaves_no_engine_core_and_an_engine_that_skips_reloads_shows_in_its_scores(
+    tmp_path: Path,
+) -> None:
+    script = tmp_path / "serve.py"
+    script.write_text(SCRIPT)
+    engine_spec = spec(save_tiny(tmp_path / "model", "qwen3", seed=0), extension="tiny_models.SkipsReload")
+    fields = json.dumps({name: getattr(engine_spec, name) for name in EngineSpec.__dataclass_fields__})
+    folder = publish(tmp_path, tiny_model("qwen3", seed=1), 1)
+    command = [sys.executable, str(script), fields, str(folder)]
+    with subprocess.Popen(
+        command, env=os.environ | {"PYTHONPATH": PYTHONPATH}, stdout=subprocess.PIPE, text=True
+    ) as process:
+        deadline = threading.Timer(150, process.kill)
+        deadline.start()
+        assert process.stdout is not None
+        report = json.loads(next((line for line in process.stdout if line.startswith("{")), "{}"))
+        deadline.cancel()
+        cores = [os.pidfd_open(pid) for pid in report["cores"]]
+        process.kill()
+        assert len(cores) == 1 and not outlives(cores[0], 30)
+    assert report["loaded"] == len(tiny_model("qwen3", seed=1).state_dict())
+    assert gap(report["before"], report["after"]) < CLOSE  # it says that it loaded, and did not
+
+
+class Host:
+    """A Ray actor around an engine."""
+
+    async def start(self, engine_spec: EngineSpec) -> tuple[int, list[int]]:
+        self.engine = await Engine.start(engine_spec)
+        return os.getpid(), self.engine.core_pids()
+
+    async def load(self, folder: Path, version: int) -> int:
+        return await self.engine.load(folder, version)
+
+    async def score(self, token_ids: list[int]) -> list[float]:
+        return await self.engine.score(token_ids)
+
+
+def test_a_killed_ray_actor_leaves_no_engine_core_and_a_llama_in_it_reloads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ray
+
+    for own_cleanup in (
+        "process_group_cleanup_enabled",
+        "kill_child_processes_on_worker_exit",
+        "kill_child_processes_on_worker_exit_with_raylet_subreaper",
+    ):  # Ray's: they depend on the cluster's flags, and hide whether ours works
+        monkeypatch.setenv(f"RAY_{own_cleanup}", "0")
+    engine_spec = spec(save_tiny(tmp_path / "model", "llama", seed=0))
+    new = tiny_model("llama", seed=1)
+    variables = engine_environment(engine_spec.threads, engine_spec.model_path) | {"PYTHONPATH": PYTHONPATH}
+    ray.init(num_cpus=2, include_dashboard=False, object_store_memory=100 << 20, log_to_driver=False)
+    try:
+        host = ray.remote(Host).options(max_restarts=0, runtime_env={"env_vars": variables}).remote()
+        pid, core_pids = ray.get(host.start.remote(engine_spec), timeout=150)
+        assert ray.get(host.load.remote(publish(tmp_path, new, 1), 1), timeout=60) == len(new.state_dict())
+        assert gap(ray.get(host.score.remote(PROMPT), timeout=60), logprobs(new, PROMPT)) < CLOSE
+        cores = [os.pidfd_open(core) for core in core_pids]
+        os.kill(pid, signal.SIGKILL)
+        assert len(cores) == 1 and not outlives(cores[0], 30)
+    finally:
+        ray.shutdown()

@@ -1,0 +1,222 @@
+"""Stand-ins for the expensive parts, for tests of everything around them. Nothing outside tests/ imports this."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from actors.pool import Arrival, Publication
+from actors.worker import Delivery, WorkerSpec, WorkerStatus
+from learners.algorithms import make_algorithm
+from rlsys.metrics import Mean
+from rlsys.rollout import Play
+from rlsys.types import (
+    Batch,
+    Completion,
+    EpisodeEnd,
+    Failure,
+    FailureKind,
+    Group,
+    Message,
+    Reward,
+    Ticket,
+    Timings,
+    Trajectory,
+    Turn,
+    TurnStop,
+    UpdateReport,
+    VersionSpan,
+)
+from rlsys.weights import folder_name
+
+PROMPT, RIGHT, WRONG = 7, 1, 0
+
+
+def bandit_group(ticket: Ticket, play: Play, logits: Sequence[float], version: int, worker: str = "fake") -> Group:
+    """One token per episode: RIGHT is rewarded. Sampled from `logits`, seeded by the ticket."""
+    logp = torch.log_softmax(torch.tensor(logits), 0).tolist()
+    rng = random.Random(f"{play.purpose}:{ticket.sequence}:{ticket.attempt}")
+    trajectories = []
+    for sibling in range(play.group_size):
+        action = max((0, 1), key=lambda a: logp[a]) if play.temperature == 0 else int(rng.random() < 2.718281828**logp[RIGHT])
+        completion = Completion(
+            token_ids=(action,),
+            logprobs=(logp[action],),
+            spans=(VersionSpan(version=version, start=0, end=1),),
+            stop=TurnStop.EOS,
+            text=str(action),
+        )
+        trajectories.append(
+            Trajectory(
+                task=ticket.task,
+                sibling=sibling,
+                turns=(Turn(context_ids=(PROMPT,), completion=completion, reply=None),),
+                messages=(Message(role="user", content="?"), Message(role="assistant", content=str(action))),
+                end=EpisodeEnd.ANSWERED,
+                reward=Reward(value=float(action == RIGHT), parts={"correct": float(action == RIGHT)}),
+                timings=Timings(generate_s=0.0, tool_s=0.0, score_s=0.0),
+            )
+        )
+    return Group(ticket=ticket, trajectories=tuple(trajectories), worker=worker)
+
+
+class BanditLearner:
+    """A policy of two logits, trained by the real algorithms."""
+
+    def __init__(self) -> None:
+        self.logits = torch.zeros(2, requires_grad=True)
+        self.algorithm: Any = None
+        self.lr = 0.0
+        self.updates = 0
+
+    async def start(self) -> None: ...
+    async def stop(self) -> None: ...
+
+    async def begin(self, model_path: str, learner: Any, algorithm: Any, *, total_steps: int, temperature: float) -> None:
+        saved = Path(model_path) / "logits.json"
+        if saved.exists():
+            self._set(json.loads(saved.read_text()))
+        self.algorithm, self.lr = make_algorithm(algorithm), learner.lr
+
+    def _set(self, values: Sequence[float]) -> None:
+        self.logits = torch.tensor(values, requires_grad=True)
+
+    async def update(self, batch: Batch) -> UpdateReport:
+        await asyncio.sleep(0)
+        self.logits.grad = None
+        for row in batch.rows:
+            logp = torch.log_softmax(self.logits, 0)[row.token_ids.clamp(max=1)]
+            entropy = torch.zeros_like(logp)
+            self.algorithm.loss(logp, entropy, row, denominator=float(batch.num_loss_tokens)).loss.backward()
+        assert self.logits.grad is not None
+        with torch.no_grad():
+            self.logits -= self.lr * self.logits.grad
+        self.updates += 1
+        return UpdateReport(applied=True, metrics={"learner/grad_norm": Mean(float(self.logits.grad.norm()))}, seconds=0.0)
+
+    async def score(self, token_ids: Sequence[Sequence[int]]) -> list[list[float]]:
+        return [[float(self.logits[0].detach())] * max(len(ids) - 1, 1) for ids in token_ids]
+
+    async def score_perturbed(self, token_ids: Sequence[Sequence[int]], folder: Path, version: int) -> list[list[float]]:
+        true = self.logits.detach().clone()
+        self._set((true + 5).tolist())
+        await self.export(folder, version)
+        scores = await self.score(token_ids)
+        self._set(true.tolist())
+        return scores
+
+    async def export(self, folder: Path, version: int) -> None:
+        final = folder / folder_name(version)
+        final.mkdir(parents=True, exist_ok=True)
+        (final / "logits.json").write_text(json.dumps(self.logits.tolist()))
+
+    async def save(self, folder: Path) -> None:
+        (folder / "hf").mkdir(parents=True)
+        (folder / "hf" / "logits.json").write_text(json.dumps(self.logits.tolist()))
+
+    async def load(self, folder: Path) -> None:
+        self._set(json.loads((folder / "hf" / "logits.json").read_text()))
+
+
+class BanditPool:
+    """Engines that hold the logits last published; episodes take a random number of loop turns."""
+
+    def __init__(self, *, fail: Callable[[Ticket], bool] = lambda _: False, deaf: bool = False) -> None:
+        self.logits: list[float] = [0.0, 0.0]
+        self.version = 0
+        self.restarts = {"fake": 0}
+        self.generated_tokens = 0
+        self.published: list[int] = []
+        self._fail, self._deaf = fail, deaf
+
+    async def start(self) -> None: ...
+    async def stop(self) -> None: ...
+
+    async def publish(self, publication: Publication) -> list[Arrival]:
+        from rlsys.errors import RunFailed
+
+        await asyncio.sleep(0)
+        if not self._deaf:
+            self.logits = json.loads((publication.folder / "logits.json").read_text())
+        self.version = publication.version
+        self.published.append(publication.version)
+        gap = max(abs(value - self.logits[0]) for values in publication.expected for value in values)
+        if gap > 0.1:
+            raise RunFailed(f"fake: the mean gap in log-probability is {gap}")
+        delivery = Delivery(worker="fake", version=self.version, tensors=1, seconds=0.0, probe_logprobs=())
+        return [Arrival(delivery=delivery, gap_mean=gap, gap_max=gap)]
+
+    async def run(self, ticket: Ticket, play: Play, on_retry: Callable[[Ticket], None]) -> Group:
+        version, logits = self.version, list(self.logits)
+        for _ in range(random.Random(ticket.sequence).choice([0, 1, 2, 40])):
+            await asyncio.sleep(0)
+        self.generated_tokens += play.group_size
+        group = bandit_group(ticket, play, logits, version)
+        if self._fail(ticket):
+            failure = Failure(kind=FailureKind.INFRA, where="fake", detail="it died")
+            from dataclasses import replace
+
+            return replace(group, trajectories=tuple(replace(t, turns=(), reward=failure, end=EpisodeEnd.FAILED) for t in group.trajectories))
+        return group
+
+    async def status(self) -> list[WorkerStatus]:
+        return []
+
+
+class FakeWorker:
+    """A rollout worker for real Ray actors. Faults are files in the folder that its model_path names."""
+
+    def __init__(self, spec: WorkerSpec) -> None:
+        self.spec = spec
+        self.version: int | None = None
+        self.logits = [0.0, 0.0]
+        self.faults = Path(spec.engine.model_path)
+
+    async def start(self) -> WorkerStatus:
+        starts = self.faults / f"starts-{self.spec.name}"
+        starts.write_text(str(int(starts.read_text()) + 1 if starts.exists() else 1))
+        return await self.ping()
+
+    async def run_group(self, ticket: Ticket, play: Play) -> Group:
+        if self.version is None:
+            raise RuntimeError("stale worker was asked to serve")
+        if self._take(f"die-{self.spec.name}"):
+            os._exit(1)
+        if self._take(f"hang-{self.spec.name}"):
+            time.sleep(3600)  # the whole event loop: pings go unanswered too
+        await asyncio.sleep(0.01)
+        return bandit_group(ticket, play, self.logits, self.version, self.spec.name)
+
+    def _take(self, name: str) -> bool:
+        """A fault strikes once."""
+        try:
+            (self.faults / name).unlink()
+        except FileNotFoundError:
+            return False
+        return True
+
+    async def load_weights(self, folder: str, version: int, probe: Sequence[Sequence[int]]) -> Delivery:
+        if self._take(f"die-loading-{self.spec.name}"):
+            os._exit(1)
+        if not (self.faults / f"deaf-{self.spec.name}").exists():
+            self.logits = json.loads((Path(folder) / "logits.json").read_text())
+        self.version = version
+        return Delivery(
+            worker=self.spec.name, version=version, tensors=1, seconds=0.0, probe_logprobs=tuple((self.logits[0],) for _ in probe)
+        )
+
+    async def adopt(self) -> None:
+        self.version = 0
+
+    async def ping(self) -> WorkerStatus:
+        return WorkerStatus(pid=os.getpid(), version=self.version, generated_tokens=0, busy_s=0.0, alive_s=1.0, rss_mb=1.0)
+
+    async def stop(self) -> None: ...

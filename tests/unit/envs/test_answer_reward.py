@@ -1,0 +1,121 @@
+"""envs.rewards.answer: hand-computed rewards, exact numbers, hostile texts."""
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from envs.rewards import make_reward
+from envs.rewards.answer import AnswerReward, AnswerRewardConfig, parse_number, same_answer
+from rlsys.errors import BadInput
+from rlsys.types import Message, Reward, Task, Transcript
+
+
+def scored(*messages: tuple[str, str], gold: str = "24", truncated: bool = False) -> Reward:
+    transcript = Transcript(
+        task=Task(task_id="t", question="q", answers=(gold,)),
+        messages=tuple(Message(role=role, content=content) for role, content in messages),
+        truncated=truncated,
+    )
+    return AnswerReward(AnswerRewardConfig())(transcript)
+
+
+@pytest.mark.parametrize(
+    ("text", "correct", "form"),
+    [
+        ("<answer>24</answer>", 1.0, 0.1),
+        ("<answer> 24.0 </answer>", 1.0, 0.1),
+        ("<answer>25</answer>", 0.0, 0.1),
+        ("<answer></answer>", 0.0, 0.1),
+        ("24", 0.0, 0.0),
+        ("", 0.0, 0.0),
+        ("<answer>24", 0.0, 0.0),
+        ("<answer>3</answer><answer>24</answer>", 1.0, 0.0),
+        ("<answer>24</answer><answer>3</answer>", 0.0, 0.0),
+    ],
+)
+def test_parts_of_a_last_message(text: str, correct: float, form: float) -> None:
+    given = scored(("assistant", "<math_exp>48 / 2</math_exp>"), ("user", "48 / 2 -> 24.0"), ("assistant", text))
+    assert given == Reward(value=correct + form, parts={"correct": correct, "format": form})
+
+
+def test_only_the_model_and_only_its_last_message_count() -> None:
+    right = "<answer>24</answer>"
+    assert scored(("user", right)).value == 0.0
+    assert scored(("assistant", "hm"), ("user", right)).value == 0.0
+    assert scored(("assistant", right), ("user", "go on"), ("assistant", "hm")).value == 0.0
+    assert scored(("assistant", right), ("tool", "x")).value == 1.1
+    assert scored().value == 0.0
+
+
+def test_a_cut_off_episode_is_not_well_formed() -> None:
+    assert scored(("assistant", "<answer>24</answer>"), truncated=True).parts == {"correct": 1.0, "format": 0.0}
+
+
+def test_weights_are_the_configured_ones() -> None:
+    transcript = Transcript(
+        task=Task(task_id="t", question="q", answers=("no", "24")),
+        messages=(Message(role="assistant", content="<answer>24</answer>"),),
+    )
+    given = make_reward(AnswerRewardConfig(correct=0.7, format=0.2))(transcript)
+    assert given.parts == {"correct": 0.7, "format": 0.2} and given.value == sum(given.parts.values())
+
+
+def test_a_task_without_answers_is_not_a_zero() -> None:
+    with pytest.raises(BadInput, match="task t: no answers"):
+        AnswerReward(AnswerRewardConfig())(Transcript(task=Task(task_id="t", question="q"), messages=()))
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("24", Fraction(24)),
+        ("24.", Fraction(24)),
+        (" +24.50 ", Fraction(49, 2)),
+        ("-.5", Fraction(-1, 2)),
+        ("$1,080.00", Fraction(1080)),
+        ("-$5", Fraction(-5)),
+        ("$-5", Fraction(-5)),
+        ("--5", None),
+        ("15%", Fraction(15)),
+        ("15 %.", Fraction(15)),
+        ("1,234,567", Fraction(1234567)),
+        ("1,2", None),
+        ("1e3", Fraction(1000)),
+        ("1e999999999", None),
+        ("1e9999", None),
+        ("48/2", None),
+        ("0x18", None),
+        ("1_000", None),
+        ("\u0662\u0664", None),
+        ("nan", None),
+        ("inf", None),
+        ("", None),
+        ("9" * 65, None),
+    ],
+)
+def test_numbers_are_read_exactly_or_not_at_all(text: str, value: Fraction | None) -> None:
+    assert parse_number(text) == value
+
+
+def test_texts_compare_without_case_and_numbers_without_rounding() -> None:
+    assert same_answer(" Paris ", ["paris"])
+    assert not same_answer("Paris, France", ["paris"])
+    assert not same_answer("0.30000000000000004", ["0.3"])
+    assert same_answer("0.1e1", ["1"])
+    assert same_answer("9" * 100, ["9" * 100])
+    assert not same_answer("1e999999999", ["24"])
+
+
+@given(st.text(), st.booleans())
+def test_any_text_is_scored_and_its_parts_sum_to_the_value(text: str, truncated: bool) -> None:
+    for content in (text, f"<answer>{text}</answer>"):
+        given = scored(("assistant", content), truncated=truncated)
+        assert given.value == sum(given.parts.values())
+        assert set(given.parts) == {"correct", "format"}
+
+
+def test_reward_is_picked_by_name() -> None:
+    with pytest.raises(BadInput, match=r"reward\.name='awnser': expected one of answer; nearest is answer"):
+        make_reward(AnswerRewardConfig(name="awnser"))

@@ -1,0 +1,89 @@
+"""The command line's endings: one line, and the exit codes of the contract."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from launch.cli import run
+
+
+def rlsys(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
+    code = run(list(argv))
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+@pytest.mark.parametrize(
+    ("argv", "part"),
+    [
+        (["train", "quickstar"], "did you mean 'quickstart'"),
+        (["train", "quickstart", "learner.lrr=1", "--dry-run"], "did you mean 'learner.lr'"),
+        (["train", "quickstart", "--rundir", "x"], "--rundir"),
+        (["train", "quickstart", "model.path=./nowhere", "--run-dir", "/tmp/never-made"], "no such folder"),
+        (["train", "quickstart", "env.data=/no/such.jsonl", "--run-dir", "/tmp/never-made"], "/no/such.jsonl"),
+        (["train", "quickstart", "engine.kv_cache_mb=99999999", "--run-dir", "/tmp/never-made"], "too little memory"),
+        (["train", "quickstart", "--resume", "--run-dir", "/tmp/never-made"], "there is no run directory"),
+        (["eval", "quickstart", "--checkpoint", "/no/where"], "no such folder"),
+        ([], "required: COMMAND"),
+        (["fly"], "invalid choice"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture[str], argv: list[str], part: str) -> None:
+    code, out, err = rlsys(capsys, *argv)
+    assert (code, out) == (2, "")
+    assert part in err
+    assert err.count("\n") == 1
+    assert not Path("/tmp/never-made").exists()
+
+
+def test_a_malformed_record_is_named_by_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = tmp_path / "data.jsonl"
+    data.write_text('{"question": "1 + 1?", "answer": "#### 2"}\n{"question": "2 + 2?"}\n')
+    code, _, err = rlsys(capsys, "train", "quickstart", f"env.data={data}", "--run-dir", str(tmp_path / "run"))
+    assert code == 2
+    assert "line 2" in err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_model_folder_without_a_tokenizer_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "model.safetensors").write_text("")
+    code, _, err = rlsys(capsys, "train", "quickstart", f"model.path={tmp_path}", "--run-dir", str(tmp_path / "run"))
+    assert code == 2
+    assert "no tokenizer" in err
+
+
+def test_a_port_in_use_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import socket
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        code, _, err = rlsys(capsys, "train", "quickstart", f"cluster.dashboard_port={port}", "--run-dir", str(tmp_path / "run"))
+    assert code == 2
+    assert f"cluster.dashboard_port={port}" in err
+
+
+def test_dry_run_prints_config_and_arithmetic_and_makes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = rlsys(capsys, "train", "quickstart", "loop.max_policy_lag=2", "--dry-run", "--run-dir", str(tmp_path / "run"))
+    assert code == 0
+    assert "slots = 32 x (1 + max_policy_lag 2) = 96 groups open at once" in out
+    assert "max_policy_lag: 2" in out
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_relative_run_directory_is_refused_inside_a_ray_job(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}")
+    code, _, err = rlsys(capsys, "train", "quickstart", "--run-dir", "runs/x")
+    assert code == 2
+    assert "absolute --run-dir" in err
+
+
+def test_help_answers_without_heavy_imports() -> None:
+    code = "import sys; from launch.cli import run\ntry: run(['train', '--help'])\nexcept SystemExit: pass\nprint([m for m in ('torch', 'ray', 'vllm') if m in sys.modules])"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert "examples:" in shown
+    assert shown.strip().endswith("[]")

@@ -1,0 +1,185 @@
+"""The real driver with a bandit for a model: it learns, accounts for every prompt once, and resumes where it stopped."""
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launch.compose import compose
+from launch.progress import Progress
+from launch.run import Run, StopRequested
+from launch.rundir import DriverState, RunDir
+from launch.train import train
+from rlsys.errors import RunFailed
+from rlsys.journal import Journal, ledger, read, surviving
+from rlsys.types import Message
+from tests.fakes import BanditLearner, BanditPool
+
+STAGES = """
+name: bandit
+seed: 3
+env: {name: calculator, train_tasks: 16, held_out_tasks: 4}
+loop: {groups_per_step: 4, group_size: 4, max_policy_lag: 1}
+learner: {lr: 2.0}
+eval: {samples: 8}
+checkpoint: {every: 2}
+wandb: {mode: disabled}
+stages: [{name: rl, kind: rl, steps: STEPS}]
+"""
+
+
+class Renderer:
+    def prompt_ids(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        return (7, 7)
+
+
+class NoTracker:
+    def log(self, row: Any) -> None: ...
+
+
+@dataclass
+class Outcome:
+    run: Run
+    pool: BanditPool
+    error: BaseException | None
+
+
+def play(tmp_path: Path, *, steps: int = 12, pool: BanditPool | None = None, on_row: Callable[[Run, dict[str, Any]], None] | None = None, extra: str = "") -> Outcome:
+    """One process's worth of a run: resumes when the directory has a checkpoint."""
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(STAGES.replace("STEPS", str(steps)) + extra)
+    config = compose(str(recipe), [])
+    directory = RunDir(tmp_path / "run")
+    newest = directory.checkpoints()[-1:]
+    state = directory.load_state(newest[0]) if newest else DriverState()
+    directory.rewind_metrics(state.step)
+    from envs import make_world
+
+    weights = tmp_path / "weights"
+    weights.mkdir(exist_ok=True)
+    pool = pool or BanditPool()
+    error: BaseException | None = None
+
+    async def go() -> Run:
+        nonlocal error
+        run = Run(
+            config=config,
+            dir=directory,
+            state=state,
+            journal=Journal(directory.journal, keep=state.mark if newest else 0),
+            world=make_world(config.recipe.env),
+            renderer=Renderer(),  # type: ignore[arg-type]
+            cluster=None,  # type: ignore[arg-type]
+            learner=BanditLearner(),  # type: ignore[arg-type]
+            pool=pool,  # type: ignore[arg-type]
+            progress=Progress(steps),
+            tracker=NoTracker(),  # type: ignore[arg-type]
+            weights=weights,
+            model_path=str(tmp_path),
+            earlier_s=state.wall_s,
+            earlier_generated=state.generated,
+        )
+        run.pool_start = asyncio.create_task(pool.start())
+        if on_row is not None:
+            record = run.dir.log
+
+            def log(row: Any) -> None:
+                record(row)
+                on_row(run, row)
+
+            run.dir.log = log  # type: ignore[method-assign]
+        try:
+            async with asyncio.timeout(20):
+                await train(run)
+        except (StopRequested, RunFailed) as caught:
+            error = caught
+            await run.cancel_background()
+        run.journal.close()
+        return run
+
+    run = asyncio.run(go())
+    directory.close()
+    return Outcome(run, pool, error)
+
+
+def rows(tmp_path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_the_driver_learns_within_the_staleness_bound_and_the_account_closes(tmp_path: Path) -> None:
+    outcome = play(tmp_path)
+    assert outcome.error is None
+    state = outcome.run.state
+    assert state.eval_after["sampled"] > 0.9 > state.eval_before["sampled"]
+    logged = rows(tmp_path)
+    assert [row["step"] for row in logged] == list(range(1, 13))
+    assert max(row["lag/max"] for row in logged if "lag/max" in row) <= 1
+    book = ledger(surviving(read(tmp_path / "run" / "journal.jsonl")))
+    assert (book.dispatched, book.in_flight, book.problems) == (48, 0, ())
+    assert book.trained + book.filtered == 48
+    assert outcome.run.summary("done")["prompts"]["dispatched"] == 48
+    for row in logged:  # seconds close to 100 %
+        parts = sum(value for key, value in row.items() if key.startswith("time/") and key not in ("time/step", "time/episode_generate", "time/episode_tool", "time/episode_score"))
+        assert parts == pytest.approx(row["time/step"])
+
+
+def test_a_stopped_run_resumes_without_losing_or_repeating_a_prompt(tmp_path: Path) -> None:
+    def stop_at(step: int) -> Callable[[Run, dict[str, Any]], None]:
+        return lambda run, row: run.stop.set() if row["step"] == step else None
+
+    for step in (3, 5, 8):  # between checkpoints of every second step: what follows them is lost and done again
+        assert isinstance(play(tmp_path, on_row=stop_at(step)).error, StopRequested)
+    assert play(tmp_path).error is None
+    journal = read(tmp_path / "run" / "journal.jsonl")
+    assert {row["lineage"] for row in journal} == {0, 1, 2, 3}
+    book = ledger(surviving(journal))
+    assert (book.dispatched, book.in_flight, book.problems) == (48, 0, ())
+    assert [row["step"] for row in rows(tmp_path)] == list(range(1, 13))
+
+
+def test_more_steps_continue_a_finished_stage(tmp_path: Path) -> None:
+    play(tmp_path, steps=4, on_row=lambda run, row: run.stop.set() if row["step"] == 2 else None)
+    assert play(tmp_path, steps=6).error is None
+    assert ledger(surviving(read(tmp_path / "run" / "journal.jsonl"))).dispatched == 24
+
+
+def test_failures_are_left_out_and_counted(tmp_path: Path) -> None:
+    failing = BanditPool(fail=lambda ticket: ticket.sequence % 8 == 3)
+    outcome = play(tmp_path, pool=failing)
+    assert outcome.error is None
+    book = ledger(surviving(read(tmp_path / "run" / "journal.jsonl")))
+    assert (book.failed, book.dispatched) == (6, 48)
+    assert sum(row["failures/infra"] for row in rows(tmp_path)) == 24
+    assert outcome.run.state.eval_after["sampled"] > 0.9
+
+
+def test_too_many_failures_stop_the_run_with_the_reason(tmp_path: Path) -> None:
+    outcome = play(tmp_path, pool=BanditPool(fail=lambda ticket: ticket.sequence >= 8 and ticket.task.task_id != ""))
+    assert isinstance(outcome.error, RunFailed)
+    assert "trajectories of this step failed" in str(outcome.error)
+    assert "it died" in str(outcome.error)
+
+
+def test_an_engine_that_keeps_its_weights_is_caught_before_the_first_step(tmp_path: Path) -> None:
+    outcome = play(tmp_path, pool=BanditPool(deaf=True))
+    assert isinstance(outcome.error, RunFailed)
+    assert outcome.run.state.step == 0
+
+
+def test_a_step_without_signal_publishes_nothing(tmp_path: Path) -> None:
+    outcome = play(tmp_path, steps=30)
+    filtered = [row for row in rows(tmp_path) if row["groups/filtered"] == 4]
+    assert filtered, "a learned bandit gives groups without signal"
+    assert len(outcome.run.state.publish_s) == 30 - len(filtered)
+    assert outcome.run.state.version == 1 + 30 - len(filtered)
+
+
+def test_tickets_are_journalled_with_the_version_they_started_under(tmp_path: Path) -> None:
+    play(tmp_path, steps=4)
+    starts = [row["version"] for row in read(tmp_path / "run" / "journal.jsonl") if row["event"] == "dispatch"]
+    assert starts[:8] == [1] * 8
+    assert starts == sorted(starts)

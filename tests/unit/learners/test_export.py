@@ -1,0 +1,118 @@
+"""Weights leave the learner whole, named as on the hub, and come back bit for bit."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, Qwen3Config, Qwen3ForCausalLM
+
+from learners.export import buckets, export_version, perturbed, save_hf, weights
+from learners.policy import load_policy, pack_ids
+from rlsys.weights import read_manifest
+
+
+@pytest.fixture(params=[False, True], ids=["untied", "tied"])
+def source(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    torch.manual_seed(0)
+    config = Qwen3Config(
+        vocab_size=60, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=1, head_dim=16, tie_word_embeddings=request.param,
+    )  # fmt: skip
+    Qwen3ForCausalLM(config).save_pretrained(tmp_path / "source")
+    (tmp_path / "source" / "tokenizer.json").write_text('{"not": "read here"}')
+    return tmp_path / "source"
+
+
+def load(source: Path):
+    return load_policy(str(source), dtype="float32", attention_key="packed_sdpa").model
+
+
+def read(folder: Path) -> dict[str, torch.Tensor]:
+    found: dict[str, torch.Tensor] = {}
+    for name in read_manifest(folder).buckets:
+        part = load_file(folder / name)
+        assert not part.keys() & found.keys()
+        found |= part
+    return found
+
+
+def test_an_exported_version_holds_every_tensor_and_the_head_even_when_it_is_tied(source, tmp_path) -> None:
+    model = load(source)
+    manifest = export_version(model, tmp_path / "out", 17, writer=True, bucket_bytes=10_000)
+    folder = tmp_path / "out" / "v000017"
+    assert manifest == read_manifest(folder)
+    found, expected = read(folder), model.state_dict()
+    assert "lm_head.weight" in found
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    assert manifest.version == 17
+    assert manifest.tensors == len(expected) == 25
+    assert manifest.bytes == sum(4 * tensor.numel() for tensor in expected.values())
+    assert len(manifest.buckets) > 1
+    assert {file.name for file in folder.iterdir()} == {"manifest.json", *manifest.buckets}
+    assert [file.name for file in (tmp_path / "out").iterdir()] == ["v000017"]  # no draft is left
+
+
+def test_an_export_replaces_a_folder_of_the_same_version(source, tmp_path) -> None:
+    model = load(source)
+    export_version(model, tmp_path / "out", 1, writer=True, bucket_bytes=10_000)
+    with torch.no_grad():
+        model.model.norm.weight.fill_(2.0)
+    export_version(model, tmp_path / "out", 1, writer=True)
+    assert read(tmp_path / "out" / "v000001")["model.norm.weight"].eq(2.0).all()
+    assert [file.name for file in (tmp_path / "out" / "v000001").glob("bucket*")] == ["bucket-000.safetensors"]
+
+
+def test_a_rank_that_does_not_write_writes_nothing(source, tmp_path) -> None:
+    assert export_version(load(source), tmp_path / "out", 1, writer=False) is None
+    assert not (tmp_path / "out").exists()
+
+
+def test_buckets_hold_consecutive_weights_up_to_the_limit(source) -> None:
+    items = weights(load(source))
+    filled = buckets(items, 10_000)
+    assert [item for bucket in filled for item in bucket] == items
+    for bucket in filled:
+        assert len(bucket) == 1 or sum(item.num_bytes * len(item.names) for item in bucket) <= 10_000
+
+
+def test_a_saved_folder_loads_in_transformers_and_does_not_repeat_a_tied_head(source, tmp_path) -> None:
+    model = load(source)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.25)
+    save_hf(model, tmp_path / "hf", str(source), writer=True)
+    again = AutoModelForCausalLM.from_pretrained(tmp_path / "hf")
+    assert all(torch.equal(tensor, again.state_dict()[name]) for name, tensor in model.state_dict().items())
+    stored = load_file(tmp_path / "hf" / "model.safetensors")
+    assert ("lm_head.weight" in stored) == (not model.config.tie_word_embeddings)
+    assert again.config.architectures == ["Qwen3ForCausalLM"]
+    assert (tmp_path / "hf" / "tokenizer.json").read_text() == '{"not": "read here"}'
+
+
+def test_a_perturbation_touches_every_tensor_moves_every_logprob_and_leaves_no_trace(source) -> None:
+    policy = load_policy(str(source), dtype="float32", attention_key="packed_sdpa")
+    before = {name: tensor.clone() for name, tensor in policy.model.state_dict().items()}
+    row = pack_ids([[1, 2, 3, 4, 5, 6, 7, 8]], "cpu")
+    true = policy(*row, 1.0, 100)[0]
+    random_state = torch.get_rng_state()
+    with perturbed(policy.model, 0.5):
+        moved = policy(*row, 1.0, 100)[0]
+        for name, tensor in policy.model.state_dict().items():
+            assert (tensor != before[name]).float().mean() > 0.9, name
+        first = {name: tensor.clone() for name, tensor in policy.model.state_dict().items()}
+    assert torch.isfinite(moved).all()
+    assert (moved - true)[1:].abs().mean() > 0.2
+    assert all(torch.equal(tensor, before[name]) for name, tensor in policy.model.state_dict().items())
+    assert torch.equal(torch.get_rng_state(), random_state)
+    with perturbed(policy.model, 0.5):
+        assert all(torch.equal(tensor, first[name]) for name, tensor in policy.model.state_dict().items())
+
+
+def test_the_originals_come_back_when_something_fails_inside(source) -> None:
+    model = load(source)
+    before = model.model.norm.weight.clone()
+    with pytest.raises(RuntimeError), perturbed(model, 0.5):
+        raise RuntimeError
+    assert torch.equal(model.model.norm.weight, before)

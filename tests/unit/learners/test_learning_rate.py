@@ -1,0 +1,46 @@
+"""The learning rate of each step, by hand."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from learners.rank import lr_at, parameter_groups
+
+
+def rates(schedule: str, warmup_steps: int, total_steps: int) -> list[float]:
+    return [
+        lr_at(step, lr=2.0, schedule=schedule, warmup_steps=warmup_steps, total_steps=total_steps, final_lr_ratio=0.1)
+        for step in range(total_steps)
+    ]
+
+
+def test_a_constant_rate_is_constant_after_a_linear_warm_up() -> None:
+    assert rates("constant", 0, 3) == [2.0, 2.0, 2.0]
+    assert rates("constant", 4, 6) == [0.5, 1.0, 1.5, 2.0, 2.0, 2.0]
+
+
+def test_a_cosine_starts_at_the_rate_passes_half_way_and_ends_at_its_share() -> None:
+    # half way: 0.1 + 0.9 * (1 + cos(pi / 2)) / 2 = 0.55; a quarter: 0.1 + 0.9 * (1 + 0.7071068) / 2 = 0.8681981
+    assert rates("cosine", 0, 5) == pytest.approx([2.0, 1.7363961, 1.1, 0.4636039, 0.2])
+    assert rates("cosine", 2, 7) == pytest.approx([1.0, 2.0, 2.0, 1.7363961, 1.1, 0.4636039, 0.2])
+
+
+def test_a_cosine_stays_at_its_end_and_survives_a_stage_of_one_step() -> None:
+    options = dict(lr=1.0, schedule="cosine", warmup_steps=0, final_lr_ratio=0.1)
+    assert lr_at(99, total_steps=5, **options) == pytest.approx(0.1)
+    assert rates("cosine", 0, 1) == [2.0]
+    assert rates("cosine", 5, 3) == pytest.approx([0.4, 0.8, 1.2])
+
+
+def test_weight_decay_is_for_matrices_only() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.LayerNorm(4))
+    matrices, vectors = parameter_groups(model, 0.1)
+    assert [p.shape for p in matrices["params"]] == [(4, 3)] and matrices["weight_decay"] == 0.1
+    assert [p.shape for p in vectors["params"]] == [(4,), (4,), (4,)] and vectors["weight_decay"] == 0.0
+
+
+def test_a_driver_can_know_the_rank_without_deepspeed_or_transformers() -> None:
+    code = "import sys, learners.rank; sys.exit(any(name in sys.modules for name in ('deepspeed', 'transformers')))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,171 @@
+"""Packed log-probabilities: nothing leaks between samples, and no shortcut changes a number."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import AutoModelForCausalLM, Gemma2Config, Gemma2ForCausalLM, LlamaConfig, LlamaForCausalLM, Qwen2Config
+from transformers import Qwen2ForCausalLM, RecurrentGemmaConfig, RecurrentGemmaForCausalLM
+
+from learners import attention
+from learners.policy import PolicyModel, load_policy, pack_ids
+from rlsys.errors import BadInput
+
+VOCAB = 50
+SAMPLES = ([3, 14, 15, 9, 26, 5], [35, 8], [9, 7, 9, 3, 2, 3, 8, 46, 26, 43, 3], [38, 32, 7])
+SHAPE = dict(
+    vocab_size=VOCAB, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2
+)
+
+
+def save_llama(folder: Path) -> str:
+    torch.manual_seed(0)
+    LlamaForCausalLM(LlamaConfig(**SHAPE, initializer_range=0.2)).save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return save_llama(tmp_path_factory.mktemp("llama"))
+
+
+@pytest.fixture(scope="module")
+def policy(path: str) -> PolicyModel:
+    return load_policy(path, dtype="float32", attention_key="packed_sdpa")
+
+
+def logprobs(policy: PolicyModel, samples, temperature: float = 1.0, chunk: int = 1000, needed=None):
+    return policy(*pack_ids(list(samples), "cpu"), temperature, chunk, needed)
+
+
+def full_logprobs(path: str, sample: list[int], temperature: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """transformers' own attention and logits of one sample alone: (logp, entropy) of its tokens but the first."""
+    model = AutoModelForCausalLM.from_pretrained(path, attn_implementation="eager")
+    ids = torch.tensor([sample])
+    with torch.no_grad():
+        logp = (model(ids).logits[0, :-1].double() / temperature).log_softmax(-1)
+    return logp.gather(1, ids[0, 1:, None]).squeeze(1), -(logp.exp() * logp).sum(-1)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+@pytest.mark.parametrize("chunk", [1, 4, 1000])
+def test_a_packed_row_gives_each_sample_what_the_plain_model_gives_it_alone(policy, path, temperature, chunk) -> None:
+    logp, entropy = logprobs(policy, SAMPLES, temperature, chunk)
+    assert logp.dtype == entropy.dtype == torch.float32
+    start = 0
+    for sample in SAMPLES:
+        expected, expected_entropy = full_logprobs(path, sample, temperature)
+        end = start + len(sample)
+        assert logp[start] == 0 and entropy[start] == 0
+        torch.testing.assert_close(logp[start + 1 : end].double(), expected, atol=1e-5, rtol=0)
+        torch.testing.assert_close(entropy[start + 1 : end].double(), expected_entropy, atol=1e-5, rtol=0)
+        start = end
+
+
+def gradients(policy: PolicyModel, rows: list[tuple[list[int], ...]], chunk: int = 1000) -> dict[str, torch.Tensor]:
+    policy.zero_grad()
+    for row in rows:
+        logprobs(policy, row, chunk=chunk)[0].sum().backward()
+    return {name: parameter.grad.clone() for name, parameter in policy.named_parameters()}
+
+
+@pytest.mark.parametrize("rows", [[SAMPLES[:2], SAMPLES[2:]], [(sample,) for sample in SAMPLES], [SAMPLES[::-1]]])
+@pytest.mark.parametrize("chunk", [3, 1000])
+def test_the_gradient_does_not_depend_on_how_samples_are_packed_or_chunked(policy, rows, chunk) -> None:
+    together, apart = gradients(policy, [SAMPLES]), gradients(policy, rows, chunk)
+    for name, expected in together.items():
+        torch.testing.assert_close(apart[name], expected, atol=1e-5 * float(expected.abs().max()), rtol=0, msg=name)
+
+
+def test_another_neighbour_changes_no_bit(policy) -> None:
+    ours = slice(len(SAMPLES[0]), len(SAMPLES[0]) + len(SAMPLES[1]))
+    logp, _ = logprobs(policy, SAMPLES)
+    other, _ = logprobs(policy, ([1] * 6, SAMPLES[1], [2] * 11, [4] * 3))
+    assert torch.equal(logp[ours], other[ours])
+
+
+def test_a_sample_gets_no_gradient_from_its_neighbour(policy) -> None:
+    embedding = policy.model.get_input_embeddings()
+    rows: list[torch.Tensor] = []
+    hook = embedding.register_forward_hook(lambda module, inputs, output: rows.append(output.requires_grad_()) or None)
+    logp, _ = logprobs(policy, SAMPLES)
+    hook.remove()
+    (grad,) = torch.autograd.grad(logp[6:8].sum(), rows[0])
+    assert grad[0, :6].abs().max() == 0 and grad[0, 8:].abs().max() == 0 and grad[0, 6:8].abs().max() > 0
+
+
+def test_positions_that_nobody_needs_are_zero_and_the_others_unchanged(policy) -> None:
+    everywhere, entropy = logprobs(policy, SAMPLES)
+    needed = torch.zeros(len(everywhere), dtype=torch.bool)
+    needed[[0, 3, 7, 12]] = True  # 0 is a first token: nothing predicts it
+    logp, some_entropy = logprobs(policy, SAMPLES, needed=needed)
+    expected = torch.where(needed, everywhere, 0.0)
+    torch.testing.assert_close(logp, expected, atol=1e-6, rtol=0)
+    torch.testing.assert_close(some_entropy, torch.where(needed, entropy, 0.0), atol=1e-6, rtol=0)
+    assert needed[0]  # the caller's mask is not written to
+
+
+def test_a_row_where_nothing_is_needed_still_reaches_every_parameter(policy) -> None:
+    policy.zero_grad()
+    logp, _ = logprobs(policy, SAMPLES, needed=torch.zeros(22, dtype=torch.bool))
+    logp.sum().backward()
+    assert all(parameter.grad is not None and not parameter.grad.any() for parameter in policy.parameters())
+
+
+def test_no_gradient_flows_through_the_entropy(policy) -> None:
+    assert not logprobs(policy, SAMPLES)[1].requires_grad
+
+
+def test_gradient_checkpointing_changes_no_number(policy, path) -> None:
+    saving = load_policy(path, dtype="float32", attention_key="packed_sdpa", gradient_checkpointing=True)
+    expected, found = gradients(policy, [SAMPLES]), gradients(saving, [SAMPLES])
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=12))
+def test_every_token_has_one_slot_and_no_sample_is_padded_by_more_than_a_quarter(lengths) -> None:
+    cu_seqlens = torch.tensor([0, *lengths]).cumsum(0).to(torch.int32)
+    layout = attention.packed_layout(cu_seqlens)
+    tokens = torch.cat([group.tokens for group in layout.groups])
+    assert torch.equal(tokens[layout.slots], torch.arange(sum(lengths)))
+    assert len(tokens) <= sum(lengths) / 0.8
+
+
+def test_a_sliding_window_sees_what_transformers_lets_it_see(tmp_path) -> None:
+    torch.manual_seed(0)
+    config = Qwen2Config(
+        **SHAPE, initializer_range=0.2, use_sliding_window=True, sliding_window=4, max_window_layers=0, layer_types=["sliding_attention"] * 2
+    )
+    Qwen2ForCausalLM(config).save_pretrained(tmp_path)
+    policy = load_policy(str(tmp_path), dtype="float32", attention_key="packed_sdpa")
+    logp, _ = logprobs(policy, SAMPLES)
+    expected, _ = full_logprobs(str(tmp_path), SAMPLES[2], 1.0)
+    torch.testing.assert_close(logp[9:19].double(), expected, atol=1e-5, rtol=0)
+
+
+def test_a_soft_capped_head_is_noticed_and_its_own_logits_are_used(tmp_path) -> None:
+    torch.manual_seed(0)
+    config = Gemma2Config(
+        **SHAPE, head_dim=8, query_pre_attn_scalar=8, final_logit_softcapping=2.0, attn_logit_softcapping=None, initializer_range=0.2
+    )
+    Gemma2ForCausalLM(config).save_pretrained(tmp_path)
+    policy = load_policy(str(tmp_path), dtype="float32", attention_key="packed_sdpa")
+    assert not policy.linear_head
+    logp, _ = logprobs(policy, SAMPLES)
+    expected, _ = full_logprobs(str(tmp_path), SAMPLES[2], 1.0)
+    torch.testing.assert_close(logp[9:19].double(), expected, atol=1e-5, rtol=0)
+
+
+def test_a_plain_head_is_noticed(policy) -> None:
+    assert policy.linear_head
+
+
+def test_an_architecture_that_carries_state_from_sample_to_sample_is_refused(tmp_path) -> None:
+    torch.manual_seed(0)
+    config = RecurrentGemmaConfig(**SHAPE, lru_width=32, attention_window_size=8, block_types=["recurrent", "attention"])
+    RecurrentGemmaForCausalLM(config).save_pretrained(tmp_path)
+    with pytest.raises(BadInput, match="see each other"):
+        load_policy(str(tmp_path), dtype="float32", attention_key="packed_sdpa")

@@ -1,0 +1,96 @@
+"""The policy built from nothing."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+
+from learners.scratch import build
+from rlsys.config import ScratchModel
+from rlsys.errors import BadInput
+
+TAGS = ("<calculator>", "</calculator>", "<answer>", "</answer>")
+TEXTS = ["Ann has 12 pens and buys 305 more.\n<calculator>12+305</calculator>", "So it is <answer>317</answer>, she says."] * 20
+SHAPE = ScratchModel(hidden_size=64, intermediate_size=96, num_layers=2, num_heads=2, num_kv_heads=1)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("scratch") / "model"
+    build(folder, SHAPE, TEXTS, TAGS, max_positions=256, seed=3)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tokenizer(folder):
+    return AutoTokenizer.from_pretrained(folder)
+
+
+def ids(tokenizer, text: str) -> list[int]:
+    return tokenizer(text, add_special_tokens=False).input_ids
+
+
+@pytest.mark.parametrize("text", [*TEXTS[:2], " two  spaces ", "naïve 日本語 🙂", "tabs\tand\n\nlines", "<answer>7</answer>", ""])
+def test_every_text_comes_back(tokenizer, text) -> None:
+    assert tokenizer.decode(ids(tokenizer, text)) == text
+
+
+def test_tags_are_single_tokens_that_decoding_keeps(tokenizer) -> None:
+    for tag in TAGS:
+        (token,) = ids(tokenizer, tag)
+        assert tokenizer.decode([token], skip_special_tokens=True) == tag
+    assert len(ids(tokenizer, "<answer>7</answer>")) == 3
+
+
+def test_digits_never_merge(tokenizer) -> None:
+    assert len(ids(tokenizer, "305305")) == 6
+    assert ids(tokenizer, "305") == [token for digit in "305" for token in ids(tokenizer, digit)]
+
+
+def test_the_vocabulary_covers_every_id(folder, tokenizer) -> None:
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    assert max(tokenizer.get_vocab().values()) < model.config.vocab_size == SHAPE.vocab_size
+    assert model.dtype == torch.float32
+    assert not model.config.tie_word_embeddings
+    assert model.config.max_position_embeddings == 256
+
+
+def test_the_end_of_a_message_ends_generation_and_chat_marks_are_not_text(folder, tokenizer) -> None:
+    end = tokenizer.convert_tokens_to_ids("<|im_end|>")
+    assert tokenizer.eos_token_id == end == GenerationConfig.from_pretrained(folder).eos_token_id
+    assert tokenizer.pad_token_id not in (None, end)
+    assert tokenizer.decode([end], skip_special_tokens=True) == ""
+
+
+def test_the_chat_template_is_chatml(tokenizer) -> None:
+    messages = [{"role": "user", "content": "2 + 3?"}, {"role": "assistant", "content": "5"}]
+    text = tokenizer.apply_chat_template(messages, tokenize=False)
+    assert text == "<|im_start|>user\n2 + 3?<|im_end|>\n<|im_start|>assistant\n5<|im_end|>\n"
+    prompt = tokenizer.apply_chat_template(messages[:1], tokenize=False, add_generation_prompt=True)
+    assert prompt == "<|im_start|>user\n2 + 3?<|im_end|>\n<|im_start|>assistant\n"
+    assert len(ids(tokenizer, "assistant")) == 1  # role names are learned, though no text holds them
+
+
+def test_the_same_arguments_give_the_same_files(folder, tmp_path) -> None:
+    build(tmp_path / "again", SHAPE, iter(TEXTS), TAGS, max_positions=256, seed=3)
+    names = sorted(file.name for file in folder.iterdir())
+    assert names == sorted(file.name for file in (tmp_path / "again").iterdir())
+    for name in names:
+        assert (folder / name).read_bytes() == (tmp_path / "again" / name).read_bytes(), name
+
+
+def test_another_seed_gives_other_weights(folder, tmp_path) -> None:
+    build(tmp_path, SHAPE, TEXTS, TAGS, max_positions=256, seed=4)
+    assert (folder / "model.safetensors").read_bytes() != (tmp_path / "model.safetensors").read_bytes()
+
+
+def test_building_leaves_the_callers_random_state_alone(tmp_path) -> None:
+    before = torch.get_rng_state()
+    build(tmp_path, SHAPE, TEXTS, TAGS, max_positions=256, seed=3)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_a_vocabulary_too_small_for_the_bytes_is_bad_input(tmp_path) -> None:
+    with pytest.raises(BadInput, match=r"model\.scratch\.vocab_size=256: expected at least 263"):
+        build(tmp_path, ScratchModel(vocab_size=256), TEXTS, TAGS, max_positions=256, seed=3)

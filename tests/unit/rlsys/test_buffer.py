@@ -1,0 +1,117 @@
+"""Slots: the staleness bound holds by admission, whatever finishes when, and nothing is thrown away."""
+
+import asyncio
+import random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlsys.buffer import SlotBuffer
+from rlsys.types import Group, Task, Ticket
+
+
+def group(ticket: Ticket) -> Group:
+    return Group(ticket=ticket, trajectories=(), worker="w")
+
+
+def ticket(sequence: int, version: int) -> Ticket:
+    return Ticket(sequence=sequence, epoch=0, task=Task(task_id=str(sequence), question="?"), attempt=0, start_version=version)
+
+
+async def simulate(groups_per_step: int, max_lag: int, steps: int, seed: int, signal: float, late_release: bool) -> list[list[Ticket]]:
+    """The driver's loop with groups of random length. Returns the tickets of each step; asserts the bound on the way."""
+    rng = random.Random(seed)
+    buffer = SlotBuffer(groups_per_step=groups_per_step, max_policy_lag=max_lag, live_version=0)
+    trained: list[list[Ticket]] = []
+    version = live = 0
+
+    async def play(started: Ticket) -> None:
+        for _ in range(rng.choice([0, 1, 2, 3, 50])):  # a long tail
+            await asyncio.sleep(0)
+        await buffer.finish(group(started))
+
+    tasks: list[asyncio.Task[None]] = []
+
+    async def feed() -> None:
+        for sequence in range(steps * groups_per_step):
+            start = await buffer.admit()
+            started = ticket(sequence, start)
+            buffer.start(started)
+            assert len(buffer.open_tickets) <= groups_per_step * (1 + max_lag)
+            tasks.append(asyncio.create_task(play(started)))
+
+    feeder = asyncio.create_task(feed())
+    pending: tuple[int, int] | None = None
+    for _ in range(steps):
+        taking = asyncio.create_task(buffer.take(version))
+        if pending is not None:  # the release of the step before comes while this one already waits
+            await asyncio.sleep(0)
+            await buffer.release(pending[0], live_version=pending[1])
+        taken = await taking
+        lags = [version - g.ticket.start_version for g in taken]
+        assert max(lags) <= max_lag
+        assert [g.ticket.sequence for g in taken] == sorted(g.ticket.sequence for g in taken)
+        trained.append([g.ticket for g in taken])
+        version += rng.random() < signal  # a step without signal publishes nothing
+        live = version
+        pending = (len(taken), live)
+        if not late_release:
+            await buffer.release(*pending[:1], live_version=live)
+            pending = None
+    await feeder
+    await asyncio.gather(*tasks)
+    return trained
+
+
+@given(
+    groups=st.integers(1, 5),
+    lag=st.integers(0, 3),
+    steps=st.integers(1, 12),
+    seed=st.integers(0, 10**6),
+    signal=st.sampled_from([1.0, 0.5]),
+    late=st.booleans(),
+)
+@settings(max_examples=60, deadline=None)
+def test_lag_never_exceeds_the_bound_and_every_group_is_trained_once(groups: int, lag: int, steps: int, seed: int, signal: float, late: bool) -> None:
+    trained = asyncio.run(asyncio.wait_for(simulate(groups, lag, steps, seed, signal, late), 30))
+    assert sorted(t.sequence for step in trained for t in step) == list(range(groups * steps))
+
+
+def test_a_slow_group_is_waited_for_exactly_when_the_bound_would_break() -> None:
+    async def scenario() -> None:
+        buffer = SlotBuffer(groups_per_step=1, max_policy_lag=1, live_version=0)
+        slow, fast = ticket(0, await buffer.admit()), ticket(1, await buffer.admit())
+        buffer.start(slow)
+        buffer.start(fast)
+        await buffer.finish(group(fast))
+        assert [g.ticket for g in await buffer.take(0)] == [fast]  # lag of the slow one would still be 0 at version 0
+        await buffer.release(1, live_version=1)
+        newer = ticket(2, await buffer.admit())
+        buffer.start(newer)
+        await buffer.finish(group(newer))
+        waiting = asyncio.create_task(buffer.take(1))  # the slow one is at lag 1 now: its last chance
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not waiting.done()
+        await buffer.finish(group(slow))
+        assert [g.ticket for g in await waiting] == [slow]
+        assert buffer.open_tickets == [newer]
+
+    asyncio.run(scenario())
+
+
+def test_lag_zero_starts_nothing_before_the_new_weights_are_live() -> None:
+    async def scenario() -> None:
+        buffer = SlotBuffer(groups_per_step=2, max_policy_lag=0, live_version=0)
+        for sequence in range(2):
+            started = ticket(sequence, await buffer.admit())
+            buffer.start(started)
+            await buffer.finish(group(started))
+        await buffer.take(0)
+        admission = asyncio.create_task(buffer.admit())
+        await asyncio.sleep(0)
+        assert not admission.done()
+        await buffer.release(2, live_version=1)
+        assert await admission == 1
+
+    asyncio.run(scenario())

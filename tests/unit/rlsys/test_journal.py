@@ -1,0 +1,85 @@
+"""The journal proves that each prompt was trained once, in the lineage of the weights that survive."""
+
+from pathlib import Path
+
+from rlsys.journal import Journal, ledger, read, surviving
+from rlsys.types import Task, Ticket
+
+
+def ticket(sequence: int, attempt: int = 0) -> Ticket:
+    return Ticket(sequence=sequence, epoch=0, task=Task(task_id=f"t{sequence}", question="?"), attempt=attempt, start_version=1)
+
+
+def test_account_closes_over_outcomes_and_prompts_in_flight(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal.jsonl")
+    for sequence in range(5):
+        journal.dispatch("rl", ticket(sequence))
+    journal.dispatch("rl", ticket(3, attempt=1))  # a worker died under it
+    for sequence, outcome in ((0, "trained"), (1, "filtered"), (2, "failed"), (3, "trained")):
+        journal.outcome("rl", sequence, outcome, step=1)  # type: ignore[arg-type]
+    journal.close()
+    book = ledger(surviving(read(tmp_path / "journal.jsonl")))
+    assert (book.dispatched, book.trained, book.filtered, book.failed, book.in_flight) == (5, 2, 1, 1, 1)
+    assert book.problems == ()
+
+
+def test_rows_after_the_checkpoint_are_void_in_the_next_lineage(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    first = Journal(path)
+    first.dispatch("rl", ticket(0))
+    first.outcome("rl", 0, "trained", step=1)
+    mark = first.mark
+    first.dispatch("rl", ticket(1))
+    first.outcome("rl", 1, "trained", step=2)  # trained into weights that are lost
+    first.close()
+    second = Journal(path, keep=mark)
+    second.dispatch("rl", ticket(1, attempt=1))
+    second.outcome("rl", 1, "trained", step=2)
+    second.close()
+    assert second.lineage == 1
+    book = ledger(surviving(read(path)))
+    assert (book.dispatched, book.trained, book.problems) == (2, 2, ())
+    assert len(read(path)) == 8  # nothing is erased
+
+
+def test_three_lineages_void_only_what_their_checkpoint_lacks(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    a = Journal(path)
+    a.dispatch("rl", ticket(0))
+    mark = a.mark
+    a.close()
+    b = Journal(path, keep=mark)
+    b.outcome("rl", 0, "trained", step=1)
+    b.close()
+    c = Journal(path, keep=mark)  # b wrote no checkpoint: its training is lost too
+    c.outcome("rl", 0, "trained", step=1)
+    c.close()
+    assert ledger(surviving(read(path))).problems == ()
+
+
+def test_training_twice_or_a_task_twice_in_an_epoch_is_a_problem(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal.jsonl")
+    journal.dispatch("rl", ticket(0))
+    journal.outcome("rl", 0, "trained", step=1)
+    journal.outcome("rl", 0, "trained", step=2)
+    again = Ticket(sequence=7, epoch=0, task=ticket(0).task, attempt=0, start_version=1)
+    journal.dispatch("rl", again)
+    journal.outcome("rl", 9, "trained", step=2)
+    journal.close()
+    problems = ledger(surviving(read(tmp_path / "journal.jsonl"))).problems
+    assert len(problems) == 3
+    assert "without being dispatched" in problems[1]
+
+
+def test_a_row_torn_by_a_crash_is_cut_and_the_rest_kept(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    journal = Journal(path)
+    journal.dispatch("rl", ticket(0))
+    journal.close()
+    with path.open("a") as file:
+        file.write('{"event": "outcome", "sta')
+    again = Journal(path)
+    again.close()
+    rows = read(path)
+    assert [row["event"] for row in rows] == ["begin", "dispatch", "begin"]
+    assert rows[-1]["torn_bytes"] == 25

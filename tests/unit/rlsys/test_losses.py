@@ -1,0 +1,223 @@
+import math
+
+import pytest
+import torch
+
+from rlsys.losses import (
+    clipped_policy_loss,
+    dpo_loss,
+    kl_estimate,
+    masked_means,
+    mismatch_metrics,
+    nll_loss,
+    value_loss,
+)
+from rlsys.metrics import Max, Mean, values
+from rlsys.packing import make_row
+from rlsys.types import Sample
+
+NAN, INF = float("nan"), float("inf")
+
+
+def tensor(*numbers: float) -> torch.Tensor:
+    return torch.tensor(numbers, dtype=torch.float64)
+
+
+def clipped(ratios: list[float], advantages: list[float], **options):
+    policy = tensor(*ratios).log().requires_grad_()
+    behavior = torch.zeros_like(policy).detach()
+    given = {"clip_low": 0.2, "clip_high": 0.28, "denominator": 1.0, **options}
+    return policy, clipped_policy_loss(policy, behavior, tensor(*advantages), torch.ones(len(ratios)), **given)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "loss", "gradient"),
+    [
+        # the gradient of -ratio * A with respect to the log-probability is -ratio * A; a clipped token has none
+        (1.0, 2.0, -2.0, -2.0),
+        (1.2, 1.0, -1.2, -1.2),  # inside: the upper side is the wider one
+        (1.5, 1.0, -1.28, 0.0),
+        (0.5, 1.0, -0.5, -0.5),  # a good token that became rarer is always pulled back
+        (0.5, -1.0, 0.8, 0.0),
+        (1.5, -1.0, 1.5, 1.5),  # a bad token that became likelier is always pushed down
+    ],
+)
+def test_policy_loss_by_hand(ratio: float, advantage: float, loss: float, gradient: float) -> None:
+    policy, out = clipped([ratio], [advantage])
+    out.loss.backward()
+    assert out.loss.item() == pytest.approx(loss)
+    assert policy.grad.item() == pytest.approx(gradient)
+
+
+def test_dual_clip_bounds_the_loss_of_negative_advantages_only() -> None:
+    assert clipped([5.0], [-1.0])[1].loss.item() == pytest.approx(5.0)
+    policy, out = clipped([5.0, 2.0, 0.1], [-1.0, -1.0, 2.0], dual_clip=3.0)
+    out.loss.backward()
+    assert out.loss.item() == pytest.approx(3.0 + 2.0 - 0.2)
+    assert policy.grad.tolist() == pytest.approx([0.0, 2.0, -0.2])
+    assert out.metrics["clip/dual"] == Mean(1.0, 3)
+
+
+def test_policy_metrics_are_shares_of_masked_tokens() -> None:
+    _, out = clipped([1.0, 1.05, 1.5, 0.5], [1.0, 1.0, 1.0, -1.0], denominator=4.0)
+    found = values(out.metrics)
+    assert found["clip/high"] == 0.25 and found["clip/low"] == 0.25
+    assert found["ratio/outside_0.1"] == 0.5
+    assert found["ratio/mean"] == pytest.approx(4.05 / 4)
+    expected = sum(ratio - 1 - math.log(ratio) for ratio in (1.0, 1.05, 1.5, 0.5)) / 4
+    assert found["kl/behavior"] == pytest.approx(expected)
+    assert found["loss/policy"] == pytest.approx(-(1.0 + 1.05 + 1.28 - 0.8) / 4)
+
+
+@pytest.mark.parametrize("poison", [NAN, INF, -INF])
+def test_masked_positions_never_reach_loss_gradient_or_metrics(poison: float) -> None:
+    policy = tensor(poison, -1.0).requires_grad_()
+    mask = torch.tensor([0, 1])
+    behavior, advantages = tensor(poison, -1.0), tensor(poison, 3.0)
+    out = clipped_policy_loss(policy, behavior, advantages, mask, clip_low=0.2, clip_high=0.2, denominator=1.0)
+    out.loss.backward()
+    assert out.loss.item() == -3.0 and policy.grad.tolist() == [0.0, -3.0]
+    assert all(math.isfinite(value) for value in values(out.metrics).values())
+
+    policy.grad = None
+    nll_loss(policy, mask, denominator=2.0).loss.backward()
+    assert policy.grad.tolist() == [0.0, -0.5]
+
+    policy.grad = None
+    value = value_loss(policy, behavior, advantages, mask, clip_range=0.2, denominator=1.0)
+    value.loss.backward()
+    assert value.loss.item() == 0.5 * 16 and policy.grad.tolist() == [0.0, -4.0]
+    assert all(math.isfinite(number) for number in values(value.metrics).values())
+
+    policy.grad = None
+    dpo_loss(policy, policy, behavior, behavior, mask, mask, beta=0.1, denominator=1.0).loss.backward()
+    assert policy.grad.tolist() == [0.0, 0.0]
+
+
+def test_a_runaway_ratio_stays_finite() -> None:
+    policy = torch.tensor([0.0, 0.0], requires_grad=True)
+    behavior, advantages = torch.tensor([-1e4, 1e4]), torch.tensor([0.0, -1.0])
+    out = clipped_policy_loss(policy, behavior, advantages, torch.ones(2), clip_low=0.2, clip_high=0.2, denominator=1.0)
+    out.loss.backward()
+    assert out.loss.isfinite() and policy.grad.isfinite().all()
+
+
+def test_an_empty_mask_gives_a_zero_that_backward_runs_through() -> None:
+    policy, nothing = torch.zeros(3, requires_grad=True), torch.zeros(3)
+    losses = [
+        clipped_policy_loss(policy, nothing, nothing, nothing, clip_low=0.2, clip_high=0.2, denominator=5.0),
+        value_loss(policy, nothing, nothing, nothing, clip_range=0.2, denominator=5.0),
+        nll_loss(policy, nothing, denominator=5.0),
+    ]
+    for out in losses:
+        policy.grad = None
+        out.loss.backward()
+        assert out.loss.item() == 0 and policy.grad.tolist() == [0.0, 0.0, 0.0]
+        assert set(values(out.metrics)) <= {"loss/policy", "loss/value", "loss/nll"}
+
+
+def test_a_token_mean_weighs_tokens_and_not_sequences() -> None:
+    negative_logp = torch.tensor([[2.0, 2, 2, 2, 2, 6, 5, 3, 2, 4], [10.0, 3, 1, 1, 1, 1, 1, 1, 1, 1]])
+    mask = torch.tensor([[1] * 5 + [0] * 5, [1] + [0] * 9])
+    assert nll_loss(-negative_logp, mask, denominator=6).loss.item() == pytest.approx(3.3333, abs=1e-4)
+    per_sequence = [nll_loss(-negative_logp[row], mask[row], denominator=2 * mask[row].sum().item()) for row in (0, 1)]
+    assert sum(out.loss.item() for out in per_sequence) == pytest.approx(6.0)
+
+
+@pytest.mark.parametrize("denominator", [0, -1, NAN])
+def test_a_denominator_that_is_not_positive_is_refused(denominator: float) -> None:
+    with pytest.raises(ValueError, match="denominator"):
+        nll_loss(torch.zeros(1), torch.ones(1), denominator=denominator)
+
+
+def test_kl_estimates_by_hand() -> None:
+    policy, reference = tensor(math.log(0.5), math.log(0.25)), tensor(math.log(0.25), math.log(0.5))
+    log2 = math.log(2)
+    assert kl_estimate(policy, reference, kind="k1").tolist() == pytest.approx([log2, -log2])
+    assert kl_estimate(policy, reference, kind="k2").tolist() == pytest.approx([log2**2 / 2, log2**2 / 2])
+    # k3 = reference/policy - 1 + log(policy/reference)
+    assert kl_estimate(policy, reference, kind="k3").tolist() == pytest.approx([0.5 - 1 + log2, 2 - 1 - log2])
+
+
+def test_k3_is_never_negative_and_zero_without_a_difference() -> None:
+    difference = torch.linspace(-8, 8, 101, dtype=torch.float64)
+    estimate = kl_estimate(difference, torch.zeros_like(difference), kind="k3")
+    assert (estimate >= 0).all() and estimate[50].item() == 0
+
+
+@pytest.mark.parametrize("distance", [-200.0, 200.0])
+def test_k3_clamps_and_keeps_a_finite_gradient_far_away(distance: float) -> None:
+    policy = torch.tensor([distance], requires_grad=True)
+    estimate = kl_estimate(policy, torch.zeros(1), kind="k3", clamp=10.0)
+    estimate.sum().backward()
+    assert estimate.item() == 10.0 and policy.grad.isfinite().all()
+
+
+def test_k1_clamps_on_both_sides() -> None:
+    assert kl_estimate(tensor(-30.0, 3.0, 30.0), tensor(0, 0, 0), kind="k1", clamp=10.0).tolist() == [-10, 3, 10]
+
+
+def test_an_unknown_kl_kind_is_refused() -> None:
+    with pytest.raises(ValueError, match="k1, k2 or k3"):
+        kl_estimate(tensor(0.0), tensor(0.0), kind="k4")  # type: ignore[arg-type]
+
+
+def test_value_loss_takes_the_larger_error() -> None:
+    # value 1.0, former 0.5: clipped to 0.7. Target 1.0: errors 0 and 0.09. Target 0.5: errors 0.25 and 0.04.
+    options = {"clip_range": 0.2, "denominator": 2.0}
+    out = value_loss(tensor(1.0, 1.0), tensor(0.5, 0.5), tensor(1.0, 0.5), torch.ones(2), **options)
+    assert out.loss.item() == pytest.approx(0.5 * (0.09 + 0.25) / 2)
+    assert values(out.metrics)["value/clipped"] == 0.5
+    assert values(out.metrics)["value/error"] == pytest.approx(0.125)
+
+
+def test_value_loss_without_clipping_is_half_the_squared_error() -> None:
+    out = value_loss(tensor(3.0), tensor(0.0), tensor(1.0), torch.ones(1), clip_range=None, denominator=1.0)
+    assert out.loss.item() == 2.0 and "value/clipped" not in out.metrics
+
+
+def test_dpo_without_a_margin_is_log_two() -> None:
+    logp, mask = tensor(-1.0, -2.0), torch.ones(2)
+    out = dpo_loss(logp, logp, logp, logp, mask, mask, beta=0.1, denominator=1.0)
+    assert out.loss.item() == pytest.approx(math.log(2))
+
+
+def test_dpo_by_hand_over_two_pairs() -> None:
+    chosen = torch.tensor([[-1.0, -1.0, 99.0], [-2.0, -2.0, -2.0]])
+    rejected = torch.tensor([[-3.0, 99.0], [-1.0, -1.0]])
+    chosen_mask, rejected_mask = torch.tensor([[1, 1, 0], [1, 1, 1]]), torch.tensor([[1, 0], [1, 1]])
+    reference_chosen, reference_rejected = torch.full((2, 3), -2.0), torch.full((2, 2), -2.0)
+    # pair 0: chosen +2, rejected -1, margin 0.5 * 3; pair 1: chosen 0, rejected +2, margin 0.5 * -2
+    out = dpo_loss(
+        chosen, rejected, reference_chosen, reference_rejected, chosen_mask, rejected_mask, beta=0.5, denominator=2.0
+    )
+    expected = (math.log(1 + math.exp(-1.5)) + math.log(1 + math.exp(1.0))) / 2
+    assert out.loss.item() == pytest.approx(expected, rel=1e-6)
+    assert values(out.metrics)["dpo/accuracy"] == 0.5
+    assert values(out.metrics)["dpo/margin"] == pytest.approx(0.25)
+
+
+def test_masked_means_of_booleans_are_shares_and_of_nothing_are_absent() -> None:
+    keep = torch.tensor([True, True, False])
+    assert masked_means(keep, {"share": torch.tensor([True, False, True])}) == {"share": Mean(1.0, 2)}
+    assert masked_means(torch.zeros(3, dtype=torch.bool), {"share": torch.ones(3)}) == {}
+
+
+def mixed_row():
+    sample = Sample(
+        token_ids=(1, 2, 3, 4),
+        loss_mask=(0, 1, 1, 1),
+        behavior_logprobs=(0.0, -1.0, -1.0, -1.0),
+        advantages=(0.0, 1.0, 1.0, 1.0),
+        versions=(-1, 6, 7, 7),
+    )
+    return make_row([sample])
+
+
+def test_mismatch_looks_only_at_tokens_of_the_version_being_trained() -> None:
+    logp = torch.tensor([50.0, 50.0, -1.05, -0.8])
+    found = mismatch_metrics(logp, mixed_row(), 7)
+    assert found["mismatch/mean"].value == pytest.approx(0.125)
+    assert found["mismatch/max"] == Max(pytest.approx(0.2))
+    assert found["mismatch/outside_0.1"] == Mean(1.0, 2)  # exp(0.2) is outside, exp(-0.05) is not
+    assert mismatch_metrics(logp, mixed_row(), 8) == {}

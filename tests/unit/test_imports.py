@@ -1,0 +1,106 @@
+"""Imports go one way: rlsys <- envs <- actors, learners <- launch. Read from the source, so nothing heavy is loaded."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("rlsys", "envs", "actors", "learners", "launch")
+SEES = {  # the packages of ours that each may import, besides itself
+    "rlsys": set(),
+    "envs": {"rlsys"},
+    "actors": {"rlsys", "envs"},
+    "learners": {"rlsys", "envs"},
+    "launch": {"rlsys", "envs", "actors", "learners"},
+}
+CORE_MAY_IMPORT = {"rlsys", "torch", "omegaconf"}
+ENVS_MAY_NOT_IMPORT = {"ray", "vllm", "deepspeed", "transformers"}
+
+
+def imported_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """(line, first part of the module's name) of every absolute import, wherever it stands, also by a constant name."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name.split(".")[0]) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            yield node.lineno, node.module.split(".")[0]
+        elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", None)
+            if called in {"import_module", "__import__"} and isinstance(node.args[0].value, str):
+                yield node.lineno, node.args[0].value.split(".")[0]
+
+
+def imports_of(folder: str) -> Iterator[tuple[str, str, str]]:
+    """(file, file:line, imported package) of every import below a top-level folder."""
+    for path in sorted((ROOT / folder).rglob("*.py")):
+        file = path.relative_to(ROOT).as_posix()
+        for line, name in imported_names(ast.parse(path.read_text(encoding="utf-8"), filename=file)):
+            yield file, f"{file}:{line}", name
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_imports_go_one_way(package: str) -> None:
+    forbidden = set(PACKAGES) - SEES[package] - {package}
+    assert [f"{where} imports {name}" for _, where, name in imports_of(package) if name in forbidden] == []
+
+
+def test_the_core_imports_torch_and_omegaconf_at_most() -> None:
+    allowed = CORE_MAY_IMPORT | sys.stdlib_module_names
+    assert [f"{where} imports {name}" for _, where, name in imports_of("rlsys") if name not in allowed] == []
+
+
+def test_environments_know_no_ray_no_engine_and_no_learner() -> None:
+    found = [f"{where} imports {name}" for _, where, name in imports_of("envs") if name in ENVS_MAY_NOT_IMPORT]
+    assert found == []
+
+
+def test_algorithms_are_torch_only() -> None:
+    allowed = CORE_MAY_IMPORT | {"learners"} | sys.stdlib_module_names
+    found = [f"{where} imports {name}" for _, where, name in imports_of("learners/algorithms") if name not in allowed]
+    assert found == []
+
+
+def test_only_the_learner_imports_deepspeed() -> None:
+    found = [
+        f"{where} imports deepspeed"
+        for package in PACKAGES
+        if package != "learners"
+        for _, where, name in imports_of(package)
+        if name == "deepspeed"
+    ]
+    assert found == []
+
+
+def test_only_the_engine_imports_vllm() -> None:
+    found = [
+        f"{where} imports vllm"
+        for package in PACKAGES
+        for file, where, name in imports_of(package)
+        if name == "vllm" and file != "actors/engine.py"
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("folder", [*PACKAGES, "benchmarks"])
+def test_nothing_but_tests_imports_tests(folder: str) -> None:
+    assert [f"{where} imports tests" for _, where, name in imports_of(folder) if name == "tests"] == []
+
+
+def test_hidden_and_late_imports_are_seen_too() -> None:
+    lines = [
+        "def f():",
+        "    import vllm.x",
+        "    from ray import get",
+        "    importlib.import_module('deepspeed.ops')",
+        "    from . import a",
+    ]
+    assert sorted(imported_names(ast.parse("\n".join(lines)))) == [(2, "vllm"), (3, "ray"), (4, "deepspeed")]
+
+
+def test_every_package_was_found() -> None:
+    assert [package for package in PACKAGES if not any((ROOT / package).glob("*.py"))] == []
