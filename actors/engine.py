@@ -1,10 +1,9 @@
-"""One vLLM engine. Every call to vLLM in the project is in this file, so an upgrade of vLLM is read, changed and tested here.
+"""One vLLM engine. Every call to vLLM in the project is in this file: an upgrade of vLLM is a change of this file.
 
     Engine           lives in the rollout actor, on its event loop
     ReloadExtension  lives in the EngineCore process that vLLM spawns from the actor, mixed into vLLM's worker
 
-What the rest of the project relies on is held by `tests/e2e/test_engine_contract.py`. Importing this file is light:
-vLLM is imported when an engine starts.
+`tests/e2e/test_engine_contract.py` holds what the rest relies on. vLLM is imported only when an engine starts.
 """
 
 from __future__ import annotations
@@ -17,7 +16,8 @@ import logging
 import multiprocessing
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -28,9 +28,7 @@ from rlsys.weights import read_manifest
 if TYPE_CHECKING:
     import torch
 
-PARENT_VARIABLE = (
-    "RLSYS_ENGINE_PARENT"  # set only while an EngineCore is being spawned: the pid that it must not outlive
-)
+PARENT_VARIABLE = "RLSYS_ENGINE_PARENT"  # set while an EngineCore is being spawned: the pid that it must not outlive
 STOP_GRACE_S = 5.0
 PauseMode = Literal["keep", "wait", "abort"]
 
@@ -38,7 +36,7 @@ PauseMode = Literal["keep", "wait", "abort"]
 def die_with(parent: int) -> None:
     """Bind this process's life to `parent`, its direct parent: the kernel sends SIGKILL when the spawning thread ends.
 
-    vLLM's EngineCore notices nothing when its parent is killed with SIGKILL, and would keep its memory, or its GPU, for ever.
+    vLLM's EngineCore does not notice that its parent was killed with SIGKILL: it would keep its memory, or its GPU.
     """
     pr_set_pdeathsig = 1
     if ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL) != 0:
@@ -47,8 +45,8 @@ def die_with(parent: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-# Runs at import, in an EngineCore alone. `_ImportHere` brings the import about while the process unpickles its arguments:
-# the extension class would come only after a handshake in which an orphan waits five minutes for its parent.
+# Runs at import, in an EngineCore alone. `_ImportHere` brings the import about while the process unpickles its
+# arguments: the extension class comes only after a handshake, in which an orphan waits five minutes for its parent.
 if os.environ.get(PARENT_VARIABLE, str(os.getpid())) != str(os.getpid()):
     die_with(int(os.environ.pop(PARENT_VARIABLE)))
 
@@ -94,6 +92,8 @@ class EngineSpec:
     kv_cache_mb: int | None  # None: what `gpu_memory_utilization` leaves
     gpu_memory_utilization: float
     block_size: int | None  # tokens per KV block; None: vLLM's choice
+    chunked_prefill: bool = True
+    """False on a CPU: vLLM 0.32 dies of a seeded request whose prefill is cut (CPU generators have no offset)."""
     extension: str = "actors.engine.ReloadExtension"
 
 
@@ -122,22 +122,23 @@ class EngineStats:
     kv_usage: float  # share of the KV cache in use, 0 to 1
 
 
+IDLE = EngineStats(running=0, waiting=0, kv_usage=0.0)
+
+
 def engine_environment(threads: int, model_path: str = "") -> dict[str, str]:
     """Variables that must stand before torch and vLLM are imported: `env_vars` of the actor's runtime environment."""
-    offline = {"HF_HUB_OFFLINE": "1"} if model_path and Path(model_path).is_dir() else {}
-    return (
-        offline
-        | {
-            "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the worker inside the EngineCore: one process fewer, and our direct child
-            "VLLM_WORKER_MULTIPROCESSING_METHOD": "spawn",  # a forked EngineCore would not import, and so not run, the lines above
-            "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # else every engine of a machine binds to the same cores
-            "OMP_NUM_THREADS": str(threads),
-            "TOKENIZERS_PARALLELISM": "false",
-            "VLLM_LOGGING_LEVEL": "WARNING",
-            "VLLM_NO_USAGE_STATS": "1",
-            "DO_NOT_TRACK": "1",
-        }
-    )
+    variables = {
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # on a CPU: the worker inside the EngineCore, not a process of its own
+        "VLLM_WORKER_MULTIPROCESSING_METHOD": "spawn",  # a forked EngineCore would not run the import above
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # else every engine of a machine binds to the same cores
+        "OMP_NUM_THREADS": str(threads),
+        "TOKENIZERS_PARALLELISM": "false",
+        "VLLM_LOGGING_LEVEL": "WARNING",
+        "VLLM_NO_USAGE_STATS": "1",
+        "DO_NOT_TRACK": "1",
+    }
+    local = bool(model_path) and Path(model_path).is_dir()
+    return variables | ({"HF_HUB_OFFLINE": "1"} if local else {})
 
 
 class Engine:
@@ -152,6 +153,10 @@ class Engine:
         self._control = asyncio.Lock()  # one load, pause or resume at a time
         self._held = False  # paused by a caller, not by a load
         self._failure: str | None = None
+        loop = asyncio.get_running_loop()
+        self._death: asyncio.Future[None] = loop.create_future()
+        for process in processes:
+            loop.add_reader(process.sentinel, self._bury, process)
 
     @classmethod
     async def start(cls, spec: EngineSpec) -> Engine:
@@ -160,16 +165,18 @@ class Engine:
         The EngineCore dies with the calling thread: call it on a thread that lives as long as the process.
         """
         os.environ.update(engine_environment(spec.threads, spec.model_path))
-        if (
-            spec.enforce_eager
-        ):  # vLLM still compiles helpers: seconds at the first request, and a C++ compiler on the node
+        if spec.enforce_eager:
+            # vLLM compiles some helpers all the same: 20 s at the first request, and it needs a C++ compiler.
             os.environ["TORCH_COMPILE_DISABLE"] = "1"
-        # In a thread of its own: an exception that some optional import of vLLM keeps would hold this frame, and with it the engine.
+        # On another thread: an exception kept by one of vLLM's optional imports would hold this frame, and the engine.
         await asyncio.to_thread(importlib.import_module, "vllm.v1.engine.async_llm")
         from vllm import AsyncEngineArgs
         from vllm.v1.engine.async_llm import AsyncLLM
 
         optional: dict[str, Any] = {}
+        if not spec.chunked_prefill:
+            optional["enable_chunked_prefill"] = False
+            optional["max_num_batched_tokens"] = max(spec.max_model_len, 8192)
         if spec.kv_cache_mb is not None:
             optional["kv_cache_memory_bytes"] = spec.kv_cache_mb << 20
         if spec.block_size is not None:
@@ -193,7 +200,7 @@ class Engine:
         others = set(multiprocessing.active_children())
         os.environ[PARENT_VARIABLE] = str(os.getpid())
         try:
-            llm = AsyncLLM.from_engine_args(arguments, stat_loggers=[lambda *_: gauges])  # type: ignore[list-item,return-value]
+            llm = AsyncLLM.from_engine_args(arguments, stat_loggers=[lambda *_: gauges])  # type: ignore
         finally:
             del os.environ[PARENT_VARIABLE]
         processes = [child for child in multiprocessing.active_children() if child not in others]
@@ -209,10 +216,7 @@ class Engine:
         The token budget shrinks to what the context window leaves. After a stop string the text ends with it, and
         `token_ids` with the token that completed it. An end-of-sequence token is in `token_ids` and not in the text.
         """
-        from vllm import SamplingParams
-        from vllm.sampling_params import RequestOutputKind
-
-        parameters = SamplingParams(
+        parameters = _parameters(
             max_tokens=min(sampling.max_tokens, self._room(prompt_ids)),
             temperature=sampling.temperature,
             top_p=sampling.top_p,
@@ -221,28 +225,22 @@ class Engine:
             include_stop_str_in_output=True,
             logprobs=0,  # of the sampled token alone
             flat_logprobs=True,
-            output_kind=RequestOutputKind.FINAL_ONLY,
         )
         output = await self._run(prompt_ids, parameters, request_id)
         return _completion(output.outputs[0])
 
     async def score(self, token_ids: Sequence[int]) -> list[float]:
         """Log-probability of each token after the first ([L-1]) under the current weights, at temperature 1."""
-        from vllm import SamplingParams
-        from vllm.sampling_params import RequestOutputKind
-
         self._room(token_ids)
-        parameters = SamplingParams(
-            max_tokens=1, temperature=0.0, prompt_logprobs=0, detokenize=False, output_kind=RequestOutputKind.FINAL_ONLY
-        )
+        parameters = _parameters(max_tokens=1, temperature=0.0, prompt_logprobs=0, detokenize=False)
         output = await self._run(token_ids, parameters, f"score-{id(parameters)}")
         return [entry[token].logprob for entry, token in zip(output.prompt_logprobs[1:], token_ids[1:], strict=True)]
 
     async def load(self, folder: Path, version: int) -> int:
         """Swap in a published version between two tokens of whatever is being generated. Returns the tensors loaded.
 
-        Raises WeightsRejected. Unless that happened before the first weight was touched (no such folder, another
-        version in it), the engine then stays paused and serves nothing more: it may hold half of a version.
+        Raises WeightsRejected and EngineFailed. When it does, or is cancelled, the engine stays paused and serves
+        nothing more, for it may hold half of a version; unless nothing was touched: no such folder, another version.
         """
         async with self._control:
             self._check()
@@ -252,68 +250,63 @@ class Engine:
                 raise WeightsRejected(f"{folder}: no readable manifest: {error!r}") from error
             if manifest.version != version:
                 raise WeightsRejected(f"{folder}: holds version {manifest.version}, expected {version}")
-            whole = False
             try:
-                await self._llm.pause_generation(mode="keep", clear_cache=True)
+                await self._ask(self._llm.pause_generation(mode="keep", clear_cache=True))
                 await self._reload(folder, manifest.tensors)
-                await self._llm.update_weight_version(str(version))
-                whole = True
-            finally:  # also when cancelled: the worker may be anywhere in the reload
-                if not whole:
-                    self._fail(f"version {version} was not loaded whole")
-            self.version = version
-            if not self._held:
-                await self._llm.resume_generation()
+                await self._ask(self._llm.update_weight_version(str(version)))
+                self.version = version
+                if not self._held:
+                    await self._ask(self._llm.resume_generation())
+            except BaseException:  # a cancellation too: the worker may be anywhere in the reload
+                self._fail(f"version {version} was not loaded whole")
+                raise
             return manifest.tensors
 
     async def _reload(self, folder: Path, expected: int) -> None:
         try:
-            answers = await self._llm.collective_rpc("rl_load", args=(str(folder),))
+            answers = await self._ask(self._llm.collective_rpc("rl_load", args=(str(folder),)))
+        except EngineFailed:
+            raise
         except Exception as error:  # fault boundary: a worker's exception arrives as text
             raise WeightsRejected(f"{folder}: the reload failed: {error}") from error
         for loaded, missing in answers:
             if missing:
                 names = ", ".join(missing[:5])
                 raise WeightsRejected(
-                    f"{folder}: {len(missing)} parameters not refreshed whole ({names}); tied heads are sent too"
+                    f"{folder}: {len(missing)} layers not refreshed whole ({names}); send tied heads too"
                 )
             if loaded != expected:
                 raise WeightsRejected(f"{folder}: {loaded} tensors loaded, the manifest says {expected}")
 
     async def abort(self, request_id: str) -> None:
         """End a request: its `generate` returns what was sampled so far, with TurnStop.ABORT."""
-        await self._llm.abort(request_id)
+        await self._ask(self._llm.abort(request_id))
 
     async def pause(self, mode: PauseMode = "keep") -> None:
-        """Start nothing new until `resume`. Requests in flight are frozen (keep), finished (wait) or aborted (abort)."""
+        """Start nothing new until `resume`. What is in flight is frozen (keep), finished (wait) or aborted (abort)."""
         async with self._control:
             self._check()
-            await self._llm.pause_generation(mode=mode, clear_cache=False)
+            await self._ask(self._llm.pause_generation(mode=mode, clear_cache=False))
             self._held = True
 
     async def resume(self) -> None:
         async with self._control:
             self._check()
-            await self._llm.resume_generation()
+            await self._ask(self._llm.resume_generation())
             self._held = False
 
     async def healthy(self, timeout: float) -> bool:
         """Whether the EngineCore answers within `timeout` seconds, paused or not, and holds whole weights."""
-        from vllm.v1.engine.exceptions import EngineDeadError
-
-        if self._failure is not None or self._llm.errored:
-            return False
         try:
-            await asyncio.wait_for(self._llm.get_weight_version(), timeout)
-        except (TimeoutError, EngineDeadError):
+            self._check()
+            await asyncio.wait_for(self._ask(self._llm.get_weight_version()), timeout)
+        except (TimeoutError, EngineFailed):
             return False
         return True
 
     def stats(self) -> EngineStats:
         if self._llm.output_processor.get_num_unfinished_requests() == 0:
-            return EngineStats(
-                running=0, waiting=0, kv_usage=0.0
-            )  # an idle engine reports nothing: its last word is old
+            return IDLE  # an engine that ran dry reports no more: its last word is old
         return self._gauges.latest
 
     def core_pids(self) -> list[int]:
@@ -321,10 +314,12 @@ class Engine:
         return [process.pid for process in self._processes]
 
     def stop(self) -> None:
-        """End the EngineCore for certain, and fail every request in flight. Blocks for a few seconds; may be called twice."""
+        """End the EngineCore for certain and fail what is in flight. Blocks for some seconds; may be called twice."""
+        grace_s = STOP_GRACE_S if self._failure is None else 0.0  # a broken one does not hear the signal
         self._fail("it was stopped")
-        self._llm.shutdown(timeout=STOP_GRACE_S)
+        self._llm.shutdown(timeout=grace_s)
         for process in self._processes:
+            self._bury(process)
             process.kill()
             process.join()
 
@@ -344,27 +339,52 @@ class Engine:
             self._failure = reason
             self._llm.output_processor.propagate_error(EngineFailed(reason))
 
+    def _bury(self, process: Any) -> None:
+        """Called by the loop when a process of the engine has ended."""
+        self._death.get_loop().remove_reader(process.sentinel)
+        self._fail("the EngineCore died")
+        if not self._death.done():
+            self._death.set_result(None)
+
+    async def _ask(self, call: Coroutine[Any, Any, Any]) -> Any:
+        """Await the EngineCore's answer. Raises EngineFailed when it dies before: vLLM would wait on."""
+        answer = asyncio.ensure_future(call)
+        try:
+            with self._translated():
+                await asyncio.wait({answer, self._death}, return_when=asyncio.FIRST_COMPLETED)
+                self._check()
+                return answer.result()
+        finally:
+            answer.cancel()
+
     async def _run(self, token_ids: Sequence[int], parameters: Any, request_id: str) -> Any:
         from vllm.inputs import tokens_input
-        from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
         self._check()
         last = None
-        try:
+        with self._translated():
             async for output in self._llm.generate(tokens_input(list(token_ids)), parameters, request_id):
                 last = output
-        except (EngineDeadError, EngineGenerateError) as error:
-            raise EngineFailed(self._failure or f"the EngineCore broke: {error.__cause__ or error}") from error
         if last is None:
             raise EngineFailed(self._failure or "a request ended without an output")
         return last
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Fault boundary: vLLM's ways to say that its process is broken become EngineFailed."""
+        from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
+
+        try:
+            yield
+        except (EngineDeadError, EngineGenerateError) as error:
+            raise EngineFailed(self._failure or f"the EngineCore broke: {error.__cause__ or error}") from error
 
 
 class _Gauges:
     """Keeps the scheduler's latest numbers; vLLM calls these methods after each engine step."""
 
     def __init__(self) -> None:
-        self.latest = EngineStats(running=0, waiting=0, kv_usage=0.0)
+        self.latest = IDLE
 
     def record(self, scheduler_stats: Any, *_: Any, **__: Any) -> None:
         if scheduler_stats is not None:
@@ -376,9 +396,12 @@ class _Gauges:
 
     def log_engine_initialized(self) -> None: ...
 
-    def log(self) -> None: ...
 
-    def record_sleep_state(self, *_: Any) -> None: ...
+def _parameters(**fields: Any) -> Any:
+    from vllm import SamplingParams
+    from vllm.sampling_params import RequestOutputKind
+
+    return SamplingParams(output_kind=RequestOutputKind.FINAL_ONLY, **fields)
 
 
 def _completion(output: Any) -> Completion:
@@ -386,14 +409,11 @@ def _completion(output: Any) -> Completion:
     logprobs = tuple(output.logprobs.logprobs[start] for start in output.logprobs.start_indices)
     spans = tuple(VersionSpan(version=int(s.version), start=s.start, end=s.end) for s in output.weight_versions or ())
     edges = [0] + [span.end for span in spans]
-    whole = [span.start for span in spans] == edges[:-1] and edges[-1] == len(output.token_ids) == len(logprobs)
-    if not whole:
-        raise EngineFailed(
-            f"{len(output.token_ids)} tokens came with {len(logprobs)} log-probabilities and versions {spans}"
-        )
-    return Completion(
-        token_ids=tuple(output.token_ids), logprobs=logprobs, spans=spans, stop=_turn_stop(output), text=output.text
-    )
+    length = len(output.token_ids)
+    if [span.start for span in spans] != edges[:-1] or not edges[-1] == length == len(logprobs):
+        raise EngineFailed(f"{length} tokens came with {len(logprobs)} log-probabilities and versions {spans}")
+    ids = tuple(output.token_ids)
+    return Completion(token_ids=ids, logprobs=logprobs, spans=spans, stop=_turn_stop(output), text=output.text)
 
 
 def _turn_stop(output: Any) -> TurnStop:
@@ -442,7 +462,7 @@ class ReloadExtension:
 
         for bucket in read_manifest(Path(folder)).buckets:
             with safe_open(Path(folder) / bucket, framework="pt", device="cpu") as tensors:
-                for name in tensors.keys():
+                for name in tensors.keys():  # noqa: SIM118 (it is no mapping)
                     yield name, tensors.get_tensor(name)
 
     def rl_missing(self, model: Any) -> list[str]:

@@ -143,7 +143,9 @@ class RolloutPool:
             handle = member.handle
             try:
                 what = f"{member.spec.name} playing group {ticket.sequence}"
-                group: Group = await self._call(handle.run_group.remote(ticket, play), what, self._options.group_timeout_s)
+                group: Group = await self._call(
+                    handle.run_group.remote(ticket, play), what, self._options.group_timeout_s
+                )
                 member.futile = 0
                 return group
             except (RayError, RunFailed) as error:
@@ -156,7 +158,9 @@ class RolloutPool:
 
     async def _least_loaded(self) -> _Member:
         async with self._changed:
-            await self._changed.wait_for(lambda: self.failure is not None or any(m.state is State.READY for m in self._members))
+            await self._changed.wait_for(
+                lambda: self.failure is not None or any(m.state is State.READY for m in self._members)
+            )
             if self.failure is not None:
                 raise self.failure
             return min((m for m in self._members if m.state is State.READY), key=lambda m: m.in_flight)
@@ -191,11 +195,17 @@ class RolloutPool:
             arrival = _measure(delivery, publication)
             if arrival.gap_mean <= self._options.mismatch_limit:
                 break
-            log.warning("%s differs from the learner by %.3g on version %d", member.spec.name, arrival.gap_mean, publication.version)
+            log.warning(
+                "%s differs from the learner by %.3g on version %d",
+                member.spec.name,
+                arrival.gap_mean,
+                publication.version,
+            )
         else:
             self.failure = RunFailed(
-                f"{member.spec.name} does not compute what the learner computes: on version {publication.version} the mean gap in "
-                f"log-probability is {arrival.gap_mean:.3g}, the limit is loop.mismatch_limit={self._options.mismatch_limit:g}; "
+                f"{member.spec.name} does not compute what the learner computes: on version {publication.version} "
+                f"the mean gap in log-probability is {arrival.gap_mean:.3g}, the limit is "
+                f"loop.mismatch_limit={self._options.mismatch_limit:g}; "
                 "it kept old weights or loads them wrongly"
             )
             await self._notify()
@@ -233,7 +243,8 @@ class RolloutPool:
         """The first to notice starts the restart; later reports about the same incarnation change nothing."""
         if self._closing or member.handle is not handle or member.state is State.DEAD:
             return
-        log.warning("%s is dead (%s): restarting it", member.spec.name, why)
+        where = f"; its log is {member.last_status.log}" if member.last_status is not None else ""
+        log.warning("%s is dead (%s): restarting it%s", member.spec.name, why, where)
         member.state = State.DEAD
         if member.last_status is not None:
             member.retired_tokens += member.last_status.generated_tokens
@@ -295,7 +306,9 @@ class RolloutPool:
                 return await ref
         except TimeoutError as error:
             waited = time.monotonic() - started
-            raise RunFailed(f"{what}: no answer after {waited:.0f} s; see its log in the Ray dashboard or raise the deadline") from error
+            raise RunFailed(
+                f"{what}: no answer after {waited:.0f} s; see its log in the Ray dashboard or raise the deadline"
+            ) from error
 
 
 def _measure(delivery: Delivery, publication: Publication) -> Arrival:

@@ -35,6 +35,7 @@ class WorkerStatus:
     """Counted since the worker's start."""
 
     pid: int
+    log: str  # where the actor and its engine write; empty when not a file
     version: int | None  # None: stale
     generated_tokens: int
     busy_s: float  # time with at least one request in the engine
@@ -159,6 +160,7 @@ class RolloutWorker:
         rss = sum(process.memory_info().rss for process in [me, *me.children(recursive=True)])
         return WorkerStatus(
             pid=os.getpid(),
+            log=os.readlink("/proc/self/fd/1"),
             version=self.version,
             generated_tokens=self._generated,
             busy_s=self._busy_s + (now - self._busy_since if self._in_flight else 0.0),

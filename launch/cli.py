@@ -1,4 +1,7 @@
-"""The `rlsys` command. Exit codes: 0 done, 1 the run failed (the reason is the last line), 2 bad input, 130/143 stopped."""
+"""The `rlsys` command.
+
+Exit codes: 0 done, 1 the run failed (the reason is the last line), 2 bad input, 130 or 143 stopped.
+"""
 
 from __future__ import annotations
 
@@ -43,11 +46,23 @@ def parser() -> Parser:
         command.add_argument("config", metavar="CONFIG", help=config)
         command.add_argument("overrides", metavar="key=value", nargs="*", help="override a key of the config")
         if name == "train":
-            command.add_argument("--run-dir", metavar="D", help="where the run writes; an unfinished one is continued (default: runs/NAME)")
-            command.add_argument("--resume", action="store_true", help="insist that there is a checkpoint to continue from")
-            command.add_argument("--dry-run", action="store_true", help="print the resolved config and its arithmetic, start nothing")
+            command.add_argument(
+                "--run-dir",
+                metavar="D",
+                help="where the run writes; an unfinished one is continued (default: runs/NAME)",
+            )
+            command.add_argument(
+                "--resume", action="store_true", help="insist that there is a checkpoint to continue from"
+            )
+            command.add_argument(
+                "--dry-run", action="store_true", help="print the resolved config and its arithmetic, start nothing"
+            )
         else:
-            command.add_argument("--checkpoint", metavar="D|HF_ID", help="run directory, checkpoint, model folder or hub name (default: the last run's)")
+            command.add_argument(
+                "--checkpoint",
+                metavar="D|HF_ID",
+                help="run directory, checkpoint, model folder or hub name (default: the last run's)",
+            )
             command.add_argument("--output", metavar="F", help="write accuracy and trajectories as JSON")
     return top
 

@@ -51,9 +51,16 @@ def connect(config: ClusterConfig, *, cpus_needed: float, gpus_needed: float) ->
             ray.init(logging_level=logging.ERROR, log_to_driver=False)
         else:
             root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-            ray.init(address=address, runtime_env={"env_vars": {"PYTHONPATH": root}}, logging_level=logging.ERROR, log_to_driver=False)
+            ray.init(
+                address=address,
+                runtime_env={"env_vars": {"PYTHONPATH": root}},
+                logging_level=logging.ERROR,
+                log_to_driver=False,
+            )
     except ConnectionError as error:
-        raise BadInput(f"no Ray cluster answers at {address}: start one with `ray start --head`, or unset RAY_ADDRESS") from error
+        raise BadInput(
+            f"no Ray cluster answers at {address}: start one with `ray start --head`, or unset RAY_ADDRESS"
+        ) from error
     resources = ray.cluster_resources()
     device = choose(config.device, resources.get("GPU", 0))
     missing = [
@@ -62,5 +69,8 @@ def connect(config: ClusterConfig, *, cpus_needed: float, gpus_needed: float) ->
         if resources.get(name, 0) < needed
     ]
     if missing:
-        raise RunFailed(f"the Ray cluster is too small: the actors need {' and '.join(missing)}; lower rollout.workers or learner.ranks")
+        raise RunFailed(
+            f"the Ray cluster is too small: the actors need {' and '.join(missing)}; "
+            "lower rollout.workers or learner.ranks"
+        )
     return Cluster(device=device, local=local)

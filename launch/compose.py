@@ -1,7 +1,8 @@
 """From YAML and `key=value` to one checked RunConfig.
 
-Precedence: defaults < `extends` < file < a stage's own keys < command line. Each layer is checked on its own against the
-schema, so an error names the layer it came from. `env`, `reward` and `algorithm` hold the dataclass that `name` picks.
+Precedence: defaults < `extends` < file < a stage's own keys < command line. Each layer is checked on its own against
+the schema, so an error names the layer it came from. `env`, `reward` and `algorithm` hold the dataclass that `name`
+picks.
 """
 
 from __future__ import annotations
@@ -28,7 +29,17 @@ CONFIGS = ROOT / "configs"
 TABLES: dict[str, Mapping[str, tuple[type, Any]]] = {"env": WORLDS, "reward": REWARDS, "algorithm": ALGORITHMS}
 KIND_ALGORITHM = {"sft": "sft", "rl": "grpo"}  # when nothing names one
 # One set of actors serves all stages, so these hold for the whole run.
-RUN_KEYS = ("name", "seed", "model", "engine", "cluster", "wandb", "rollout.workers", "rollout.threads", "learner.ranks")
+RUN_KEYS = (
+    "name",
+    "seed",
+    "model",
+    "engine",
+    "cluster",
+    "wandb",
+    "rollout.workers",
+    "rollout.threads",
+    "learner.ranks",
+)
 STAGE_KEYS = ("name", "kind", "steps", "epochs")
 
 Raw = dict[str, Any]
@@ -65,14 +76,17 @@ def compose(config: str, overrides: Sequence[str]) -> RunConfig:
         head = {key: from_cli.pop(key, stage.get(key)) for key in STAGE_KEYS}
         kind = head["kind"]
         if kind not in KIND_ALGORITHM:
-            raise BadInput(f"{where}.kind={kind!r}: expected one of {', '.join(KIND_ALGORITHM)}{_nearest(str(kind), KIND_ALGORITHM)}")
+            hint = _nearest(str(kind), KIND_ALGORITHM)
+            raise BadInput(f"{where}.kind={kind!r}: expected one of {', '.join(KIND_ALGORITHM)}{hint}")
         stage_layers = [*layers[:-1], Layer(where, own), layers[-1], Layer("command line", from_cli)]
         for values in (own, from_cli):
             for key in RUN_KEYS:
                 if _has(values, key):
                     raise BadInput(f"{where}: {key} holds for the whole run: give it outside of stages")
         resolved = _recipe(stage_layers, kind=kind)
-        built.append(StageConfig(name=str(head["name"] or kind), kind=kind, steps=_steps(where, head, resolved), config=resolved))
+        built.append(
+            StageConfig(name=str(head["name"] or kind), kind=kind, steps=_steps(where, head, resolved), config=resolved)
+        )
     names = [stage.name for stage in built]
     if len(set(names)) != len(names):
         raise BadInput(f"{config}: stages need different names, found {', '.join(names)}")
@@ -194,7 +208,12 @@ def _recipe(layers: Sequence[Layer], kind: str | None) -> RecipeConfig:
             part = values.get(key)
             if isinstance(part, dict) and part.get("name", name) != name:
                 del values[key]  # belongs to another algorithm, environment or reward than the one that holds here
-            elif key == "algorithm" and isinstance(part, dict) and "name" not in part and not _fits(part, TABLES[key][name][0]):
+            elif (
+                key == "algorithm"
+                and isinstance(part, dict)
+                and "name" not in part
+                and not _fits(part, TABLES[key][name][0])
+            ):
                 if kind is not None and _fits_any(part, TABLES[key]):
                     del values[key]  # `algorithm.clip_low=0.1` on the command line speaks to the rl stages only
         _check_keys(layer.source, values, RecipeConfig, {key: TABLES[key][name][0] for key, name in chosen.items()}, "")
@@ -221,7 +240,9 @@ def _chosen_name(key: str, table: Mapping[str, Any], layers: Sequence[Layer], ki
         if part is None:
             continue
         if not isinstance(part, dict):
-            raise BadInput(f"{layer.source}: {key}={part!r}: expected keys and values, such as {key}.name={next(iter(table))}")
+            raise BadInput(
+                f"{layer.source}: {key}={part!r}: expected keys and values, such as {key}.name={next(iter(table))}"
+            )
         is_stage = ": stages." in layer.source
         if part.get("name") is not None and not (key == "algorithm" and kind == "sft" and not is_stage):
             name, source = part["name"], layer.source

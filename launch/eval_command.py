@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +39,14 @@ def eval_command(name: str, overrides: list[str], checkpoint: str | None, output
             progress.say("no checkpoint and no model.path: evaluating the untrained policy")
             found = str(Path(scratch) / "model")
             wire.build_scratch_model(recipe, Path(found))
-        progress.say(f"evaluating {found} on {len(tasks)} of {len(available)} tasks ({split}; eval.tasks={recipe.eval.tasks})")
-        cluster = connect(recipe.cluster, cpus_needed=recipe.rollout.workers * recipe.rollout.threads, gpus_needed=recipe.rollout.workers)
+        progress.say(
+            f"evaluating {found} on {len(tasks)} of {len(available)} tasks ({split}; eval.tasks={recipe.eval.tasks})"
+        )
+        cluster = connect(
+            recipe.cluster,
+            cpus_needed=recipe.rollout.workers * recipe.rollout.threads,
+            gpus_needed=recipe.rollout.workers,
+        )
         groups = asyncio.run(_evaluate(wire.pool(recipe, cluster.device, found), recipe, tasks, progress))
         report = summarize(groups, found, len(tasks))
         for line in table(report):
@@ -51,7 +58,9 @@ def eval_command(name: str, overrides: list[str], checkpoint: str | None, output
     return ended.code
 
 
-async def _evaluate(pool: RolloutPool, recipe: RecipeConfig, tasks: list[Task], progress: Progress) -> dict[str, list[Group]]:
+async def _evaluate(
+    pool: RolloutPool, recipe: RecipeConfig, tasks: Sequence[Task], progress: Progress
+) -> dict[str, list[Group]]:
     progress.say(f"starting {recipe.rollout.workers} rollout worker(s)")
     await pool.start()
     await pool.adopt()
@@ -64,7 +73,7 @@ async def _evaluate(pool: RolloutPool, recipe: RecipeConfig, tasks: list[Task], 
 
 
 def find_checkpoint(config: RunConfig, given: str | None) -> str | None:
-    """A run directory's newest checkpoint, a checkpoint's `hf`, a model folder or a hub name; without one, the last run's."""
+    """A run directory's newest checkpoint, a checkpoint's `hf`, a model folder, a hub name; or the last run's."""
     if given is not None:
         path = Path(given)
         if not path.exists():
@@ -115,5 +124,10 @@ def table(report: dict[str, Any]) -> list[str]:
 
 
 def write(path: Path, report: dict[str, Any], groups: dict[str, list[Group]]) -> None:
-    episodes = [{"play": name} | readable(t, group, None) for name, plays in groups.items() for group in plays for t in group.trajectories]
+    episodes = [
+        {"play": name} | readable(t, group, None)
+        for name, plays in groups.items()
+        for group in plays
+        for t in group.trajectories
+    ]
     path.write_text(json.dumps(report | {"trajectories": episodes}, indent=1, ensure_ascii=False) + "\n")

@@ -26,7 +26,9 @@ async def evaluate(run: Run, recipe: RecipeConfig, when: str) -> dict[str, float
         groups[name] = await play_tasks(run.pool, tasks, play, recipe.eval.concurrency, run.progress.count)
         results[name] = accuracy(groups[name])
         run.dir.save_trajectories(f"eval-{when}-{name}", groups[name], {})
-    run.progress.say(f"held-out accuracy {when}: " + ", ".join(f"{name} {value:.3f}" for name, value in results.items()))
+    run.progress.say(
+        f"held-out accuracy {when}: " + ", ".join(f"{name} {value:.3f}" for name, value in results.items())
+    )
     return {name: round(value, 4) for name, value in results.items()}
 
 
@@ -38,7 +40,7 @@ def plays(recipe: RecipeConfig) -> dict[str, Play]:
 async def play_tasks(
     pool: RolloutPool, tasks: Sequence[Task], play: Play, concurrency: int, count: Callable[[int, int], None]
 ) -> list[Group]:
-    """One group per task, `concurrency` episodes at once, in the order of the tasks. `count(done, all)` shows progress."""
+    """One group per task, in the order of the tasks, `concurrency` episodes at once; `count(done, all)` is told."""
     room = asyncio.Semaphore(max(1, concurrency // play.group_size))
     done = 0
 

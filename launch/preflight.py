@@ -46,16 +46,19 @@ def _saved_in_half(folder: Path) -> bool:
 
 
 def memory_plan(recipe: RecipeConfig, *, learner: bool) -> MemoryPlan:
-    """fp32 on a CPU: engine 2 x 4 bytes (weights, and their packed copy); learner 16 (weights, gradients, two moments)."""
+    """fp32 on a CPU: an engine holds the weights and their packed copy, a learner has gradients and two moments."""
     count = parameters(recipe) or 0
     engines, ranks = recipe.rollout.workers, recipe.learner.ranks if learner else 0
-    engine_mb = WORKER_MB + recipe.engine.kv_cache_mb + 8 * count // 2**20
-    learner_mb = LEARNER_MB + 16 * count // 2**20
-    lines = [f"engines  {engines} x ({WORKER_MB} + {recipe.engine.kv_cache_mb} KV cache + {8 * count // 2**20} weights) = {engines * engine_mb} MiB"]
+    weights_mb, training_mb = 8 * count // 2**20, 16 * count // 2**20
+    cache_mb, store_mb = recipe.engine.kv_cache_mb, recipe.cluster.object_store_mb
+    engines_mb = engines * (WORKER_MB + cache_mb + weights_mb)
+    ranks_mb = ranks * (LEARNER_MB + training_mb)
+    lines = [f"engines  {engines} x ({WORKER_MB} + {cache_mb} KV cache + {weights_mb} weights) = {engines_mb} MiB"]
     if ranks:
-        lines.append(f"learner  {ranks} x ({LEARNER_MB} + {16 * count // 2**20} weights, gradients, moments) = {ranks * learner_mb} MiB")
-    lines.append(f"driver   {DRIVER_MB} + {recipe.cluster.object_store_mb} object store = {DRIVER_MB + recipe.cluster.object_store_mb} MiB")
-    total = engines * engine_mb + ranks * learner_mb + DRIVER_MB + recipe.cluster.object_store_mb
+        parts = f"({LEARNER_MB} + {training_mb} weights, gradients, moments)"
+        lines.append(f"learner  {ranks} x {parts} = {ranks_mb} MiB")
+    lines.append(f"driver   {DRIVER_MB} + {store_mb} object store = {DRIVER_MB + store_mb} MiB")
+    total = engines_mb + ranks_mb + DRIVER_MB + store_mb
     return MemoryPlan((*lines, f"together {total} MiB"), total)
 
 

@@ -7,9 +7,11 @@ is an orphan, and the next run removes it.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -58,11 +60,9 @@ def reap(owner: str | None = None, *, grace_s: float = 3.0) -> int:
     return len(processes)
 
 
-def _quietly(end: object) -> None:
-    try:
-        end()  # type: ignore[operator]
-    except psutil.Error:  # it ended by itself
-        pass
+def _quietly(end: Callable[[], None]) -> None:
+    with contextlib.suppress(psutil.Error):  # it ended by itself
+        end()
 
 
 def _memory_root() -> Path:

@@ -49,7 +49,9 @@ async def rl_stage(run: Run, stage: StageConfig) -> None:
         f"at most {config.loop.slots} groups open"
     )
     buffer = SlotBuffer(
-        groups_per_step=config.loop.groups_per_step, max_policy_lag=config.loop.max_policy_lag, live_version=state.version
+        groups_per_step=config.loop.groups_per_step,
+        max_policy_lag=config.loop.max_policy_lag,
+        live_version=state.version,
     )
     run.buffer = buffer
     run.spawn(feed(run, stage, buffer))
@@ -83,7 +85,12 @@ async def rl_stage(run: Run, stage: StageConfig) -> None:
             with clock.phase("export"):
                 await run.learner.export(run.weights, state.version)
                 expected = await run.learner.score(run.probe)
-        row: dict[str, Any] = {"step": state.step, "stage": stage.name, "stage_step": state.stage_step, "version": state.version}
+        row: dict[str, Any] = {
+            "step": state.step,
+            "stage": stage.name,
+            "stage_step": state.stage_step,
+            "version": state.version,
+        }
         row |= values(merge(metrics)) | {"tokens/trained": trained} | clock.close()
         settled = run.spawn(settle(run, stage, buffer, groups, harvest, row, expected))
         if state.stage_step % config.checkpoint.every == 0 and state.stage_step < stage.steps:
@@ -223,8 +230,8 @@ def check_failures(groups: Sequence[Group], limit: float) -> None:
     if len(failures) > limit * len(trajectories):
         first = failures[0]
         raise RunFailed(
-            f"{len(failures)} of {len(trajectories)} trajectories of this step failed (limit loop.max_failed_share={limit:g}); "
-            f"the first: {first.kind} in {first.where}: {first.detail}"
+            f"{len(failures)} of {len(trajectories)} trajectories of this step failed "
+            f"(limit loop.max_failed_share={limit:g}); the first: {first.kind} in {first.where}: {first.detail}"
         )
 
 

@@ -7,7 +7,7 @@ import importlib.metadata
 import logging
 import shutil
 import time
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Coroutine
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -88,7 +88,7 @@ class Run:
 
     # -- waiting ------------------------------------------------------------------------------------------------------
 
-    async def until(self, work: Coroutine[Any, Any, Any]) -> Any:
+    async def until(self, work: Awaitable[Any]) -> Any:
         """Await `work`, unless a stop is asked for (StopRequested) or a background task fails (its error)."""
         task = asyncio.ensure_future(work)
         stop = asyncio.ensure_future(self.stop.wait())
@@ -130,8 +130,7 @@ class Run:
 
     async def begin_stage(self, stage: StageConfig) -> None:
         """The learner takes the weights that this stage starts from and, in its middle, the optimizer that it had."""
-        newest = self.dir.checkpoints()[-1:] or [None]
-        folder = newest[0]
+        folder = next(reversed(self.dir.checkpoints()), None)
         start_from = str(folder / "hf") if folder is not None else self.model_path
         await self.until(
             self.learner.begin(
@@ -194,10 +193,14 @@ class Run:
         true = await self.learner.score(self.probe)
         perturbed = await self.learner.score_perturbed(self.probe, self.weights, CANARY_VERSION)
         limit = self.config.recipe.loop.mismatch_limit
-        pairs = [(a, b) for ours, theirs in zip(true, perturbed, strict=True) for a, b in zip(ours, theirs, strict=True)]
+        pairs = [
+            (a, b) for ours, theirs in zip(true, perturbed, strict=True) for a, b in zip(ours, theirs, strict=True)
+        ]
         moved = sum(abs(a - b) for a, b in pairs) / len(pairs)
         if moved <= 2 * limit:
-            raise RunFailed(f"the start-up canary moved log-probabilities by {moved:.3g} only: it could not show a stale engine")
+            raise RunFailed(
+                f"the start-up canary moved log-probabilities by {moved:.3g} only: it could not show a stale engine"
+            )
         await self.publish(CANARY_VERSION, perturbed)
 
     # -- the account --------------------------------------------------------------------------------------------------
@@ -228,7 +231,10 @@ class Run:
             "eval": {"before": state.eval_before, "after": state.eval_after},
             "reward": {"first": state.reward_first, "last": state.reward_last},
             "tokens": {"generated": self.generated, "trained": state.trained},
-            "lag": {"max": state.lag_max, "mean": round(state.lag_sum / state.lag_count, 4) if state.lag_count else 0.0},
+            "lag": {
+                "max": state.lag_max,
+                "mean": round(state.lag_sum / state.lag_count, 4) if state.lag_count else 0.0,
+            },
             "prompts": {
                 "dispatched": book.dispatched,
                 "trained": book.trained,
@@ -236,9 +242,7 @@ class Run:
                 "filtered": book.filtered,
                 "in_flight": book.in_flight,
             },
-            "restarts": {
-                name: state.restarts.get(name, 0) + count for name, count in self.pool.restarts.items()
-            },
+            "restarts": {name: state.restarts.get(name, 0) + count for name, count in self.pool.restarts.items()},
             "weights": {
                 "published": len(publish),
                 "publish_s_median": round(publish[len(publish) // 2], 4) if publish else None,

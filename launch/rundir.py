@@ -120,10 +120,15 @@ class RunDir:
         self._metrics.write(json.dumps(row) + "\n")
         self._metrics.flush()
 
-    def save_trajectories(self, name: str, groups: Iterable[Group], advantages: Mapping[tuple[int, int], float]) -> None:
+    def save_trajectories(
+        self, name: str, groups: Iterable[Group], advantages: Mapping[tuple[int, int], float]
+    ) -> None:
         """Readable: one trajectory a line. `advantages` by (sequence, sibling)."""
         lines = [
-            json.dumps(readable(trajectory, group, advantages.get((group.ticket.sequence, trajectory.sibling))), ensure_ascii=False)
+            json.dumps(
+                readable(trajectory, group, advantages.get((group.ticket.sequence, trajectory.sibling))),
+                ensure_ascii=False,
+            )
             for group in groups
             for trajectory in group.trajectories
         ]

@@ -23,16 +23,19 @@ async def sft_stage(run: Run, stage: StageConfig) -> None:
         raise BadInput(f"stages.{stage.name}: env.name={stage.config.env.name!r} has no demonstrations to train on")
     curriculum = Curriculum(world.tasks("train"), seed=derive(stage.config.seed, stage.name))
     await run.begin_stage(stage)
-    run.progress.say(f"stage {stage.name}: {stage.steps} supervised steps of {stage.config.loop.groups_per_step} demonstrations")
+    run.progress.say(
+        f"stage {stage.name}: {stage.steps} supervised steps of {stage.config.loop.groups_per_step} demonstrations"
+    )
     clock = Clock()
-    following = asyncio.to_thread(demonstrations, run, stage, curriculum, run.state.stage_step)
-    next_batch: asyncio.Task[Batch] = asyncio.ensure_future(following)  # type: ignore[arg-type]
+
+    def prepare(stage_step: int) -> asyncio.Task[Batch]:
+        return asyncio.create_task(asyncio.to_thread(demonstrations, run, stage, curriculum, stage_step))
+
+    next_batch = prepare(run.state.stage_step)
     while run.state.stage_step < stage.steps:
         with clock.phase("wait_data"):
-            batch = await run.until(_same(next_batch))
-        next_batch = asyncio.ensure_future(
-            asyncio.to_thread(demonstrations, run, stage, curriculum, run.state.stage_step + 1)
-        )
+            batch = await run.until(asyncio.shield(next_batch))
+        next_batch = prepare(run.state.stage_step + 1)
         with clock.phase("update"):
             report = await run.learner.update(batch)
         run.state.step += 1
@@ -51,10 +54,6 @@ async def sft_stage(run: Run, stage: StageConfig) -> None:
         run.progress.step(row, stage.steps)
         run.check_stop()
     next_batch.cancel()
-
-
-async def _same(task: asyncio.Task[Batch]) -> Batch:
-    return await asyncio.shield(task)
 
 
 def demonstrations(run: Run, stage: StageConfig, curriculum: Curriculum, stage_step: int) -> Batch:
@@ -76,4 +75,3 @@ def demonstrations(run: Run, stage: StageConfig, curriculum: Curriculum, stage_s
 
 def _demonstrator(world: Any) -> Demonstrator:
     return world  # checked by the stage before the first step
-

@@ -65,7 +65,11 @@ class Tracker:
 
     def finish(self) -> None:
         if self._run is not None:
+            import wandb
+
             self._run.finish()
+            wandb.teardown()  # its service ends here and not after the processes of the run were counted
+            self._run = None
 
 
 def _run_id(run_dir: Path) -> str:

@@ -66,7 +66,8 @@ def train_command(name: str, overrides: list[str], run_dir: str | None, must_res
     with Progress(config.total_steps) as progress, orderly_exit() as ended:
         progress.say(f"run directory {directory.path}")
         if newest:
-            progress.say(f"continuing from {newest[0].name}: stage {config.stages[state.stage_index].name}, step {state.stage_step}")
+            stage = config.stages[state.stage_index].name
+            progress.say(f"continuing from {newest[0].name}: stage {stage}, step {state.stage_step}")
         directory.write_config(compose.to_yaml(config))
         directory.rewind_metrics(state.step)
         journal = Journal(directory.journal, keep=state.mark if newest else 0)
@@ -136,7 +137,8 @@ async def supervised(run: Run) -> int:
 
 async def start_parts(run: Run) -> None:
     """The learner first: a supervised stage trains while the engines are still starting."""
-    run.progress.say(f"starting {run.config.recipe.learner.ranks} learner rank(s), {run.config.recipe.rollout.workers} rollout worker(s)")
+    recipe = run.config.recipe
+    run.progress.say(f"starting {recipe.learner.ranks} learner rank(s), {recipe.rollout.workers} rollout worker(s)")
     if any(stage.kind == "rl" for stage in run.config.stages[run.state.stage_index :]):
         run.pool_start = asyncio.create_task(run.pool.start())
     await run.learner.start()
@@ -180,7 +182,10 @@ def orderly_exit() -> Iterator[Ended]:
 def choose_run_dir(config: RunConfig, given: str | None, must_resume: bool) -> Path:
     """`--run-dir`, else the newest unfinished runs/NAME of this very configuration, else the next free runs/NAME-N."""
     if inside_ray_job() and (given is None or not Path(given).is_absolute()):
-        raise BadInput("inside a Ray job give an absolute --run-dir on shared storage: a relative one vanishes with the job's folder")
+        raise BadInput(
+            "inside a Ray job give an absolute --run-dir on shared storage: "
+            "a relative one vanishes with the job's folder"
+        )
     text = compose.to_yaml(config)
     if given is not None:
         path = Path(given)
@@ -215,7 +220,9 @@ def refuse_other_config(path: Path, text: str) -> None:
     if not begun or not saved.is_file() or saved.read_text() == text:
         return
     before, now = yaml.safe_load(saved.read_text()), yaml.safe_load(text)
-    differing = [f"{key}={was}, not {is_now}" for key, was, is_now in _differences(before, now) if key.split(".")[0] in IDENTITY]
+    differing = [
+        f"{key}={was}, not {is_now}" for key, was, is_now in _differences(before, now) if key.split(".")[0] in IDENTITY
+    ]
     if [_shape(stage) for stage in before["stages"]] != [_shape(stage) for stage in now["stages"]]:
         differing.append("other stages")
     if differing:
@@ -260,14 +267,18 @@ def arithmetic(config: RunConfig) -> list[str]:
     if count is not None:
         lines.append(f"parameters                {count:,}")
     for stage in config.stages:
-        loop, lines_of = stage.config.loop, []
+        loop = stage.config.loop
         tasks = len(make_world(stage.config.env).tasks("train"))
         total = stage.steps * loop.groups_per_step
-        lines_of.append(f"tasks = {stage.steps} steps x {loop.groups_per_step} = {total} ({total / tasks:.2f} epochs of {tasks})")
+        epochs = f"{total / tasks:.2f} epochs of {tasks}"
+        facts = [f"tasks = {stage.steps} steps x {loop.groups_per_step} = {total} ({epochs})"]
         if stage.kind == "rl":
-            lines_of.append(f"trajectories per step = {loop.groups_per_step} groups x {loop.group_size} = {loop.groups_per_step * loop.group_size}")
-            lines_of.append(f"slots = {loop.groups_per_step} x (1 + max_policy_lag {loop.max_policy_lag}) = {loop.slots} groups open at once")
-        lines += [f"{stage.name + ' (' + stage.kind + ')':<25} {line}" for line in lines_of]
+            episodes = loop.groups_per_step * loop.group_size
+            facts += [
+                f"trajectories per step = {loop.groups_per_step} groups x {loop.group_size} = {episodes}",
+                f"slots = {loop.groups_per_step} x (1 + lag {loop.max_policy_lag}) = {loop.slots} groups open",
+            ]
+        lines += [f"{stage.name + ' (' + stage.kind + ')':<25} {fact}" for fact in facts]
     plan = preflight.memory_plan(recipe, learner=True)
     return lines + [f"{'memory (CPU)':<25} {line}" for line in plan.lines]
 

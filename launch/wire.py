@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 from actors.engine import EngineSpec, engine_environment
 from actors.pool import PoolOptions, RolloutPool
 from actors.worker import WorkerSpec
+from envs import make_world
 from learners.group import GroupOptions, LearnerGroup, rank_specs
 from learners.rank import RankSpec
-from envs import make_world
 from rlsys.config import RecipeConfig
 from rlsys.device import Device
 from rlsys.errors import BadInput
@@ -48,6 +49,7 @@ def pool(recipe: RecipeConfig, device: Device, model_path: str) -> RolloutPool:
                 kv_cache_mb=engine.kv_cache_mb if device.torch_device == "cpu" else None,
                 gpu_memory_utilization=engine.gpu_memory_utilization,
                 block_size=device.block_size,
+                chunked_prefill=device.chunked_prefill,
             ),
             run_seed=recipe.seed,
         )
@@ -109,14 +111,14 @@ def build_scratch_model(recipe: RecipeConfig, folder: Path) -> None:
     """The policy that a recipe without `model.path` starts from: random weights, own tokenizer."""
     from learners.scratch import build
 
-    world = make_world(recipe.env)
-    if not hasattr(world, "texts"):
+    source: Any = make_world(recipe.env)  # an `envs.base.TextSource`, or not
+    if not hasattr(source, "texts"):
         raise BadInput(f"env.name={recipe.env.name!r} has no text to build a tokenizer from: give model.path")
     build(
         folder,
         recipe.model.scratch,
-        texts=world.texts(4096),
-        tags=world.tags,
+        texts=source.texts(4096),
+        tags=source.tags,
         max_positions=recipe.engine.max_model_len,
         seed=derive(recipe.seed, "scratch"),
     )

@@ -43,7 +43,9 @@ class LearnerActor:
             raise RuntimeError("the learner rank has not been started")
         return self._rank
 
-    def begin(self, model_path: str, learner: LearnerConfig, algorithm: Any, total_steps: int, temperature: float) -> None:
+    def begin(
+        self, model_path: str, learner: LearnerConfig, algorithm: Any, total_steps: int, temperature: float
+    ) -> None:
         from learners.algorithms import make_algorithm
 
         self.rank.begin(model_path, learner, make_algorithm(algorithm), total_steps, temperature)

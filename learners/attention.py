@@ -14,9 +14,13 @@ from torch.nn import functional as F
 from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface
 
+from rlsys.errors import BadInput
+
 PACKED_SDPA = "packed_sdpa"
 # A sample shorter than this share of its group's longest starts a new group: bounds the arithmetic spent on padding.
 _MIN_FILL = 0.8
+# Soft-capped scores, attention sinks, relative positions: arguments by which some models change the softmax.
+_REFUSED = ("softcap", "s_aux", "position_bias")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,24 +122,22 @@ def packed_sdpa(
 ) -> tuple[torch.Tensor, None]:
     """transformers' attention contract: query [1, heads, T, dim] in, [1, T, heads, dim] out. Never drops out.
 
-    Without a layout the row is one sample.
+    Without a layout the row is one sample. Raises BadInput for what it cannot do, rather than leave it out.
     """
+    if extra := [name for name in _REFUSED if kwargs.get(name) is not None]:
+        raise BadInput(f"model {type(module).__name__}: attention with {extra[0]!r}, which {PACKED_SDPA} does not know")
     if packed_layout is None:
         return _attend(query, key, value, scaling, sliding_window).transpose(1, 2).contiguous(), None
     qkv_THD = [x.transpose(1, 2).squeeze(0) for x in (query, key, value)]
+    # One gather for all groups, then a view of each, so that the backward is one gather as well.
+    tokens = torch.cat([group.tokens for group in packed_layout.groups])
+    padded = [_Pad.apply(x, tokens, packed_layout.slots) for x in qkv_THD]
     outputs, offset = [], 0
-    if len(packed_layout.groups) == 1:
-        group = packed_layout.groups[0]
-        padded = [_Pad.apply(x, group.tokens, packed_layout.slots) for x in qkv_THD]
-        outputs.append(_group_attention(padded, group, scaling, sliding_window))
-    else:
-        # One gather for all groups, then a view of each: the backward stays one gather as well.
-        tokens = torch.cat([group.tokens for group in packed_layout.groups])
-        padded = [_Pad.apply(x, tokens, packed_layout.slots) for x in qkv_THD]
-        for group in packed_layout.groups:
-            size = group.num_samples * group.max_length
-            outputs.append(_group_attention([x[offset : offset + size] for x in padded], group, scaling, sliding_window))
-            offset += size
+    for group in packed_layout.groups:
+        size = group.num_samples * group.max_length
+        parts = [x[offset : offset + size] for x in padded]
+        outputs.append(_group_attention(parts, group, scaling, sliding_window))
+        offset += size
     return _Unpad.apply(torch.cat(outputs), packed_layout.slots)[None], None
 
 

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 BUCKET_BYTES = 256 << 20
-TOKENIZER_FILES = ("tokenizer*", "special_tokens_map.json", "added_tokens.json", "chat_template*", "vocab*", "merges.txt", "*.model")
+TOKENIZER_FILES = (
+    *("tokenizer*", "special_tokens_map.json", "added_tokens.json", "chat_template*"),
+    *("vocab*", "merges.txt", "*.model"),
+)
 # Noise of the start-up canary where a tensor is near zero: relative noise would leave a fresh bias where it is.
 _MIN_VECTOR_NOISE = 0.1
 

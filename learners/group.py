@@ -72,7 +72,9 @@ class LearnerGroup:
         scores: list[list[list[float]]] = await self._all(lambda rank: rank.score.remote(token_ids), "scoring")
         return scores[0]
 
-    async def score_perturbed(self, token_ids: Sequence[Sequence[int]], folder: Path, version: int) -> list[list[float]]:
+    async def score_perturbed(
+        self, token_ids: Sequence[Sequence[int]], folder: Path, version: int
+    ) -> list[list[float]]:
         """Export visibly perturbed weights as `version`, score under them, restore the true ones bit for bit."""
         scores: list[list[list[float]]] = await self._all(
             lambda rank: rank.score_perturbed.remote(token_ids, str(folder), version), "scoring perturbed weights"
@@ -80,7 +82,9 @@ class LearnerGroup:
         return scores[0]
 
     async def export(self, folder: Path, version: int) -> Manifest:
-        manifests = await self._all(lambda rank: rank.export.remote(str(folder), version), f"exporting version {version}")
+        manifests = await self._all(
+            lambda rank: rank.export.remote(str(folder), version), f"exporting version {version}"
+        )
         manifest: Manifest = manifests[0]
         return manifest
 

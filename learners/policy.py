@@ -19,7 +19,7 @@ from rlsys.errors import BadInput
 
 # Two short samples of different lengths; every tokenizer has these ids.
 _PROBE = ((1, 2, 3, 4, 5), (6, 5, 4))
-# Softmax that soft-caps or rescales the head's output is invisible on the small logits of a new model: the probe makes them large.
+# On the small logits of a new model soft-capping is next to invisible: the probe makes them large.
 _PROBE_LOGIT = 50.0
 
 
@@ -46,16 +46,14 @@ class PolicyModel(nn.Module):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """(logp, entropy), each [T] float32, of token t given the earlier tokens of its sample.
 
-        token_ids, position_ids: [T] int64. cu_seqlens: [S+1] int32. needed_T: [T] bool, where to compute; all by default.
+        token_ids, position_ids: [T] int64. cu_seqlens: [S+1] int32. needed_T: [T] bool, where to compute (everywhere).
         Zero at each sample's first token and where not needed. Entropy (nats) carries no gradient.
         """
         num_tokens = token_ids.numel()
-        wanted_T = torch.ones(num_tokens, dtype=torch.bool, device=token_ids.device) if needed_T is None else needed_T.clone()
+        wanted_T = torch.ones_like(token_ids, dtype=torch.bool) if needed_T is None else needed_T.clone()
         wanted_T[cu_seqlens[:-1].long().clamp(max=num_tokens - 1)] = False
         targets_N = wanted_T.nonzero().squeeze(1)
-        inputs = {"input_ids": token_ids[None], "position_ids": position_ids[None], "use_cache": False} | _packing(
-            self.model, cu_seqlens
-        )
+        inputs = _inputs(self.model, token_ids, position_ids, cu_seqlens)
         if self.linear_head:
             hidden_TH = self.model.base_model(**inputs).last_hidden_state[0]
             head = self.model.get_output_embeddings()
@@ -97,7 +95,9 @@ def head_logprobs(
     return torch.cat([logp for logp, _ in parts]), torch.cat([entropy for _, entropy in parts])
 
 
-def _logprobs(logits_NV: torch.Tensor, targets_N: torch.Tensor, temperature: float) -> tuple[torch.Tensor, torch.Tensor]:
+def _logprobs(
+    logits_NV: torch.Tensor, targets_N: torch.Tensor, temperature: float
+) -> tuple[torch.Tensor, torch.Tensor]:
     logits_NV = logits_NV.float()
     logp_NV = (logits_NV if temperature == 1.0 else logits_NV / temperature).log_softmax(-1)
     with torch.no_grad():
@@ -105,12 +105,21 @@ def _logprobs(logits_NV: torch.Tensor, targets_N: torch.Tensor, temperature: flo
     return logp_NV.gather(1, targets_N[:, None]).squeeze(1), entropy_N
 
 
-def _packing(model: PreTrainedModel, cu_seqlens: torch.Tensor) -> dict[str, object]:
-    """What the attention of `model` wants to know about the row."""
+def _inputs(
+    model: PreTrainedModel, token_ids: torch.Tensor, position_ids: torch.Tensor, cu_seqlens: torch.Tensor
+) -> dict[str, object]:
+    """The row as `model` wants it. No mask and no cache: with either, samples would see each other."""
+    row = {"input_ids": token_ids[None], "position_ids": position_ids[None], "use_cache": False}
     if model.config._attn_implementation == attention.PACKED_SDPA:
-        return {"packed_layout": attention.packed_layout(cu_seqlens)}
+        return row | {"packed_layout": attention.packed_layout(cu_seqlens)}
     longest = int(cu_seqlens.diff().max())
-    return {"cu_seq_lens_q": cu_seqlens, "cu_seq_lens_k": cu_seqlens, "max_length_q": longest, "max_length_k": longest}
+    lengths = {
+        "cu_seq_lens_q": cu_seqlens,
+        "cu_seq_lens_k": cu_seqlens,
+        "max_length_q": longest,
+        "max_length_k": longest,
+    }
+    return row | lengths
 
 
 @torch.no_grad()
@@ -142,13 +151,16 @@ def _require_packing(model: PreTrainedModel) -> None:
     tolerance = 1e-4 if model.dtype == torch.float32 else 5e-2
     gap = float((packed - alone).abs().max() / alone.abs().max())
     if not gap <= tolerance:
-        raise BadInput(f"model {type(model).__name__}: samples packed in one row see each other (relative gap {gap:.1e})")
+        name = type(model).__name__
+        raise BadInput(
+            f"model {name}: samples packed in one row see each other (relative gap {gap:.1e}, expected none)"
+        )
 
 
 def _probe_inputs(model: PreTrainedModel, samples: tuple[tuple[int, ...], ...]) -> dict[str, object]:
     token_ids, position_ids, cu_seqlens = pack_ids(samples, model.device)
     token_ids = token_ids % model.config.get_text_config().vocab_size
-    return {"input_ids": token_ids[None], "position_ids": position_ids[None], "use_cache": False} | _packing(model, cu_seqlens)
+    return _inputs(model, token_ids, position_ids, cu_seqlens)
 
 
 def pack_ids(

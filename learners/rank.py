@@ -24,6 +24,7 @@ import torch
 from rlsys.config import LearnerConfig
 from rlsys.device import Device
 from rlsys.errors import BadInput
+from rlsys.losses import mismatch_metrics
 from rlsys.metrics import Max, Mean, Metric, Metrics, Sum, merge
 from rlsys.types import Batch, Row, UpdateReport
 from rlsys.weights import Manifest
@@ -159,7 +160,7 @@ class LearnerRank:
             group["lr"] = lr
         metrics: list[Metrics] = []
         for row in batch.rows:
-            metrics.append(self._backward(row, float(batch.num_loss_tokens)))
+            metrics.append(self._backward(row, float(batch.num_loss_tokens), batch.version))
         step_started = time.perf_counter()
         engine.step()
         applied = bool(engine.was_step_applied())
@@ -181,8 +182,8 @@ class LearnerRank:
             metrics.append({"memory/learner_gpu_peak_mb": Max(torch.cuda.max_memory_allocated() / 2**20)})
         return UpdateReport(applied=applied, metrics=_finite(merge(metrics)), seconds=ended - started)
 
-    def _backward(self, row: Row, denominator: float) -> Metrics:
-        """Adds one row's gradient. The only place that undoes DeepSpeed's averages: over ranks, and over micro-batches."""
+    def _backward(self, row: Row, denominator: float, version: int) -> Metrics:
+        """Adds one row's gradient. The one place that undoes DeepSpeed's averages over ranks and over micro-batches."""
         row = _to(row, self.torch_device)
         logp_T, entropy_T = self._engine(
             row.token_ids,
@@ -194,17 +195,18 @@ class LearnerRank:
         )
         out = self._algorithm.loss(logp_T, entropy_T, row, denominator=denominator)
         self._engine.backward(out.loss * self.spec.world_size, scale_wrt_gas=False)
-        return {**out.metrics, "loss/total": Sum(out.loss.item())}
+        gap = mismatch_metrics(logp_T.detach(), row, version)
+        return {**out.metrics, **gap, "loss/total": Sum(out.loss.item())}
 
     @torch.no_grad()
     def score(self, token_ids: Sequence[Sequence[int]]) -> list[list[float]]:
-        """Log-probabilities of each list's tokens but the first, under the current weights and temperature."""
+        """Log-probabilities of each list's tokens but the first, under the current weights at temperature 1."""
         from learners.policy import pack_ids
 
         values: list[list[float]] = []
         for samples in _packed([list(ids) for ids in token_ids if ids], self._learner.tokens_per_row):
             row = pack_ids(samples, self.torch_device)
-            logp_T, _ = self._engine(*row, self._temperature, self._learner.logit_chunk)
+            logp_T, _ = self._engine(*row, 1.0, self._learner.logit_chunk)
             values.extend(part.tolist()[1:] for part in logp_T.cpu().split([len(ids) for ids in samples]))
         scored = iter(values)
         return [next(scored) if ids else [] for ids in token_ids]

@@ -25,6 +25,7 @@ CHAT_TEMPLATE = (
     "{%- if add_generation_prompt -%}{{- '" + START + "assistant\\n' -}}{%- endif -%}"
 )
 _NUM_BYTES = 256
+_EMBEDDING_STD = 0.3
 
 
 def build(
@@ -83,7 +84,11 @@ def train_tokenizer(
     bpe.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in special])
     bpe.add_tokens([AddedToken(tag, special=False, normalized=False) for tag in dict.fromkeys(tags)])
     tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=bpe, eos_token=END, pad_token=PAD, model_max_length=max_positions, clean_up_tokenization_spaces=False
+        tokenizer_object=bpe,
+        eos_token=END,
+        pad_token=PAD,
+        model_max_length=max_positions,
+        clean_up_tokenization_spaces=False,
     )
     tokenizer.chat_template = CHAT_TEMPLATE
     return tokenizer
@@ -99,9 +104,10 @@ def _training_texts(texts: Iterable[str], tags: Sequence[str]) -> Iterator[str]:
 
 
 def initialize(model: Qwen3ForCausalLM) -> None:
-    """Matrices scaled to their fan-in, those that write to the residual stream smaller with depth, a quiet head.
+    """Matrices scaled to their fan-in, those that write to the residual stream smaller with depth, small embeddings.
 
-    The usual constant 0.02 is made for widths of thousands; at 128 it starts training an order of magnitude slower.
+    Measured at width 128 and lr 2e-3, on calls that copy numbers from a question: the usual constant 0.02 needs about
+    twice the steps to the same loss, and so does this scheme with a head of a fifth of the size.
     """
     depth_scale = (2 * model.config.num_hidden_layers) ** -0.5
     for name, parameter in model.named_parameters():
@@ -111,7 +117,5 @@ def initialize(model: Qwen3ForCausalLM) -> None:
         if name.endswith(("o_proj.weight", "down_proj.weight")):
             std *= depth_scale
         elif "embed_tokens" in name:
-            std = 1.0
-        elif "lm_head" in name:
-            std *= 0.2
+            std = _EMBEDDING_STD
         torch.nn.init.normal_(parameter, std=std)

@@ -1,14 +1,14 @@
 """Slots: back-pressure and the staleness bound, in one place.
 
 A slot is charged when a group starts and freed when the weights trained on it are live on every engine. There are
-`groups_per_step * (1 + max_policy_lag)` of them. Training version v waits for every group that started at version
-v - max_policy_lag or before; those are never more than one batch. (Let k steps be released: at most
-k*G + (1 + L)*G groups have ever started, and k*G of them are trained.) So the bound holds by admission, nothing is
-thrown away, and short episodes are not favoured: a slow group is waited for exactly when the bound would break.
+`groups_per_step * (1 + max_policy_lag)` of them, and a batch is taken in order of start among the finished groups, once
+the early ones that must not wait any longer are among them (`_ready`). So a group that started at version s is trained
+at s + max_policy_lag at the latest: the bound holds by admission, nothing is thrown away, and short episodes are not
+favoured.
 
     driver's feeder   admit()            waits for a free slot             unblocked by release()
     rollout tasks     finish(group)      never waits
-    driver's stepper  take(version)      waits for the oldest, then for G   unblocked by finish()
+    driver's stepper  take(version)      waits for the early ones and G     unblocked by finish()
     publisher         release(n, live)   never waits
 """
 
@@ -46,23 +46,29 @@ class SlotBuffer:
             self._finished[group.ticket.sequence] = group
             self._changed.notify_all()
 
-    def _due(self, version: int) -> set[int]:
-        """Sequences that must be trained at `version`, finished or not: later they would break the bound."""
-        limit = version - self.max_policy_lag
-        due = {s for s, ticket in self._running.items() if ticket.start_version <= limit}
-        return due | {s for s, group in self._finished.items() if group.ticket.start_version <= limit}
+    def _ready(self, version: int) -> bool:
+        """Enough groups have finished, and among them enough of the early ones.
+
+        A group is trained in time at `start_version + max_policy_lag` or before. G are trained per version, so before
+        `version` is trained at most (w - version) * G groups due by w may be left for later, for every w from now on.
+        """
+        open_due = [ticket.start_version + self.max_policy_lag for ticket in self.open_tickets]
+        done_due = [group.ticket.start_version + self.max_policy_lag for group in self._finished.values()]
+        if len(done_due) < self.groups_per_step:
+            return False
+        for w in range(version, version + self.max_policy_lag + 1):
+            needed = sum(due <= w for due in open_due) - (w - version) * self.groups_per_step
+            assert needed <= self.groups_per_step, f"{needed} groups are due by {w}: admission is broken"
+            if sum(due <= w for due in done_due) < needed:
+                return False
+        return True
 
     async def take(self, version: int) -> list[Group]:
-        """The groups to train `version` on, in order of start: every due one, then the earliest started."""
+        """The groups to train `version` on: the earliest started of those that have finished, in order of start."""
         async with self._changed:
-            await self._changed.wait_for(
-                lambda: len(self._finished) >= self.groups_per_step and self._due(version) <= self._finished.keys()
-            )
-            due = self._due(version)
-            assert len(due) <= self.groups_per_step, f"{len(due)} groups are due at once: admission is broken"
-            others = sorted(self._finished.keys() - due)
-            chosen = sorted(due) + others[: self.groups_per_step - len(due)]
-            return [self._finished.pop(sequence) for sequence in sorted(chosen)]
+            await self._changed.wait_for(lambda: self._ready(version))
+            chosen = sorted(self._finished)[: self.groups_per_step]
+            return [self._finished.pop(sequence) for sequence in chosen]
 
     async def release(self, count: int, *, live_version: int) -> None:
         """Free the slots of `count` trained groups: the weights trained on them are live."""

@@ -1,7 +1,7 @@
 """The core's configuration: one tree of frozen dataclasses, checked before anything starts.
 
 Algorithms, environments and rewards keep their own dataclass beside their code; `launch.wire` puts the tree together.
-A YAML holds only differences. Values that follow from others are properties, shown by `--dry-run` with their arithmetic.
+A YAML holds only differences. Values that follow from others are properties; `--dry-run` shows their arithmetic.
 """
 
 from __future__ import annotations
@@ -61,7 +61,12 @@ class EngineConfig:
         require(self.max_model_len >= 16, "engine.max_model_len", self.max_model_len, "at least 16")
         require(self.max_num_seqs >= 1, "engine.max_num_seqs", self.max_num_seqs, "at least 1")
         require(self.kv_cache_mb >= 1, "engine.kv_cache_mb", self.kv_cache_mb, "at least 1")
-        require(0 < self.gpu_memory_utilization < 1, "engine.gpu_memory_utilization", self.gpu_memory_utilization, "between 0 and 1")
+        require(
+            0 < self.gpu_memory_utilization < 1,
+            "engine.gpu_memory_utilization",
+            self.gpu_memory_utilization,
+            "between 0 and 1",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

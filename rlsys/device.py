@@ -15,6 +15,7 @@ class Device:
     weight_channel: str
     overlap_comm: bool  # DeepSpeed's communication streams
     block_size: int | None  # of the engine's KV cache; None leaves it to vLLM
+    chunked_prefill: bool
     gpus_per_actor: int
 
 
@@ -29,6 +30,7 @@ DEVICES: dict[str, Device] = {
         weight_channel="shm",
         overlap_comm=False,
         block_size=32,
+        chunked_prefill=False,
         gpus_per_actor=0,
     ),
     "cuda": Device(
@@ -40,6 +42,7 @@ DEVICES: dict[str, Device] = {
         weight_channel="shm",
         overlap_comm=True,
         block_size=None,
+        chunked_prefill=True,
         gpus_per_actor=1,
     ),
 }

@@ -1,13 +1,13 @@
 """The journal: an append-only account of every prompt, in the lineage of the weights that survive.
 
-One JSON object per line. Rows are flushed to disk (fsync) at each step's end. A process that starts on a run opens a new
+One JSON object per line, flushed to disk (fsync) at each step's end. A process that starts on a run opens a new
 lineage; when it resumes from a checkpoint it keeps the rows before that checkpoint's mark and voids the others, because
 the weights that they were trained into are gone. Reading applies those voids, so an audit sees what the surviving
 weights have seen: each (stage, sequence) dispatched once, trained or filtered or failed once.
 
-    {"event": "begin", "lineage": 1, "keep": 412}
-    {"event": "dispatch", "lineage": 1, "stage": "rl", "sequence": 64, "attempt": 0, "epoch": 0, "task": "...", "version": 3}
-    {"event": "outcome", "lineage": 1, "stage": "rl", "sequence": 64, "outcome": "trained", "step": 5}
+    {"event": "begin", "keep": 412, "lineage": 1}
+    {"event": "dispatch", "stage": "rl", "sequence": 64, "attempt": 0, "epoch": 0, "task": "...", "version": 3, ...}
+    {"event": "outcome", "stage": "rl", "sequence": 64, "outcome": "trained", "step": 5, "lineage": 1}
 """
 
 from __future__ import annotations

@@ -69,4 +69,6 @@ def merge(parts: Iterable[Metrics]) -> dict[str, Metric]:
 
 def values(metrics: Metrics) -> dict[str, float]:
     """Plain numbers for a row of `metrics.jsonl`."""
-    return {name: metric.value for name, metric in metrics.items() if not (isinstance(metric, Mean) and not metric.weight)}
+    return {
+        name: metric.value for name, metric in metrics.items() if not (isinstance(metric, Mean) and not metric.weight)
+    }

@@ -80,7 +80,7 @@ class Episode(Protocol):
 class Renderer(Protocol):
     def prompt_ids(self, messages: Sequence[Message]) -> tuple[int, ...]: ...
     def delta_ids(self, completion: Completion, reply: Message) -> tuple[int, ...]:
-        """What follows the completion in the context: the end of the model's turn, the reply, the next turn's opening."""
+        """What follows the completion in the context: the end of its turn, the reply, the next turn's opening."""
         ...
 
 

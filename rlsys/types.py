@@ -214,10 +214,10 @@ class Group:
 class Sample:
     """One training sequence: prompt P, then sampled tokens A and environment tokens E in turn.
 
-        token_ids         = P0 + A0 + E0 + A1
-        loss_mask         = [0]*P0 + [1]*A0 + [0]*E0 + [1]*A1
-        behavior_logprobs = sampled log-probability where the mask is 1, else 0
-        versions          = weight version where the mask is 1, else -1
+    token_ids         = P0 + A0 + E0 + A1
+    loss_mask         = [0]*P0 + [1]*A0 + [0]*E0 + [1]*A1
+    behavior_logprobs = sampled log-probability where the mask is 1, else 0
+    versions          = weight version where the mask is 1, else -1
     """
 
     token_ids: tuple[int, ...]  # [L]

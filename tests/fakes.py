@@ -46,7 +46,11 @@ def bandit_group(ticket: Ticket, play: Play, logits: Sequence[float], version: i
     rng = random.Random(f"{play.purpose}:{ticket.sequence}:{ticket.attempt}")
     trajectories = []
     for sibling in range(play.group_size):
-        action = max((0, 1), key=lambda a: logp[a]) if play.temperature == 0 else int(rng.random() < 2.718281828**logp[RIGHT])
+        action = (
+            max((0, 1), key=lambda a: logp[a])
+            if play.temperature == 0
+            else int(rng.random() < 2.718281828 ** logp[RIGHT])
+        )
         completion = Completion(
             token_ids=(action,),
             logprobs=(logp[action],),
@@ -80,7 +84,9 @@ class BanditLearner:
     async def start(self) -> None: ...
     async def stop(self) -> None: ...
 
-    async def begin(self, model_path: str, learner: Any, algorithm: Any, *, total_steps: int, temperature: float) -> None:
+    async def begin(
+        self, model_path: str, learner: Any, algorithm: Any, *, total_steps: int, temperature: float
+    ) -> None:
         saved = Path(model_path) / "logits.json"
         if saved.exists():
             self._set(json.loads(saved.read_text()))
@@ -100,12 +106,16 @@ class BanditLearner:
         with torch.no_grad():
             self.logits -= self.lr * self.logits.grad
         self.updates += 1
-        return UpdateReport(applied=True, metrics={"learner/grad_norm": Mean(float(self.logits.grad.norm()))}, seconds=0.0)
+        return UpdateReport(
+            applied=True, metrics={"learner/grad_norm": Mean(float(self.logits.grad.norm()))}, seconds=0.0
+        )
 
     async def score(self, token_ids: Sequence[Sequence[int]]) -> list[list[float]]:
         return [[float(self.logits[0].detach())] * max(len(ids) - 1, 1) for ids in token_ids]
 
-    async def score_perturbed(self, token_ids: Sequence[Sequence[int]], folder: Path, version: int) -> list[list[float]]:
+    async def score_perturbed(
+        self, token_ids: Sequence[Sequence[int]], folder: Path, version: int
+    ) -> list[list[float]]:
         true = self.logits.detach().clone()
         self._set((true + 5).tolist())
         await self.export(folder, version)
@@ -164,7 +174,12 @@ class BanditPool:
             failure = Failure(kind=FailureKind.INFRA, where="fake", detail="it died")
             from dataclasses import replace
 
-            return replace(group, trajectories=tuple(replace(t, turns=(), reward=failure, end=EpisodeEnd.FAILED) for t in group.trajectories))
+            return replace(
+                group,
+                trajectories=tuple(
+                    replace(t, turns=(), reward=failure, end=EpisodeEnd.FAILED) for t in group.trajectories
+                ),
+            )
         return group
 
     async def status(self) -> list[WorkerStatus]:
@@ -210,13 +225,19 @@ class FakeWorker:
             self.logits = json.loads((Path(folder) / "logits.json").read_text())
         self.version = version
         return Delivery(
-            worker=self.spec.name, version=version, tensors=1, seconds=0.0, probe_logprobs=tuple((self.logits[0],) for _ in probe)
+            worker=self.spec.name,
+            version=version,
+            tensors=1,
+            seconds=0.0,
+            probe_logprobs=tuple((self.logits[0],) for _ in probe),
         )
 
     async def adopt(self) -> None:
         self.version = 0
 
     async def ping(self) -> WorkerStatus:
-        return WorkerStatus(pid=os.getpid(), version=self.version, generated_tokens=0, busy_s=0.0, alive_s=1.0, rss_mb=1.0)
+        return WorkerStatus(
+            pid=os.getpid(), log="", version=self.version, generated_tokens=0, busy_s=0.0, alive_s=1.0, rss_mb=1.0
+        )
 
     async def stop(self) -> None: ...

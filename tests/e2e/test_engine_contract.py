@@ -320,13 +320,16 @@ def test_the_death_of_the_engine_core_fails_what_waits_for_it(loop: Loop, tmp_pa
     dying = Served(loop, tmp_path, "qwen3")
 
     async def bereaved() -> list[Any]:
-        tasks = await in_flight(dying, 2)
-        for pid in dying.engine.core_pids():
-            os.kill(pid, signal.SIGKILL)
+        tasks: list[asyncio.Task[Any]] = [*await in_flight(dying, 2)]
+        (pid,) = dying.engine.core_pids()
+        os.kill(pid, signal.SIGSTOP)  # so that it cannot answer the load any more
+        tasks.append(asyncio.create_task(dying.load(tiny_model("qwen3", seed=1))))
+        await asyncio.wait(tasks, timeout=0.5)
+        os.kill(pid, signal.SIGKILL)
         return await asyncio.gather(*tasks, return_exceptions=True)
 
     try:
-        assert [type(outcome) for outcome in loop.run(bereaved())] == [EngineFailed] * 2
+        assert [type(outcome) for outcome in loop.run(bereaved())] == [EngineFailed] * 3
         assert not loop.run(dying.engine.healthy(30))
     finally:
         dying.stop()

@@ -23,7 +23,9 @@ from rlsys.types import Batch, Row, Sample
 from rlsys.weights import read_manifest
 
 # Above 100,000 elements a tensor is really partitioned under ZeRO-3: here embedding, head and the MLPs.
-SHAPE = ScratchModel(hidden_size=128, intermediate_size=1024, num_layers=2, num_heads=4, num_kv_heads=2, vocab_size=1024)
+SHAPE = ScratchModel(
+    hidden_size=128, intermediate_size=1024, num_layers=2, num_heads=4, num_kv_heads=2, vocab_size=1024
+)
 CONFIG = LearnerConfig(lr=1e-3, schedule="cosine", warmup_steps=2, weight_decay=0.1, clip_grad=0.5, logit_chunk=16)
 PROBE = [[5, 6, 7, 8, 9], [10, 11], [12], [13, 14, 15, 16, 17, 18, 19]]
 
@@ -273,8 +275,8 @@ def run_rank(rank: int, world_size: int, port: int, path: str, folder: str) -> N
         learner.load(Path(folder) / f"zero{zero_stage}" / "learner")
         again = learner.update(split_rows(batch(2, 40), world_size)[rank])
         assert again.metrics["learner/grad_norm"] == expected.metrics["learner/grad_norm"]
-        scores = learner.score(PROBE)
-        torch.save((scores, perturbed, reports[0].metrics["learner/grad_norm"].value), f"{folder}/{zero_stage}-{rank}.pt")
+        norm = reports[0].metrics["learner/grad_norm"].value
+        torch.save((learner.score(PROBE), perturbed, norm), f"{folder}/{zero_stage}-{rank}.pt")
     if world_size > 1:
         with pytest.raises(ValueError, match="between 1 and 2 rows"):
             learner.update(dataclasses.replace(batch(0, 40), rows=batch(0, 40).rows[: 1 + rank]))

@@ -1,7 +1,7 @@
 """Tiny models, published versions of them and engines that are broken on purpose, for tests with real parts.
 
-All models share one tokenizer of ASCII characters and a few longer pieces, whose size is not a multiple of 64: vLLM pads
-it. Weights are random and wide enough that two seeds differ by whole nats. Unless asked, a model never samples its
+All models share one tokenizer of ASCII characters and a few longer pieces, whose size is not a multiple of 64: vLLM
+pads it. Weights are random and wide enough that two seeds differ by whole nats. Unless asked, a model never samples its
 end-of-sequence token: a constant in dimension 0 of every embedding speaks against it.
 """
 
@@ -80,7 +80,7 @@ def save_tiny(folder: Path, kind: Kind, seed: int) -> Path:
 
 
 def publish(root: Path, model: Any, version: int, *, without: Iterable[str] = (), buckets: int = 2) -> Path:
-    """Write a version as the learner does: checkpoint names, the head of a tied model too. `without` leaves tensors out."""
+    """Write a version as the learner does: checkpoint names, a tied model's head too. `without` leaves tensors out."""
     tensors = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
     tensors["lm_head.weight"] = model.get_output_embeddings().weight.detach().clone()
     for name in without:

@@ -21,7 +21,17 @@ from tests.fakes import FakeWorker
 
 pytestmark = pytest.mark.ray
 
-PLAY = Play(purpose="t", env=None, reward=None, group_size=3, temperature=1.0, top_p=1.0, max_turn_tokens=1, max_context=8, timeout_s=5.0)
+PLAY = Play(
+    purpose="t",
+    env=None,
+    reward=None,
+    group_size=3,
+    temperature=1.0,
+    top_p=1.0,
+    max_turn_tokens=1,
+    max_context=8,
+    timeout_s=5.0,
+)
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -69,7 +79,9 @@ def publication(tmp_path: Path, version: int, logit: float = 0.0) -> Publication
 
 
 def ticket(sequence: int) -> Ticket:
-    return Ticket(sequence=sequence, epoch=0, task=Task(task_id=str(sequence), question="?"), attempt=0, start_version=1)
+    return Ticket(
+        sequence=sequence, epoch=0, task=Task(task_id=str(sequence), question="?"), attempt=0, start_version=1
+    )
 
 
 async def play(pool: RolloutPool, count: int) -> tuple[list[Group], list[Ticket]]:

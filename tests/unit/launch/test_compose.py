@@ -47,7 +47,11 @@ def test_each_kind_of_stage_has_its_algorithm_and_keys_go_to_the_one_they_fit(tm
 
 
 def test_epochs_become_steps(tmp_path: Path) -> None:
-    config = write(tmp_path, "env: {name: calculator, train_tasks: 100}\nstages: [{name: a, kind: rl, epochs: 1.5, loop: {groups_per_step: 8}}]\n")
+    config = write(
+        tmp_path,
+        "env: {name: calculator, train_tasks: 100}\n"
+        "stages: [{name: a, kind: rl, epochs: 1.5, loop: {groups_per_step: 8}}]\n",
+    )
     assert compose(config, []).stages[0].steps == 19  # 150 / 8, rounded up
 
 
@@ -64,7 +68,10 @@ def test_the_resolved_config_reads_back_to_the_same(tmp_path: Path) -> None:
         ("learner.lr=abc", "command line: learner.lr: Value 'abc' of type 'str' could not be converted to Float"),
         ("learner.zero_stage=5", "command line: learner.zero_stage: Invalid value '5', expected one of [1, 2, 3]"),
         ("env.train_task=4", "command line: unknown key 'env.train_task' (did you mean 'env.train_tasks'?)"),
-        ("env.name=calculater", "command line: env.name='calculater': expected one of calculator (did you mean 'calculator'?)"),
+        (
+            "env.name=calculater",
+            "command line: env.name='calculater': expected one of calculator (did you mean 'calculator'?)",
+        ),
         ("algorithm.clip_lo=1", "command line: unknown key 'algorithm.clip_lo' (did you mean 'algorithm.clip_low'?)"),
         ("loop.group_size=0", "config: loop.group_size=0: expected at least 1"),
         ("stages.rll.steps=3", "command line: no stage 'rll': the stages are sft, rl"),
@@ -86,7 +93,12 @@ def test_bad_input_is_one_clear_line(override: str, line: str) -> None:
 
 
 def test_files_that_are_no_config_are_named(tmp_path: Path) -> None:
-    for text, part in (("a: [1", "not readable as YAML"), ("- 1\n", "expected keys and values"), ("seed: 1\nseed: 2\n", "not readable as YAML"), ("seed: 1\n", "no stages")):
+    for text, part in (
+        ("a: [1", "not readable as YAML"),
+        ("- 1\n", "expected keys and values"),
+        ("seed: 1\nseed: 2\n", "not readable as YAML"),
+        ("seed: 1\n", "no stages"),
+    ):
         with pytest.raises(BadInput, match=part) as caught:
             compose(write(tmp_path, text), [])
         assert "recipe.yaml" in str(caught.value)

@@ -1,4 +1,4 @@
-"""The real driver with a bandit for a model: it learns, accounts for every prompt once, and resumes where it stopped."""
+"""The real driver with a bandit for a model: it learns, accounts for every prompt once, and resumes where it was."""
 
 import asyncio
 import json
@@ -48,7 +48,14 @@ class Outcome:
     error: BaseException | None
 
 
-def play(tmp_path: Path, *, steps: int = 12, pool: BanditPool | None = None, on_row: Callable[[Run, dict[str, Any]], None] | None = None, extra: str = "") -> Outcome:
+def play(
+    tmp_path: Path,
+    *,
+    steps: int = 12,
+    pool: BanditPool | None = None,
+    on_row: Callable[[Run, dict[str, Any]], None] | None = None,
+    extra: str = "",
+) -> Outcome:
     """One process's worth of a run: resumes when the directory has a checkpoint."""
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(STAGES.replace("STEPS", str(steps)) + extra)
@@ -123,7 +130,12 @@ def test_the_driver_learns_within_the_staleness_bound_and_the_account_closes(tmp
     assert book.trained + book.filtered == 48
     assert outcome.run.summary("done")["prompts"]["dispatched"] == 48
     for row in logged:  # seconds close to 100 %
-        parts = sum(value for key, value in row.items() if key.startswith("time/") and key not in ("time/step", "time/episode_generate", "time/episode_tool", "time/episode_score"))
+        parts = sum(
+            value
+            for key, value in row.items()
+            if key.startswith("time/")
+            and key not in ("time/step", "time/episode_generate", "time/episode_tool", "time/episode_score")
+        )
         assert parts == pytest.approx(row["time/step"])
 
 

@@ -10,7 +10,9 @@ from launch import reap
 
 
 def sleeper(owner: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], env={**os.environ, reap.VARIABLE: owner})
+    return subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(60)"], env={**os.environ, reap.VARIABLE: owner}
+    )
 
 
 def test_only_processes_of_dead_owners_are_orphans() -> None:

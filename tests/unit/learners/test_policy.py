@@ -6,8 +6,17 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import AutoModelForCausalLM, Gemma2Config, Gemma2ForCausalLM, LlamaConfig, LlamaForCausalLM, Qwen2Config
-from transformers import Qwen2ForCausalLM, RecurrentGemmaConfig, RecurrentGemmaForCausalLM
+from transformers import (
+    AutoModelForCausalLM,
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    RecurrentGemmaConfig,
+    RecurrentGemmaForCausalLM,
+)
 
 from learners import attention
 from learners.policy import PolicyModel, load_policy, pack_ids
@@ -16,7 +25,12 @@ from rlsys.errors import BadInput
 VOCAB = 50
 SAMPLES = ([3, 14, 15, 9, 26, 5], [35, 8], [9, 7, 9, 3, 2, 3, 8, 46, 26, 43, 3], [38, 32, 7])
 SHAPE = dict(
-    vocab_size=VOCAB, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2
+    vocab_size=VOCAB,
+    hidden_size=32,
+    intermediate_size=48,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
 )
 
 
@@ -137,7 +151,12 @@ def test_every_token_has_one_slot_and_no_sample_is_padded_by_more_than_a_quarter
 def test_a_sliding_window_sees_what_transformers_lets_it_see(tmp_path) -> None:
     torch.manual_seed(0)
     config = Qwen2Config(
-        **SHAPE, initializer_range=0.2, use_sliding_window=True, sliding_window=4, max_window_layers=0, layer_types=["sliding_attention"] * 2
+        **SHAPE,
+        initializer_range=0.2,
+        use_sliding_window=True,
+        sliding_window=4,
+        max_window_layers=0,
+        layer_types=["sliding_attention"] * 2,
     )
     Qwen2ForCausalLM(config).save_pretrained(tmp_path)
     policy = load_policy(str(tmp_path), dtype="float32", attention_key="packed_sdpa")
@@ -146,17 +165,32 @@ def test_a_sliding_window_sees_what_transformers_lets_it_see(tmp_path) -> None:
     torch.testing.assert_close(logp[9:19].double(), expected, atol=1e-5, rtol=0)
 
 
-def test_a_soft_capped_head_is_noticed_and_its_own_logits_are_used(tmp_path) -> None:
+def save_gemma(folder: Path, attention_cap: float | None) -> str:
     torch.manual_seed(0)
     config = Gemma2Config(
-        **SHAPE, head_dim=8, query_pre_attn_scalar=8, final_logit_softcapping=2.0, attn_logit_softcapping=None, initializer_range=0.2
+        **SHAPE,
+        head_dim=8,
+        query_pre_attn_scalar=8,
+        final_logit_softcapping=2.0,
+        attn_logit_softcapping=attention_cap,
+        initializer_range=0.2,
     )
-    Gemma2ForCausalLM(config).save_pretrained(tmp_path)
-    policy = load_policy(str(tmp_path), dtype="float32", attention_key="packed_sdpa")
+    Gemma2ForCausalLM(config).save_pretrained(folder)
+    return str(folder)
+
+
+def test_a_soft_capped_head_is_noticed_and_its_own_logits_are_used(tmp_path) -> None:
+    path = save_gemma(tmp_path, None)
+    policy = load_policy(path, dtype="float32", attention_key="packed_sdpa")
     assert not policy.linear_head
     logp, _ = logprobs(policy, SAMPLES)
-    expected, _ = full_logprobs(str(tmp_path), SAMPLES[2], 1.0)
+    expected, _ = full_logprobs(path, SAMPLES[2], 1.0)
     torch.testing.assert_close(logp[9:19].double(), expected, atol=1e-5, rtol=0)
+
+
+def test_soft_capped_attention_is_refused_and_not_left_out(tmp_path) -> None:
+    with pytest.raises(BadInput, match="attention with 'softcap'"):
+        load_policy(save_gemma(tmp_path, 50.0), dtype="float32", attention_key="packed_sdpa")
 
 
 def test_a_plain_head_is_noticed(policy) -> None:
@@ -165,7 +199,7 @@ def test_a_plain_head_is_noticed(policy) -> None:
 
 def test_an_architecture_that_carries_state_from_sample_to_sample_is_refused(tmp_path) -> None:
     torch.manual_seed(0)
-    config = RecurrentGemmaConfig(**SHAPE, lru_width=32, attention_window_size=8, block_types=["recurrent", "attention"])
+    config = RecurrentGemmaConfig(**SHAPE, lru_width=32, attention_window_size=8, block_types=["recurrent"] * 2)
     RecurrentGemmaForCausalLM(config).save_pretrained(tmp_path)
     with pytest.raises(BadInput, match="see each other"):
         load_policy(str(tmp_path), dtype="float32", attention_key="packed_sdpa")

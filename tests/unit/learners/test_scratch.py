@@ -11,7 +11,7 @@ from rlsys.config import ScratchModel
 from rlsys.errors import BadInput
 
 TAGS = ("<calculator>", "</calculator>", "<answer>", "</answer>")
-TEXTS = ["Ann has 12 pens and buys 305 more.\n<calculator>12+305</calculator>", "So it is <answer>317</answer>, she says."] * 20
+TEXTS = ["Ann has 12 and buys 305 more.\n<calculator>12+305</calculator>", "It is <answer>317</answer>, she says."] * 20
 SHAPE = ScratchModel(hidden_size=64, intermediate_size=96, num_layers=2, num_heads=2, num_kv_heads=1)
 
 
@@ -31,7 +31,9 @@ def ids(tokenizer, text: str) -> list[int]:
     return tokenizer(text, add_special_tokens=False).input_ids
 
 
-@pytest.mark.parametrize("text", [*TEXTS[:2], " two  spaces ", "naïve 日本語 🙂", "tabs\tand\n\nlines", "<answer>7</answer>", ""])
+@pytest.mark.parametrize(
+    "text", [*TEXTS[:2], " two  spaces ", "naïve 日本語 🙂", "a\ttab\n\n", "<answer>7</answer>", ""]
+)
 def test_every_text_comes_back(tokenizer, text) -> None:
     assert tokenizer.decode(ids(tokenizer, text)) == text
 

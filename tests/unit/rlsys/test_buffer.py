@@ -3,7 +3,7 @@
 import asyncio
 import random
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rlsys.buffer import SlotBuffer
@@ -15,11 +15,15 @@ def group(ticket: Ticket) -> Group:
 
 
 def ticket(sequence: int, version: int) -> Ticket:
-    return Ticket(sequence=sequence, epoch=0, task=Task(task_id=str(sequence), question="?"), attempt=0, start_version=version)
+    return Ticket(
+        sequence=sequence, epoch=0, task=Task(task_id=str(sequence), question="?"), attempt=0, start_version=version
+    )
 
 
-async def simulate(groups_per_step: int, max_lag: int, steps: int, seed: int, signal: float, late_release: bool) -> list[list[Ticket]]:
-    """The driver's loop with groups of random length. Returns the tickets of each step; asserts the bound on the way."""
+async def simulate(
+    groups_per_step: int, max_lag: int, steps: int, seed: int, signal: float, late_release: bool
+) -> list[list[Ticket]]:
+    """The driver's loop with groups of random length. Asserts the bound; returns the tickets of each step."""
     rng = random.Random(seed)
     buffer = SlotBuffer(groups_per_step=groups_per_step, max_policy_lag=max_lag, live_version=0)
     trained: list[list[Ticket]] = []
@@ -71,8 +75,11 @@ async def simulate(groups_per_step: int, max_lag: int, steps: int, seed: int, si
     signal=st.sampled_from([1.0, 0.5]),
     late=st.booleans(),
 )
-@settings(max_examples=60, deadline=None)
-def test_lag_never_exceeds_the_bound_and_every_group_is_trained_once(groups: int, lag: int, steps: int, seed: int, signal: float, late: bool) -> None:
+@settings(max_examples=150, deadline=None)
+@example(groups=1, lag=3, steps=6, seed=3, signal=1.0, late=True)  # early groups overtaken: too many due at once later
+def test_lag_never_exceeds_the_bound_and_every_group_is_trained_once(
+    groups: int, lag: int, steps: int, seed: int, signal: float, late: bool
+) -> None:
     trained = asyncio.run(asyncio.wait_for(simulate(groups, lag, steps, seed, signal, late), 30))
     assert sorted(t.sequence for step in trained for t in step) == list(range(groups * steps))
 
@@ -84,7 +91,7 @@ def test_a_slow_group_is_waited_for_exactly_when_the_bound_would_break() -> None
         buffer.start(slow)
         buffer.start(fast)
         await buffer.finish(group(fast))
-        assert [g.ticket for g in await buffer.take(0)] == [fast]  # lag of the slow one would still be 0 at version 0
+        assert [g.ticket for g in await buffer.take(0)] == [fast]  # the slow one may still be trained at version 1
         await buffer.release(1, live_version=1)
         newer = ticket(2, await buffer.admit())
         buffer.start(newer)

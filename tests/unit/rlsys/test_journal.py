@@ -7,7 +7,9 @@ from rlsys.types import Task, Ticket
 
 
 def ticket(sequence: int, attempt: int = 0) -> Ticket:
-    return Ticket(sequence=sequence, epoch=0, task=Task(task_id=f"t{sequence}", question="?"), attempt=attempt, start_version=1)
+    return Ticket(
+        sequence=sequence, epoch=0, task=Task(task_id=f"t{sequence}", question="?"), attempt=attempt, start_version=1
+    )
 
 
 def test_account_closes_over_outcomes_and_prompts_in_flight(tmp_path: Path) -> None:

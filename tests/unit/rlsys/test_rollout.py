@@ -23,7 +23,15 @@ from rlsys.types import (
 )
 
 PLAY = Play(
-    purpose="test", env=None, reward=None, group_size=2, temperature=1.0, top_p=1.0, max_turn_tokens=4, max_context=40, timeout_s=5.0
+    purpose="test",
+    env=None,
+    reward=None,
+    group_size=2,
+    temperature=1.0,
+    top_p=1.0,
+    max_turn_tokens=4,
+    max_context=40,
+    timeout_s=5.0,
 )
 TASK = Task(task_id="t", question="q", answers=("5",))
 
@@ -63,14 +71,22 @@ class Counting:
 
 def completion(text: str, stop: TurnStop = TurnStop.STOP) -> Completion:
     ids = tuple(map(ord, text))
-    return Completion(token_ids=ids, logprobs=(-1.0,) * len(ids), spans=(VersionSpan(version=3, start=0, end=len(ids)),), stop=stop, text=text)
+    return Completion(
+        token_ids=ids,
+        logprobs=(-1.0,) * len(ids),
+        spans=(VersionSpan(version=3, start=0, end=len(ids)),),
+        stop=stop,
+        text=text,
+    )
 
 
 async def one(transcript: Transcript) -> Reward:
     return Reward(value=1.0, parts={"correct": 1.0})
 
 
-def episode(texts: list[Completion | Exception], play: Play = PLAY, max_turns: int = 4, score=one) -> tuple[Trajectory, list[tuple[str, TurnRequest]]]:  # type: ignore[no-untyped-def]
+def episode(
+    texts: list[Completion | Exception], play: Play = PLAY, max_turns: int = 4, score=one
+) -> tuple[Trajectory, list[tuple[str, TurnRequest]]]:  # type: ignore[no-untyped-def]
     asked: list[tuple[str, TurnRequest]] = []
     answers = iter(texts)
 
@@ -82,7 +98,17 @@ def episode(texts: list[Completion | Exception], play: Play = PLAY, max_turns: i
         return answer
 
     trajectory = asyncio.run(
-        run_episode(TASK, Counting(), max_turns=max_turns, play=play, seed=7, sibling=1, renderer=Letters(), generate=generate, score=score)
+        run_episode(
+            TASK,
+            Counting(),
+            max_turns=max_turns,
+            play=play,
+            seed=7,
+            sibling=1,
+            renderer=Letters(),
+            generate=generate,
+            score=score,
+        )
     )
     return trajectory, asked
 
@@ -95,7 +121,14 @@ def test_contexts_grow_by_what_was_sampled_and_what_was_said() -> None:
     assert trajectory.num_sampled == 5
     assert trajectory.repeated_calls == 2
     assert trajectory.oldest_version == 3
-    assert [message.role for message in trajectory.messages] == ["user", "assistant", "user", "assistant", "user", "assistant"]
+    assert [message.role for message in trajectory.messages] == [
+        "user",
+        "assistant",
+        "user",
+        "assistant",
+        "user",
+        "assistant",
+    ]
 
 
 def test_each_turn_has_its_own_seed_and_the_same_one_every_time() -> None:
@@ -161,7 +194,9 @@ def test_a_reward_that_raises_is_a_data_failure() -> None:
     assert trajectory.end is EpisodeEnd.FAILED
 
 
-@pytest.mark.parametrize(("error", "kind"), [(KeyError("x"), FailureKind.DATA), (TimeoutError("tool"), FailureKind.TIMEOUT)])
+@pytest.mark.parametrize(
+    ("error", "kind"), [(KeyError("x"), FailureKind.DATA), (TimeoutError("tool"), FailureKind.TIMEOUT)]
+)
 def test_an_environment_that_raises_breaks_its_own_episode_only(error: Exception, kind: FailureKind) -> None:
     class Broken(Counting):
         async def step(self, text: str, *, turns_left: int) -> Reply:
@@ -171,7 +206,9 @@ def test_an_environment_that_raises_breaks_its_own_episode_only(error: Exception
         return completion("a")
 
     trajectory = asyncio.run(
-        run_episode(TASK, Broken(), max_turns=2, play=PLAY, seed=0, sibling=0, renderer=Letters(), generate=generate, score=one)
+        run_episode(
+            TASK, Broken(), max_turns=2, play=PLAY, seed=0, sibling=0, renderer=Letters(), generate=generate, score=one
+        )
     )
     assert isinstance(trajectory.reward, Failure)
     assert (trajectory.reward.kind, trajectory.reward.where) == (kind, "environment")
@@ -184,7 +221,15 @@ def test_an_episode_that_hangs_is_a_timeout() -> None:
 
     trajectory = asyncio.run(
         run_episode(
-            TASK, Counting(), max_turns=2, play=replace(PLAY, timeout_s=0.02), seed=0, sibling=0, renderer=Letters(), generate=hang, score=one
+            TASK,
+            Counting(),
+            max_turns=2,
+            play=replace(PLAY, timeout_s=0.02),
+            seed=0,
+            sibling=0,
+            renderer=Letters(),
+            generate=hang,
+            score=one,
         )
     )
     assert isinstance(trajectory.reward, Failure)
@@ -201,7 +246,15 @@ def test_siblings_of_a_group_are_seeded_apart() -> None:
     ticket = Ticket(sequence=0, epoch=0, task=TASK, attempt=0, start_version=3)
     group = asyncio.run(
         run_group(
-            ticket, worker="w", make_env=lambda _: Counting(), max_turns=2, play=PLAY, run_seed=1, renderer=Letters(), generate=generate, score=one
+            ticket,
+            worker="w",
+            make_env=lambda _: Counting(),
+            max_turns=2,
+            play=PLAY,
+            run_seed=1,
+            renderer=Letters(),
+            generate=generate,
+            score=one,
         )
     )
     assert [trajectory.sibling for trajectory in group.trajectories] == [0, 1]
