@@ -23,6 +23,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
+from actors.placement import Need
 from actors.worker import Delivery, RolloutWorker, WorkerSpec, WorkerStatus
 from rlsys.errors import RunFailed
 from rlsys.rollout import Play
@@ -63,6 +64,7 @@ class Arrival:
 @dataclass(slots=True)
 class _Member:
     spec: WorkerSpec
+    placement: Any = "DEFAULT"
     handle: Any = None
     state: State = State.DEAD
     in_flight: int = 0
@@ -98,8 +100,14 @@ class RolloutPool:
 
     # -- start and stop ---------------------------------------------------------------------------------------------
 
-    async def start(self) -> None:
-        """Start every worker; a worker that cannot start at all is an error of the run, not of the weather."""
+    @property
+    def needs(self) -> list[Need]:
+        return [Need(cpus=self._options.cpus, gpus=self._options.gpus) for _ in self._members]
+
+    async def start(self, placement: Sequence[Any] | None = None) -> None:
+        """Start every worker, each where `placement` says; one that cannot start at all is an error of the run."""
+        for member, where in zip(self._members, placement or ["DEFAULT"] * len(self._members), strict=True):
+            member.placement = where
         await asyncio.gather(*(self._start(member) for member in self._members))
         self._spawn(self._watch())
 
@@ -111,6 +119,7 @@ class RolloutPool:
             num_gpus=options.gpus,
             max_restarts=0,
             max_concurrency=4096,
+            scheduling_strategy=member.placement,
             runtime_env={"env_vars": options.env_vars},
         )
         member.handle = actor.remote(member.spec)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from actors.placement import place
 from actors.pool import RolloutPool
 from envs import make_world
 from launch import compose, preflight, wire
@@ -62,7 +63,7 @@ async def _evaluate(
     pool: RolloutPool, recipe: RecipeConfig, tasks: Sequence[Task], progress: Progress
 ) -> dict[str, list[Group]]:
     progress.say(f"starting {recipe.rollout.workers} rollout worker(s)")
-    await pool.start()
+    await pool.start(await place(pool.needs))
     await pool.adopt()
     groups: dict[str, list[Group]] = {}
     for name, play in plays(recipe).items():

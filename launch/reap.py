@@ -1,8 +1,8 @@
 """No process and no shared memory is left behind, however a run ends.
 
-Every process of a run carries `RLSYS_OWNER=<driver's pid>:<its start time>` in its environment, children of children
-too, and every weight folder carries the same tag in its name. Whoever bears the tag of a driver that is no longer alive
-is an orphan, and the next run removes it.
+Every process of a run carries `RLSYS_OWNER=<machine>:<driver's pid>:<its start time>` in its environment, children of
+children too, and every weight folder carries the same tag in its name. Whoever bears the tag of a driver of this
+machine that is no longer alive is an orphan, and the next run removes it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import socket
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -20,17 +21,25 @@ VARIABLE = "RLSYS_OWNER"
 PREFIX = "rlsys-weights-"
 
 
+def _machine() -> str:
+    """Where a pid means something: this process namespace. Tags of other machines are not ours to judge."""
+    return f"{socket.gethostname()}.{os.stat('/proc/self/ns/pid').st_ino}"
+
+
 def tag() -> str:
     """This process as an owner."""
-    return f"{os.getpid()}:{psutil.Process().create_time():.2f}"
+    return f"{_machine()}:{os.getpid()}:{psutil.Process().create_time():.2f}"
 
 
-def _alive(owner: str) -> bool:
-    pid, _, started = owner.partition(":")
-    try:
-        return f"{psutil.Process(int(pid)).create_time():.2f}" == started
-    except (psutil.Error, ValueError):
+def _dead(owner: str) -> bool:
+    """Whether `owner` ran on this machine and is gone."""
+    machine, pid, started = (owner.split(":") + ["", ""])[:3]
+    if machine != _machine():
         return False
+    try:
+        return f"{psutil.Process(int(pid)).create_time():.2f}" != started
+    except psutil.NoSuchProcess:
+        return True
 
 
 def owned(owner: str | None = None) -> list[psutil.Process]:
@@ -43,7 +52,7 @@ def owned(owner: str | None = None) -> list[psutil.Process]:
             its = process.environ().get(VARIABLE)
         except psutil.Error:  # not ours to look at, or gone meanwhile
             continue
-        if its and (its == owner if owner else not _alive(its)):
+        if its and (its == owner if owner else _dead(its)):
             found.append(process)
     return found
 
@@ -79,7 +88,7 @@ def weights_folder() -> Path:
 
 def remove_stale_weights() -> int:
     """Weight folders of dead drivers."""
-    stale = [path for path in _memory_root().glob(f"{PREFIX}*") if not _alive(path.name.removeprefix(PREFIX))]
+    stale = [path for path in _memory_root().glob(f"{PREFIX}*") if _dead(path.name.removeprefix(PREFIX))]
     for path in stale:
         shutil.rmtree(path, ignore_errors=True)
     return len(stale)

@@ -18,7 +18,7 @@ from typing import Any
 
 from launch import wire
 from launch.evaluate import evaluate
-from launch.run import Clock, Run
+from launch.run import Clock, Run, StopRequested
 from learners.algorithms import make_algorithm
 from learners.algorithms.base import Algorithm
 from rlsys.buffer import SlotBuffer
@@ -34,6 +34,7 @@ from rlsys.types import Failure, Group, Sample, Ticket, Trajectory
 
 PROBE_TASKS = 4
 PROBE_TOKENS = 64
+SETTLE_DEADLINE_S = 10.0  # of the last step's delivery and row when the run is stopped
 
 
 async def rl_stage(run: Run, stage: StageConfig) -> None:
@@ -57,47 +58,52 @@ async def rl_stage(run: Run, stage: StageConfig) -> None:
     run.spawn(feed(run, stage, buffer))
     settled: asyncio.Task[None] | None = None
     clock = Clock()
-    while state.stage_step < stage.steps:
-        with clock.phase("wait_rollout"):
-            groups = await run.until(buffer.take(state.version))
-        with clock.phase("build"):
-            harvest = reap_groups(groups, algorithm)
-            check_failures(groups, config.loop.max_failed_share)
-        metrics: list[Metrics] = [harvest.metrics, lag_metrics(groups, state.version)]
-        trained = 0
-        applied = False
-        if harvest.samples:
-            batch = make_batch(harvest.samples, tokens_per_row=config.learner.tokens_per_row, version=state.version)
-            with clock.phase("update"):
-                report = await run.learner.update(batch)
-            metrics.append(report.metrics)
-            applied, trained = report.applied, batch.num_loss_tokens
-        with clock.phase("settle_previous"):
-            if settled is not None:
-                await run.until(asyncio.shield(settled))
-        state.step += 1
-        state.stage_step += 1
-        state.trained += trained
-        account(run, stage, harvest, metrics)
-        expected: list[list[float]] | None = None
-        if applied:  # a step without signal publishes nothing: versions count weights, not steps
-            state.version += 1
-            with clock.phase("export"):
-                await run.learner.export(run.weights, state.version)
-                expected = await run.learner.score(run.probe)
-        row: dict[str, Any] = {
-            "step": state.step,
-            "stage": stage.name,
-            "stage_step": state.stage_step,
-            "version": state.version,
-        }
-        row |= values(merge(metrics)) | {"tokens/trained": trained} | clock.close()
-        settled = run.spawn(settle(run, stage, buffer, groups, harvest, row, expected))
-        if state.stage_step % config.checkpoint.every == 0 and state.stage_step < stage.steps:
-            with clock.phase("checkpoint"):
-                await run.until(asyncio.shield(settled))
-                await run.checkpoint(stage)
-        run.check_stop()
+    try:
+        while state.stage_step < stage.steps:
+            with clock.phase("wait_rollout"):
+                groups = await run.until(buffer.take(state.version))
+            with clock.phase("build"):
+                harvest = reap_groups(groups, algorithm)
+                check_failures(groups, config.loop.max_failed_share)
+            metrics: list[Metrics] = [harvest.metrics, lag_metrics(groups, state.version)]
+            trained = 0
+            applied = False
+            if harvest.samples:
+                batch = make_batch(harvest.samples, tokens_per_row=config.learner.tokens_per_row, version=state.version)
+                with clock.phase("update"):
+                    report = await run.learner.update(batch)
+                metrics.append(report.metrics)
+                applied, trained = report.applied, batch.num_loss_tokens
+            with clock.phase("settle_previous"):
+                if settled is not None:
+                    await run.until(asyncio.shield(settled))
+            state.step += 1
+            state.stage_step += 1
+            state.trained += trained
+            account(run, stage, harvest, metrics)
+            expected: list[list[float]] | None = None
+            if applied:  # a step without signal publishes nothing: versions count weights, not steps
+                state.version += 1
+                with clock.phase("export"):
+                    await run.learner.export(run.weights, state.version)
+                    expected = await run.learner.score(run.probe)
+            row: dict[str, Any] = {
+                "step": state.step,
+                "stage": stage.name,
+                "stage_step": state.stage_step,
+                "version": state.version,
+            }
+            row |= values(merge(metrics)) | {"tokens/trained": trained} | clock.close()
+            settled = run.spawn(settle(run, stage, buffer, groups, harvest, row, expected))
+            if state.stage_step % config.checkpoint.every == 0 and state.stage_step < stage.steps:
+                with clock.phase("checkpoint"):
+                    await run.until(asyncio.shield(settled))
+                    await run.checkpoint(stage)
+            run.check_stop()
+    except StopRequested:
+        if settled is not None:  # its step was taken: its row and its trajectories belong to it
+            await asyncio.wait({settled}, timeout=SETTLE_DEADLINE_S)
+        raise
     if settled is not None:
         await run.until(asyncio.shield(settled))
     state.eval_after = await run.until(evaluate(run, config, "after"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import importlib.metadata
 import logging
-import shutil
 import time
 from collections.abc import Awaitable, Coroutine
 from contextlib import contextmanager
@@ -168,7 +167,7 @@ class Run:
         return row
 
     async def publish(self, version: int, expected: list[list[float]]) -> dict[str, float]:
-        """Deliver an exported version, then drop the ones before it."""
+        """Deliver an exported version to every engine."""
         started = time.monotonic()
         publication = Publication(
             folder=self.weights / folder_name(version),
@@ -178,9 +177,6 @@ class Run:
         )
         arrivals = await self.pool.publish(publication)
         seconds = time.monotonic() - started
-        for folder in self.weights.iterdir():
-            if folder.name not in (folder_name(version), folder_name(version - 1)):
-                shutil.rmtree(folder, ignore_errors=True)
         return {
             "weights/publish_s": seconds,
             "weights/pause_s": max(arrival.delivery.seconds for arrival in arrivals),

@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from actors.placement import Need, place
 from actors.renderer import ChatRenderer
 from envs import make_world
 from launch import compose, preflight, reap, wire
@@ -139,9 +140,13 @@ async def start_parts(run: Run) -> None:
     """The learner first: a supervised stage trains while the engines are still starting."""
     recipe = run.config.recipe
     run.progress.say(f"starting {recipe.learner.ranks} learner rank(s), {recipe.rollout.workers} rollout worker(s)")
-    if any(stage.kind == "rl" for stage in run.config.stages[run.state.stage_index :]):
-        run.pool_start = asyncio.create_task(run.pool.start())
-    await run.learner.start()
+    engines = any(stage.kind == "rl" for stage in run.config.stages[run.state.stage_index :])
+    rank = Need(cpus=recipe.learner.threads, gpus=run.cluster.device.gpus_per_actor)
+    needs = [rank] * recipe.learner.ranks + (run.pool.needs if engines else [])
+    placement = await place(needs)
+    if engines:
+        run.pool_start = asyncio.create_task(run.pool.start(placement[recipe.learner.ranks :]))
+    await run.learner.start(placement[: recipe.learner.ranks])
 
 
 async def save_at_stop(run: Run) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlsys.types import Batch, UpdateReport
-from rlsys.weights import Manifest
+from rlsys.weights import Manifest, folder_name
 
 if TYPE_CHECKING:
     from learners.rank import LearnerRank, RankSpec
@@ -60,7 +61,13 @@ class LearnerActor:
         return self.rank.score_perturbed([list(ids) for ids in token_ids], Path(folder), version)
 
     def export(self, folder: str, version: int) -> Manifest | None:
-        return self.rank.export(Path(folder), version)
+        """Write `version`; keep the one before it, which an engine may still be mapping, and drop the others."""
+        manifest = self.rank.export(Path(folder), version)
+        if manifest is not None:
+            for old in Path(folder).glob("v*"):
+                if old.name not in (folder_name(version), folder_name(version - 1)):
+                    shutil.rmtree(old, ignore_errors=True)
+        return manifest
 
     def save(self, folder: str) -> None:
         """`folder`/learner for resuming, `folder`/hf for everybody else."""

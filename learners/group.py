@@ -36,12 +36,25 @@ class LearnerGroup:
         self._options = options
         self._actors: list[Any] = []
 
-    async def start(self) -> None:
+    @property
+    def num_ranks(self) -> int:
+        return len(self._specs)
+
+    async def start(self, placement: Sequence[Any] | None = None) -> None:
+        """Start every rank, each where `placement` says, and let them meet."""
         options = self._options
-        actor = ray.remote(LearnerActor).options(
-            num_cpus=options.cpus, num_gpus=options.gpus, max_restarts=0, runtime_env={"env_vars": options.env_vars}
-        )
-        self._actors = [actor.remote() for _ in self._specs]
+        self._actors = [
+            ray.remote(LearnerActor)
+            .options(
+                num_cpus=options.cpus,
+                num_gpus=options.gpus,
+                max_restarts=0,
+                scheduling_strategy=where,
+                runtime_env={"env_vars": options.env_vars},
+            )
+            .remote()
+            for where in placement or ["DEFAULT"] * self.num_ranks
+        ]
         address = await self._one(lambda rank: rank.address.remote(), "finding a port", options.start_timeout_s)
         specs = iter(self._specs)
         await self._all(lambda rank: rank.start.remote(next(specs), address), "starting", options.start_timeout_s)

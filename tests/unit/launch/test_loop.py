@@ -153,6 +153,23 @@ def test_a_stopped_run_resumes_without_losing_or_repeating_a_prompt(tmp_path: Pa
     assert [row["step"] for row in rows(tmp_path)] == list(range(1, 13))
 
 
+def test_a_stop_between_an_update_and_its_row_loses_neither(tmp_path: Path) -> None:
+    def stop_in_update(run: Run, row: dict[str, Any]) -> None:
+        if row["step"] == 4:
+            update = run.learner.update
+
+            async def update_then_stop(batch: Any) -> Any:
+                report = await update(batch)
+                run.stop.set()
+                return report
+
+            run.learner.update = update_then_stop  # type: ignore[method-assign]
+
+    outcome = play(tmp_path, on_row=stop_in_update)
+    assert isinstance(outcome.error, StopRequested)
+    assert [row["step"] for row in rows(tmp_path)] == list(range(1, outcome.run.state.step + 1))
+
+
 def test_more_steps_continue_a_finished_stage(tmp_path: Path) -> None:
     play(tmp_path, steps=4, on_row=lambda run, row: run.stop.set() if row["step"] == 2 else None)
     assert play(tmp_path, steps=6).error is None

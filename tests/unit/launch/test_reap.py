@@ -8,6 +8,8 @@ import psutil
 
 from launch import reap
 
+DEAD = f"{reap.tag().split(':')[0]}:999999999:1.00"
+
 
 def sleeper(owner: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
@@ -16,7 +18,7 @@ def sleeper(owner: str) -> subprocess.Popen[bytes]:
 
 
 def test_only_processes_of_dead_owners_are_orphans() -> None:
-    orphan, owned = sleeper("999999999:1.00"), sleeper(reap.tag())
+    orphan, owned = sleeper(DEAD), sleeper(reap.tag())
     try:
         assert orphan.pid in {process.pid for process in reap.owned()}
         assert owned.pid not in {process.pid for process in reap.owned()}
@@ -32,7 +34,7 @@ def test_only_processes_of_dead_owners_are_orphans() -> None:
 
 
 def test_a_pid_used_again_is_not_the_owner() -> None:
-    process = sleeper(f"{os.getpid()}:1.00")  # this pid, another start
+    process = sleeper(reap.tag().rpartition(":")[0] + ":1.00")  # this pid, another start
     try:
         assert process.pid in {found.pid for found in reap.owned()}
     finally:
@@ -42,7 +44,7 @@ def test_a_pid_used_again_is_not_the_owner() -> None:
 
 def test_weight_folders_of_dead_owners_are_removed_and_the_live_one_kept() -> None:
     live = reap.weights_folder()
-    dead = live.with_name(f"{reap.PREFIX}999999999:1.00")
+    dead = live.with_name(f"{reap.PREFIX}{DEAD}")
     dead.mkdir()
     try:
         assert reap.remove_stale_weights() >= 1
@@ -50,3 +52,12 @@ def test_weight_folders_of_dead_owners_are_removed_and_the_live_one_kept() -> No
         assert not dead.exists()
     finally:
         live.rmdir()
+
+
+def test_tags_of_other_machines_are_left_alone() -> None:
+    process = sleeper("another-machine.1:999999999:1.00")
+    try:
+        assert process.pid not in {found.pid for found in reap.owned()}
+    finally:
+        process.kill()
+        process.wait()

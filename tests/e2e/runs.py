@@ -1,0 +1,77 @@
+"""Running the real command as a user does: another process, its output, its exit code, and what it leaves behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from launch import reap
+
+ROOT = Path(__file__).resolve().parents[2]
+DEADLINE_S = 420
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    code: int
+    output: str
+    seconds: float  # from the signal, where one was sent, else from the start
+
+
+def rlsys(*argv: str, send: signal.Signals | None = None, when: str = "") -> Result:
+    """Run `python -m launch ARGV`. With `send`, deliver that signal as soon as `when` stands in the output."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "launch", *argv],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    lines: list[str] = []
+    started = time.monotonic()
+    assert process.stdout is not None
+    try:
+        for line in process.stdout:
+            lines.append(line)
+            if send is not None and when in line:
+                started = time.monotonic()
+                process.send_signal(send)
+                send = None
+            assert time.monotonic() - started < DEADLINE_S, "".join(lines)[-3000:]
+        code = process.wait(timeout=60)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    return Result(code, "".join(lines), time.monotonic() - started)
+
+
+def rows(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def summary(run: Path) -> dict[str, Any]:
+    read: dict[str, Any] = json.loads((run / "summary.json").read_text())
+    return read
+
+
+def trajectories(run: Path, pattern: str = "step-*.jsonl") -> list[dict[str, Any]]:
+    files: Sequence[Path] = sorted((run / "trajectories").glob(pattern))
+    return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+
+def left_behind() -> list[str]:
+    """Processes of runs whose driver is gone, and their weight folders."""
+    orphans = [process for process in reap.owned() if process.status() != psutil.STATUS_ZOMBIE]
+    folders = [path for path in Path("/dev/shm").glob(f"{reap.PREFIX}*")]
+    return [f"{process.pid} {process.name()}" for process in orphans] + [str(path) for path in folders]

@@ -1,0 +1,121 @@
+"""The main job, shrunken, with every part real: it learns, within its bounds, and leaves what the design says."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runs import left_behind, rlsys, rows, summary, trajectories
+
+from rlsys.journal import ledger, read, surviving
+
+SHRUNKEN = ["stages.sft.steps=110", "stages.rl.steps=12", "eval.tasks=60", "checkpoint.every=6"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("quickstart") / "run"
+    result = rlsys("train", "quickstart", "--run-dir", str(folder), *SHRUNKEN)
+    assert result.code == 0, result.output[-3000:]
+    assert left_behind() == []
+    return folder
+
+
+def rl_rows(run: Path) -> list[dict[str, Any]]:
+    return [row for row in rows(run) if row["stage"] == "rl"]
+
+
+def test_the_policy_learns(run: Path) -> None:
+    done = summary(run)
+    assert (done["status"], done["steps"]) == ("done", 122)
+    before, after = done["eval"]["before"]["sampled"], done["eval"]["after"]["sampled"]
+    assert before < 0.65
+    assert after > before + 0.15
+    supervised = [row["loss/nll"] for row in rows(run) if row["stage"] == "sft"]
+    assert supervised[-1] < 0.2 * supervised[0]
+
+
+def test_engine_and_learner_agree_in_every_row(run: Path) -> None:
+    published = [row for row in rl_rows(run) if "weights/publish_s" in row]
+    assert len(published) >= 10
+    assert all(row["mismatch/probe_max"] < 1e-4 for row in published)
+    on_version = [row["mismatch/max"] for row in rl_rows(run) if "mismatch/max" in row]
+    assert on_version and max(on_version) < 1e-3  # sampled under the very version that is trained
+
+
+def test_the_lag_stays_within_its_bound_and_completions_span_versions(run: Path) -> None:
+    assert max(row["lag/max"] for row in rl_rows(run)) == summary(run)["lag"]["max"] == 1
+    turns = [spans for t in trajectories(run) for spans in t["weight_versions"]]
+    assert all(spans[0][1] == 0 for spans in turns)
+    assert all(a[2] == b[1] and a[0] < b[0] for spans in turns for a, b in zip(spans, spans[1:], strict=False))
+    assert any(len(spans) > 1 for spans in turns), "no completion was caught by an update in flight"
+
+
+def test_every_prompt_is_accounted_for(run: Path) -> None:
+    prompts = summary(run)["prompts"]
+    assert prompts["dispatched"] == 12 * 32 == prompts["trained"] + prompts["filtered"]
+    assert prompts["failed"] == prompts["in_flight"] == 0
+    assert ledger(surviving(read(run / "journal.jsonl"))).problems == ()
+
+
+def test_trajectories_are_readable_and_token_exact(run: Path) -> None:
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(run / "model")
+    played = trajectories(run)
+    assert len(played) == 12 * 32 * 8
+    two_calls = [t for t in played if len(t["token_ids"]) == 3 and t["end"] == "answered"]
+    assert two_calls, "some problems need two tool calls"
+    for t in two_calls[:20]:
+        assert [message["role"] for message in t["messages"]] == ["user", *["assistant", "user"] * 2, "assistant"]
+        said = [message["content"] for message in t["messages"] if message["role"] == "assistant"]
+        assert [tokenizer.decode(ids) for ids in t["token_ids"]] == said
+        assert t["reward"] == pytest.approx(sum(t["parts"].values()))
+        assert t["num_tokens"] == sum(map(len, t["token_ids"]))
+
+
+def test_the_seconds_of_a_row_add_up(run: Path) -> None:
+    for row in rl_rows(run):
+        apart = {"time/step", "time/episode_generate", "time/episode_tool", "time/episode_score"}
+        parts = [value for key, value in row.items() if key.startswith("time/") and key not in apart]
+        assert math.fsum(parts) == pytest.approx(row["time/step"])
+
+
+def test_checkpoints_are_hugging_face_folders_and_wandb_is_offline(run: Path) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    folder = run / "checkpoints" / "step-000122" / "hf"
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    ids = AutoTokenizer.from_pretrained(folder)("2 + 3", return_tensors="pt").input_ids
+    assert model(ids).logits.isfinite().all()
+    assert json.loads((folder / "config.json").read_text())["architectures"] == ["Qwen3ForCausalLM"]
+    assert len(list((run / "checkpoints").iterdir())) == 2
+    assert list((run / "wandb").glob("offline-run-*"))
+
+
+def test_a_finished_run_says_so_and_more_is_refused_for_another_seed(run: Path) -> None:
+    again = rlsys("train", "quickstart", "--run-dir", str(run), *SHRUNKEN)
+    assert (again.code, "is finished" in again.output) == (0, True)
+    other = rlsys("train", "quickstart", "--run-dir", str(run), "seed=7", *SHRUNKEN)
+    assert (other.code, "seed=0, not 7" in other.output) == (2, True)
+
+
+def test_eval_plays_a_file_in_gsm8k_format_from_the_checkpoint(run: Path, tmp_path: Path) -> None:
+    problems = [
+        {
+            "question": f"Ann has {n} pens and buys 4 more. How many pens does Ann have?",
+            "answer": f"{n} + 4 = {n + 4}\n#### {n + 4}",
+        }
+        for n in range(10, 22)
+    ]
+    data, output = tmp_path / "problems.jsonl", tmp_path / "result.json"
+    data.write_text("".join(json.dumps(problem) + "\n" for problem in problems))
+    result = rlsys("eval", "quickstart", "--checkpoint", str(run), f"env.data={data}", "--output", str(output))
+    assert result.code == 0, result.output[-3000:]
+    report = json.loads(output.read_text())
+    assert report["tasks"] == 12
+    assert report["episodes"] == {"greedy": 12, "sampled": 24}
+    assert report["failures"] == {"greedy": 0, "sampled": 0}
+    assert len(report["trajectories"]) == 36
+    assert left_behind() == []
