@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from ray.exceptions import RayError
+from ray.exceptions import RayError, RayTaskError
 
+from actors.engine import EngineFailed
 from actors.placement import Need
 from actors.worker import Delivery, RolloutWorker, WorkerSpec, WorkerStatus
 from rlsys.errors import RunFailed
@@ -141,7 +142,10 @@ class RolloutPool:
     # -- groups -----------------------------------------------------------------------------------------------------
 
     async def run(self, ticket: Ticket, play: Play, on_retry: Callable[[Ticket], None]) -> Group:
-        """Play one group on the least loaded ready worker; on another one when that dies. Never raises for a death."""
+        """Play one group on the least loaded ready worker; on another one when that dies.
+
+        Raises RunFailed for a bug in what it plays, never for a death.
+        """
         last = "no worker"
         for attempt in range(self._options.infra_attempts):
             if attempt:
@@ -158,6 +162,8 @@ class RolloutPool:
                 member.futile = 0
                 return group
             except (RayError, RunFailed) as error:
+                if isinstance(error, RayTaskError) and not isinstance(error.cause, EngineFailed):
+                    raise RunFailed(f"{member.spec.name} playing group {ticket.sequence}: {reason(error)}") from error
                 last = f"{member.spec.name}: {reason(error)}"
                 self._mark_dead(member, handle, reason(error))
             finally:

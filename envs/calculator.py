@@ -27,6 +27,7 @@ from envs.dialects import (
     write_answer,
     write_math_call,
 )
+from envs.rewards.answer import parse_number
 from envs.tools.calculator import calculate
 from envs.word_problems import Problem, flawed, generate
 from rlsys.config import require
@@ -43,7 +44,7 @@ class CalculatorConfig:
     data: Optional[str] = None
     """Training tasks: JSON lines with "question" and "answer", the result after `#### `; null generates problems."""
     eval_data: Optional[str] = None
-    """Held-out tasks in the same format, all of them; null holds out from `data`, or generates."""
+    """Held-out tasks in the same format, all of them; null holds out from `data` (half of it at most), or generates."""
     train_tasks: int = 4096
     """Generated training problems; a `data` file is used whole."""
     held_out_tasks: int = 256
@@ -168,7 +169,9 @@ def read_tasks(path: str) -> list[Task]:
         where = f"{path} line {number}"
         question, solution = text_field(record, "question", where), text_field(record, "answer", where)
         _, mark, final = solution.rpartition(FINAL_ANSWER)
-        final = final.strip().replace(",", "")
+        final = final.strip()
+        if parse_number(final) is not None:
+            final = final.replace(",", "")  # a demonstration writes 1,080 as the calculator does
         if not mark or not final:
             raise BadInput(f'{where}: "answer" ends in {solution[-20:]!r}, expected "{FINAL_ANSWER}" and the result')
         task_id = f"{os.path.basename(path)}:{number}"
@@ -187,12 +190,14 @@ def _split(config: CalculatorConfig) -> tuple[tuple[Task, ...], tuple[Task, ...]
     elif config.data is None:
         held_out = [_task(problem) for problem in generate(config.held_out_tasks, config.seed, held_out=True)]
     else:
-        held_out = sorted(train, key=lambda task: _order(config.seed, task.question))[: config.held_out_tasks]
+        count = min(config.held_out_tasks, len(train) // 2)  # a small file is halved
+        held_out = sorted(train, key=lambda task: _order(config.seed, task.question))[:count]
     questions = {task.question for task in held_out}
     train = [task for task in train if task.question not in questions]
     if not train:
-        found = f"every record is one of the {len(held_out)} held-out ones"
-        raise BadInput(f"{config.data}: {found}, expected fewer env.held_out_tasks or an env.eval_data of its own")
+        raise BadInput(
+            f"{config.data}: every question is also held out in {config.eval_data}: nothing is left to train on"
+        )
     return tuple(train), tuple(held_out)
 
 

@@ -39,6 +39,8 @@ def text_field(record: Mapping[str, Any], key: str, where: str) -> str:
         raise BadInput(f'{where}: "{key}" is {_kind(value)}, expected a text')
     if not value.strip():
         raise BadInput(f'{where}: "{key}" is empty')
+    if any("\ud800" <= character <= "\udfff" for character in value):  # legal JSON, but no tokenizer takes it
+        raise BadInput(f'{where}: "{key}" holds half of a surrogate pair (\\ud800 to \\udfff alone): not a text')
     return value
 
 

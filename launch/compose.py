@@ -84,6 +84,11 @@ def compose(config: str, overrides: Sequence[str]) -> RunConfig:
                 if _has(values, key):
                     raise BadInput(f"{where}: {key} holds for the whole run: give it outside of stages")
         resolved = _recipe(stage_layers, kind=kind)
+        if kind == "rl" and resolved.rollout.top_p != 1.0:
+            raise BadInput(
+                f"{where}: rollout.top_p={resolved.rollout.top_p:g}: expected 1 in an rl stage, where the engine's "
+                "log-probabilities would be of the cut distribution and the learner's of the whole one"
+            )
         built.append(
             StageConfig(name=str(head["name"] or kind), kind=kind, steps=_steps(where, head, resolved), config=resolved)
         )

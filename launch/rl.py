@@ -16,6 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import psutil
+
 from launch import wire
 from launch.evaluate import evaluate
 from launch.run import Clock, Run, StopRequested
@@ -119,8 +121,8 @@ async def first_delivery(run: Run) -> None:
     await run.until(run.canary())
     if run.state.version == 0:
         run.state.version = 1
-    row = await run.until(run.deliver(run.state.version))
-    run.progress.say(f"weights delivered and proven: engine-learner gap {row['mismatch/probe_max']:.1e}")
+    await run.until(run.deliver(run.state.version))
+    run.progress.say(f"weights delivered and proven: engine-learner gap {run.gap['mismatch/probe_max']:.1e}")
 
 
 def probe(run: Run) -> tuple[tuple[int, ...], ...]:
@@ -277,6 +279,7 @@ async def settle(
         run.state.publish_s.append(float(row["weights/publish_s"]))
         run.journal.publish(version, step=int(row["step"]))
     await buffer.release(len(groups), live_version=version)
+    row |= run.gap
     row |= await engine_metrics(run)
     run.journal.commit()
     await asyncio.to_thread(run.dir.save_trajectories, f"step-{row['step']:06d}", groups, harvest.advantages)
@@ -291,9 +294,10 @@ async def settle(
 
 async def engine_metrics(run: Run) -> Mapping[str, float]:
     statuses = await run.pool.status()
-    alive = sum(status.alive_s for status in statuses)
     return {
-        "engine/busy_share": sum(status.busy_s for status in statuses) / alive if alive else 0.0,
+        "engine/busy_s": sum(status.busy_s for status in statuses),  # cumulative, as is the next
+        "engine/alive_s": sum(status.alive_s for status in statuses),
+        "memory/driver_rss_mb": psutil.Process().memory_info().rss / 2**20,
         "engine/rss_mb": sum(status.rss_mb for status in statuses),
         "engine/restarts": float(sum(run.pool.restarts.values())),
     }

@@ -79,6 +79,7 @@ class Run:
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     background: set[asyncio.Task[Any]] = field(default_factory=set)
     probe: tuple[tuple[int, ...], ...] = ()
+    gap: dict[str, float] = field(default_factory=dict)  # between engines and learner, as last measured
     buffer: SlotBuffer | None = None  # of the rl stage that is running
     pool_start: asyncio.Task[None] | None = None
     started: float = field(default_factory=time.monotonic)
@@ -137,7 +138,8 @@ class Run:
                 stage.config.learner,
                 stage.config.algorithm,
                 total_steps=stage.steps,
-                temperature=stage.config.rollout.temperature,
+                # log-probabilities of what was sampled are those of the sampler; a demonstration has no temperature
+                temperature=stage.config.rollout.temperature if stage.kind == "rl" else 1.0,
             )
         )
         if folder is not None and self.state.stage_step > 0:
@@ -151,7 +153,7 @@ class Run:
         self.state.generated = self.generated
         self.state.open_sequences = [ticket.sequence for ticket in self.buffer.open_tickets] if self.buffer else []
         folder = self.dir.begin_checkpoint(self.state.step)
-        await self.learner.save(folder)
+        await self.learner.save(folder, self.model_path)
         self.dir.commit_checkpoint(folder, self.state, stage.config.checkpoint.keep)
 
     # -- weights ------------------------------------------------------------------------------------------------------
@@ -177,11 +179,13 @@ class Run:
         )
         arrivals = await self.pool.publish(publication)
         seconds = time.monotonic() - started
+        self.gap = {
+            "mismatch/probe_mean": max(arrival.gap_mean for arrival in arrivals),
+            "mismatch/probe_max": max(arrival.gap_max for arrival in arrivals),
+        }
         return {
             "weights/publish_s": seconds,
             "weights/pause_s": max(arrival.delivery.seconds for arrival in arrivals),
-            "mismatch/probe_mean": max(arrival.gap_mean for arrival in arrivals),
-            "mismatch/probe_max": max(arrival.gap_max for arrival in arrivals),
         }
 
     async def canary(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from envs.base import Demonstrator
+from envs.base import Demonstrator, World
 from launch.run import Clock, Run
 from rlsys.config import StageConfig
 from rlsys.curriculum import Curriculum
@@ -13,19 +13,21 @@ from rlsys.errors import BadInput
 from rlsys.metrics import values
 from rlsys.packing import make_batch
 from rlsys.seeds import derive
-from rlsys.types import Batch, Sample
+from rlsys.types import Batch, Sample, Task
 
 
 async def sft_stage(run: Run, stage: StageConfig) -> None:
     """Demonstrations -> Batch -> learner, `stage.steps` times. The next batch is made while this one trains."""
-    world = run.world
-    if not hasattr(world, "demonstration"):
-        raise BadInput(f"stages.{stage.name}: env.name={stage.config.env.name!r} has no demonstrations to train on")
-    curriculum = Curriculum(world.tasks("train"), seed=derive(stage.config.seed, stage.name))
+    tasks, left_out = demonstrable(run.world, stage)
+    curriculum = Curriculum(tasks, seed=derive(stage.config.seed, stage.name))
     await run.begin_stage(stage)
     run.progress.say(
         f"stage {stage.name}: {stage.steps} supervised steps of {stage.config.loop.groups_per_step} demonstrations"
     )
+    if left_out:
+        run.progress.say(
+            f"{len(left_out)} of {len(tasks) + len(left_out)} tasks have no demonstration: {left_out[0]} ..."
+        )
     clock = Clock()
 
     def prepare(stage_step: int) -> asyncio.Task[Batch]:
@@ -54,6 +56,23 @@ async def sft_stage(run: Run, stage: StageConfig) -> None:
         run.progress.step(row, stage.steps)
         run.check_stop()
     next_batch.cancel()
+
+
+def demonstrable(world: World, stage: StageConfig) -> tuple[list[Task], list[str]]:
+    """The training tasks that the world can demonstrate, and why it cannot the others. Raises BadInput without any."""
+    if not hasattr(world, "demonstration"):
+        raise BadInput(f"stages.{stage.name}: env.name={stage.config.env.name!r} has no demonstrations to train on")
+    tasks: list[Task] = []
+    left_out: list[str] = []
+    for task in world.tasks("train"):
+        try:
+            _demonstrator(world).demonstration(task, 0)
+            tasks.append(task)
+        except BadInput as error:
+            left_out.append(str(error))
+    if not tasks:
+        raise BadInput(f"stages.{stage.name}: no training task has a demonstration; the first: {left_out[0]}")
+    return tasks, left_out
 
 
 def demonstrations(run: Run, stage: StageConfig, curriculum: Curriculum, stage_step: int) -> Batch:

@@ -23,7 +23,7 @@ from launch.progress import Progress
 from launch.rl import rl_stage
 from launch.run import Run, StopRequested
 from launch.rundir import DriverState, RunDir
-from launch.sft import sft_stage
+from launch.sft import demonstrable, sft_stage
 from launch.tracking import Tracker
 from rlsys.config import RunConfig
 from rlsys.errors import BadInput, RunFailed
@@ -56,6 +56,9 @@ def train_command(name: str, overrides: list[str], run_dir: str | None, must_res
     config = compose.compose(name, overrides)
     world = make_world(config.recipe.env)
     preflight.check(config.recipe, learner=True)
+    for stage in config.stages:
+        if stage.kind == "sft":
+            demonstrable(make_world(stage.config.env), stage)
     directory = RunDir(choose_run_dir(config, run_dir, must_resume))
     newest = directory.checkpoints()[-1:]
     state = directory.load_state(newest[0]) if newest else DriverState()
@@ -67,8 +70,8 @@ def train_command(name: str, overrides: list[str], run_dir: str | None, must_res
     with Progress(config.total_steps) as progress, orderly_exit() as ended:
         progress.say(f"run directory {directory.path}")
         if newest:
-            stage = config.stages[state.stage_index].name
-            progress.say(f"continuing from {newest[0].name}: stage {stage}, step {state.stage_step}")
+            entered = config.stages[state.stage_index].name
+            progress.say(f"continuing from {newest[0].name}: stage {entered}, step {state.stage_step}")
         directory.write_config(compose.to_yaml(config))
         directory.rewind_metrics(state.step)
         journal = Journal(directory.journal, keep=state.mark if newest else 0)

@@ -6,6 +6,8 @@ A YAML holds only differences. Values that follow from others are properties; `-
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Optional
 
@@ -16,6 +18,14 @@ def require(condition: bool, key: str, found: object, expected: str) -> None:
     """Raise BadInput naming the key, what was found and what was expected."""
     if not condition:
         raise BadInput(f"{key}={found!r}: expected {expected}")
+
+
+def construct(key: str, table: Mapping[str, tuple[type, Callable[[Any], Any]]], config: Any) -> Any:
+    """Build what `config.name` picks from a table of (config class, builder). Raises BadInput with the nearest name."""
+    if config.name not in table:
+        nearest = difflib.get_close_matches(str(config.name), table, n=1, cutoff=0.0)[0]
+        raise BadInput(f"{key}.name={config.name!r}: expected one of {', '.join(table)}; nearest is {nearest}")
+    return table[config.name][1](config)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,6 @@ class Device:
     dist_backend: str
     attention: str  # transformers attention key for packed rows
     fused_optimizer: bool  # torch's fused AdamW kernel; DeepSpeed's own build is never needed
-    weight_channel: str
     overlap_comm: bool  # DeepSpeed's communication streams
     block_size: int | None  # of the engine's KV cache; None leaves it to vLLM
     chunked_prefill: bool
@@ -27,7 +26,6 @@ DEVICES: dict[str, Device] = {
         dist_backend="gloo",
         attention="packed_sdpa",
         fused_optimizer=True,
-        weight_channel="shm",
         overlap_comm=False,
         block_size=32,
         chunked_prefill=False,
@@ -39,7 +37,6 @@ DEVICES: dict[str, Device] = {
         dist_backend="nccl",
         attention="flash_attention_2",
         fused_optimizer=True,
-        weight_channel="shm",
         overlap_comm=True,
         block_size=None,
         chunked_prefill=True,

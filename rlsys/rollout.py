@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -115,7 +116,6 @@ async def run_episode(
     generate_s = tool_s = 0.0
     repeated = 0
     failure: Failure | None = None
-    context = renderer.prompt_ids(prompt)
     end = EpisodeEnd.TURN_LIMIT
 
     def broken(kind: FailureKind, where: str, detail: str) -> None:
@@ -124,6 +124,8 @@ async def run_episode(
 
     try:
         async with asyncio.timeout(play.timeout_s):
+            with _data_boundary("renderer"):
+                context = renderer.prompt_ids(prompt)
             for turn in range(max_turns):
                 room = play.max_context - len(context)
                 if room <= 0:
@@ -152,14 +154,8 @@ async def run_episode(
                     turns.append(Turn(context_ids=context, completion=completion, reply=None))
                     break
                 started = time.monotonic()
-                try:
+                with _data_boundary("environment"):
                     step = await env.step(completion.text, turns_left=max_turns - turn - 1)
-                except EpisodeBroken:
-                    raise
-                except Exception as error:  # a fault boundary: an environment's bug is this task's failure alone
-                    kind = FailureKind.TIMEOUT if isinstance(error, TimeoutError) else FailureKind.DATA
-                    detail = f"{type(error).__name__}: {error}"
-                    raise EpisodeBroken(Failure(kind=kind, where="environment", detail=detail)) from error
                 tool_s += time.monotonic() - started
                 repeated += step.repeated
                 if step.reply is None:
@@ -169,7 +165,8 @@ async def run_episode(
                     break
                 turns.append(Turn(context_ids=context, completion=completion, reply=step.reply.content))
                 messages.append(step.reply)
-                context = context + completion.token_ids + renderer.delta_ids(completion, step.reply)
+                with _data_boundary("renderer"):
+                    context = context + completion.token_ids + renderer.delta_ids(completion, step.reply)
     except TimeoutError:
         broken(FailureKind.TIMEOUT, "episode", f"not over after {play.timeout_s:g} s")
     except EpisodeBroken as error:
@@ -199,14 +196,25 @@ async def run_episode(
     )
 
 
-async def _scored(score: Score, transcript: Transcript) -> Reward | Failure:
-    """A fault boundary: whatever a reward raises is a `data` failure of this record, never a zero and never a crash."""
+@contextmanager
+def _data_boundary(where: str) -> Iterator[None]:
+    """A fault boundary: what an environment or a chat template raises is this task's failure and nobody else's."""
     try:
-        return await score(transcript)
+        yield
+    except EpisodeBroken:
+        raise
+    except Exception as error:
+        kind = FailureKind.TIMEOUT if isinstance(error, TimeoutError) else FailureKind.DATA
+        detail = f"{type(error).__name__}: {error}"
+        raise EpisodeBroken(Failure(kind=kind, where=where, detail=detail)) from error
+
+
+async def _scored(score: Score, transcript: Transcript) -> Reward | Failure:
+    try:
+        with _data_boundary("reward"):
+            return await score(transcript)
     except EpisodeBroken as error:
         return error.failure
-    except Exception as error:
-        return Failure(kind=FailureKind.DATA, where="reward", detail=f"{type(error).__name__}: {error}")
 
 
 async def run_group(

@@ -128,7 +128,7 @@ class BanditLearner:
         final.mkdir(parents=True, exist_ok=True)
         (final / "logits.json").write_text(json.dumps(self.logits.tolist()))
 
-    async def save(self, folder: Path) -> None:
+    async def save(self, folder: Path, tokenizer_from: str) -> None:
         (folder / "hf").mkdir(parents=True)
         (folder / "hf" / "logits.json").write_text(json.dumps(self.logits.tolist()))
 

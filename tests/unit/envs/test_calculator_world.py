@@ -168,6 +168,18 @@ def test_records_become_tasks_with_the_answer_after_the_mark(tmp_path: Path) -> 
     ]
 
 
+def test_a_small_file_is_halved_and_answers_that_are_no_numbers_keep_their_commas(tmp_path: Path) -> None:
+    records = [{"question": f"q{n}", "answer": "#### Smith, John"} for n in range(3)]
+    world = CalculatorWorld(CalculatorConfig(data=gsm8k(tmp_path, records)))
+    assert (len(world.tasks("train")), len(world.tasks("held_out"))) == (2, 1)
+    assert world.tasks("all")[0].answers == ("Smith, John",)
+
+
+def test_half_a_surrogate_pair_is_refused_with_its_line(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="line 1: .*surrogate"):
+        CalculatorWorld(CalculatorConfig(data=gsm8k(tmp_path, [{"question": "\ud800", "answer": "#### 1"}])))
+
+
 @pytest.mark.parametrize(
     ("record", "message"),
     [
@@ -209,8 +221,9 @@ def test_a_file_of_its_own_is_held_out_whole(tmp_path: Path) -> None:
 
 
 def test_unusable_files_are_bad_input(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="every record is one of the 3 held-out ones"):
-        CalculatorWorld(CalculatorConfig(data=gsm8k(tmp_path, numbered(3)), held_out_tasks=3))
+    both = gsm8k(tmp_path, numbered(3))
+    with pytest.raises(BadInput, match="every question is also held out"):
+        CalculatorWorld(CalculatorConfig(data=both, eval_data=both))
     with pytest.raises(BadInput, match="no records"):
         CalculatorWorld(CalculatorConfig(data=gsm8k(tmp_path, [])))
     with pytest.raises(BadInput, match="cannot be read"):

@@ -77,6 +77,7 @@ def test_the_resolved_config_reads_back_to_the_same(tmp_path: Path) -> None:
         ("stages.rll.steps=3", "command line: no stage 'rll': the stages are sft, rl"),
         ("stages.rl.seed=3", "quickstart: stages.rl: seed holds for the whole run: give it outside of stages"),
         ("stages.rl.steps=few", "quickstart: stages.rl.steps='few': expected a whole number, 0 or more"),
+        ("rollout.top_p=0.8", "rollout.top_p=0.8: expected 1 in an rl stage"),
         ("learner=3", "command line: learner=3: expected keys and values"),
         ("lonely", "command line: 'lonely': expected key=value"),
         ("env.data=/no/such/file.jsonl", "/no/such/file.jsonl: cannot be read (No such file or directory)"),

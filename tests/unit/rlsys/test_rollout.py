@@ -214,6 +214,22 @@ def test_an_environment_that_raises_breaks_its_own_episode_only(error: Exception
     assert (trajectory.reward.kind, trajectory.reward.where) == (kind, "environment")
 
 
+def test_text_that_cannot_be_rendered_is_a_data_failure() -> None:
+    class Picky(Letters):
+        def prompt_ids(self, messages: Sequence[Message]) -> tuple[int, ...]:
+            raise TypeError("not a text")
+
+    async def generate(context: Sequence[int], request: TurnRequest) -> Completion:
+        raise AssertionError("never reached")
+
+    trajectory = asyncio.run(
+        run_episode(
+            TASK, Counting(), max_turns=2, play=PLAY, seed=0, sibling=0, renderer=Picky(), generate=generate, score=one
+        )
+    )
+    assert trajectory.reward == Failure(kind=FailureKind.DATA, where="renderer", detail="TypeError: not a text")
+
+
 def test_an_episode_that_hangs_is_a_timeout() -> None:
     async def hang(context: Sequence[int], request: TurnRequest) -> Completion:
         await asyncio.Event().wait()

@@ -1,0 +1,102 @@
+"""Where a run's time and tokens went: `python benchmarks/account.py runs/quickstart [--plot curve.png]`.
+
+Reads a run directory and prints the table of docs/measurements.md. Medians leave out a stage's first step, which
+pays for warm-up.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+Row = dict[str, Any]
+
+
+def load(run: Path) -> tuple[list[Row], Row]:
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return rows, json.loads((run / "summary.json").read_text())
+
+
+def middle(rows: list[Row], key: str) -> float:
+    return median(row[key] for row in rows[1:] if key in row)
+
+
+def total(rows: list[Row], key: str) -> float:
+    return sum(row.get(key, 0.0) for row in rows)
+
+
+def table(rows: list[Row], summary: Row) -> list[tuple[str, str]]:
+    sft = [row for row in rows if row["stage"] == "sft"]
+    rl = [row for row in rows if row["stage"] == "rl"]
+    lines = [("machine", f"{os.cpu_count()} cores, {platform.machine()}, Linux {platform.release().split('-')[0]}")]
+    lines += [(f"{name}: seconds, start to end", f"{seconds:.0f}") for name, seconds in summary["stage_s"].items()]
+    lines.append(("whole run, seconds", f"{summary['wall_s']:.0f}"))
+    if sft:
+        lines.append(("sft: seconds per step (median)", f"{middle(sft, 'time/step'):.2f}"))
+        lines.append(("sft: packed tokens per second", f"{middle(sft, 'tokens/trained_per_s'):,.0f}"))
+    if rl:
+        step_s = total(rl, "time/step")
+        lines += [
+            ("rl: seconds per step (median)", f"{middle(rl, 'time/step'):.2f}"),
+            ("rl: tokens sampled per second", f"{total(rl, 'tokens/generated') / step_s:,.0f}"),
+            ("rl: tokens trained per second", f"{total(rl, 'tokens/trained') / step_s:,.0f}"),
+            ("rl: learner waits for rollouts", f"{total(rl, 'time/wait_rollout') / step_s:.0%} of the time"),
+            ("rl: learner updates", f"{total(rl, 'time/update') / step_s:.0%} of the time"),
+            ("rl: engine has work", f"{busy(rl):.0%} of the time"),
+            ("publish: all of it, seconds (median)", f"{middle(rl, 'weights/publish_s'):.3f}"),
+            ("publish: engine paused, seconds (median)", f"{middle(rl, 'weights/pause_s'):.3f}"),
+            ("engine-learner gap, worst of all rows", f"{max(row['mismatch/probe_max'] for row in rl):.1e}"),
+            ("lag, worst and mean", f"{summary['lag']['max']} and {summary['lag']['mean']:.2f}"),
+            ("memory: rollout worker and engine", f"{max(row['engine/rss_mb'] for row in rl):,.0f} MiB"),
+            ("memory: learner", f"{max(row['memory/learner_rss_peak_mb'] for row in rl):,.0f} MiB"),
+            ("memory: driver", f"{max(row['memory/driver_rss_mb'] for row in rl):,.0f} MiB"),
+        ]
+    for when in ("before", "after"):
+        scores = ", ".join(f"{name} {value:.3f}" for name, value in summary["eval"][when].items())
+        lines.append((f"held-out accuracy {when} rl", scores))
+    return lines
+
+
+def busy(rl: list[Row]) -> float:
+    """Share of the stage in which the engine had at least one request, from its cumulative counters."""
+    first, last = rl[0], rl[-1]
+    return (last["engine/busy_s"] - first["engine/busy_s"]) / (last["engine/alive_s"] - first["engine/alive_s"])
+
+
+def plot(rows: list[Row], target: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(10, 3.2), layout="constrained")
+    sft = [row for row in rows if row["stage"] == "sft"]
+    rl = [row for row in rows if row["stage"] == "rl"]
+    left.plot([row["stage_step"] for row in sft], [row["loss/nll"] for row in sft], color="tab:blue")
+    left.set(title="sft: loss on imperfect demonstrations", xlabel="step", ylabel="nats per token", yscale="log")
+    right.plot([row["stage_step"] for row in rl], [row["reward/part/correct"] for row in rl], color="tab:green")
+    right.set(title="rl: share of sampled answers that are right", xlabel="step", ylim=(0, 1))
+    for axes in (left, right):
+        axes.grid(alpha=0.3)
+    figure.savefig(target, dpi=110)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path, help="a run directory")
+    parser.add_argument("--plot", type=Path, metavar="F.png", help="also draw the two curves")
+    options = parser.parse_args()
+    rows, summary = load(options.run)
+    for name, value in table(rows, summary):
+        print(f"| {name} | {value} |")
+    if options.plot:
+        plot(rows, options.plot)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,26 @@
+"""The test mode of the design (one worker, one sequence, no prefix cache, no lag): two runs, the same tokens."""
+
+from pathlib import Path
+
+from runs import rlsys, rows, trajectories
+from safetensors.torch import load_file
+
+MODE = ["engine.max_num_seqs=1", "engine.prefix_cache=false", "stages.rl.loop.max_policy_lag=0", "rollout.workers=1"]
+SHORT = ["stages.sft.steps=12", "stages.rl.steps=2", "stages.rl.loop.groups_per_step=4", "stages.rl.loop.group_size=4"]
+SHORT += ["eval.tasks=2", "wandb.mode=disabled"]
+
+
+def test_two_runs_are_token_identical_and_their_updates_bit_identical(tmp_path: Path) -> None:
+    runs = [tmp_path / "a", tmp_path / "b"]
+    for run in runs:
+        result = rlsys("train", "quickstart", "--run-dir", str(run), *MODE, *SHORT)
+        assert result.code == 0, result.output[-3000:]
+    first, second = (trajectories(run, "*.jsonl") for run in runs)
+    assert len(first) == 2 * 16 + 2 * (2 + 4)
+    keys = ("task", "sequence", "sibling", "token_ids", "messages", "weight_versions", "reward", "advantage")
+    assert [[t[key] for key in keys] for t in first] == [[t[key] for key in keys] for t in second]
+    weights = [load_file(run / "checkpoints" / "step-000014" / "hf" / "model.safetensors") for run in runs]
+    assert weights[0].keys() == weights[1].keys()
+    assert all(weights[0][name].equal(weights[1][name]) for name in weights[0])
+    losses = [[row.get("loss/total") for row in rows(run)] for run in runs]
+    assert losses[0] == losses[1]

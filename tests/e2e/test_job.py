@@ -1,0 +1,73 @@
+"""Somebody else's model through `ray job submit` on a running cluster: the same program, the same run directory."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from runs import ROOT, rows, summary, trajectories
+from tiny_models import save_tiny
+
+BIN = Path(sys.executable).parent
+
+
+TEMPLATE = (
+    "{% for message in messages %}[{{ message.role }}]{{ message.content }}{% endfor %}"
+    "{% if add_generation_prompt %}[assistant]{% endif %}"
+)
+
+
+def ray(*argv: str, environment: dict[str, str], timeout: int = 240) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(BIN / "ray"), *argv], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=timeout
+    )
+
+
+def test_a_llama_folder_trains_as_a_ray_job(tmp_path: Path) -> None:
+    model = save_tiny(tmp_path / "llama", "llama", 1)
+    (model / "chat_template.jinja").write_text(TEMPLATE)
+    run = tmp_path / "run"
+    environment = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "RAY_AUTH_MODE": "disabled"}
+    port, dashboard = "16379", "18265"
+    started = ray(
+        "start", "--head", f"--port={port}", f"--dashboard-port={dashboard}", "--num-cpus=4", "--disable-usage-stats",
+        f"--object-store-memory={200 * 2**20}", environment=environment,
+    )  # fmt: skip
+    assert started.returncode == 0, started.stdout + started.stderr
+    submit = ["job", "submit", "--address", f"http://127.0.0.1:{dashboard}", "--working-dir", ".", "--"]
+    try:
+        recipe = tmp_path / "recipe.yaml"
+        recipe.write_text(
+            f"name: llama\nmodel: {{path: {model}}}\nengine: {{max_model_len: 512, max_num_seqs: 32}}\n"
+            "loop: {groups_per_step: 4, group_size: 4}\neval: {tasks: 4}\nlearner: {lr: 1.0e-4}\n"
+            "rollout: {max_turn_tokens: 16}\nreward: {name: answer}\n"
+            "stages: [{name: rl, kind: rl, steps: 2}]\n"
+        )
+        train = ["python", "-m", "launch", "train", str(recipe)]
+        relative = ray(*submit, *train, environment=environment)
+        assert relative.returncode != 0
+        assert "absolute --run-dir" in relative.stdout + relative.stderr
+        result = ray(*submit, *train, "--run-dir", str(run), environment=environment)
+        assert result.returncode == 0, (result.stdout + result.stderr)[-3000:]
+    finally:
+        ray("stop", "--force", environment=environment)
+    assert summary(run)["status"] == "done"
+    assert len(rows(run)) == 2
+    assert trajectories(run)[0]["num_tokens"] == 16  # a random model ends at its budget
+    assert (run / "checkpoints" / "step-000002" / "hf" / "tokenizer.json").is_file()
+
+
+def test_a_model_without_a_tokenizer_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    from runs import rlsys
+
+    model = save_tiny(tmp_path / "llama", "llama", 1)
+    for file in Path(model).glob("tokenizer*"):
+        file.unlink()
+    result = rlsys("train", "quickstart", f"model.path={model}", "--run-dir", str(tmp_path / "run"))
+    assert result.code == 2
+    assert "no tokenizer" in result.output.splitlines()[-1]
+    assert not (tmp_path / "run").exists()
+
+
+pytestmark = pytest.mark.e2e
