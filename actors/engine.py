@@ -28,8 +28,11 @@ from rlsys.weights import read_manifest
 if TYPE_CHECKING:
     import torch
 
+log = logging.getLogger("rlsys.engine")
+
 PARENT_VARIABLE = "RLSYS_ENGINE_PARENT"  # set while an EngineCore is being spawned: the pid that it must not outlive
 STOP_GRACE_S = 5.0
+KILL_DEADLINE_S = 10.0  # for the kernel to end a process after SIGKILL
 PauseMode = Literal["keep", "wait", "abort"]
 
 
@@ -205,9 +208,13 @@ class Engine:
             del os.environ[PARENT_VARIABLE]
         processes = [child for child in multiprocessing.active_children() if child not in others]
         engine = cls(spec, llm, processes, gauges)
-        await llm.update_weight_version("0")
-        # The first request with log-probabilities pays for what is built lazily; nobody should wait for that later.
-        await engine.generate([0], Sampling(max_tokens=2, temperature=1.0, top_p=1.0, seed=0), "warm-up")
+        try:
+            await engine._ask(llm.update_weight_version("0"))
+            # The first request with log-probabilities pays for what is built lazily: nobody should wait for that later.
+            await engine.generate([0], Sampling(max_tokens=2, temperature=1.0, top_p=1.0, seed=0), "warm-up")
+        except BaseException:  # nobody else holds the engine yet
+            engine.stop()
+            raise
         return engine
 
     async def generate(self, prompt_ids: Sequence[int], sampling: Sampling, request_id: str) -> Completion:
@@ -283,10 +290,17 @@ class Engine:
         await self._ask(self._llm.abort(request_id))
 
     async def pause(self, mode: PauseMode = "keep") -> None:
-        """Start nothing new until `resume`. What is in flight is frozen (keep), finished (wait) or aborted (abort)."""
+        """Start nothing new until `resume`. What is in flight is frozen (keep), finished (wait) or aborted (abort).
+
+        When it raises or is cancelled the engine serves nothing more: vLLM may be paused, with nobody to resume it.
+        """
         async with self._control:
             self._check()
-            await self._ask(self._llm.pause_generation(mode=mode, clear_cache=False))
+            try:
+                await self._ask(self._llm.pause_generation(mode=mode, clear_cache=False))
+            except BaseException:
+                self._fail("a pause was not confirmed")
+                raise
             self._held = True
 
     async def resume(self) -> None:
@@ -294,15 +308,6 @@ class Engine:
             self._check()
             await self._ask(self._llm.resume_generation())
             self._held = False
-
-    async def healthy(self, timeout: float) -> bool:
-        """Whether the EngineCore answers within `timeout` seconds, paused or not, and holds whole weights."""
-        try:
-            self._check()
-            await asyncio.wait_for(self._ask(self._llm.get_weight_version()), timeout)
-        except (TimeoutError, EngineFailed):
-            return False
-        return True
 
     def stats(self) -> EngineStats:
         if self._llm.output_processor.get_num_unfinished_requests() == 0:
@@ -321,7 +326,9 @@ class Engine:
         for process in self._processes:
             self._bury(process)
             process.kill()
-            process.join()
+            process.join(KILL_DEADLINE_S)
+            if process.is_alive():  # the kernel holds it, in a driver's call perhaps: waiting on would hold us too
+                log.warning("the EngineCore %d is there %g s after SIGKILL", process.pid, KILL_DEADLINE_S)
 
     def _room(self, token_ids: Sequence[int]) -> int:
         room = self.spec.max_model_len - len(token_ids)
@@ -349,6 +356,8 @@ class Engine:
     async def _ask(self, call: Coroutine[Any, Any, Any]) -> Any:
         """Await the EngineCore's answer. Raises EngineFailed when it dies before: vLLM would wait on."""
         answer = asyncio.ensure_future(call)
+        # Nobody awaits it when the death comes first: without this the loop would complain of an error not retrieved.
+        answer.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
             with self._translated():
                 await asyncio.wait({answer, self._death}, return_when=asyncio.FIRST_COMPLETED)

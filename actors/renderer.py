@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlsys.errors import BadInput
-from rlsys.types import Completion, Message
+from rlsys.types import Completion, Message, TurnStop
 
 # For tokenizers without a chat template (base models): plain text, one message a line.
-PLAIN_TEMPLATE = "{% for message in messages %}{{ message.content }}\n{% endfor %}"
+PLAIN_TEMPLATE = "{{ bos_token or '' }}{% for message in messages %}{{ message.content }}\n{% endfor %}"
 _MARK = "\u241fassistant\u241f"
 
 
@@ -28,7 +28,6 @@ class ChatRenderer:
             raise BadInput(f"model.path={model_path!r}: no tokenizer can be loaded from it ({reason})") from error
         if self.tokenizer.chat_template is None:
             self.tokenizer.chat_template = PLAIN_TEMPLATE
-        self._eos = self.tokenizer.eos_token_id
         self._deltas: dict[tuple[str, str], tuple[int, ...]] = {}
 
     def _render(self, messages: Sequence[Message], *, open_turn: bool) -> str:
@@ -52,8 +51,8 @@ class ChatRenderer:
     def delta_ids(self, completion: Completion, reply: Message) -> tuple[int, ...]:
         """The tokens between a completion and the next one: the end of the model's turn, the reply, a new opening."""
         delta = self._delta(reply)
-        ended_itself = bool(completion.token_ids) and completion.token_ids[-1] == self._eos
-        return delta[1:] if ended_itself and delta and delta[0] == self._eos else delta
+        # Sampled already when the model ended its turn itself, with this or another of its end tokens.
+        return delta[1:] if completion.stop is TurnStop.EOS and completion.token_ids[-1:] == delta[:1] else delta
 
     def _delta(self, reply: Message) -> tuple[int, ...]:
         key = (reply.role, reply.content)

@@ -15,7 +15,7 @@ from typing import Any
 
 import psutil
 
-from actors.engine import Engine, EngineSpec, PromptTooLong, Sampling
+from actors.engine import Engine, EngineFailed, EngineSpec, PromptTooLong, Sampling
 from actors.renderer import ChatRenderer
 from envs import make_reward, make_world
 from envs.base import World
@@ -77,12 +77,12 @@ class RolloutWorker:
 
     def _engine(self) -> Engine:
         if self.engine is None:
-            raise RuntimeError(f"{self.spec.name} has no engine: start() was not called")
+            raise EngineFailed(f"{self.spec.name} has no engine: start() was not called")
         return self.engine
 
     async def run_group(self, ticket: Ticket, play: Play) -> Group:
         if self.version is None:
-            raise RuntimeError(f"{self.spec.name} holds no published weights yet: it may not serve")
+            raise EngineFailed(f"{self.spec.name} holds no published weights: it may not serve")
         world: World = self._once(make_world, play.env)
         reward: Callable[[Transcript], Reward] = self._once(make_reward, play.reward)
 
@@ -157,7 +157,7 @@ class RolloutWorker:
     async def ping(self) -> WorkerStatus:
         now = time.monotonic()
         me = psutil.Process()
-        rss = sum(process.memory_info().rss for process in [me, *me.children(recursive=True)])
+        rss = sum(_rss(process) for process in [me, *me.children(recursive=True)])
         return WorkerStatus(
             pid=os.getpid(),
             log=os.readlink("/proc/self/fd/1"),
@@ -172,3 +172,11 @@ class RolloutWorker:
         if self.engine is not None:
             self.engine.stop()
             self.engine = None
+
+
+def _rss(process: psutil.Process) -> int:
+    try:
+        rss: int = process.memory_info().rss
+        return rss
+    except psutil.Error:  # a tool's process that ended meanwhile
+        return 0

@@ -98,10 +98,12 @@ def dispatch(options: argparse.Namespace, overrides: list[str]) -> int:
 
         return eval_command(options.config, overrides, options.checkpoint, options.output)
     if options.dry_run:
+        from launch import preflight
         from launch.compose import compose, to_yaml
         from launch.train import arithmetic
 
         config = compose(options.config, overrides)
+        preflight.check_model_folder(config.recipe.model.path)
         print(to_yaml(config))
         print("# what follows from it")
         for line in arithmetic(config):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 from dataclasses import dataclass
 
 import psutil
@@ -35,6 +36,8 @@ def connect(config: ClusterConfig, *, cpus_needed: float, gpus_needed: float) ->
 
     address = config.address or os.environ.get("RAY_ADDRESS")
     local = address is None
+    if address is not None and not inside_ray_job():
+        _check_reachable(address)
     try:
         if local:
             # As many CPUs as the actors ask for: on a small machine they share the cores, and Ray must not refuse.
@@ -57,7 +60,9 @@ def connect(config: ClusterConfig, *, cpus_needed: float, gpus_needed: float) ->
                 logging_level=logging.ERROR,
                 log_to_driver=False,
             )
-    except ConnectionError as error:
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        if local:
+            raise RunFailed(f"a local Ray cluster does not start: {str(error).strip().splitlines()[0]}") from error
         raise BadInput(
             f"no Ray cluster answers at {address}: start one with `ray start --head`, or unset RAY_ADDRESS"
         ) from error
@@ -74,3 +79,16 @@ def connect(config: ClusterConfig, *, cpus_needed: float, gpus_needed: float) ->
             "lower rollout.workers or learner.ranks"
         )
     return Cluster(device=device, local=local)
+
+
+def _check_reachable(address: str) -> None:
+    """Ray itself would try for minutes. `auto` and `ray://` addresses are left to it."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or "/" in host:
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=3).close()
+    except OSError as error:
+        raise BadInput(
+            f"no Ray cluster answers at {address}: start one with `ray start --head`, or unset RAY_ADDRESS"
+        ) from error

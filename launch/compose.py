@@ -27,7 +27,7 @@ from rlsys.errors import BadInput
 ROOT = Path(__file__).resolve().parent.parent
 CONFIGS = ROOT / "configs"
 TABLES: dict[str, Mapping[str, tuple[type, Any]]] = {"env": WORLDS, "reward": REWARDS, "algorithm": ALGORITHMS}
-KIND_ALGORITHM = {"sft": "sft", "rl": "grpo"}  # when nothing names one
+KIND_ALGORITHM: dict[Any, str] = {"sft": "sft", "rl": "grpo"}  # when nothing names one
 # One set of actors serves all stages, so these hold for the whole run.
 RUN_KEYS = (
     "name",
@@ -69,16 +69,22 @@ def compose(config: str, overrides: Sequence[str]) -> RunConfig:
     if not stages:
         raise BadInput(f"{config}: no stages: expected a list such as [{{name: rl, kind: rl, steps: 100}}]")
     built: list[StageConfig] = []
+    names = [str(stage.get("name", stage.get("kind"))) for stage in stages]
     for index, stage in enumerate(stages):
         where = f"{config}: stages.{stage.get('name', index)}"
         own = {key: value for key, value in stage.items() if key not in STAGE_KEYS}
         from_cli = stage_overrides.get(index, {})
         head = {key: from_cli.pop(key, stage.get(key)) for key in STAGE_KEYS}
-        kind = head["kind"]
-        if kind not in KIND_ALGORITHM:
+        kind: Any = head["kind"]
+        if not (kind == "sft" or kind == "rl"):
             hint = _nearest(str(kind), KIND_ALGORITHM)
             raise BadInput(f"{where}.kind={kind!r}: expected one of {', '.join(KIND_ALGORITHM)}{hint}")
-        stage_layers = [*layers[:-1], Layer(where, own), layers[-1], Layer("command line", from_cli)]
+        stage_layers = [
+            *layers[:-1],
+            Layer(where, own),
+            layers[-1],
+            Layer(f"command line: stages.{names[index]}", from_cli),
+        ]
         for values in (own, from_cli):
             for key in RUN_KEYS:
                 if _has(values, key):
@@ -92,7 +98,6 @@ def compose(config: str, overrides: Sequence[str]) -> RunConfig:
         built.append(
             StageConfig(name=str(head["name"] or kind), kind=kind, steps=_steps(where, head, resolved), config=resolved)
         )
-    names = [stage.name for stage in built]
     if len(set(names)) != len(names):
         raise BadInput(f"{config}: stages need different names, found {', '.join(names)}")
     return RunConfig(recipe=recipe, stages=tuple(built))
@@ -253,7 +258,7 @@ def _chosen_name(key: str, table: Mapping[str, Any], layers: Sequence[Layer], ki
             name, source = part["name"], layer.source
     if name is None:
         name = KIND_ALGORITHM[kind or "rl"] if key == "algorithm" else next(iter(table))
-    if name not in table:
+    if not isinstance(name, str) or name not in table:
         raise BadInput(f"{source}: {key}.name={name!r}: expected one of {', '.join(table)}{_nearest(str(name), table)}")
     return str(name)
 
@@ -271,7 +276,7 @@ def _check_keys(source: str, values: Mapping[str, Any], schema: type, parts: Map
     hints = get_type_hints(schema)
     for key, value in values.items():
         if key not in hints:
-            known = [prefix + name for name in hints]
+            known = [prefix + name for name in hints] + [*STAGE_KEYS] * (": stages." in source)
             raise BadInput(f"{source}: unknown key {prefix + str(key)!r}{_nearest(prefix + str(key), known)}")
         inner = parts.get(key, hints[key])
         if isinstance(inner, type) and is_dataclass(inner):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 from actors.placement import place
 from actors.pool import RolloutPool
+from actors.renderer import ChatRenderer
 from envs import make_world
 from launch import compose, preflight, wire
 from launch.cluster import connect
@@ -27,7 +29,7 @@ def eval_command(name: str, overrides: list[str], checkpoint: str | None, output
     config = compose.compose(name, overrides)
     recipe = config.stages[-1].config  # the last stage's environment is the one that the recipe ends in
     found = find_checkpoint(config, checkpoint)
-    # A data file that was named is evaluated whole; generated tasks are the held-out ones.
+    # A data file that was named is evaluated itself, generated tasks are the held-out ones; eval.tasks at most.
     split = "all" if getattr(recipe.env, "data", None) and not getattr(recipe.env, "eval_data", None) else "held_out"
     available = make_world(recipe.env).tasks(split)
     tasks = available[: recipe.eval.tasks]
@@ -43,6 +45,7 @@ def eval_command(name: str, overrides: list[str], checkpoint: str | None, output
         progress.say(
             f"evaluating {found} on {len(tasks)} of {len(available)} tasks ({split}; eval.tasks={recipe.eval.tasks})"
         )
+        ChatRenderer(found)  # a hub name that does not exist, a folder without a tokenizer: said before anything starts
         cluster = connect(
             recipe.cluster,
             cpus_needed=recipe.rollout.workers * recipe.rollout.threads,
@@ -86,8 +89,9 @@ def find_checkpoint(config: RunConfig, given: str | None) -> str | None:
             raise BadInput(f"--checkpoint {given}: neither a run directory, a checkpoint nor a model folder")
         return str(found.resolve())
     if config.recipe.model.path is not None:
-        return config.recipe.model.path
-    runs = [run for run in Path("runs").glob(f"{config.recipe.name}*") if _weights_in(run) is not None]
+        return wire.resolved_model_path(config.recipe)
+    numbered = re.compile(re.escape(config.recipe.name) + r"(-\d+)?")
+    runs = [run for run in Path("runs").glob("*") if numbered.fullmatch(run.name) and _weights_in(run) is not None]
     newest = max(runs, key=lambda run: run.stat().st_mtime, default=None)
     return str(_weights_in(newest).resolve()) if newest is not None else None  # type: ignore[union-attr]
 
@@ -102,7 +106,8 @@ def summarize(groups: dict[str, list[Group]], checkpoint: str, num_tasks: int) -
     return {
         "checkpoint": checkpoint,
         "tasks": num_tasks,
-        "accuracy": {name: accuracy(plays) for name, plays in groups.items()},
+        # null, and no bare NaN, where nothing was graded
+        "accuracy": {name: score if (score := accuracy(plays)) == score else None for name, plays in groups.items()},
         "episodes": {name: len(played) for name, played in trajectories.items()},
         "failures": {name: sum(isinstance(t.reward, Failure) for t in played) for name, played in trajectories.items()},
         "ends": {name: _count(t.end for t in played) for name, played in trajectories.items()},
@@ -120,7 +125,8 @@ def table(report: dict[str, Any]) -> list[str]:
     lines = [f"{'':<10}{'accuracy':>10}{'episodes':>10}{'failures':>10}   how they ended"]
     for name, value in report["accuracy"].items():
         ends = ", ".join(f"{end} {count}" for end, count in sorted(report["ends"][name].items()))
-        lines.append(f"{name:<10}{value:>10.3f}{report['episodes'][name]:>10}{report['failures'][name]:>10}   {ends}")
+        shown = "-" if value is None else f"{value:.3f}"
+        lines.append(f"{name:<10}{shown:>10}{report['episodes'][name]:>10}{report['failures'][name]:>10}   {ends}")
     return lines
 
 

@@ -29,7 +29,7 @@ async def evaluate(run: Run, recipe: RecipeConfig, when: str) -> dict[str, float
     run.progress.say(
         f"held-out accuracy {when}: " + ", ".join(f"{name} {value:.3f}" for name, value in results.items())
     )
-    return {name: round(value, 4) for name, value in results.items()}
+    return {name: round(value, 4) for name, value in results.items() if value == value}
 
 
 def plays(recipe: RecipeConfig) -> dict[str, Play]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+import torch
 
 from rlsys.config import RecipeConfig
 from rlsys.errors import BadInput
@@ -41,7 +43,10 @@ def parameters(recipe: RecipeConfig) -> int | None:
 
 
 def _saved_in_half(folder: Path) -> bool:
-    config = json.loads((folder / "config.json").read_text())
+    try:
+        config = json.loads((folder / "config.json").read_text())
+    except (OSError, ValueError) as error:
+        raise BadInput(f"model.path={str(folder)!r}: config.json is not readable JSON ({error})") from error
     return str(config.get("dtype") or config.get("torch_dtype")) in ("bfloat16", "float16")
 
 
@@ -106,5 +111,6 @@ def check_port(port: int | None) -> None:
 def check(recipe: RecipeConfig, *, learner: bool) -> None:
     check_model_folder(recipe.model.path)
     check_port(recipe.cluster.dashboard_port)
-    if recipe.cluster.device != "cuda":
+    elsewhere = recipe.cluster.address or os.environ.get("RAY_ADDRESS")
+    if not elsewhere and recipe.cluster.device != "cuda" and torch.cuda.device_count() == 0:
         check_memory(recipe, learner=learner)

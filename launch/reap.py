@@ -26,20 +26,24 @@ def _machine() -> str:
     return f"{socket.gethostname()}.{os.stat('/proc/self/ns/pid').st_ino}"
 
 
+def _started(pid: int) -> str | None:
+    """When a process started, in clock ticks since boot: the wall clock may be moved. None when it is gone."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] == "Z" else fields[19]
+
+
 def tag() -> str:
     """This process as an owner."""
-    return f"{_machine()}:{os.getpid()}:{psutil.Process().create_time():.2f}"
+    return f"{_machine()}:{os.getpid()}:{_started(os.getpid())}"
 
 
 def _dead(owner: str) -> bool:
     """Whether `owner` ran on this machine and is gone."""
     machine, pid, started = (owner.split(":") + ["", ""])[:3]
-    if machine != _machine():
-        return False
-    try:
-        return f"{psutil.Process(int(pid)).create_time():.2f}" != started
-    except psutil.NoSuchProcess:
-        return True
+    return machine == _machine() and pid.isdigit() and _started(int(pid)) != started
 
 
 def owned(owner: str | None = None) -> list[psutil.Process]:

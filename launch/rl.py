@@ -67,28 +67,29 @@ async def rl_stage(run: Run, stage: StageConfig) -> None:
             with clock.phase("build"):
                 harvest = reap_groups(groups, algorithm)
                 check_failures(groups, config.loop.max_failed_share)
-            metrics: list[Metrics] = [harvest.metrics, lag_metrics(groups, state.version)]
-            trained = 0
-            applied = False
-            if harvest.samples:
-                batch = make_batch(harvest.samples, tokens_per_row=config.learner.tokens_per_row, version=state.version)
-                with clock.phase("update"):
-                    report = await run.learner.update(batch)
-                metrics.append(report.metrics)
-                applied, trained = report.applied, batch.num_loss_tokens
             with clock.phase("settle_previous"):
                 if settled is not None:
                     await run.until(asyncio.shield(settled))
+            metrics: list[Metrics] = [harvest.metrics, lag_metrics(groups, state.version)]
+            trained, applied = 0, False
+            if harvest.samples:
+                batch = make_batch(harvest.samples, tokens_per_row=config.learner.tokens_per_row, version=state.version)
+                with clock.phase("update"):
+                    report = await run.complete(run.learner.update(batch))
+                metrics.append(report.metrics)
+                applied, trained = report.applied, batch.num_loss_tokens
+            # From here to the end of `account` nothing may wait: the weights, the journal and the state are one.
             state.step += 1
             state.stage_step += 1
             state.trained += trained
+            buffer.trained()
             account(run, stage, harvest, metrics)
             expected: list[list[float]] | None = None
             if applied:  # a step without signal publishes nothing: versions count weights, not steps
                 state.version += 1
                 with clock.phase("export"):
-                    await run.learner.export(run.weights, state.version)
-                    expected = await run.learner.score(run.probe)
+                    await run.complete(run.learner.export(run.weights, state.version))
+                    expected = await run.complete(run.learner.score(run.probe))
             row: dict[str, Any] = {
                 "step": state.step,
                 "stage": stage.name,
@@ -141,16 +142,19 @@ async def feed(run: Run, stage: StageConfig, buffer: SlotBuffer) -> None:
     curriculum = Curriculum(run.world.tasks("train"), seed=derive(config.seed, stage.name))
     play = wire.play(config, stage.name, group_size=config.loop.group_size, temperature=config.rollout.temperature)
     total = stage.steps * config.loop.groups_per_step
-    again = list(state.open_sequences)
-    for sequence in [*again, *range(state.next_sequence, total)]:
+    again = set(state.open_sequences)
+    run.reissue.extend(sorted(again))
+    while run.reissue or state.next_sequence < total:
         live = await buffer.admit()
+        sequence = run.reissue.popleft() if run.reissue else state.next_sequence
         epoch, task = curriculum.draw(sequence)
-        attempt = 1 if sequence in again else 0
+        attempt = int(sequence in again)
         ticket = Ticket(sequence=sequence, epoch=epoch, task=task, attempt=attempt, start_version=live)
         run.journal.dispatch(stage.name, ticket)
         buffer.start(ticket)
         state.next_sequence = max(state.next_sequence, sequence + 1)
         run.spawn(_play(run, stage, buffer, ticket, play))
+    await buffer.end()
 
 
 async def _play(run: Run, stage: StageConfig, buffer: SlotBuffer, ticket: Ticket, play: Play) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import importlib.metadata
 import logging
 import time
+from collections import deque
 from collections.abc import Awaitable, Coroutine
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -28,6 +30,7 @@ from rlsys.weights import folder_name
 
 log = logging.getLogger("rlsys.run")
 
+UPDATE_GRACE_S = 10.0  # for what the learner is doing when a stop is asked for
 CANARY_VERSION = -1  # never trained, never sampled from
 
 
@@ -75,16 +78,18 @@ class Run:
     tracker: Tracker
     weights: Path  # folder of published versions, in memory
     model_path: str  # what the first stage begins from
-    resumed_from: Path | None = None
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     background: set[asyncio.Task[Any]] = field(default_factory=set)
     probe: tuple[tuple[int, ...], ...] = ()
     gap: dict[str, float] = field(default_factory=dict)  # between engines and learner, as last measured
     buffer: SlotBuffer | None = None  # of the rl stage that is running
+    reissue: deque[int] = field(default_factory=deque)  # left open by an earlier process, waiting for a slot
+    gave_up: bool = False  # an update outlived a stop: the learner's weights are not known any more
     pool_start: asyncio.Task[None] | None = None
     started: float = field(default_factory=time.monotonic)
     earlier_s: float = 0.0  # wall seconds of the processes that this one continues
     earlier_generated: int = 0
+    earlier_restarts: dict[str, int] = field(default_factory=dict)
 
     # -- waiting ------------------------------------------------------------------------------------------------------
 
@@ -104,6 +109,22 @@ class Run:
             for waiter in (task, stop):
                 waiter.cancel()
             await asyncio.gather(task, stop, return_exceptions=True)
+
+    async def complete(self, work: Awaitable[Any]) -> Any:
+        """Await `work` to its end, a stop or not: half an update is worth nothing. After a stop it has a deadline."""
+        task = asyncio.ensure_future(work)
+        stop = asyncio.ensure_future(self.stop.wait())
+        try:
+            await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                await asyncio.wait({task}, timeout=UPDATE_GRACE_S)
+            if task.done():
+                return task.result()
+            self.gave_up = True
+            task.cancel()
+            raise StopRequested
+        finally:
+            stop.cancel()
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         task = asyncio.create_task(work)
@@ -146,15 +167,19 @@ class Run:
             await self.until(self.learner.load(folder))
 
     async def checkpoint(self, stage: StageConfig) -> None:
-        """Everything that the run needs to go on from here. The journal is committed first: its mark is in it."""
+        """Everything that the run needs to go on from here.
+
+        The driver's part is copied at one moment: the feeder goes on while the learner saves.
+        """
         self.journal.commit()
-        self.state.mark = self.journal.mark
-        self.state.wall_s = self.wall_s
-        self.state.generated = self.generated
-        self.state.open_sequences = [ticket.sequence for ticket in self.buffer.open_tickets] if self.buffer else []
-        folder = self.dir.begin_checkpoint(self.state.step)
+        state = copy.deepcopy(self.state)
+        state.mark = self.journal.mark
+        state.wall_s, state.generated, state.restarts = self.wall_s, self.generated, self.restarts
+        open_tickets = self.buffer.open_tickets if self.buffer else []
+        state.open_sequences = [*(ticket.sequence for ticket in open_tickets), *self.reissue]
+        folder = self.dir.begin_checkpoint(state.step)
         await self.learner.save(folder, self.model_path)
-        self.dir.commit_checkpoint(folder, self.state, stage.config.checkpoint.keep)
+        self.dir.commit_checkpoint(folder, state, stage.config.checkpoint.keep)
 
     # -- weights ------------------------------------------------------------------------------------------------------
 
@@ -213,6 +238,10 @@ class Run:
     def generated(self) -> int:
         return self.earlier_generated + self.pool.generated_tokens
 
+    @property
+    def restarts(self) -> dict[str, int]:
+        return {name: self.earlier_restarts.get(name, 0) + count for name, count in self.pool.restarts.items()}
+
     def record(self, row: dict[str, Any]) -> None:
         self.dir.log(row)
         self.tracker.log(row)
@@ -220,6 +249,7 @@ class Run:
     def summary(self, status: str, reason: str | None = None) -> dict[str, Any]:
         """The contract's `summary.json`."""
         state = self.state
+        self.journal.commit()
         book = ledger(surviving(read(self.dir.journal)))
         recipe = self.config.recipe
         publish = sorted(state.publish_s)
@@ -242,7 +272,7 @@ class Run:
                 "filtered": book.filtered,
                 "in_flight": book.in_flight,
             },
-            "restarts": {name: state.restarts.get(name, 0) + count for name, count in self.pool.restarts.items()},
+            "restarts": self.restarts,
             "weights": {
                 "published": len(publish),
                 "publish_s_median": round(publish[len(publish) // 2], 4) if publish else None,

@@ -95,9 +95,13 @@ class RunDir:
         """Make it the newest, then drop all but the `keep` newest."""
         _write(folder / "driver.json", json.dumps(asdict(state), indent=1))
         final = folder.parent / f"step-{state.step:06d}"
-        if final.exists():  # the same step again, after a stage began: the newer state wins
-            shutil.rmtree(final)
-        folder.rename(final)
+        if final.exists():  # the same step again, at a stage's end: the newer state wins
+            replaced = final.with_name(f".{final.name}.old")
+            final.rename(replaced)
+            folder.rename(final)
+            shutil.rmtree(replaced)
+        else:
+            folder.rename(final)
         for old in self.checkpoints()[:-keep]:
             shutil.rmtree(old)
         return final

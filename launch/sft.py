@@ -39,7 +39,7 @@ async def sft_stage(run: Run, stage: StageConfig) -> None:
             batch = await run.until(asyncio.shield(next_batch))
         next_batch = prepare(run.state.stage_step + 1)
         with clock.phase("update"):
-            report = await run.learner.update(batch)
+            report = await run.complete(run.learner.update(batch))
         run.state.step += 1
         run.state.stage_step += 1
         run.state.trained += batch.num_loss_tokens

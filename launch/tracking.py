@@ -64,12 +64,17 @@ class Tracker:
                 self._run = None
 
     def finish(self) -> None:
-        if self._run is not None:
+        """Ends wandb's service too, with the processes of the run."""
+        if self._run is None:
+            return
+        try:
             import wandb
 
             self._run.finish()
-            wandb.teardown()  # its service ends here and not after the processes of the run were counted
-            self._run = None
+            wandb.teardown()
+        except Exception as error:
+            log.warning("wandb did not finish: %s", error)
+        self._run = None
 
 
 def _run_id(run_dir: Path) -> str:

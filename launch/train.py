@@ -9,10 +9,9 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from actors.placement import Need, place
 from actors.renderer import ChatRenderer
@@ -30,7 +29,7 @@ from rlsys.errors import BadInput, RunFailed
 from rlsys.journal import Journal
 
 STAGES = {"sft": sft_stage, "rl": rl_stage}
-SAVE_DEADLINE_S = 20.0  # of the checkpoint that a stop writes
+SAVE_DEADLINE_S = 10.0  # of the checkpoint that a stop writes
 
 
 async def train(run: Run) -> None:
@@ -44,7 +43,7 @@ async def train(run: Run) -> None:
         await run.cancel_background()
         state.stage_s[stage.name] = state.stage_s.get(stage.name, 0.0) + time.monotonic() - started
         state.stage_index, state.stage_step = state.stage_index + 1, 0
-        state.next_sequence, run.buffer = 0, None
+        state.next_sequence, state.open_sequences, run.buffer = 0, [], None
         await run.checkpoint(stage)
 
 
@@ -54,31 +53,31 @@ async def train(run: Run) -> None:
 def train_command(name: str, overrides: list[str], run_dir: str | None, must_resume: bool) -> int:
     """Everything from the command line to the exit code."""
     config = compose.compose(name, overrides)
-    world = make_world(config.recipe.env)
-    preflight.check(config.recipe, learner=True)
+    recipe = config.recipe
+    world = make_world(recipe.env)
+    preflight.check(recipe, learner=True)
     for stage in config.stages:
         if stage.kind == "sft":
             demonstrable(make_world(stage.config.env), stage)
+    if recipe.model.path is not None:
+        ChatRenderer(recipe.model.path)  # a model without a tokenizer is said before anything is written
     directory = RunDir(choose_run_dir(config, run_dir, must_resume))
-    newest = directory.checkpoints()[-1:]
-    state = directory.load_state(newest[0]) if newest else DriverState()
+    newest = next(reversed(directory.checkpoints()), None)
+    state = directory.load_state(newest) if newest else DriverState()
     if must_resume and not newest:
         raise BadInput(f"--resume: {directory.path} has no checkpoint to resume from")
     if state.stage_index >= len(config.stages):
-        print(f"{directory.path} is finished: {state.step} steps; give another --run-dir, or more steps")
+        print(f"{directory.path} is finished after {state.step} steps: give another --run-dir to train again")
         return 0
     with Progress(config.total_steps) as progress, orderly_exit() as ended:
         progress.say(f"run directory {directory.path}")
         if newest:
             entered = config.stages[state.stage_index].name
-            progress.say(f"continuing from {newest[0].name}: stage {entered}, step {state.stage_step}")
+            progress.say(f"continuing from {newest.name}: stage {entered}, step {state.stage_step}")
         directory.write_config(compose.to_yaml(config))
         directory.rewind_metrics(state.step)
         journal = Journal(directory.journal, keep=state.mark if newest else 0)
         model_path = starting_model(config, directory, progress)
-        renderer = ChatRenderer(model_path)
-        weights = reap.weights_folder()
-        recipe = config.recipe
         cpus = recipe.rollout.workers * recipe.rollout.threads + recipe.learner.ranks * recipe.learner.threads
         progress.say("starting Ray")
         cluster = connect(recipe.cluster, cpus_needed=cpus, gpus_needed=recipe.rollout.workers + recipe.learner.ranks)
@@ -88,16 +87,17 @@ def train_command(name: str, overrides: list[str], run_dir: str | None, must_res
             state=state,
             journal=journal,
             world=world,
-            renderer=renderer,
+            renderer=ChatRenderer(model_path),
             cluster=cluster,
             learner=wire.learner(recipe, cluster.device),
             pool=wire.pool(recipe, cluster.device, model_path),
             progress=progress,
             tracker=Tracker(recipe.wandb, directory.path, recipe.name, {"config": compose.to_yaml(config)}),
-            weights=weights,
+            weights=reap.weights_folder(),
             model_path=model_path,
             earlier_s=state.wall_s,
             earlier_generated=state.generated,
+            earlier_restarts=state.restarts,
         )
         ended.code = asyncio.run(supervised(run))
     return ended.code
@@ -128,6 +128,9 @@ async def supervised(run: Run) -> int:
         raise
     finally:
         await run.cancel_background()
+        if run.pool_start is not None:
+            run.pool_start.cancel()
+            await asyncio.gather(run.pool_start, return_exceptions=True)
         summary = run.summary(status, reason)
         run.dir.write_summary(summary)
         run.journal.close()
@@ -153,12 +156,19 @@ async def start_parts(run: Run) -> None:
 
 
 async def save_at_stop(run: Run) -> None:
-    """The newest state, unless the newest checkpoint already holds it."""
-    newest = run.dir.checkpoints()[-1:]
-    saved = run.dir.load_state(newest[0]).step if newest else 0
-    if run.state.step > saved:
-        async with asyncio.timeout(SAVE_DEADLINE_S):
-            await run.checkpoint(run.config.stages[run.state.stage_index])
+    """The newest state, unless a checkpoint already holds it or nobody knows the weights any more.
+
+    A save that fails is reported and costs the steps since the last checkpoint: the run can go on from there.
+    """
+    newest = next(reversed(run.dir.checkpoints()), None)
+    if run.gave_up:
+        run.progress.say("the update in progress took too long to wait for: the last checkpoint stands")
+    elif run.state.step > (run.dir.load_state(newest).step if newest else 0):
+        try:
+            async with asyncio.timeout(SAVE_DEADLINE_S):
+                await run.checkpoint(run.config.stages[run.state.stage_index])
+        except Exception as error:
+            run.progress.say(f"no checkpoint was written ({type(error).__name__}: {error}): the last one stands")
 
 
 class Ended:
@@ -179,6 +189,8 @@ def orderly_exit() -> Iterator[Ended]:
     try:
         yield Ended()
     finally:
+        for number in (signal.SIGINT, signal.SIGTERM):  # tidying up is short, and must not be left half-done
+            signal.signal(number, signal.SIG_IGN)
         if "ray" in sys.modules:
             import ray
 
@@ -196,12 +208,12 @@ def choose_run_dir(config: RunConfig, given: str | None, must_resume: bool) -> P
         )
     text = compose.to_yaml(config)
     if given is not None:
-        path = Path(given)
+        path = Path(given).resolve()  # actors work elsewhere
         if must_resume and not path.is_dir():
             raise BadInput(f"--resume: there is no run directory {given}")
-        refuse_other_config(path, text)
+        refuse_other_config(path, config)
         return path
-    base = Path("runs") / config.recipe.name
+    base = Path("runs").resolve() / config.recipe.name
     number, path = 1, base
     while path.exists():
         saved = path / "config.yaml"
@@ -217,44 +229,39 @@ def choose_run_dir(config: RunConfig, given: str | None, must_resume: bool) -> P
     return path
 
 
-# Changing one of these makes the data, the order of the tasks or the model another one: not a continuation.
-IDENTITY = ("seed", "env", "model")
+def refuse_other_config(path: Path, config: RunConfig) -> None:
+    """A run directory continues only what was begun in it: the same model, data and order of tasks.
 
-
-def refuse_other_config(path: Path, text: str) -> None:
-    """A run directory continues only what was begun in it. More steps, other timings, other workers are fine."""
+    More steps, other timings, other learning rates or more workers are fine.
+    """
     saved = path / "config.yaml"
-    begun = any((path / "checkpoints").glob("step-*"))
-    if not begun or not saved.is_file() or saved.read_text() == text:
+    if not saved.is_file() or not any((path / "checkpoints").glob("step-*")):
         return
-    before, now = yaml.safe_load(saved.read_text()), yaml.safe_load(text)
-    differing = [
-        f"{key}={was}, not {is_now}" for key, was, is_now in _differences(before, now) if key.split(".")[0] in IDENTITY
+    before, now = _identity(compose.compose(str(saved), [])), _identity(config)
+    changed = [
+        f"{key}={before.get(key)!r}, not {now.get(key)!r}" for key in before | now if before.get(key) != now.get(key)
     ]
-    if [_shape(stage) for stage in before["stages"]] != [_shape(stage) for stage in now["stages"]]:
-        differing.append("other stages")
-    if differing:
-        raise BadInput(f"--run-dir {path}: it was begun with {'; '.join(differing)}: choose another directory")
+    if changed:
+        raise BadInput(f"--run-dir {path}: it was begun with {'; '.join(changed)}: choose another directory")
 
 
-def _shape(stage: dict[str, Any]) -> tuple[Any, ...]:
-    """What gives a sequence number its meaning."""
-    return stage["name"], stage["kind"], stage.get("loop", {}).get("groups_per_step")
-
-
-def _differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
-    for key in before.keys() | now.keys():
-        was, is_now = before.get(key), now.get(key)
-        if isinstance(was, dict) and isinstance(is_now, dict):
-            yield from _differences(was, is_now, f"{prefix}{key}.")
-        elif was != is_now:
-            yield f"{prefix}{key}", was, is_now
+def _identity(config: RunConfig) -> dict[str, Any]:
+    """What a checkpoint and a sequence number mean, by key."""
+    identity: dict[str, Any] = {"seed": config.recipe.seed, "stages": [stage.name for stage in config.stages]}
+    identity |= {f"model.{key}": value for key, value in asdict(config.recipe.model).items()}
+    identity |= {f"learner.{key}": getattr(config.recipe.learner, key) for key in ("ranks", "zero_stage")}
+    for stage in config.stages:
+        identity[f"stages.{stage.name}.kind"] = stage.kind
+        identity[f"stages.{stage.name}.loop.groups_per_step"] = stage.config.loop.groups_per_step
+        identity |= {f"stages.{stage.name}.env.{key}": value for key, value in asdict(stage.config.env).items()}
+    return identity
 
 
 def starting_model(config: RunConfig, directory: RunDir, progress: Progress) -> str:
     """`model.path`, or the scratch policy, built once per run directory."""
-    if config.recipe.model.path is not None:
-        return config.recipe.model.path
+    given = wire.resolved_model_path(config.recipe)
+    if given is not None:
+        return given
     folder = directory.path / "model"
     if not directory.checkpoints():  # nothing was learned yet: the configuration may be another one now
         shutil.rmtree(folder, ignore_errors=True)

@@ -31,6 +31,12 @@ def dtype(recipe: RecipeConfig, device: Device) -> str:
     return device.dtype if recipe.model.dtype == "auto" else recipe.model.dtype
 
 
+def resolved_model_path(recipe: RecipeConfig) -> str | None:
+    """A local folder by its whole path, since actors work elsewhere; a hub name as it is; None for a scratch model."""
+    path = recipe.model.path
+    return str(Path(path).resolve()) if path is not None and Path(path).is_dir() else path
+
+
 def pool(recipe: RecipeConfig, device: Device, model_path: str) -> RolloutPool:
     """Every rollout worker of a recipe, not yet started."""
     engine, rollout = recipe.engine, recipe.rollout

@@ -69,10 +69,10 @@ class LearnerActor:
                     shutil.rmtree(old, ignore_errors=True)
         return manifest
 
-    def save(self, folder: str) -> None:
-        """`folder`/learner for resuming, `folder`/hf for everybody else."""
+    def save(self, folder: str, tokenizer_from: str) -> None:
+        """`folder`/learner for resuming, `folder`/hf, with the tokenizer of `tokenizer_from`, for everybody else."""
         self.rank.save(Path(folder) / "learner")
-        self.rank.save_hf(Path(folder) / "hf")
+        self.rank.save_hf(Path(folder) / "hf", tokenizer_from)
 
     def load(self, folder: str) -> None:
         self.rank.load(Path(folder) / "learner")

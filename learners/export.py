@@ -21,11 +21,14 @@ from rlsys.weights import Manifest, folder_name, write_manifest
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+    from learners.policy import PolicyModel
+
 BUCKET_BYTES = 256 << 20
 TOKENIZER_FILES = (
     *("tokenizer*", "special_tokens_map.json", "added_tokens.json", "chat_template*"),
     *("vocab*", "merges.txt", "*.model"),
 )
+GENERATION_FILE = "generation_config.json"
 # Noise of the start-up canary where a tensor is near zero: relative noise would leave a fresh bias where it is.
 _MIN_VECTOR_NOISE = 0.1
 
@@ -113,11 +116,15 @@ def export_version(
     return manifest
 
 
-def save_hf(model: PreTrainedModel, folder: Path, source: str, *, writer: bool) -> None:
-    """A Hugging Face folder that transformers and vLLM load: config, weights, and the tokenizer files of `source`.
+def save_hf(policy: PolicyModel, folder: Path, tokenizer_from: str, *, writer: bool) -> None:
+    """A Hugging Face folder that transformers and vLLM load: the model's own config, and the weights.
 
-    `source` is the folder or hub name that the model came from. The writer holds all weights in host memory once.
+    Tokenizer and generation config are copied from `tokenizer_from`, a folder or hub name that outlives every
+    checkpoint. The writer holds all weights in host memory once.
     """
+    from transformers import GenerationConfig
+
+    model = policy.model
     whole: dict[str, torch.Tensor] = {}
     for bucket in buckets(weights(model), BUCKET_BYTES):
         with gathered(bucket):
@@ -126,10 +133,17 @@ def save_hf(model: PreTrainedModel, folder: Path, source: str, *, writer: bool) 
     if not writer:
         return
     folder.mkdir(parents=True, exist_ok=True)
-    model.save_pretrained(folder, state_dict=whole)
-    tokenizer_folder = _local_folder(source)
-    for pattern in TOKENIZER_FILES:
-        for file in sorted(tokenizer_folder.glob(pattern)):
+    # transformers refuses to write what many hubs hold (a temperature without do_sample): the plain one stands in.
+    own = model.generation_config
+    model.generation_config = GenerationConfig(eos_token_id=own.eos_token_id, pad_token_id=own.pad_token_id)
+    try:
+        model.save_pretrained(folder, state_dict=whole)
+    finally:
+        model.generation_config = own
+    policy.own_config().save_pretrained(folder)
+    source = _local_folder(tokenizer_from)
+    for pattern in (*TOKENIZER_FILES, GENERATION_FILE):
+        for file in sorted(source.glob(pattern)):
             if file.is_file():
                 shutil.copyfile(file, folder / file.name)
 
@@ -146,18 +160,18 @@ def perturbed(model: PreTrainedModel, scale: float) -> Iterator[None]:
         return not torch.distributed.is_initialized() or torch.distributed.get_rank() == rank_0
 
     items = weights(model)
-    with torch.no_grad():
-        for item in items:
-            with gathered([item], modifier_rank=rank_0):
-                whole = not hasattr(item.tensor, "ds_id") or modifies()
-                originals.append(item.tensor.detach().to("cpu", copy=True) if whole else torch.empty(0))
-                if whole and item.tensor.is_floating_point():
-                    item.tensor.add_(_noise(item, scale))
     try:
+        with torch.no_grad():
+            for item in items:
+                with gathered([item], modifier_rank=rank_0):
+                    whole = not hasattr(item.tensor, "ds_id") or modifies()
+                    originals.append(item.tensor.detach().to("cpu", copy=True) if whole else torch.empty(0))
+                    if whole and item.tensor.is_floating_point():
+                        item.tensor.add_(_noise(item, scale))
         yield
     finally:
         with torch.no_grad():
-            for item, original in zip(items, originals, strict=True):
+            for item, original in zip(items, originals, strict=False):  # fewer were saved when one could not be changed
                 with gathered([item], modifier_rank=rank_0):
                     if original.numel():
                         item.tensor.copy_(original)
@@ -182,4 +196,4 @@ def _local_folder(source: str) -> Path:
         return Path(source)
     from huggingface_hub import snapshot_download
 
-    return Path(snapshot_download(source, allow_patterns=list(TOKENIZER_FILES)))
+    return Path(snapshot_download(source, allow_patterns=[*TOKENIZER_FILES, GENERATION_FILE]))

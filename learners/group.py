@@ -14,7 +14,7 @@ from ray.exceptions import RayActorError, RayTaskError
 from learners.actor import LearnerActor
 from learners.rank import RankSpec
 from rlsys.config import LearnerConfig
-from rlsys.errors import RunFailed
+from rlsys.errors import BadInput, RunFailed
 from rlsys.metrics import merge
 from rlsys.packing import split_rows
 from rlsys.types import Batch, UpdateReport
@@ -101,8 +101,9 @@ class LearnerGroup:
         manifest: Manifest = manifests[0]
         return manifest
 
-    async def save(self, folder: Path) -> None:
-        await self._all(lambda rank: rank.save.remote(str(folder)), "saving a checkpoint")
+    async def save(self, folder: Path, tokenizer_from: str) -> None:
+        """A checkpoint in `folder`; its Hugging Face part takes the tokenizer of a folder or hub name that lasts."""
+        await self._all(lambda rank: rank.save.remote(str(folder), tokenizer_from), "saving a checkpoint")
 
     async def load(self, folder: Path) -> None:
         await self._all(lambda rank: rank.load.remote(str(folder)), f"loading {folder}")
@@ -123,14 +124,16 @@ class LearnerGroup:
         try:
             async with asyncio.timeout(timeout_s):
                 return list(await asyncio.gather(*refs))
+        except RayTaskError as error:  # first: it is also an instance of what the rank raised, a TimeoutError say
+            if isinstance(error.cause, BadInput):
+                raise BadInput(str(error.cause)) from error
+            lines = [line for line in str(error).strip().split("\n") if line.strip()]
+            raise RunFailed(f"learner {what}: {lines[-1][:300]}") from error
         except TimeoutError as error:
             hint = "raise learner.update_timeout_s if the step is honestly that long"
             raise RunFailed(f"learner {what}: no answer after {timeout_s:g} s; {hint}") from error
         except RayActorError as error:
             raise RunFailed(f"learner {what}: a rank died; the run can be resumed from its last checkpoint") from error
-        except RayTaskError as error:
-            lines = [line for line in str(error).strip().split("\n") if line.strip()]
-            raise RunFailed(f"learner {what}: {lines[-1][:300]}") from error
 
 
 def rank_specs(first: RankSpec, world_size: int) -> list[RankSpec]:

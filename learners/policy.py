@@ -6,11 +6,15 @@ The [T, V] logits are never held: the language-model head runs on the positions 
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+
 import torch
+from safetensors import SafetensorError
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 from transformers.utils import is_flash_attn_2_available
 from transformers.utils.logging import disable_progress_bar
 
@@ -19,6 +23,7 @@ from rlsys.errors import BadInput
 
 # Two short samples of different lengths; every tokenizer has these ids.
 _PROBE = ((1, 2, 3, 4, 5), (6, 5, 4))
+DropoutField = tuple[type[PreTrainedConfig], str]
 # On the small logits of a new model soft-capping is next to invisible: the probe makes them large.
 _PROBE_LOGIT = 50.0
 
@@ -29,11 +34,24 @@ class PolicyModel(nn.Module):
     Raises BadInput when the architecture lets one sample of a packed row see another.
     """
 
-    def __init__(self, model: PreTrainedModel) -> None:
+    def __init__(self, model: PreTrainedModel, own_dropout: Mapping[DropoutField, float] | None = None) -> None:
         super().__init__()
         self.model = model
+        self.own_dropout = dict(own_dropout or {})
         self.linear_head = _head_is_linear(model)
         _require_packing(model)
+        if not self.linear_head:
+            with torch.no_grad():
+                _logits_at(model, _probe_inputs(model, _PROBE), torch.tensor([2, 0], device=model.device))
+
+    def own_config(self) -> PreTrainedConfig:
+        """The model's configuration as others should find it: with the dropout that the learner leaves out."""
+        config = deepcopy(self.model.config)
+        for part in _parts(config):
+            for (kind, name), value in self.own_dropout.items():
+                if type(part) is kind:
+                    setattr(part, name, value)
+        return config
 
     def forward(
         self,
@@ -66,7 +84,7 @@ class PolicyModel(nn.Module):
                 chunk=logit_chunk,
             )
         else:
-            logits_NV = self.model(**inputs, logits_to_keep=targets_N - 1).logits[0]
+            logits_NV = _logits_at(self.model, inputs, targets_N - 1)
             logp_N, entropy_N = _logprobs(logits_NV, token_ids[targets_N], temperature)
         zeros_T = logp_N.new_zeros(num_tokens)
         return zeros_T.index_copy(0, targets_N, logp_N), zeros_T.index_copy(0, targets_N, entropy_N)
@@ -103,6 +121,17 @@ def _logprobs(
     with torch.no_grad():
         entropy_N = -torch.linalg.vecdot(logp_NV.exp(), logp_NV)
     return logp_NV.gather(1, targets_N[:, None]).squeeze(1), entropy_N
+
+
+def _logits_at(model: PreTrainedModel, inputs: dict[str, object], positions_N: torch.Tensor) -> torch.Tensor:
+    """[N, V] logits of a row's `positions_N` by the model's own head, which may scale or cap them."""
+    logits_NV = model(**inputs, logits_to_keep=positions_N).logits[0]
+    if logits_NV.shape[0] != positions_N.numel():
+        raise BadInput(
+            f"model {type(model).__name__}: gave logits of {logits_NV.shape[0]} positions when asked for "
+            f"{positions_N.numel()}: expected an architecture that knows logits_to_keep"
+        )
+    return logits_NV
 
 
 def _inputs(
@@ -182,16 +211,59 @@ def load_policy(
     gradient_checkpointing: bool = False,
     device: torch.device | str = "cpu",
 ) -> PolicyModel:
-    """Load a hub name or a local folder. Without the flash-attn package, packed sdpa runs on GPUs too."""
+    """Load a hub name or a local folder. Where flash-attn is missing or cannot serve, packed sdpa runs on GPUs too.
+
+    Raises BadInput for what transformers cannot load and for attention that packed rows would get wrong.
+    """
     attention.register()
     disable_progress_bar()
-    if attention_key == "flash_attention_2" and not is_flash_attn_2_available():
-        attention_key = attention.PACKED_SDPA
-    model = AutoModelForCausalLM.from_pretrained(path, dtype=getattr(torch, dtype), attn_implementation=attention_key)
-    for module in model.modules():  # the engine samples without dropout: the learner must not add any
-        if isinstance(module, nn.Dropout):
-            module.p = 0.0
-    model.config.attention_dropout = 0.0
+    torch_dtype: torch.dtype = getattr(torch, dtype)
+    if attention_key == "flash_attention_2" and not (torch_dtype.itemsize == 2 and is_flash_attn_2_available()):
+        attention_key = attention.PACKED_SDPA  # flash attention knows 16-bit types only
+    try:
+        config = AutoConfig.from_pretrained(path)
+        _refuse_chunked_attention(config, path)
+        own_dropout = _turn_dropout_off(config)
+        model = AutoModelForCausalLM.from_pretrained(
+            path, config=config, dtype=torch_dtype, attn_implementation=attention_key
+        )
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        SafetensorError,
+    ) as error:  # fault boundary: how transformers says that it cannot
+        what = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        raise BadInput(f"model {path}: transformers cannot load it for {attention_key}: {what}") from error
     if gradient_checkpointing:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    return PolicyModel(model.to(device)).train()
+    return PolicyModel(model.to(device), own_dropout).train()
+
+
+def _parts(config: PreTrainedConfig) -> Iterator[PreTrainedConfig]:
+    """A configuration and those inside it (of the text half of a multimodal model, say)."""
+    yield config
+    for value in vars(config).values():
+        if isinstance(value, PreTrainedConfig):
+            yield from _parts(value)
+
+
+def _turn_dropout_off(config: PreTrainedConfig) -> dict[DropoutField, float]:
+    """Set every dropout probability to 0 and return those that were not: the engine samples without, so the learner
+    must score without. Before the model is built: its modules copy the values, and some read them at every step."""
+    found: dict[DropoutField, float] = {}
+    for part in _parts(config):
+        for name, value in list(vars(part).items()):
+            if "drop" in name and isinstance(value, (int, float)) and not isinstance(value, bool) and value:
+                found[type(part), name] = value
+                setattr(part, name, type(value)(0))
+    return found
+
+
+def _refuse_chunked_attention(config: PreTrainedConfig, path: str) -> None:
+    chunk = getattr(config.get_text_config(), "attention_chunk_size", None)
+    if chunk is not None:
+        raise BadInput(
+            f"model {path}: config.json has attention_chunk_size={chunk}: expected none, "
+            "for chunks would be counted from the start of a packed row and not of each sample"
+        )

@@ -140,7 +140,6 @@ class LearnerRank:
         self._algorithm = algorithm
         self._total_steps = total_steps
         self._temperature = temperature
-        self._model_path = model_path
         self.step = 0
 
     def update(self, batch: Batch) -> UpdateReport:
@@ -220,28 +219,26 @@ class LearnerRank:
 
     # -- weights out --------------------------------------------------------------------------------------------------
 
-    def export(self, folder: Path, version: int, perturb: float = 0.0) -> Manifest | None:
+    def export(self, folder: Path, version: int) -> Manifest | None:
         """Publish the weights as `folder`/v000017; rank 0 writes and returns the manifest."""
-        from learners.export import export_version, perturbed
+        from learners.export import export_version
 
-        writer = self.spec.rank == 0
-        if not perturb:
-            return export_version(self._policy.model, folder, version, writer=writer)
-        with perturbed(self._policy.model, perturb):
-            return export_version(self._policy.model, folder, version, writer=writer)
+        return export_version(self._policy.model, folder, version, writer=self.spec.rank == 0)
 
     def score_perturbed(self, token_ids: Sequence[Sequence[int]], folder: Path, version: int) -> list[list[float]]:
         """Publish visibly perturbed weights as `version`, score under them, put the true ones back bit for bit."""
-        from learners.export import export_version, perturbed
+        from learners.export import perturbed
 
         with perturbed(self._policy.model, PERTURBATION):
-            export_version(self._policy.model, folder, version, writer=self.spec.rank == 0)
+            self.export(folder, version)
             return self.score(token_ids)
 
-    def save_hf(self, folder: Path) -> None:
+    def save_hf(self, folder: Path, tokenizer_from: str) -> None:
+        """A Hugging Face folder, with the tokenizer of another one: not of the folder given to `begin`, which may be
+        a checkpoint that is gone by now."""
         from learners.export import save_hf
 
-        save_hf(self._policy.model, folder, self._model_path, writer=self.spec.rank == 0)
+        save_hf(self._policy, folder, tokenizer_from, writer=self.spec.rank == 0)
 
     # -- checkpoints --------------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 
+from rlsys.errors import RunFailed
 from rlsys.types import Group, Ticket
 
 
@@ -27,6 +28,8 @@ class SlotBuffer:
         self._free = groups_per_step * (1 + max_policy_lag)
         self._running: dict[int, Ticket] = {}  # by sequence
         self._finished: dict[int, Group] = {}
+        self._taken: dict[int, Ticket] = {}  # in the stepper's hands, not yet trained
+        self._ended = False
         self._changed = asyncio.Condition()
 
     async def admit(self) -> int:
@@ -52,8 +55,9 @@ class SlotBuffer:
         A group is trained in time at `start_version + max_policy_lag` or before. G are trained per version, so before
         `version` is trained at most (w - version) * G groups due by w may be left for later, for every w from now on.
         """
-        open_due = [ticket.start_version + self.max_policy_lag for ticket in self.open_tickets]
-        done_due = [group.ticket.start_version + self.max_policy_lag for group in self._finished.values()]
+        done = [group.ticket for group in self._finished.values()]
+        open_due = [ticket.start_version + self.max_policy_lag for ticket in [*self._running.values(), *done]]
+        done_due = [ticket.start_version + self.max_policy_lag for ticket in done]
         if len(done_due) < self.groups_per_step:
             return False
         for w in range(version, version + self.max_policy_lag + 1):
@@ -66,9 +70,28 @@ class SlotBuffer:
     async def take(self, version: int) -> list[Group]:
         """The groups to train `version` on: the earliest started of those that have finished, in order of start."""
         async with self._changed:
-            await self._changed.wait_for(lambda: self._ready(version))
+            await self._changed.wait_for(lambda: self._ready(version) or self._starved)
+            if self._starved:
+                left = len(self._running) + len(self._finished)
+                raise RunFailed(f"only {left} groups are left for a step of {self.groups_per_step}: some were lost")
             chosen = sorted(self._finished)[: self.groups_per_step]
-            return [self._finished.pop(sequence) for sequence in chosen]
+            groups = [self._finished.pop(sequence) for sequence in chosen]
+            self._taken = {group.ticket.sequence: group.ticket for group in groups}
+            return groups
+
+    def trained(self) -> None:
+        """The groups taken last are in the weights: a resumed run must not start them again."""
+        self._taken = {}
+
+    async def end(self) -> None:
+        """No further group will be started."""
+        async with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+    @property
+    def _starved(self) -> bool:
+        return self._ended and len(self._running) + len(self._finished) < self.groups_per_step
 
     async def release(self, count: int, *, live_version: int) -> None:
         """Free the slots of `count` trained groups: the weights trained on them are live."""
@@ -79,6 +102,7 @@ class SlotBuffer:
 
     @property
     def open_tickets(self) -> list[Ticket]:
-        """Started and not yet taken, in order of start: what a resumed run starts again."""
-        tickets = [*self._running.values(), *(group.ticket for group in self._finished.values())]
+        """Started and not yet trained, in order of start: what a resumed run starts again."""
+        finished = [group.ticket for group in self._finished.values()]
+        tickets = [*self._running.values(), *finished, *self._taken.values()]
         return sorted(tickets, key=lambda ticket: ticket.sequence)

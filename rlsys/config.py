@@ -42,6 +42,16 @@ class ScratchModel:
     vocab_size: int = 512
     """Byte-level BPE trained on the environment's own text; digits are single tokens."""
 
+    def __post_init__(self) -> None:
+        known = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
+        require(self.head_dim in known, "model.scratch.head_dim", self.head_dim, f"one of {known}")
+        require(self.num_kv_heads >= 1, "model.scratch.num_kv_heads", self.num_kv_heads, "at least 1")
+        shared = self.num_heads >= 1 and self.num_heads % self.num_kv_heads == 0
+        require(shared, "model.scratch.num_heads", self.num_heads, f"a multiple of num_kv_heads={self.num_kv_heads}")
+        for key in ("hidden_size", "intermediate_size", "num_layers"):
+            require(getattr(self, key) >= 1, f"model.scratch.{key}", getattr(self, key), "at least 1")
+        require(self.vocab_size >= 300, "model.scratch.vocab_size", self.vocab_size, "at least 300: bytes and tags")
+
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
@@ -101,6 +111,8 @@ class RolloutConfig:
         require(0 < self.temperature <= 2, "rollout.temperature", self.temperature, "above 0 and at most 2")
         require(0 < self.top_p <= 1, "rollout.top_p", self.top_p, "above 0 and at most 1")
         require(self.infra_attempts >= 1, "rollout.infra_attempts", self.infra_attempts, "at least 1")
+        for key in ("episode_timeout_s", "call_timeout_s", "start_timeout_s"):
+            require(getattr(self, key) > 0, f"rollout.{key}", getattr(self, key), "above 0")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,6 +145,12 @@ class LearnerConfig:
         require(self.tokens_per_row >= 1, "learner.tokens_per_row", self.tokens_per_row, "at least 1")
         require(self.logit_chunk >= 1, "learner.logit_chunk", self.logit_chunk, "at least 1")
         require(self.clip_grad > 0, "learner.clip_grad", self.clip_grad, "above 0")
+        require(self.warmup_steps >= 0, "learner.warmup_steps", self.warmup_steps, "0 or more")
+        require(0 <= self.final_lr_ratio <= 1, "learner.final_lr_ratio", self.final_lr_ratio, "between 0 and 1")
+        require(self.weight_decay >= 0, "learner.weight_decay", self.weight_decay, "0 or more")
+        require(all(0 <= beta < 1 for beta in self.betas), "learner.betas", self.betas, "two numbers from 0 to below 1")
+        for key in ("update_timeout_s", "start_timeout_s"):
+            require(getattr(self, key) > 0, f"learner.{key}", getattr(self, key), "above 0")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,6 +172,8 @@ class LoopConfig:
         require(self.groups_per_step >= 1, "loop.groups_per_step", self.groups_per_step, "at least 1")
         require(self.group_size >= 1, "loop.group_size", self.group_size, "at least 1")
         require(self.max_policy_lag >= 0, "loop.max_policy_lag", self.max_policy_lag, "0 or more")
+        require(self.mismatch_limit > 0, "loop.mismatch_limit", self.mismatch_limit, "above 0")
+        require(0 <= self.max_failed_share <= 1, "loop.max_failed_share", self.max_failed_share, "between 0 and 1")
 
     @property
     def slots(self) -> int:
@@ -170,6 +190,11 @@ class EvalConfig:
     temperature: float = 1.0
     concurrency: int = 256
     """Episodes in flight."""
+
+    def __post_init__(self) -> None:
+        for key in ("tasks", "samples", "concurrency"):
+            require(getattr(self, key) >= 1, f"eval.{key}", getattr(self, key), "at least 1")
+        require(0 < self.temperature <= 2, "eval.temperature", self.temperature, "above 0 and at most 2")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,6 +217,9 @@ class ClusterConfig:
     dashboard_port: Optional[int] = None
     """Of a local cluster; null starts it without a dashboard."""
     object_store_mb: int = 256
+
+    def __post_init__(self) -> None:
+        require(self.object_store_mb >= 80, "cluster.object_store_mb", self.object_store_mb, "at least 80")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,6 +259,10 @@ class RecipeConfig:
     wandb: WandbConfig = field(default_factory=WandbConfig)
 
     def __post_init__(self) -> None:
+        plain = bool(self.name) and all(letter.isalnum() or letter in "-_." for letter in self.name)
+        require(
+            plain and not self.name.startswith("."), "name", self.name, "letters, digits, - _ . : it names a folder"
+        )
         require(
             self.rollout.max_turn_tokens < self.engine.max_model_len,
             "rollout.max_turn_tokens",

@@ -135,6 +135,10 @@ def ledger(rows: Sequence[Mapping[str, Any]]) -> Ledger:
                 problems.append(f"{key} was {row['outcome']} without being dispatched")
             outcomes[key] = row["outcome"]
     problems += [f"task {task} of epoch {epoch} came {n} times" for (_, epoch, task), n in in_epoch.items() if n > 1]
+    for stage in {stage for stage, _ in dispatched}:
+        seen = {sequence for name, sequence in dispatched if name == stage}
+        if missing := sorted(set(range(max(seen) + 1)) - seen):
+            problems.append(f"{stage}: {len(missing)} sequences were skipped, the first is {missing[0]}")
     count = Counter(outcomes.values())
     return Ledger(
         dispatched=len(dispatched),

@@ -183,7 +183,7 @@ async def run_episode(
             truncated=end is EpisodeEnd.TOKEN_LIMIT,
             token_ids=tuple(token for turn in turns for token in turn.completion.token_ids),
         )
-        outcome = await _scored(score, transcript)
+        outcome = await _scored(score, transcript, play.timeout_s)
     return Trajectory(
         task=task,
         sibling=sibling,
@@ -209,10 +209,11 @@ def _data_boundary(where: str) -> Iterator[None]:
         raise EpisodeBroken(Failure(kind=kind, where=where, detail=detail)) from error
 
 
-async def _scored(score: Score, transcript: Transcript) -> Reward | Failure:
+async def _scored(score: Score, transcript: Transcript, timeout_s: float) -> Reward | Failure:
     try:
         with _data_boundary("reward"):
-            return await score(transcript)
+            async with asyncio.timeout(timeout_s):
+                return await score(transcript)
     except EpisodeBroken as error:
         return error.failure
 

@@ -129,6 +129,7 @@ class BanditLearner:
         (final / "logits.json").write_text(json.dumps(self.logits.tolist()))
 
     async def save(self, folder: Path, tokenizer_from: str) -> None:
+        await asyncio.sleep(0.002)  # everybody else goes on meanwhile
         (folder / "hf").mkdir(parents=True)
         (folder / "hf" / "logits.json").write_text(json.dumps(self.logits.tolist()))
 
@@ -139,13 +140,15 @@ class BanditLearner:
 class BanditPool:
     """Engines that hold the logits last published; episodes take a random number of loop turns."""
 
-    def __init__(self, *, fail: Callable[[Ticket], bool] = lambda _: False, deaf: bool = False) -> None:
+    def __init__(
+        self, *, fail: Callable[[Ticket], bool] = lambda _: False, deaf: bool = False, publish_s: float = 0.0
+    ) -> None:
         self.logits: list[float] = [0.0, 0.0]
         self.version = 0
         self.restarts = {"fake": 0}
         self.generated_tokens = 0
         self.published: list[int] = []
-        self._fail, self._deaf = fail, deaf
+        self._fail, self._deaf, self._publish_s = fail, deaf, publish_s
 
     async def start(self) -> None: ...
     async def stop(self) -> None: ...
@@ -153,7 +156,7 @@ class BanditPool:
     async def publish(self, publication: Publication) -> list[Arrival]:
         from rlsys.errors import RunFailed
 
-        await asyncio.sleep(0)
+        await asyncio.sleep(self._publish_s)
         if not self._deaf:
             self.logits = json.loads((publication.folder / "logits.json").read_text())
         self.version = publication.version

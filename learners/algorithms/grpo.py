@@ -11,7 +11,7 @@ import torch
 
 from rlsys.advantages import group_advantages
 from rlsys.config import require
-from rlsys.losses import LossOutput, clipped_policy_loss, masked, masked_means
+from rlsys.losses import LossOutput, clipped_policy_loss, masked_means
 from rlsys.types import Row
 
 
@@ -23,15 +23,12 @@ class GRPOConfig:
     """Above clip_low: a rare token is stopped by the upper side only, so widening it lets exploration survive."""
     normalize_std: bool = True
     """Divide by the group's standard deviation; false makes hard and easy tasks count by their spread."""
-    entropy_coef: float = 0.0
-    """A bonus for the policy's entropy; off, because no update should reward noise unless asked to."""
     dual_clip: Optional[float] = None
     """Bound on the loss of a token with a negative advantage whose ratio ran away, as a multiple of |advantage|."""
 
     def __post_init__(self) -> None:
         require(0 < self.clip_low < 1, "algorithm.clip_low", self.clip_low, "above 0 and below 1")
         require(self.clip_high > 0, "algorithm.clip_high", self.clip_high, "above 0")
-        require(self.entropy_coef >= 0, "algorithm.entropy_coef", self.entropy_coef, "0 or more")
         require(self.dual_clip is None or self.dual_clip > 1, "algorithm.dual_clip", self.dual_clip, "null, or above 1")
 
 
@@ -48,7 +45,7 @@ class GRPO:
         return credit if has_signal else None
 
     def loss(self, logp_T: torch.Tensor, entropy_T: torch.Tensor, row: Row, *, denominator: float) -> LossOutput:
-        config, keep = self.config, row.loss_mask.bool()
+        config = self.config
         policy = clipped_policy_loss(
             logp_T,
             row.behavior_logprobs,
@@ -59,7 +56,5 @@ class GRPO:
             denominator=denominator,
             dual_clip=config.dual_clip,
         )
-        loss = policy.loss
-        if config.entropy_coef > 0:
-            loss = loss - config.entropy_coef * masked(entropy_T, keep).sum() / denominator
-        return LossOutput(loss=loss, metrics={**policy.metrics, **masked_means(keep, {"entropy/mean": entropy_T})})
+        measured = masked_means(row.loss_mask.bool(), {"entropy/mean": entropy_T})
+        return LossOutput(loss=policy.loss, metrics={**policy.metrics, **measured})

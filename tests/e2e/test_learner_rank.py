@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import os
+import shutil
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -245,13 +246,15 @@ def test_the_next_stage_begins_from_what_the_last_one_saved(learner, path, tmp_p
 
     begin(learner, path)
     learner.update(batch())
-    learner.save_hf(tmp_path / "hf")
+    learner.save_hf(tmp_path / "first", path)
     after = learner.score(PROBE)
-    begin(learner, str(tmp_path / "hf"), zero_stage=1)
+    begin(learner, str(tmp_path / "first"), zero_stage=1)
     assert learner.score(PROBE) == after
     assert learner.step == 0
+    shutil.rmtree(tmp_path / "first")  # a checkpoint that only its own stage needed
+    learner.save_hf(tmp_path / "second", path)
     text = "<tag>and 12"
-    assert AutoTokenizer.from_pretrained(tmp_path / "hf")(text) == AutoTokenizer.from_pretrained(path)(text)
+    assert AutoTokenizer.from_pretrained(tmp_path / "second")(text) == AutoTokenizer.from_pretrained(path)(text)
 
 
 # -- two ranks ---------------------------------------------------------------------------------------------------------
@@ -269,7 +272,7 @@ def run_rank(rank: int, world_size: int, port: int, path: str, folder: str) -> N
         perturbed = learner.score_perturbed(PROBE, Path(folder) / f"perturbed{zero_stage}", 1)
         learner.export(Path(folder) / f"zero{zero_stage}", 1)
         learner.save(Path(folder) / f"zero{zero_stage}" / "learner")
-        learner.save_hf(Path(folder) / f"zero{zero_stage}" / "hf")
+        learner.save_hf(Path(folder) / f"zero{zero_stage}" / "hf", path)
         expected = learner.update(split_rows(batch(2, 40), world_size)[rank])
         begin(learner, path, zero_stage=zero_stage)
         learner.load(Path(folder) / f"zero{zero_stage}" / "learner")

@@ -159,6 +159,20 @@ def test_an_engine_that_keeps_old_weights_is_loaded_again_and_then_stops_the_run
     asyncio.run(asyncio.wait_for(scenario(), 120))
 
 
+def test_evaluation_survives_a_death_without_published_weights(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        pool = make_pool(tmp_path, workers=1)
+        await pool.start()
+        await pool.adopt()
+        (tmp_path / "die-w0").touch()
+        groups, retried = await play(pool, 2)
+        assert all(t.end is EpisodeEnd.ANSWERED for group in groups for t in group.trajectories)
+        assert retried
+        await pool.stop()
+
+    asyncio.run(asyncio.wait_for(scenario(), 120))
+
+
 def test_a_group_whose_workers_keep_dying_is_a_typed_failure(tmp_path: Path) -> None:
     async def scenario() -> None:
         pool = make_pool(tmp_path, workers=1, infra_attempts=1)

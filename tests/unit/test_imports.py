@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,6 +38,7 @@ def imported_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 def imports_of(folder: str) -> Iterator[tuple[str, str, str]]:
     """(file, file:line, imported package) of every import below a top-level folder."""
+    gc.collect()  # CPython 3.11 can fail to parse when a collection in the middle of it runs other code
     for path in sorted((ROOT / folder).rglob("*.py")):
         file = path.relative_to(ROOT).as_posix()
         for line, name in imported_names(ast.parse(path.read_text(encoding="utf-8"), filename=file)):

@@ -1,5 +1,6 @@
 """Tokens: what was sampled stays, what is said is appended, and a demonstration is what its rollout would have been."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -53,7 +54,7 @@ def test_prompt_and_delta_make_the_conversation_that_the_template_would(renderer
 
 def test_an_end_of_turn_that_was_sampled_is_not_said_twice(renderer: ChatRenderer) -> None:
     open_end = completion(renderer, "<math_exp>1</math_exp>")
-    closed = completion(renderer, "<math_exp>1</math_exp><|im_end|>")
+    closed = replace(completion(renderer, "<math_exp>1</math_exp><|im_end|>"), stop=TurnStop.EOS)
     delta = renderer.delta_ids(open_end, REPLY)
     assert delta[0] == renderer.tokenizer.eos_token_id
     assert renderer.delta_ids(closed, REPLY) == delta[1:]

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,13 +14,13 @@ from launch.compose import compose
 from launch.progress import Progress
 from launch.run import Run, StopRequested
 from launch.rundir import DriverState, RunDir
-from launch.train import train
+from launch.train import save_at_stop, train
 from rlsys.errors import RunFailed
 from rlsys.journal import Journal, ledger, read, surviving
 from rlsys.types import Message
 from tests.fakes import BanditLearner, BanditPool
 
-STAGES = """
+HEAD = """
 name: bandit
 seed: 3
 env: {name: calculator, train_tasks: 16, held_out_tasks: 4}
@@ -28,7 +29,6 @@ learner: {lr: 2.0}
 eval: {samples: 8}
 checkpoint: {every: 2}
 wandb: {mode: disabled}
-stages: [{name: rl, kind: rl, steps: STEPS}]
 """
 
 
@@ -46,6 +46,7 @@ class Outcome:
     run: Run
     pool: BanditPool
     error: BaseException | None
+    summary: dict[str, Any]
 
 
 def play(
@@ -54,11 +55,12 @@ def play(
     steps: int = 12,
     pool: BanditPool | None = None,
     on_row: Callable[[Run, dict[str, Any]], None] | None = None,
-    extra: str = "",
+    stages: str = "",
+    stop_after_s: float | None = None,
 ) -> Outcome:
     """One process's worth of a run: resumes when the directory has a checkpoint."""
     recipe = tmp_path / "recipe.yaml"
-    recipe.write_text(STAGES.replace("STEPS", str(steps)) + extra)
+    recipe.write_text(HEAD + (stages or f"stages: [{{name: rl, kind: rl, steps: {steps}}}]\n"))
     config = compose(str(recipe), [])
     directory = RunDir(tmp_path / "run")
     newest = directory.checkpoints()[-1:]
@@ -91,6 +93,8 @@ def play(
             earlier_generated=state.generated,
         )
         run.pool_start = asyncio.create_task(pool.start())
+        if stop_after_s is not None:
+            asyncio.get_running_loop().call_later(stop_after_s, run.stop.set)
         if on_row is not None:
             record = run.dir.log
 
@@ -102,15 +106,21 @@ def play(
         try:
             async with asyncio.timeout(20):
                 await train(run)
-        except (StopRequested, RunFailed) as caught:
+        except StopRequested as caught:
+            error = caught
+            await save_at_stop(run)
+            await run.cancel_background()
+        except RunFailed as caught:
             error = caught
             await run.cancel_background()
+        summary.update(run.summary("done"))
         run.journal.close()
         return run
 
+    summary: dict[str, Any] = {}
     run = asyncio.run(go())
     directory.close()
-    return Outcome(run, pool, error)
+    return Outcome(run, pool, error, summary)
 
 
 def rows(tmp_path: Path) -> list[dict[str, Any]]:
@@ -128,7 +138,7 @@ def test_the_driver_learns_within_the_staleness_bound_and_the_account_closes(tmp
     book = ledger(surviving(read(tmp_path / "run" / "journal.jsonl")))
     assert (book.dispatched, book.in_flight, book.problems) == (48, 0, ())
     assert book.trained + book.filtered == 48
-    assert outcome.run.summary("done")["prompts"]["dispatched"] == 48
+    assert outcome.summary["prompts"]["dispatched"] == 48
     for row in logged:  # seconds close to 100 %
         parts = sum(
             value
@@ -168,6 +178,22 @@ def test_a_stop_between_an_update_and_its_row_loses_neither(tmp_path: Path) -> N
     outcome = play(tmp_path, on_row=stop_in_update)
     assert isinstance(outcome.error, StopRequested)
     assert [row["step"] for row in rows(tmp_path)] == list(range(1, outcome.run.state.step + 1))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_stops_at_any_moment_lose_and_repeat_nothing(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(60):
+        lag = f"stages: [{{name: rl, kind: rl, steps: 12, loop: {{max_policy_lag: {rng.choice([0, 1, 3])}}}}}]\n"
+        pool = BanditPool(publish_s=rng.choice([0.0, 0.003]))
+        outcome = play(tmp_path, pool=pool, stages=lag, stop_after_s=rng.uniform(0.002, 0.08))
+        if outcome.error is None:
+            break
+        assert isinstance(outcome.error, StopRequested)
+    assert outcome.error is None, "it never came to its end"
+    book = ledger(surviving(read(tmp_path / "run" / "journal.jsonl")))
+    assert (book.dispatched, book.in_flight, book.problems) == (48, 0, ())
+    assert [row["step"] for row in rows(tmp_path)] == list(range(1, 13))
 
 
 def test_more_steps_continue_a_finished_stage(tmp_path: Path) -> None:

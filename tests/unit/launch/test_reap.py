@@ -8,7 +8,7 @@ import psutil
 
 from launch import reap
 
-DEAD = f"{reap.tag().split(':')[0]}:999999999:1.00"
+DEAD = f"{reap.tag().split(':')[0]}:999999999:1"
 
 
 def sleeper(owner: str) -> subprocess.Popen[bytes]:
@@ -34,7 +34,7 @@ def test_only_processes_of_dead_owners_are_orphans() -> None:
 
 
 def test_a_pid_used_again_is_not_the_owner() -> None:
-    process = sleeper(reap.tag().rpartition(":")[0] + ":1.00")  # this pid, another start
+    process = sleeper(reap.tag().rpartition(":")[0] + ":1")  # this pid, another start
     try:
         assert process.pid in {found.pid for found in reap.owned()}
     finally:

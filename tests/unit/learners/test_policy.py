@@ -8,10 +8,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import (
     AutoModelForCausalLM,
+    BloomConfig,
+    BloomForCausalLM,
+    FalconConfig,
+    FalconForCausalLM,
     Gemma2Config,
     Gemma2ForCausalLM,
+    Llama4ForCausalLM,
+    Llama4TextConfig,
     LlamaConfig,
     LlamaForCausalLM,
+    OPTConfig,
+    OPTForCausalLM,
     Qwen2Config,
     Qwen2ForCausalLM,
     RecurrentGemmaConfig,
@@ -19,6 +27,7 @@ from transformers import (
 )
 
 from learners import attention
+from learners import policy as policy_module
 from learners.policy import PolicyModel, load_policy, pack_ids
 from rlsys.errors import BadInput
 
@@ -203,3 +212,77 @@ def test_an_architecture_that_carries_state_from_sample_to_sample_is_refused(tmp
     RecurrentGemmaForCausalLM(config).save_pretrained(tmp_path)
     with pytest.raises(BadInput, match="see each other"):
         load_policy(str(tmp_path), dtype="float32", attention_key="packed_sdpa")
+
+
+def test_a_model_with_dropout_gives_the_same_numbers_twice_and_its_config_keeps_the_probabilities(tmp_path) -> None:
+    torch.manual_seed(0)
+    config = OPTConfig(
+        vocab_size=VOCAB, hidden_size=32, ffn_dim=48, num_hidden_layers=2, num_attention_heads=2,
+        word_embed_proj_dim=32, max_position_embeddings=64, dropout=0.5, attention_dropout=0.25, layerdrop=0.5,
+        init_std=0.2,
+    )  # fmt: skip
+    OPTForCausalLM(config).save_pretrained(tmp_path)
+    policy = load_policy(str(tmp_path), dtype="float32", attention_key="packed_sdpa")
+    assert policy.training
+    first, again = (logprobs(policy, SAMPLES)[0] for _ in range(2))
+    assert torch.equal(first, again)
+    expected, _ = full_logprobs(str(tmp_path), SAMPLES[2], 1.0)
+    torch.testing.assert_close(first[9:19].double(), expected, atol=1e-5, rtol=0)
+    own = policy.own_config()
+    assert (own.dropout, own.attention_dropout, own.layerdrop) == (0.5, 0.25, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        (
+            lambda: BloomForCausalLM(BloomConfig(vocab_size=VOCAB, hidden_size=32, n_layer=1, n_head=2)),
+            "does not support",
+        ),
+        (
+            lambda: FalconForCausalLM(
+                FalconConfig(vocab_size=VOCAB, hidden_size=32, num_hidden_layers=1, num_attention_heads=2)
+            ),
+            "KeyError: 'packed_sdpa'",
+        ),
+        (
+            lambda: Llama4ForCausalLM(
+                Llama4TextConfig(
+                    **SHAPE, head_dim=8, intermediate_size_mlp=48, num_local_experts=1, attention_chunk_size=4
+                )
+            ),
+            "attention_chunk_size=4: expected none",
+        ),
+    ],
+    ids=["bloom", "falcon", "llama4"],
+)
+def test_attention_that_cannot_be_packed_is_bad_input_in_one_line(model, reason, tmp_path) -> None:
+    model().save_pretrained(tmp_path)
+    with pytest.raises(BadInput, match=reason) as caught:
+        load_policy(str(tmp_path), dtype="float32", attention_key="packed_sdpa")
+    assert str(caught.value).startswith(f"model {tmp_path}: ") and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("file", ["config.json", "model.safetensors"])
+@pytest.mark.parametrize("content", [None, b"{"], ids=["missing", "broken"])
+def test_a_folder_that_does_not_hold_a_whole_model_is_bad_input_in_one_line(file, content, tmp_path) -> None:
+    save_llama(tmp_path)
+    (tmp_path / file).unlink()
+    if content is not None:
+        (tmp_path / file).write_bytes(content)
+    with pytest.raises(BadInput, match=f"^model {tmp_path}: transformers cannot load it") as caught:
+        load_policy(str(tmp_path), dtype="float32", attention_key="packed_sdpa")
+    assert "\n" not in str(caught.value)
+
+
+def test_flash_attention_is_for_16_bit_weights_only(path, monkeypatch) -> None:
+    monkeypatch.setattr(policy_module, "is_flash_attn_2_available", lambda: True)
+    policy = load_policy(path, dtype="float32", attention_key="flash_attention_2")
+    assert policy.model.config._attn_implementation == "packed_sdpa"
+
+
+def test_a_head_of_its_own_that_ignores_which_logits_are_asked_for_is_refused(tmp_path, monkeypatch) -> None:
+    forward = Gemma2ForCausalLM.forward
+    monkeypatch.setattr(Gemma2ForCausalLM, "forward", lambda self, logits_to_keep=0, **inputs: forward(self, **inputs))
+    with pytest.raises(BadInput, match="logits of 8 positions when asked for 2"):
+        load_policy(save_gemma(tmp_path, None), dtype="float32", attention_key="packed_sdpa")

@@ -94,5 +94,6 @@ def test_building_leaves_the_callers_random_state_alone(tmp_path) -> None:
 
 
 def test_a_vocabulary_too_small_for_the_bytes_is_bad_input(tmp_path) -> None:
-    with pytest.raises(BadInput, match=r"model\.scratch\.vocab_size=256: expected at least 263"):
-        build(tmp_path, ScratchModel(vocab_size=256), TEXTS, TAGS, max_positions=256, seed=3)
+    tags = [f"<{number}>" for number in range(50)]
+    with pytest.raises(BadInput, match=r"model\.scratch\.vocab_size=300: expected at least 309"):  # 256 + 3 + 50
+        build(tmp_path, ScratchModel(vocab_size=300), TEXTS, tags, max_positions=256, seed=3)

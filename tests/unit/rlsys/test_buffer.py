@@ -3,10 +3,12 @@
 import asyncio
 import random
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rlsys.buffer import SlotBuffer
+from rlsys.errors import RunFailed
 from rlsys.types import Group, Task, Ticket
 
 
@@ -52,6 +54,7 @@ async def simulate(
             await asyncio.sleep(0)
             await buffer.release(pending[0], live_version=pending[1])
         taken = await taking
+        buffer.trained()
         lags = [version - g.ticket.start_version for g in taken]
         assert max(lags) <= max_lag
         assert [g.ticket.sequence for g in taken] == sorted(g.ticket.sequence for g in taken)
@@ -92,6 +95,7 @@ def test_a_slow_group_is_waited_for_exactly_when_the_bound_would_break() -> None
         buffer.start(fast)
         await buffer.finish(group(fast))
         assert [g.ticket for g in await buffer.take(0)] == [fast]  # the slow one may still be trained at version 1
+        buffer.trained()
         await buffer.release(1, live_version=1)
         newer = ticket(2, await buffer.admit())
         buffer.start(newer)
@@ -102,7 +106,33 @@ def test_a_slow_group_is_waited_for_exactly_when_the_bound_would_break() -> None
         assert not waiting.done()
         await buffer.finish(group(slow))
         assert [g.ticket for g in await waiting] == [slow]
+        buffer.trained()
         assert buffer.open_tickets == [newer]
+
+    asyncio.run(scenario())
+
+
+def test_a_step_that_can_never_be_filled_is_an_error_and_no_wait() -> None:
+    async def scenario() -> None:
+        buffer = SlotBuffer(groups_per_step=2, max_policy_lag=0, live_version=0)
+        buffer.start(ticket(0, await buffer.admit()))
+        await buffer.end()
+        with pytest.raises(RunFailed, match="only 1 groups are left for a step of 2"):
+            await buffer.take(0)
+
+    asyncio.run(scenario())
+
+
+def test_groups_in_the_steppers_hands_are_open_until_they_are_trained() -> None:
+    async def scenario() -> None:
+        buffer = SlotBuffer(groups_per_step=1, max_policy_lag=0, live_version=0)
+        started = ticket(0, await buffer.admit())
+        buffer.start(started)
+        await buffer.finish(group(started))
+        await buffer.take(0)
+        assert buffer.open_tickets == [started]
+        buffer.trained()
+        assert buffer.open_tickets == []
 
     asyncio.run(scenario())
 

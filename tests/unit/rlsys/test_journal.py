@@ -69,8 +69,9 @@ def test_training_twice_or_a_task_twice_in_an_epoch_is_a_problem(tmp_path: Path)
     journal.outcome("rl", 9, "trained", step=2)
     journal.close()
     problems = ledger(surviving(read(tmp_path / "journal.jsonl"))).problems
-    assert len(problems) == 3
+    assert len(problems) == 4
     assert "without being dispatched" in problems[1]
+    assert problems[3] == "rl: 6 sequences were skipped, the first is 1"
 
 
 def test_a_row_torn_by_a_crash_is_cut_and_the_rest_kept(tmp_path: Path) -> None:

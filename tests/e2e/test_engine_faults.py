@@ -1,0 +1,100 @@
+"""What the engine does when vLLM does not answer: with a vLLM that hangs, fails or will not die, and no process."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+from collections.abc import Coroutine
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import actors.engine
+from actors.engine import IDLE, Engine, EngineFailed, EngineSpec
+
+SPEC = EngineSpec(
+    model_path="nowhere", dtype="float32", max_model_len=8, max_num_seqs=1, seed=0, prefix_cache=False,
+    enforce_eager=True, threads=1, kv_cache_mb=1, gpu_memory_utilization=0.5, block_size=32,
+)  # fmt: skip
+
+
+class HangingLLM:
+    """Pauses late or never; `answer` is what the calls wait for."""
+
+    def __init__(self) -> None:
+        self.answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.output_processor = SimpleNamespace(propagate_error=lambda error: None)
+
+    async def pause_generation(self, *, mode: str, clear_cache: bool) -> None:
+        await self.answer
+
+    def shutdown(self, *, timeout: float) -> None: ...
+
+
+def make(llm: HangingLLM, processes: list[Any] | None = None) -> Engine:
+    return Engine(SPEC, llm, processes or [], SimpleNamespace(latest=IDLE))  # type: ignore[arg-type]
+
+
+def run(work: Coroutine[Any, Any, Any]) -> list[str]:
+    """Run it and return what the event loop complained of."""
+    complaints: list[str] = []
+
+    async def watched() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context["message"]))
+        await work
+        gc.collect()
+
+    asyncio.run(watched())
+    gc.collect()
+    return complaints
+
+
+def test_a_cancelled_pause_ends_the_engine_since_nobody_would_resume_it() -> None:
+    async def cancelled() -> None:
+        engine = make(HangingLLM())
+        pause = asyncio.create_task(engine.pause())
+        await asyncio.sleep(0)
+        pause.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await pause
+        with pytest.raises(EngineFailed, match="a pause was not confirmed"):
+            await engine.resume()
+
+    assert run(cancelled()) == []
+
+
+def test_an_answer_that_fails_together_with_the_engine_core_is_not_left_unread() -> None:
+    async def both() -> None:
+        llm = HangingLLM()
+        engine = make(llm)
+        pause = asyncio.create_task(engine.pause())
+        await asyncio.sleep(0)
+        llm.answer.set_exception(RuntimeError("the connection is closed"))
+        engine._death.set_result(None)
+        engine._fail("the EngineCore died")
+        with pytest.raises(EngineFailed, match="the EngineCore died"):
+            await pause
+
+    assert run(both()) == []
+
+
+def test_stop_does_not_wait_for_ever_for_a_process_that_survives_sigkill(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(actors.engine, "KILL_DEADLINE_S", 0.01)
+    waited: list[float | None] = []
+
+    async def stopped() -> None:
+        read_end, write_end = os.pipe()
+        stuck = SimpleNamespace(pid=7, sentinel=read_end, kill=lambda: None, join=waited.append, is_alive=lambda: True)
+        make(HangingLLM(), [stuck]).stop()
+        os.close(read_end)
+        os.close(write_end)
+
+    with caplog.at_level(logging.WARNING, "rlsys.engine"):
+        assert run(stopped()) == []
+    assert waited == [0.01]
+    assert "the EngineCore 7 is there" in caplog.text

@@ -1,0 +1,36 @@
+"""How a call to all ranks ends when one of them fails. No Ray: what it would raise is built here."""
+
+import asyncio
+
+import pytest
+from ray.exceptions import RayTaskError
+
+from learners.group import GroupOptions, LearnerGroup
+from rlsys.errors import BadInput, RunFailed
+
+OPTIONS = GroupOptions(cpus=1, gpus=0, env_vars={}, start_timeout_s=60, call_timeout_s=60)
+
+
+def call(cause: Exception, timeout_s: float = 60.0) -> None:
+    async def raises() -> None:
+        raise RayTaskError(
+            "begin", f"Traceback of the rank\n\n{type(cause).__name__}: {cause}\n", cause
+        ).as_instanceof_cause()
+
+    async def wait() -> None:
+        await LearnerGroup([], OPTIONS)._wait([raises()], "loading m", timeout_s)
+
+    asyncio.run(wait())
+
+
+def test_what_a_rank_cannot_use_is_bad_input_to_the_driver() -> None:
+    with pytest.raises(BadInput) as caught:
+        call(BadInput("model m: config.json is missing"))
+    assert str(caught.value) == "model m: config.json is missing"
+    assert type(caught.value) is BadInput
+
+
+@pytest.mark.parametrize("cause", [ValueError("first\nranks got 1 and 2 rows"), TimeoutError("ranks got 1 and 2 rows")])
+def test_anything_else_that_a_rank_raises_fails_the_run_with_its_last_line(cause) -> None:
+    with pytest.raises(RunFailed, match="^learner loading m: .*ranks got 1 and 2 rows$"):
+        call(cause)
