@@ -73,6 +73,7 @@ def test_an_answer_that_fails_together_with_the_engine_core_is_not_left_unread()
         pause = asyncio.create_task(engine.pause())
         await asyncio.sleep(0)
         llm.answer.set_exception(RuntimeError("the connection is closed"))
+        await asyncio.sleep(0)  # the call has failed, and its caller has not looked yet
         engine._death.set_result(None)
         engine._fail("the EngineCore died")
         with pytest.raises(EngineFailed, match="the EngineCore died"):
