@@ -5,7 +5,7 @@ SHELL := bash
 .ONESHELL:
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test lint unit chaos clean
+.PHONY: help setup quickstart test lint unit clean
 
 LOCK := launch/locks/cpu.txt
 READY := .venv/ready
@@ -21,7 +21,6 @@ help:
 	make setup        only the environment: .venv, 4 GB, 3 to 6 minutes; PYTHON=... names the Python to use
 	make lint         ruff and mypy
 	make unit         the tests without Ray
-	make chaos        the tests that kill parts of a run
 	make clean        remove the environment and the caches; runs/ is kept
 	TEXT
 
@@ -41,9 +40,6 @@ lint: setup
 
 unit: setup
 	@exec $(BIN)/python -m pytest tests/unit
-
-chaos: setup
-	@exec $(BIN)/python -m pytest tests -m chaos
 
 clean:
 	@rm -rf .venv rlsys.egg-info build .mypy_cache .ruff_cache .pytest_cache .hypothesis
@@ -73,10 +69,15 @@ $(READY): $(LOCK) pyproject.toml
 	        case $$version in 3.11.* | 3.12.*) python=$$name && break ;; esac
 	    done
 	    [ -n "$$python" ] || fail "Python 3.11 or 3.12 is needed ($$tried); name one with PYTHON=/path/to/python3.11"
-	    "$$python" -c 'import venv, ensurepip' 2>/dev/null ||
-	        fail "$$python lacks the venv module; install your system's package for it, such as python3.11-venv"
 	    say "1/4 a virtual environment in .venv with $$("$$python" --version)"
-	    "$$python" -m venv --clear .venv
+	    if "$$python" -c 'import venv, ensurepip' 2>/dev/null; then
+	        "$$python" -m venv --clear .venv
+	    else  # Debian keeps ensurepip in a package of its own: a pip of the system's can stand in for it
+	        { "$$python" -m venv --clear --without-pip .venv &&
+	            "$$python" -m pip --python $(BIN)/python --no-input --disable-pip-version-check install -q pip; } ||
+	            fail "$$python has neither ensurepip nor a pip of 22.3 or newer; install your system's package for one" \
+	                "of them, such as python3.11-venv"
+	    fi
 	fi
 	# A kill in the middle of an installation leaves packages that pip takes for complete: they lack their record.
 	find .venv/lib -path '*/site-packages/*.dist-info' -prune ! -exec test -f '{}/RECORD' \; -exec rm -rf '{}' +

@@ -14,10 +14,10 @@ import torch
 from rlsys.config import RecipeConfig
 from rlsys.errors import BadInput
 
-# Resident memory of each process before it holds a model, measured on the CPU build (see docs/measurements.md).
-WORKER_MB = 1700  # rollout actor and its engine process
+# Resident memory of each process before it holds a model, measured on the CPU build: docs/measurements.md.
+WORKER_MB = 2100  # rollout actor and its engine process
 LEARNER_MB = 900
-DRIVER_MB = 1300  # driver, Ray's own processes, wandb
+DRIVER_MB = 1200  # driver, Ray's own processes, wandb
 
 
 @dataclass(frozen=True, slots=True)

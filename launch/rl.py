@@ -195,8 +195,11 @@ def reap_groups(groups: Sequence[Group], algorithm: Algorithm) -> Harvest:
                 continue
             advantages[sequence, trajectory.sibling] = advantage
             samples += sample_trajectory(trajectory, advantage)
-    count = list(outcomes.values())
-    metrics.append({f"groups/{name}": Sum(count.count(name)) for name in ("trained", "filtered", "failed")})
+    for name in ("trained", "filtered", "failed"):
+        of_kind = [group for group in groups if outcomes[group.ticket.sequence] == name]
+        sampled = sum(trajectory.num_sampled for group in of_kind for trajectory in group.trajectories)
+        # the three add up to tokens/generated
+        metrics.append({f"groups/{name}": Sum(len(of_kind)), f"tokens/in_{name}_groups": Sum(sampled)})
     return Harvest(samples=samples, advantages=advantages, outcomes=outcomes, metrics=merge(metrics))
 
 

@@ -74,8 +74,11 @@ def test_trajectories_are_readable_and_token_exact(run: Path) -> None:
         assert t["num_tokens"] == sum(map(len, t["token_ids"]))
 
 
-def test_the_seconds_of_a_row_add_up(run: Path) -> None:
+def test_the_seconds_and_the_tokens_of_a_row_add_up(run: Path) -> None:
     for row in rl_rows(run):
+        kinds = [row[f"tokens/in_{kind}_groups"] for kind in ("trained", "filtered", "failed")]
+        assert sum(kinds) == row["tokens/generated"]
+        assert row["tokens/trained"] == kinds[0]
         apart = {"time/step", "time/episode_generate", "time/episode_tool", "time/episode_score"}
         parts = [value for key, value in row.items() if key.startswith("time/") and key not in apart]
         assert math.fsum(parts) == pytest.approx(row["time/step"])

@@ -1,0 +1,90 @@
+"""The start-up canary with real engines and a real learner: a healthy engine passes, two silently broken ones do not.
+
+The model has a tied head, which vLLM's reload on a CPU leaves stale unless the learner sends it under its own name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+from tiny_models import save_tiny
+
+from actors.pool import RolloutPool
+from launch import wire
+from launch.run import Run
+from learners.algorithms.sft import SFTConfig
+from rlsys.config import EngineConfig, RecipeConfig, RunConfig
+from rlsys.device import DEVICES
+from rlsys.errors import RunFailed
+
+HERE = Path(__file__).resolve().parent
+RECIPE = RecipeConfig(engine=EngineConfig(kv_cache_mb=64), algorithm=SFTConfig())
+PROBE = (tuple(range(5, 45)), tuple(range(60, 100)))
+BROKEN = {"keeps its old weights": "tiny_models.SkipsReload", "keeps its old head": "tiny_models.SkipsHead"}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def cluster() -> Iterator[None]:
+    ray.init(address="local", num_cpus=4, include_dashboard=False, object_store_memory=100 << 20, log_to_driver=False)
+    yield
+    ray.shutdown()
+
+
+def make_pool(model_path: Path, extension: str | None = None) -> RolloutPool:
+    """One worker; `extension` takes the place of what loads weights in its engine."""
+    plain = wire.pool(RECIPE, DEVICES["cpu"], str(model_path))
+    (spec,) = [member.spec for member in plain._members]
+    if extension is not None:
+        spec = replace(spec, engine=replace(spec.engine, extension=extension))
+    variables = plain._options.env_vars | {"PYTHONPATH": f"{HERE.parents[1]}:{HERE}"}
+    return RolloutPool([spec], replace(plain._options, env_vars=variables))
+
+
+def make_run(learner: Any, pool: RolloutPool, weights: Path) -> Run:
+    """With the parts that the canary touches, and no others."""
+    others = ("dir", "state", "journal", "world", "renderer", "cluster", "progress", "tracker", "model_path")
+    config = RunConfig(recipe=RECIPE, stages=())
+    unused: dict[str, Any] = dict.fromkeys(others)
+    return Run(config=config, learner=learner, pool=pool, weights=weights, probe=PROBE, **unused)
+
+
+def test_the_canary_passes_a_healthy_engine_and_catches_those_that_keep_old_weights_or_an_old_head(
+    tmp_path: Path,
+) -> None:
+    model_path = save_tiny(tmp_path / "model", "qwen3_tied", seed=0)
+
+    async def play() -> None:
+        learner = wire.learner(RECIPE, DEVICES["cpu"])
+        healthy = make_pool(model_path)
+        broken = {what: make_pool(model_path, extension) for what, extension in BROKEN.items()}
+        pools = [healthy, *broken.values()]
+
+        async def begin() -> None:
+            await learner.start()
+            await learner.begin(str(model_path), RECIPE.learner, RECIPE.algorithm, total_steps=1, temperature=1.0)
+
+        try:
+            await asyncio.gather(begin(), healthy.start())  # the rest in turn: on two cores that is faster
+            run = make_run(learner, healthy, tmp_path / "weights")
+            await run.canary()
+            assert run.gap["mismatch/probe_max"] < 1e-3
+            await learner.export(run.weights, 0)
+            await run.publish(0, await learner.score(PROBE))  # and back
+            assert run.gap["mismatch/probe_max"] < 1e-3
+            for what, pool in broken.items():
+                await pool.start()
+                run = make_run(learner, pool, tmp_path / "weights")
+                with pytest.raises(RunFailed, match="does not compute what the learner computes"):
+                    await run.canary()
+                    pytest.fail(f"an engine that {what} passed")
+        finally:
+            await asyncio.gather(*(pool.stop() for pool in pools))
+            await learner.stop()
+
+    asyncio.run(play())
