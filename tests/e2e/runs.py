@@ -7,8 +7,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,8 +29,8 @@ class Result:
     seconds: float  # from the signal, where one was sent, else from the start
 
 
-def rlsys(*argv: str, send: signal.Signals | None = None, when: str = "") -> Result:
-    """Run `python -m launch ARGV`. With `send`, deliver that signal as soon as `when` stands in the output."""
+def rlsys(*argv: str, send: signal.Signals | None = None, when: Callable[[], bool] = lambda: False) -> Result:
+    """Run `python -m launch ARGV`. With `send`, deliver that signal as soon as `when()` holds."""
     process = subprocess.Popen(
         [sys.executable, "-m", "launch", *argv],
         cwd=ROOT,
@@ -38,22 +39,33 @@ def rlsys(*argv: str, send: signal.Signals | None = None, when: str = "") -> Res
         text=True,
         start_new_session=True,
     )
-    lines: list[str] = []
-    started = time.monotonic()
-    assert process.stdout is not None
+    started = [time.monotonic()]
+
+    def watch() -> None:
+        while process.poll() is None and not when():
+            time.sleep(0.05)
+        if process.poll() is None and send is not None:
+            started[0] = time.monotonic()
+            process.send_signal(send)
+
+    watcher = threading.Thread(target=watch)
+    if send is not None:
+        watcher.start()
     try:
-        for line in process.stdout:
-            lines.append(line)
-            if send is not None and when in line:
-                started = time.monotonic()
-                process.send_signal(send)
-                send = None
-            assert time.monotonic() - started < DEADLINE_S, "".join(lines)[-3000:]
-        code = process.wait(timeout=60)
+        output, _ = process.communicate(timeout=DEADLINE_S)
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
-    return Result(code, "".join(lines), time.monotonic() - started)
+            process.wait()
+    if send is not None:
+        watcher.join()
+    return Result(process.returncode, output, time.monotonic() - started[0])
+
+
+def steps_of(run: Path, stage: str) -> int:
+    """How many steps of a stage stand in metrics.jsonl by now."""
+    path = run / "metrics.jsonl"
+    return path.read_text().count(f'"stage": "{stage}"') if path.exists() else 0
 
 
 def rows(run: Path) -> list[dict[str, Any]]:

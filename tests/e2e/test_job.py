@@ -29,7 +29,7 @@ def test_a_llama_folder_trains_as_a_ray_job(tmp_path: Path) -> None:
     (model / "chat_template.jinja").write_text(TEMPLATE)
     run = tmp_path / "run"
     environment = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "RAY_AUTH_MODE": "disabled"}
-    port, dashboard = "16379", "18265"
+    port, dashboard = "26379", "28265"
     started = ray(
         "start", "--head", f"--port={port}", f"--dashboard-port={dashboard}", "--num-cpus=4", "--disable-usage-stats",
         f"--object-store-memory={200 * 2**20}", environment=environment,

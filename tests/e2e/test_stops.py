@@ -3,11 +3,11 @@
 import signal
 from pathlib import Path
 
-from runs import left_behind, rlsys, rows, summary
+from runs import left_behind, rlsys, rows, steps_of, summary
 
 from rlsys.journal import ledger, read, surviving
 
-SHORT = ["stages.sft.steps=4", "stages.rl.steps=8", "loop.groups_per_step=8", "loop.group_size=4", "eval.tasks=8"]
+SHORT = ["stages.sft.steps=6", "stages.rl.steps=30", "loop.groups_per_step=8", "loop.group_size=4", "eval.tasks=8"]
 SHORT += ["checkpoint.every=2", "stages.sft.loop.groups_per_step=8", "stages.rl.loop.groups_per_step=8"]
 
 
@@ -16,18 +16,18 @@ def test_a_run_that_is_terminated_killed_and_interrupted_comes_to_its_end(tmp_pa
     command = ["train", "quickstart", "--run-dir", str(run), *SHORT]
 
     # SIGTERM in the supervised stage, while the engines are still starting
-    stopped = rlsys(*command, send=signal.SIGTERM, when="stage sft  step")
+    stopped = rlsys(*command, send=signal.SIGTERM, when=lambda: steps_of(run, "sft") >= 2)
     assert stopped.code == 143, stopped.output[-2000:]
     assert stopped.seconds < 30
     assert summary(run)["status"] == "stopped"
     assert left_behind() == []
 
     # SIGKILL in the loop: nobody could tidy up, the next run does
-    killed = rlsys(*command, send=signal.SIGKILL, when="stage rl  step 3/")
+    killed = rlsys(*command, send=signal.SIGKILL, when=lambda: steps_of(run, "rl") >= 3)
     assert killed.code == -signal.SIGKILL, killed.output[-2000:]
 
     # Ctrl-C
-    interrupted = rlsys(*command, "--resume", send=signal.SIGINT, when="stage rl  step 5/")
+    interrupted = rlsys(*command, "--resume", send=signal.SIGINT, when=lambda: steps_of(run, "rl") >= 7)
     assert interrupted.code == 130, interrupted.output[-2000:]
     assert interrupted.seconds < 30
     assert "continuing from step-" in interrupted.output
@@ -36,7 +36,7 @@ def test_a_run_that_is_terminated_killed_and_interrupted_comes_to_its_end(tmp_pa
     done = rlsys(*command)
     assert done.code == 0, done.output[-2000:]
     assert left_behind() == []
-    assert [row["step"] for row in rows(run)] == list(range(1, 13))
+    assert [row["step"] for row in rows(run)] == list(range(1, 37))
     book = ledger(surviving(read(run / "journal.jsonl")))
-    assert (book.dispatched, book.in_flight, book.problems) == (64, 0, ())
+    assert (book.dispatched, book.in_flight, book.problems) == (240, 0, ())
     assert summary(run)["status"] == "done"
