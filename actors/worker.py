@@ -28,6 +28,7 @@ class WorkerSpec:
     name: str  # "rollout:0"
     engine: EngineSpec
     run_seed: int
+    stall_s: float  # an engine that has requests and takes no step for this long is broken
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +42,8 @@ class WorkerStatus:
     busy_s: float  # time with at least one request in the engine
     alive_s: float
     rss_mb: float  # of the actor and its engine process
+    waiting: int  # requests that the engine has queued
+    kv_usage: float  # share of its KV cache in use
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +72,8 @@ class RolloutWorker:
         self._busy_s = 0.0
         self._generated = 0
         self._started = time.monotonic()
+        self._step: object = None  # the engine's last one, as its statistics show it
+        self._step_seen = time.monotonic()
 
     async def start(self) -> WorkerStatus:
         """Start the engine. Takes half a minute: mostly imports."""
@@ -155,7 +160,14 @@ class RolloutWorker:
         self.version = 0
 
     async def ping(self) -> WorkerStatus:
+        """Counters, and a sign of life: an engine with requests takes steps. Raises EngineFailed when it does not."""
         now = time.monotonic()
+        stats = self.engine.stats() if self.engine is not None else None
+        if stats is not self._step or not self._in_flight:
+            self._step, self._step_seen = stats, now
+        elif now - self._step_seen > self.spec.stall_s:
+            stalled = now - self._step_seen
+            raise EngineFailed(f"{self.spec.name}: no engine step for {stalled:.0f} s with {self._in_flight} requests")
         me = psutil.Process()
         rss = sum(_rss(process) for process in [me, *me.children(recursive=True)])
         return WorkerStatus(
@@ -166,6 +178,8 @@ class RolloutWorker:
             busy_s=self._busy_s + (now - self._busy_since if self._in_flight else 0.0),
             alive_s=now - self._started,
             rss_mb=rss / 2**20,
+            waiting=stats.waiting if stats is not None else 0,
+            kv_usage=stats.kv_usage if stats is not None else 0.0,
         )
 
     async def stop(self) -> None:

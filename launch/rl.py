@@ -305,6 +305,8 @@ async def engine_metrics(run: Run) -> Mapping[str, float]:
         "engine/busy_s": sum(status.busy_s for status in statuses),  # cumulative, as is the next
         "engine/alive_s": sum(status.alive_s for status in statuses),
         "memory/driver_rss_mb": psutil.Process().memory_info().rss / 2**20,
+        "engine/waiting": float(sum(status.waiting for status in statuses)),
+        "engine/kv_usage": max((status.kv_usage for status in statuses), default=0.0),
         "engine/rss_mb": sum(status.rss_mb for status in statuses),
         "engine/restarts": float(sum(run.pool.restarts.values())),
     }

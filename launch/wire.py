@@ -58,6 +58,7 @@ def pool(recipe: RecipeConfig, device: Device, model_path: str) -> RolloutPool:
                 chunked_prefill=device.chunked_prefill,
             ),
             run_seed=recipe.seed,
+            stall_s=rollout.call_timeout_s,
         )
         for index in range(rollout.workers)
     ]

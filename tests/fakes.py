@@ -240,7 +240,15 @@ class FakeWorker:
 
     async def ping(self) -> WorkerStatus:
         return WorkerStatus(
-            pid=os.getpid(), log="", version=self.version, generated_tokens=0, busy_s=0.0, alive_s=1.0, rss_mb=1.0
+            pid=os.getpid(),
+            log="",
+            version=self.version,
+            generated_tokens=0,
+            busy_s=0.0,
+            alive_s=1.0,
+            rss_mb=1.0,
+            waiting=0,
+            kv_usage=0.0,
         )
 
     async def stop(self) -> None: ...

@@ -67,7 +67,7 @@ def make_pool(tmp_path: Path, workers: int = 2, **changes: float) -> RolloutPool
         infra_attempts=3,
         mismatch_limit=0.1,
     )
-    specs = [WorkerSpec(name=f"w{index}", engine=engine, run_seed=0) for index in range(workers)]
+    specs = [WorkerSpec(name=f"w{index}", engine=engine, run_seed=0, stall_s=60.0) for index in range(workers)]
     return RolloutPool(specs, replace(options, **changes), worker=FakeWorker)
 
 
