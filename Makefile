@@ -16,9 +16,9 @@ PIP := $(BIN)/python -m pip --no-input --disable-pip-version-check install --no-
 
 help:
 	@cat <<'TEXT'
-	make quickstart   set up if needed, then train the example (about 10 minutes on 2 cores); ARGS='key=value ...' overrides
+	make quickstart   set up if needed, then train the example (about 5 minutes on 2 cores); ARGS='key=value ...' overrides
 	make test         set up if needed, then lint, types and all tests that need neither a GPU nor much patience
-	make setup        only the environment: .venv, 4 GB, 3 to 6 minutes; PYTHON=... names the Python to use
+	make setup        only the environment: .venv, 4 GB, 2 to 6 minutes; PYTHON=... names the Python to use
 	make lint         ruff and mypy
 	make unit         the tests without Ray
 	make clean        remove the environment and the caches; runs/ is kept

@@ -211,10 +211,12 @@ class RolloutPool:
         """
         async with member.refitting:
             handle = member.handle
-            attempts = 0
+            attempts, tried = 0, -2
             while member.handle is handle and member.state in (State.STALE, State.READY):
                 publication = self._current
                 assert publication is not None
+                if publication.version != tried:
+                    attempts, tried = 0, publication.version
                 held = member.arrival.delivery.version if member.arrival and member.state is State.READY else None
                 if held == publication.version:
                     return
@@ -287,7 +289,8 @@ class RolloutPool:
         """The first to notice starts the restart; later reports about the same incarnation change nothing."""
         if self._closing or member.handle is not handle or member.state is State.DEAD:
             return
-        where = f"; its log is {member.last_status.log}" if member.last_status is not None else ""
+        written = member.last_status.log if member.last_status is not None else ""
+        where = f"; its log is {written}" if written else ""
         log.warning("%s is dead (%s): restarting it%s", member.spec.name, why, where)
         member.state = State.DEAD
         if member.last_status is not None:

@@ -172,7 +172,7 @@ class RolloutWorker:
         rss = sum(_rss(process) for process in [me, *me.children(recursive=True)])
         return WorkerStatus(
             pid=os.getpid(),
-            log=os.readlink("/proc/self/fd/1"),
+            log=_log_file(),
             version=self.version,
             generated_tokens=self._generated,
             busy_s=self._busy_s + (now - self._busy_since if self._in_flight else 0.0),
@@ -186,6 +186,11 @@ class RolloutWorker:
         if self.engine is not None:
             self.engine.stop()
             self.engine = None
+
+
+def _log_file() -> str:
+    target = os.readlink("/proc/self/fd/1")
+    return target if os.path.isfile(target) else ""
 
 
 def _rss(process: psutil.Process) -> int:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
+from rlsys.errors import BadInput
 from rlsys.types import EpisodeEnd, Message, Task
 
 
@@ -58,6 +59,19 @@ class Demonstrator(Protocol):
     """A world that can also show how its tasks are solved, well or badly. Needed by `sft` stages only."""
 
     def demonstration(self, task: Task, seed: int) -> Demonstration: ...
+
+
+def demonstrated(world: Any) -> tuple[list[Task], list[str]]:
+    """The training tasks of a Demonstrator that have a demonstration, and for each of the others why not."""
+    tasks: list[Task] = []
+    left_out: list[str] = []
+    for task in world.tasks("train"):
+        try:
+            world.demonstration(task, 0)
+            tasks.append(task)
+        except BadInput as error:
+            left_out.append(str(error))
+    return tasks, left_out
 
 
 class TextSource(Protocol):

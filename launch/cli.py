@@ -21,6 +21,7 @@ EXAMPLES = """examples:
   rlsys train quickstart model.path=./my-model            any Hugging Face causal LM, by folder or hub name
   rlsys eval quickstart                                   the last run's checkpoint on held-out tasks
   rlsys eval quickstart env.data=gsm8k.jsonl --output result.json
+  rlsys eval quickstart --checkpoint runs/mine            any run, checkpoint, model folder or hub name
   ray job submit --working-dir . -- python -m launch train quickstart --run-dir /shared/runs/q1
 """
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from dataclasses import dataclass
 
 import psutil
 
@@ -15,17 +14,11 @@ from rlsys.device import Device, choose
 from rlsys.errors import BadInput, RunFailed
 
 
-@dataclass(frozen=True, slots=True)
-class Cluster:
-    device: Device
-    local: bool  # started here, and stopped with the run
-
-
 def inside_ray_job() -> bool:
     return "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ
 
 
-def connect(config: ClusterConfig, *, cpus_needed: float, gpus_needed: float) -> Cluster:
+def connect(config: ClusterConfig, *, cpus_needed: float, gpus_needed: float) -> Device:
     """`cluster.address`, else RAY_ADDRESS, else a local cluster of this machine's cores. Checks that the actors fit."""
     os.environ[reap.VARIABLE] = reap.tag()  # inherited by every process that starts from here
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -78,7 +71,7 @@ def connect(config: ClusterConfig, *, cpus_needed: float, gpus_needed: float) ->
             f"the Ray cluster is too small: the actors need {' and '.join(missing)}; "
             "lower rollout.workers or learner.ranks"
         )
-    return Cluster(device=device, local=local)
+    return device
 
 
 def _check_reachable(address: str) -> None:

@@ -20,9 +20,11 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from envs import REWARDS, WORLDS, make_world
+from envs.base import demonstrated
 from learners.algorithms import ALGORITHMS
 from rlsys.config import RecipeConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput
+from rlsys.types import Task
 
 ROOT = Path(__file__).resolve().parent.parent
 CONFIGS = ROOT / "configs"
@@ -119,7 +121,13 @@ def _steps(where: str, head: Raw, recipe: RecipeConfig) -> int:
         return steps
     if not isinstance(epochs, (int, float)) or isinstance(epochs, bool) or epochs < 0:
         raise BadInput(f"{where}.epochs={epochs!r}: expected a number, 0 or more")
-    return math.ceil(epochs * len(make_world(recipe.env).tasks("train")) / recipe.loop.groups_per_step)
+    return math.ceil(epochs * len(training_tasks(head["kind"], recipe.env)) / recipe.loop.groups_per_step)
+
+
+def training_tasks(kind: str, env: Any) -> Sequence[Task]:
+    """What a stage of that kind goes through in one epoch."""
+    world = make_world(env)
+    return demonstrated(world)[0] if kind == "sft" and hasattr(world, "demonstration") else world.tasks("train")
 
 
 # -- layers ---------------------------------------------------------------------------------------------------------

@@ -29,15 +29,14 @@ def eval_command(name: str, overrides: list[str], checkpoint: str | None, output
     config = compose.compose(name, overrides)
     recipe = config.stages[-1].config  # the last stage's environment is the one that the recipe ends in
     found = find_checkpoint(config, checkpoint)
-    # A data file that was named is evaluated itself, generated tasks are the held-out ones; eval.tasks at most.
-    split = "all" if getattr(recipe.env, "data", None) and not getattr(recipe.env, "eval_data", None) else "held_out"
+    split = "held_out" if found is None or trained_on(found) == recipe.env else "all"
     available = make_world(recipe.env).tasks(split)
     tasks = available[: recipe.eval.tasks]
     preflight.check_model_folder(found)
     preflight.check(recipe, learner=False)
-    if output is not None and not Path(output).resolve().parent.is_dir():
-        raise BadInput(f"--output {output}: there is no folder {Path(output).parent}")
-    with Progress(0) as progress, orderly_exit() as ended, tempfile.TemporaryDirectory() as scratch:
+    if output is not None and (Path(output).is_dir() or not Path(output).resolve().parent.is_dir()):
+        raise BadInput(f"--output {output}: expected a file in a folder that exists")
+    with Progress() as progress, orderly_exit() as ended, tempfile.TemporaryDirectory() as scratch:
         if found is None:
             progress.say("no checkpoint and no model.path: evaluating the untrained policy")
             found = str(Path(scratch) / "model")
@@ -46,12 +45,12 @@ def eval_command(name: str, overrides: list[str], checkpoint: str | None, output
             f"evaluating {found} on {len(tasks)} of {len(available)} tasks ({split}; eval.tasks={recipe.eval.tasks})"
         )
         ChatRenderer(found)  # a hub name that does not exist, a folder without a tokenizer: said before anything starts
-        cluster = connect(
+        device = connect(
             recipe.cluster,
             cpus_needed=recipe.rollout.workers * recipe.rollout.threads,
             gpus_needed=recipe.rollout.workers,
         )
-        groups = asyncio.run(_evaluate(wire.pool(recipe, cluster.device, found), recipe, tasks, progress))
+        groups = asyncio.run(_evaluate(wire.pool(recipe, device, found), recipe, tasks, progress))
         report = summarize(groups, found, len(tasks))
         for line in table(report):
             progress.say(line)
@@ -94,6 +93,14 @@ def find_checkpoint(config: RunConfig, given: str | None) -> str | None:
     runs = [run for run in Path("runs").glob("*") if numbered.fullmatch(run.name) and _weights_in(run) is not None]
     newest = max(runs, key=lambda run: run.stat().st_mtime, default=None)
     return str(_weights_in(newest).resolve()) if newest is not None else None  # type: ignore[union-attr]
+
+
+def trained_on(checkpoint: str) -> Any:
+    """The environment that a run's checkpoint was trained in: its training tasks are no evaluation. None if unknown."""
+    saved = next(
+        (parent / "config.yaml" for parent in Path(checkpoint).parents if (parent / "config.yaml").is_file()), None
+    )
+    return compose.compose(str(saved), []).stages[-1].config.env if saved is not None else None
 
 
 def _weights_in(path: Path) -> Path | None:

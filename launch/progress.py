@@ -21,8 +21,7 @@ def duration(seconds: float) -> str:
 class Progress:
     """`say` is an event worth a line of its own; `step` is one optimizer step."""
 
-    def __init__(self, total_steps: int) -> None:
-        self._total = total_steps
+    def __init__(self) -> None:
         self._console = Console(highlight=False, soft_wrap=True)
         self._live: Live | None = None
         self._recent: list[tuple[float, int, str]] = []  # (seconds, step, stage) of the last steps, for the time left

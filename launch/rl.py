@@ -26,7 +26,7 @@ from learners.algorithms.base import Algorithm
 from rlsys.buffer import SlotBuffer
 from rlsys.config import StageConfig
 from rlsys.curriculum import Curriculum
-from rlsys.errors import RunFailed
+from rlsys.errors import BadInput, RunFailed
 from rlsys.journal import Outcome
 from rlsys.metrics import Max, Mean, Metrics, Min, Sum, merge, values
 from rlsys.packing import make_batch, sample_trajectory
@@ -101,11 +101,12 @@ async def rl_stage(run: Run, stage: StageConfig) -> None:
             if state.stage_step % config.checkpoint.every == 0 and state.stage_step < stage.steps:
                 with clock.phase("checkpoint"):
                     await run.until(asyncio.shield(settled))
-                    await run.checkpoint(stage)
+                    await run.complete(run.checkpoint(stage))
             run.check_stop()
     except StopRequested:
         if settled is not None:  # its step was taken: its row and its trajectories belong to it
-            await asyncio.wait({settled}, timeout=SETTLE_DEADLINE_S)
+            _, late = await asyncio.wait({settled}, timeout=SETTLE_DEADLINE_S)
+            run.gave_up = run.gave_up or bool(late)  # without its row the step is taken again from the last checkpoint
         raise
     if settled is not None:
         await run.until(asyncio.shield(settled))
@@ -130,7 +131,13 @@ def probe(run: Run) -> tuple[tuple[int, ...], ...]:
     """A few held-out prompts, cut short: what engine and learner are compared on."""
     tasks = run.world.tasks("held_out")[:PROBE_TASKS] or run.world.tasks("train")[:PROBE_TASKS]
     prompts = [run.renderer.prompt_ids(run.world.env(task).first_messages()) for task in tasks]
-    return tuple(ids[-PROBE_TOKENS:] for ids in prompts)
+    length = min(PROBE_TOKENS, run.config.recipe.engine.max_model_len - 1)
+    probes = tuple(ids[-length:] for ids in prompts if len(ids) > 1)
+    if not probes:
+        raise BadInput(
+            "the prompts of this environment have fewer than two tokens: engine and learner cannot be compared"
+        )
+    return probes
 
 
 # -- the feeder -----------------------------------------------------------------------------------------------------

@@ -17,13 +17,13 @@ from typing import Any
 from actors.pool import Publication, RolloutPool
 from actors.renderer import ChatRenderer
 from envs.base import World
-from launch.cluster import Cluster
 from launch.progress import Progress
 from launch.rundir import DriverState, RunDir
 from launch.tracking import Tracker
 from learners.group import LearnerGroup
 from rlsys.buffer import SlotBuffer
 from rlsys.config import RunConfig, StageConfig
+from rlsys.device import Device
 from rlsys.errors import RunFailed
 from rlsys.journal import Journal, ledger, read, surviving
 from rlsys.weights import folder_name
@@ -71,7 +71,7 @@ class Run:
     journal: Journal
     world: World
     renderer: ChatRenderer
-    cluster: Cluster
+    device: Device
     learner: LearnerGroup
     pool: RolloutPool
     progress: Progress
@@ -84,7 +84,8 @@ class Run:
     gap: dict[str, float] = field(default_factory=dict)  # between engines and learner, as last measured
     buffer: SlotBuffer | None = None  # of the rl stage that is running
     reissue: deque[int] = field(default_factory=deque)  # left open by an earlier process, waiting for a slot
-    gave_up: bool = False  # an update outlived a stop: the learner's weights are not known any more
+    stopped_at: float | None = None
+    gave_up: bool = False  # what the learner was doing outlived a stop: the last checkpoint stands
     pool_start: asyncio.Task[None] | None = None
     started: float = field(default_factory=time.monotonic)
     earlier_s: float = 0.0  # wall seconds of the processes that this one continues
@@ -99,7 +100,8 @@ class Run:
         stop = asyncio.ensure_future(self.stop.wait())
         try:
             while True:
-                await asyncio.wait({task, stop, *self.background}, return_when=asyncio.FIRST_COMPLETED)
+                starting = {self.pool_start} if self.pool_start is not None and not self.pool_start.done() else set()
+                await asyncio.wait({task, stop, *starting, *self.background}, return_when=asyncio.FIRST_COMPLETED)
                 self.raise_background_errors()
                 if task.done():
                     return task.result()
@@ -117,7 +119,8 @@ class Run:
         try:
             await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
             if not task.done():
-                await asyncio.wait({task}, timeout=UPDATE_GRACE_S)
+                spent = time.monotonic() - (self.stopped_at or time.monotonic())
+                await asyncio.wait({task}, timeout=max(UPDATE_GRACE_S - spent, 0.5))
             if task.done():
                 return task.result()
             self.gave_up = True
@@ -132,6 +135,8 @@ class Run:
         return task
 
     def raise_background_errors(self) -> None:
+        if self.pool_start is not None and self.pool_start.done() and not self.pool_start.cancelled():
+            self.pool_start.result()  # engines that cannot start are said at once, and not when they are needed
         for task in [task for task in self.background if task.done()]:
             self.background.discard(task)
             if not task.cancelled():

@@ -86,8 +86,9 @@ class RunDir:
 
     def begin_checkpoint(self, step: int) -> Path:
         """An empty folder to save into; a half-written one of an earlier process is removed."""
+        for left in (self.path / "checkpoints").glob(".step-*"):
+            shutil.rmtree(left, ignore_errors=True)
         folder = self.path / "checkpoints" / f".step-{step:06d}.tmp"
-        shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         return folder
 
@@ -143,10 +144,6 @@ class RunDir:
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         _write(self.path / "summary.json", json.dumps(summary, indent=1) + "\n")
-
-    def summary(self) -> dict[str, Any] | None:
-        path = self.path / "summary.json"
-        return json.loads(path.read_text()) if path.exists() else None
 
 
 def _step_of(line: str) -> float:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from envs.base import Demonstrator, World
+from envs import make_world
+from envs.base import Demonstrator, demonstrated
 from launch.run import Clock, Run
 from rlsys.config import StageConfig
 from rlsys.curriculum import Curriculum
@@ -18,7 +19,7 @@ from rlsys.types import Batch, Sample, Task
 
 async def sft_stage(run: Run, stage: StageConfig) -> None:
     """Demonstrations -> Batch -> learner, `stage.steps` times. The next batch is made while this one trains."""
-    tasks, left_out = demonstrable(run.world, stage)
+    tasks, left_out = demonstrable(stage)
     curriculum = Curriculum(tasks, seed=derive(stage.config.seed, stage.name))
     await run.begin_stage(stage)
     run.progress.say(
@@ -43,9 +44,6 @@ async def sft_stage(run: Run, stage: StageConfig) -> None:
         run.state.step += 1
         run.state.stage_step += 1
         run.state.trained += batch.num_loss_tokens
-        if run.state.stage_step % stage.config.checkpoint.every == 0 and run.state.stage_step < stage.steps:
-            with clock.phase("checkpoint"):
-                await run.checkpoint(stage)
         row: dict[str, Any] = {"step": run.state.step, "stage": stage.name, "stage_step": run.state.stage_step}
         row |= values(report.metrics) | clock.close()
         row["tokens/trained"] = batch.num_loss_tokens
@@ -54,22 +52,19 @@ async def sft_stage(run: Run, stage: StageConfig) -> None:
         row["wall_s"] = run.wall_s
         run.record(row)
         run.progress.step(row, stage.steps)
+        if run.state.stage_step % stage.config.checkpoint.every == 0 and run.state.stage_step < stage.steps:
+            with clock.phase("checkpoint"):
+                await run.complete(run.checkpoint(stage))
         run.check_stop()
     next_batch.cancel()
 
 
-def demonstrable(world: World, stage: StageConfig) -> tuple[list[Task], list[str]]:
-    """The training tasks that the world can demonstrate, and why it cannot the others. Raises BadInput without any."""
+def demonstrable(stage: StageConfig) -> tuple[list[Task], list[str]]:
+    """The training tasks that the stage's world can demonstrate, and why it cannot the others. Raises BadInput."""
+    world = make_world(stage.config.env)
     if not hasattr(world, "demonstration"):
         raise BadInput(f"stages.{stage.name}: env.name={stage.config.env.name!r} has no demonstrations to train on")
-    tasks: list[Task] = []
-    left_out: list[str] = []
-    for task in world.tasks("train"):
-        try:
-            _demonstrator(world).demonstration(task, 0)
-            tasks.append(task)
-        except BadInput as error:
-            left_out.append(str(error))
+    tasks, left_out = demonstrated(world)
     if not tasks:
         raise BadInput(f"stages.{stage.name}: no training task has a demonstration; the first: {left_out[0]}")
     return tasks, left_out

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import netrc
 import os
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 from rlsys.config import WandbConfig
 
 log = logging.getLogger("rlsys.tracking")
+FINISH_DEADLINE_S = 15.0
 
 
 def wandb_mode(config: WandbConfig) -> str:
@@ -64,9 +66,17 @@ class Tracker:
                 self._run = None
 
     def finish(self) -> None:
-        """Ends wandb's service too, with the processes of the run."""
+        """Ends wandb's service too, with the processes of the run. Not for ever: the network may be gone."""
         if self._run is None:
             return
+        thread = threading.Thread(target=self._finish, daemon=True)
+        thread.start()
+        thread.join(FINISH_DEADLINE_S)
+        if thread.is_alive():
+            log.warning("wandb did not finish within %g s: `wandb sync` can upload the rest", FINISH_DEADLINE_S)
+        self._run = None
+
+    def _finish(self) -> None:
         try:
             import wandb
 
@@ -74,7 +84,6 @@ class Tracker:
             wandb.teardown()
         except Exception as error:
             log.warning("wandb did not finish: %s", error)
-        self._run = None
 
 
 def _run_id(run_dir: Path) -> str:

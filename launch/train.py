@@ -18,6 +18,7 @@ from actors.renderer import ChatRenderer
 from envs import make_world
 from launch import compose, preflight, reap, wire
 from launch.cluster import connect, inside_ray_job
+from launch.compose import training_tasks
 from launch.progress import Progress
 from launch.rl import rl_stage
 from launch.run import Run, StopRequested
@@ -44,6 +45,7 @@ async def train(run: Run) -> None:
         state.stage_s[stage.name] = state.stage_s.get(stage.name, 0.0) + time.monotonic() - started
         state.stage_index, state.stage_step = state.stage_index + 1, 0
         state.next_sequence, state.open_sequences, run.buffer = 0, [], None
+        run.reissue.clear()
         await run.checkpoint(stage)
 
 
@@ -58,7 +60,7 @@ def train_command(name: str, overrides: list[str], run_dir: str | None, must_res
     preflight.check(recipe, learner=True)
     for stage in config.stages:
         if stage.kind == "sft":
-            demonstrable(make_world(stage.config.env), stage)
+            demonstrable(stage)
     if recipe.model.path is not None:
         ChatRenderer(recipe.model.path)  # a model without a tokenizer is said before anything is written
     directory = RunDir(choose_run_dir(config, run_dir, must_resume))
@@ -69,18 +71,22 @@ def train_command(name: str, overrides: list[str], run_dir: str | None, must_res
     if state.stage_index >= len(config.stages):
         print(f"{directory.path} is finished after {state.step} steps: give another --run-dir to train again")
         return 0
-    with Progress(config.total_steps) as progress, orderly_exit() as ended:
+    entered = config.stages[state.stage_index]
+    if entered.steps < state.stage_step:
+        raise BadInput(
+            f"stages.{entered.name}.steps={entered.steps}: the run has taken {state.stage_step} of them already"
+        )
+    with Progress() as progress, orderly_exit() as ended:
         progress.say(f"run directory {directory.path}")
         if newest:
-            entered = config.stages[state.stage_index].name
-            progress.say(f"continuing from {newest.name}: stage {entered}, step {state.stage_step}")
+            progress.say(f"continuing from {newest.name}: stage {entered.name}, step {state.stage_step}")
         directory.write_config(compose.to_yaml(config))
         directory.rewind_metrics(state.step)
         journal = Journal(directory.journal, keep=state.mark if newest else 0)
         model_path = starting_model(config, directory, progress)
         cpus = recipe.rollout.workers * recipe.rollout.threads + recipe.learner.ranks * recipe.learner.threads
         progress.say("starting Ray")
-        cluster = connect(recipe.cluster, cpus_needed=cpus, gpus_needed=recipe.rollout.workers + recipe.learner.ranks)
+        device = connect(recipe.cluster, cpus_needed=cpus, gpus_needed=recipe.rollout.workers + recipe.learner.ranks)
         run = Run(
             config=config,
             dir=directory,
@@ -88,9 +94,9 @@ def train_command(name: str, overrides: list[str], run_dir: str | None, must_res
             journal=journal,
             world=world,
             renderer=ChatRenderer(model_path),
-            cluster=cluster,
-            learner=wire.learner(recipe, cluster.device),
-            pool=wire.pool(recipe, cluster.device, model_path),
+            device=device,
+            learner=wire.learner(recipe, device),
+            pool=wire.pool(recipe, device, model_path),
             progress=progress,
             tracker=Tracker(recipe.wandb, directory.path, recipe.name, {"config": compose.to_yaml(config)}),
             weights=reap.weights_folder(),
@@ -100,6 +106,7 @@ def train_command(name: str, overrides: list[str], run_dir: str | None, must_res
             earlier_restarts=state.restarts,
         )
         ended.code = asyncio.run(supervised(run))
+        directory.close()
     return ended.code
 
 
@@ -110,6 +117,7 @@ async def supervised(run: Run) -> int:
 
     def on_signal(number: int) -> None:
         signals.append(number)
+        run.stopped_at = run.stopped_at or time.monotonic()
         run.stop.set()
         run.progress.say("stopping: a checkpoint is written, then every process ends")
 
@@ -131,13 +139,16 @@ async def supervised(run: Run) -> int:
         if run.pool_start is not None:
             run.pool_start.cancel()
             await asyncio.gather(run.pool_start, return_exceptions=True)
-        summary = run.summary(status, reason)
-        run.dir.write_summary(summary)
-        run.journal.close()
-        with contextlib.suppress(Exception):  # the parts may be what failed
-            async with asyncio.timeout(15):
-                await asyncio.gather(run.pool.stop(), run.learner.stop())
-        run.tracker.finish()
+        try:
+            summary = run.summary(status, reason)
+            run.dir.write_summary(summary)
+            run.journal.close()
+        finally:
+            with contextlib.suppress(Exception):  # the parts may be what failed
+                async with asyncio.timeout(15):
+                    await run.learner.forget_weights(run.weights)
+                    await asyncio.gather(run.pool.stop(), run.learner.stop())
+            run.tracker.finish()
     run.progress.say(closing_line(summary, run.dir.path))
     return code
 
@@ -147,7 +158,7 @@ async def start_parts(run: Run) -> None:
     recipe = run.config.recipe
     run.progress.say(f"starting {recipe.learner.ranks} learner rank(s), {recipe.rollout.workers} rollout worker(s)")
     engines = any(stage.kind == "rl" for stage in run.config.stages[run.state.stage_index :])
-    rank = Need(cpus=recipe.learner.threads, gpus=run.cluster.device.gpus_per_actor)
+    rank = Need(cpus=recipe.learner.threads, gpus=run.device.gpus_per_actor)
     needs = [rank] * recipe.learner.ranks + (run.pool.needs if engines else [])
     placement = await place(needs)
     if engines:
@@ -162,7 +173,7 @@ async def save_at_stop(run: Run) -> None:
     """
     newest = next(reversed(run.dir.checkpoints()), None)
     if run.gave_up:
-        run.progress.say("the update in progress took too long to wait for: the last checkpoint stands")
+        run.progress.say("what was going on took too long to wait for: the last checkpoint stands")
     elif run.state.step > (run.dir.load_state(newest).step if newest else 0):
         try:
             async with asyncio.timeout(SAVE_DEADLINE_S):
@@ -283,7 +294,7 @@ def arithmetic(config: RunConfig) -> list[str]:
         lines.append(f"parameters                {count:,}")
     for stage in config.stages:
         loop = stage.config.loop
-        tasks = len(make_world(stage.config.env).tasks("train"))
+        tasks = len(training_tasks(stage.kind, stage.config.env))
         total = stage.steps * loop.groups_per_step
         epochs = f"{total / tasks:.2f} epochs of {tasks}"
         facts = [f"tasks = {stage.steps} steps x {loop.groups_per_step} = {total} ({epochs})"]
@@ -302,6 +313,7 @@ def closing_line(summary: dict[str, object], path: Path) -> str:
     before, after = summary["eval"]["before"], summary["eval"]["after"]  # type: ignore[index]
     change = ""
     if before and after:
-        change = "; held-out accuracy " + ", ".join(f"{name} {before[name]:.3f} -> {after[name]:.3f}" for name in after)
+        scores = (f"{name} {before[name]:.3f} -> {after[name]:.3f}" for name in after if name in before)
+        change = "; held-out accuracy " + ", ".join(scores)
     again = "" if summary["status"] == "done" else "; the same command continues it"
     return f"{summary['status']} after {summary['steps']} steps in {summary['wall_s']:.0f} s{change}; see {path}{again}"

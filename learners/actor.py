@@ -69,6 +69,10 @@ class LearnerActor:
                     shutil.rmtree(old, ignore_errors=True)
         return manifest
 
+    def forget_weights(self, folder: str) -> None:
+        """The run ends: its published versions leave the memory of this node."""
+        shutil.rmtree(folder, ignore_errors=True)
+
     def save(self, folder: str, tokenizer_from: str) -> None:
         """`folder`/learner for resuming, `folder`/hf, with the tokenizer of `tokenizer_from`, for everybody else."""
         self.rank.save(Path(folder) / "learner")

@@ -93,7 +93,8 @@ def export_version(
     draft = folder / f".{folder_name(version)}.{os.getpid()}.tmp"
     if writer:
         shutil.rmtree(draft, ignore_errors=True)
-        draft.mkdir(parents=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        draft.mkdir()
     files: list[str] = []
     num_tensors = num_bytes = 0
     for index, bucket in enumerate(buckets(weights(model), bucket_bytes)):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError, RayTaskError
+from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from learners.actor import LearnerActor
 from learners.rank import RankSpec
@@ -108,6 +108,11 @@ class LearnerGroup:
     async def load(self, folder: Path) -> None:
         await self._all(lambda rank: rank.load.remote(str(folder)), f"loading {folder}")
 
+    async def forget_weights(self, folder: Path) -> None:
+        """Published versions lie in the memory of the ranks' node, which need not be the driver's."""
+        if self._actors:
+            await self._one(lambda rank: rank.forget_weights.remote(str(folder)), "tidying up", 5.0)
+
     async def stop(self) -> None:
         for actor in self._actors:
             ray.kill(actor)
@@ -134,6 +139,8 @@ class LearnerGroup:
             raise RunFailed(f"learner {what}: no answer after {timeout_s:g} s; {hint}") from error
         except RayActorError as error:
             raise RunFailed(f"learner {what}: a rank died; the run can be resumed from its last checkpoint") from error
+        except RayError as error:  # out of memory, no environment, an object lost ...
+            raise RunFailed(f"learner {what}: {type(error).__name__}: {str(error).strip().splitlines()[0]}") from error
 
 
 def rank_specs(first: RankSpec, world_size: int) -> list[RankSpec]:

@@ -99,7 +99,7 @@ class EpisodeBroken(Exception):
 
 async def run_episode(
     task: Task,
-    env: Episode,
+    make_env: Callable[[Task], Episode],
     *,
     max_turns: int,
     play: Play,
@@ -109,9 +109,12 @@ async def run_episode(
     generate: Generate,
     score: Score,
 ) -> Trajectory:
-    """Play `env` to its end and score it. Returns a Trajectory in every case but cancellation."""
-    prompt = env.first_messages()
-    messages = list(prompt)
+    """Play an environment to its end and score it. Returns a Trajectory in every case but cancellation.
+
+    `generate` may raise EpisodeBroken; what else it raises is no episode's failure but the engine's, and goes through.
+    """
+    prompt: tuple[Message, ...] = ()
+    messages: list[Message] = []
     turns: list[Turn] = []
     generate_s = tool_s = 0.0
     repeated = 0
@@ -124,6 +127,10 @@ async def run_episode(
 
     try:
         async with asyncio.timeout(play.timeout_s):
+            with _data_boundary("environment"):
+                env = make_env(task)
+                prompt, stop = env.first_messages(), tuple(env.stop_strings)
+                messages += prompt
             with _data_boundary("renderer"):
                 context = renderer.prompt_ids(prompt)
             for turn in range(max_turns):
@@ -140,7 +147,7 @@ async def run_episode(
                     temperature=play.temperature,
                     top_p=play.top_p,
                     seed=derive(seed, turn),
-                    stop=tuple(env.stop_strings),
+                    stop=stop,
                 )
                 started = time.monotonic()
                 completion = await generate(context, request)
@@ -234,7 +241,7 @@ async def run_group(
     episodes = [
         run_episode(
             ticket.task,
-            make_env(ticket.task),
+            make_env,
             max_turns=max_turns,
             play=play,
             seed=derive(run_seed, play.purpose, ticket.sequence, sibling),

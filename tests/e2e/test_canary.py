@@ -48,7 +48,7 @@ def make_pool(model_path: Path, extension: str | None = None) -> RolloutPool:
 
 def make_run(learner: Any, pool: RolloutPool, weights: Path) -> Run:
     """With the parts that the canary touches, and no others."""
-    others = ("dir", "state", "journal", "world", "renderer", "cluster", "progress", "tracker", "model_path")
+    others = ("dir", "state", "journal", "world", "renderer", "device", "progress", "tracker", "model_path")
     config = RunConfig(recipe=RECIPE, stages=())
     unused: dict[str, Any] = dict.fromkeys(others)
     return Run(config=config, learner=learner, pool=pool, weights=weights, probe=PROBE, **unused)

@@ -82,10 +82,10 @@ def play(
             journal=Journal(directory.journal, keep=state.mark if newest else 0),
             world=make_world(config.recipe.env),
             renderer=Renderer(),  # type: ignore[arg-type]
-            cluster=None,  # type: ignore[arg-type]
+            device=None,  # type: ignore[arg-type]
             learner=BanditLearner(),  # type: ignore[arg-type]
             pool=pool,  # type: ignore[arg-type]
-            progress=Progress(steps),
+            progress=Progress(),
             tracker=NoTracker(),  # type: ignore[arg-type]
             weights=weights,
             model_path=str(tmp_path),

@@ -69,6 +69,13 @@ class Counting:
         return Reply(reply=Message(role="user", content=str(turns_left)), repeated=True)
 
 
+LETTERS = Letters()
+
+
+def counting(_: Task) -> Counting:
+    return Counting()
+
+
 def completion(text: str, stop: TurnStop = TurnStop.STOP) -> Completion:
     ids = tuple(map(ord, text))
     return Completion(
@@ -100,12 +107,12 @@ def episode(
     trajectory = asyncio.run(
         run_episode(
             TASK,
-            Counting(),
+            counting,
             max_turns=max_turns,
             play=play,
             seed=7,
             sibling=1,
-            renderer=Letters(),
+            renderer=LETTERS,
             generate=generate,
             score=score,
         )
@@ -207,11 +214,34 @@ def test_an_environment_that_raises_breaks_its_own_episode_only(error: Exception
 
     trajectory = asyncio.run(
         run_episode(
-            TASK, Broken(), max_turns=2, play=PLAY, seed=0, sibling=0, renderer=Letters(), generate=generate, score=one
+            TASK,
+            lambda _: Broken(),
+            max_turns=2,
+            play=PLAY,
+            seed=0,
+            sibling=0,
+            renderer=LETTERS,
+            generate=generate,
+            score=one,
         )
     )
     assert isinstance(trajectory.reward, Failure)
     assert (trajectory.reward.kind, trajectory.reward.where) == (kind, "environment")
+
+
+def test_an_environment_that_cannot_be_made_is_a_data_failure() -> None:
+    def make_env(task: Task) -> Counting:
+        raise KeyError("graph")
+
+    async def generate(context: Sequence[int], request: TurnRequest) -> Completion:
+        raise AssertionError("never reached")
+
+    trajectory = asyncio.run(
+        run_episode(
+            TASK, make_env, max_turns=2, play=PLAY, seed=0, sibling=0, renderer=LETTERS, generate=generate, score=one
+        )
+    )
+    assert trajectory.reward == Failure(kind=FailureKind.DATA, where="environment", detail="KeyError: 'graph'")
 
 
 def test_text_that_cannot_be_rendered_is_a_data_failure() -> None:
@@ -224,7 +254,15 @@ def test_text_that_cannot_be_rendered_is_a_data_failure() -> None:
 
     trajectory = asyncio.run(
         run_episode(
-            TASK, Counting(), max_turns=2, play=PLAY, seed=0, sibling=0, renderer=Picky(), generate=generate, score=one
+            TASK,
+            counting,
+            max_turns=2,
+            play=PLAY,
+            seed=0,
+            sibling=0,
+            renderer=Picky(),
+            generate=generate,
+            score=one,
         )
     )
     assert trajectory.reward == Failure(kind=FailureKind.DATA, where="renderer", detail="TypeError: not a text")
@@ -238,12 +276,12 @@ def test_an_episode_that_hangs_is_a_timeout() -> None:
     trajectory = asyncio.run(
         run_episode(
             TASK,
-            Counting(),
+            counting,
             max_turns=2,
             play=replace(PLAY, timeout_s=0.02),
             seed=0,
             sibling=0,
-            renderer=Letters(),
+            renderer=LETTERS,
             generate=hang,
             score=one,
         )
@@ -264,11 +302,11 @@ def test_siblings_of_a_group_are_seeded_apart() -> None:
         run_group(
             ticket,
             worker="w",
-            make_env=lambda _: Counting(),
+            make_env=counting,
             max_turns=2,
             play=PLAY,
             run_seed=1,
-            renderer=Letters(),
+            renderer=LETTERS,
             generate=generate,
             score=one,
         )
