@@ -77,7 +77,7 @@ def train_command(name: str, overrides: list[str], run_dir: str | None, must_res
             f"stages.{entered.name}.steps={entered.steps}: the run has taken {state.stage_step} of them already"
         )
     with Progress() as progress, orderly_exit() as ended:
-        progress.say(f"run directory {directory.path}")
+        progress.say(f"run directory {shown(directory.path)}")
         if newest:
             progress.say(f"continuing from {newest.name}: stage {entered.name}, step {state.stage_step}")
         directory.write_config(compose.to_yaml(config))
@@ -309,6 +309,11 @@ def arithmetic(config: RunConfig) -> list[str]:
     return lines + [f"{'memory (CPU)':<25} {line}" for line in plan.lines]
 
 
+def shown(path: Path) -> Path:
+    """As a person at this prompt would write it."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
 def closing_line(summary: dict[str, object], path: Path) -> str:
     before, after = summary["eval"]["before"], summary["eval"]["after"]  # type: ignore[index]
     change = ""
@@ -316,4 +321,4 @@ def closing_line(summary: dict[str, object], path: Path) -> str:
         scores = (f"{name} {before[name]:.3f} -> {after[name]:.3f}" for name in after if name in before)
         change = "; held-out accuracy " + ", ".join(scores)
     again = "" if summary["status"] == "done" else "; the same command continues it"
-    return f"{summary['status']} after {summary['steps']} steps in {summary['wall_s']:.0f} s{change}; see {path}{again}"
+    return f"{summary['status']} after {summary['steps']} steps in {summary['wall_s']:.0f} s{change}; see {shown(path)}{again}"
