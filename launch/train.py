@@ -321,4 +321,5 @@ def closing_line(summary: dict[str, object], path: Path) -> str:
         scores = (f"{name} {before[name]:.3f} -> {after[name]:.3f}" for name in after if name in before)
         change = "; held-out accuracy " + ", ".join(scores)
     again = "" if summary["status"] == "done" else "; the same command continues it"
-    return f"{summary['status']} after {summary['steps']} steps in {summary['wall_s']:.0f} s{change}; see {shown(path)}{again}"
+    taken = f"{summary['status']} after {summary['steps']} steps in {summary['wall_s']:.0f} s"
+    return f"{taken}{change}; see {shown(path)}{again}"
