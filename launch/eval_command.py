@@ -29,7 +29,7 @@ def eval_command(name: str, overrides: list[str], checkpoint: str | None, output
     config = compose.compose(name, overrides)
     recipe = config.stages[-1].config  # the last stage's environment is the one that the recipe ends in
     found = find_checkpoint(config, checkpoint)
-    split = "held_out" if found is None or trained_on(found) == recipe.env else "all"
+    split = split_to_play(recipe.env, trained_on(found) if found is not None else None)
     available = make_world(recipe.env).tasks(split)
     tasks = available[: recipe.eval.tasks]
     preflight.check_model_folder(found)
@@ -93,6 +93,15 @@ def find_checkpoint(config: RunConfig, given: str | None) -> str | None:
     runs = [run for run in Path("runs").glob("*") if numbered.fullmatch(run.name) and _weights_in(run) is not None]
     newest = max(runs, key=lambda run: run.stat().st_mtime, default=None)
     return str(_weights_in(newest).resolve()) if newest is not None else None  # type: ignore[union-attr]
+
+
+def split_to_play(env: Any, trained: Any) -> str:
+    """`all` for a data file that the checkpoint has not seen; else `held_out`, whatever other keys were changed."""
+    data = getattr(env, "data", None)
+    if data is None or getattr(env, "eval_data", None) is not None:
+        return "held_out"
+    seen = getattr(trained, "data", None)
+    return "held_out" if seen is not None and Path(seen).resolve() == Path(data).resolve() else "all"
 
 
 def trained_on(checkpoint: str) -> Any:
