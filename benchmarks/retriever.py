@@ -35,7 +35,7 @@ from envs.retriever.config import RetrieverConfig
 from envs.retriever.corpus import FileCorpus, ListCorpus
 from envs.retriever.documents import Document, contents
 from envs.retriever.retriever import build_index, make_retriever
-from envs.retriever.service import take_port
+from envs.tools.http import take_port
 
 KINDS = ("bm25", "dense", "hybrid")
 DEPTHS = (2, 5, 10)

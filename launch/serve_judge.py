@@ -100,8 +100,7 @@ def service_config(options: argparse.Namespace, judge: Any, **more: Any) -> Any:
 def serve_judge(options: argparse.Namespace) -> int:
     from actors.judge import START_S, make_service
     from envs.judging.server import JudgeServerConfig
-    from envs.retriever.service import read_token
-    from envs.tools.http import serve_until_signal
+    from envs.tools.http import read_token, serve_until_signal
 
     server = JudgeServerConfig(max_queue=options.max_queue, max_batch=min(256, options.max_queue))
     config = service_config(options, judge_config(options), server=server)
@@ -114,4 +113,4 @@ def serve_judge(options: argparse.Namespace) -> int:
         what = options.endpoint or "vLLM"
         print(f"rlsys: judge ({options.model}, {what}) on {url}: POST /judge /judge_batch, GET /health", flush=True)
 
-    serve_until_signal(service, START_S, started)
+    serve_until_signal("judge", service, lambda: service.start(START_S), started)

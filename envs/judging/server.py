@@ -27,7 +27,7 @@ from pydantic import BaseModel
 from envs.judging.judge import Judge
 from envs.judging.request import Judged, JudgeRequest
 from envs.judging.templates import BadRequest, check
-from envs.retriever.gate import Gate
+from envs.tools.gate import Gate
 from envs.tools.guard import ToolFailed
 from rlsys.config import require
 from rlsys.types import FailureKind

@@ -26,9 +26,9 @@ from pydantic import BaseModel
 from envs.retriever.batching import Batcher, Busy, Late, SearchFailed
 from envs.retriever.config import RetrieverServerConfig
 from envs.retriever.documents import Document
-from envs.retriever.gate import Gate
 from envs.retriever.metrics import Measured, Metrics
 from envs.retriever.retriever import Found, Retriever
+from envs.tools.gate import Gate
 
 RETRY_AFTER_S = 1
 

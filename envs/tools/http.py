@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 import uvicorn
 from fastapi import FastAPI
 
-from envs.retriever.service import take_port
-from rlsys.errors import RunFailed
+from rlsys.errors import BadInput, RunFailed
 
 
 class HttpService:
@@ -82,16 +82,26 @@ class HttpService:
     async def _serve(self) -> None:
         async with self._open_app() as app:
             settings = uvicorn.Config(
-                app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=int(self._stop_s) + 1
+                app, log_config=None, access_log=False, timeout_graceful_shutdown=int(self._stop_s) + 1
             )
+            listen(self._socket)
             server = uvicorn.Server(settings)
             server.should_exit = self._stopping
             self._server = server
             await server.serve(sockets=[self._socket])
 
 
-def serve_until_signal(service: HttpService, start_s: float, started: Callable[[str], None]) -> NoReturn:
-    """Serve until SIGINT or SIGTERM; then answer what is under way and exit with 130 or 143."""
+class Serving(Protocol):
+    """A service that has a thread."""
+
+    def alive(self) -> bool: ...
+    def stop(self) -> bool: ...
+
+
+def serve_until_signal(
+    name: str, service: Serving, start: Callable[[], str], started: Callable[[str], None]
+) -> NoReturn:
+    """Serve until SIGINT or SIGTERM; then answer what is under way and exit with 130 or 143. `start` gives the url."""
 
     def stop(number: int, _: object) -> None:
         raise SystemExit(128 + number)
@@ -99,12 +109,45 @@ def serve_until_signal(service: HttpService, start_s: float, started: Callable[[
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
     try:
-        started(service.start(start_s))
+        started(start())
         while service.alive():
             time.sleep(0.2)
-        raise RunFailed("the service ended by itself")
+        raise RunFailed(f"the {name} ended by itself")
     finally:
         for number in (signal.SIGINT, signal.SIGTERM):  # the end is short, and must not be left half-done
             signal.signal(number, signal.SIG_IGN)
         if not service.stop():
             os._exit(1)  # what hangs must not keep the process
+
+
+def take_port(host: str, port: int) -> socket.socket:
+    """A bound socket. Raises BadInput when the port is in use or the host is not this machine's."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((host, port))  # it listens once the retriever can answer: until then a probe is refused
+    except OSError as error:
+        bound.close()
+        raise BadInput(f"--port {port} on {host}: {error.strerror or error}; --port 0 takes a free one") from error
+    return bound
+
+
+def listen(bound: socket.socket) -> None:
+    """Raises BadInput where another server bound the same port meanwhile: Linux lets two, until one listens."""
+    try:
+        bound.listen()
+    except OSError as error:
+        host, port = bound.getsockname()[:2]
+        raise BadInput(f"--port {port} on {host}: {error.strerror or error}; --port 0 takes a free one") from error
+
+
+def read_token(name: str | None) -> str | None:
+    """The token in the environment variable `name`. Raises BadInput, never with the token's text."""
+    if name is None:
+        return None
+    token = os.environ.get(name, "")
+    if not token or not token.isascii() or not token.isprintable() or " " in token:
+        found = "is not set" if name not in os.environ else "is empty or not plain text"
+        raise BadInput(f"--token-env {name}: the environment variable {found}, expected a bearer token")
+    return token

@@ -22,8 +22,9 @@ from envs.retriever.corpus import ListCorpus
 from envs.retriever.documents import Document
 from envs.retriever.retriever import Found
 from envs.retriever.server import create_app
-from envs.retriever.service import RetrieverServer, read_token, take_port
+from envs.retriever.service import RetrieverServer
 from envs.tools.guard import ToolBusy, ToolRefused
+from envs.tools.http import read_token, take_port
 from launch.cli import run
 from rlsys.errors import BadInput
 
