@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-from envs.graphs.problem import Kind, Problem, Weight
+from envs.graphs.problem import Kind, Problem
 
 Encoding = Literal["incident", "adjacency", "friendship", "graph-expert"]
 ENCODINGS: tuple[Encoding, ...] = get_args(Encoding)
@@ -83,21 +83,25 @@ def describe(problem: Problem, encoding: Encoding) -> str:
     return ", ".join(f"{a} -> {b} with weight {weight}" for a, b, weight in rows)
 
 
-def _incident(problem: Problem) -> str:
-    neighbours: dict[str, list[tuple[str, Weight]]] = {}
+def incident_row(problem: Problem, encoding: Encoding, node: int) -> str:
+    """`Node 4 is connected to 1, 5.`, with weights `Node 4 is connected to node 1 with weight 3.`; neighbours are
+    sorted as texts: 0, 1, 10, 2. `Node 4 is connected to none.` where there are none, which NLGift never writes."""
     weights = problem.weights or (0,) * len(problem.edges)
-    for (a, b), weight in zip(problem.edges, weights, strict=True):
-        neighbours.setdefault(str(a), []).append((str(b), weight))
-        neighbours.setdefault(str(b), []).append((str(a), weight))
-    lines = []
-    for node in sorted(neighbours):  # as texts: 0, 1, 10, 2
-        found = sorted(neighbours[node])
-        if problem.kind is Kind.CONNECTIVITY:
-            listed = ", ".join(other for other, _ in found)
-        else:
-            listed = ", ".join(f"node {other} with weight {weight}" for other, weight in found)
-        lines.append(f"Node {node} is connected to {listed}.")
-    return "\n".join(lines)
+    found = []
+    for edge, weight in zip(problem.edges, weights, strict=True):
+        if node in edge:
+            found.append((label(edge[edge[0] == node], encoding), weight))
+    found.sort()
+    if problem.kind is Kind.CONNECTIVITY:
+        listed = ", ".join(other for other, _ in found)
+    else:
+        listed = ", ".join(f"node {other} with weight {weight}" for other, weight in found)
+    return f"Node {label(node, encoding)} is connected to {listed or 'none'}."
+
+
+def _incident(problem: Problem) -> str:
+    nodes = {node for edge in problem.edges for node in edge}
+    return "\n".join(incident_row(problem, "incident", node) for node in sorted(nodes, key=str))
 
 
 def _letters(node: int) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import islice, pairwise
 
 from envs.dialects.graph_rl import write_parts
-from envs.graphs.encodings import Encoding, label
+from envs.graphs.encodings import Encoding, incident_row, label
 from envs.graphs.oracle import connected, graph_of, shortest_path, total
 from envs.graphs.problem import Kind, Problem, Weight
 from rlsys.errors import BadInput
@@ -34,7 +34,7 @@ def solve(problem: Problem, encoding: Encoding, rng: random.Random, *, num_paths
     """
     if problem.kind is Kind.CONNECTIVITY:
         steps = edge_steps(problem, encoding)
-        return Solution(think=_reached(problem, encoding), steps=steps, answer=_yes_no(connected(problem)))
+        return Solution(think=_search(problem, encoding), steps=steps, answer=_yes_no(connected(problem)))
     best = shortest_path(problem)
     if best is None:
         raise BadInput(f"no path between node {problem.source} and node {problem.target}: nothing to show")
@@ -112,7 +112,7 @@ def _path_solution(
     arrows = "->".join(label(node, encoding) for node in chosen)
     length = total(sum(weights) + slip)
     return Solution(
-        think=f"I compare paths from {source} to {target}.",
+        think=_ends(problem, encoding),
         steps="\n".join(lines),
         answer=f"The shortest path is {arrows}. The length of shortest path is {length}.",
     )
@@ -134,13 +134,23 @@ def _direct(problem: Problem) -> bool:
     return {problem.source, problem.target} in [set(edge) for edge in problem.edges]
 
 
-def _reached(problem: Problem, encoding: Encoding) -> str:
-    """The nodes that a breadth-first search from the source finds, in its order."""
-    import networkx
+def _search(problem: Problem, encoding: Encoding) -> str:
+    """A breadth-first search, told row by row until the target stands in one: whoever follows need only look up."""
+    graph = graph_of(problem)
+    target = label(problem.target, encoding)
+    queue, rows = [problem.source], []
+    for node in queue:
+        found = problem.target in graph[node]
+        rows.append(f"{incident_row(problem, encoding, node)} Is {target} there? {'Yes' if found else 'No'}.")
+        if found:
+            break
+        queue += [other for other in sorted(graph[node]) if other not in queue]
+    return " ".join(rows)
 
-    found = [edge[1] for edge in networkx.bfs_edges(graph_of(problem), problem.source)]
-    listed = ", ".join(label(node, encoding) for node in found) or "no node"
-    return f"From {label(problem.source, encoding)} I reach {listed}."
+
+def _ends(problem: Problem, encoding: Encoding) -> str:
+    """The rows of both ends: a path of two edges goes through a node that stands in both."""
+    return " ".join(incident_row(problem, encoding, node) for node in (problem.source, problem.target))
 
 
 def _yes_no(yes: bool) -> str:

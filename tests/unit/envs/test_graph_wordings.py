@@ -2,6 +2,7 @@
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -77,8 +78,21 @@ def test_an_isolated_node_is_a_node_that_nothing_reaches() -> None:
     assert (truth(alone), edge_steps(alone, "incident")) == ("no", "")
     assert "2" not in wording(alone).split("Q:")[0]
     assert solve(alone, "incident", random.Random(0)).text() == (
-        "<think>From 0 I reach 1.</think><response></response><answer>The answer is no.</answer>"
+        "<think>Node 0 is connected to 1. Is 2 there? No. Node 1 is connected to 0. Is 2 there? No.</think>"
+        "<response></response><answer>The answer is no.</answer>"
     )
+    lonely = replace(alone, source=2, target=0)
+    assert solve(lonely, "incident", random.Random(0)).think == "Node 2 is connected to none. Is 0 there? No."
+
+
+def test_a_search_looks_rows_up_as_they_stand_in_the_question() -> None:
+    found = solve(RING, "incident", random.Random(0)).think
+    rows = found.split(" Is 11 there? ")
+    assert rows[-1] == "Yes." and all(row.removeprefix("No. ") in wording(RING) for row in rows[:-1])
+    ends = solve(ROADS, "incident", random.Random(0)).think
+    assert [row for row in wording(ROADS).split("\n") if row in ends] == [
+        row for row in wording(ROADS).split("\n") if row.startswith(("Node 0 ", "Node 2 "))
+    ]
 
 
 def test_targets_are_nlgifts_sentences() -> None:
