@@ -12,6 +12,7 @@ import torch
 
 from actors.engine import Engine, EngineSpec, PromptTooLong, Sampling
 from actors.renderer import ChatRenderer
+from actors.specs import make_engine_spec
 from envs.judging.config import JudgeConfig
 from envs.judging.endpoint import Chat, EndpointChat, read_key
 from envs.judging.server import JudgeServerConfig
@@ -138,20 +139,14 @@ def make_service(config: JudgeServiceConfig, *, host: str, port: int, token: str
 
 
 def engine_spec(config: JudgeServiceConfig, model: str) -> EngineSpec:
-    engine, device = config.engine, choose(config.device, torch.cuda.device_count())
-    return EngineSpec(
+    asked = config.engine.max_model_len
+    return make_engine_spec(
+        replace(config.engine, max_model_len=min(asked, longest_context(model) or asked)),
+        choose(config.device, torch.cuda.device_count()),
         model_path=str(Path(model).resolve()) if Path(model).is_dir() else model,
-        dtype=device.dtype if config.dtype == "auto" else config.dtype,
-        max_model_len=min(engine.max_model_len, longest_context(model) or engine.max_model_len),
-        max_num_seqs=engine.max_num_seqs,
+        dtype=config.dtype,
         seed=0,
-        prefix_cache=engine.prefix_cache,
-        enforce_eager=engine.enforce_eager,
         threads=config.threads,
-        kv_cache_mb=engine.kv_cache_mb if device.torch_device == "cpu" else None,
-        gpu_memory_utilization=engine.gpu_memory_utilization,
-        block_size=device.block_size,
-        chunked_prefill=device.chunked_prefill,
     )
 
 

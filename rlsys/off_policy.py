@@ -9,6 +9,7 @@ Shapes: [T] of a packed row, mask of 0 and 1; a sequence is one sample of the ro
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Literal, get_args
 
@@ -114,3 +115,14 @@ def mask_stale(sample: Sample, *, version: int, max_token_lag: int) -> Sample | 
     )
     advantages = tuple(value if mask else 0.0 for value, mask in zip(sample.advantages, loss_mask, strict=True))
     return replace(sample, loss_mask=loss_mask, advantages=advantages, streams=streams)
+
+
+def without_stale(samples: Iterable[Sample], *, version: int, max_token_lag: int | None) -> tuple[list[Sample], int]:
+    """(what `mask_stale` leaves of them, how many tokens it took out of the loss). None takes nothing."""
+    kept, left_out = [], 0
+    for sample in samples:
+        fresh = sample if max_token_lag is None else mask_stale(sample, version=version, max_token_lag=max_token_lag)
+        left_out += sum(sample.loss_mask) - (sum(fresh.loss_mask) if fresh is not None else 0)
+        if fresh is not None:
+            kept.append(fresh)
+    return kept, left_out

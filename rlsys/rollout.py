@@ -125,7 +125,7 @@ class EpisodeBroken(Exception):
 class _Played:
     """One attempt at an episode, as far as it came."""
 
-    prompt: tuple[Message, ...] = ()
+    num_prompt: int = 0  # messages[:num_prompt] are the prompt
     messages: list[Message] = field(default_factory=list)
     turns: list[Turn] = field(default_factory=list)
     end: EpisodeEnd = EpisodeEnd.TURN_LIMIT
@@ -140,14 +140,6 @@ class _Played:
     @property
     def num_sampled(self) -> int:
         return sum(len(turn.completion.token_ids) for turn in self.turns)
-
-    def transcript(self, task: Task) -> Transcript:
-        return Transcript(
-            task=task,
-            messages=tuple(self.messages[len(self.prompt) :]),
-            truncated=self.end is EpisodeEnd.TOKEN_LIMIT,
-            token_ids=tuple(token for turn in self.turns for token in turn.completion.token_ids),
-        )
 
 
 async def run_episode(
@@ -182,7 +174,7 @@ async def run_episode(
     if played.failure is not None:
         outcome = played.failure
     else:
-        transcript = played.transcript(task)
+        transcript = transcript_of(task, played)
         outcome = await _scored(score, transcript, play.timeout_s)
         while isinstance(outcome, Failure) and outcome.kind is not FailureKind.DATA and budget.allows(outcome):
             outcome = await _scored(score, transcript, play.timeout_s)
@@ -197,7 +189,7 @@ async def run_episode(
         repeated_calls=played.repeated,
         retried=tuple(budget.spent),
         discarded_tokens=discarded,
-        num_prompt=len(played.prompt),
+        num_prompt=played.num_prompt,
     )
 
 
@@ -233,10 +225,11 @@ async def _play(
         async with asyncio.timeout(play.timeout_s):
             with _data_boundary("environment"):
                 env = make_env(task)
-                done.prompt, stop = env.first_messages(), tuple(env.stop_strings)
-                done.messages += done.prompt
+                prompt, stop = env.first_messages(), tuple(env.stop_strings)
+                done.num_prompt = len(prompt)
+                done.messages += prompt
             with _data_boundary("renderer"):
-                context = renderer.prompt_ids(done.prompt)
+                context = renderer.prompt_ids(prompt)
             spent = 0
             for turn in range(max_turns):
                 room = play.max_context - len(context)
@@ -367,7 +360,8 @@ def _compare(trajectories: list[Trajectory], compare: Compare) -> None:
     outcomes: Sequence[Reward | Failure]
     try:
         with _data_boundary("reward"):
-            outcomes = compare([transcript_of(trajectories[index]) for index in scored], rewards)  # type: ignore[arg-type]
+            transcripts = [transcript_of(trajectories[index].task, trajectories[index]) for index in scored]
+            outcomes = compare(transcripts, rewards)  # type: ignore[arg-type]
             if len(outcomes) != len(scored):
                 raise ValueError(f"the comparison gave {len(outcomes)} rewards for {len(scored)} trajectories")
     except EpisodeBroken as error:
@@ -377,11 +371,11 @@ def _compare(trajectories: list[Trajectory], compare: Compare) -> None:
         trajectories[index] = replace(trajectories[index], reward=outcome, **failed)  # type: ignore[arg-type]
 
 
-def transcript_of(trajectory: Trajectory) -> Transcript:
-    """What a reward sees of a finished trajectory."""
+def transcript_of(task: Task, played: _Played | Trajectory) -> Transcript:
+    """What a reward sees of an episode."""
     return Transcript(
-        task=trajectory.task,
-        messages=trajectory.messages[trajectory.num_prompt :],
-        truncated=trajectory.end is EpisodeEnd.TOKEN_LIMIT,
-        token_ids=tuple(token for turn in trajectory.turns for token in turn.completion.token_ids),
+        task=task,
+        messages=tuple(played.messages[played.num_prompt :]),
+        truncated=played.end is EpisodeEnd.TOKEN_LIMIT,
+        token_ids=tuple(token for turn in played.turns for token in turn.completion.token_ids),
     )

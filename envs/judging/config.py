@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from ipaddress import ip_address
 from typing import Literal, Optional
 from urllib.parse import urlsplit
 
+from envs.tools.address import is_loopback
 from envs.tools.guard import GuardConfig
 from rlsys.config import require
 
@@ -100,11 +100,3 @@ class JudgeConfig:
             cache_size=0,
             max_concurrent=self.max_concurrent,
         )
-
-
-def is_loopback(url: str) -> bool:
-    host = urlsplit(url).hostname or ""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

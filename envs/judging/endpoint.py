@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 import aiohttp
 
-from envs.judging.config import is_loopback
 from envs.retriever.client import BUSY, RETRIED, retry_after
+from envs.tools.address import is_loopback
 from envs.tools.guard import ToolBusy, ToolRefused
 from rlsys.errors import BadInput
 

@@ -7,13 +7,16 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Optional
 
 from envs.dialects import ANSWER_CLOSE, ANSWER_OPEN, one_answer
 from envs.rewards.findings import Finding, found, total
+from envs.rewards.overlong import check_overlong, overlong_findings, overlong_parts
 from envs.rewards.transcript import answers, last_pair, written
 from rlsys.config import require
 from rlsys.types import Reward, Transcript
 
+PARTS = ("correct", "format")
 MAX_NUMBER = 64  # characters; a longer answer is compared as text
 # Three exponent digits keep the exact value small; [0-9], for \d accepts digits of other scripts.
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
@@ -27,14 +30,24 @@ class AnswerRewardConfig:
     """For an answer equal to one of the task's, as a number or else as text."""
     format: float = 0.1
     """For exactly one answer tag in the last message of an episode that was not cut off."""
+    max_length: Optional[int] = None
+    """The limit of `overlong_buffer` in tokens: what the policy may generate."""
+    overlong_buffer: Optional[int] = None
+    """DAPO's punishment grows over the last so many tokens before `max_length`; null leaves it out."""
+    overlong_penalty: float = -1.0
+    """From `max_length` tokens on."""
 
     def __post_init__(self) -> None:
         require(math.isfinite(self.correct), "reward.correct", self.correct, "a finite number")
         require(math.isfinite(self.format), "reward.format", self.format, "a finite number")
+        check_overlong(self)
+        used = self.max_length is None or self.overlong_buffer is not None
+        require(used, "reward.max_length", self.max_length, "null without reward.overlong_buffer")
 
 
 class AnswerReward:
     """`correct` + `format`, from the last message that the model wrote; what the environment wrote never counts.
+    With `overlong_buffer` also `overlong`, 0 or less.
 
     The answer 24.0 to a task with the answer 24: Reward(value=1.1, parts={"correct": 1.0, "format": 0.1}).
     """
@@ -43,10 +56,11 @@ class AnswerReward:
 
     def __init__(self, config: AnswerRewardConfig) -> None:
         self._config = config
+        self.uses_tokens = config.overlong_buffer is not None
 
     def __call__(self, transcript: Transcript) -> Reward:
-        """Raises BadInput for a task without an answer key: nothing can be said about the model then."""
-        return total(self.findings(transcript), ("correct", "format"))
+        """Raises BadInput for a task without an answer key, and without a length that is needed."""
+        return total(self.findings(transcript), (*PARTS, *overlong_parts(self._config)))
 
     def findings(self, transcript: Transcript) -> tuple[Finding, ...]:
         golds = answers(transcript.task)
@@ -63,6 +77,7 @@ class AnswerReward:
         return (
             found("correct", "right answer" if right else wrong, correct, transcript.messages, given),
             found("format", "one answer tag" if formatted else broken, form, transcript.messages, given),
+            *overlong_findings(self._config, transcript),
         )
 
 

@@ -1,4 +1,4 @@
-"""Length and repetition, after "Demystifying Long Chain-of-Thought Reasoning" (arXiv 2502.03373), appendix I."""
+"""Length and repetition: "Demystifying Long Chain-of-Thought Reasoning" (arXiv 2502.03373), appendix I, and DAPO."""
 
 from __future__ import annotations
 
@@ -27,6 +27,18 @@ def cosine_reward(
         return exceed
     start, end = (r0_correct, rL_correct) if correct else (r0_wrong, rL_wrong)
     return end + 0.5 * (start - end) * (1 + math.cos(math.pi * length / max_length))
+
+
+def overlong(length: int, *, limit: int, buffer: int, penalty: float) -> float:
+    """DAPO's soft overlong punishment (arXiv 2503.14476, equation 13): 0 up to `limit - buffer` tokens, from there on a
+    straight line to `penalty` at `limit`, and `penalty` beyond. `limit` is L_max, `buffer` L_cache, `penalty` -1 there.
+
+    overlong(18432, limit=20480, buffer=4096, penalty=-1.0) is -0.5. Raises ValueError unless 1 <= buffer <= limit.
+    """
+    if not 1 <= buffer <= limit:
+        raise ValueError(f"buffer={buffer}: expected 1 to limit={limit}")
+    over = length - (limit - buffer)
+    return penalty * min(over, buffer) / buffer if over > 0 else 0.0
 
 
 def ngram_penalty(token_ids: Sequence[int], *, n: int, penalty: float) -> list[float]:

@@ -17,7 +17,8 @@ from envs.rewards.findings import Finding, Span, found, total
 from envs.rewards.grading import Grading
 from envs.rewards.length import cosine_reward, ngram_penalty
 from envs.rewards.maths import decided
-from envs.rewards.transcript import Piece, answers, written
+from envs.rewards.overlong import check_overlong, overlong_findings, overlong_parts
+from envs.rewards.transcript import Piece, answers, num_tokens, written
 from rlsys.config import require
 from rlsys.errors import BadInput
 from rlsys.types import Reward, TokenStream, Transcript
@@ -54,6 +55,11 @@ class LongCotRewardConfig:
     repetition_penalty: float = -0.05
     """On each token of a repeated n-gram; 0 leaves the stream out."""
     repetition_discount: float = 0.99
+    overlong_buffer: Optional[int] = None
+    """DAPO's punishment, for kinds that have no slope of their own: it grows over the last so many tokens before
+    `max_length`; null leaves it out."""
+    overlong_penalty: float = -1.0
+    """From `max_length` tokens on."""
     judge: JudgeConfig = field(default_factory=JudgeConfig)
     """The model-based verifier of section 4, in the place of comparing boxed answers; none without a model."""
 
@@ -70,10 +76,13 @@ class LongCotRewardConfig:
         require(self.repetition_penalty <= 0, "reward.repetition_penalty", self.repetition_penalty, "0 or less")
         discount = self.repetition_discount
         require(0 <= discount <= 1, "reward.repetition_discount", discount, "between 0 and 1")
+        check_overlong(self)
+        plain = self.overlong_buffer is None or self.kind != "cosine"
+        require(plain, "reward.overlong_buffer", self.overlong_buffer, "null with kind=cosine, which weighs the length")
 
 
 class LongCotReward:
-    """`outcome`, and the stream `repetition` beside it where the tokens are known.
+    """`outcome`, with `overlong` where that is asked for, and beside it the stream `repetition` of known tokens.
 
     Right after 7168 of 14336 tokens: Reward(value=1.5, parts={"outcome": 1.5}).
     """
@@ -101,7 +110,7 @@ class LongCotReward:
             values = ngram_penalty(transcript.token_ids, n=config.repetition_ngram, penalty=config.repetition_penalty)
             stream = TokenStream(name="repetition", values=tuple(values), discount=config.repetition_discount)
             streams = (stream,)
-        return total(self.findings(transcript), PARTS, streams)
+        return total(self.findings(transcript), (*PARTS, *overlong_parts(config)), streams)
 
     def judging(self, transcript: Transcript) -> tuple[JudgeRequest, ...]:
         """The question whether the answer is right, for a recipe with a judge; none where it is answered already."""
@@ -121,17 +130,20 @@ class LongCotReward:
         return Grading(given=given, golds=answers(transcript.task))
 
     def findings(self, transcript: Transcript) -> tuple[Finding, ...]:
+        return (self._outcome(transcript), *overlong_findings(self._config, transcript))
+
+    def _outcome(self, transcript: Transcript) -> Finding:
         given, span = _boxed(written(transcript))
         config = self._config
         if config.kind != "base_model" and self._over(transcript):
-            rule = f"cut off, or {_length(transcript)} tokens: at the limit of {config.max_length}"
-            return (found("outcome", rule, self._exceed, transcript.messages, span),)
+            rule = f"cut off, or {num_tokens(transcript)} tokens: at the limit of {config.max_length}"
+            return found("outcome", rule, self._exceed, transcript.messages, span)
         correct = _verdict(transcript, given)
         says = "right" if correct else "wrong" if given is not None else "no answer"
         if config.kind == "base_model":
             value = BASE_CORRECT if correct else BASE_WRONG if given is not None else BASE_NO_ANSWER
-            return (found("outcome", says, value, transcript.messages, span),)
-        length = _length(transcript)
+            return found("outcome", says, value, transcript.messages, span)
+        length = num_tokens(transcript)
         r0_correct, rL_correct, r0_wrong, rL_wrong = self._values
         value = cosine_reward(
             correct,
@@ -145,7 +157,7 @@ class LongCotReward:
             margin=config.margin,
         )
         rule = f"{says}, {length} of {config.max_length} tokens"
-        return (found("outcome", rule, value, transcript.messages, span),)
+        return found("outcome", rule, value, transcript.messages, span)
 
     def _settled(self, transcript: Transcript) -> bool:
         """Whether the verdict is known, or does not matter."""
@@ -153,7 +165,7 @@ class LongCotReward:
 
     def _over(self, transcript: Transcript) -> bool:
         """Whether the response reached the limit: the verdict does not matter then."""
-        return _length(transcript) + self._config.margin >= self._config.max_length or transcript.truncated
+        return num_tokens(transcript) + self._config.margin >= self._config.max_length or transcript.truncated
 
 
 def _boxed(pieces: list[Piece]) -> tuple[str | None, Span | None]:
@@ -176,13 +188,3 @@ def _verdict(transcript: Transcript, given: str | None) -> bool:
     if verdict is None:
         raise BadInput(f"task {transcript.task.task_id}: the answer needs a grader: expected `correct` to be given")
     return verdict
-
-
-def _length(transcript: Transcript) -> int:
-    length = transcript.num_tokens
-    if length is None and transcript.token_ids is not None:
-        length = len(transcript.token_ids)
-    if length is None or length < 0:
-        found = "no length" if length is None else f"num_tokens={length}"
-        raise BadInput(f"task {transcript.task.task_id}: {found}: expected num_tokens or token_ids of the response")
-    return length

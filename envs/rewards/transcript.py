@@ -81,6 +81,17 @@ def answers(task: Task) -> tuple[str, ...]:
     return key
 
 
+def num_tokens(transcript: Transcript) -> int:
+    """How many tokens the model wrote. Raises BadInput where nobody counted: characters would be another length."""
+    length = transcript.num_tokens
+    if length is None and transcript.token_ids is not None:
+        length = len(transcript.token_ids)
+    if length is None or length < 0:
+        found = "no length" if length is None else f"num_tokens={length}"
+        raise BadInput(f"task {transcript.task.task_id}: {found}: expected num_tokens or token_ids of the response")
+    return length
+
+
 def split_response(response: str, *, opening: str, closing: str, notices: Sequence[str] = ()) -> tuple[Message, ...]:
     """Everything after the prompt as one string, cut into the model's messages and the environment's (role "tool").
 

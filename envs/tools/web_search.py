@@ -13,13 +13,13 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
 
 from envs.retriever.documents import Document, contents
+from envs.tools.address import is_loopback
 from envs.tools.guard import ToolBusy, ToolRefused
 from rlsys.config import require
 from rlsys.errors import BadInput
@@ -49,7 +49,7 @@ class WebSearchConfig:
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)
         usable = bool(parts.hostname) and (
-            parts.scheme == "https" or (parts.scheme == "http" and _is_loopback(self.url))
+            parts.scheme == "https" or (parts.scheme == "http" and is_loopback(self.url))
         )
         require(usable, "web_search.url", self.url, "an https address, or http on loopback")
         require(1 <= self.results <= 100, "web_search.results", self.results, "1 to 100")
@@ -93,7 +93,7 @@ class WebSearch:
         """Status, Retry-After and body. Redirects are not followed: the key is for one host."""
         if self._session is None:
             # A proxy of the machine is for the web, not for loopback.
-            self._session = aiohttp.ClientSession(trust_env=not _is_loopback(self._config.url))
+            self._session = aiohttp.ClientSession(trust_env=not is_loopback(self._config.url))
         body = bytearray()
         try:
             async with self._session.post(
@@ -173,11 +173,3 @@ def _key(variable: str) -> str:
 def _seconds(retry_after: str) -> float:
     """Retry-After in seconds; its form with a date is read as BUSY_S."""
     return float(retry_after) if re.fullmatch(r"[0-9]{1,6}", retry_after) else BUSY_S
-
-
-def _is_loopback(url: str) -> bool:
-    host = urlsplit(url).hostname or ""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
