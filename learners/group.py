@@ -15,7 +15,7 @@ from learners.actor import LearnerActor
 from learners.rank import RankSpec
 from rlsys.config import LearnerConfig
 from rlsys.errors import BadInput, RunFailed
-from rlsys.metrics import merge
+from rlsys.metrics import Max, finite, merge
 from rlsys.packing import split_rows
 from rlsys.types import Batch, UpdateReport
 from rlsys.weights import Manifest
@@ -85,11 +85,7 @@ class LearnerGroup:
         reports: list[UpdateReport] = await self._all(
             lambda rank: rank.update.remote(next(parts)), f"updating on version {batch.version}"
         )
-        return UpdateReport(
-            applied=all(report.applied for report in reports),
-            metrics=merge(report.metrics for report in reports),
-            seconds=max(report.seconds for report in reports),
-        )
+        return merged(reports)
 
     async def score(self, token_ids: Sequence[Sequence[int]]) -> list[list[float]]:
         scores: list[list[list[float]]] = await self._all(lambda rank: rank.score.remote(token_ids), "scoring")
@@ -151,6 +147,18 @@ class LearnerGroup:
             raise RunFailed(f"learner {what}: a rank died; the run can be resumed from its last checkpoint") from error
         except RayError as error:  # out of memory, no environment, an object lost ...
             raise RunFailed(f"learner {what}: {type(error).__name__}: {str(error).strip().splitlines()[0]}") from error
+
+
+def merged(reports: Sequence[UpdateReport]) -> UpdateReport:
+    """What all ranks did. A metric that is not finite on one of them is left out and counted, and not shown as what
+    the others had."""
+    metrics = merge(report.metrics for report in reports)
+    kept = finite(metrics)
+    return UpdateReport(
+        applied=all(report.applied for report in reports),
+        metrics={**kept, "learner/not_finite": Max(len(metrics) - len(kept))},
+        seconds=max(report.seconds for report in reports),
+    )
 
 
 def rank_specs(first: RankSpec, world_size: int) -> list[RankSpec]:

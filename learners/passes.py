@@ -54,7 +54,7 @@ def forward_passes(stage: Stage, rows: list[Row], version: int, phases: Phases) 
     metrics: list[Metrics] = []
     if models.reference is not None:
         with phases.phase("reference"), models.reference.ready() as reference:
-            rows = [replace(row, reference_logprobs=logprobs(stage, reference, row).cpu()) for row in rows]
+            rows = [replace(row, reference_logprobs=logprobs(stage, reference, row)) for row in rows]
     if models.critic_engine is not None:
         with phases.phase("values"):
             rows = [replace(row, values=critic_values(stage, row).cpu()) for row in rows]
@@ -62,7 +62,7 @@ def forward_passes(stage: Stage, rows: list[Row], version: int, phases: Phases) 
         with phases.phase("proximal"):
             scored = []
             for row in rows:
-                logp_T = logprobs(stage, models.policy_engine, row).cpu()
+                logp_T = logprobs(stage, models.policy_engine, row)
                 metrics.append(mismatch_metrics(logp_T, row, version))
                 if PROXIMAL in stage.algorithm.needs:
                     row = replace(row, proximal_logprobs=logp_T)
@@ -73,19 +73,25 @@ def forward_passes(stage: Stage, rows: list[Row], version: int, phases: Phases) 
     return rows, metrics
 
 
-def logprobs(stage: Stage, model: Any, row: Row) -> torch.Tensor:
-    """[T] float32 on the device, 0 where the loss mask is."""
-    row = to_device(row, stage.torch_device)
-    logp_T: torch.Tensor
-    logp_T, _ = model(
+def policy_pass(
+    stage: Stage, model: Any, row: Row, *, entropy_gradient: bool = False
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(logp, entropy) of a row that is on the device: each [T] float32, 0 where the loss mask is."""
+    logp_T, entropy_T = model(
         row.token_ids,
         row.position_ids,
         row.cu_seqlens,
         stage.temperature,
         stage.learner.logit_chunk,
         row.loss_mask > 0,
+        entropy_gradient,
     )
-    return logp_T
+    return logp_T, entropy_T
+
+
+def logprobs(stage: Stage, model: Any, row: Row) -> torch.Tensor:
+    """[T] float32 in host memory, 0 where the loss mask is."""
+    return policy_pass(stage, model, to_device(row, stage.torch_device))[0].cpu()
 
 
 def critic_values(stage: Stage, row: Row) -> torch.Tensor:

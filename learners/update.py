@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 import resource
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -16,7 +17,7 @@ import torch
 
 from learners.algorithms.base import moments
 from learners.flops import matmul_peak, row_flops
-from learners.passes import critic_values, equal_rows, forward_passes, own_behavior, scores_first
+from learners.passes import critic_values, equal_rows, forward_passes, own_behavior, policy_pass, scores_first
 from learners.schedule import lr_at
 from learners.stage import Phases, Stage, to_device
 from rlsys.losses import LossOutput, kl_estimate, masked_means, mismatch_metrics
@@ -28,51 +29,76 @@ _MIN_SPREAD = 1e-6
 
 
 def run_update(stage: Stage, batch: Batch, step: int) -> UpdateReport:
-    """One update over the rows of this rank. Counts and denominators of `batch` are those of all ranks together."""
+    """One update over the rows of this rank. Counts and denominators of `batch` are those of all ranks together.
+
+    The metrics are of this rank, with `nan` where a number of its rows is none: `rlsys.metrics.finite` is for the
+    merged ones of all ranks.
+    """
     started = time.perf_counter()
     phases = Phases(stage.torch_device)
     models = stage.models
     metrics: list[Metrics] = [set_learning_rates(stage, step)]
     with phases.phase("align"):
         rows = equal_rows(stage, batch)
-    num_padding = len(rows) - len(batch.rows)
     rows, measured = forward_passes(stage, rows, batch.version, phases)
     with phases.phase("credit"):
         rows = stage.algorithm.credit(rows, partial(moments, add_up=stage.sum_over_ranks))
         metrics += [*measured, credit_metrics(stage, rows)]
 
-    num_steps = num_applied = num_critic_applied = 0
-    learned: list[Metrics] = []
+    policy, critic = Steps(), Steps()
     for _ in range(stage.algorithm.epochs):
         for minibatch, denominator in enumerate(batch.denominators):
             if not denominator > 0:
                 continue  # on all ranks alike: there is nothing to learn in it
             mine = [row for row in rows if row.minibatch == minibatch]
-            version = batch.version if num_steps == 0 else None  # afterwards the weights are others
+            version = batch.version if policy.made == 0 else None  # afterwards the weights are others
             with phases.phase("forward_backward"):
-                learned += [policy_row(stage, row, denominator, version) for row in mine]
+                learned = [policy_row(stage, row, denominator, version) for row in mine]
             with phases.phase("optimizer"):
-                applied, norm = optimizer_step(models.policy_engine, "learner/grad_norm")
-            learned.append(norm)
+                policy.make(models.policy_engine, "learner/grad_norm", learned)
             if models.critic_engine is not None:
                 with phases.phase("critic_forward_backward"):
-                    learned += [critic_row(stage, row, denominator) for row in mine]
+                    learned = [critic_row(stage, row, denominator) for row in mine]
                 with phases.phase("critic_optimizer"):
-                    applied_too, norm = optimizer_step(models.critic_engine, "critic/grad_norm")
-                learned.append(norm)
-                num_critic_applied += applied_too
-            num_steps += 1
-            num_applied += applied
-    metrics += [per_step(part, num_steps) for part in learned]
+                    critic.make(models.critic_engine, "critic/grad_norm", learned)
     seconds = time.perf_counter() - started
-    metrics.append({"learner/steps": Max(num_steps), "learner/skipped": Max(num_steps - num_applied)})
+    metrics += [*policy.metrics(), *critic.metrics()]
+    metrics.append({"learner/steps": Max(policy.made), "learner/skipped": Max(policy.made - policy.taken)})
     if models.critic_engine is not None:
-        metrics.append({"critic/skipped": Max(num_steps - num_critic_applied)})
-    metrics.append(work_metrics(stage, rows, num_padding, phases, seconds))
-    return UpdateReport(applied=num_applied > 0, metrics=finite(merge(metrics)), seconds=seconds)
+        metrics.append({"critic/skipped": Max(critic.made - critic.taken)})
+    metrics.append(work_metrics(stage, rows, phases, seconds))
+    return UpdateReport(applied=policy.taken > 0, metrics=merge(metrics), seconds=seconds)
 
 
 # -- gradients ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Steps:
+    """The optimizer steps of one model in one update.
+
+    A step whose gradient is not finite is skipped on all ranks, and on all of them it leaves no metric but its count:
+    the numbers of the ranks whose rows were sound would be a part that looks like the whole.
+    """
+
+    made: int = 0
+    taken: int = 0
+    learned: list[Metrics] = field(default_factory=list)
+
+    def make(self, engine: Any, norm_name: str, learned: Sequence[Metrics]) -> None:
+        """learned: of the rows whose gradient the engine holds. The norm is that before clipping."""
+        engine.step()
+        self.made += 1
+        if engine.was_step_applied():
+            self.taken += 1
+            self.learned += [*learned, {norm_name: Mean(float(engine.get_global_grad_norm()))}]
+
+    def metrics(self) -> list[Metrics]:
+        """Losses add up over rows and ranks; over the steps of an update they are averaged."""
+        return [
+            {name: Sum(m.value / self.taken) if isinstance(m, Sum) else m for name, m in part.items()}
+            for part in self.learned
+        ]
 
 
 def set_learning_rates(stage: Stage, step: int) -> Metrics:
@@ -99,15 +125,8 @@ def set_learning_rates(stage: Stage, step: int) -> Metrics:
 def policy_row(stage: Stage, row: Row, denominator: float, version: int | None) -> Metrics:
     """Adds one row's gradient to the policy's. version: of the weights, as long as no step has been taken on them."""
     row = to_device(row, stage.torch_device)
-    logp_T, entropy_T = stage.models.policy_engine(
-        row.token_ids,
-        row.position_ids,
-        row.cu_seqlens,
-        stage.temperature,
-        stage.learner.logit_chunk,
-        row.loss_mask > 0,
-        stage.algorithm.entropy_coef > 0,
-    )
+    engine, entropy_gradient = stage.models.policy_engine, stage.algorithm.entropy_coef > 0
+    logp_T, entropy_T = policy_pass(stage, engine, row, entropy_gradient=entropy_gradient)
     metrics: dict[str, Metric] = {}
     if version is not None and not scores_first(stage):
         metrics |= mismatch_metrics(logp_T, row, version)
@@ -117,27 +136,26 @@ def policy_row(stage: Stage, row: Row, denominator: float, version: int | None) 
         gap_T = kl_estimate(logp_T.detach(), row.reference_logprobs, kind="k3")
         metrics |= masked_means(row.loss_mask.bool(), {"kl/reference": gap_T})
     out = stage.algorithm.loss(logp_T, entropy_T, row, denominator=denominator)
-    return metrics | backward(stage, stage.models.policy_engine, out, "loss/total")
+    return metrics | backward(stage, engine, out, logp_T, "loss/total")
 
 
 def critic_row(stage: Stage, row: Row, denominator: float) -> Metrics:
     row = to_device(row, stage.torch_device)
-    out = stage.algorithm.value_loss(critic_values(stage, row), row, denominator=denominator)
-    return backward(stage, stage.models.critic_engine, out, "loss/critic_total")
+    values_T = critic_values(stage, row)
+    out = stage.algorithm.value_loss(values_T, row, denominator=denominator)
+    return backward(stage, stage.models.critic_engine, out, values_T, "loss/critic_total")
 
 
-def backward(stage: Stage, engine: Any, out: LossOutput, name: str) -> dict[str, Metric]:
-    """The one place that undoes DeepSpeed's averages over ranks and over micro-batches."""
-    engine.backward(out.loss * stage.world_size, scale_wrt_gas=False)
-    return {**out.metrics, name: Sum(out.loss.item())}
+def backward(stage: Stage, engine: Any, out: LossOutput, outputs_T: torch.Tensor, name: str) -> dict[str, Metric]:
+    """The one place that undoes DeepSpeed's averages over ranks and over micro-batches.
 
-
-def optimizer_step(engine: Any, name: str) -> tuple[bool, Metrics]:
-    """(whether it was taken, the gradient's norm before clipping). Not taken where the gradient is not finite."""
-    engine.step()
-    if not engine.was_step_applied():
-        return False, {}
-    return True, {name: Mean(float(engine.get_global_grad_norm()))}
+    A loss that is not finite may have a finite gradient (clamping stops `nan` on its way back), which would be taken
+    for that of the sound tokens. It is made one that no rank steps on. outputs_T: of the model, what the loss is of.
+    """
+    value = out.loss.item()
+    loss = out.loss * stage.world_size if math.isfinite(value) else outputs_T.sum() * math.nan
+    engine.backward(loss, scale_wrt_gas=False)
+    return {**out.metrics, name: Sum(value)}
 
 
 # -- metrics -----------------------------------------------------------------------------------------------------------
@@ -159,40 +177,26 @@ def credit_metrics(stage: Stage, rows: Sequence[Row]) -> Metrics:
     return metrics
 
 
-def work_metrics(stage: Stage, rows: Sequence[Row], num_padding: int, phases: Phases, seconds: float) -> Metrics:
+def work_metrics(stage: Stage, rows: Sequence[Row], phases: Phases, seconds: float) -> Metrics:
     """What this rank did, and how fast."""
     num_tokens = sum(row.num_tokens for row in rows)
-    num_useful = sum(float(row.loss_mask.sum()) for row in rows)
+    useful = [float(row.loss_mask.sum()) for row in rows]
     metrics: dict[str, Metric] = {
         "learner/tokens": Sum(num_tokens),
         "learner/rows": Sum(len(rows)),
-        "learner/padding_rows": Sum(num_padding),
+        "learner/padding_rows": Sum(useful.count(0.0)),
         "learner/tokens_per_s": Sum(num_tokens / seconds),
-        "tokens/useful_share": Mean(num_useful, num_tokens),
+        "tokens/useful_share": Mean(sum(useful), num_tokens),
         "memory/learner_rss_peak_mb": Max(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
     }
     metrics |= {f"time/learner_{name}": Max(spent) for name, spent in phases.seconds.items()}
     if stage.torch_device.type == "cuda":
         metrics["memory/learner_gpu_peak_mb"] = Max(torch.cuda.max_memory_allocated() / 2**20)
-    peak = matmul_peak(stage.torch_device, stage.dtype)
     training_s = sum(phases.seconds.get(name, 0.0) for name in ("forward_backward", "optimizer"))
-    if peak is not None and training_s > 0:
+    if training_s > 0:
         flops = stage.algorithm.epochs * sum(row_flops(stage.models.policy, row) for row in rows)
-        metrics["learner/mfu"] = Mean(flops / training_s / peak)
+        metrics["learner/flops_per_s"] = Sum(flops / training_s)
+        peak = matmul_peak(stage.torch_device, stage.dtype)
+        if peak is not None:
+            metrics["learner/mfu"] = Mean(flops / training_s / peak)
     return metrics
-
-
-def per_step(metrics: Metrics, num_steps: int) -> Metrics:
-    """Losses add up over rows and ranks; over the steps of an update they are averaged."""
-    return {
-        name: Sum(metric.value / num_steps) if isinstance(metric, Sum) else metric for name, metric in metrics.items()
-    }
-
-
-def finite(metrics: Mapping[str, Metric]) -> dict[str, Metric]:
-    """Without what is not a number: a skipped step says so by its count, and strict JSON readers refuse nan."""
-    return {
-        name: metric
-        for name, metric in metrics.items()
-        if math.isfinite(metric.total if isinstance(metric, Mean) else metric.value)
-    }

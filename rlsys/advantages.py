@@ -94,13 +94,6 @@ def multi_discount_gae(
     return _like(values_T, _double(advantages)), _like(values_T, _double(returns))
 
 
-def multi_discount_returns(rewards_MT: torch.Tensor, *, discounts: Sequence[float]) -> torch.Tensor:
-    """[T]: at each token the discounted rewards from it on, every stream by its own discount, added up. The advantages
-    of REINFORCE++, which has no critic."""
-    nothing = torch.zeros(rewards_MT.shape[-1], dtype=rewards_MT.dtype, device=rewards_MT.device)
-    return multi_discount_gae(rewards_MT, nothing, discounts=discounts)[1]
-
-
 def penalized(rewards_MT: torch.Tensor, kl_T: torch.Tensor, *, coef: float) -> torch.Tensor:
     """The KL penalty in the reward: coef * kl_T / M is taken from each of the M streams (arXiv 2502.03373).
 
@@ -122,16 +115,6 @@ def normalized(advantages: torch.Tensor, mask: torch.Tensor, *, mean: float, std
     if std <= 1e-7 * max(1.0, abs(mean)):
         return torch.zeros_like(advantages)
     return masked((advantages - mean) / std, keep)
-
-
-def explained_variance(values: torch.Tensor, returns: torch.Tensor, mask: torch.Tensor) -> float:
-    """1 - variance(returns - values) / variance(returns) over the mask: 1 is a perfect critic, 0 one that knows no more
-    than the mean, below 0 a harmful one. nan where the returns do not vary."""
-    keep = mask.bool()
-    target, error = returns[keep].double(), (returns - values)[keep].double()
-    if _without_contrast(target):
-        return float("nan")
-    return float(1 - error.var(correction=0) / target.var(correction=0))
 
 
 def _discounted_sums(rewards: Sequence[float], discount: float) -> list[float]:

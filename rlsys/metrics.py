@@ -6,7 +6,8 @@ from its name whether to average or to add it: over micro-batches, ranks or traj
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 
@@ -38,7 +39,7 @@ class Max:
     value: float
 
     def merge(self, other: Max) -> Max:
-        return Max(max(self.value, other.value))
+        return Max(_unless_nan(max, self.value, other.value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class Min:
     value: float
 
     def merge(self, other: Min) -> Min:
-        return Min(min(self.value, other.value))
+        return Min(_unless_nan(min, self.value, other.value))
 
 
 Metric = Mean | Sum | Max | Min
@@ -67,8 +68,23 @@ def merge(parts: Iterable[Metrics]) -> dict[str, Metric]:
     return merged
 
 
+def finite(metrics: Metrics) -> dict[str, Metric]:
+    """Without what is not a finite number, which strict JSON readers refuse. For metrics that are merged already:
+    left out of one part, a `nan` would leave the mean of the others, as if it were the whole."""
+    return {
+        name: metric
+        for name, metric in metrics.items()
+        if math.isfinite(metric.total if isinstance(metric, Mean) else metric.value)
+    }
+
+
 def values(metrics: Metrics) -> dict[str, float]:
     """Plain numbers for a row of `metrics.jsonl`."""
     return {
         name: metric.value for name, metric in metrics.items() if not (isinstance(metric, Mean) and not metric.weight)
     }
+
+
+def _unless_nan(pick: Callable[[float, float], float], one: float, other: float) -> float:
+    """`max(1, nan)` is 1 and `max(nan, 1)` is nan: here both are, as for the other kinds."""
+    return math.nan if math.isnan(one) or math.isnan(other) else pick(one, other)

@@ -66,7 +66,10 @@ class PPO(Configured):
         return scored(rewards)
 
     def credit(self, rows: Sequence[Row], moments: Moments) -> list[Row]:
+        """Raises BadInput for `lam` below 1 with several reward streams: they are known with the first rewards."""
         config = self.config
+        streamed = any(len(row.discounts) > 1 for row in rows)
+        require(config.lam == 1 or not streamed, "algorithm.lam", config.lam, "1 for a reward with token streams")
         credited = []
         for row in rows:
             rewards_MT = token_rewards(

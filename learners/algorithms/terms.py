@@ -4,13 +4,13 @@ correction for tokens that other weights sampled. An algorithm adds its advantag
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Optional
 
 import torch
 
-from learners.algorithms.base import PROXIMAL, REFERENCE, Moments
+from learners.algorithms.base import PROXIMAL, REFERENCE, Plain
 from rlsys.config import require
 from rlsys.losses import (
     KLKind,
@@ -81,8 +81,8 @@ def with_signal(advantages_G: torch.Tensor) -> list[float] | None:
     return credit if any(advantage != 0 for advantage in credit if not math.isnan(advantage)) else None
 
 
-class Configured:
-    """What the learner asks of an algorithm, read from its `Terms`. Advantages stay as the driver gave them."""
+class Configured(Plain):
+    """What the learner asks of an algorithm, read from its `Terms`."""
 
     def __init__(self, terms: Terms, *, clipped: bool = True) -> None:
         """clipped: the loss holds a ratio to the behaviour policy, or, with a correction, to the proximal one."""
@@ -111,12 +111,6 @@ class Configured:
     @property
     def entropy_coef(self) -> float:
         return self.terms.entropy_coef
-
-    def credit(self, rows: Sequence[Row], moments: Moments) -> list[Row]:
-        return list(rows)
-
-    def value_loss(self, values_T: torch.Tensor, row: Row, *, denominator: float) -> LossOutput:
-        raise NotImplementedError(f"{type(self).__name__} has no critic: nothing needs its values")
 
 
 def clipped_loss(

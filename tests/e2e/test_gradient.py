@@ -6,6 +6,7 @@ padded batches, its own log-softmax, its own loss.
 
 import dataclasses
 import math
+from statistics import pvariance
 
 import pytest
 import torch
@@ -29,6 +30,8 @@ BUDGETS = (1, 48, 10**6)  # a row for each sample, some rows, one row
 MINIBATCHES = 3  # of 11 samples: 3, 4 and 4
 PROBE = [[5, 6, 7, 8, 9], [10, 11, 12]]
 TOLERANCE = 1e-5
+Gradients = dict[str, torch.Tensor]  # by parameter name
+Reported = tuple[float, float]  # norm of the policy's gradient, explained variance of the critic
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,7 +97,7 @@ def batch(tokens_per_row: int, minibatches: int = 1) -> Batch:
 # -- the learner -------------------------------------------------------------------------------------------------------
 
 
-def gradient(engine) -> dict[str, torch.Tensor]:
+def gradient(engine) -> Gradients:
     """Whole, by parameter name, at any ZeRO stage: a collective under stages 2 and 3."""
     from deepspeed.utils import safe_get_full_optimizer_state
 
@@ -123,14 +126,14 @@ def head_weight(width: int) -> torch.Tensor:
     return torch.linspace(-0.1, 0.1, width)[None]
 
 
-def gradients(learner: LearnerRank, batch: Batch) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor], float]:
-    """(the policy's, the critic's, the policy's norm as reported) of one update."""
+def gradients(learner: LearnerRank, batch: Batch) -> tuple[Gradients, Gradients, Reported]:
+    """(the policy's, the critic's, what the rank reports) of one update."""
     give_the_critic_a_head(learner)
     report = learner.update(batch)
     assert report.applied
     models = learner.stage.models
-    norm = report.metrics["learner/grad_norm"].value
-    return gradient(models.policy_engine), gradient(models.critic_engine), norm
+    reported = tuple(report.metrics[name].value for name in ("learner/grad_norm", "value/explained_variance"))
+    return gradient(models.policy_engine), gradient(models.critic_engine), reported
 
 
 def run_rank(rank: int, world_size: int, port: int, paths: tuple[str, str], folder: str) -> None:
@@ -163,6 +166,7 @@ def refuse(learner: LearnerRank, rank: int) -> None:
     before = learner.score(PROBE), gradient(learner.stage.models.policy_engine)
     report = learner.update(poisoned(rank))
     assert not report.applied and report.metrics["learner/skipped"].value == 1
+    assert "loss/total" not in report.metrics and "loss/critic_total" in report.metrics  # on the sound rank as well
     after = learner.score(PROBE), gradient(learner.stage.models.policy_engine)
     assert before[0] == after[0] and all(torch.equal(before[1][name], tensor) for name, tensor in after[1].items())
     with pytest.raises(ValueError, match="at least one on every rank"):
@@ -198,7 +202,7 @@ def padded(samples: list[Sample]) -> tuple[torch.Tensor, torch.Tensor]:
     return ids, real
 
 
-def plain_gradients(paths: tuple[str, str], kept: range) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+def plain_gradients(paths: tuple[str, str], kept: range) -> tuple[Gradients, Gradients, Reported]:
     """Of policy and critic, for the samples `kept` of all; a part of a trajectory counts as a part of one."""
     from transformers import AutoModelForCausalLM
 
@@ -219,6 +223,7 @@ def plain_gradients(paths: tuple[str, str], kept: range) -> tuple[dict[str, torc
     mean_credit = sum(credits) / len(credits)
 
     policy_loss, critic_loss, num_trajectories = torch.zeros(()), torch.zeros(()), 0.0
+    targets, errors = [], []
     for index in kept:
         sample, length = flat[index], lengths[index]
         for step, on in enumerate(sample.loss_mask):
@@ -236,20 +241,21 @@ def plain_gradients(paths: tuple[str, str], kept: range) -> tuple[dict[str, torc
             policy_loss = policy_loss + (KL * kl - ratio * advantage - ENTROPY * entropy) / length
             critic_loss = critic_loss + (value - 1.5 * sample.advantages[step]) ** 2 / length
             num_trajectories += 1 / length
+            targets.append(1.5 * sample.advantages[step])
+            errors.append(targets[-1] - float(value))
     (policy_loss / num_trajectories).backward()
     (critic_loss / num_trajectories).backward()
-    critic = {f"model.{name}": parameter.grad for name, parameter in below.base_model.named_parameters()}
-    return (
-        {f"model.{name}": parameter.grad for name, parameter in policy.named_parameters()},
-        critic | {"head.weight": weight.grad, "head.bias": bias.grad},
-    )
+    of_policy = {f"model.{name}": parameter.grad for name, parameter in policy.named_parameters()}
+    of_critic = {f"model.{name}": parameter.grad for name, parameter in below.base_model.named_parameters()}
+    explained = 1 - pvariance(errors) / pvariance(targets)
+    return of_policy, of_critic | {"head.weight": weight.grad, "head.bias": bias.grad}, (norm(of_policy), explained)
 
 
-def norm(gradients: dict[str, torch.Tensor]) -> float:
+def norm(gradients: Gradients) -> float:
     return math.sqrt(sum(float(tensor.double().square().sum()) for tensor in gradients.values()))
 
 
-def relative_error(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> float:
+def relative_error(found: Gradients, expected: Gradients) -> float:
     assert found.keys() == expected.keys()
     return norm({name: found[name] - tensor for name, tensor in expected.items()}) / norm(expected)
 
@@ -272,8 +278,8 @@ def test_the_gradient_is_that_of_a_plain_loop(paths, expected, world_size, tmp_p
     found = torch.load(tmp_path / "found.pt")
     assert len(found) == {1: 11, 2: 14, 4: 8}[world_size]
     for case, (ours, of_critic, reported) in found.items():
-        policy, critic = expected["last minibatch" if "last minibatch" in case else "all"]
+        policy, critic, plain = expected["last minibatch" if "last minibatch" in case else "all"]
         assert relative_error(ours, policy) < TOLERANCE, case
         if reported is not None:  # the critic's head is zero again after its first step
             assert relative_error(of_critic, critic) < TOLERANCE, case
-            assert reported == pytest.approx(norm(policy), rel=1e-5), case
+            assert reported == pytest.approx(plain, rel=1e-5), case

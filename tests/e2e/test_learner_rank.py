@@ -14,11 +14,13 @@ from safetensors.torch import load_file
 
 from learners.algorithms import ALGORITHMS, make_algorithm
 from learners.algorithms.base import PROXIMAL, REFERENCE, VALUES, Plain
+from learners.algorithms.grpo import GRPO, GRPOConfig
 from learners.export import gathered, weights
 from learners.rank import LearnerRank
 from rlsys.config import LearnerConfig
 from rlsys.errors import BadInput
 from rlsys.losses import LossOutput, masked_means
+from rlsys.metrics import finite
 from rlsys.packing import make_batch, split_rows
 from rlsys.reductions import weigh
 from rlsys.types import Batch, Row, Sample
@@ -186,16 +188,25 @@ def plain_gradient_norm(learner: LearnerRank) -> float:
     return math.sqrt(total)
 
 
+UNKNOWN = dataclasses.replace(sample(1), behavior_logprobs=(math.nan,) * len(sample(1).token_ids))
+BROKEN = {"nan reward": sample(1, math.nan), "infinite loss": sample(1, math.inf), "clamped nan": UNKNOWN}
+
+
 @pytest.mark.parametrize("zero_stage", [1, 2, 3])
-@pytest.mark.parametrize("advantage", [math.nan, math.inf])
-def test_a_step_that_is_not_finite_is_skipped_and_says_so(learner, path, zero_stage, advantage) -> None:
+@pytest.mark.parametrize("what", BROKEN)
+def test_a_step_that_is_not_finite_is_skipped_and_says_so(learner, path, zero_stage, what) -> None:
+    """The third is grpo, whose clamps stop a `nan` on its way back: the gradient alone is that of the sound tokens."""
     begin(learner, path, zero_stage=zero_stage, warmup_steps=4)
+    if what == "clamped nan":
+        config = dataclasses.replace(CONFIG, zero_stage=zero_stage, warmup_steps=4)
+        learner.begin(path, config, GRPO(GRPOConfig()), 6, 1.0)
     learner.update(batch())
     before = tensors(learner)
-    broken = make_batch([sample(0), sample(1, advantage)], 64, 0)
-    report = learner.update(broken)
-    assert not report.applied
-    assert all(math.isfinite(metric.value) for metric in report.metrics.values())
+    report = learner.update(make_batch([sample(0), BROKEN[what]], 64, 0))
+    assert not report.applied and report.metrics["learner/skipped"].value == 1
+    assert "loss/total" not in report.metrics and "learner/grad_norm" not in report.metrics
+    shown = finite(report.metrics)
+    assert set(report.metrics) - set(shown) == (set() if what == "clamped nan" else {"advantage/mean", "advantage/std"})
     assert same(tensors(learner), before)
     after = learner.update(batch())
     assert after.applied and after.metrics["learner/lr"].value == 0.5e-3  # of the second of four warm-up steps
@@ -363,7 +374,7 @@ def test_passes_are_made_before_the_first_gradient_and_credit_sees_them(learner,
     for phase in ("reference", "values", "proximal", "credit", "forward_backward", "optimizer", "critic_optimizer"):
         assert second[f"time/learner_{phase}"].value > 0, phase
     assert 0 < second["tokens/useful_share"].value < 1 and second["learner/tokens_per_s"].value > 0
-    assert "learner/mfu" not in second  # no card to be measured against
+    assert second["learner/flops_per_s"].value > 0 and "learner/mfu" not in second  # no card to be measured against
 
 
 def test_minibatches_are_the_same_however_samples_are_packed(learner, path) -> None:
@@ -406,6 +417,17 @@ def versions_of(made: Batch, version: int) -> Batch:
         for index, row in enumerate(made.rows)
     ]
     return dataclasses.replace(made, rows=tuple(rows), version=version)
+
+
+def test_on_policy_grpo_has_ratios_of_exactly_one_at_the_first_update(learner, path) -> None:
+    """What `rlsys` trains with, with a pass of its own and without; with the engine's: test_determinism.py."""
+    for several in ({}, {"epochs": 2, "is_correction": "decoupled"}):
+        config = GRPOConfig(kl_coef=0.01, **several)
+        learner.begin(path, dataclasses.replace(CONFIG, behavior="learner", lr=1e-30), GRPO(config), 6, 1.0)
+        first = learner.update(batch(tokens_per_row=20)).metrics
+        exact = {"ratio/mean": 1, "ratio/outside_0.1": 0, "kl/behavior": 0, "clip/low": 0, "clip/high": 0}
+        assert {name: first[name].value for name in exact} == exact
+        assert first["mismatch/mean"].value > 1  # it is the learner's pass that is compared with
 
 
 @pytest.mark.parametrize("needs", [frozenset(), frozenset({PROXIMAL})])  # with a pass of its own, and without

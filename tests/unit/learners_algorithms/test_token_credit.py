@@ -9,6 +9,7 @@ import torch
 from learners.algorithms.base import moments
 from learners.algorithms.ppo import PPO, PPOConfig
 from learners.algorithms.reinforce_pp import ReinforcePP, ReinforcePPConfig
+from rlsys.errors import BadInput
 from rlsys.metrics import values
 from rlsys.packing import make_row
 from rlsys.types import Row, Sample, TokenStream
@@ -65,7 +66,7 @@ def test_lambda_below_one_is_gae_on_one_stream_and_refused_on_two() -> None:
     for _ in range(3):
         expected.insert(0, -0.05 + 0.45 * expected[0])
     assert sampled(credited, "advantages") == pytest.approx(expected)
-    with pytest.raises(ValueError, match="requires lam=1"):
+    with pytest.raises(BadInput, match=r"^algorithm\.lam=0\.5: expected 1 for a reward with token streams$"):
         ppo(lam=0.5).credit([valued(make_row([sample(1.0, (0.0,) * 4)]), 0.5)], moments)
 
 

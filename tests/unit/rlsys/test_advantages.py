@@ -6,11 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlsys.advantages import (
-    explained_variance,
     group_advantages,
     leave_one_out,
     multi_discount_gae,
-    multi_discount_returns,
     normalized,
     penalized,
 )
@@ -130,17 +128,12 @@ def test_gae_refuses_what_it_cannot_mean(rewards, values, discounts, lam, messag
         multi_discount_gae(rewards, values, discounts=discounts, lam=lam)
 
 
-def test_returns_of_several_streams_are_the_gae_returns() -> None:
-    streams = torch.tensor([[0, 0, 0, 2], [0, -0.05, -0.05, 0]])
-    close(multi_discount_returns(streams, discounts=(1.0, 0.99)), [1.901495, 1.9005, 1.95, 2.0], 1e-6)
-
-
 def test_the_kl_penalty_is_shared_by_the_streams_and_discounted_in_each() -> None:
     streams, kl = torch.tensor([[0.0, 1.0], [0.0, 0.0]]), torch.tensor([0.2, 0.4])
     taken = penalized(streams, kl, coef=0.5)
     close(taken, [[-0.05, 0.9], [-0.05, -0.1]], 1e-7)
     # by hand: stream 0 at discount 1: -0.05 + 0.9; stream 1 at discount 0.5: -0.05 - 0.05
-    close(multi_discount_returns(taken, discounts=(1.0, 0.5)), [0.75, 0.8], 1e-7)
+    close(multi_discount_gae(taken, [0.0, 0.0], discounts=(1.0, 0.5))[1], [0.75, 0.8], 1e-7)
     close(penalized(streams[:1], kl, coef=0.5), [[-0.1, 0.8]], 1e-7)
     with pytest.raises(ValueError, match="no reward streams"):
         penalized(torch.zeros(0, 2), kl, coef=0.5)
@@ -156,11 +149,3 @@ def test_normalized_advantages_have_mean_zero_and_deviation_one_over_the_mask() 
 
 def test_equal_advantages_are_normalized_to_zero_and_not_to_their_rounding() -> None:
     close(normalized(torch.tensor([0.3, 0.3]), torch.ones(2), mean=0.1 + 0.2, std=4e-17), [0, 0], 0)
-
-
-def test_explained_variance() -> None:
-    returns, mask = torch.tensor([1.0, 2.0, 3.0, NAN]), torch.tensor([1, 1, 1, 0])
-    assert explained_variance(returns, returns, mask) == 1.0
-    assert explained_variance(torch.tensor([2.0, 2.0, 2.0, NAN]), returns, mask) == 0.0
-    assert explained_variance(-returns, returns, mask) == pytest.approx(-3.0)
-    assert math.isnan(explained_variance(torch.zeros(3), torch.ones(3), torch.ones(3)))

@@ -1,8 +1,10 @@
+import math
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlsys.metrics import Max, Mean, Min, Sum, merge, values
+from rlsys.metrics import Max, Mean, Min, Sum, finite, merge, values
 
 
 def test_each_kind_states_its_own_reduction() -> None:
@@ -32,3 +34,12 @@ def test_merging_in_any_grouping_gives_the_same_mean(pairs: list[tuple[int, int]
     parts = [{"a": Mean(float(total), weight)} for total, weight in pairs]
     assert merge([merge(parts[:cut]), merge(parts[cut:])]) == merge(parts)
     assert values(merge(parts))["a"] == sum(total for total, _ in pairs) / sum(weight for _, weight in pairs)
+
+
+@pytest.mark.parametrize("kind", [Mean, Sum, Max, Min])
+def test_a_part_that_is_not_a_number_is_not_forgotten_and_its_whole_is_left_out(kind) -> None:
+    for one, other in ((1.0, math.nan), (math.nan, 1.0)):
+        whole = merge([{"a": kind(one), "b": Sum(1.0)}, {"a": kind(other), "b": Sum(2.0)}])
+        assert math.isnan(whole["a"].value)
+        assert finite(whole) == {"b": Sum(3.0)}
+    assert finite({"a": kind(math.inf)}) == {}
