@@ -25,6 +25,8 @@ EXAMPLES = """examples:
   rlsys eval quickstart                                   the last run's checkpoint on held-out tasks
   rlsys eval quickstart env.data=gsm8k.jsonl --output result.json
   rlsys eval quickstart --checkpoint runs/mine            any run, checkpoint, model folder or hub name
+  rlsys generate quickstart --output tries.jsonl          the last run's answers to the training tasks
+  rlsys generate quickstart --output best.jsonl --samples 8 --keep correct
   rlsys score research --input answers.jsonl              rewards of given transcripts, as JSON lines
   rlsys score icrl --input answers.jsonl --explain 7      line 7: each rule that fired, and on which text
   rlsys serve retriever --corpus wiki.jsonl --port 8000   the retrieval service alone
@@ -74,11 +76,47 @@ def parser() -> Parser:
                 help="run directory, checkpoint, model folder or hub name (default: the last run's)",
             )
             command.add_argument("--output", metavar="F", help="write accuracy and trajectories as JSON")
+    add_generate(commands, config)
     add_score(commands, config)
     add_serve(commands)
     add_index(commands)
     add_judge_errors(commands)
     return top
+
+
+# Flags of `rlsys generate`, each a key of `generate` in the config.
+GENERATE_FLAGS = {
+    "samples": ("N", "trajectories per task"),
+    "temperature": ("T", "of the samples"),
+    "tasks": ("N", "at most this many training tasks"),
+    "keep": ("all|best|correct", "which of a task's trajectories are written"),
+    "min_reward": ("R", "write those with at least this reward"),
+    "per_task": ("K", "write at most this many of a task"),
+}
+
+
+def add_generate(commands: argparse._SubParsersAction[Any], config: str) -> None:
+    text = "trajectories to train on; the same command again goes on where it was stopped"
+    command = commands.add_parser(
+        "generate", help=text, description=text, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    command.add_argument("config", metavar="CONFIG", help=config)
+    command.add_argument(
+        "overrides", metavar="key=value", nargs="*", help="override a key, such as generate.top_p=0.95"
+    )
+    command.add_argument(
+        "--output",
+        metavar="F.jsonl",
+        required=True,
+        help="what is kept; F.pairs.jsonl gets preference pairs, F.played.jsonl all that was played",
+    )
+    command.add_argument(
+        "--checkpoint",
+        metavar="D|HF_ID",
+        help="run directory, checkpoint, model folder or hub name (default: the last run's)",
+    )
+    for key, (shown, meaning) in GENERATE_FLAGS.items():
+        command.add_argument(f"--{key.replace('_', '-')}", metavar=shown, help=f"{meaning} (generate.{key})")
 
 
 def add_score(commands: argparse._SubParsersAction[Any], config: str) -> None:
@@ -139,6 +177,12 @@ def dispatch(options: argparse.Namespace, overrides: list[str]) -> int:
         return score_command(
             options.config, overrides, options.input, options.output, strict=options.strict, explain=explain
         )
+    if options.command == "generate":
+        from launch.generate_command import generate_command
+
+        flags = {key: getattr(options, key) for key in GENERATE_FLAGS}
+        given = [f"generate.{key}={value}" for key, value in flags.items() if value is not None]
+        return generate_command(options.config, [*overrides, *given], options.checkpoint, options.output)
     if options.command == "judge-errors":
         from launch.judge_errors_command import judge_errors
 
@@ -149,8 +193,8 @@ def dispatch(options: argparse.Namespace, overrides: list[str]) -> int:
         return eval_command(options.config, overrides, options.checkpoint, options.output)
     if options.dry_run:
         from launch import preflight
+        from launch.arithmetic import arithmetic
         from launch.compose import compose, to_yaml
-        from launch.train import arithmetic
 
         config = compose(options.config, overrides)
         preflight.check_model_folder(config.recipe.model.path)

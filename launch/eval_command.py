@@ -10,13 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from actors.placement import place
-from actors.pool import RolloutPool
 from actors.renderer import ChatRenderer
-from actors.services import Services
 from envs import make_world
-from launch import compose, preflight, wire
-from launch.cluster import connect
+from launch import compose, engines, preflight, wire
 from launch.evaluate import accuracy, play_tasks, plays
 from launch.progress import Progress
 from launch.rundir import readable
@@ -47,15 +43,7 @@ def eval_command(name: str, overrides: list[str], checkpoint: str | None, output
             f"evaluating {found} on {len(tasks)} of {len(available)} tasks ({split}; eval.tasks={recipe.eval.tasks})"
         )
         ChatRenderer(found)  # a hub name that does not exist, a folder without a tokenizer: said before anything starts
-        services = wire.services([recipe])
-        device = connect(
-            recipe.cluster,
-            cpus_needed=recipe.rollout.workers * recipe.rollout.threads + len(services.needs),
-            gpus_needed=recipe.rollout.workers + services.engines,
-        )
-        services.gpus_per_engine = device.gpus_per_actor
-        pool = wire.pool(recipe, device, found, services.token, wire.secrets_of([recipe]))
-        groups = asyncio.run(_evaluate(pool, services, recipe, tasks, progress))
+        groups = asyncio.run(_evaluate(engines.engines_of(recipe, found), recipe, tasks, progress))
         report = summarize(groups, found, len(tasks), recipe.reward)
         for line in table(report):
             progress.say(line)
@@ -67,17 +55,14 @@ def eval_command(name: str, overrides: list[str], checkpoint: str | None, output
 
 
 async def _evaluate(
-    pool: RolloutPool, services: Services, recipe: RecipeConfig, tasks: Sequence[Task], progress: Progress
+    parts: engines.Engines, recipe: RecipeConfig, tasks: Sequence[Task], progress: Progress
 ) -> dict[str, list[Group]]:
-    progress.say(f"starting {recipe.rollout.workers} rollout worker(s)")
-    placement = await place(pool.needs + services.needs)
-    await asyncio.gather(pool.start(placement[: len(pool.needs)]), services.start(placement[len(pool.needs) :]))
-    await pool.adopt()
+    await engines.start(parts, progress)
     groups: dict[str, list[Group]] = {}
-    for name, play in plays(recipe, services).items():
+    for name, play in plays(recipe, parts.services).items():
         progress.say(f"playing {len(tasks) * play.group_size} episodes, {name}")
-        groups[name] = await play_tasks(pool, tasks, play, recipe.eval.concurrency, progress.count)
-    await asyncio.gather(pool.stop(), services.stop())
+        groups[name] = await play_tasks(parts.pool, tasks, play, recipe.eval.concurrency, progress.count)
+    await engines.stop(parts)
     return groups
 
 

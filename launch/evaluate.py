@@ -48,19 +48,39 @@ async def play_tasks(
     pool: RolloutPool, tasks: Sequence[Task], play: Play, concurrency: int, count: Callable[[int, int], None]
 ) -> list[Group]:
     """One group per task, in the order of the tasks, `concurrency` episodes at once; `count(done, all)` is told."""
-    room = asyncio.Semaphore(max(1, concurrency // play.group_size))
-    done = 0
+    groups: dict[int, Group] = {}
 
-    async def one(sequence: int, task: Task) -> Group:
-        nonlocal done
-        async with room:
+    def keep(group: Group) -> None:
+        groups[group.ticket.sequence] = group
+        count(len(groups), len(tasks))
+
+    await play_each(pool, list(enumerate(tasks)), play, concurrency, keep)
+    return [groups[sequence] for sequence in range(len(tasks))]
+
+
+async def play_each(
+    pool: RolloutPool,
+    tasks: Sequence[tuple[int, Task]],
+    play: Play,
+    concurrency: int,
+    finished: Callable[[Group], None],
+) -> None:
+    """One group per (sequence, task), handed over as it ends; what `finished` raises ends them all."""
+    waiting = iter(tasks)
+
+    async def one_after_another() -> None:
+        for sequence, task in waiting:
             ticket = Ticket(sequence=sequence, epoch=0, task=task, attempt=0, start_version=0)
-            group = await pool.run(ticket, play, on_retry=lambda _: None)
-        done += 1
-        count(done, len(tasks))
-        return group
+            finished(await pool.run(ticket, play, on_retry=lambda _: None))
 
-    return list(await asyncio.gather(*(one(sequence, task) for sequence, task in enumerate(tasks))))
+    at_once = min(len(tasks), max(1, concurrency // play.group_size))
+    players = [asyncio.ensure_future(one_after_another()) for _ in range(at_once)]
+    try:
+        await asyncio.gather(*players)
+    finally:
+        for player in players:
+            player.cancel()
+        await asyncio.gather(*players, return_exceptions=True)
 
 
 def accuracy(groups: Sequence[Group], reward: Any) -> float:

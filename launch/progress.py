@@ -75,6 +75,10 @@ class Progress:
 
 COLUMNS = (
     ("loss", "loss/nll", "{:.3f}"),
+    ("loss", "loss/dpo", "{:.3f}"),
+    ("prefers chosen", "dpo/accuracy", "{:.3f}"),
+    ("held-out loss", "eval/loss", "{:.3f}"),
+    ("held-out prefers", "eval/accuracy", "{:.3f}"),
     ("reward", "reward/mean", "{:.3f}"),
     ("correct", "reward/part/correct", "{:.3f}"),
     ("tok/s generated", "tokens/generated_per_s", "{:.0f}"),

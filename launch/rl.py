@@ -21,33 +21,30 @@ import psutil
 from envs.tools.stats import ToolStats
 from envs.tools.stats import merge as merge_stats
 from launch import wire
+from launch.delivery import first_delivery
 from launch.evaluate import evaluate
 from launch.run import Clock, Run, StopRequested
 from learners.algorithms import make_algorithm
 from learners.algorithms.base import Algorithm
-from learners.algorithms.dpo import DPOConfig
 from rlsys.buffer import SlotBuffer
 from rlsys.config import StageConfig
 from rlsys.curriculum import Curriculum
-from rlsys.errors import BadInput, RunFailed
+from rlsys.errors import RunFailed
 from rlsys.journal import Outcome
 from rlsys.metrics import Max, Mean, Metrics, Min, Sum, merge, values
+from rlsys.off_policy import without_stale
 from rlsys.packing import make_batch, sample_trajectory
 from rlsys.reductions import weigh
 from rlsys.rollout import Play
 from rlsys.seeds import derive
 from rlsys.types import Failure, Group, Sample, Ticket, Trajectory
 
-PROBE_TASKS = 4
-PROBE_TOKENS = 64
 SETTLE_DEADLINE_S = 10.0  # of the last step's delivery and row when the run is stopped
 
 
 async def rl_stage(run: Run, stage: StageConfig) -> None:
     """Groups -> Batch -> learner -> new weights, `stage.steps` times."""
     config, state = stage.config, run.state
-    if isinstance(config.algorithm, DPOConfig):  # pairs would be packed and split like any other samples
-        raise BadInput(f"stages.{stage.name}: algorithm.name='dpo' in an rl stage, which makes no preference pairs")
     algorithm = make_algorithm(config.algorithm)
     await run.begin_stage(stage)
     await first_delivery(run)
@@ -72,7 +69,9 @@ async def rl_stage(run: Run, stage: StageConfig) -> None:
                 groups = await run.until(buffer.take(state.version))
             with clock.phase("build"):
                 longest = config.rollout.max_response_tokens or config.engine.max_model_len
-                harvest = reap_groups(groups, algorithm, longest)
+                harvest = reap_groups(
+                    groups, algorithm, longest, version=state.version, max_token_lag=config.loop.max_token_lag
+                )
                 check_failures(groups, config.loop.max_failed_share)
             with clock.phase("settle_previous"):
                 if settled is not None:
@@ -120,33 +119,6 @@ async def rl_stage(run: Run, stage: StageConfig) -> None:
     if settled is not None:
         await run.until(asyncio.shield(settled))
     state.eval_after = await run.until(evaluate(run, config, "after"))
-
-
-async def first_delivery(run: Run) -> None:
-    """The engines get the learner's weights, and prove that they can."""
-    assert run.pool_start is not None
-    if not run.pool_start.done():
-        run.progress.say("waiting for the rollout engines")
-    await run.until(asyncio.shield(run.pool_start))
-    run.probe = probe(run)
-    await run.until(run.canary())
-    if run.state.version == 0:
-        run.state.version = 1
-    await run.until(run.deliver(run.state.version))
-    run.progress.say(f"weights delivered and proven: engine-learner gap {run.gap['mismatch/probe_max']:.1e}")
-
-
-def probe(run: Run) -> tuple[tuple[int, ...], ...]:
-    """A few held-out prompts, cut short: what engine and learner are compared on."""
-    tasks = run.world.tasks("held_out")[:PROBE_TASKS] or run.world.tasks("train")[:PROBE_TASKS]
-    prompts = [run.renderer.prompt_ids(run.world.env(task).first_messages()) for task in tasks]
-    length = min(PROBE_TOKENS, run.config.recipe.engine.max_model_len - 1)
-    probes = tuple(ids[-length:] for ids in prompts if len(ids) > 1)
-    if not probes:
-        raise BadInput(
-            "the prompts of this environment have fewer than two tokens: engine and learner cannot be compared"
-        )
-    return probes
 
 
 # -- the feeder -----------------------------------------------------------------------------------------------------
@@ -197,15 +169,25 @@ class Harvest:
     metrics: Metrics
 
 
-def reap_groups(groups: Sequence[Group], algorithm: Algorithm, longest: int) -> Harvest:
+def reap_groups(
+    groups: Sequence[Group],
+    algorithm: Algorithm,
+    longest: int,
+    *,
+    version: int = 0,
+    max_token_lag: int | None = None,
+) -> Harvest:
     """Advantages within each group, then samples. A failed sibling is left out of its group's baseline (law 3).
 
     longest: tokens that a response can have, the constant of Dr. GRPO's reduction.
+    version: the weights that are trained. Tokens more than `max_token_lag` versions older become context. A trajectory
+    of such tokens alone still counts in the baseline but gives no sample; a group without samples is "filtered".
     """
     samples: list[list[list[Sample]]] = []  # by group and trajectory
     advantages: dict[tuple[int, int], float] = {}
     outcomes: dict[int, Outcome] = {}
     metrics: list[Metrics] = []
+    stale_tokens = 0
     for group in groups:
         sequence = group.ticket.sequence
         metrics += [trajectory_metrics(trajectory) for trajectory in group.trajectories]
@@ -214,18 +196,23 @@ def reap_groups(groups: Sequence[Group], algorithm: Algorithm, longest: int) -> 
         if credit is None:
             outcomes[sequence] = "failed" if all(map(math.isnan, rewards)) else "filtered"
             continue
-        outcomes[sequence] = "trained"
-        samples.append([])
+        kept: list[list[Sample]] = []
         for trajectory, advantage in zip(group.trajectories, credit, strict=True):
             if math.isnan(advantage):
                 continue
             advantages[sequence, trajectory.sibling] = advantage
-            samples[-1].append(sample_trajectory(trajectory, advantage))
+            whole = sample_trajectory(trajectory, advantage)
+            fresh, stale = without_stale(whole, version=version, max_token_lag=max_token_lag)
+            stale_tokens += stale
+            kept.append(fresh)
+        outcomes[sequence] = "trained" if any(kept) else "filtered"
+        samples.append(kept)
     for name in ("trained", "filtered", "failed"):
         of_kind = [group for group in groups if outcomes[group.ticket.sequence] == name]
         sampled = sum(trajectory.num_sampled for group in of_kind for trajectory in group.trajectories)
         # the three add up to tokens/generated
         metrics.append({f"groups/{name}": Sum(len(of_kind)), f"tokens/in_{name}_groups": Sum(sampled)})
+    metrics.append({"tokens/stale": Sum(stale_tokens)})
     weighed = weigh(samples, algorithm.reduction, length=longest)
     return Harvest(samples=weighed, advantages=advantages, outcomes=outcomes, metrics=merge(metrics))
 

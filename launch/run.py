@@ -287,6 +287,7 @@ class Run:
                 "published": len(publish),
                 "publish_s_median": round(publish[len(publish) // 2], 4) if publish else None,
             },
+            **({"generated": state.played} if state.played else {}),
             "stage_s": {name: round(seconds, 1) for name, seconds in state.stage_s.items()},
             "versions": {name: _version(name) for name in ("vllm", "deepspeed", "ray", "torch")},
             "learner": {"zero_stage": recipe.learner.zero_stage, "world_size": recipe.learner.ranks},

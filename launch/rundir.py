@@ -1,7 +1,7 @@
 """The run directory: what a run leaves behind, and where a resumed one finds itself again.
 
     config.yaml  metrics.jsonl  journal.jsonl  trajectories/step-000012.jsonl  summary.json  wandb/
-    checkpoints/step-000050/{learner/, hf/, driver.json}
+    checkpoints/step-000050/{learner/, hf/, driver.json}  generated/NAME.jsonl
 
 Every file that is replaced is written beside its place and renamed into it; a checkpoint exists when its folder has its
 final name. One process at a time: the lock is the kernel's and goes with the process.
@@ -49,6 +49,8 @@ class DriverState:
     failures: dict[str, int] = field(default_factory=dict)  # trajectories by kind; `retried`: broke, tried again
     eval_before: dict[str, float] = field(default_factory=dict)
     eval_after: dict[str, float] = field(default_factory=dict)
+    played: dict[str, dict[str, float]] = field(default_factory=dict)  # by generate stage: trajectories, kept, pairs
+    reference: list[float] = field(default_factory=list)  # of a dpo stage's held-out answers, when it began
     stage_s: dict[str, float] = field(default_factory=dict)
 
 
@@ -72,6 +74,10 @@ class RunDir:
     @property
     def journal(self) -> Path:
         return self.path / "journal.jsonl"
+
+    def generated(self, stage: str) -> Path:
+        """The trajectories that a generate stage keeps; beside it lie all that it played, and their pairs."""
+        return self.path / "generated" / f"{stage}.jsonl"
 
     def close(self) -> None:
         if self._metrics is not None:

@@ -1,71 +1,87 @@
-"""The `sft` stage: supervised training on the environment's demonstrations."""
+"""The `sft` stage: supervised training on the environment's demonstrations, or on the answers of a file."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from envs import make_world
 from envs.base import Demonstrator, demonstrated
-from launch.run import Clock, Run
-from learners.algorithms import ALGORITHMS
+from launch.datasets import data_of, sized
+from launch.delivery import measure_after, measure_before
+from launch.examples import given_sample
+from launch.held_out import answer_loss
+from launch.run import Run
+from launch.supervised import Prepared, train_steps
+from launch.tokenised import Tokenised
 from rlsys.config import StageConfig
 from rlsys.curriculum import Curriculum
 from rlsys.errors import BadInput
-from rlsys.metrics import values
 from rlsys.packing import make_batch
 from rlsys.seeds import derive
-from rlsys.types import Batch, Sample, Task
+from rlsys.types import Sample, Task
 
 
 async def sft_stage(run: Run, stage: StageConfig) -> None:
-    """Demonstrations -> Batch -> learner, `stage.steps` times. The next batch is made while this one trains."""
+    """Answers -> Batch -> learner, `stage.steps` times."""
+    if stage.data is not None:
+        await from_data(run, stage)
+    else:
+        await from_demonstrations(run, stage)
+
+
+async def from_data(run: Run, stage: StageConfig) -> None:
+    data = await asyncio.to_thread(data_of, run, stage)
+    stage = sized(stage, data)
+    config = stage.config
+    await run.begin_stage(stage)
+    await measure_before(run, stage)
+    run.progress.say(
+        f"stage {stage.name}: {stage.steps} supervised steps of {config.loop.groups_per_step} answers "
+        f"from {len(data.train)} ({data.train.path.name})"
+    )
+    tokenised = Tokenised(run)
+    held_out = [sample for answers in await asyncio.to_thread(tokenised.all_of, data.held_out) for sample in answers[0]]
+    curriculum = Curriculum(data.train, seed=derive(config.seed, stage.name))
+
+    def prepare(stage_step: int) -> Prepared:
+        examples, left_out = tokenised.drawn(curriculum, stage_step, config.loop.groups_per_step)
+        samples = [sample for answers in examples for sample in answers[0]]
+        batch = make_batch(samples, tokens_per_row=config.learner.tokens_per_row, version=run.state.version)
+        return Prepared(batch, {"data/too_long": left_out})
+
+    await train_steps(run, stage, prepare, partial(answer_loss, run.learner, held_out) if held_out else None)
+    await measure_after(run, stage)
+
+
+async def from_demonstrations(run: Run, stage: StageConfig) -> None:
     tasks, left_out = demonstrable(stage)
-    curriculum = Curriculum(tasks, seed=derive(stage.config.seed, stage.name))
+    config = stage.config
+    curriculum = Curriculum(tasks, seed=derive(config.seed, stage.name))
     await run.begin_stage(stage)
     run.progress.say(
-        f"stage {stage.name}: {stage.steps} supervised steps of {stage.config.loop.groups_per_step} demonstrations"
+        f"stage {stage.name}: {stage.steps} supervised steps of {config.loop.groups_per_step} demonstrations"
     )
     if left_out:
         run.progress.say(
             f"{len(left_out)} of {len(tasks) + len(left_out)} tasks have no demonstration: {left_out[0]} ..."
         )
-    clock = Clock()
 
-    def prepare(stage_step: int) -> asyncio.Task[Batch]:
-        return asyncio.create_task(asyncio.to_thread(demonstrations, run, stage, curriculum, stage_step))
+    def prepare(stage_step: int) -> Prepared:
+        count = config.loop.groups_per_step
+        sequences = range(stage_step * count, (stage_step + 1) * count)
+        samples = [demonstration(run, stage, curriculum.draw(sequence)[1], sequence) for sequence in sequences]
+        return Prepared(make_batch(samples, tokens_per_row=config.learner.tokens_per_row, version=run.state.version))
 
-    next_batch = prepare(run.state.stage_step)
-    while run.state.stage_step < stage.steps:
-        with clock.phase("wait_data"):
-            batch = await run.until(asyncio.shield(next_batch))
-        next_batch = prepare(run.state.stage_step + 1)
-        with clock.phase("update"):
-            report = await run.complete(run.learner.update(batch))
-        run.state.step += 1
-        run.state.stage_step += 1
-        run.state.trained += batch.num_loss_tokens
-        row: dict[str, Any] = {"step": run.state.step, "stage": stage.name, "stage_step": run.state.stage_step}
-        row |= values(report.metrics) | clock.close()
-        row["tokens/trained"] = batch.num_loss_tokens
-        row["tokens/packed"] = batch.num_tokens
-        row["tokens/trained_per_s"] = batch.num_tokens / row["time/step"]
-        row["wall_s"] = run.wall_s
-        run.record(row)
-        run.progress.step(row, stage.steps)
-        if run.state.stage_step % stage.config.checkpoint.every == 0 and run.state.stage_step < stage.steps:
-            with clock.phase("checkpoint"):
-                await run.complete(run.checkpoint(stage))
-        run.check_stop()
-    next_batch.cancel()
+    await train_steps(run, stage, prepare, held_out_loss(run, stage) if config.eval.every else None)
+    await measure_after(run, stage)
 
 
 def demonstrable(stage: StageConfig) -> tuple[list[Task], list[str]]:
-    """The training tasks that the stage's world can demonstrate, and why it cannot the others. Raises BadInput, for an
-    algorithm too that learns from rewards: demonstrations have none, and its steps would change nothing."""
-    name = stage.config.algorithm.name
-    if name in ALGORITHMS and name != "sft":
-        raise BadInput(f"stages.{stage.name}: algorithm.name={name!r} in an sft stage: expected 'sft'")
+    """The training tasks that the stage's world can demonstrate, and why it cannot the others. Raises BadInput."""
     world = make_world(stage.config.env)
     if not hasattr(world, "demonstration"):
         raise BadInput(f"stages.{stage.name}: env.name={stage.config.env.name!r} has no demonstrations to train on")
@@ -75,21 +91,21 @@ def demonstrable(stage: StageConfig) -> tuple[list[Task], list[str]]:
     return tasks, left_out
 
 
-def demonstrations(run: Run, stage: StageConfig, curriculum: Curriculum, stage_step: int) -> Batch:
-    """The batch of one step: a function of the seed and the step alone."""
+def demonstration(run: Run, stage: StageConfig, task: Task, sequence: int) -> Sample:
+    """One worked episode: a function of the seed and the sequence number alone."""
     world = run.world
-    count = stage.config.loop.groups_per_step
+    shown = _demonstrator(world).demonstration(task, derive(stage.config.seed, "demonstration", sequence))
+    env = world.env(task)
+    return given_sample(*run.renderer.demonstration(shown.messages, len(env.first_messages()), env.stop_strings))
+
+
+def held_out_loss(run: Run, stage: StageConfig) -> Callable[[], Awaitable[dict[str, float]]] | None:
+    """Of the held-out tasks' demonstrations; None where there is none."""
     samples: list[Sample] = []
-    for sequence in range(stage_step * count, (stage_step + 1) * count):
-        _, task = curriculum.draw(sequence)
-        shown = _demonstrator(world).demonstration(task, derive(stage.config.seed, "demonstration", sequence))
-        env = world.env(task)
-        ids, mask = run.renderer.demonstration(shown.messages, len(env.first_messages()), env.stop_strings)
-        zeros = (0.0,) * len(ids)
-        samples.append(
-            Sample(token_ids=ids, loss_mask=mask, behavior_logprobs=zeros, advantages=zeros, versions=(-1,) * len(ids))
-        )
-    return make_batch(samples, tokens_per_row=stage.config.learner.tokens_per_row, version=run.state.version)
+    for sequence, task in enumerate(run.world.tasks("held_out")[: stage.config.eval.tasks]):
+        with contextlib.suppress(BadInput):  # this one cannot be demonstrated
+            samples.append(demonstration(run, stage, task, sequence))
+    return partial(answer_loss, run.learner, samples) if samples else None
 
 
 def _demonstrator(world: Any) -> Demonstrator:

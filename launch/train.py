@@ -9,7 +9,6 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -18,11 +17,14 @@ from actors.placement import Need, place
 from actors.renderer import ChatRenderer
 from envs import make_world
 from launch import compose, preflight, reap, wire
-from launch.cluster import connect, inside_ray_job
-from launch.compose import training_tasks
+from launch.cluster import connect
+from launch.datasets import given_data
+from launch.dpo import dpo_stage
+from launch.generate import generate_stage
 from launch.progress import Progress
 from launch.rl import rl_stage
 from launch.run import Run, StopRequested
+from launch.run_dirs import choose_run_dir
 from launch.rundir import DriverState, RunDir
 from launch.sft import demonstrable, sft_stage
 from launch.tracking import Tracker
@@ -32,7 +34,7 @@ from rlsys.config import RunConfig
 from rlsys.errors import BadInput, RunFailed
 from rlsys.journal import Journal
 
-STAGES = {"sft": sft_stage, "rl": rl_stage}
+STAGES = {"sft": sft_stage, "rl": rl_stage, "generate": generate_stage, "dpo": dpo_stage}
 SAVE_DEADLINE_S = 10.0  # of the checkpoint that a stop writes
 
 
@@ -47,7 +49,7 @@ async def train(run: Run) -> None:
         await run.cancel_background()
         state.stage_s[stage.name] = state.stage_s.get(stage.name, 0.0) + time.monotonic() - started
         state.stage_index, state.stage_step = state.stage_index + 1, 0
-        state.next_sequence, state.open_sequences, run.buffer = 0, [], None
+        state.next_sequence, state.open_sequences, state.reference, run.buffer = 0, [], [], None
         run.reissue.clear()
         await run.checkpoint(stage)
 
@@ -62,10 +64,12 @@ def train_command(name: str, overrides: list[str], run_dir: str | None, must_res
     world = make_world(recipe.env)
     preflight.check(recipe, learner=True)
     for stage in config.stages:
-        if stage.kind == "sft":
-            demonstrable(stage)
-        else:
+        if config.plays(stage):
             preflight.check_playing(stage.config)
+        if stage.data is not None and config.maker(stage) is None:
+            given_data(stage)
+        elif stage.data is None and stage.kind == "sft":
+            demonstrable(stage)
     if recipe.model.path is not None:
         ChatRenderer(recipe.model.path)  # a model without a tokenizer is said before anything is written
     directory = RunDir(choose_run_dir(config, run_dir, must_resume))
@@ -77,7 +81,7 @@ def train_command(name: str, overrides: list[str], run_dir: str | None, must_res
         print(f"{directory.path} is finished after {state.step} steps: give another --run-dir to train again")
         return 0
     entered = config.stages[state.stage_index]
-    if entered.steps < state.stage_step:
+    if entered.epochs is None and entered.steps < state.stage_step:
         raise BadInput(
             f"stages.{entered.name}.steps={entered.steps}: the run has taken {state.stage_step} of them already"
         )
@@ -89,7 +93,7 @@ def train_command(name: str, overrides: list[str], run_dir: str | None, must_res
         directory.rewind_metrics(state.step)
         journal = Journal(directory.journal, keep=state.mark if newest else 0)
         model_path = starting_model(config, directory, progress)
-        playing = [stage.config for stage in config.stages if stage.kind == "rl"]
+        playing = [stage.config for stage in config.stages if config.plays(stage)]
         services = wire.services(playing)
         cpus = recipe.rollout.workers * recipe.rollout.threads + recipe.learner.ranks * recipe.learner.threads
         cpus += len(services.needs)
@@ -170,7 +174,7 @@ async def start_parts(run: Run) -> None:
     """The learner first: a supervised stage trains while the engines are still starting."""
     recipe = run.config.recipe
     run.progress.say(f"starting {recipe.learner.ranks} learner rank(s), {recipe.rollout.workers} rollout worker(s)")
-    engines = any(stage.kind == "rl" for stage in run.config.stages[run.state.stage_index :])
+    engines = any(run.config.plays(stage) for stage in run.config.stages[run.state.stage_index :])
     rank = Need(cpus=recipe.learner.threads, gpus=run.device.gpus_per_actor)
     ranks = [rank] * recipe.learner.ranks
     placement = iter(await place([*ranks, *run.pool.needs, *run.services.needs] if engines else ranks))
@@ -230,74 +234,6 @@ def orderly_exit() -> Iterator[Ended]:
         shutil.rmtree(reap.weights_folder(), ignore_errors=True)
 
 
-def choose_run_dir(config: RunConfig, given: str | None, must_resume: bool) -> Path:
-    """`--run-dir`, else the newest unfinished runs/NAME of this very configuration, else the next free runs/NAME-N."""
-    if inside_ray_job() and (given is None or not Path(given).is_absolute()):
-        raise BadInput(
-            "inside a Ray job give an absolute --run-dir on shared storage: "
-            "a relative one vanishes with the job's folder"
-        )
-    text = compose.to_yaml(config)
-    if given is not None:
-        path = Path(given).resolve()  # actors work elsewhere
-        if must_resume and not path.is_dir():
-            raise BadInput(f"--resume: there is no run directory {given}")
-        refuse_other_config(path, config)
-        return path
-    base = Path("runs").resolve() / config.recipe.name
-    number, path = 1, base
-    while path.exists():
-        saved = path / "config.yaml"
-        same = saved.is_file() and saved.read_text() == text
-        summary = path / "summary.json"
-        finished = summary.is_file() and '"status": "done"' in summary.read_text()
-        if same and not finished:
-            return path
-        number += 1
-        path = base.with_name(f"{base.name}-{number}")
-    if must_resume:
-        raise BadInput(f"--resume: no unfinished run of this configuration under {base.parent}/; give its --run-dir")
-    return path
-
-
-def refuse_other_config(path: Path, config: RunConfig) -> None:
-    """A run directory continues only what was begun in it: the same model, data and order of tasks.
-
-    More steps, other timings, other learning rates or more workers are fine.
-    """
-    saved = path / "config.yaml"
-    if not saved.is_file() or not any((path / "checkpoints").glob("step-*")):
-        return
-    before, now = _identity(compose.compose(str(saved), [])), _identity(config)
-    changed = [
-        f"{key}={before.get(key)!r}, not {now.get(key)!r}" for key in before | now if before.get(key) != now.get(key)
-    ]
-    if changed:
-        raise BadInput(f"--run-dir {path}: it was begun with {'; '.join(changed)}: choose another directory")
-
-
-def _identity(config: RunConfig) -> dict[str, Any]:
-    """What a checkpoint and a sequence number mean, by key."""
-    identity: dict[str, Any] = {"seed": config.recipe.seed, "stages": [stage.name for stage in config.stages]}
-    identity |= {f"model.{key}": value for key, value in asdict(config.recipe.model).items()}
-    identity |= {f"learner.{key}": getattr(config.recipe.learner, key) for key in ("ranks", "zero_stage")}
-    for stage in config.stages:
-        identity[f"stages.{stage.name}.kind"] = stage.kind
-        identity[f"stages.{stage.name}.loop.groups_per_step"] = stage.config.loop.groups_per_step
-        played = _without_places(asdict(stage.config.env))
-        identity |= {f"stages.{stage.name}.env.{key}": value for key, value in played.items()}
-    return identity
-
-
-def _without_places(values: dict[str, Any]) -> dict[str, Any]:
-    """Where a server listens and how patient its callers are may change."""
-    return {
-        key: _without_places(value) if isinstance(value, dict) else value
-        for key, value in values.items()
-        if key not in ("url", "token_env", "guard")
-    }
-
-
 def starting_model(config: RunConfig, directory: RunDir, progress: Progress) -> str:
     """`model.path`, or the scratch policy, built once per run directory."""
     given = wire.resolved_model_path(config.recipe)
@@ -314,30 +250,6 @@ def starting_model(config: RunConfig, directory: RunDir, progress: Progress) -> 
         wire.build_scratch_model(config.recipe, temporary)
         temporary.rename(folder)
     return str(folder.resolve())
-
-
-def arithmetic(config: RunConfig) -> list[str]:
-    """The numbers that follow from others, and how."""
-    recipe = config.recipe
-    lines = []
-    count = preflight.parameters(recipe)
-    if count is not None:
-        lines.append(f"parameters                {count:,}")
-    for stage in config.stages:
-        loop = stage.config.loop
-        tasks = len(training_tasks(stage.kind, stage.config.env))
-        total = stage.steps * loop.groups_per_step
-        epochs = f"{total / tasks:.2f} epochs of {tasks}"
-        facts = [f"tasks = {stage.steps} steps x {loop.groups_per_step} = {total} ({epochs})"]
-        if stage.kind == "rl":
-            episodes = loop.groups_per_step * loop.group_size
-            facts += [
-                f"trajectories per step = {loop.groups_per_step} groups x {loop.group_size} = {episodes}",
-                f"slots = {loop.groups_per_step} x (1 + lag {loop.max_policy_lag}) = {loop.slots} groups open",
-            ]
-        lines += [f"{stage.name + ' (' + stage.kind + ')':<25} {fact}" for fact in facts]
-    plan = preflight.memory_plan(recipe, learner=True)
-    return lines + [f"{'memory (CPU)':<25} {line}" for line in plan.lines]
 
 
 def shown(path: Path) -> Path:

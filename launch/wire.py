@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from actors.calls import SERVICE_TOKEN
-from actors.engine import EngineSpec, engine_environment
+from actors.engine import engine_environment
 from actors.judge import JudgeServiceConfig
 from actors.pool import PoolOptions, RolloutPool
 from actors.scoring import ScoringSpec
 from actors.services import Services
+from actors.specs import make_engine_spec
 from actors.worker import WorkerSpec
 from envs import make_world
 from envs.judging.config import JudgeConfig
@@ -35,10 +36,6 @@ def _environment(more: dict[str, str]) -> dict[str, str]:
     if os.getcwd() in sys.path:  # an environment of the user's own, named by dotted path, may stand in it
         passed["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), ROOT, os.getcwd()]))
     return passed | {"TOKENIZERS_PARALLELISM": "false"} | more
-
-
-def dtype(recipe: RecipeConfig, device: Device) -> str:
-    return device.dtype if recipe.model.dtype == "auto" else recipe.model.dtype
 
 
 def resolved_model_path(recipe: RecipeConfig) -> str | None:
@@ -73,23 +70,17 @@ def pool(
     recipe: RecipeConfig, device: Device, model_path: str, service_token: str, secrets: dict[str, str]
 ) -> RolloutPool:
     """Every rollout worker of a recipe, not yet started."""
-    engine, rollout = recipe.engine, recipe.rollout
+    rollout = recipe.rollout
     specs = [
         WorkerSpec(
             name=f"rollout:{index}",
-            engine=EngineSpec(
+            engine=make_engine_spec(
+                recipe.engine,
+                device,
                 model_path=model_path,
-                dtype=dtype(recipe, device),
-                max_model_len=engine.max_model_len,
-                max_num_seqs=engine.max_num_seqs,
+                dtype=recipe.model.dtype,
                 seed=derive(recipe.seed, "engine", index),
-                prefix_cache=engine.prefix_cache,
-                enforce_eager=engine.enforce_eager,
                 threads=rollout.threads,
-                kv_cache_mb=engine.kv_cache_mb if device.torch_device == "cpu" else None,
-                gpu_memory_utilization=engine.gpu_memory_utilization,
-                block_size=device.block_size,
-                chunked_prefill=device.chunked_prefill,
             ),
             run_seed=recipe.seed,
             scoring=ScoringSpec(grader_workers=rollout.grader_workers, grader_deadline_s=rollout.grader_deadline_s),
@@ -122,7 +113,7 @@ def learner(recipe: RecipeConfig, device: Device) -> LearnerGroup:
         master_addr="",
         master_port=0,
         device=device,
-        dtype=dtype(recipe, device),
+        dtype=device.dtype if recipe.model.dtype == "auto" else recipe.model.dtype,
         gradient_checkpointing=recipe.model.gradient_checkpointing,
         seed=derive(recipe.seed, "learner"),
     )

@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
+from itertools import takewhile
 from typing import Any, Literal, Optional
 
 from rlsys.errors import BadInput
@@ -233,6 +234,8 @@ class LoopConfig:
     """Trajectories per task."""
     max_policy_lag: int = 1
     """How many versions the oldest token of a trajectory may be behind; 0 is synchronous, on-policy RL."""
+    max_token_lag: Optional[int] = None
+    """Tokens more versions behind than this are context only; null trains them all, as does max_policy_lag or more."""
     mismatch_limit: float = 0.1
     """Engine-learner log-probability gap on the probe past which the engine is refitted, then the run stops."""
     max_failed_share: float = 0.5
@@ -242,6 +245,8 @@ class LoopConfig:
         require(self.groups_per_step >= 1, "loop.groups_per_step", self.groups_per_step, "at least 1")
         require(self.group_size >= 1, "loop.group_size", self.group_size, "at least 1")
         require(self.max_policy_lag >= 0, "loop.max_policy_lag", self.max_policy_lag, "0 or more")
+        lag = self.max_token_lag
+        require(lag is None or lag >= 0, "loop.max_token_lag", lag, "0 or more, or null")
         require(self.mismatch_limit > 0, "loop.mismatch_limit", self.mismatch_limit, "above 0")
         require(0 <= self.max_failed_share <= 1, "loop.max_failed_share", self.max_failed_share, "between 0 and 1")
 
@@ -260,11 +265,46 @@ class EvalConfig:
     temperature: float = 1.0
     concurrency: int = 256
     """Episodes in flight."""
+    every: int = 0
+    """Steps of an sft or dpo stage between measurements of its held-out loss; 0: never."""
+    share: float = 0.1
+    """Of the prompts in a stage's `data`, how many are held out for that loss; `tasks` of them at most."""
 
     def __post_init__(self) -> None:
         for key in ("tasks", "samples", "concurrency"):
             require(getattr(self, key) >= 1, f"eval.{key}", getattr(self, key), "at least 1")
         require(0 < self.temperature <= 2, "eval.temperature", self.temperature, "above 0 and at most 2")
+        require(self.every >= 0, "eval.every", self.every, "0 or more")
+        require(0 < self.share < 1, "eval.share", self.share, "between 0 and 1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerateConfig:
+    """Trajectories to train on later: of a `generate` stage, and of `rlsys generate`."""
+
+    samples: int = 4
+    """Trajectories per training task."""
+    temperature: float = 0.9
+    top_p: float = 1.0
+    tasks: Optional[int] = None
+    """At most this many training tasks; null plays all."""
+    concurrency: int = 256
+    """Episodes in flight."""
+    keep: Literal["all", "best", "correct"] = "all"
+    """best: those with the highest reward of their task. correct: those that an accuracy counts as solved."""
+    min_reward: Optional[float] = None
+    """What is kept has at least this reward."""
+    per_task: Optional[int] = None
+    """At most this many of a task are kept, those with the highest rewards; null keeps every different one."""
+
+    def __post_init__(self) -> None:
+        for key in ("samples", "concurrency"):
+            require(getattr(self, key) >= 1, f"generate.{key}", getattr(self, key), "at least 1")
+        for key in ("tasks", "per_task"):
+            found = getattr(self, key)
+            require(found is None or found >= 1, f"generate.{key}", found, "at least 1, or null")
+        require(0 < self.temperature <= 2, "generate.temperature", self.temperature, "above 0 and at most 2")
+        require(0 < self.top_p <= 1, "generate.top_p", self.top_p, "above 0 and at most 1")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -304,9 +344,14 @@ class StageConfig:
     """One stage: its kind, how long it lasts, and the whole configuration that holds in it."""
 
     name: str
-    kind: Literal["sft", "rl"]
+    kind: Literal["sft", "rl", "generate", "dpo"]
     steps: int
+    """Optimizer steps. 0 for `generate`, and where `epochs` is set."""
     config: RecipeConfig
+    data: Optional[str] = None
+    """What an sft or dpo stage trains on: the name of an earlier `generate` stage, or a path."""
+    epochs: Optional[float] = None
+    """Only over what a `generate` stage will keep: how many steps that is shows when the stage begins."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -324,6 +369,7 @@ class RecipeConfig:
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     loop: LoopConfig = field(default_factory=LoopConfig)
     eval: EvalConfig = field(default_factory=EvalConfig)
+    generate: GenerateConfig = field(default_factory=GenerateConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
     wandb: WandbConfig = field(default_factory=WandbConfig)
@@ -348,6 +394,12 @@ class RunConfig:
     recipe: RecipeConfig
     stages: tuple[StageConfig, ...]
 
-    @property
-    def total_steps(self) -> int:
-        return sum(stage.steps for stage in self.stages)
+    def maker(self, stage: StageConfig) -> StageConfig | None:
+        """The earlier `generate` stage whose trajectories `stage` trains on; None where `data` is a path, or null."""
+        earlier = takewhile(lambda other: other.name != stage.name, self.stages)
+        return next((other for other in earlier if other.kind == "generate" and other.name == stage.data), None)
+
+    def plays(self, stage: StageConfig) -> bool:
+        """Whether a stage needs engines: to play, or, where the run has them anyway, to measure what its `data` did."""
+        playing = ("rl", "generate")
+        return stage.kind in playing or (stage.data is not None and any(other.kind in playing for other in self.stages))

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from typing import Generic, TypeVar
 
 from rlsys.errors import BadInput
-from rlsys.types import Task
+
+T = TypeVar("T")  # a Task, or an example of a file
 
 
-class Curriculum:
-    def __init__(self, tasks: Sequence[Task], *, seed: int) -> None:
+class Curriculum(Generic[T]):
+    def __init__(self, tasks: Sequence[T], *, seed: int) -> None:
         if not tasks:
             raise BadInput("no training tasks: the environment's `train` split is empty")
         self._tasks = tasks
@@ -21,7 +23,7 @@ class Curriculum:
         self._epoch = -1
         self._order: list[int] = []
 
-    def draw(self, sequence: int) -> tuple[int, Task]:
+    def draw(self, sequence: int) -> tuple[int, T]:
         """(epoch, task) number `sequence`, counted from 0 over the whole stage."""
         epoch, index = divmod(sequence, len(self._tasks))
         if epoch != self._epoch:

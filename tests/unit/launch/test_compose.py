@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from launch.compose import CONFIGS, compose, to_yaml
+from launch.compose import compose, to_yaml
+from launch.layers import CONFIGS
 from learners.algorithms.grpo import GRPOConfig
 from learners.algorithms.sft import SFTConfig
 from rlsys.errors import BadInput

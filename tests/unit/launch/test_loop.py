@@ -17,7 +17,7 @@ from launch.rundir import DriverState, RunDir
 from launch.train import save_at_stop, train
 from rlsys.errors import RunFailed
 from rlsys.journal import Journal, ledger, read, surviving
-from rlsys.types import Message
+from rlsys.types import Batch, Message, UpdateReport
 from tests.fakes import BanditLearner, BanditPool
 
 HEAD = """
@@ -234,6 +234,24 @@ def test_a_step_without_signal_publishes_nothing(tmp_path: Path) -> None:
     assert filtered, "a learned bandit gives groups without signal"
     assert len(outcome.run.state.publish_s) == 30 - len(filtered)
     assert outcome.run.state.version == 1 + 30 - len(filtered)
+
+
+def test_no_token_past_its_lag_is_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lags: list[int] = []
+    update = BanditLearner.update
+
+    async def watched(learner: BanditLearner, batch: Batch) -> UpdateReport:
+        lags.extend(batch.version - int(each) for row in batch.rows for each in row.versions[row.loss_mask.bool()])
+        return await update(learner, batch)
+
+    monkeypatch.setattr(BanditLearner, "update", watched)
+    stages = "stages: [{name: rl, kind: rl, steps: 12, loop: {max_policy_lag: 3, max_token_lag: 1}}]\n"
+    assert play(tmp_path, stages=stages).error is None
+    logged = rows(tmp_path)
+    assert max(row["lag/max"] for row in logged) > 1 == max(lags)
+    assert sum(row["tokens/stale"] for row in logged) > 0
+    book = ledger(surviving(read(tmp_path / "run" / "journal.jsonl")))
+    assert (book.dispatched, book.in_flight, book.failed, book.problems) == (48, 0, 0, ())
 
 
 def test_tickets_are_journalled_with_the_version_they_started_under(tmp_path: Path) -> None:

@@ -1,0 +1,70 @@
+"""The `dpo` stage: preference pairs, against the weights that the stage began with (arXiv 2305.18290)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from launch.datasets import data_of, sized
+from launch.delivery import measure_after, measure_before
+from launch.held_out import answer_logprobs, pair_loss
+from launch.run import Run
+from launch.supervised import Prepared, train_steps
+from launch.tokenised import Tokenised
+from learners.algorithms.dpo import DPOConfig
+from rlsys.config import StageConfig
+from rlsys.curriculum import Curriculum
+from rlsys.errors import BadInput
+from rlsys.packing import make_batch
+from rlsys.reductions import weigh
+from rlsys.seeds import derive
+from rlsys.types import Sample
+
+
+async def dpo_stage(run: Run, stage: StageConfig) -> None:
+    """Pairs -> Batch -> learner, `stage.steps` times."""
+    data = await asyncio.to_thread(data_of, run, stage)
+    stage = sized(stage, data)
+    config = stage.config
+    await run.begin_stage(stage)
+    await measure_before(run, stage)
+    run.progress.say(
+        f"stage {stage.name}: {stage.steps} steps of {config.loop.groups_per_step} preference pairs "
+        f"from {len(data.train)} ({data.train.path.name})"
+    )
+    tokenised = Tokenised(run)
+    curriculum = Curriculum(data.train, seed=derive(config.seed, stage.name))
+
+    def prepare(stage_step: int) -> Prepared:
+        pairs, left_out = tokenised.drawn(curriculum, stage_step, config.loop.groups_per_step)
+        samples = weigh(pairs, "sequence_sum")  # an answer counts once, however long it is
+        batch = make_batch(samples, config.learner.tokens_per_row, run.state.version, together=2)
+        return Prepared(batch, {"data/too_long": left_out})
+
+    held_out = flat(await asyncio.to_thread(tokenised.all_of, data.held_out))
+    if held_out:
+        await remember_reference(run, stage, held_out)
+
+    async def loss() -> dict[str, float]:
+        assert isinstance(config.algorithm, DPOConfig)
+        policy = await answer_logprobs(run.learner, held_out)
+        return pair_loss(policy, run.state.reference, config.algorithm.beta)
+
+    await train_steps(run, stage, prepare, loss if held_out else None)
+    await measure_after(run, stage)
+
+
+def flat(pairs: Sequence[Sequence[Sequence[Sample]]]) -> list[Sample]:
+    """Chosen, rejected, chosen, ...: an answer of a pair is one sample."""
+    return [sample for pair in pairs for answer in pair for sample in answer]
+
+
+async def remember_reference(run: Run, stage: StageConfig, held_out: Sequence[Sample]) -> None:
+    """What the weights that the stage begins with think of the held-out pairs: saved with the run, for a resume."""
+    if run.state.stage_step == 0:
+        run.state.reference = await run.until(answer_logprobs(run.learner, held_out))
+    elif len(run.state.reference) != len(held_out):
+        raise BadInput(
+            f"stages.{stage.name}: eval.every={stage.config.eval.every}: the held-out pairs are others than when the "
+            "stage began: expected the eval keys of the beginning, or 0"
+        )

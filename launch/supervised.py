@@ -1,0 +1,70 @@
+"""The loop of every stage that learns from given answers: `sft` and `dpo`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from launch.run import Clock, Run
+from rlsys.config import StageConfig
+from rlsys.metrics import values
+from rlsys.types import Batch
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What one step trains on, and what is worth a place in its row."""
+
+    batch: Batch
+    row: Mapping[str, float] = field(default_factory=dict)
+
+
+async def train_steps(
+    run: Run,
+    stage: StageConfig,
+    prepare: Callable[[int], Prepared],
+    held_out: Callable[[], Awaitable[dict[str, float]]] | None = None,
+) -> None:
+    """`stage.steps` updates. The next batch is made while this one trains.
+
+    prepare: the batch of a stage's step, counted from 0; called in a thread. held_out: measured every `eval.every`
+    steps and after the last one.
+    """
+    clock = Clock()
+    state, every = run.state, stage.config.eval.every
+
+    def start(stage_step: int) -> asyncio.Task[Prepared]:
+        return asyncio.create_task(asyncio.to_thread(prepare, min(stage_step, stage.steps - 1)))
+
+    if state.stage_step >= stage.steps:
+        return
+    next_batch = start(state.stage_step)
+    while state.stage_step < stage.steps:
+        with clock.phase("wait_data"):
+            prepared = await run.until(asyncio.shield(next_batch))
+        batch = prepared.batch
+        next_batch = start(state.stage_step + 1)
+        with clock.phase("update"):
+            report = await run.complete(run.learner.update(batch))
+        state.step += 1
+        state.stage_step += 1
+        state.trained += batch.num_loss_tokens
+        row: dict[str, Any] = {"step": state.step, "stage": stage.name, "stage_step": state.stage_step}
+        row |= values(report.metrics) | prepared.row
+        if held_out is not None and (state.stage_step % every == 0 or state.stage_step == stage.steps):
+            with clock.phase("held_out"):
+                row |= await run.complete(held_out())
+        row |= clock.close()
+        row["tokens/trained"] = batch.num_loss_tokens
+        row["tokens/packed"] = batch.num_tokens
+        row["tokens/trained_per_s"] = batch.num_tokens / row["time/step"]
+        row["wall_s"] = run.wall_s
+        run.record(row)
+        run.progress.step(row, stage.steps)
+        if state.stage_step % stage.config.checkpoint.every == 0 and state.stage_step < stage.steps:
+            with clock.phase("checkpoint"):
+                await run.complete(run.checkpoint(stage))
+        run.check_stop()
+    next_batch.cancel()

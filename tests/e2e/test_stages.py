@@ -1,0 +1,92 @@
+"""The stages that sample and prefer, every part real: sft, generate, dpo on its pairs, sft on what it kept."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runs import left_behind, rlsys, rows, summary
+
+RECIPE = """
+extends: quickstart
+name: stages
+env: {train_tasks: 256}
+eval: {tasks: 24}
+stages:
+  - {name: sft, kind: sft, steps: 60, loop: {groups_per_step: 32}, learner: {lr: 2.0e-3}, eval: {every: 30}}
+  - {name: tries, kind: generate, generate: {samples: 4, tasks: 128, keep: correct, per_task: 2}}
+  - {name: prefer, kind: dpo, data: tries, epochs: 2, loop: {groups_per_step: 8}, learner: {lr: 1e-4}, eval: {every: 4}}
+  - {name: again, kind: sft, data: tries, steps: 4, loop: {groups_per_step: 8}, learner: {lr: 1.0e-4}}
+"""
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("stages")
+    (folder / "stages.yaml").write_text(RECIPE)
+    result = rlsys("train", str(folder / "stages.yaml"), "--run-dir", str(folder / "run"))
+    assert result.code == 0, result.output[-3000:]
+    assert left_behind() == []
+    return folder / "run"
+
+
+def test_what_is_kept_was_sampled_by_these_weights_and_solved(run: Path) -> None:
+    from transformers import AutoTokenizer
+
+    counts = summary(run)["generated"]["tries"]
+    assert (counts["tasks"], counts["trajectories"], counts["failed"]) == (128, 512, 0)
+    kept = lines(run / "generated" / "tries.jsonl")
+    assert 0 < len(kept) == counts["kept"] <= counts["solved"]
+    assert all(each["parts"]["correct"] == 1.0 for each in kept)
+    tokenizer = AutoTokenizer.from_pretrained(run / "model")
+    for each in kept:
+        (sample,) = each["samples"]
+        said = [tokenizer.decode(sample["token_ids"][start:end]) for start, end in sample["sampled"]]
+        assert said == [message["content"] for message in each["messages"] if message["role"] == "assistant"]
+    assert summary(run)["tokens"]["generated"] >= sum(
+        each["num_tokens"]
+        for task in lines(run / "generated" / "tries.played.jsonl")[1:]
+        for each in task["trajectories"]
+    )
+
+
+def test_preferences_are_learned_against_the_weights_that_the_stage_began_with(run: Path) -> None:
+    pairs = lines(run / "generated" / "tries.pairs.jsonl")
+    assert len(pairs) == summary(run)["generated"]["tries"]["pairs"]
+    assert all(pair["chosen_reward"] > pair["rejected_reward"] for pair in pairs)
+    prefer = [row for row in rows(run) if row["stage"] == "prefer"]
+    held_out = max(int(len(pairs) * 0.1), 1)
+    assert len(prefer) == math.ceil(2 * (len(pairs) - held_out) / 8)
+    assert prefer[0]["loss/dpo"] == pytest.approx(math.log(2), abs=1e-4)
+    assert prefer[-1]["loss/dpo"] < 0.6
+    assert "eval/accuracy" in prefer[-1]
+
+
+def test_answers_are_learned_and_the_last_stage_is_measured(run: Path) -> None:
+    again = [row for row in rows(run) if row["stage"] == "again"]
+    assert len(again) == 4
+    assert again[-1]["loss/nll"] < again[0]["loss/nll"]
+    done = summary(run)
+    assert done["status"] == "done"
+    assert set(done["eval"]["before"]) == set(done["eval"]["after"]) == {"greedy", "sampled"}
+    assert any("eval/loss" in row for row in rows(run) if row["stage"] == "sft")
+    assert len(list((run / "checkpoints").iterdir())) == 2
+
+
+def test_generate_plays_a_checkpoint_and_filters_without_playing_again(run: Path) -> None:
+    output = run.parent / "best.jsonl"
+    command = ["generate", str(run.parent / "stages.yaml"), "--checkpoint", str(run), "--output", str(output)]
+    command += ["--samples", "3", "--tasks", "16"]
+    played = rlsys(*command, "--keep", "best", "--per-task", "1")
+    assert played.code == 0, played.output[-3000:]
+    assert len(lines(output)) == 16
+    again = rlsys(*command, "--keep", "all")
+    assert again.code == 0, again.output[-3000:]
+    assert "all 16 tasks have been played" in again.output
+    assert len(lines(output)) > 16
+    assert left_behind() == []
