@@ -42,7 +42,7 @@ def recipes() -> dict[str, dict[str, Any]]:
         "reinforce_pp": online | {"algorithm": {"name": "reinforce_pp"}},
         "ppo": online | {"algorithm": {"name": "ppo"}, "learner": rate | {"critic_lr": 1.0e-3}},
         "gspo": online | {"algorithm": {"name": "gspo"}},
-        "dpo": {"stages": [PLAYED, PREFERRED], "learner": {"lr": 1.0e-5, "warmup_steps": 2}},
+        "dpo": {"stages": [PLAYED, PREFERRED], "learner": {"lr": 3.0e-5, "warmup_steps": 2}},
     }
 
 
