@@ -111,13 +111,13 @@ async def rl_stage(run: Run, stage: StageConfig) -> None:
                     await run.until(asyncio.shield(settled))
                     await run.complete(run.checkpoint(stage))
             run.check_stop()
+        if settled is not None:
+            await run.until(asyncio.shield(settled))
     except StopRequested:
         if settled is not None:  # its step was taken: its row and its trajectories belong to it
             _, late = await asyncio.wait({settled}, timeout=SETTLE_DEADLINE_S)
             run.gave_up = run.gave_up or bool(late)  # without its row the step is taken again from the last checkpoint
         raise
-    if settled is not None:
-        await run.until(asyncio.shield(settled))
     state.eval_after = await run.until(evaluate(run, config, "after"))
 
 

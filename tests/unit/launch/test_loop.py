@@ -3,6 +3,7 @@
 import asyncio
 import json
 import random
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -180,6 +181,22 @@ def test_a_stop_between_an_update_and_its_row_loses_neither(tmp_path: Path) -> N
     outcome = play(tmp_path, on_row=stop_in_update)
     assert isinstance(outcome.error, StopRequested)
     assert [row["step"] for row in rows(tmp_path)] == list(range(1, outcome.run.state.step + 1))
+
+
+def test_a_stop_after_the_last_step_waits_for_its_row(tmp_path: Path) -> None:
+    def stop_before_the_last_row(run: Run, row: dict[str, Any]) -> None:
+        if row["step"] == 11:
+            save, loop = run.dir.save_trajectories, asyncio.get_running_loop()
+
+            def stop_then_save(*what: Any) -> Any:  # in a thread
+                loop.call_soon_threadsafe(run.stop.set)
+                time.sleep(0.02)
+                return save(*what)
+
+            run.dir.save_trajectories = stop_then_save  # type: ignore[method-assign]
+
+    assert isinstance(play(tmp_path, on_row=stop_before_the_last_row).error, StopRequested)
+    assert [row["step"] for row in rows(tmp_path)] == list(range(1, 13))
 
 
 @pytest.mark.parametrize("seed", range(6))
