@@ -5,7 +5,6 @@ The rewards are those of training, called as in training; only who fills the tra
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -17,7 +16,7 @@ from envs.rewards.grading import Grades, NeedsGrading, graded
 from envs.rewards.judging import NeedsJudging, judged
 from envs.rewards.transcript import INFORMATION, INTERPRETER, RESULT, Inline, split_inline
 from rlsys.errors import BadInput
-from rlsys.rollout import EpisodeBroken
+from rlsys.rollout import EpisodeBroken, checked
 from rlsys.types import Failure, FailureKind, Message, Reward, Task, Transcript
 
 HERE = "this line"
@@ -67,11 +66,7 @@ async def decided(
 def outcome(reward: RewardFunction, transcript: Transcript) -> Reward | Failure:
     """A fault boundary: what a reward raises is this transcript's failure and no other's."""
     try:
-        given = reward(transcript)
-        numbers = [given.value, *given.parts.values(), *(each for stream in given.streams for each in stream.values)]
-        if not all(map(math.isfinite, numbers)):
-            raise BadInput(f"the reward is {given.value}, or a part or token of it: not a finite number")
-        return given
+        return checked(reward(transcript))
     except Exception as error:
         return failure_of(error)
 

@@ -85,7 +85,7 @@ async def rl_stage(run: Run, stage: StageConfig) -> None:
                 with clock.phase("update"):
                     report = await run.complete(run.learner.update(batch))
                 metrics.append(report.metrics)
-                applied, trained = report.applied, batch.num_loss_tokens
+                applied, trained = report.applied, batch.num_loss_tokens if report.applied else 0
             # From here to the end of `account` nothing may wait: the weights, the journal and the state are one.
             state.step += 1
             state.stage_step += 1

@@ -50,14 +50,15 @@ async def train_steps(
             report = await run.complete(run.learner.update(batch))
         state.step += 1
         state.stage_step += 1
-        state.trained += batch.num_loss_tokens
+        trained = batch.num_loss_tokens if report.applied else 0
+        state.trained += trained
         row: dict[str, Any] = {"step": state.step, "stage": stage.name, "stage_step": state.stage_step}
         row |= values(report.metrics) | prepared.row
         if held_out is not None and (state.stage_step % every == 0 or state.stage_step == stage.steps):
             with clock.phase("held_out"):
                 row |= await run.complete(held_out())
         row |= clock.close()
-        row["tokens/trained"] = batch.num_loss_tokens
+        row["tokens/trained"] = trained
         row["tokens/packed"] = batch.num_tokens
         row["tokens/trained_per_s"] = batch.num_tokens / row["time/step"]
         row["wall_s"] = run.wall_s

@@ -7,12 +7,14 @@ Knows neither Ray nor vLLM: tokens come from `generate`, text from `env`, ids of
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from rlsys.errors import BadInput
 from rlsys.seeds import derive
 from rlsys.types import (
     Completion,
@@ -304,11 +306,19 @@ def _data_boundary(where: str) -> Iterator[None]:
         raise EpisodeBroken(Failure(kind=kind, where=where, detail=detail)) from error
 
 
+def checked(reward: Reward) -> Reward:
+    """Raises BadInput for one that holds what is no number: it would spoil means, or end the run."""
+    numbers = [reward.value, *reward.parts.values(), *(each for stream in reward.streams for each in stream.values)]
+    if not all(map(math.isfinite, numbers)):
+        raise BadInput(f"the reward is {reward.value}, or a part or token of it: not a finite number")
+    return reward
+
+
 async def _scored(score: Score, transcript: Transcript, timeout_s: float) -> Reward | Failure:
     try:
         with _data_boundary("reward"):
             async with asyncio.timeout(timeout_s):
-                return await score(transcript)
+                return checked(await score(transcript))
     except EpisodeBroken as error:
         return error.failure
 
@@ -361,7 +371,7 @@ def _compare(trajectories: list[Trajectory], compare: Compare) -> None:
     try:
         with _data_boundary("reward"):
             transcripts = [transcript_of(trajectories[index].task, trajectories[index]) for index in scored]
-            outcomes = compare(transcripts, rewards)  # type: ignore[arg-type]
+            outcomes = list(map(checked, compare(transcripts, rewards)))  # type: ignore[arg-type]
             if len(outcomes) != len(scored):
                 raise ValueError(f"the comparison gave {len(outcomes)} rewards for {len(scored)} trajectories")
     except EpisodeBroken as error:

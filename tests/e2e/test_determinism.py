@@ -1,7 +1,10 @@
 """The test mode of the design (one worker, one sequence, no prefix cache, no lag): two runs, the same tokens."""
 
+import math
 from pathlib import Path
+from typing import Any
 
+import pytest
 from runs import rlsys, rows, trajectories
 from safetensors.torch import load_file
 
@@ -24,3 +27,15 @@ def test_two_runs_are_token_identical_and_their_updates_bit_identical(tmp_path: 
     assert all(weights[0][name].equal(weights[1][name]) for name in weights[0])
     losses = [[row.get("loss/total") for row in rows(run)] for run in runs]
     assert losses[0] == losses[1]
+    on_policy([row for row in rows(runs[0]) if row["stage"] == "rl" and "mismatch/max" in row])
+
+
+def on_policy(steps: list[dict[str, Any]]) -> None:
+    """Without lag every token was sampled by the weights that are trained: all ratios to the engine are 1 to 1e-4.
+    To the learner's own log-probabilities they are exactly 1: test_learner_rank.py."""
+    assert steps, "a group with contrast, and so an update"
+    for row in steps:
+        assert row["lag/max"] == 0
+        assert math.expm1(row["mismatch/max"]) < 1e-4  # the largest |ratio - 1|: that of the token furthest off
+        assert row["ratio/mean"] == pytest.approx(1, abs=1e-4)
+        assert row["ratio/outside_0.1"] == row["clip/low"] == row["clip/high"] == 0

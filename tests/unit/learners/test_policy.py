@@ -1,13 +1,16 @@
 """Packed log-probabilities: nothing leaks between samples, and no shortcut changes a number."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import (
+    AttentionInterface,
     AutoModelForCausalLM,
     BloomConfig,
     BloomForCausalLM,
@@ -26,6 +29,7 @@ from transformers import (
     RecurrentGemmaConfig,
     RecurrentGemmaForCausalLM,
 )
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface
 
 from learners import attention
 from learners import policy as policy_module
@@ -356,6 +360,36 @@ def test_flash_attention_is_for_16_bit_weights_only(path, monkeypatch) -> None:
     monkeypatch.setattr(policy_module, "is_flash_attn_2_available", lambda: True)
     policy = load_policy(path, dtype="float32", attention_key="flash_attention_2")
     assert policy.model.config._attn_implementation == "packed_sdpa"
+
+
+def test_every_layer_of_a_flash_kernel_is_told_where_samples_begin(policy, path) -> None:
+    """What a GPU runs, but for the kernel: this one attends within the bounds that transformers hands on to it."""
+    calls = []
+
+    def kernel(module, query, key, value, attention_mask, scaling=None, **row):
+        calls.append(row)
+        assert attention_mask is None and row["cu_seq_lens_q"].dtype == torch.int32
+        groups, bounds = module.num_key_value_groups, row["cu_seq_lens_q"].tolist()
+        parts = [x.split([end - start for start, end in pairwise(bounds)], dim=2) for x in (query, key, value)]
+        return torch.cat(
+            [
+                F.scaled_dot_product_attention(
+                    q, k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1), is_causal=True, scale=scaling
+                )
+                for q, k, v in zip(*parts, strict=True)
+            ],
+            dim=2,
+        ).transpose(1, 2), None
+
+    AttentionInterface.register("varlen_kernel", kernel)
+    AttentionMaskInterface.register("varlen_kernel", ALL_MASK_ATTENTION_FUNCTIONS["flash_attention_2"])
+    flash = load_policy(path, dtype="float32", attention_key="varlen_kernel")
+    calls.clear()
+    for ours, theirs in zip(logprobs(flash, SAMPLES), logprobs(policy, SAMPLES), strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0)
+    assert len(calls) == SHAPE["num_hidden_layers"]
+    assert all(row["max_length_q"] == row["max_length_k"] == max(map(len, SAMPLES)) for row in calls)
+    assert all(torch.equal(row["cu_seq_lens_q"], row["cu_seq_lens_k"]) for row in calls)
 
 
 def test_a_head_of_its_own_that_ignores_which_logits_are_asked_for_is_refused(tmp_path, monkeypatch) -> None:

@@ -3,8 +3,13 @@
 import dataclasses
 import math
 
+import pytest
+
 from launch.rl import reap_groups
+from learners.algorithms import ALGORITHMS, make_algorithm
 from learners.algorithms.base import Plain
+from learners.algorithms.terms import Terms
+from rlsys.packing import make_batch
 from rlsys.types import (
     Completion,
     EpisodeEnd,
@@ -88,3 +93,30 @@ def test_failed_siblings_and_groups_without_signal_are_left_out_of_weights_and_s
 def test_a_step_where_all_groups_are_equal_gives_nothing_to_train_on() -> None:
     harvest = reap_groups([group(0, [1.0, 1.0], [3, 3])], Centred(), longest=100)
     assert harvest.samples == [] and harvest.metrics["groups/filtered"].value == 1
+
+
+@pytest.mark.parametrize("name", [name for name, (config, _) in ALGORITHMS.items() if issubclass(config, Terms)])
+def test_a_reward_that_is_not_a_number_trains_nothing_and_moves_no_sibling(name: str) -> None:
+    """Whoever let it through: its trajectory is left out as a failed one is. An infinite one ends the step."""
+    algorithm = make_algorithm(ALGORITHMS[name][0]())
+
+    def samples(*rewards: float) -> list[tuple[float, float]]:
+        made = reap_groups([group(0, list(rewards), [2] * len(rewards))], algorithm, longest=100).samples
+        return [(sample.advantages[-1], sample.weight * sample.share) for sample in made]
+
+    assert samples(1.0, math.nan, 0.0) == samples(1.0, None, 0.0) == samples(1.0, 0.0) != []
+    with pytest.raises(ValueError, match="expected (a )?finite number"):
+        samples(1.0, math.inf, 0.0)
+
+
+def test_a_response_of_one_token_and_one_longer_than_a_row_are_rows_like_others() -> None:
+    harvest = reap_groups([group(0, [1.0, 0.0], [1, 30])], Centred(), longest=100)
+    batch = make_batch(harvest.samples, 8, version=1)
+    assert [(row.num_tokens, int(row.loss_mask.sum())) for row in batch.rows] == [(3, 1), (32, 30)]
+    assert batch.denominators == (1.0,)  # of the one group, whichever way it is packed
+    assert [row.share for row in batch.rows] == pytest.approx([1 / 31, 30 / 31])
+
+
+def test_a_step_without_a_sample_makes_no_batch() -> None:
+    with pytest.raises(ValueError, match="0 samples without a token to train on"):
+        make_batch([], 8, version=1)

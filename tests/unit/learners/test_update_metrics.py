@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -226,6 +227,13 @@ def test_speed_memory_and_phases_of_the_ranks_become_those_of_all(
         assert sum(spent) <= report.seconds
     # the kernel's own account of the peak, which nothing frees
     assert found["memory/learner_rss_peak_mb"] >= psutil.Process().memory_info().rss / 2**20 * 0.9
+
+
+def test_the_page_names_every_metric_of_an_update() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "algorithms.md").read_text()
+    options = {"is_correction": "tis", "dual_clip": 3.0, "entropy_coef": 0.01, "value_clip": 0.2}
+    names = merged(reports(1, 1000, **options)).metrics
+    assert not [name for name in names if not name.startswith("time/learner_") and f"`{name}`" not in page]
 
 
 def test_a_cpu_has_a_rate_and_no_share_of_a_peak() -> None:

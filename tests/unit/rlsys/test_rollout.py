@@ -1,6 +1,7 @@
 """Episodes: what was sampled is kept token by token, and every ending is typed."""
 
 import asyncio
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,6 +18,7 @@ from rlsys.types import (
     Reward,
     Task,
     Ticket,
+    TokenStream,
     Trajectory,
     Transcript,
     TurnStop,
@@ -326,6 +328,18 @@ def test_a_reward_that_raises_is_a_data_failure() -> None:
     assert trajectory.end is EpisodeEnd.FAILED
 
 
+@pytest.mark.parametrize("number", [math.nan, math.inf])
+def test_a_reward_that_is_no_number_is_a_data_failure(number: float) -> None:
+    stream = TokenStream(name="repetition", values=(0.0, number), discount=1.0)
+    for reward in (Reward(value=number, parts={}), Reward(value=1.0, parts={}, streams=(stream,))):
+
+        async def score(transcript: Transcript, reward: Reward = reward) -> Reward:
+            return reward
+
+        trajectory, _ = episode([completion("5!")], score=score)
+        assert isinstance(trajectory.reward, Failure) and trajectory.reward.kind is FailureKind.DATA
+
+
 @pytest.mark.parametrize(
     ("error", "kind"), [(KeyError("x"), FailureKind.DATA), (TimeoutError("tool"), FailureKind.TIMEOUT)]
 )
@@ -501,7 +515,14 @@ def test_siblings_that_were_scored_are_compared_and_the_others_stay_failures() -
     assert isinstance(second.reward, Failure)
 
 
-@pytest.mark.parametrize("compare", [lambda transcripts, rewards: rewards[:1], lambda transcripts, rewards: 1 / 0])
+@pytest.mark.parametrize(
+    "compare",
+    [
+        lambda transcripts, rewards: rewards[:1],
+        lambda transcripts, rewards: 1 / 0,
+        lambda transcripts, rewards: [Reward(value=math.nan, parts={})] * len(rewards),
+    ],
+)
 def test_a_comparison_that_breaks_is_the_failure_of_all_that_it_compared(compare: Any) -> None:
     for trajectory in compared(compare):
         assert isinstance(trajectory.reward, Failure) and trajectory.end is EpisodeEnd.FAILED
