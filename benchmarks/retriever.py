@@ -1,14 +1,13 @@
 """Recall, speed and memory of the retrieval server: `python benchmarks/retriever.py HOTPOT.jsonl WIKI.jsonl`.
 
 HOTPOT holds HotpotQA's distractor records, WIKI more passages in the corpus format. Prints the tables of
-docs/retriever.md. Every speed is that of a server process of its own, asked from this process over plain sockets. What
-it is compared with, in turns, answers one query at a time: the same retriever, a plain FastAPI handler and a lock.
+docs/retriever.md. Every speed is that of a server process of its own, asked from this process over plain sockets. It is
+compared, in turns, with the two forms that the authors' servers have (see `Plain` and `FORMS`).
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import os
 import platform
@@ -18,11 +17,9 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,15 +28,24 @@ import uvicorn
 from fastapi import FastAPI
 from pydantic import BaseModel
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.http_load import load
+from envs.retriever import bm25, dense
 from envs.retriever.config import RetrieverConfig
 from envs.retriever.corpus import FileCorpus, ListCorpus
 from envs.retriever.documents import Document, contents
-from envs.retriever.retriever import build_index, make_retriever
+from envs.retriever.ranking import FUSION_DEPTH, Hit, fuse
+from envs.retriever.retriever import build_index, make_encoder, make_retriever
 from envs.tools.http import take_port
 
 KINDS = ("bm25", "dense", "hybrid")
 DEPTHS = (2, 5, 10)
 CONCURRENCY = (1, 16, 64)
+# A handler that searches in the event loop, so one query after the other (ReSearch), and one that FastAPI calls in its
+# pool of 40 threads, which share the cores as they can (Search-R1).
+FORMS = ("one at a time", "thread pool")
+QUERIES_PER_PASSAGE = 16  # none is asked twice of a server, whatever its speed: the cache would answer
 SIBLINGS = 8  # rollouts of one task: in the second load each query is asked this often, at about the same time
 
 
@@ -49,15 +55,16 @@ def main() -> None:
     parser.add_argument("wiki", type=Path)
     parser.add_argument("--encoder", default="minilm")
     parser.add_argument("--dtype", default="auto")
-    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
     parser.add_argument("--plain", metavar="KIND", help=argparse.SUPPRESS)  # be the server that is compared with
+    parser.add_argument("--form", choices=FORMS, help=argparse.SUPPRESS)
     parser.add_argument("--index", help=argparse.SUPPRESS)
     parser.add_argument("--seconds", type=float, default=3.0, help="of each measurement (default: %(default)s)")
     parser.add_argument("--part", choices=("recall", "speed"), help="one of the two tables (default: both)")
     options = parser.parse_args()
     if options.plain is not None:
         plain = RetrieverConfig(kind=options.plain, encoder=options.encoder, dtype=options.dtype, index=options.index)
-        serve_plainly(plain, options.wiki)
+        serve_plainly(plain, options.wiki, options.form)
         return
     records = [json.loads(line) for line in options.hotpot.read_text().splitlines()]
     paragraphs = list(paragraphs_of(records))
@@ -72,7 +79,10 @@ def main() -> None:
             corpus = Path(folder) / "corpus.jsonl"
             lines = (json.dumps({"id": document.id, "contents": document.contents}) for document in everything)
             corpus.write_text("\n".join(lines))
-            speed_table(corpus, make_queries(everything), options)
+            queries = make_queries(everything)
+            if options.kinds != ["bm25"]:
+                encoder_alone(queries, options)
+            speed_table(corpus, queries, options)
 
 
 def paragraphs_of(records: Sequence[dict[str, Any]]) -> Iterator[Document]:
@@ -119,49 +129,68 @@ def make_queries(documents: Sequence[Document]) -> list[str]:
     queries = []
     for document in documents:
         words = document.text.split()
-        start = rng.randrange(max(1, len(words) - 8))
-        queries.append(" ".join(words[start : start + rng.randint(8, 24)]))
+        for _ in range(QUERIES_PER_PASSAGE):
+            start = rng.randrange(max(1, len(words) - 8))
+            queries.append(" ".join(words[start : start + rng.randint(8, 24)]))
     rng.shuffle(queries)
     return list(dict.fromkeys(queries))
 
 
+def encoder_alone(queries: Sequence[str], options: argparse.Namespace) -> None:
+    """What batches can give at best: the same queries encoded without a server, by all cores."""
+    encoder = make_encoder(RetrieverConfig(kind="dense", encoder=options.encoder, dtype=options.dtype))
+    for size in (1, 64):
+        parts = [queries[start : start + size] for start in range(0, 512, size)]
+        rates = []
+        for _ in range(4):  # the first makes torch's kernels
+            started = time.perf_counter()
+            for part in parts:
+                encoder.queries(part)
+            rates.append(512 / (time.perf_counter() - started))
+        print(f"encoder alone, {encoder.dtype}, {size} at once: {max(rates):,.0f} queries/s")
+    print(flush=True)
+
+
 def speed_table(corpus: Path, queries: list[str], options: argparse.Namespace) -> None:
     folder = str(corpus.parent / "index")
-    config = RetrieverConfig(kind="hybrid", encoder=options.encoder, dtype=options.dtype, index=folder)
+    kind = "bm25" if options.kinds == ["bm25"] else "hybrid"
+    config = RetrieverConfig(kind=kind, encoder=options.encoder, dtype=options.dtype, index=folder)
     build_index(config, FileCorpus(str(corpus)))
     heads = ["retriever", "queries", "server", *(f"{c} at once" for c in CONCURRENCY), "memory before, after"]
     print(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
-    repeated = [query for query in queries for _ in range(SIBLINGS)]
+    different = [request_of(query) for query in queries]
+    loads = {"all different": different}
+    loads[f"each asked {SIBLINGS} times"] = [request for request in different for _ in range(SIBLINGS)]
     for kind in options.kinds:
         model = ["--encoder", options.encoder, "--dtype", options.dtype, "--index", folder]
         ours = ["-m", "launch", "serve", "retriever", "--corpus", str(corpus), "--port", "0", "--retriever", kind]
         plain = [__file__, str(options.hotpot), str(corpus), "--plain", kind]
-        for load, asked in (("all different", queries), (f"each asked {SIBLINGS} times", repeated)):
-            with server(*ours, *model) as (process, port), server(*plain, *model) as (other, other_port):
-                speeds, others = [], []
-                before, before_other = resident_mb(process), resident_mb(other)
-                position = 0
-                for concurrency in CONCURRENCY:
-                    part = asked[position:] + asked[:position]
-                    others.append(speed(other_port, part, concurrency, options.seconds)[0])
-                    rate, answered = speed(port, part, concurrency, options.seconds)
-                    speeds.append(rate)
-                    position = (position + answered) % len(asked)
-                ratios = [a / b for a, b in zip(speeds, others, strict=True)]
-                row(kind, load, "rlsys", speeds, f"{before:.0f}, {resident_mb(process):.0f} MiB")
-                row(kind, load, "one at a time", others, f"{before_other:.0f}, {resident_mb(other):.0f} MiB")
-                row(kind, load, "ratio", ratios, "", "{:.1f}x")
+        commands = {"rlsys": [*ours, *model]} | {form: [*plain, "--form", form, *model] for form in FORMS}
+        for name, asked in loads.items():
+            with ExitStack() as stack:
+                servers = {who: stack.enter_context(server(*command)) for who, command in commands.items()}
+                before = {who: resident_mb(process) for who, (process, _) in servers.items()}
+                speeds: dict[str, list[float]] = {who: [] for who in servers}
+                share = len(asked) // len(CONCURRENCY)
+                for level, concurrency in enumerate(CONCURRENCY):
+                    part = asked[level * share : (level + 1) * share]
+                    for who, (_, port) in servers.items():
+                        speeds[who].append(load(port, part, concurrency, options.seconds))
+                for who, (process, _) in servers.items():
+                    row(kind, name, who, speeds[who], f"{before[who]:.0f}, {resident_mb(process):.0f} MiB")
+                for form in FORMS:
+                    ratios = [a / b for a, b in zip(speeds["rlsys"], speeds[form], strict=True)]
+                    row(kind, name, f"rlsys : {form}", ratios, "", "{:.1f}x")
 
 
-def row(kind: str, load: str, name: str, values: Sequence[float], memory: str, form: str = "{:,.0f}/s") -> None:
-    print("| " + " | ".join([kind, load, name, *(form.format(value) for value in values), memory]) + " |", flush=True)
+def row(kind: str, load: str, server: str, values: Sequence[float], memory: str, form: str = "{:,.0f}/s") -> None:
+    print("| " + " | ".join([kind, load, server, *(form.format(value) for value in values), memory]) + " |", flush=True)
 
 
-def speed(port: int, queries: Sequence[str], concurrency: int, seconds: float) -> tuple[float, int]:
-    """Answers per second, and answers."""
-    started = time.perf_counter()
-    answered = asyncio.run(hammer(port, queries, concurrency, seconds))
-    return answered / (time.perf_counter() - started), answered
+def request_of(query: str) -> bytes:
+    body = json.dumps({"queries": [query], "topk": 3, "return_scores": True}).encode()
+    head = f"POST /retrieve HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {len(body)}"
+    return head.encode() + b"\r\n\r\n" + body
 
 
 class Asked(BaseModel):
@@ -170,18 +199,78 @@ class Asked(BaseModel):
     return_scores: bool = False
 
 
-def serve_plainly(config: RetrieverConfig, corpus: Path) -> None:
-    """As retrieval servers are written: a handler in FastAPI's thread pool, one search after the other."""
-    retriever = make_retriever(config, FileCorpus(str(corpus)))
-    lock = threading.Lock()
+class Plain:
+    """One query's search as Search-R1's and ReSearch's servers make it: the libraries' own calls, for one text.
+
+    Tokenizer, transformers' forward pass, mean, faiss; or bm25s, as FlashRAG calls it. Encoder, dtype, index and the
+    corpus's words are those of the server it is compared with. Passages are dicts in memory: theirs come from
+    `datasets`, which is slower.
+    """
+
+    def __init__(self, config: RetrieverConfig, corpus: FileCorpus) -> None:
+        assert config.index is not None
+        self._documents = [
+            {"id": document.id, "contents": document.contents}
+            for document in map(corpus.__getitem__, range(len(corpus)))
+        ]
+        if config.kind != "dense":
+            self._bm25 = bm25.load(Path(config.index) / "bm25")
+        if config.kind != "bm25":
+            import torch
+            from transformers import AutoModel, AutoTokenizer
+
+            encoder = make_encoder(config)
+            self._tokenizer = AutoTokenizer.from_pretrained(encoder.spec.path)
+            self._model = AutoModel.from_pretrained(encoder.spec.path, dtype=getattr(torch, encoder.dtype)).eval()
+            self._prefix = encoder.spec.query_prefix
+            self._index = dense.load(Path(config.index) / "dense" / "index.faiss")
+        self._kind = config.kind
+
+    def search(self, query: str, k: int) -> list[tuple[dict[str, str], float]]:
+        if self._kind == "bm25":
+            hits = self._words(query, k)
+        elif self._kind == "dense":
+            hits = self._vectors(query, k)
+        else:
+            hits = fuse([self._words(query, FUSION_DEPTH), self._vectors(query, FUSION_DEPTH)])[:k]
+        return [(self._documents[row], score) for row, score in hits]
+
+    def _words(self, query: str, k: int) -> list[Hit]:
+        known = [word for word in bm25.words(query) if word in self._bm25.vocab_dict]
+        if not known:
+            return []
+        rows, scores = self._bm25.retrieve([known], k=k, show_progress=False)
+        return [(row, score) for row, score in zip(rows[0].tolist(), scores[0].tolist(), strict=True) if score > 0]
+
+    def _vectors(self, query: str, k: int) -> list[Hit]:
+        import torch
+
+        inputs = self._tokenizer(
+            [self._prefix + query], max_length=256, padding=True, truncation=True, return_tensors="pt"
+        )
+        with torch.no_grad():
+            hidden = self._model(**inputs, return_dict=True).last_hidden_state
+            mask = inputs["attention_mask"]
+            pooled = hidden.masked_fill(~mask[..., None].bool(), 0.0).sum(dim=1) / mask.sum(dim=1)[..., None]
+            vectors = torch.nn.functional.normalize(pooled, dim=-1).float().numpy()
+        scores, rows = self._index.search(vectors, k)
+        return list(zip(rows[0].tolist(), scores[0].tolist(), strict=True))
+
+
+def serve_plainly(config: RetrieverConfig, corpus: Path, form: str) -> None:
+    """Their handlers, without their access log, which costs time."""
+    plain = Plain(config, FileCorpus(str(corpus)))
     app = FastAPI()
 
-    @app.post("/retrieve")
-    def retrieve(request: Asked) -> dict[str, Any]:
-        with lock:
-            found = retriever.search_batch(request.queries, request.topk or 3)
-        return {"result": [[{"document": asdict(d), "score": score} for d, score in hits] for hits in found]}
+    def answer(request: Asked) -> dict[str, Any]:
+        found = [plain.search(query, request.topk or 3) for query in request.queries]
+        return {"result": [[{"document": document, "score": score} for document, score in hits] for hits in found]}
 
+    async def answer_alone(request: Asked) -> dict[str, Any]:
+        return answer(request)
+
+    app.post("/retrieve")(answer_alone if form == "one at a time" else answer)
+    plain.search("a query before the first query", 3)
     bound = take_port("127.0.0.1", 0)
     print(f"http://127.0.0.1:{bound.getsockname()[1]}:", flush=True)
     uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[bound])
@@ -207,31 +296,6 @@ def server(*command: str) -> Iterator[tuple[psutil.Process, int]]:
 
 def resident_mb(process: psutil.Process) -> float:
     return process.memory_info().rss / 2**20
-
-
-async def hammer(port: int, queries: Sequence[str], concurrency: int, seconds: float) -> int:
-    """How many queries `concurrency` clients get answered, each one asking again as soon as it has its answer."""
-    waiting = iter(queries)
-    end = time.perf_counter() + seconds
-    counts = await asyncio.gather(*(client(port, waiting, end) for _ in range(concurrency)))
-    return sum(counts)
-
-
-async def client(port: int, queries: Iterator[str], end: float) -> int:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    answered = 0
-    for query in queries:
-        if time.perf_counter() >= end:
-            break
-        body = json.dumps({"queries": [query], "topk": 3, "return_scores": True}).encode()
-        head = f"POST /retrieve HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {len(body)}"
-        writer.write(head.encode() + b"\r\n\r\n" + body)
-        answer = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
-        assert " 200 " in answer.splitlines()[0], answer
-        await reader.readexactly(int(answer.split("content-length:")[1].split("\r\n")[0]))
-        answered += 1
-    writer.close()
-    return answered
 
 
 if __name__ == "__main__":

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 CHECK_DEADLINE_S = 5.0
 MAX_QUERY = 1024  # characters; a longer query is cut before it is sent and remembered
-TOKEN_VARIABLE = "RLSYS_RETRIEVER_TOKEN"  # of the server's own process: it reads its token from a variable
 
 
 class SearchTool:
@@ -121,16 +120,14 @@ def start_server(
     from envs.retriever.corpus import ListCorpus
     from envs.retriever.service import RetrieverServer
 
-    os.environ[TOKEN_VARIABLE] = token
     options = RetrieverServerConfig(
         corpus=config.corpus or "made-up passages",
         retriever=config.options,
         host=host,
         port=port,
-        token_env=TOKEN_VARIABLE,
         max_topk=MAX_TOPK,
     )
-    server = RetrieverServer(options)
+    server = RetrieverServer(options, token=token)
     return StartedServer(server.start(None if documents is None else ListCorpus(documents, options.corpus)), server)
 
 

@@ -1,9 +1,9 @@
 """Queries of many requests, searched together.
 
-Produces: answers. Waits for: queries. One task takes everything that waits, up to `max_batch`, and hands it to one
-worker thread; meanwhile the next batch gathers. No timer: an idle server answers a lone query at once, a busy one
-batches by itself. Equal queries under way are searched once, recent answers are kept, and the queue is bounded:
-what would exceed it is refused at once, so that a server under too much load stays as fast as it is.
+Produces: answers. Waits for: queries. A free searcher takes its share of everything that waits, up to `max_batch`, and
+hands it to a worker thread; meanwhile the next batch gathers. No timer: an idle server answers a lone query at once, a
+busy one batches by itself. Equal queries under way are searched once, recent answers are kept, and the queue is
+bounded: what would exceed it is refused at once, so that a server under too much load stays as fast as it is.
 """
 
 from __future__ import annotations
@@ -52,8 +52,18 @@ class Batcher:
     """Lives in one event loop: `start`, any number of concurrent `search`es, `close`."""
 
     def __init__(
-        self, search: Search, metrics: Metrics, *, max_batch: int, max_queue: int, cache_bytes: int, deadline_s: float
+        self,
+        search: Search,
+        metrics: Metrics,
+        *,
+        max_batch: int,
+        max_queue: int,
+        cache_bytes: int,
+        deadline_s: float,
+        searchers: int = 1,
+        enter_thread: Callable[[], None] = lambda: None,
     ) -> None:
+        """`searchers` batches are searched at once, each in a thread that calls `enter_thread` first."""
         self._search = search
         self._metrics = metrics
         self._max_batch = max_batch
@@ -64,29 +74,33 @@ class Batcher:
         self._cache = Cache(cache_bytes)
         self._some = asyncio.Event()
         self._closing = False
-        self._task: asyncio.Task[None] | None = None
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="retriever")
-        self._searching_since: float | None = None
+        self._searchers = searchers
+        self._tasks: list[asyncio.Task[None]] = []
+        self._threads = ThreadPoolExecutor(searchers, thread_name_prefix="retriever", initializer=enter_thread)
+        self._searched: dict[asyncio.Task[None], tuple[int, float]] = {}  # how many queries, and since when
         metrics.watch("retriever_queue", "Queries that wait", lambda: float(len(self._waiting)))
         metrics.watch("retriever_cache_bytes", "Size of the cache, estimated", lambda: float(self._cache.bytes))
 
     def start(self) -> None:
-        self._task = asyncio.create_task(self._run())
+        self._tasks = [asyncio.create_task(self._run()) for _ in range(self._searchers)]
 
-    async def close(self) -> None:
-        """Answer what waits, then end. A worker that hangs is left behind after the deadline."""
+    async def close(self) -> bool:
+        """Answer what waits, then end. False where a worker hangs, which is left behind after the deadline."""
         self._closing = True
         self._some.set()
-        if self._task is not None:
-            await asyncio.wait([self._task], timeout=self._deadline_s)
-            self._task.cancel()
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        hanging: set[asyncio.Task[None]] = set()
+        if self._tasks:
+            _, hanging = await asyncio.wait(self._tasks, timeout=self._deadline_s)
+            for task in hanging:
+                task.cancel()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        return not hanging
 
     @property
     def stuck(self) -> bool:
-        """The worker has been at one batch for longer than any request may wait."""
-        since = self._searching_since
-        return since is not None and time.monotonic() - since > self._deadline_s
+        """A worker has been at one batch for longer than any request may wait."""
+        now = time.monotonic()
+        return any(now - since > self._deadline_s for _, since in self._searched.values())
 
     async def search(self, queries: Sequence[str], k: int) -> list[Found]:
         """Answers in the order of `queries`. Raises Busy, Late or SearchFailed."""
@@ -124,17 +138,19 @@ class Batcher:
 
     async def _run(self) -> None:
         while self._waiting or not self._closing:
-            if not self._waiting:
+            if self._waiting:
+                await self._answer(self._next_batch())
+            else:
                 self._some.clear()
                 await self._some.wait()
-                continue
-            await self._answer(self._next_batch())
 
     def _next_batch(self) -> list[_Asked]:
-        """The oldest, up to `max_batch`; those that nobody waits for any more are dropped."""
+        """The oldest, up to `max_batch` and a fair share; those that nobody waits for any more are dropped."""
+        outstanding = len(self._waiting) + sum(size for size, _ in self._searched.values())
+        most = min(self._max_batch, -(-outstanding // self._searchers))
         batch: list[_Asked] = []
         now = time.monotonic()
-        while self._waiting and len(batch) < self._max_batch:
+        while self._waiting and len(batch) < most:
             asked = self._waiting.popleft()
             if asked.deadline > now:
                 batch.append(asked)
@@ -146,12 +162,15 @@ class Batcher:
         by_k: dict[int, list[_Asked]] = {}  # one k per search: what is found does not depend on who else asks
         for asked in batch:
             by_k.setdefault(asked.key[1], []).append(asked)
+        task = asyncio.current_task()
+        assert task is not None
         for k, group in by_k.items():
             self._metrics.batch.observe(len(group))
-            self._searching_since = started = time.monotonic()
+            started = time.monotonic()
+            self._searched[task] = len(group), started
             try:
                 found = await asyncio.get_running_loop().run_in_executor(
-                    self._thread, self._search, [asked.key[0] for asked in group], k
+                    self._threads, self._search, [asked.key[0] for asked in group], k
                 )
             except Exception as error:  # the fault boundary: a failed search fails its requests, not the server
                 log.exception("search of %d queries failed", len(group))
@@ -159,7 +178,7 @@ class Batcher:
                     self._settle(asked, SearchFailed(f"{type(error).__name__}: {error}"))
                 continue
             finally:
-                self._searching_since = None
+                del self._searched[task]
                 self._metrics.search.observe(time.monotonic() - started)
             for asked, documents in zip(group, found, strict=True):
                 self._cache.put(asked.key, documents)

@@ -12,11 +12,14 @@ import re
 import unicodedata
 from array import array
 from collections.abc import Callable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from envs.retriever.corpus import Corpus
-from envs.retriever.ranking import Hit, best
+from envs.retriever.ranking import Hit
 from rlsys.errors import BadInput
 
 if TYPE_CHECKING:
@@ -44,17 +47,29 @@ def words(text: str) -> list[str]:
 
 
 class BM25Ranker:
-    """No shared word, no hit: a query may have fewer than `k` hits, or none."""
+    """No shared word, no hit: a query may have fewer than `k` hits, or none. Several threads may rank at once."""
 
     def __init__(self, model: bm25s.BM25) -> None:
+        from envs.retriever import postings  # numba's import and the compiler's cache: only where something is ranked
+
         self._model = model
+        self._rank = postings.rank
 
     def rank(self, queries: Sequence[str], k: int) -> list[list[Hit]]:
-        return [self._rank(query, k) for query in queries]
-
-    def _rank(self, query: str, k: int) -> list[Hit]:
-        known = self._model.get_tokens_ids(words(query))
-        return best(self._model.get_scores_from_ids(known), k) if known else []
+        known = [self._model.get_tokens_ids(words(query)) for query in queries]
+        index = self._model.scores
+        num_documents = int(index["num_docs"])
+        rows_QK, scores_QK, counts_Q = self._rank(
+            np.fromiter(chain.from_iterable(known), np.int64),
+            np.cumsum([len(ids) for ids in known], dtype=np.int64),
+            np.asarray(index["indptr"], np.int64),
+            np.asarray(index["indices"], np.int32),
+            np.asarray(index["data"], np.float32),
+            num_documents,
+            min(k, num_documents),
+        )
+        lists = zip(rows_QK.tolist(), scores_QK.tolist(), counts_Q.tolist(), strict=True)
+        return [list(zip(rows[:count], scores[:count], strict=True)) for rows, scores, count in lists]
 
 
 def build(corpus: Corpus, progress: Callable[[int], None]) -> bm25s.BM25:

@@ -67,7 +67,7 @@ def load(path: Path) -> Any:
 
 
 def limit_threads(threads: int) -> None:
-    """Of faiss, in this process."""
+    """Of faiss, in searches by the calling thread and by threads that it starts."""
     import faiss
 
     faiss.omp_set_num_threads(threads)

