@@ -163,21 +163,34 @@ class ChatRenderer:
         """(token_ids, loss_mask) of a worked episode, token for token what a rollout of it would have produced.
 
         That holds where the chat template rewrites nothing that was said, for a demonstration is one sample.
-        messages[:num_prompt] is the prompt; then assistant and environment messages in turn. A last message that none
-        of the `stop` strings ends is ended by the model itself.
+        messages[:num_prompt] is the prompt; then assistant and environment messages in turn. What no `stop` string ends
+        is ended by the model itself, unless an inline reply goes on in the same turn.
         """
         ids = list(self.prompt_ids(messages[:num_prompt]))
         mask = [0] * len(ids)
+
+        def add(new: Sequence[int], sampled: bool) -> None:
+            ids.extend(new)
+            mask.extend([int(sampled)] * len(new))
+
+        end = (self.tokenizer.eos_token_id,)
+        open_turn = False  # of the model's, which it has to end itself
         for message in messages[num_prompt:]:
             if message.role == "assistant":
-                new = self.encode(message.content)
+                add(self.encode(message.content), True)
+                open_turn = not message.content.endswith(tuple(stop))
+                continue
+            if message.inline:
+                add(self._said(message.content), False)
             else:
-                new = self._said(message.content) if message.inline else self._delta(message)
-            ids += new
-            mask += [int(message.role == "assistant")] * len(new)
-        if messages[-1].role == "assistant" and not messages[-1].content.endswith(tuple(stop)):
-            ids.append(self.tokenizer.eos_token_id)
-            mask.append(1)
+                delta = self._delta(message)
+                if open_turn:
+                    add(end, True)
+                    delta = delta[1:] if delta[:1] == end else delta
+                add(delta, False)
+            open_turn = False
+        if open_turn:
+            add(end, True)
         return tuple(ids), tuple(mask)
 
 

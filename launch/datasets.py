@@ -29,7 +29,7 @@ class Place:
 
     number: int
     offset: int
-    task: str
+    name: str  # of its prompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,22 +66,46 @@ def open_data(kind: str, path: Path, config: EvalConfig, seed: int) -> Data:
     """Every line is read and checked once. Raises BadInput for a file or a line that cannot be used."""
     parse = PARSE[kind]
     places: list[Place] = []
+    together = Together()
     try:
         with path.open("rb") as file:
             offset = 0
             for number, line in enumerate(file, start=1):
                 if line.strip():
-                    places.append(Place(number, offset, parse(*_object(path, number, line)).task))
+                    names = parse(*_object(path, number, line)).names
+                    together.join(names)
+                    places.append(Place(number, offset, names[0]))
                 offset += len(line)
     except OSError as error:
         raise BadInput(f"{path}: cannot be read ({error.strerror}), expected a JSON-lines file") from error
-    held = _held_out({place.task for place in places}, config, seed) if config.every else set()
+    prompts = {together.first(place.name) for place in places}
+    held = _held_out(prompts, config, seed) if config.every else set()
     if config.every and places and not held:
         raise BadInput(f"{path}: eval.every={config.every}: expected at least two prompts, to hold one out")
     return Data(
-        train=Examples(path, parse, tuple(place for place in places if place.task not in held)),
-        held_out=Examples(path, parse, tuple(place for place in places if place.task in held)),
+        train=Examples(path, parse, tuple(place for place in places if together.first(place.name) not in held)),
+        held_out=Examples(path, parse, tuple(place for place in places if together.first(place.name) in held)),
     )
+
+
+class Together:
+    """Which names belong to one another, over any number of steps: a prompt of two tasks, a task of two prompts."""
+
+    def __init__(self) -> None:
+        self._before: dict[str, str] = {}  # a smaller name of the same set; the smallest is its own
+
+    def first(self, name: str) -> str:
+        """The smallest name of the set, whatever order it was joined in."""
+        before = self._before
+        while before.setdefault(name, name) != name:
+            before[name] = before[before[name]]  # half as far the next time
+            name = before[name]
+        return name
+
+    def join(self, names: Sequence[str]) -> None:
+        smallest, *others = sorted(map(self.first, names))
+        for other in others:
+            self._before[other] = smallest
 
 
 def _object(path: Path, number: int, line: bytes) -> tuple[dict[str, Any], str]:
@@ -89,14 +113,14 @@ def _object(path: Path, number: int, line: bytes) -> tuple[dict[str, Any], str]:
     return json_object(line.removeprefix(codecs.BOM_UTF8) if number == 1 else line, where), where
 
 
-def _held_out(tasks: set[str], config: EvalConfig, seed: int) -> set[str]:
+def _held_out(prompts: set[str], config: EvalConfig, seed: int) -> set[str]:
     """A share of the prompts, the same in every run of a seed; at least one of two."""
 
-    def rank(task: str) -> bytes:
-        return hashlib.blake2b(f"{seed}\x1f{task}".encode(), digest_size=16).digest()
+    def rank(prompt: str) -> bytes:
+        return hashlib.blake2b(f"{seed}\x1f{prompt}".encode(), digest_size=16).digest()
 
-    count = min(max(int(len(tasks) * config.share), 1), config.tasks, len(tasks) - 1)
-    return set(sorted(tasks, key=rank)[: max(count, 0)])
+    count = min(max(int(len(prompts) * config.share), 1), config.tasks, len(prompts) - 1)
+    return set(sorted(prompts, key=rank)[: max(count, 0)])
 
 
 # -- of a stage -------------------------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ async def dpo_stage(run: Run, stage: StageConfig) -> None:
         batch = make_batch(samples, config.learner.tokens_per_row, run.state.version, together=2)
         return Prepared(batch, {"data/too_long": left_out})
 
-    held_out = flat(await asyncio.to_thread(tokenised.all_of, data.held_out))
+    held_out = flat(await asyncio.to_thread(tokenised.all_of, data.held_out, "held-out pairs"))
     if held_out:
         await remember_reference(run, stage, held_out)
 
@@ -65,6 +65,6 @@ async def remember_reference(run: Run, stage: StageConfig, held_out: Sequence[Sa
         run.state.reference = await run.until(answer_logprobs(run.learner, held_out))
     elif len(run.state.reference) != len(held_out):
         raise BadInput(
-            f"stages.{stage.name}: eval.every={stage.config.eval.every}: the held-out pairs are others than when the "
-            "stage began: expected the eval keys of the beginning, or 0"
+            f"stages.{stage.name}: {len(held_out)} held-out pairs, {len(run.state.reference)} values of the reference: "
+            "expected the data, eval keys and engine.max_model_len that the stage began with"
         )

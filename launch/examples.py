@@ -35,6 +35,7 @@ class Tokens:
 class Answer:
     messages: tuple[Message, ...]  # after the prompt: assistant is the model
     tokens: tuple[Tokens, ...] = ()  # empty where it comes from elsewhere
+    truncated: bool = False  # a token limit cut it off: its text has no end to learn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,14 +45,15 @@ class Example:
     prompt: tuple[Message, ...]
     answers: tuple[Answer, ...]
     tokenizer: str  # of the answers' tokens
-    task: str  # examples of one task are never on both sides of a split
+    names: tuple[str, ...]  # of its prompt, and of its task: examples that share one are never on two sides of a split
 
 
 def read_answer(record: dict[str, Any], where: str) -> Example:
     """An example with one answer. Raises BadInput that names the line and the key."""
     keys = [key for key in ("messages", "response") if key in record]
     if len(keys) != 1:
-        raise BadInput(f'{where}: {"both" if keys else "neither"} "messages" and "response": expected one of them')
+        found = 'both "messages" and' if keys else 'neither "messages" nor'
+        raise BadInput(f'{where}: {found} "response": expected one of them')
     messages = _messages(record[keys[0]], "assistant", f'{where}: "{keys[0]}"')
     if "prompt" in record:
         prompt = _messages(record["prompt"], "user", f'{where}: "prompt"')
@@ -60,7 +62,8 @@ def read_answer(record: dict[str, Any], where: str) -> Example:
         prompt, messages = messages[:first], messages[first:]
         if not prompt:
             raise BadInput(f'{where}: no "prompt", and no message before the assistant\'s first')
-    return _example(record, where, prompt, [Answer(messages=messages, tokens=_tokens(record, "samples", where))])
+    tokens, truncated = _tokens(record, "samples", where), record.get("truncated") is True
+    return _example(record, where, prompt, [Answer(messages=messages, tokens=tokens, truncated=truncated)])
 
 
 def read_pair(record: dict[str, Any], where: str) -> Example:
@@ -95,7 +98,8 @@ def samples_of(example: Example, renderer: ChatRenderer, tokenizer: str, stop: S
             found.append([given_sample(each.token_ids, _mask(each)) for each in answer.tokens])
         else:
             whole = (*example.prompt, *answer.messages)
-            found.append([given_sample(*renderer.demonstration(whole, len(example.prompt), stop))])
+            ends = ("",) if answer.truncated else stop  # every text ends in "": nothing is added
+            found.append([given_sample(*renderer.demonstration(whole, len(example.prompt), ends))])
     return found
 
 
@@ -117,7 +121,8 @@ def _mask(tokens: Tokens) -> tuple[int, ...]:
 
 def _example(record: dict[str, Any], where: str, prompt: tuple[Message, ...], answers: list[Answer]) -> Example:
     for answer in answers:
-        if not any(message.role == "assistant" and message.content for message in answer.messages):
+        says = any(message.role == "assistant" and message.content for message in answer.messages)
+        if not says and not answer.tokens:  # what was sampled may be the end of the message alone
             raise BadInput(f"{where}: an answer in which the assistant says nothing")
     said = json.dumps([[message.role, message.content] for message in prompt])
     task = record.get("task_id") or (record["task"].get("task_id") if isinstance(record.get("task"), dict) else None)
@@ -125,7 +130,10 @@ def _example(record: dict[str, Any], where: str, prompt: tuple[Message, ...], an
         prompt=prompt,
         answers=tuple(answers),
         tokenizer=str(record.get("tokenizer", "")),
-        task=str(task) if task else hashlib.blake2b(said.encode(), digest_size=12).hexdigest(),
+        names=(
+            hashlib.blake2b(said.encode(), digest_size=12).hexdigest(),
+            *([f"task {task}"] if task else []),
+        ),
     )
 
 

@@ -17,7 +17,7 @@ from launch.played import Played, played_path, write_out
 from launch.progress import Progress
 from launch.run import Run
 from launch.run_dirs import without_places
-from launch.trajectories import entry_of, tokenizer_id
+from launch.trajectories import entry_of, tokenizer_id, weights_id
 from rlsys.config import RecipeConfig, StageConfig
 from rlsys.errors import RunFailed
 from rlsys.rollout import Play
@@ -32,7 +32,10 @@ async def generate_stage(run: Run, stage: StageConfig) -> None:
     tasks = tasks_to_play(run.world, recipe)
     output, tokenizer = run.dir.generated(stage.name), tokenizer_id(run.renderer)
     await run.begin_stage(stage)
-    played = Played(played_path(output), begun_with(recipe, f"step {run.state.step}", tokenizer))
+    newest = next(reversed(run.dir.checkpoints()), None)
+    model = str(newest / "hf") if newest is not None else run.model_path
+    weights = f"step {run.state.step} ({await asyncio.to_thread(weights_id, model)})"
+    played = Played(played_path(output), begun_with(recipe, weights, tokenizer))
     try:
         if any(sequence not in played for sequence in range(len(tasks))):
             await first_delivery(run)
@@ -79,30 +82,38 @@ async def play_missing(
 ) -> None:
     """Play the tasks that are not in `played` yet. One of which nothing could be graded is left for the next time.
 
-    Raises RunFailed where more than `loop.max_failed_share` of the trajectories are failures.
+    Raises RunFailed where more than `loop.max_failed_share` of the trajectories are failures: of the tasks that are
+    played for the first time while they are played, of all tasks at the end.
     """
     missing = [(sequence, task) for sequence, task in enumerate(tasks) if sequence not in played]
     already = f", {len(tasks) - len(missing)} of them already" if len(missing) < len(tasks) else ""
     progress.say(f"playing {len(tasks)} tasks x {play.group_size} at temperature {play.temperature:g}{already}")
-    limit = recipe.loop.max_failed_share
+    again = frozenset(played.tried)  # tasks that fail whoever plays them must not stop what is left, or the filters
     failed: list[Failure] = []
-    done = 0
+    failed_first = played_first = done = 0
 
     def finished(group: Group) -> None:
-        nonlocal done
-        done += 1
+        nonlocal failed_first, played_first, done
         broken = [each.reward for each in group.trajectories if isinstance(each.reward, Failure)]
         failed.extend(broken)
-        if len(broken) < len(group.trajectories):
-            played.add(entry_of(group, tokenizer))
-        trajectories = done * play.group_size
-        if len(failed) > limit * trajectories and (trajectories >= FEW or done == len(missing)):
+        played.add(entry_of(group, tokenizer))
+        done += 1
+        if group.ticket.sequence not in again:
+            failed_first, played_first = failed_first + len(broken), played_first + play.group_size
+        if played_first >= FEW:
+            check_failed(failed_first, played_first)
+        if done == len(missing):
+            check_failed(len(failed), len(tasks) * play.group_size)
+        progress.count(len(tasks) - len(missing) + done, len(tasks))
+
+    def check_failed(count: int, trajectories: int) -> None:
+        limit = recipe.loop.max_failed_share
+        if count > limit * trajectories:
             first = failed[0]
             raise RunFailed(
-                f"{len(failed)} of {trajectories} trajectories failed (limit loop.max_failed_share={limit:g}); "
+                f"{count} of {trajectories} trajectories failed (limit loop.max_failed_share={limit:g}); "
                 f"the first: {first.kind} in {first.where}: {first.detail}"
             )
-        progress.count(len(tasks) - len(missing) + done, len(tasks))
 
     await play_each(pool, missing, play, recipe.generate.concurrency, finished)
 

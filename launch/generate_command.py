@@ -15,7 +15,7 @@ from launch.generate import begun_with, play_missing, play_of, tasks_to_play, to
 from launch.played import Played, pairs_path, played_path, write_out
 from launch.progress import Progress
 from launch.train import orderly_exit
-from launch.trajectories import tokenizer_id
+from launch.trajectories import tokenizer_id, weights_id
 from rlsys.config import RecipeConfig, RunConfig
 from rlsys.errors import BadInput
 from rlsys.types import Task
@@ -37,7 +37,7 @@ def generate_command(name: str, overrides: list[str], checkpoint: str | None, ou
             found = str(Path(scratch) / "model")
             wire.build_scratch_model(recipe, Path(found))
         tokenizer = tokenizer_id(ChatRenderer(found))
-        played = Played(played_path(target), begun_with(recipe, weights, tokenizer))
+        played = Played(played_path(target), begun_with(recipe, f"{weights} ({weights_id(found)})", tokenizer))
         progress.say(f"the policy is {weights}")
         if any(sequence not in played for sequence in range(len(tasks))):
             parts = engines.engines_of(recipe, found)
@@ -77,6 +77,8 @@ def output_file(output: str) -> Path:
     path = Path(output)
     if path.is_dir() or not path.resolve().parent.is_dir():
         raise BadInput(f"--output {output}: expected a file in a folder that exists")
-    if path.exists() and not played_path(path).exists():
-        raise BadInput(f"--output {output}: there is a file already, and no {played_path(path).name} to continue from")
+    for place in (path, pairs_path(path)):
+        if place.exists() and not played_path(path).exists():
+            goes_on = f"no {played_path(path).name} to continue from"
+            raise BadInput(f"--output {output}: there is a file {place.name} already, and {goes_on}")
     return path

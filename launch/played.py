@@ -31,7 +31,10 @@ def pairs_path(output: Path) -> Path:
 
 
 class Played:
-    """The tasks that are done, by sequence. Only their places in the file are held in memory."""
+    """The tasks that are done, by sequence. Only their places in the file are held in memory.
+
+    tried: tasks of which nothing could be graded. They are not done, and their lines only tell why.
+    """
 
     def __init__(self, path: Path, begun_with: Mapping[str, Any]) -> None:
         """Create or continue `path`. A torn last line is cut off.
@@ -39,6 +42,7 @@ class Played:
         Raises BadInput where it was begun with something else, or where another process writes it.
         """
         self.path = path
+        self.tried: set[int] = set()
         self._places: dict[int, int] = {}
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -54,21 +58,32 @@ class Played:
 
     def _continue(self, begun_with: Mapping[str, Any]) -> None:
         self._file.seek(0)
-        end = 0
+        head, end = line_of({BEGUN: begun_with}), 0
         for number, line in enumerate(self._file, start=1):
             if not line.endswith(b"\n"):
+                if number == 1 and not head.startswith(line):
+                    self._compare(json_object(line, f"{self.path} line 1").get(BEGUN), begun_with)
                 break
             record = json_object(line, f"{self.path} line {number}")
             if number == 1:
                 self._compare(record.get(BEGUN), begun_with)
-            elif not isinstance(record.get("sequence"), int):
-                raise BadInput(f'{self.path} line {number}: no "sequence": not a file that rlsys generate has written')
+            elif not isinstance(record.get("sequence"), int) or not isinstance(record.get("trajectories"), list):
+                raise BadInput(
+                    f'{self.path} line {number}: no "sequence" with its "trajectories": '
+                    "not a file that rlsys generate has written"
+                )
             else:
-                self._places[record["sequence"]] = end
+                self._found(record, end)
             end += len(line)
         self._file.truncate(end)
         if end == 0:
-            self._write({BEGUN: begun_with})
+            self._write(head)
+
+    def _found(self, entry: Record, place: int) -> None:
+        if graded(entry):
+            self._places[entry["sequence"]] = place
+        else:
+            self.tried.add(entry["sequence"])
 
     def _compare(self, before: Any, now: Mapping[str, Any]) -> None:
         if not isinstance(before, dict):
@@ -86,12 +101,12 @@ class Played:
 
     def add(self, entry: Record) -> None:
         """One task more; it is on disk when this returns, as far as a killed process goes."""
-        self._file.seek(0, os.SEEK_END)
-        self._places[entry["sequence"]] = self._file.tell()
-        self._write(entry)
+        place = self._file.seek(0, os.SEEK_END)
+        self._write(line_of(entry))
+        self._found(entry, place)
 
-    def _write(self, record: Record) -> None:
-        self._file.write(line_of(record))
+    def _write(self, line: bytes) -> None:
+        self._file.write(line)
         self._file.flush()
 
     def entries(self, count: int) -> Iterator[Record]:
@@ -131,10 +146,8 @@ def write_out(played: Played, output: Path, recipe: RecipeConfig, num_tasks: int
         for file in (answers, pairs):
             file.flush()
             os.fsync(file.fileno())
-    for temporary, place in reversed(
-        [*zip(unfinished, places, strict=True)]
-    ):  # the output last: it says that all is done
-        temporary.rename(place)
+    for index in (1, 0):  # the output last: it says that all is done
+        unfinished[index].rename(places[index])
     counts["ungraded_tasks"] = num_tasks - counts["tasks"]
     scored = counts["trajectories"] - counts["failed"]
     return dict(counts) | ({"mean_reward": round(total / scored, 4)} if scored else {})

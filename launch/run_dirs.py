@@ -79,7 +79,8 @@ def _examples(stage: StageConfig) -> dict[str, Any]:
         drawn |= {f"generate.{key}": getattr(stage.config.generate, key) for key in ("samples", "temperature", "top_p")}
     if stage.data is not None:
         evaluated = stage.config.eval
-        drawn |= {"data": stage.data, "eval.share": evaluated.share if evaluated.every else None}
+        drawn |= {"data": stage.data}
+        drawn |= {f"eval.{key}": getattr(evaluated, key) if evaluated.every else None for key in ("share", "tasks")}
     return drawn
 
 

@@ -44,7 +44,8 @@ async def from_data(run: Run, stage: StageConfig) -> None:
         f"from {len(data.train)} ({data.train.path.name})"
     )
     tokenised = Tokenised(run)
-    held_out = [sample for answers in await asyncio.to_thread(tokenised.all_of, data.held_out) for sample in answers[0]]
+    apart = await asyncio.to_thread(tokenised.all_of, data.held_out, "held-out answers")
+    held_out = [sample for answers in apart for sample in answers[0]]
     curriculum = Curriculum(data.train, seed=derive(config.seed, stage.name))
 
     def prepare(stage_step: int) -> Prepared:

@@ -30,6 +30,7 @@ def build_stage(where: str, head: Head, recipe: RecipeConfig, earlier: Sequence[
     """
     kind, name, data = head["kind"], str(head["name"] or head["kind"]), head["data"]
     check_algorithm(where, kind, recipe)
+    check_length(where, recipe)
     if kind == "generate":
         return _generate(where, head, name, recipe)
     if data is None and kind == "dpo":
@@ -76,6 +77,18 @@ def check_algorithm(where: str, kind: str, recipe: RecipeConfig) -> None:
         raise BadInput(
             f"{where}: rollout.top_p={recipe.rollout.top_p:g}: expected 1 in an rl stage, where the engine's "
             "log-probabilities would be of the cut distribution and the learner's of the whole one"
+        )
+
+
+def check_length(where: str, recipe: RecipeConfig) -> None:
+    """A response that generation cuts off never reaches a longer limit, nor the whole punishment before it."""
+    limit, most = getattr(recipe.reward, "max_length", None), recipe.rollout.max_response_tokens
+    if getattr(recipe.reward, "overlong_buffer", None) is None or limit is None or most is None:
+        return
+    if limit > most:
+        raise BadInput(
+            f"{where}: reward.max_length={limit}: expected at most rollout.max_response_tokens={most}, "
+            "where a response ends"
         )
 
 

@@ -19,10 +19,16 @@ class Tokenised:
         self._stop = tuple(run.world.env(run.world.tasks("train")[0]).stop_strings)
         self._longest = run.config.recipe.engine.max_model_len
 
-    def all_of(self, examples: Sequence[Example]) -> list[list[list[Sample]]]:
-        """Per example, per answer, its samples. An example that is longer than the context window is left out."""
+    def all_of(self, examples: Sequence[Example], what: str) -> list[list[list[Sample]]]:
+        """Per example, per answer, its samples. An example that is longer than the context window is left out.
+
+        Raises BadInput where none is left; `what` they are.
+        """
         found = (samples_of(example, self._renderer, self._tokenizer, self._stop) for example in examples)
-        return [answers for answers in found if self._fits(answers)]
+        fitting = [answers for answers in found if self._fits(answers)]
+        if examples and not fitting:
+            raise BadInput(f"all {len(examples)} {what} are longer than engine.max_model_len={self._longest}")
+        return fitting
 
     def _fits(self, answers: list[list[Sample]]) -> bool:
         return all(len(sample.token_ids) <= self._longest for samples in answers for sample in samples)
@@ -32,7 +38,5 @@ class Tokenised:
     ) -> tuple[list[list[list[Sample]]], int]:
         """The examples of one step, and how many of them were left out. A function of the seed and the step alone."""
         sequences = range(stage_step * count, (stage_step + 1) * count)
-        found = self.all_of([curriculum.draw(sequence)[1] for sequence in sequences])
-        if not found:
-            raise BadInput(f"all {count} examples of a step are longer than engine.max_model_len={self._longest}")
+        found = self.all_of([curriculum.draw(sequence)[1] for sequence in sequences], "examples of a step")
         return found, count - len(found)

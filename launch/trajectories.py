@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from envs.rewards import solved
@@ -21,6 +22,7 @@ from rlsys.packing import sample_trajectory
 from rlsys.types import EpisodeEnd, Failure, Group, Message, Reward, Trajectory
 
 Record = dict[str, Any]
+SLICE = 2**20  # bytes of each file of weights
 
 
 def tokenizer_id(renderer: Any) -> str:
@@ -28,6 +30,18 @@ def tokenizer_id(renderer: Any) -> str:
     tokenizer = renderer.tokenizer
     whole = json.dumps([sorted(tokenizer.get_vocab().items()), tokenizer.chat_template])
     return hashlib.blake2b(whole.encode(), digest_size=8).hexdigest()
+
+
+def weights_id(model: str) -> str:
+    """The same for the same weights: folders of one path may hold others by now. A hub name stands for itself."""
+    whole = hashlib.blake2b(model.encode() if not Path(model).is_dir() else b"", digest_size=8)
+    for path in sorted([*Path(model).glob("*.safetensors"), *Path(model).glob("pytorch_model*.bin")]):
+        size = path.stat().st_size
+        whole.update(f"{path.name} {size} ".encode())
+        with path.open("rb") as file:  # training moves every weight: a part of them tells
+            file.seek(max(size // 2 - SLICE // 2, 0))
+            whole.update(file.read(SLICE))
+    return whole.hexdigest()
 
 
 def entry_of(group: Group, tokenizer: str) -> Record:
@@ -114,7 +128,7 @@ def _said(trajectory: Record) -> str:
 
 
 def pair_of(entry: Record) -> Record | None:
-    """The best against the worst of a task: None where all rewards are equal, or fewer than two were graded.
+    """The best against the worst of a task: None where both have the same reward, or say the same.
 
     An answer of several samples (a chat template rewrote its context) has no single likelihood: it is in no pair.
     """
@@ -122,7 +136,7 @@ def pair_of(entry: Record) -> Record | None:
     if not found:
         return None
     chosen, rejected = (pick(found, key=lambda each: each["reward"]) for pick in (max, min))
-    if not chosen["reward"] > rejected["reward"]:
+    if not chosen["reward"] > rejected["reward"] or _said(chosen) == _said(rejected):  # a judge may waver
         return None
     return {
         "task_id": entry["task_id"],

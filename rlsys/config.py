@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import inspect
+import math
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -303,6 +304,8 @@ class GenerateConfig:
         for key in ("tasks", "per_task"):
             found = getattr(self, key)
             require(found is None or found >= 1, f"generate.{key}", found, "at least 1, or null")
+        least = self.min_reward
+        require(least is None or math.isfinite(least), "generate.min_reward", least, "a finite number, or null")
         require(0 < self.temperature <= 2, "generate.temperature", self.temperature, "above 0 and at most 2")
         require(0 < self.top_p <= 1, "generate.top_p", self.top_p, "above 0 and at most 1")
 

@@ -69,4 +69,7 @@ class DPO(Plain):
             denominator=denominator / (row.share / (num_samples // 2)),
         )
         measured = masked_means(keep, {"entropy/mean": entropy_T})
+        rewards_S = self.config.beta * (policy_S1 - reference_S1).detach().squeeze(1)
+        implied = {"dpo/chosen_reward": rewards_S[0::2], "dpo/rejected_reward": rewards_S[1::2]}
+        measured |= masked_means(torch.ones_like(rewards_S[0::2], dtype=torch.bool), implied)
         return LossOutput(loss=out.loss, metrics={**out.metrics, **measured})

@@ -83,7 +83,9 @@ def trajectories(run: Path, pattern: str = "step-*.jsonl") -> list[dict[str, Any
 
 
 def left_behind() -> list[str]:
-    """Processes of runs whose driver is gone, and their weight folders."""
+    """Processes and weight folders of runs whose driver is gone. A run beside this one keeps its own."""
     orphans = [process for process in reap.owned() if process.status() != psutil.STATUS_ZOMBIE]
-    folders = [path for path in Path("/dev/shm").glob(f"{reap.PREFIX}*")]
+    folders = [
+        path for path in Path("/dev/shm").glob(f"{reap.PREFIX}*") if reap._dead(path.name.removeprefix(reap.PREFIX))
+    ]
     return [f"{process.pid} {process.name()}" for process in orphans] + [str(path) for path in folders]

@@ -65,6 +65,8 @@ def test_preferences_are_learned_against_the_weights_that_the_stage_began_with(r
     assert prefer[0]["loss/dpo"] == pytest.approx(math.log(2), abs=1e-4)
     assert prefer[-1]["loss/dpo"] < 0.6
     assert "eval/accuracy" in prefer[-1]
+    for row in prefer:
+        assert row["dpo/chosen_reward"] - row["dpo/rejected_reward"] == pytest.approx(row["dpo/margin"], abs=1e-5)
 
 
 def test_answers_are_learned_and_the_last_stage_is_measured(run: Path) -> None:

@@ -299,6 +299,18 @@ def test_a_demonstration_that_no_stop_string_ends_ends_by_itself(renderer: ChatR
         assert ids == (*stopped[0], renderer.tokenizer.eos_token_id) and mask == (*stopped[1], 1)
 
 
+def test_a_turn_in_the_middle_that_no_stop_string_ends_is_ended_by_the_model_too(renderer: ChatRenderer) -> None:
+    answer, eos = Message(role="assistant", content="24"), renderer.tokenizer.eos_token_id
+    ids, mask = renderer.demonstration([QUESTION, CALL, REPLY, answer], 1, [])
+    sampled = renderer.encode(CALL.content)
+    call = Completion(
+        token_ids=(*sampled, eos), logprobs=(0.0,) * (len(sampled) + 1), spans=(), stop=TurnStop.EOS, text=CALL.content
+    )
+    assert ids == (*extended(renderer, call, REPLY).context_ids, *renderer.encode("24"), eos)
+    trained = [token for token, m in zip(ids, mask, strict=True) if m]
+    assert trained == [*sampled, eos, *renderer.encode("24"), eos]
+
+
 def test_an_inline_prompt_stands_as_it_is(renderer: ChatRenderer) -> None:
     prompt = Message(role="user", content="User: Ann has 48 pens. Assistant:", inline=True)
     assert renderer.decode(renderer.prompt_ids([prompt])) == prompt.content

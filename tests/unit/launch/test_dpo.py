@@ -80,7 +80,7 @@ def test_tokens_of_another_tokenizer_are_not_taken_over() -> None:
         (read_pair, {"prompt": [], "chosen": "c", "rejected": "d"}, '"prompt" is an empty list'),
         (read_pair, {"prompt": "p", "chosen": [{"role": "bot", "content": ""}], "rejected": "d"}, "\"role\" is 'bot'"),
         (read_pair, {"prompt": "p", "chosen": "", "rejected": "d"}, "the assistant says nothing"),
-        (read_answer, {"prompt": "p"}, 'neither "messages" and "response"'),
+        (read_answer, {"prompt": "p"}, 'neither "messages" nor "response"'),
         (read_answer, {"response": "only"}, 'no "prompt"'),
         (read_answer, {"prompt": "p", "response": 3}, '"response" is a number'),
         (read_answer, {"prompt": "p", "response": "\ud800"}, "half of a surrogate pair"),
@@ -111,13 +111,41 @@ def test_any_record_is_read_or_refused(record: dict[str, Any]) -> None:
             assert "line 1" in str(error)
 
 
+def test_what_a_token_limit_cut_off_has_no_end_to_learn() -> None:
+    class Ended(Renderer):
+        def demonstration(self, messages: Sequence[Message], num_prompt: int, stop: Sequence[str]) -> Any:
+            ids, mask = super().demonstration(messages, num_prompt, stop)
+            ended = messages[-1].content.endswith(tuple(stop))
+            return (ids, mask) if ended else ((*ids, 0), (*mask, 1))
+
+    for truncated, end in ((False, (98, 0)), (True, (97, 98))):
+        example = read_answer({"prompt": "p", "response": "ab", "truncated": truncated}, "line 1")
+        ((sample,),) = samples_of(example, Ended(), "y", ("</a>",))  # type: ignore[arg-type]
+        assert sample.token_ids[-2:] == end
+
+
+def test_a_prompt_of_two_tasks_and_a_task_of_two_prompts_stay_together(tmp_path: Path) -> None:
+    path = tmp_path / "answers.jsonl"
+    records = [{"task_id": f"t{n}", "prompt": f"q{n % 5}", "response": f"r{n}"} for n in range(20)]
+    records += [{"task_id": f"t{n}", "prompt": f"again: q{n % 5}", "response": "r"} for n in range(5)]
+    held = []
+    for order in (records, records[::-1]):
+        path.write_text("\n".join(map(json.dumps, order)))
+        data = open_data("sft", path, EvalConfig(every=1, share=0.4), seed=1)
+        sides = [{(e.prompt[0].content[-2:], *e.names[1:]) for e in side} for side in (data.train, data.held_out)]
+        assert [len({prompt for prompt, _ in side}) for side in sides] == [3, 2]
+        assert len(data.held_out) == 2 * 5
+        held.append(sides[1])
+    assert held[0] == held[1]  # whatever the order of the lines
+
+
 def test_prompts_are_held_out_whole(tmp_path: Path) -> None:
     path = tmp_path / "answers.jsonl"
     lines = [json.dumps({"prompt": f"q{n // 3}", "response": f"r{n}"}) for n in range(30)]
     path.write_text("\ufeff" + "\n\n".join(lines))
     data = open_data("sft", path, EvalConfig(every=1, share=0.2), seed=1)
     assert (len(data.train), len(data.held_out)) == (24, 6)
-    assert not {example.task for example in data.train} & {example.task for example in data.held_out}
+    assert not {example.names for example in data.train} & {example.names for example in data.held_out}
     assert len(open_data("sft", path, EvalConfig(every=1, share=0.2, tasks=1), seed=1).held_out) == 3
     assert len(open_data("sft", path, EvalConfig(), seed=1).train) == 30
     path.write_text(lines[0])
@@ -172,7 +200,9 @@ class Pool(BanditPool):
     async def run(self, *args: Any, **kwargs: Any) -> Group:
         group = await super().run(*args, **kwargs)
         await asyncio.sleep(0.02)
-        return replace(group, trajectories=tuple(replace(each, num_prompt=1) for each in group.trajectories))
+        asked = Message(role="user", content=group.ticket.task.question)
+        played = (replace(each, num_prompt=1, messages=(asked, *each.messages[1:])) for each in group.trajectories)
+        return replace(group, trajectories=tuple(played))
 
 
 STAGES = """
@@ -222,6 +252,22 @@ def test_a_policy_learns_from_what_it_generated_across_stops(tmp_path: Path) -> 
     ]
     assert all(json.loads(line)["reward"] == 1.0 for line in (generated / "tries.jsonl").read_text().splitlines())
     assert outcome.run.state.version > 1  # engines have held other weights under the first number
+
+
+def test_what_other_weights_began_is_not_continued(tmp_path: Path) -> None:
+    """Nothing was trained yet and no checkpoint written: the same run may begin with another model."""
+    assert isinstance(driver.play(tmp_path, pool=Pool(fail=lambda ticket: True), stages=STAGES).error, RunFailed)
+    (tmp_path / "model.safetensors").write_bytes(b"another model's")
+    with pytest.raises(BadInput, match=r"tries.played.jsonl: it was begun with weights='step 0 \("):
+        driver.play(tmp_path, pool=Pool(), stages=STAGES)
+
+
+def test_held_out_examples_that_do_not_fit_are_said(tmp_path: Path) -> None:
+    path = tmp_path / "answers.jsonl"
+    path.write_text("".join(json.dumps({"prompt": f"{n}?", "response": "1" * 200}) + "\n" for n in range(4)))
+    stage = f"{{name: s, kind: sft, data: {path}, steps: 1, eval: {{every: 1}}}}"
+    with pytest.raises(BadInput, match="all 1 held-out answers are longer than engine.max_model_len=128"):
+        driver.play(tmp_path, stages=f"engine: {{max_model_len: 128}}\nstages: [{stage}]\n")
 
 
 def test_nothing_to_train_on_is_said_with_the_counts(tmp_path: Path) -> None:

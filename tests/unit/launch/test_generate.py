@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,10 @@ import pytest
 from envs.rewards.answer import AnswerRewardConfig
 from launch.cli import run
 from launch.compose import compose
-from launch.examples import read_answer, samples_of
+from launch.examples import read_answer, read_pair, samples_of
 from launch.generate import begun_with, play_missing, play_of
 from launch.played import Played, pairs_path, played_path, write_out
-from launch.trajectories import entry_of, kept, pair_of
+from launch.trajectories import entry_of, kept, pair_of, weights_id
 from rlsys.config import GenerateConfig
 from rlsys.errors import BadInput, RunFailed
 from rlsys.types import (
@@ -108,6 +109,8 @@ def test_pairs_are_best_against_worst_without_ties() -> None:
     assert pair_of(entry(trajectory(0, 1.0), trajectory(1, 1.0), trajectory(2, None))) is None
     assert pair_of(entry(trajectory(0, 1.0), trajectory(1, None))) is None
     assert pair_of(entry(trajectory(0, None))) is None
+    wavering = entry(trajectory(0, 0.2, says="the same"), trajectory(1, 0.9, says="the same"))
+    assert pair_of(wavering) is None  # of one text no judge's two opinions make a preference
     rewritten = (turn([1, 2], [5]), turn([1, 3], [6]))  # the context changed: two samples, no one likelihood
     assert pair_of(entry(trajectory(0, 1.0, turns=rewritten), trajectory(1, 0.0))) is None
 
@@ -122,6 +125,20 @@ def test_what_was_sampled_is_what_is_trained(tmp_path: Path) -> None:
     ((sample,),) = samples_of(example, None, "vocabulary-1", ())  # type: ignore[arg-type]  # nothing is tokenised
     assert sample.token_ids == (1, 2, 5, 6, 9, 9, 7)
     assert sample.loss_mask == (0, 0, 1, 1, 0, 0, 1)
+
+
+def test_an_answer_that_is_only_an_end_is_an_answer() -> None:
+    silent = replace(
+        trajectory(0, 0.0, turns=(turn([1, 2], [9]),)),
+        messages=(Message(role="user", content="2 + 3?"), Message(role="assistant", content="")),
+    )
+    played = entry(silent, trajectory(1, 1.0))
+    (record,) = kept(entry(silent), GenerateConfig(), REWARD)
+    ((sample,),) = samples_of(read_answer(record, "line 1"), None, "vocabulary-1", ())  # type: ignore[arg-type]
+    assert (sample.token_ids, sample.loss_mask) == ((1, 2, 9), (0, 0, 1))
+    pair = pair_of(played)
+    assert pair is not None
+    assert read_pair(pair, "line 1").answers[1].tokens[0].token_ids == (1, 2, 9)
 
 
 # -- the file ---------------------------------------------------------------------------------------------------------
@@ -144,10 +161,26 @@ def test_a_torn_line_is_played_again_and_another_policy_is_refused(tmp_path: Pat
     played.close()
     with pytest.raises(BadInput, match="begun with generate.samples=2, not 8: choose another place"):
         Played(path, {"weights": "step 4", "generate.samples": 8})
-    path.write_text('{"question": "somebody else\'s"}\n')
-    with pytest.raises(BadInput, match='line 1: no "begun_with"'):
+    for end in ("\n", ""):  # nor is another's only line taken for one that a kill tore
+        path.write_text('{"question": "somebody else\'s"}' + end)
+        with pytest.raises(BadInput, match='line 1: no "begun_with"'):
+            Played(path, {})
+        assert "somebody" in path.read_text()
+    path.write_text('{"begun_wi')
+    Played(path, {"weights": "step 4"}).close()
+    assert path.read_text() == '{"begun_with": {"weights": "step 4"}}\n'
+    path.write_text('{"begun_with": {}}\n{"sequence": 3}\n')
+    with pytest.raises(BadInput, match='line 2: no "sequence" with its "trajectories"'):
         Played(path, {})
-    assert "somebody" in path.read_text()
+
+
+def test_weights_are_known_by_what_they_are(tmp_path: Path) -> None:
+    found = []
+    for content in (b"abcd", b"abcd", b"abcE"):
+        (tmp_path / "model.safetensors").write_bytes(content * 2**19)  # longer than what is read of it
+        found.append(weights_id(str(tmp_path)))
+    assert found[0] == found[1] != found[2]
+    assert weights_id("an/id") != weights_id("another/id")
 
 
 class Stopped(Exception): ...
@@ -195,13 +228,19 @@ def test_what_is_played_is_not_played_again(tmp_path: Path) -> None:
     assert all(pair["chosen_reward"] > pair["rejected_reward"] for pair in pairs)
     before = output.read_bytes()
 
-    asyncio.run(go(Counting(), lambda *_: None))  # the one that could not be graded is tried again
+    asyncio.run(go(Counting(fail=lambda ticket: True), lambda *_: None))  # one that fails for good stops no filter
+    assert counts[1] == counts[0]
     assert starts[24:] == [20]
+
+    asyncio.run(go(Counting(), lambda *_: None))  # the one that could not be graded is tried again
+    assert starts[25:] == [20]
     assert [json.loads(line)["sequence"] for line in output.read_text().splitlines()] != []
     assert len(output.read_bytes()) > len(before)
 
     with pytest.raises(RunFailed, match=r"64 of 64 trajectories failed .*; the first: infra in fake: it died"):
         output = tmp_path / "b.jsonl"
+        asyncio.run(go(Counting(fail=lambda ticket: True), lambda *_: None))
+    with pytest.raises(RunFailed, match="96 of 96 trajectories failed"):  # and not an empty file
         asyncio.run(go(Counting(fail=lambda ticket: True), lambda *_: None))
 
 
@@ -211,11 +250,13 @@ def test_what_is_played_is_not_played_again(tmp_path: Path) -> None:
 def test_a_command_that_cannot_write_says_so_before_anything_starts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "mine.jsonl").write_text("{}\n")
+    for name in ("mine.jsonl", "my.pairs.jsonl"):
+        (tmp_path / name).write_text("{}\n")
     for argv, part in (
         ([], "required: --output"),
         (["--output", str(tmp_path / "no" / "a.jsonl")], "expected a file in a folder that exists"),
         (["--output", str(tmp_path / "mine.jsonl")], "no mine.played.jsonl to continue from"),
+        (["--output", str(tmp_path / "my.jsonl")], "there is a file my.pairs.jsonl already"),
         (["--output", str(tmp_path / "a.jsonl"), "--keep", "good"], "generate.keep: Invalid value 'good'"),
         (["--output", str(tmp_path / "a.jsonl"), "--samples", "0"], "generate.samples=0: expected at least 1"),
         (["--output", str(tmp_path / "a.jsonl"), "--checkpoint", "/no/where"], "no such folder"),
@@ -224,4 +265,4 @@ def test_a_command_that_cannot_write_says_so_before_anything_starts(
         out, err = capsys.readouterr()
         assert (out, err.count("\n")) == ("", 1)
         assert part in err
-    assert [path.name for path in tmp_path.iterdir()] == ["mine.jsonl"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine.jsonl", "my.pairs.jsonl"]

@@ -9,6 +9,7 @@ import pytest
 
 from launch.arithmetic import arithmetic
 from launch.compose import compose, to_yaml
+from launch.run_dirs import refuse_other_config
 from launch.stage_rules import check_algorithm
 from learners.algorithms import ALGORITHMS
 from learners.algorithms.dpo import DPOConfig
@@ -106,6 +107,27 @@ def test_what_a_kind_has_no_use_for_is_one_clear_line(tmp_path: Path, stages: li
         composed(tmp_path, *stages)
     assert line in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_punished_length_is_one_that_can_be_reached() -> None:
+    reward = ["reward.overlong_buffer=32", "reward.max_length=200"]
+    assert compose("quickstart", [*reward, "rollout.max_response_tokens=200"])
+    assert compose("quickstart", ["reward.name=long_cot", reward[1], "rollout.max_response_tokens=100"])  # no buffer
+    with pytest.raises(BadInput, match=r"reward.max_length=200: expected at most rollout.max_response_tokens=199, whe"):
+        compose("quickstart", [*reward, "rollout.max_response_tokens=199"])
+
+
+def test_a_run_goes_on_with_the_examples_that_it_began_with(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.jsonl"
+    path.write_text("".join(json.dumps({"prompt": f"{n}?", "chosen": "a", "rejected": "b"}) + "\n" for n in range(9)))
+    dpo = f"{{name: b, kind: dpo, data: {path}, steps: 3, eval: {{every: 2}}}}"
+    run = tmp_path / "run"
+    (run / "checkpoints" / "step-000001").mkdir(parents=True)
+    (run / "config.yaml").write_text(to_yaml(composed(tmp_path, dpo)))
+    refuse_other_config(run, composed(tmp_path, dpo, overrides=("eval.every=3", "learner.lr=0.1")))
+    for key in ("share=0.5", "tasks=3"):
+        with pytest.raises(BadInput, match=rf"it was begun with stages.b.eval.{key.split('=')[0]}="):
+            refuse_other_config(run, composed(tmp_path, dpo, overrides=(f"eval.{key}",)))
 
 
 def test_an_algorithm_that_a_kind_has_nothing_for_is_refused() -> None:

@@ -11,8 +11,8 @@ from learners.algorithms.gspo import GSPO, GSPOConfig
 from learners.algorithms.rloo import RLOO, RLOOConfig
 from learners.algorithms.sft import SFT, SFTConfig
 from learners.algorithms.swirl import SWiRL, SWiRLConfig
-from rlsys.metrics import values
-from rlsys.packing import make_batch
+from rlsys.metrics import merge, values
+from rlsys.packing import make_batch, padding_row
 from rlsys.reductions import Reduction, weigh
 from rlsys.types import Row, Sample
 
@@ -116,7 +116,30 @@ def test_dpo_without_a_margin_is_log_two_and_by_hand_over_two_pairs() -> None:
     change = torch.tensor([NAN, 1, 1, NAN, -1, NAN, 1, -2, 1, NAN, 1, 1])
     out = algorithm.loss(reference + change, torch.zeros(12), row, denominator=denominator)
     assert out.loss.item() == pytest.approx((math.log(1 + math.exp(-1.5)) + math.log(1 + math.exp(1.0))) / 2)
-    assert values(out.metrics)["dpo/accuracy"] == 0.5
+    found = values(out.metrics)
+    assert found["dpo/accuracy"] == 0.5
+    # both may fall while the margin grows: chosen 0.5 * (2 + 0) and rejected 0.5 * (-1 + 2), over two pairs
+    assert (found["dpo/chosen_reward"], found["dpo/rejected_reward"], found["dpo/margin"]) == (0.5, 0.25, 0.25)
+
+
+def test_dpo_measures_the_same_however_pairs_are_packed() -> None:
+    algorithm = DPO(DPOConfig(beta=0.5))
+    samples = weigh(
+        [[[sample(2)], [sample(1)]], [[sample(3)], [sample(2)]], [[sample(1)], [sample(1)]]], "sequence_sum"
+    )
+    measured = []
+    for tokens_per_row in (1000, 12, 1):  # one row, two of unequal numbers of pairs, three
+        batch = make_batch(samples, tokens_per_row, 3, together=2)
+        parts = []
+        for row in (*batch.rows, padding_row(batch.rows[0])):
+            gains = row.token_ids * row.loss_mask  # token n gains n
+            row = replace(row, reference_logprobs=row.behavior_logprobs)
+            out = algorithm.loss(row.behavior_logprobs + gains, gains * 0, row, denominator=batch.denominators[0])
+            parts.append(out.metrics)
+        measured.append({name: metric for name, metric in values(merge(parts)).items() if name.startswith("dpo/")})
+    # gains 2 + 3, 2 + 3 + 4, 2 against 2, 2 + 3, 2
+    expected = {"dpo/chosen_reward": 0.5 * 16 / 3, "dpo/rejected_reward": 0.5 * 9 / 3, "dpo/margin": 0.5 * 7 / 3}
+    assert measured == [pytest.approx(expected | {"dpo/accuracy": 2 / 3})] * 3
 
 
 def test_dpo_counts_a_pair_once_however_the_pair_was_weighed() -> None:
