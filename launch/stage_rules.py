@@ -73,6 +73,12 @@ def check_algorithm(where: str, kind: str, recipe: RecipeConfig) -> None:
             f"{where}: algorithm.name='dpo' in an rl stage, which makes no preference pairs: "
             "expected a generate stage, and then one of kind dpo with its name as data"
         )
+    lam = getattr(recipe.algorithm, "lam", 1.0)
+    if kind == "rl" and lam != 1 and getattr(recipe.reward, "token_streams", False):
+        raise BadInput(
+            f"{where}: algorithm.lam={lam:g}: expected 1 for a reward with token streams, where one critic cannot "
+            "discount by two factors; reward.repetition_penalty=0 leaves them out"
+        )
     if kind == "rl" and recipe.rollout.top_p != 1.0:
         raise BadInput(
             f"{where}: rollout.top_p={recipe.rollout.top_p:g}: expected 1 in an rl stage, where the engine's "

@@ -151,9 +151,13 @@ def backward(stage: Stage, engine: Any, out: LossOutput, outputs_T: torch.Tensor
 
     A loss that is not finite may have a finite gradient (clamping stops `nan` on its way back), which would be taken
     for that of the sound tokens. It is made one that no rank steps on. outputs_T: of the model, what the loss is of.
+    The graph stays that of a sound loss and more: under ZeRO-3 another order of modules than on the other ranks is
+    another order of collectives, and all of them would wait for ever.
     """
     value = out.loss.item()
-    loss = out.loss * stage.world_size if math.isfinite(value) else outputs_T.sum() * math.nan
+    loss = out.loss * stage.world_size
+    if not math.isfinite(value):
+        loss = loss + outputs_T.sum() * math.nan
     engine.backward(loss, scale_wrt_gas=False)
     return {**out.metrics, name: Sum(value)}
 

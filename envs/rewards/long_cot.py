@@ -80,6 +80,11 @@ class LongCotRewardConfig:
         plain = self.overlong_buffer is None or self.kind != "cosine"
         require(plain, "reward.overlong_buffer", self.overlong_buffer, "null with kind=cosine, which weighs the length")
 
+    @property
+    def token_streams(self) -> bool:
+        """Whether rewards come with a stream of known tokens, which has a discount of its own."""
+        return bool(self.repetition_penalty)
+
 
 class LongCotReward:
     """`outcome`, with `overlong` where that is asked for, and beside it the stream `repetition` of known tokens.
@@ -106,7 +111,7 @@ class LongCotReward:
         """Raises BadInput where the verdict or the length is needed and missing: see `grading` for the verdict."""
         streams: tuple[TokenStream, ...] = ()
         config = self._config
-        if transcript.token_ids is not None and config.repetition_penalty:
+        if transcript.token_ids is not None and config.token_streams:
             values = ngram_penalty(transcript.token_ids, n=config.repetition_ngram, penalty=config.repetition_penalty)
             stream = TokenStream(name="repetition", values=tuple(values), discount=config.repetition_discount)
             streams = (stream,)

@@ -117,6 +117,15 @@ def test_a_punished_length_is_one_that_can_be_reached() -> None:
         compose("quickstart", [*reward, "rollout.max_response_tokens=199"])
 
 
+def test_one_critic_and_two_discounts_need_a_lambda_of_one() -> None:
+    ppo = ["algorithm.name=ppo", "algorithm.lam=0.95"]
+    long_cot = ["reward.name=long_cot", "reward.max_length=200"]
+    assert compose("quickstart", ppo)
+    assert compose("quickstart", [*ppo, *long_cot, "reward.repetition_penalty=0"])
+    with pytest.raises(BadInput, match=r"stages.rl: algorithm.lam=0.95: expected 1 for a reward with token streams"):
+        compose("quickstart", [*ppo, *long_cot])
+
+
 def test_a_run_goes_on_with_the_examples_that_it_began_with(tmp_path: Path) -> None:
     path = tmp_path / "pairs.jsonl"
     path.write_text("".join(json.dumps({"prompt": f"{n}?", "chosen": "a", "rejected": "b"}) + "\n" for n in range(9)))
