@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -31,6 +32,7 @@ os.environ.update(
         SESSION_KEY: f"{os.getpid()}",
     }
 )
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a shell's background job, and by its children
 os.environ.pop("RAY_ADDRESS", None)  # a test never joins somebody's cluster
 
 

@@ -70,6 +70,7 @@ def _be_the_child(code: str, world: World, base: int, output_fd: int, report_fd:
         os.dup2(null, 2)  # tracebacks of threads and warnings are nobody's business
         os.dup2(report_fd, 3)
         os.closerange(4, 4096)  # the zygote itself was started with three descriptors and holds a dozen
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs are born ignoring it
         os.environ.clear()
         os.environ.update({"HOME": "/tmp", "LANG": "C.UTF-8"})
         setup.confine(world.limits, base, world.trees, world.landlock_abi, world.program)
