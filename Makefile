@@ -39,7 +39,7 @@ lint: setup
 	$(BIN)/mypy
 
 unit: setup
-	@exec $(BIN)/python -m pytest tests/unit
+	@exec $(BIN)/python -m pytest tests/unit -n auto --maxprocesses 8
 
 clean:
 	@rm -rf .venv rlsys.egg-info build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -18,7 +18,7 @@ SESSION_KEY = "RLSYS_TEST_SESSION"  # inherited by everything that the tests sta
 
 sys.path.insert(0, str(ROOT))
 # Enough for every run; HYPOTHESIS_PROFILE=default looks further. A test that needs more says so itself.
-settings.register_profile("quick", max_examples=50)
+settings.register_profile("quick", max_examples=30)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 os.environ.update(
     {

@@ -1,32 +1,37 @@
 """Queries of many requests, searched together.
 
 Produces: answers. Waits for: queries. A free searcher takes its share of everything that waits, up to `max_batch`, and
-hands it to a worker thread; meanwhile the next batch gathers. No timer: an idle server answers a lone query at once, a
-busy one batches by itself. Equal queries under way are searched once, recent answers are kept, and the queue is
-bounded: what would exceed it is refused at once, so that a server under too much load stays as fast as it is.
+hands it to a worker thread (a brief one it searches at once); meanwhile the next batch gathers. No timer: an idle
+server answers a lone query at once, a busy one batches by itself. Equal queries under way are searched once, recent
+answers are kept, and the queue is bounded: what would exceed it is refused at once, so that a server under too much
+load stays as fast as it is.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
+from envs.retriever.cache import Cache
 from envs.retriever.metrics import Metrics
-from envs.retriever.retriever import Found
+from envs.tools.deadlines import Deadlines
 
 log = logging.getLogger(__name__)
 
 Key = tuple[str, int]  # query, k
-Search = Callable[[Sequence[str], int], Sequence[Found]]
+Answer = TypeVar("Answer")
 
 ENTRY_BYTES = 400  # of an entry in the cache: key, tuple, links
-HIT_BYTES = 300  # of a hit: a Document with two strings, a score, a pair
-CHARACTER_BYTES = 2  # between Latin text and the rest
+CHARACTER_BYTES = 2  # of a query, between Latin text and the rest
+
+BRIEF_S = 0.01  # the event loop may stand still for so long
 
 
 class Busy(Exception):
@@ -41,47 +46,64 @@ class SearchFailed(Exception):
     """The retriever raised: its error as text."""
 
 
-@dataclass(slots=True)
-class _Asked:
+@dataclass(slots=True, eq=False)
+class _Request:
+    missing: int  # of its queries
+    found: asyncio.Future[None]  # all of them, or one failed
+
+
+@dataclass(slots=True, eq=False)
+class _Asked(Generic[Answer]):
     key: Key
-    deadline: float  # monotonic seconds
-    answer: asyncio.Future[Found] = field(repr=False)
+    requests: list[_Request] = field(default_factory=list)  # that wait for it
+    answer: Answer | None = None
 
 
-class Batcher:
+class Batcher(Generic[Answer]):
     """Lives in one event loop: `start`, any number of concurrent `search`es, `close`."""
 
     def __init__(
         self,
-        search: Search,
+        search: Callable[[Sequence[str], int], Sequence[Answer]],
         metrics: Metrics,
         *,
         max_batch: int,
         max_queue: int,
         cache_bytes: int,
         deadline_s: float,
+        size: Callable[[Answer], int],
         searchers: int = 1,
         enter_thread: Callable[[], None] = lambda: None,
+        in_loop: bool = False,
     ) -> None:
-        """`searchers` batches are searched at once, each in a thread that calls `enter_thread` first."""
+        """`searchers` batches are searched at once, each in a thread that calls `enter_thread` first.
+
+        `size` estimates an answer's bytes, for the cache. With `in_loop` a batch that the last one's pace says to be
+        brief is searched in the event loop: a thread would only take turns with it, for Python's lock.
+        """
         self._search = search
         self._metrics = metrics
         self._max_batch = max_batch
         self._max_queue = max_queue
         self._deadline_s = deadline_s
-        self._waiting: deque[_Asked] = deque()
-        self._under_way: dict[Key, asyncio.Future[Found]] = {}
-        self._cache = Cache(cache_bytes)
+        self._deadlines = Deadlines(deadline_s)
+        self._waiting: deque[_Asked[Answer]] = deque()
+        self._under_way: dict[Key, _Asked[Answer]] = {}
+        self._cache: Cache[Key, Answer] = Cache(cache_bytes)
+        self._size = size
         self._some = asyncio.Event()
         self._closing = False
         self._searchers = searchers
         self._tasks: list[asyncio.Task[None]] = []
         self._threads = ThreadPoolExecutor(searchers, thread_name_prefix="retriever", initializer=enter_thread)
+        self._in_loop = in_loop
+        self._pace_s = math.inf  # of the last batch, per query
         self._searched: dict[asyncio.Task[None], tuple[int, float]] = {}  # how many queries, and since when
         metrics.watch("retriever_queue", "Queries that wait", lambda: float(len(self._waiting)))
         metrics.watch("retriever_cache_bytes", "Size of the cache, estimated", lambda: float(self._cache.bytes))
 
     def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
         self._tasks = [asyncio.create_task(self._run()) for _ in range(self._searchers)]
 
     async def close(self) -> bool:
@@ -102,64 +124,61 @@ class Batcher:
         now = time.monotonic()
         return any(now - since > self._deadline_s for _, since in self._searched.values())
 
-    async def search(self, queries: Sequence[str], k: int) -> list[Found]:
+    async def search(self, queries: Sequence[str], k: int) -> list[Answer]:
         """Answers in the order of `queries`. Raises Busy, Late or SearchFailed."""
+        found = {query: self._cache.get((query, k)) for query in queries}
+        unknown = [query for query, answer in found.items() if answer is None]
+        new = sum((query, k) not in self._under_way for query in unknown)
+        hits = sum(found[query] is not None for query in queries) if unknown else len(queries)
         self._metrics.queries.inc(len(queries))
-        known: dict[str, Found] = {}
-        for query in queries:
-            if query not in known and (found := self._cache.get((query, k))) is not None:
-                known[query] = found
-        new = {query for query in queries if query not in known and (query, k) not in self._under_way}
-        if self._closing or len(self._waiting) + len(new) > self._max_queue:
+        if self._closing or len(self._waiting) + new > self._max_queue:
             raise Busy
-        deadline = time.monotonic() + self._deadline_s
-        waited: dict[str, asyncio.Future[Found]] = {}
-        for query in queries:  # not over the set: first come, first served
-            if query in known:
-                self._metrics.cache_hits.inc()
-            elif query in waited or (query, k) in self._under_way:
-                self._metrics.shared.inc()
-                waited[query] = self._under_way[query, k]
-            else:
-                waited[query] = self._ask((query, k), deadline)
-        if waited:
-            # Not gather or wait_for: they would cancel a search that others wait for too.
-            _, late = await asyncio.wait(set(waited.values()), timeout=self._deadline_s)
-            if late:
-                raise Late
-        return [known[query] if query in known else waited[query].result() for query in queries]
+        self._metrics.cache_hits.inc(hits)
+        if unknown:
+            self._metrics.shared.inc(len(queries) - hits - new)
+            request = _Request(len(unknown), self._loop.create_future())
+            waited = [self._ask((query, k), request) for query in unknown]
+            try:
+                with self._deadlines.begin():
+                    await request.found
+            except TimeoutError:
+                raise Late from None
+            found |= {asked.key[0]: asked.answer for asked in waited}
+        return [found[query] for query in queries]  # type: ignore[misc]  # none is missing any more
 
-    def _ask(self, key: Key, deadline: float) -> asyncio.Future[Found]:
-        answer: asyncio.Future[Found] = asyncio.get_running_loop().create_future()
-        self._under_way[key] = answer
-        self._waiting.append(_Asked(key=key, deadline=deadline, answer=answer))
-        self._some.set()
-        return answer
+    def _ask(self, key: Key, request: _Request) -> _Asked[Answer]:
+        asked = self._under_way.get(key)
+        if asked is None:
+            asked = self._under_way[key] = _Asked(key)
+            self._waiting.append(asked)
+            self._some.set()
+        asked.requests.append(request)
+        return asked
 
     async def _run(self) -> None:
         while self._waiting or not self._closing:
             if self._waiting:
+                await asyncio.sleep(0)  # what was found before is sent first
                 await self._answer(self._next_batch())
             else:
                 self._some.clear()
                 await self._some.wait()
 
-    def _next_batch(self) -> list[_Asked]:
+    def _next_batch(self) -> list[_Asked[Answer]]:
         """The oldest, up to `max_batch` and a fair share; those that nobody waits for any more are dropped."""
         outstanding = len(self._waiting) + sum(size for size, _ in self._searched.values())
         most = min(self._max_batch, -(-outstanding // self._searchers))
-        batch: list[_Asked] = []
-        now = time.monotonic()
+        batch: list[_Asked[Answer]] = []
         while self._waiting and len(batch) < most:
             asked = self._waiting.popleft()
-            if asked.deadline > now:
-                batch.append(asked)
+            if all(request.found.done() for request in asked.requests):
+                del self._under_way[asked.key]
             else:
-                self._settle(asked, Late())
+                batch.append(asked)
         return batch
 
-    async def _answer(self, batch: list[_Asked]) -> None:
-        by_k: dict[int, list[_Asked]] = {}  # one k per search: what is found does not depend on who else asks
+    async def _answer(self, batch: list[_Asked[Answer]]) -> None:
+        by_k: dict[int, list[_Asked[Answer]]] = {}  # one k per search: what is found does not depend on who else asks
         for asked in batch:
             by_k.setdefault(asked.key[1], []).append(asked)
         task = asyncio.current_task()
@@ -169,9 +188,7 @@ class Batcher:
             started = time.monotonic()
             self._searched[task] = len(group), started
             try:
-                found = await asyncio.get_running_loop().run_in_executor(
-                    self._threads, self._search, [asked.key[0] for asked in group], k
-                )
+                found = await self._found([asked.key[0] for asked in group], k)
             except Exception as error:  # the fault boundary: a failed search fails its requests, not the server
                 log.exception("search of %d queries failed", len(group))
                 for asked in group:
@@ -179,43 +196,28 @@ class Batcher:
                 continue
             finally:
                 del self._searched[task]
-                self._metrics.search.observe(time.monotonic() - started)
-            for asked, documents in zip(group, found, strict=True):
-                self._cache.put(asked.key, documents)
-                self._settle(asked, documents)
+                took = time.monotonic() - started
+                self._pace_s = took / len(group)
+                self._metrics.search.observe(took)
+            for asked, answer in zip(group, found, strict=True):
+                size = ENTRY_BYTES + len(asked.key[0]) * CHARACTER_BYTES + self._size(answer)
+                self._cache.put(asked.key, answer, size)
+                asked.answer = answer
+                self._settle(asked)
 
-    def _settle(self, asked: _Asked, outcome: Found | Exception) -> None:
+    async def _found(self, queries: list[str], k: int) -> Sequence[Answer]:
+        """What a search found, in a thread or at once."""
+        if self._in_loop and self._pace_s * len(queries) <= BRIEF_S:
+            return self._search(queries, k)
+        return await self._loop.run_in_executor(self._threads, self._search, queries, k)
+
+    def _settle(self, asked: _Asked[Answer], failure: SearchFailed | None = None) -> None:
         del self._under_way[asked.key]
-        if isinstance(outcome, Exception):
-            asked.answer.set_exception(outcome)
-            asked.answer.exception()  # read once: nobody may be waiting any more
-        else:
-            asked.answer.set_result(outcome)
-
-
-class Cache:
-    """Least recently used answers, bounded by their estimated size in bytes."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._found: OrderedDict[Key, Found] = OrderedDict()
-        self.bytes = 0
-
-    def get(self, key: Key) -> Found | None:
-        found = self._found.get(key)
-        if found is not None:
-            self._found.move_to_end(key)
-        return found
-
-    def put(self, key: Key, found: Found) -> None:
-        if key in self._found or size(key, found) > self._limit:
-            return
-        self._found[key] = found
-        self.bytes += size(key, found)
-        while self.bytes > self._limit:
-            self.bytes -= size(*self._found.popitem(last=False))
-
-
-def size(key: Key, found: Found) -> int:
-    characters = len(key[0]) + sum(len(document.id) + len(document.contents) for document, _ in found)
-    return ENTRY_BYTES + len(found) * HIT_BYTES + characters * CHARACTER_BYTES
+        for request in asked.requests:
+            request.missing -= 1
+            if request.found.done():
+                continue  # late, or cancelled, or another of its queries failed
+            if failure is not None:
+                request.found.set_exception(failure)
+            elif request.missing == 0:
+                request.found.set_result(None)

@@ -56,7 +56,8 @@ class BM25Ranker:
         self._rank = postings.rank
 
     def rank(self, queries: Sequence[str], k: int) -> list[list[Hit]]:
-        known = [self._model.get_tokens_ids(words(query)) for query in queries]
+        vocabulary = self._model.vocab_dict
+        known = [[i for word in words(query) if (i := vocabulary.get(word)) is not None] for query in queries]
         index = self._model.scores
         num_documents = int(index["num_docs"])
         rows_QK, scores_QK, counts_Q = self._rank(

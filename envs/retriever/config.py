@@ -66,7 +66,7 @@ class RetrieverServerConfig:
     max_queue: int = 4096
     """Queries that wait; a request that would exceed it is refused (503 with Retry-After)."""
     cache_mb: int = 64
-    """Recent answers; 0 turns the cache off."""
+    """Recent answers, and as much of passages; 0 turns both caches off."""
     deadline_s: float = 30.0
     """A request that waits longer is refused (503)."""
 

@@ -48,23 +48,26 @@ def rank(
     scores = np.zeros((len(ends), k), np.float32)
     counts = np.zeros(len(ends), np.int64)
     total = np.zeros(num_documents, np.float32)  # of one query; zero again after it
-    met = np.empty(num_documents, np.int32)  # the first `num_met` are the rows where it is not
+    met = np.empty(num_documents + 1, np.int32)  # the first `num_met` are the rows where it is not
     first = 0
     for query in range(len(ends)):
         num_met = 0
         for place in range(first, ends[query]):
             for posting in range(starts[words[place]], starts[words[place] + 1]):
-                if weights[posting] > 0.0:
-                    row = documents[posting]
-                    if total[row] == 0.0:
-                        met[num_met] = row
-                        num_met += 1
-                    total[row] += weights[posting]
+                row, weight = documents[posting], weights[posting]
+                before = total[row]
+                total[row] = before + weight
+                met[num_met] = row
+                num_met += (before == 0.0) & (weight > 0.0)  # no branch, which the processor would guess wrongly
         first = ends[query]
         kept = 0
+        worst = float32(0.0)  # of those kept
         for number in range(num_met):
-            row, score = met[number], total[met[number]]
+            row = met[number]
+            score = total[row]
             total[row] = 0.0
+            if kept == k and score < worst:
+                continue
             rank = kept  # it moves up while it is better than the one above
             while rank > 0 and (
                 score > scores[query, rank - 1] or (score == scores[query, rank - 1] and row < rows[query, rank - 1])
@@ -75,5 +78,6 @@ def rank(
                 for below in range(kept - 1, rank, -1):
                     rows[query, below], scores[query, below] = rows[query, below - 1], scores[query, below - 1]
                 rows[query, rank], scores[query, rank] = row, score
+                worst = scores[query, kept - 1]
         counts[query] = kept
     return rows, scores, counts

@@ -5,26 +5,35 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from pydantic_core import to_json
+
 from envs.retriever import bm25, dense, index
+from envs.retriever.cache import Cache
 from envs.retriever.config import RetrieverConfig
 from envs.retriever.corpus import Corpus
 from envs.retriever.documents import Document
 from envs.retriever.encoder import Encoder, spec_of
 from envs.retriever.index import Progress, no_progress
-from envs.retriever.ranking import FusedRanker, Ranker
+from envs.retriever.ranking import FusedRanker, Hit, Ranker
 
 Found = tuple[tuple[Document, float], ...]  # best first
+Encoded = tuple[tuple[bytes, bytes], ...]  # a document `{"id", "contents"}` and its score as JSON, best first
+
+PASSAGE_BYTES = 250  # of an entry in the cache, besides the passage
 
 
 class Retriever:
     """`searchers` threads at once may search, if each has called `enter_thread`."""
 
-    def __init__(self, corpus: Corpus, ranker: Ranker, encoder: Encoder | None = None) -> None:
+    def __init__(self, corpus: Corpus, ranker: Ranker, encoder: Encoder | None = None, *, cache_bytes: int = 0) -> None:
+        """`cache_bytes` of passages are kept encoded."""
         self.corpus = corpus
+        self._passages: Cache[int, bytes] = Cache(cache_bytes)
         self._ranker = ranker
         self._encoder = encoder
         # Two that share the cores finish more than one that has all: a forward pass of several threads waits for the
         # slowest at every layer, and while one searches, the other's answers are sent.
+        self.may_be_brief = encoder is None  # less work than handing it to a thread
         self.searchers = 2 if encoder is not None and encoder.threads > 1 else 1
 
     def enter_thread(self) -> None:
@@ -35,12 +44,29 @@ class Retriever:
 
     def search_batch(self, queries: Sequence[str], k: int) -> list[Found]:
         """For each query at most `k` documents with their scores, best first; a blank query finds none."""
+        return [tuple((self.corpus[row], score) for row, score in hits) for hits in self._rank(queries, k)]
+
+    def search_encoded(self, queries: Sequence[str], k: int) -> list[Encoded]:
+        """The same as JSON."""
+        ranked = self._rank(queries, k)
+        return [tuple([(self._passage(row), to_json(score)) for row, score in hits]) for hits in ranked]
+
+    def _rank(self, queries: Sequence[str], k: int) -> list[list[Hit]]:
         # Half of a surrogate pair is legal JSON, but no tokenizer takes it: it would fail the whole batch.
-        ranked = self._ranker.rank([query.encode("utf-8", "replace").decode() for query in queries], k)
-        return [tuple((self.corpus[row], score) for row, score in hits) for hits in ranked]
+        return self._ranker.rank([query.encode("utf-8", "replace").decode() for query in queries], k)
+
+    def _passage(self, row: int) -> bytes:
+        passage = self._passages.get(row)
+        if passage is None:
+            document = self.corpus[row]
+            passage = to_json({"id": document.id, "contents": document.contents})
+            self._passages.put(row, passage, PASSAGE_BYTES + len(passage))
+        return passage
 
 
-def make_retriever(config: RetrieverConfig, corpus: Corpus, progress: Progress = no_progress) -> Retriever:
+def make_retriever(
+    config: RetrieverConfig, corpus: Corpus, progress: Progress = no_progress, *, cache_bytes: int = 0
+) -> Retriever:
     """Load the index that `config` names, or build one in memory. Raises BadInput."""
     rankers: list[Ranker] = []
     encoder: Encoder | None = None
@@ -57,7 +83,8 @@ def make_retriever(config: RetrieverConfig, corpus: Corpus, progress: Progress =
             rankers.append(index.load_dense(corpus, encoder, config, directory))
         else:
             rankers.append(index.in_memory_dense(corpus, encoder, config, progress))
-    return Retriever(corpus, rankers[0] if len(rankers) == 1 else FusedRanker(rankers), encoder)
+    ranker = rankers[0] if len(rankers) == 1 else FusedRanker(rankers)
+    return Retriever(corpus, ranker, encoder, cache_bytes=cache_bytes)
 
 
 def make_encoder(config: RetrieverConfig) -> Encoder:

@@ -15,26 +15,24 @@ code meant, documents without scores.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+import time
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, FailFast, ValidationError
-from pydantic_core import PydanticSerializationError, to_json
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
+from pydantic_core import to_json
+from starlette.types import Receive, Scope, Send
 
 from envs.retriever.batching import Batcher, Busy, Late, SearchFailed
 from envs.retriever.config import RetrieverServerConfig
-from envs.retriever.documents import Document
-from envs.retriever.metrics import Measured, Metrics
-from envs.retriever.retriever import Found, Retriever
-from envs.tools.gate import Gate
+from envs.retriever.metrics import CLIENT_GONE, Metrics
+from envs.retriever.retriever import Encoded, Retriever
+from envs.tools.gate import Admission, Headers, Refused, answer
 
+JSON: Headers = [(b"content-type", b"application/json")]
+TEXT: Headers = [(b"content-type", b"text/plain; version=0.0.4; charset=utf-8")]
+HIT_BYTES = 200  # of a hit in the cache, besides its document: a pair, its parts' heads, the score
 RETRY_AFTER_S = 1
 # Only the first that is not a text is named: a body of 2 MiB holds a million of them, and to list them took 1 GB.
 Queries = Annotated[list[str], FailFast()]
@@ -61,105 +59,142 @@ class SearchMany(BaseModel):
 Schema = TypeVar("Schema", bound=BaseModel)
 
 
-class Invalid(Exception):
-    """422 in FastAPI's form: `type`, `loc`, `msg` of each error."""
+class Reply(NamedTuple):
+    body: bytes
+    status: int = 200
+    headers: Headers = JSON
 
-    def __init__(self, errors: Sequence[dict[str, Any]]) -> None:
-        self.errors = errors
+
+@asynccontextmanager
+async def opened(retriever: Retriever, config: RetrieverServerConfig, token: str | None) -> AsyncIterator[RetrieverApp]:
+    """The app, as long as its event loop runs."""
+    app = RetrieverApp(retriever, config, token)
+    app.batcher.start()
+    try:
+        yield app
+    finally:
+        app.hangs = not await app.batcher.close()
 
 
-def create_app(retriever: Retriever, config: RetrieverServerConfig, token: str | None) -> Starlette:
-    """Starlette alone: FastAPI's own work on a request and its answer would take longer than a BM25 search."""
-    metrics = Metrics()
-    batcher = Batcher(
-        retriever.search_batch,
-        metrics,
-        max_batch=config.max_batch,
-        max_queue=config.max_queue,
-        cache_bytes=config.cache_mb << 20,
-        deadline_s=config.deadline_s,
-        searchers=retriever.searchers,
-        enter_thread=retriever.enter_thread,
-    )
+class RetrieverApp:
+    """One plain ASGI function: a framework's own work on a request would take longer than a BM25 search."""
 
-    @asynccontextmanager
-    async def running(app: Starlette) -> AsyncIterator[None]:
-        batcher.start()
-        yield
-        app.state.hangs = not await batcher.close()
+    def __init__(self, retriever: Retriever, config: RetrieverServerConfig, token: str | None) -> None:
+        self._config = config
+        self._metrics = Metrics()
+        self._admission = Admission(token=token, max_body_bytes=config.max_body_kb << 10, deadline_s=config.deadline_s)
+        self.batcher: Batcher[Encoded] = Batcher(
+            retriever.search_encoded,
+            self._metrics,
+            max_batch=config.max_batch,
+            max_queue=config.max_queue,
+            cache_bytes=config.cache_mb << 20,
+            deadline_s=config.deadline_s,
+            size=_size,
+            searchers=retriever.searchers,
+            enter_thread=retriever.enter_thread,
+            in_loop=retriever.may_be_brief,
+        )
+        self.hangs = False  # a search that did not end in time when the app was closed
+        self._gets = {"/health": self._health, "/metrics": self._show_metrics}
+        self._posts = {"/retrieve": self._retrieve, "/search": self._search, "/batch_search": self._batch_search}
 
-    async def find(queries: Sequence[str], k: int) -> list[Found]:
-        long = sum(len(query) > config.max_query_chars for query in queries)
-        if long:
-            metrics.cut.inc(long)
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close"})
+        if scope["type"] != "http":
+            return
+        started = time.perf_counter()
+        path = scope["path"].rstrip("/")
+        route = path if path in self._posts or path in self._gets else "other"  # any path may be asked for
+        status = 500
         try:
-            return await batcher.search([query[: config.max_query_chars] for query in queries], k)
-        except Busy:
-            raise _unavailable(f"no more than {config.max_queue} queries may wait") from None
-        except Late:
-            raise _unavailable(f"not answered within {config.deadline_s:g} s") from None
-        except SearchFailed as error:
-            raise HTTPException(status_code=500, detail=f"the search failed: {error}") from error
+            reply: Reply | Refused
+            try:
+                body = await self._admission.body(scope, receive)
+                if body is None:
+                    status = CLIENT_GONE
+                    return
+                reply = await self._reply(route, scope, body)
+            except Refused as refused:
+                reply = refused
+            status = reply.status
+            await answer(send, status, reply.headers, reply.body)
+        finally:
+            self._metrics.request(route, status, time.perf_counter() - started)
 
-    def most_queries(k: int) -> int:
-        return min(config.max_queries, config.max_documents // k)
+    async def _reply(self, route: str, scope: Scope, body: bytes) -> Reply:
+        method = scope["method"]
+        if (post := self._posts.get(route)) is not None:
+            if method != "POST":
+                raise Refused(405, "Method Not Allowed", (b"allow", b"POST"))
+            kind = next((value for name, value in scope["headers"] if name == b"content-type"), b"")
+            return Reply(await post(body, kind.decode("latin-1")))
+        if (get := self._gets.get(route)) is not None:
+            if method not in ("GET", "HEAD"):
+                raise Refused(405, "Method Not Allowed", (b"allow", b"GET, HEAD"))
+            return get()
+        raise Refused(404, "Not Found")
 
-    async def retrieve(request: Request) -> Response:
-        asked = await _read(request, Retrieve)
-        _check("topk", asked.topk or 0, 0, config.max_topk)
-        k = asked.topk or config.topk
-        _check("queries", len(asked.queries), 0, most_queries(k))
-        found = await find(asked.queries, k)
+    async def _retrieve(self, body: bytes, kind: str) -> bytes:
+        asked = read(body, kind, Retrieve)
+        _check("topk", asked.topk or 0, 0, self._config.max_topk)
+        k = asked.topk or self._config.topk
+        _check("queries", len(asked.queries), 0, self._most_queries(k))
+        found = await self._find(asked.queries, k)
         if asked.return_scores:
-            scored = [[{"document": _json(d), "score": score} for d, score in hits] for hits in found]
-            return _answer({"result": scored})
-        return _answer({"result": [_documents(hits) for hits in found]})
+            return b'{"result":%b}' % _list(
+                _list(b'{"document":%b,"score":%b}' % hit for hit in hits) for hits in found
+            )
+        return b'{"result":%b}' % _list(map(_documents, found))
 
-    async def search(request: Request) -> Response:
-        asked = await _read(request, SearchOne)
+    async def _search(self, body: bytes, kind: str) -> bytes:
+        asked = read(body, kind, SearchOne)
         if not asked.query.strip():
-            raise HTTPException(status_code=400, detail="Query content cannot be empty")
-        _check("top_n", asked.top_n, 1, config.max_topk)
-        (hits,) = await find([asked.query], asked.top_n)
-        return _answer([_documents(hits), _scores(hits)] if asked.return_score else _documents(hits))
+            raise Refused(400, "Query content cannot be empty")
+        _check("top_n", asked.top_n, 1, self._config.max_topk)
+        (hits,) = await self._find([asked.query], asked.top_n)
+        return _list([_documents(hits), _scores(hits)]) if asked.return_score else _documents(hits)
 
-    async def batch_search(request: Request) -> Response:
-        asked = await _read(request, SearchMany)
-        _check("top_n", asked.top_n, 1, config.max_topk)
-        _check("query", len(asked.query), 0, most_queries(asked.top_n))
-        found = await find(asked.query, asked.top_n)
-        documents = [_documents(hits) for hits in found]
-        return _answer([documents, [_scores(hits) for hits in found]] if asked.return_score else documents)
+    async def _batch_search(self, body: bytes, kind: str) -> bytes:
+        asked = read(body, kind, SearchMany)
+        _check("top_n", asked.top_n, 1, self._config.max_topk)
+        _check("query", len(asked.query), 0, self._most_queries(asked.top_n))
+        found = await self._find(asked.query, asked.top_n)
+        documents = _list(map(_documents, found))
+        return _list([documents, _list(map(_scores, found))]) if asked.return_score else documents
 
-    async def health(_: Request) -> Response:
-        stuck = batcher.stuck
+    def _health(self) -> Reply:
+        stuck = self.batcher.stuck
         state = {"status": "unhealthy" if stuck else "healthy", "retrievers": {"total": 1, "available": int(not stuck)}}
-        return _answer(state, 503 if stuck else 200)
+        return Reply(to_json(state), 503 if stuck else 200)
 
-    async def show_metrics(_: Request) -> Response:
-        return Response(metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+    def _show_metrics(self) -> Reply:
+        return Reply(self._metrics.text(), headers=TEXT)
 
-    return Starlette(
-        routes=[
-            Route("/retrieve", retrieve, methods=["POST"]),
-            Route("/search", search, methods=["POST"]),
-            Route("/batch_search", batch_search, methods=["POST"]),
-            Route("/health", health),
-            Route("/metrics", show_metrics),
-        ],
-        middleware=[
-            Middleware(Measured, metrics=metrics),
-            Middleware(Gate, token=token, max_body_bytes=config.max_body_kb << 10, deadline_s=config.deadline_s),
-        ],
-        exception_handlers={Invalid: _show_invalid, HTTPException: _show_refusal},
-        lifespan=running,
-    )
+    def _most_queries(self, k: int) -> int:
+        return min(self._config.max_queries, self._config.max_documents // k)
+
+    async def _find(self, queries: Sequence[str], k: int) -> list[Encoded]:
+        most = self._config.max_query_chars
+        long = sum(len(query) > most for query in queries)
+        if long:
+            self._metrics.cut.inc(long)
+            queries = [query[:most] for query in queries]
+        try:
+            return await self.batcher.search(queries, k)
+        except Busy:
+            raise _unavailable(f"no more than {self._config.max_queue} queries may wait") from None
+        except Late:
+            raise _unavailable(f"not answered within {self._config.deadline_s:g} s") from None
+        except SearchFailed as error:
+            raise Refused(500, f"the search failed: {error}") from error
 
 
-async def _read(request: Request, schema: type[Schema]) -> Schema:
-    """The body, by FastAPI's rules. Raises Invalid (422), or HTTPException (400) for what Python cannot read."""
-    content: Any = await request.body()
-    kind, _, subtype = request.headers.get("content-type", "").partition(";")[0].strip().lower().partition("/")
+def read(body: bytes, content_type: str, schema: type[Schema]) -> Schema:
+    """The body, by FastAPI's rules. Raises Refused: 422 in FastAPI's form, or 400 for what Python cannot read."""
+    content: Any = body
+    kind, _, subtype = content_type.partition(";")[0].strip().lower().partition("/")
     try:
         if content and kind == "application" and (subtype == "json" or subtype.endswith("+json")):
             try:
@@ -170,12 +205,13 @@ async def _read(request: Request, schema: type[Schema]) -> Schema:
             raise _invalid("missing", (), "Field required")
         return schema.model_validate(content, from_attributes=True)  # bytes where they are not said to be JSON
     except ValidationError as error:
+        # Without the request's own text, which may be huge and need not be printable.
         found = error.errors(include_url=False, include_context=False, include_input=False)
-        raise Invalid([{**one, "loc": ("body", *one["loc"])} for one in found]) from error
+        raise Refused(422, [{**one, "loc": ("body", *one["loc"])} for one in found]) from error
     except json.JSONDecodeError as error:
         raise _invalid("json_invalid", (error.pos,), "JSON decode error", ctx={"error": error.msg}) from error
     except (ValueError, RecursionError) as error:
-        raise HTTPException(status_code=400, detail="There was an error parsing the body") from error
+        raise Refused(400, "There was an error parsing the body") from error
 
 
 def _check(field: str, found: int, least: int, most: int) -> None:
@@ -184,40 +220,25 @@ def _check(field: str, found: int, least: int, most: int) -> None:
         raise _invalid("limit", (field,), f"found {found}, expected {least} to {most}")
 
 
-def _invalid(kind: str, where: tuple[str | int, ...], message: str, **more: Any) -> Invalid:
-    return Invalid([{"type": kind, "loc": ("body", *where), "msg": message, **more}])
+def _invalid(kind: str, where: tuple[str | int, ...], message: str, **more: Any) -> Refused:
+    return Refused(422, [{"type": kind, "loc": ("body", *where), "msg": message, **more}])
 
 
-def _unavailable(detail: str) -> HTTPException:
-    return HTTPException(status_code=503, detail=detail, headers={"Retry-After": str(RETRY_AFTER_S)})
+def _unavailable(detail: str) -> Refused:
+    return Refused(503, detail, (b"retry-after", b"%d" % RETRY_AFTER_S))
 
 
-def _show_invalid(_: Request, error: Exception) -> Response:
-    """Without the request's own text, which may be huge and need not be printable."""
-    assert isinstance(error, Invalid)
-    return _answer({"detail": error.errors}, 422)
+def _documents(hits: Encoded) -> bytes:
+    return _list(document for document, _ in hits)
 
 
-def _show_refusal(_: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    return _answer({"detail": error.detail}, error.status_code, error.headers)
+def _scores(hits: Encoded) -> bytes:
+    return _list(score for _, score in hits)
 
 
-def _json(document: Document) -> dict[str, str]:
-    return {"id": document.id, "contents": document.contents}
+def _list(parts: Iterable[bytes]) -> bytes:
+    return b"[%b]" % b",".join(parts)
 
 
-def _documents(hits: Found) -> list[dict[str, str]]:
-    return [_json(document) for document, _ in hits]
-
-
-def _scores(hits: Found) -> list[float]:
-    return [score for _, score in hits]
-
-
-def _answer(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    try:
-        body = to_json(content)
-    except PydanticSerializationError:  # half of a surrogate pair in an error's text
-        body = json.dumps(content).encode()
-    return Response(body, status, headers, media_type="application/json")
+def _size(hits: Encoded) -> int:
+    return sum(HIT_BYTES + len(document) for document, _ in hits)

@@ -6,13 +6,11 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import NoReturn
 
-from starlette.applications import Starlette
-
 from envs.retriever.config import RetrieverServerConfig
 from envs.retriever.corpus import Corpus, FileCorpus
 from envs.retriever.index import Progress, no_progress
 from envs.retriever.retriever import Retriever, make_retriever
-from envs.retriever.server import create_app
+from envs.retriever.server import RetrieverApp, opened
 from envs.tools.http import HttpService, read_token, serve_until_signal
 
 START_S = 30.0  # from a loaded index to an open port
@@ -47,8 +45,13 @@ class RetrieverServer:
         """Load, warm up, listen; returns the url. `corpus` stands in for the config's file."""
         config = self._config
         try:
-            self._retriever = make_retriever(config.retriever, corpus or FileCorpus(config.corpus), self._progress)
-            self._retriever.search_batch([WARM_UP], config.topk)
+            self._retriever = make_retriever(
+                config.retriever,
+                corpus or FileCorpus(config.corpus),
+                self._progress,
+                cache_bytes=config.cache_mb << 20,
+            )
+            self._retriever.search_encoded([WARM_UP], config.topk)
             return self._service.start(START_S)
         except BaseException:
             self.stop()
@@ -62,11 +65,11 @@ class RetrieverServer:
         return self._service.stop() and not self._hangs
 
     @asynccontextmanager
-    async def _opened(self) -> AsyncIterator[Starlette]:
+    async def _opened(self) -> AsyncIterator[RetrieverApp]:
         assert self._retriever is not None, "loaded before the thread starts"
-        app = create_app(self._retriever, self._config, self._token)
-        yield app
-        self._hangs = getattr(app.state, "hangs", False)
+        async with opened(self._retriever, self._config, self._token) as app:
+            yield app
+        self._hangs = app.hangs
 
 
 def serve(

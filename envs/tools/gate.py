@@ -2,67 +2,54 @@
 
 from __future__ import annotations
 
-import asyncio
 import hmac
 import json
 from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from envs.tools.deadlines import Deadlines
+
+Headers = list[tuple[bytes, bytes]]
+
+CLOSE = (b"connection", b"close")
 OPEN_PATHS = ("/health",)  # a liveness probe has no token
 DISCARDED = 16  # times the limit: how much of a body that is too large is read
 
 
-class TooLarge(Exception):
-    pass
+class Refused(Exception):
+    """An answer instead of the handler's."""
+
+    def __init__(self, status: int, detail: Any, *headers: tuple[bytes, bytes]) -> None:
+        super().__init__(status, detail)
+        self.status = status
+        self.body = json.dumps({"detail": detail}).encode()
+        self.headers: Headers = [(b"content-type", b"application/json"), *headers]
 
 
-class Gate:
-    """ASGI middleware. Answers 401, 408 and 413 itself."""
+class Admission:
+    """Reads a request's body. Lives in one event loop."""
 
-    def __init__(self, app: ASGIApp, *, token: str | None, max_body_bytes: int, deadline_s: float) -> None:
-        self._app = app
+    def __init__(self, *, token: str | None, max_body_bytes: int, deadline_s: float) -> None:
         self._authorization = f"Bearer {token}".encode() if token is not None else None
         self._max_body_bytes = max_body_bytes
         self._deadline_s = deadline_s
+        self._deadlines = Deadlines(deadline_s)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        headers = {name.lower(): value for name, value in scope["headers"]}
+    async def body(self, scope: Scope, receive: Receive) -> bytes | None:
+        """The whole body; None where the client went away. Raises Refused: 401, 408 or 413."""
         if self._authorization is not None and scope["path"] not in OPEN_PATHS:
+            headers = {name.lower(): value for name, value in scope["headers"]}
             if not hmac.compare_digest(headers.get(b"authorization", b""), self._authorization):
-                await refuse(send, 401, "a bearer token is needed", {b"www-authenticate": b"Bearer"})
-                return
+                raise Refused(401, "a bearer token is needed", CLOSE, (b"www-authenticate", b"Bearer"))
         try:
-            async with asyncio.timeout(self._deadline_s):
-                body = await self._body(receive)
-        except TooLarge:
-            await refuse(send, 413, f"the request is larger than {self._max_body_bytes} bytes")
-            return
+            with self._deadlines.begin():
+                return await self._read(receive)
         except TimeoutError:
-            await refuse(send, 408, f"the request did not arrive within {self._deadline_s:g} s")
-            return
-        if body is None:
-            return  # the client went away
+            raise Refused(408, f"the request did not arrive within {self._deadline_s:g} s", CLOSE) from None
 
-        given = False
-
-        async def replay() -> Message:
-            nonlocal given
-            if given:
-                return await receive()
-            given = True
-            return {"type": "http.request", "body": body, "more_body": False}
-
-        await self._app(scope, replay, send)
-
-    async def _body(self, receive: Receive) -> bytes | None:
-        """The whole body; None where the client went away.
-
-        What is too large is read on and thrown away, to a bound: a client that still writes would not see the answer.
-        """
+    async def _read(self, receive: Receive) -> bytes | None:
+        """What is too large is read on and thrown away, to a bound: who still writes would not see the answer."""
         parts: list[bytes] = []
         size, more = 0, True
         while more and size <= DISCARDED * self._max_body_bytes:
@@ -76,12 +63,43 @@ class Gate:
             else:
                 parts.clear()
         if size > self._max_body_bytes:
-            raise TooLarge
+            raise Refused(413, f"the request is larger than {self._max_body_bytes} bytes", CLOSE)
         return b"".join(parts)
 
 
-async def refuse(send: Send, status: int, detail: str, headers: dict[bytes, bytes] | None = None) -> None:
-    content: dict[str, Any] = {"detail": detail}
-    names = {b"content-type": b"application/json", b"connection": b"close"} | (headers or {})
-    await send({"type": "http.response.start", "status": status, "headers": list(names.items())})
-    await send({"type": "http.response.body", "body": json.dumps(content).encode()})
+class Gate:
+    """ASGI middleware: an admission before an app."""
+
+    def __init__(self, app: ASGIApp, *, token: str | None, max_body_bytes: int, deadline_s: float) -> None:
+        self._app = app
+        self._admission = Admission(token=token, max_body_bytes=max_body_bytes, deadline_s=deadline_s)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        try:
+            body = await self._admission.body(scope, receive)
+        except Refused as refused:
+            await answer(send, refused.status, refused.headers, refused.body)
+            return
+        if body is None:
+            return
+
+        given = False
+
+        async def replay() -> Message:
+            nonlocal given
+            if given:
+                return await receive()
+            given = True
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        await self._app(scope, replay, send)
+
+
+async def answer(send: Send, status: int, headers: Headers, body: bytes) -> None:
+    """One whole answer."""
+    headers = [*headers, (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

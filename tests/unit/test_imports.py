@@ -41,12 +41,15 @@ def imported_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
 @lru_cache
 def imports_of(folder: str) -> list[tuple[str, str, str]]:
     """(file, file:line, imported package) of every import below a top-level folder."""
-    gc.collect()  # CPython 3.11 can fail to parse when a collection in the middle of it runs other code
     found = []
-    for path in sorted((ROOT / folder).rglob("*.py")):
-        file = path.relative_to(ROOT).as_posix()
-        for line, name in imported_names(ast.parse(path.read_text(encoding="utf-8"), filename=file)):
-            found.append((file, f"{file}:{line}", name))
+    gc.disable()  # CPython 3.11 can fail to parse when a collection in the middle of it runs other code
+    try:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            file = path.relative_to(ROOT).as_posix()
+            for line, name in imported_names(ast.parse(path.read_text(encoding="utf-8"), filename=file)):
+                found.append((file, f"{file}:{line}", name))
+    finally:
+        gc.enable()
     return found
 
 

@@ -115,6 +115,18 @@ def test_a_query_without_a_known_word_finds_nothing(query: str) -> None:
     assert bm25_of(FRUIT).search_batch([query, "date"], 3)[0] == ()
 
 
+@pytest.mark.parametrize("cache_bytes", [0, 1 << 20])
+def test_what_is_found_is_the_same_as_json(cache_bytes: int) -> None:
+    corpus = listed([*FRUIT, 'apple "\\\n\u2028é😀\x00'])
+    retriever = make_retriever(RetrieverConfig(), corpus, cache_bytes=cache_bytes)
+    for _ in range(2):
+        (hits,), (encoded,) = retriever.search_batch(["apple"], 4), retriever.search_encoded(["apple"], 4)
+        assert len(hits) == 3
+        assert [(json.loads(document), json.loads(score)) for document, score in encoded] == [
+            ({"id": document.id, "contents": document.contents}, score) for document, score in hits
+        ]
+
+
 def test_bm25_finds_each_passage_by_its_own_word() -> None:
     # FlashRAG #103: an index built with ids that do not match its vocabulary gives every query the same passages.
     texts = [f"word{row} shared" for row in range(200)]

@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
-from envs.retriever.batching import Batcher, Busy, Cache, Late, SearchFailed, size
+from envs.retriever.batching import Batcher, Busy, Late, SearchFailed
+from envs.retriever.cache import Cache
 from envs.retriever.documents import Document
 from envs.retriever.metrics import Metrics
 from envs.retriever.retriever import Found
@@ -26,9 +27,11 @@ class Slow:
         self.started = threading.Event()
         self.batches: list[tuple[list[str], int]] = []
         self.entered: list[int] = []  # threads
+        self.searched: list[int] = []  # in which thread
 
     def __call__(self, queries: Sequence[str], k: int) -> list[Found]:
         self.batches.append((list(queries), k))
+        self.searched.append(threading.get_ident())
         self.started.set()
         assert self.go.wait(10)
         if "broken" in queries:
@@ -40,13 +43,14 @@ class Slow:
 
 
 def run(
-    play: Callable[[Batcher, Slow], Awaitable[None]],
+    play: Callable[[Batcher[Found], Slow], Awaitable[None]],
     *,
     max_batch: int = 4,
     max_queue: int = 8,
     cache_bytes: int = 1 << 20,
     deadline_s: float = 10.0,
     searchers: int = 1,
+    in_loop: bool = False,
 ) -> Slow:
     search = Slow()
 
@@ -58,7 +62,9 @@ def run(
             max_queue=max_queue,
             cache_bytes=cache_bytes,
             deadline_s=deadline_s,
+            size=len,
             searchers=searchers,
+            in_loop=in_loop,
             enter_thread=lambda: search.entered.append(threading.get_ident()),
         )
         batcher.start()
@@ -73,7 +79,7 @@ def run(
 
 
 def test_what_waits_while_a_search_runs_is_searched_together() -> None:
-    async def play(batcher: Batcher, search: Slow) -> None:
+    async def play(batcher: Batcher[Found], search: Slow) -> None:
         first = asyncio.create_task(batcher.search(["a"], 2))
         await search.until_started()
         others = [asyncio.create_task(batcher.search([query], 2)) for query in "bcdefg"]
@@ -85,7 +91,7 @@ def test_what_waits_while_a_search_runs_is_searched_together() -> None:
 
 
 def test_two_searchers_share_what_waits() -> None:
-    async def play(batcher: Batcher, search: Slow) -> None:
+    async def play(batcher: Batcher[Found], search: Slow) -> None:
         others = [asyncio.create_task(batcher.search([query], 2)) for query in "abcdef"]
         while len(search.batches) < 2:
             await asyncio.sleep(0.01)
@@ -97,8 +103,29 @@ def test_two_searchers_share_what_waits() -> None:
     assert len(set(search.entered)) == 2
 
 
+def test_a_search_that_is_brief_is_made_in_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    brief_s = 0.2  # so long that a busy machine does not matter
+    monkeypatch.setattr("envs.retriever.batching.BRIEF_S", brief_s)
+
+    async def play(batcher: Batcher[Found], search: Slow) -> None:
+        first = asyncio.create_task(batcher.search(["a"], 1))  # how long it takes is not known yet
+        await search.until_started()
+        await asyncio.sleep(brief_s)
+        search.go.set()
+        await first
+        for query in ("b", "c"):  # too long was the first
+            assert await batcher.search([query], 1) == [found_for(query, 1)]
+        with pytest.raises(SearchFailed, match="ValueError: no such luck"):
+            await batcher.search(["broken"], 1)
+
+    here = threading.get_ident()
+    search = run(play, in_loop=True)
+    assert [thread == here for thread in search.searched] == [False, False, True, True]
+    assert all(thread != here for thread in run(play).searched)
+
+
 def test_each_k_is_searched_by_itself() -> None:
-    async def play(batcher: Batcher, search: Slow) -> None:
+    async def play(batcher: Batcher[Found], search: Slow) -> None:
         search.go.set()
         answers = await asyncio.gather(batcher.search(["a", "b"], 1), batcher.search(["a"], 3), batcher.search([], 2))
         assert answers == [[found_for("a", 1), found_for("b", 1)], [found_for("a", 3)], []]
@@ -107,7 +134,7 @@ def test_each_k_is_searched_by_itself() -> None:
 
 
 def test_equal_queries_are_searched_once_and_then_come_from_the_cache() -> None:
-    async def play(batcher: Batcher, search: Slow) -> None:
+    async def play(batcher: Batcher[Found], search: Slow) -> None:
         siblings = [asyncio.create_task(batcher.search(["a", "b", "a"], 2)) for _ in range(8)]
         await search.until_started()
         search.go.set()
@@ -119,7 +146,7 @@ def test_equal_queries_are_searched_once_and_then_come_from_the_cache() -> None:
 
 
 def test_without_a_cache_it_is_searched_again() -> None:
-    async def play(batcher: Batcher, search: Slow) -> None:
+    async def play(batcher: Batcher[Found], search: Slow) -> None:
         search.go.set()
         for _ in range(2):
             await batcher.search(["a"], 1)
@@ -128,7 +155,7 @@ def test_without_a_cache_it_is_searched_again() -> None:
 
 
 def test_a_full_queue_refuses_at_once_and_keeps_what_it_holds() -> None:
-    async def play(batcher: Batcher, search: Slow) -> None:
+    async def play(batcher: Batcher[Found], search: Slow) -> None:
         first = asyncio.create_task(batcher.search(["first"], 1))
         await search.until_started()
         queued = asyncio.create_task(batcher.search([f"q{row}" for row in range(8)], 1))
@@ -145,7 +172,7 @@ def test_a_full_queue_refuses_at_once_and_keeps_what_it_holds() -> None:
 
 
 def test_a_failed_search_fails_its_queries_only() -> None:
-    async def play(batcher: Batcher, search: Slow) -> None:
+    async def play(batcher: Batcher[Found], search: Slow) -> None:
         search.go.set()
         with pytest.raises(SearchFailed, match="ValueError: no such luck"):
             await batcher.search(["broken"], 1)
@@ -155,7 +182,7 @@ def test_a_failed_search_fails_its_queries_only() -> None:
 
 
 def test_a_search_that_hangs_is_late_and_seen_as_stuck() -> None:
-    async def play(batcher: Batcher, search: Slow) -> None:
+    async def play(batcher: Batcher[Found], search: Slow) -> None:
         first = asyncio.create_task(batcher.search(["a"], 1))
         await search.until_started()
         second = asyncio.create_task(batcher.search(["b"], 1))
@@ -173,7 +200,7 @@ def test_a_search_that_hangs_is_late_and_seen_as_stuck() -> None:
 
 
 def test_a_cancelled_request_leaves_the_others_their_answer() -> None:
-    async def play(batcher: Batcher, search: Slow) -> None:
+    async def play(batcher: Batcher[Found], search: Slow) -> None:
         gone = asyncio.create_task(batcher.search(["a"], 1))
         stays = asyncio.create_task(batcher.search(["a"], 1))
         await search.until_started()
@@ -186,7 +213,7 @@ def test_a_cancelled_request_leaves_the_others_their_answer() -> None:
 
 
 def test_closing_answers_what_waits_and_takes_nothing_new() -> None:
-    async def play(batcher: Batcher, search: Slow) -> None:
+    async def play(batcher: Batcher[Found], search: Slow) -> None:
         waiting = [asyncio.create_task(batcher.search([query], 1)) for query in "abcdef"]
         await search.until_started()
         closing = asyncio.create_task(batcher.close())
@@ -201,12 +228,12 @@ def test_closing_answers_what_waits_and_takes_nothing_new() -> None:
 
 
 def test_the_cache_stays_within_its_bytes_and_forgets_the_oldest() -> None:
-    entry = size(("q0", 1), found_for("q0", 1))
-    cache = Cache(3 * entry)
+    cache: Cache[str, int] = Cache(30)
     for row in range(4):
-        cache.put((f"q{row}", 1), found_for(f"q{row}", 1))
-        cache.get(("q0", 1))
-    assert [cache.get((f"q{row}", 1)) is not None for row in range(4)] == [True, False, True, True]
-    assert cache.bytes == 3 * entry
-    cache.put(("x" * 10_000, 1), found_for("y", 1))  # larger than the whole cache
-    assert cache.bytes == 3 * entry
+        cache.put(f"q{row}", row, 10)
+        cache.get("q0")
+    assert [cache.get(f"q{row}") for row in range(4)] == [0, None, 2, 3]
+    assert cache.bytes == 30
+    cache.put("x", 9, 31)  # larger than the whole cache
+    cache.put("q0", 0, 10)  # there already
+    assert (cache.get("x"), cache.bytes) == (None, 30)

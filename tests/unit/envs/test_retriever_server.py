@@ -20,9 +20,10 @@ from envs.retriever.client import RetrieverClient, read_answer, retry_after
 from envs.retriever.config import RetrieverServerConfig
 from envs.retriever.corpus import ListCorpus
 from envs.retriever.documents import Document
-from envs.retriever.retriever import Found
-from envs.retriever.server import Invalid, Retrieve, _read, create_app
+from envs.retriever.retriever import Encoded
+from envs.retriever.server import Retrieve, opened, read
 from envs.retriever.service import RetrieverServer
+from envs.tools.gate import Refused
 from envs.tools.guard import ToolBusy, ToolRefused
 from envs.tools.http import read_token, take_port
 from launch.cli import run
@@ -179,15 +180,10 @@ def test_a_body_is_read_by_fastapi_s_rules(url: str, body: bytes, kind: str, sta
 
 
 def test_a_body_of_a_million_errors_names_the_first() -> None:
-    class Request:
-        headers = JSON
-
-        async def body(self) -> bytes:
-            return b'{"queries": [' + b"5," * 1_000_000 + b"5]}"
-
-    with pytest.raises(Invalid) as caught:
-        asyncio.run(_read(Request(), Retrieve))  # type: ignore[arg-type]
-    assert [error["loc"] for error in caught.value.errors] == [("body", "queries", 0)]
+    with pytest.raises(Refused) as caught:
+        read(b'{"queries": [' + b"5," * 1_000_000 + b"5]}", "application/json", Retrieve)
+    errors = json.loads(caught.value.body)["detail"]
+    assert [error["loc"] for error in errors] == [["body", "queries", 0]]
 
 
 def test_an_unknown_path_and_method_are_refused_as_json(url: str) -> None:
@@ -195,6 +191,10 @@ def test_an_unknown_path_and_method_are_refused_as_json(url: str) -> None:
     response = httpx.get(url + "/retrieve", timeout=10)
     assert (response.status_code, response.headers["allow"]) == (405, "POST")
     assert response.json() == {"detail": "Method Not Allowed"}
+    assert httpx.delete(url + "/health", timeout=10).status_code == 405
+    head = httpx.head(url + "/health", timeout=10)
+    assert (head.status_code, head.content, head.headers["content-type"]) == (200, b"", "application/json")
+    assert httpx.get(url + "/health/", timeout=10).status_code == 200
 
 
 @given(st.binary(max_size=300) | st.text(max_size=200).map(lambda text: json.dumps({"queries": [text]}).encode()))
@@ -207,6 +207,7 @@ class Held:
     """A retriever that waits to be let go."""
 
     searchers = 1
+    may_be_brief = False
 
     def __init__(self) -> None:
         self.go = threading.Event()
@@ -214,14 +215,14 @@ class Held:
     def enter_thread(self) -> None:
         """Nothing to set."""
 
-    def search_batch(self, queries: Sequence[str], k: int) -> list[Found]:
+    def search_encoded(self, queries: Sequence[str], k: int) -> list[Encoded]:
         assert self.go.wait(10)
         return [() for _ in queries]
 
 
 def test_a_search_that_hangs_is_told_to_who_stops_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
     held = Held()
-    monkeypatch.setattr("envs.retriever.service.make_retriever", lambda *_: held)
+    monkeypatch.setattr("envs.retriever.service.make_retriever", lambda *_, **__: held)
     held.go.set()
     server = RetrieverServer(RetrieverServerConfig(corpus="", port=0, deadline_s=0.2))
     url = server.start(CORPUS)
@@ -287,10 +288,9 @@ def test_metrics_count_by_route_and_status(url: str) -> None:
 def test_a_full_queue_is_503_with_retry_after() -> None:
     held = Held()
     config = RetrieverServerConfig(corpus="", max_queries=2, max_queue=2, max_batch=1)
-    app = create_app(held, config, None)  # type: ignore[arg-type]
 
     async def play() -> None:
-        async with app.router.lifespan_context(app):
+        async with opened(held, config, None) as app:  # type: ignore[arg-type]
             transport = httpx.ASGITransport(app=app)
             async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
                 asked = [
