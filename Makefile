@@ -5,7 +5,7 @@ SHELL := bash
 .ONESHELL:
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test lint unit clean
+.PHONY: help setup quickstart test lint unit slow clean
 
 LOCK := launch/locks/cpu.txt
 READY := .venv/ready
@@ -21,6 +21,7 @@ help:
 	make setup        only the environment: .venv, 4 GB, 2 to 6 minutes; PYTHON=... names the Python to use
 	make lint         ruff and mypy
 	make unit         the tests without Ray
+	make slow         what make test leaves out: a Ray job, determinism, stale engines, memory (5 minutes)
 	make clean        remove the environment and the caches; runs/ is kept
 	TEXT
 
@@ -37,6 +38,9 @@ lint: setup
 	@$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+slow: setup
+	@exec $(BIN)/python -m pytest tests -m slow
 
 unit: setup
 	@exec $(BIN)/python -m pytest tests/unit -n auto --maxprocesses 8

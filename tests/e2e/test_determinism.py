@@ -13,6 +13,7 @@ SHORT = ["stages.sft.steps=12", "stages.rl.steps=2", "stages.rl.loop.groups_per_
 SHORT += ["eval.tasks=2", "wandb.mode=disabled"]
 
 
+@pytest.mark.slow
 def test_two_runs_are_token_identical_and_their_updates_bit_identical(tmp_path: Path) -> None:
     runs = [tmp_path / "a", tmp_path / "b"]
     for run in runs:

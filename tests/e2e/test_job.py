@@ -24,6 +24,7 @@ def ray(*argv: str, environment: dict[str, str], timeout: int = 240) -> subproce
     )
 
 
+@pytest.mark.slow
 def test_a_llama_folder_trains_as_a_ray_job(tmp_path: Path) -> None:
     model = save_tiny(tmp_path / "llama", "llama", 1)
     (model / "chat_template.jinja").write_text(TEMPLATE)

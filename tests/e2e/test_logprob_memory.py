@@ -47,6 +47,7 @@ def run(rank: int, world_size: int, port: int, path: str, output: str) -> None:
     torch.save({key: once(TOKENS // 8, *key) - before for key in passes}, output)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss is in KiB on Linux only")
 def test_neither_scoring_nor_training_holds_the_logits_of_a_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -7,7 +7,7 @@ from runs import left_behind, rlsys, rows, steps_of, summary
 
 from rlsys.journal import ledger, read, surviving
 
-SHORT = ["stages.sft.steps=6", "stages.rl.steps=30", "loop.groups_per_step=8", "loop.group_size=4", "eval.tasks=8"]
+SHORT = ["stages.sft.steps=6", "stages.rl.steps=20", "loop.groups_per_step=8", "loop.group_size=4", "eval.tasks=8"]
 SHORT += ["checkpoint.every=2", "stages.sft.loop.groups_per_step=8", "stages.rl.loop.groups_per_step=8"]
 
 
@@ -36,7 +36,7 @@ def test_a_run_that_is_terminated_killed_and_interrupted_comes_to_its_end(tmp_pa
     done = rlsys(*command)
     assert done.code == 0, done.output[-2000:]
     assert left_behind() == []
-    assert [row["step"] for row in rows(run)] == list(range(1, 37))
+    assert [row["step"] for row in rows(run)] == list(range(1, 27))
     book = ledger(surviving(read(run / "journal.jsonl")))
-    assert (book.dispatched, book.in_flight, book.problems) == (240, 0, ())
+    assert (book.dispatched, book.in_flight, book.problems) == (160, 0, ())
     assert summary(run)["status"] == "done"
