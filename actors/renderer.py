@@ -158,13 +158,13 @@ class ChatRenderer:
         return not (shown.startswith(seen) and shown[len(seen) :].lstrip().startswith(said.content.strip()))
 
     def demonstration(
-        self, messages: Sequence[Message], num_prompt: int, stop: Sequence[str]
+        self, messages: Sequence[Message], num_prompt: int, stop: Sequence[str], *, truncated: bool = False
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """(token_ids, loss_mask) of a worked episode, token for token what a rollout of it would have produced.
 
         That holds where the chat template rewrites nothing that was said, for a demonstration is one sample.
         messages[:num_prompt] is the prompt; then assistant and environment messages in turn. What no `stop` string ends
-        is ended by the model itself, unless an inline reply goes on in the same turn.
+        is ended by the model itself, unless an inline reply goes on in the same turn, or it was `truncated` at its end.
         """
         ids = list(self.prompt_ids(messages[:num_prompt]))
         mask = [0] * len(ids)
@@ -189,7 +189,7 @@ class ChatRenderer:
                     delta = delta[1:] if delta[:1] == end else delta
                 add(delta, False)
             open_turn = False
-        if open_turn:
+        if open_turn and not truncated:
             add(end, True)
         return tuple(ids), tuple(mask)
 

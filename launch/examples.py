@@ -76,6 +76,7 @@ def read_pair(record: dict[str, Any], where: str) -> Example:
         Answer(
             messages=_messages(record[key], "assistant", f'{where}: "{key}"'),
             tokens=_tokens(record, f"{key}_samples", where),
+            truncated=record.get(f"{key}_truncated") is True,
         )
         for key in ("chosen", "rejected")
     ]
@@ -98,8 +99,8 @@ def samples_of(example: Example, renderer: ChatRenderer, tokenizer: str, stop: S
             found.append([given_sample(each.token_ids, _mask(each)) for each in answer.tokens])
         else:
             whole = (*example.prompt, *answer.messages)
-            ends = ("",) if answer.truncated else stop  # every text ends in "": nothing is added
-            found.append([given_sample(*renderer.demonstration(whole, len(example.prompt), ends))])
+            ids, mask = renderer.demonstration(whole, len(example.prompt), stop, truncated=answer.truncated)
+            found.append([given_sample(ids, mask)])
     return found
 
 
@@ -125,15 +126,13 @@ def _example(record: dict[str, Any], where: str, prompt: tuple[Message, ...], an
         if not says and not answer.tokens:  # what was sampled may be the end of the message alone
             raise BadInput(f"{where}: an answer in which the assistant says nothing")
     said = json.dumps([[message.role, message.content] for message in prompt])
+    digest = hashlib.blake2b(said.encode(), digest_size=12).hexdigest()
     task = record.get("task_id") or (record["task"].get("task_id") if isinstance(record.get("task"), dict) else None)
     return Example(
         prompt=prompt,
         answers=tuple(answers),
         tokenizer=str(record.get("tokenizer", "")),
-        names=(
-            hashlib.blake2b(said.encode(), digest_size=12).hexdigest(),
-            *([f"task {task}"] if task else []),
-        ),
+        names=(digest, f"task {task}") if task else (digest,),
     )
 
 

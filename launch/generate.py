@@ -83,7 +83,7 @@ async def play_missing(
     """Play the tasks that are not in `played` yet. One of which nothing could be graded is left for the next time.
 
     Raises RunFailed where more than `loop.max_failed_share` of the trajectories are failures: of the tasks that are
-    played for the first time while they are played, of all tasks at the end.
+    played for the first time while they are played; at the end all that failed in this process, of all tasks.
     """
     missing = [(sequence, task) for sequence, task in enumerate(tasks) if sequence not in played]
     already = f", {len(tasks) - len(missing)} of them already" if len(missing) < len(tasks) else ""

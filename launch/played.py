@@ -54,7 +54,11 @@ class Played:
         except OSError as error:
             self.close()
             raise BadInput(f"{path}: another process is writing it") from error
-        self._continue(json.loads(json.dumps(begun_with, default=str)))
+        try:
+            self._continue(json.loads(json.dumps(begun_with, default=str)))
+        except BaseException:
+            self.close()
+            raise
 
     def _continue(self, begun_with: Mapping[str, Any]) -> None:
         self._file.seek(0)
@@ -146,8 +150,8 @@ def write_out(played: Played, output: Path, recipe: RecipeConfig, num_tasks: int
         for file in (answers, pairs):
             file.flush()
             os.fsync(file.fileno())
-    for index in (1, 0):  # the output last: it says that all is done
-        unfinished[index].rename(places[index])
+    unfinished[1].rename(places[1])
+    unfinished[0].rename(places[0])  # the output last: it says that all is done
     counts["ungraded_tasks"] = num_tasks - counts["tasks"]
     scored = counts["trajectories"] - counts["failed"]
     return dict(counts) | ({"mean_reward": round(total / scored, 4)} if scored else {})

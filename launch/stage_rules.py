@@ -30,7 +30,8 @@ def build_stage(where: str, head: Head, recipe: RecipeConfig, earlier: Sequence[
     """
     kind, name, data = head["kind"], str(head["name"] or head["kind"]), head["data"]
     check_algorithm(where, kind, recipe)
-    check_length(where, recipe)
+    if kind in ("rl", "generate"):
+        check_length(where, recipe)
     if kind == "generate":
         return _generate(where, head, name, recipe)
     if data is None and kind == "dpo":
@@ -88,14 +89,12 @@ def check_algorithm(where: str, kind: str, recipe: RecipeConfig) -> None:
 
 def check_length(where: str, recipe: RecipeConfig) -> None:
     """A response that generation cuts off never reaches a longer limit, nor the whole punishment before it."""
-    limit, most = getattr(recipe.reward, "max_length", None), recipe.rollout.max_response_tokens
-    if getattr(recipe.reward, "overlong_buffer", None) is None or limit is None or most is None:
-        return
-    if limit > most:
-        raise BadInput(
-            f"{where}: reward.max_length={limit}: expected at most rollout.max_response_tokens={most}, "
-            "where a response ends"
-        )
+    limit = getattr(recipe.reward, "max_length", None)
+    key, most = "rollout.max_response_tokens", recipe.rollout.max_response_tokens
+    if most is None:
+        key, most = "engine.max_model_len", recipe.engine.max_model_len
+    if getattr(recipe.reward, "overlong_buffer", None) is not None and limit is not None and limit > most:
+        raise BadInput(f"{where}: reward.max_length={limit}: expected at most {key}={most}, where a response ends")
 
 
 def _generate(where: str, head: Head, name: str, recipe: RecipeConfig) -> StageConfig:

@@ -20,18 +20,20 @@ class Tokenised:
         self._longest = run.config.recipe.engine.max_model_len
 
     def all_of(self, examples: Sequence[Example], what: str) -> list[list[list[Sample]]]:
-        """Per example, per answer, its samples. An example that is longer than the context window is left out.
+        """Per example, per answer, its samples. An example is left out that is longer than the context window, or
+        in which an answer has no token to train on.
 
         Raises BadInput where none is left; `what` they are.
         """
         found = (samples_of(example, self._renderer, self._tokenizer, self._stop) for example in examples)
         fitting = [answers for answers in found if self._fits(answers)]
         if examples and not fitting:
-            raise BadInput(f"all {len(examples)} {what} are longer than engine.max_model_len={self._longest}")
+            raise BadInput(f"all {len(examples)} {what} are longer than engine.max_model_len={self._longest}, or empty")
         return fitting
 
     def _fits(self, answers: list[list[Sample]]) -> bool:
-        return all(len(sample.token_ids) <= self._longest for samples in answers for sample in samples)
+        short = all(len(sample.token_ids) <= self._longest for samples in answers for sample in samples)
+        return short and all(any(any(sample.loss_mask) for sample in samples) for samples in answers)
 
     def drawn(
         self, curriculum: Curriculum[Example], stage_step: int, count: int

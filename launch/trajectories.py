@@ -22,7 +22,7 @@ from rlsys.packing import sample_trajectory
 from rlsys.types import EpisodeEnd, Failure, Group, Message, Reward, Trajectory
 
 Record = dict[str, Any]
-SLICE = 2**20  # bytes of each file of weights
+SLICES, SLICE = 64, 2**14  # how many places of a file of weights are read, and how many bytes at each
 
 
 def tokenizer_id(renderer: Any) -> str:
@@ -33,14 +33,19 @@ def tokenizer_id(renderer: Any) -> str:
 
 
 def weights_id(model: str) -> str:
-    """The same for the same weights: folders of one path may hold others by now. A hub name stands for itself."""
+    """The same for the same model, and another for one that was trained: a folder may hold others than it did.
+
+    A part of the weights is read, and the config. A hub name stands for itself.
+    """
     whole = hashlib.blake2b(model.encode() if not Path(model).is_dir() else b"", digest_size=8)
-    for path in sorted([*Path(model).glob("*.safetensors"), *Path(model).glob("pytorch_model*.bin")]):
+    names = ("config.json", "*.safetensors", "pytorch_model*.bin")
+    for path in sorted(path for name in names for path in Path(model).glob(name)):
         size = path.stat().st_size
         whole.update(f"{path.name} {size} ".encode())
-        with path.open("rb") as file:  # training moves every weight: a part of them tells
-            file.seek(max(size // 2 - SLICE // 2, 0))
-            whole.update(file.read(SLICE))
+        with path.open("rb") as file:  # at places all over it: rows of tokens that are never met stay as they were
+            for part in range(SLICES):
+                file.seek(part * max(size - SLICE, 0) // (SLICES - 1))
+                whole.update(file.read(SLICE))
     return whole.hexdigest()
 
 
@@ -148,4 +153,6 @@ def pair_of(entry: Record) -> Record | None:
         "tokenizer": chosen["tokenizer"],
         "chosen_samples": chosen["samples"],
         "rejected_samples": rejected["samples"],
+        "chosen_truncated": chosen["truncated"],
+        "rejected_truncated": rejected["truncated"],
     }

@@ -97,7 +97,7 @@ class Batcher(Generic[Answer]):
         self._tasks: list[asyncio.Task[None]] = []
         self._threads = ThreadPoolExecutor(searchers, thread_name_prefix="retriever", initializer=enter_thread)
         self._in_loop = in_loop
-        self._pace_s = math.inf  # of the last batch, per query
+        self._pace_s = math.inf  # of the last batch, per character: a long query costs what its words do
         self._searched: dict[asyncio.Task[None], tuple[int, float]] = {}  # how many queries, and since when
         metrics.watch("retriever_queue", "Queries that wait", lambda: float(len(self._waiting)))
         metrics.watch("retriever_cache_bytes", "Size of the cache, estimated", lambda: float(self._cache.bytes))
@@ -188,7 +188,11 @@ class Batcher(Generic[Answer]):
             started = time.monotonic()
             self._searched[task] = len(group), started
             try:
-                found = await self._found([asked.key[0] for asked in group], k)
+                queries = [asked.key[0] for asked in group]
+                found = await self._found(queries, k)
+                if len(found) != len(group):
+                    raise ValueError(f"{len(found)} answers to {len(group)} queries")
+                self._pace_s = (time.monotonic() - started) / max(_length(queries), 1)
             except Exception as error:  # the fault boundary: a failed search fails its requests, not the server
                 log.exception("search of %d queries failed", len(group))
                 for asked in group:
@@ -196,9 +200,7 @@ class Batcher(Generic[Answer]):
                 continue
             finally:
                 del self._searched[task]
-                took = time.monotonic() - started
-                self._pace_s = took / len(group)
-                self._metrics.search.observe(took)
+                self._metrics.search.observe(time.monotonic() - started)
             for asked, answer in zip(group, found, strict=True):
                 size = ENTRY_BYTES + len(asked.key[0]) * CHARACTER_BYTES + self._size(answer)
                 self._cache.put(asked.key, answer, size)
@@ -207,7 +209,7 @@ class Batcher(Generic[Answer]):
 
     async def _found(self, queries: list[str], k: int) -> Sequence[Answer]:
         """What a search found, in a thread or at once."""
-        if self._in_loop and self._pace_s * len(queries) <= BRIEF_S:
+        if self._in_loop and self._pace_s * _length(queries) <= BRIEF_S:
             return self._search(queries, k)
         return await self._loop.run_in_executor(self._threads, self._search, queries, k)
 
@@ -221,3 +223,7 @@ class Batcher(Generic[Answer]):
                 request.found.set_exception(failure)
             elif request.missing == 0:
                 request.found.set_result(None)
+
+
+def _length(queries: Sequence[str]) -> int:
+    return sum(map(len, queries))

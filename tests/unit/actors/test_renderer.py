@@ -309,6 +309,8 @@ def test_a_turn_in_the_middle_that_no_stop_string_ends_is_ended_by_the_model_too
     assert ids == (*extended(renderer, call, REPLY).context_ids, *renderer.encode("24"), eos)
     trained = [token for token, m in zip(ids, mask, strict=True) if m]
     assert trained == [*sampled, eos, *renderer.encode("24"), eos]
+    cut_off = renderer.demonstration([QUESTION, CALL, REPLY, answer], 1, [], truncated=True)
+    assert cut_off == (ids[:-1], mask[:-1])
 
 
 def test_an_inline_prompt_stands_as_it_is(renderer: ChatRenderer) -> None:

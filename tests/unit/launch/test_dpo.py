@@ -33,7 +33,9 @@ class Renderer(driver.Renderer):
 
     tokenizer = SimpleNamespace(get_vocab=lambda: {"0": 0, "1": 1}, chat_template="")
 
-    def demonstration(self, messages: Sequence[Message], num_prompt: int, stop: Sequence[str]) -> Any:
+    def demonstration(
+        self, messages: Sequence[Message], num_prompt: int, stop: Sequence[str], *, truncated: bool = False
+    ) -> Any:
         ids, mask = [7], [0]
         for index, message in enumerate(messages):
             ids += map(ord, message.content)
@@ -112,16 +114,21 @@ def test_any_record_is_read_or_refused(record: dict[str, Any]) -> None:
 
 
 def test_what_a_token_limit_cut_off_has_no_end_to_learn() -> None:
-    class Ended(Renderer):
-        def demonstration(self, messages: Sequence[Message], num_prompt: int, stop: Sequence[str]) -> Any:
-            ids, mask = super().demonstration(messages, num_prompt, stop)
-            ended = messages[-1].content.endswith(tuple(stop))
-            return (ids, mask) if ended else ((*ids, 0), (*mask, 1))
+    told: list[bool] = []
 
-    for truncated, end in ((False, (98, 0)), (True, (97, 98))):
-        example = read_answer({"prompt": "p", "response": "ab", "truncated": truncated}, "line 1")
-        ((sample,),) = samples_of(example, Ended(), "y", ("</a>",))  # type: ignore[arg-type]
-        assert sample.token_ids[-2:] == end
+    class Told(Renderer):
+        def demonstration(self, *what: Any, truncated: bool = False) -> Any:
+            told.append(truncated)
+            return super().demonstration(*what, truncated=truncated)
+
+    pair = {"prompt": "p", "chosen": "a", "rejected": "b"}
+    for example in (
+        read_answer({"prompt": "p", "response": "ab"}, "line 1"),
+        read_answer({"prompt": "p", "response": "ab", "truncated": True}, "line 1"),
+        read_pair(pair | {"chosen_truncated": False, "rejected_truncated": True}, "line 1"),
+    ):
+        samples_of(example, Told(), "y", ("</a>",))  # type: ignore[arg-type]
+    assert told == [False, True, False, True]
 
 
 def test_a_prompt_of_two_tasks_and_a_task_of_two_prompts_stay_together(tmp_path: Path) -> None:

@@ -175,11 +175,15 @@ def test_a_torn_line_is_played_again_and_another_policy_is_refused(tmp_path: Pat
 
 
 def test_weights_are_known_by_what_they_are(tmp_path: Path) -> None:
+    zeros = bytes(2**22)  # longer than what is read of it
+    files = [("model.safetensors", zeros), ("config.json", b"{}")]
+    files += [("model.safetensors", b"x" + zeros[1:]), ("model.safetensors", zeros[1:] + b"x"), ("config.json", b"{ }")]
     found = []
-    for content in (b"abcd", b"abcd", b"abcE"):
-        (tmp_path / "model.safetensors").write_bytes(content * 2**19)  # longer than what is read of it
+    for name, content in files:
+        (tmp_path / name).write_bytes(content)
         found.append(weights_id(str(tmp_path)))
-    assert found[0] == found[1] != found[2]
+    assert len(set(found)) == len(files)
+    assert weights_id(str(tmp_path)) == found[-1]
     assert weights_id("an/id") != weights_id("another/id")
 
 
