@@ -399,6 +399,7 @@ class Host:
         return await self.engine.score(token_ids)
 
 
+@pytest.mark.slow
 def test_a_killed_ray_actor_leaves_no_engine_core_and_a_llama_in_it_reloads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

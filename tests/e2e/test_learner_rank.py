@@ -534,6 +534,7 @@ def run_rank(rank: int, world_size: int, port: int, path: str, folder: str) -> N
     learner.close()
 
 
+@pytest.mark.slow
 def test_two_ranks_give_the_weights_of_one_under_zero_2_and_3(path, tmp_path) -> None:
     results = {}
     for world_size in (1, 2):

@@ -123,6 +123,7 @@ def test_a_malformed_corpus_is_one_line_and_code_2(tmp_path: Path) -> None:
     assert 'bad.jsonl line 2: no "contents"' in err
 
 
+@pytest.mark.slow
 def test_a_build_killed_at_any_moment_ends_in_the_same_index(corpus: str, tmp_path: Path) -> None:
     encoder = tiny_encoder.build(tmp_path / "encoder")
     options = ["--corpus", corpus, "--retriever", "dense", "--encoder", encoder, "--dtype", "float32", "--threads", "1"]
