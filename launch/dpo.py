@@ -5,43 +5,30 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from launch.datasets import data_of, sized
-from launch.delivery import measure_after, measure_before
+from launch.delivery import measure_after
 from launch.held_out import answer_logprobs, pair_loss
 from launch.run import Run
-from launch.supervised import Prepared, train_steps
-from launch.tokenised import Tokenised
+from launch.supervised import Prepared, begin_with_data, train_steps
 from learners.algorithms.dpo import DPOConfig
 from rlsys.config import StageConfig
-from rlsys.curriculum import Curriculum
 from rlsys.errors import BadInput
 from rlsys.packing import make_batch
 from rlsys.reductions import weigh
-from rlsys.seeds import derive
 from rlsys.types import Sample
 
 
 async def dpo_stage(run: Run, stage: StageConfig) -> None:
     """Pairs -> Batch -> learner, `stage.steps` times."""
-    data = await asyncio.to_thread(data_of, run, stage)
-    stage = sized(stage, data)
-    config = stage.config
-    await run.begin_stage(stage)
-    await measure_before(run, stage)
-    run.progress.say(
-        f"stage {stage.name}: {stage.steps} steps of {config.loop.groups_per_step} preference pairs "
-        f"from {len(data.train)} ({data.train.path.name})"
-    )
-    tokenised = Tokenised(run)
-    curriculum = Curriculum(data.train, seed=derive(config.seed, stage.name))
+    given = await begin_with_data(run, stage, "steps of {} preference pairs")
+    stage, config = given.stage, given.stage.config
 
     def prepare(stage_step: int) -> Prepared:
-        pairs, left_out = tokenised.drawn(curriculum, stage_step, config.loop.groups_per_step)
+        pairs, left_out = given.tokenised.drawn(given.curriculum, stage_step, config.loop.groups_per_step)
         samples = weigh(pairs, "sequence_sum")  # an answer counts once, however long it is
         batch = make_batch(samples, config.learner.tokens_per_row, run.state.version, together=2)
         return Prepared(batch, {"data/too_long": left_out})
 
-    held_out = flat(await asyncio.to_thread(tokenised.all_of, data.held_out, "held-out pairs"))
+    held_out = flat(await asyncio.to_thread(given.tokenised.all_of, given.data.held_out, "held-out pairs"))
     if held_out:
         await remember_reference(run, stage, held_out)
 

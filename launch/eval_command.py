@@ -32,8 +32,8 @@ def eval_command(name: str, overrides: list[str], checkpoint: str | None, output
     preflight.check_model_folder(found)
     preflight.check(recipe, learner=False)
     preflight.check_playing(recipe)
-    if output is not None and (Path(output).is_dir() or not Path(output).resolve().parent.is_dir()):
-        raise BadInput(f"--output {output}: expected a file in a folder that exists")
+    if output is not None:
+        preflight.check_output(output)
     with Progress() as progress, orderly_exit() as ended, tempfile.TemporaryDirectory() as scratch:
         if found is None:
             progress.say("no checkpoint and no model.path: evaluating the untrained policy")

@@ -32,9 +32,7 @@ async def generate_stage(run: Run, stage: StageConfig) -> None:
     tasks = tasks_to_play(run.world, recipe)
     output, tokenizer = run.dir.generated(stage.name), tokenizer_id(run.renderer)
     await run.begin_stage(stage)
-    newest = next(reversed(run.dir.checkpoints()), None)
-    model = str(newest / "hf") if newest is not None else run.model_path
-    weights = f"step {run.state.step} ({await asyncio.to_thread(weights_id, model)})"
+    weights = f"step {run.state.step} ({await asyncio.to_thread(weights_id, run.saved_model)})"
     played = Played(played_path(output), begun_with(recipe, weights, tokenizer))
     try:
         if any(sequence not in played for sequence in range(len(tasks))):

@@ -74,9 +74,7 @@ def recipe_to_play(config: RunConfig) -> RecipeConfig:
 
 def output_file(output: str) -> Path:
     """Raises BadInput for a place that cannot be written, or a file that is not this command's."""
-    path = Path(output)
-    if path.is_dir() or not path.resolve().parent.is_dir():
-        raise BadInput(f"--output {output}: expected a file in a folder that exists")
+    path = preflight.check_output(output)
     for place in (path, pairs_path(path)):
         if place.exists() and not played_path(path).exists():
             goes_on = f"no {played_path(path).name} to continue from"

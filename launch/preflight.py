@@ -114,6 +114,14 @@ def check_port(port: int | None) -> None:
             raise BadInput(f"cluster.dashboard_port={port}: the port is in use or not allowed ({error})") from error
 
 
+def check_output(output: str) -> Path:
+    """A file that a command is to write. Raises BadInput where it cannot lie there."""
+    path = Path(output)
+    if path.is_dir() or not path.resolve().parent.is_dir():
+        raise BadInput(f"--output {output}: expected a file in a folder that exists")
+    return path
+
+
 def check_playing(recipe: RecipeConfig) -> None:
     """A tool or a judge that cannot be had is said before anything starts, not by every episode."""
     world = make_world(recipe.env)

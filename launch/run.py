@@ -156,13 +156,17 @@ class Run:
 
     # -- stages -------------------------------------------------------------------------------------------------------
 
+    @property
+    def saved_model(self) -> str:
+        """What a stage starts from: the newest checkpoint's weights, or the run's first ones."""
+        folder = self.dir.newest()
+        return str(folder / "hf") if folder is not None else self.model_path
+
     async def begin_stage(self, stage: StageConfig) -> None:
         """The learner takes the weights that this stage starts from and, in its middle, the optimizer that it had."""
-        folder = next(reversed(self.dir.checkpoints()), None)
-        start_from = str(folder / "hf") if folder is not None else self.model_path
         await self.until(
             self.learner.begin(
-                start_from,
+                self.saved_model,
                 stage.config.learner,
                 stage.config.algorithm,
                 total_steps=stage.steps,
@@ -171,6 +175,7 @@ class Run:
                 reference_path=self.model_path,
             )
         )
+        folder = self.dir.newest()
         if folder is not None and self.state.stage_step > 0:
             await self.until(self.learner.load(folder))
 

@@ -91,6 +91,9 @@ class RunDir:
         found = [path for path in (self.path / "checkpoints").iterdir() if CHECKPOINT.fullmatch(path.name)]
         return sorted(found, key=lambda path: int(path.name.removeprefix("step-")))
 
+    def newest(self) -> Path | None:
+        return next(reversed(self.checkpoints()), None)
+
     def begin_checkpoint(self, step: int) -> Path:
         """An empty folder to save into; a half-written one of an earlier process is removed."""
         for left in (self.path / "checkpoints").glob(".step-*"):

@@ -10,13 +10,11 @@ from typing import Any
 
 from envs import make_world
 from envs.base import Demonstrator, demonstrated
-from launch.datasets import data_of, sized
-from launch.delivery import measure_after, measure_before
+from launch.delivery import measure_after
 from launch.examples import given_sample
 from launch.held_out import answer_loss
 from launch.run import Run
-from launch.supervised import Prepared, train_steps
-from launch.tokenised import Tokenised
+from launch.supervised import Prepared, begin_with_data, train_steps
 from rlsys.config import StageConfig
 from rlsys.curriculum import Curriculum
 from rlsys.errors import BadInput
@@ -34,22 +32,13 @@ async def sft_stage(run: Run, stage: StageConfig) -> None:
 
 
 async def from_data(run: Run, stage: StageConfig) -> None:
-    data = await asyncio.to_thread(data_of, run, stage)
-    stage = sized(stage, data)
-    config = stage.config
-    await run.begin_stage(stage)
-    await measure_before(run, stage)
-    run.progress.say(
-        f"stage {stage.name}: {stage.steps} supervised steps of {config.loop.groups_per_step} answers "
-        f"from {len(data.train)} ({data.train.path.name})"
-    )
-    tokenised = Tokenised(run)
-    apart = await asyncio.to_thread(tokenised.all_of, data.held_out, "held-out answers")
+    given = await begin_with_data(run, stage, "supervised steps of {} answers")
+    stage, config = given.stage, given.stage.config
+    apart = await asyncio.to_thread(given.tokenised.all_of, given.data.held_out, "held-out answers")
     held_out = [sample for answers in apart for sample in answers[0]]
-    curriculum = Curriculum(data.train, seed=derive(config.seed, stage.name))
 
     def prepare(stage_step: int) -> Prepared:
-        examples, left_out = tokenised.drawn(curriculum, stage_step, config.loop.groups_per_step)
+        examples, left_out = given.tokenised.drawn(given.curriculum, stage_step, config.loop.groups_per_step)
         samples = [sample for answers in examples for sample in answers[0]]
         batch = make_batch(samples, tokens_per_row=config.learner.tokens_per_row, version=run.state.version)
         return Prepared(batch, {"data/too_long": left_out})

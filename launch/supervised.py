@@ -7,10 +7,40 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from launch.datasets import Data, data_of, sized
+from launch.delivery import measure_before
+from launch.examples import Example
 from launch.run import Clock, Run
+from launch.tokenised import Tokenised
 from rlsys.config import StageConfig
+from rlsys.curriculum import Curriculum
 from rlsys.metrics import values
+from rlsys.seeds import derive
 from rlsys.types import Batch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """What a stage that learns from a file begins with."""
+
+    stage: StageConfig  # with its number of steps
+    data: Data
+    tokenised: Tokenised
+    curriculum: Curriculum[Example]
+
+
+async def begin_with_data(run: Run, stage: StageConfig, what: str) -> Given:
+    """Open the stage's data, load the learner, measure the weights as they are. `what`: "steps of {} answers"."""
+    data = await asyncio.to_thread(data_of, run, stage)
+    stage = sized(stage, data)
+    await run.begin_stage(stage)
+    await measure_before(run, stage)
+    run.progress.say(
+        f"stage {stage.name}: {stage.steps} {what.format(stage.config.loop.groups_per_step)} "
+        f"from {len(data.train)} ({data.train.path.name})"
+    )
+    curriculum = Curriculum(data.train, seed=derive(stage.config.seed, stage.name))
+    return Given(stage=stage, data=data, tokenised=Tokenised(run), curriculum=curriculum)
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,7 +73,7 @@ def train_command(name: str, overrides: list[str], run_dir: str | None, must_res
     if recipe.model.path is not None:
         ChatRenderer(recipe.model.path)  # a model without a tokenizer is said before anything is written
     directory = RunDir(choose_run_dir(config, run_dir, must_resume))
-    newest = next(reversed(directory.checkpoints()), None)
+    newest = directory.newest()
     state = directory.load_state(newest) if newest else DriverState()
     if must_resume and not newest:
         raise BadInput(f"--resume: {directory.path} has no checkpoint to resume from")
@@ -195,7 +195,7 @@ async def save_at_stop(run: Run) -> None:
 
     A save that fails is reported and costs the steps since the last checkpoint: the run can go on from there.
     """
-    newest = next(reversed(run.dir.checkpoints()), None)
+    newest = run.dir.newest()
     if run.gave_up:
         run.progress.say("what was going on took too long to wait for: the last checkpoint stands")
     elif run.state.step > (run.dir.load_state(newest).step if newest else 0):
