@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 import ray
-from tiny_models import save_tiny
 
 from actors.pool import RolloutPool
 from launch import wire
@@ -22,11 +21,15 @@ from learners.algorithms.sft import SFTConfig
 from rlsys.config import EngineConfig, RecipeConfig, RunConfig
 from rlsys.device import DEVICES
 from rlsys.errors import RunFailed
+from tests.e2e.tiny_models import save_tiny
 
 HERE = Path(__file__).resolve().parent
 RECIPE = RecipeConfig(engine=EngineConfig(kv_cache_mb=64), algorithm=SFTConfig())
 PROBE = (tuple(range(5, 45)), tuple(range(60, 100)))
-BROKEN = {"keeps its old weights": "tiny_models.SkipsReload", "keeps its old head": "tiny_models.SkipsHead"}
+BROKEN = {
+    "keeps its old weights": "tests.e2e.tiny_models.SkipsReload",
+    "keeps its old head": "tests.e2e.tiny_models.SkipsHead",
+}
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -42,7 +45,7 @@ def make_pool(model_path: Path, extension: str | None = None) -> RolloutPool:
     (spec,) = [member.spec for member in plain._members]
     if extension is not None:
         spec = replace(spec, engine=replace(spec.engine, extension=extension))
-    variables = plain._options.env_vars | {"PYTHONPATH": f"{HERE.parents[1]}:{HERE}"}
+    variables = plain._options.env_vars | {"PYTHONPATH": str(HERE.parents[1])}
     return RolloutPool([spec], replace(plain._options, env_vars=variables))
 
 

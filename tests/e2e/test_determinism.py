@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runs import rlsys, rows, trajectories
 from safetensors.torch import load_file
+
+from tests.e2e.runs import rlsys, rows, trajectories
 
 MODE = ["engine.max_num_seqs=1", "engine.prefix_cache=false", "stages.rl.loop.max_policy_lag=0", "rollout.workers=1"]
 SHORT = ["stages.sft.steps=12", "stages.rl.steps=2", "stages.rl.loop.groups_per_step=4", "stages.rl.loop.group_size=4"]

@@ -18,7 +18,6 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_models import END, Kind, logits, logprobs, publish, save_tiny, tiny_model, tiny_tokenizer
 
 from actors.engine import (
     Engine,
@@ -31,13 +30,14 @@ from actors.engine import (
     engine_environment,
 )
 from rlsys.types import Completion, TurnStop, VersionSpan
+from tests.e2e.tiny_models import END, Kind, logits, logprobs, publish, save_tiny, tiny_model, tiny_tokenizer
 
 pytestmark = pytest.mark.e2e
 
 CLOSE = 1e-4  # nats, float32 on a CPU
 CONTEXT = 512
 HERE = Path(__file__).resolve().parent
-PYTHONPATH = f"{HERE.parents[1]}:{HERE}"
+PYTHONPATH = str(HERE.parents[1])
 PROMPT = list(range(2, 72))  # more than two blocks of 32: a stale prefix cache would show
 
 
@@ -366,7 +366,7 @@ def test_a_killed_process_leaves_no_engine_core_and_an_engine_that_skips_reloads
 ) -> None:
     script = tmp_path / "serve.py"
     script.write_text(SCRIPT)
-    engine_spec = spec(save_tiny(tmp_path / "model", "qwen3", seed=0), extension="tiny_models.SkipsReload")
+    engine_spec = spec(save_tiny(tmp_path / "model", "qwen3", seed=0), extension="tests.e2e.tiny_models.SkipsReload")
     fields = json.dumps({name: getattr(engine_spec, name) for name in EngineSpec.__dataclass_fields__})
     folder = publish(tmp_path, tiny_model("qwen3", seed=1), 1)
     command = [sys.executable, str(script), fields, str(folder)]

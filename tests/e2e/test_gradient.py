@@ -10,7 +10,6 @@ from statistics import pvariance
 
 import pytest
 import torch
-from learner_cases import bare_process, save_model, spawn, spec
 
 from learners.algorithms.base import REFERENCE, VALUES, Plain
 from learners.rank import LearnerRank
@@ -19,6 +18,7 @@ from rlsys.losses import LossOutput
 from rlsys.packing import make_batch, make_row, split_rows
 from rlsys.reductions import weigh
 from rlsys.types import Batch, Row, Sample
+from tests.e2e.learner_cases import bare_process, save_model, spawn, spec
 
 TEMPERATURE = 0.8
 ENTROPY, KL = 0.05, 0.2

@@ -6,8 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from runs import ROOT, rows, summary, trajectories
-from tiny_models import save_tiny
+
+from tests.e2e.runs import ROOT, rows, summary, trajectories
+from tests.e2e.tiny_models import save_tiny
 
 BIN = Path(sys.executable).parent
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from learner_cases import bare_process, save_model, spawn, spec
 from safetensors.torch import load_file
 
 from learners.algorithms import ALGORITHMS, make_algorithm
@@ -25,6 +24,7 @@ from rlsys.packing import make_batch, split_rows
 from rlsys.reductions import weigh
 from rlsys.types import Batch, Row, Sample
 from rlsys.weights import read_manifest
+from tests.e2e.learner_cases import bare_process, save_model, spawn, spec
 
 CONFIG = LearnerConfig(lr=1e-3, schedule="cosine", warmup_steps=2, weight_decay=0.1, clip_grad=0.5, logit_chunk=16)
 PROBE = [[5, 6, 7, 8, 9], [10, 11], [12], [13, 14, 15, 16, 17, 18, 19]]

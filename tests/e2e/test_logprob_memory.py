@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from learner_cases import bare_process, spawn
+
+from tests.e2e.learner_cases import bare_process, spawn
 
 TOKENS, VOCABULARY, CHUNK = 4096, 32_000, 256
 LOGITS_MB = TOKENS * VOCABULARY * 4 / 2**20  # float32, of one [tokens, vocabulary] tensor

@@ -15,10 +15,10 @@ from typing import Any
 
 import psutil
 import pytest
-import sandbox_cases
 
 from envs.tools.sandbox import Execution, Sandbox, SandboxConfig
 from rlsys.errors import BadInput
+from tests.e2e import sandbox_cases
 
 PROJECT = Path(__file__).parents[2]
 SECRET = "9f31c0de-of-the-host"

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-import sandbox_cases
 
 from envs.tools.sandbox import Execution, Outcome, Sandbox, SandboxConfig, probe, worker
 from rlsys.errors import BadInput
+from tests.e2e import sandbox_cases
 
 FORBID = """
 import errno, os, struct

@@ -13,7 +13,8 @@ from typing import Any
 
 import psutil
 import pytest
-from tiny_models import tiny_tokenizer
+
+from tests.e2e.tiny_models import tiny_tokenizer
 
 RLSYS = [sys.executable, "-m", "launch"]
 DEADLINE_S = 120.0

@@ -4,7 +4,8 @@ import threading
 from pathlib import Path
 
 import psutil
-from runs import left_behind, rlsys, rows, steps_of, summary, trajectories
+
+from tests.e2e.runs import left_behind, rlsys, rows, steps_of, summary, trajectories
 
 CONFIG = "worlds/search"
 SHORT = ["stages.sft.steps=30", "stages.rl.steps=6", "stages.rl.loop.groups_per_step=8", "eval.tasks=4"]

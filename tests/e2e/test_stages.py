@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runs import left_behind, rlsys, rows, summary
+
+from tests.e2e.runs import left_behind, rlsys, rows, summary
 
 RECIPE = """
 extends: quickstart

@@ -3,9 +3,8 @@
 import signal
 from pathlib import Path
 
-from runs import left_behind, rlsys, rows, steps_of, summary
-
 from rlsys.journal import ledger, read, surviving
+from tests.e2e.runs import left_behind, rlsys, rows, steps_of, summary
 
 SHORT = ["stages.sft.steps=6", "stages.rl.steps=20", "loop.groups_per_step=8", "loop.group_size=4", "eval.tasks=8"]
 SHORT += ["checkpoint.every=2", "stages.sft.loop.groups_per_step=8", "stages.rl.loop.groups_per_step=8"]

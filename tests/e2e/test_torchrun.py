@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from learner_cases import free_port, save_model
-from runs import ROOT
 from torch.nn import functional as F
+
+from tests.e2e.learner_cases import free_port, save_model
+from tests.e2e.runs import ROOT
 
 TEXTS = [[5, 6, 7, 8, 9], [10, 11, 12], [13, 14]]  # as in the file
 
