@@ -13,12 +13,12 @@ import torch
 from actors.engine import Engine, EngineSpec, PromptTooLong, Sampling
 from actors.renderer import ChatRenderer
 from actors.specs import make_engine_spec
-from envs.judging.config import JudgeConfig
-from envs.judging.endpoint import Chat, EndpointChat, read_key
-from envs.judging.server import JudgeServerConfig
-from envs.judging.service import judge_service
-from envs.tools.guard import ToolRefused
-from envs.tools.http import HttpService
+from envs.services.guard import ToolRefused
+from envs.services.http import HttpService
+from envs.services.judge.config import JudgeConfig
+from envs.services.judge.endpoint import Chat, EndpointChat, read_key
+from envs.services.judge.server import JudgeServerConfig
+from envs.services.judge.service import judge_service
 from rlsys.config import EngineConfig, require
 from rlsys.device import choose
 from rlsys.errors import BadInput

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from envs import make_reward
-from envs.judging.client import JudgeClient
-from envs.judging.config import JudgeConfig
-from envs.judging.judge import open_judge
-from envs.judging.request import Asks
 from envs.rewards import Compares, RewardFunction
-from envs.rewards.grader import Grader
 from envs.rewards.grading import graded
 from envs.rewards.judging import judged
-from envs.tools.guard import ToolStats, merge
+from envs.rewards.maths.grader import Grader
+from envs.services.guard import ToolStats, merge
+from envs.services.judge.client import JudgeClient
+from envs.services.judge.config import JudgeConfig
+from envs.services.judge.judge import open_judge
+from envs.services.judge.request import Asks
 from rlsys.types import Reward, Transcript
 
 

@@ -1,8 +1,8 @@
 """Tool services: the servers that environments call, each in a Ray actor that is watched and brought back.
 
 A service that died or hangs is found by a ping with a deadline, killed, and started again at the same address. Its
-callers wait, retry and break their circuit meanwhile (`envs.tools.guard`): an outage costs the calls that it outlasts a
-typed failure each, never a step.
+callers wait, retry and break their circuit meanwhile (`envs.services.guard`): an outage costs the calls that it
+outlasts a typed failure each, never a step.
 """
 
 from __future__ import annotations

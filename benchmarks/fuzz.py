@@ -17,13 +17,14 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from envs.blocks.words import read_action, read_plan, read_verdict
-from envs.dialects import DIALECTS
-from envs.graphs import parse as graphs
-from envs.graphs.encodings import ENCODINGS
-from envs.judging import parse as judging
-from envs.rewards import boxed, maths_text
+from envs.problems.blocks.words import read_action, read_plan, read_verdict
+from envs.problems.graphs import parse as graphs
+from envs.problems.graphs.encodings import ENCODINGS
+from envs.protocols import DIALECTS
+from envs.rewards.maths.compare import text as maths_text
 from envs.rewards.transcript import INFORMATION, INTERPRETER, RESULT, Inline, split_inline
+from envs.services.judge import parse as judging
+from envs.text import boxed
 from envs.tools.calculator import calculate
 
 WORDS = r"""

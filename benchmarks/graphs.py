@@ -11,9 +11,9 @@ import random
 import time
 from collections.abc import Callable
 
-from envs.graph import GraphConfig, GraphWorld
-from envs.graphs.verify import facts
+from envs.problems.graphs.verify import facts
 from envs.rewards.graph_rl import GraphRLReward, GraphRLRewardConfig
+from envs.worlds.graph import GraphConfig, GraphWorld
 from rlsys.types import Message, Transcript
 
 

@@ -33,14 +33,14 @@ from pydantic import BaseModel
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.http_load import load
-from envs.retriever import bm25, dense
-from envs.retriever.config import RetrieverConfig, RetrieverServerConfig
-from envs.retriever.corpus import FileCorpus, ListCorpus
-from envs.retriever.documents import Document, contents
-from envs.retriever.ranking import FUSION_DEPTH, Hit, fuse
-from envs.retriever.retriever import build_index, make_encoder, make_retriever
-from envs.retriever.server import opened
-from envs.tools.http import take_port
+from envs.services.http import take_port
+from envs.services.retriever import bm25, dense
+from envs.services.retriever.config import RetrieverConfig, RetrieverServerConfig
+from envs.services.retriever.corpus import FileCorpus, ListCorpus
+from envs.services.retriever.documents import Document, contents
+from envs.services.retriever.ranking import FUSION_DEPTH, Hit, fuse
+from envs.services.retriever.retriever import build_index, make_encoder, make_retriever
+from envs.services.retriever.server import opened
 
 KINDS = ("bm25", "dense", "hybrid")
 DEPTHS = (2, 5, 10)

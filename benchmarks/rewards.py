@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from envs.rewards import REWARDS, make_reward
-from envs.rewards.grader import Grader, GraderTimeout
+from envs.rewards.maths.grader import Grader, GraderTimeout
 from rlsys.types import Message, Task, Transcript
 
 SECONDS = 1.0  # each measurement lasts at least this long

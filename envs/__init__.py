@@ -6,14 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 from envs.base import World
-from envs.blocksworld import BlocksworldConfig, BlocksworldWorld
-from envs.calculator import CalculatorConfig, CalculatorWorld
-from envs.graph import GraphConfig, GraphWorld
-from envs.python_math import PythonMathConfig, PythonMathWorld
-from envs.questions import QuestionsConfig, QuestionsWorld
 from envs.rewards import REWARDS, make_reward
-from envs.search_config import SearchQAConfig
-from envs.search_qa import SearchQAWorld
+from envs.worlds.blocksworld import BlocksworldConfig, BlocksworldWorld
+from envs.worlds.calculator import CalculatorConfig, CalculatorWorld
+from envs.worlds.graph import GraphConfig, GraphWorld
+from envs.worlds.python import PythonMathConfig, PythonMathWorld
+from envs.worlds.questions import QuestionsConfig, QuestionsWorld
+from envs.worlds.search import SearchQAWorld
+from envs.worlds.search_config import SearchQAConfig
 from rlsys.config import construct
 
 __all__ = ["REWARDS", "WORLDS", "make_reward", "make_world"]

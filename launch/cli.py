@@ -11,9 +11,9 @@ import sys
 import traceback
 from typing import Any, NoReturn
 
-from launch.index_command import add_index
-from launch.judge_errors_command import add_judge_errors
-from launch.serve_command import add_serve
+from launch.commands.index import add_index
+from launch.commands.judge_errors import add_judge_errors
+from launch.commands.serve import add_serve
 from rlsys.errors import BadInput, RunFailed
 
 EXAMPLES = """examples:
@@ -169,7 +169,7 @@ def dispatch(options: argparse.Namespace, overrides: list[str]) -> int:
     if "handler" in options:
         return int(options.handler(options))
     if options.command == "score":
-        from launch.score_command import score_command
+        from launch.commands.score import score_command
 
         explain = options.explain
         if explain is not None and "=" in explain:  # `--explain reward.clamp=false`: no line number
@@ -178,23 +178,23 @@ def dispatch(options: argparse.Namespace, overrides: list[str]) -> int:
             options.config, overrides, options.input, options.output, strict=options.strict, explain=explain
         )
     if options.command == "generate":
-        from launch.generate_command import generate_command
+        from launch.commands.generate import generate_command
 
         flags = {key: getattr(options, key) for key in GENERATE_FLAGS}
         given = [f"generate.{key}={value}" for key, value in flags.items() if value is not None]
         return generate_command(options.config, [*overrides, *given], options.checkpoint, options.output)
     if options.command == "judge-errors":
-        from launch.judge_errors_command import judge_errors
+        from launch.commands.judge_errors import judge_errors
 
         return judge_errors(options, overrides)
     if options.command == "eval":
-        from launch.eval_command import eval_command
+        from launch.commands.eval import eval_command
 
         return eval_command(options.config, overrides, options.checkpoint, options.output)
     if options.dry_run:
-        from launch import preflight
-        from launch.arithmetic import arithmetic
-        from launch.compose import compose, to_yaml
+        from launch.config.compose import compose, to_yaml
+        from launch.run import preflight
+        from launch.stages.arithmetic import arithmetic
 
         config = compose(options.config, overrides)
         preflight.check_model_folder(config.recipe.model.path)
@@ -204,7 +204,7 @@ def dispatch(options: argparse.Namespace, overrides: list[str]) -> int:
         for line in follows:
             print(f"#   {line}")
         return 0
-    from launch.train import train_command
+    from launch.commands.train import train_command
 
     return train_command(options.config, overrides, options.run_dir, options.resume)
 

@@ -1,7 +1,8 @@
 """The core's configuration: one tree of frozen dataclasses, checked before anything starts.
 
-Algorithms, environments and rewards keep their own dataclass beside their code; `launch.wire` puts the tree together.
-A YAML holds only differences. Values that follow from others are properties; `--dry-run` shows their arithmetic.
+Algorithms, environments and rewards keep their own dataclass beside their code; `launch.run.wire` puts the tree
+together. A YAML holds only differences. Values that follow from others are properties; `--dry-run` shows their
+arithmetic.
 """
 
 from __future__ import annotations

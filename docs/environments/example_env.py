@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from envs.base import Demonstration, Step
-from envs.dialects import ANSWER_CLOSE, ANSWER_OPEN, answer, first_between, write_answer
-from envs.splits import Split, is_held_out
+from envs.protocols import ANSWER_CLOSE, ANSWER_OPEN, answer, first_between, write_answer
+from envs.tasks.splits import Split, is_held_out
 from rlsys.config import require
 from rlsys.seeds import derive
 from rlsys.types import EpisodeEnd, Message, Task

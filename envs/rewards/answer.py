@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Optional
 
-from envs.dialects import ANSWER_CLOSE, ANSWER_OPEN, one_answer
+from envs.protocols import ANSWER_CLOSE, ANSWER_OPEN, one_answer
 from envs.rewards.findings import Finding, found, total
 from envs.rewards.overlong import check_overlong, overlong_findings, overlong_parts
 from envs.rewards.transcript import answers, last_pair, written

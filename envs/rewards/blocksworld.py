@@ -1,7 +1,7 @@
 """Blocksworld: a plan that can be carried out and meets the goal, or the right verdict on a given plan.
 
-The executor decides (`envs.blocks.execute`), where Graph-RL asked a language model. The constants and their sources are
-in `docs/rewards/blocksworld.md`.
+The executor decides (`envs.problems.blocks.execute`), where Graph-RL asked a language model. The constants and their
+sources are in `docs/rewards/blocksworld.md`.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from envs.blocks.execute import execute, unmet_facts
-from envs.blocks.read import INVALID, VALID, Problem, problem
-from envs.blocks.words import PLAN_END, fact_words, facts_words, read_plan, read_verdict, reason_words
+from envs.problems.blocks.execute import execute, unmet_facts
+from envs.problems.blocks.read import INVALID, VALID, Problem, problem
+from envs.problems.blocks.words import PLAN_END, fact_words, facts_words, read_plan, read_verdict, reason_words
 from envs.rewards.findings import Finding, Span, found, total
 from envs.rewards.transcript import Piece, written
 from rlsys.config import require

@@ -28,7 +28,7 @@ class NeedsGrading(Protocol):
 
 
 class Grades(Protocol):
-    """The part of `envs.rewards.grader.Grader` that is needed here."""
+    """The part of `envs.rewards.maths.grader.Grader` that is needed here."""
 
     async def grade_any(self, given: str, golds: Sequence[str]) -> bool: ...
 

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Literal, Optional
 
-from envs.graphs import parse
-from envs.graphs.encodings import ENCODINGS, Encoding
-from envs.graphs.problem import Problem, from_record
-from envs.graphs.verify import Checked, Report, Verdict, check
+from envs.problems.graphs import parse
+from envs.problems.graphs.encodings import ENCODINGS, Encoding
+from envs.problems.graphs.problem import Problem, from_record
+from envs.problems.graphs.verify import Checked, Report, Verdict, check
 from envs.rewards.findings import Finding, Span, found, total
 from envs.rewards.transcript import written
 from rlsys.config import require

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
-from envs.judging.config import JudgeConfig
-from envs.judging.kinds import KINDS
-from envs.judging.parse import answer_of
-from envs.judging.request import Asks, Judged, JudgeRequest
+from envs.services.judge.config import JudgeConfig
+from envs.services.judge.kinds import KINDS
+from envs.services.judge.parse import answer_of
+from envs.services.judge.request import Asks, Judged, JudgeRequest
 from rlsys.rollout import EpisodeBroken
 from rlsys.types import Failure, FailureKind, Transcript
 

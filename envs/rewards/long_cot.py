@@ -10,15 +10,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Optional
 
-from envs.judging.config import JudgeConfig
-from envs.judging.request import JudgeRequest
-from envs.rewards.boxed import last_boxed_span
 from envs.rewards.findings import Finding, Span, found, total
 from envs.rewards.grading import Grading
 from envs.rewards.length import cosine_reward, ngram_penalty
-from envs.rewards.maths import decided
+from envs.rewards.maths.compare import decided
 from envs.rewards.overlong import check_overlong, overlong_findings, overlong_parts
 from envs.rewards.transcript import Piece, answers, num_tokens, written
+from envs.services.judge.config import JudgeConfig
+from envs.services.judge.request import JudgeRequest
+from envs.text.boxed import last_boxed_span
 from rlsys.config import require
 from rlsys.errors import BadInput
 from rlsys.types import Reward, TokenStream, Transcript

@@ -9,10 +9,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from envs.rewards.boxed import last_boxed_span
 from envs.rewards.findings import Finding, Span, found, total
 from envs.rewards.qa import normalize_answer
 from envs.rewards.transcript import Piece, answers, last_pair, written
+from envs.text.boxed import last_boxed_span
 from rlsys.errors import BadInput
 from rlsys.types import Reward, Task, Transcript
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from envs.rewards.boxed import last_boxed_span, unboxed
 from envs.rewards.findings import Finding, Span, found, total
 from envs.rewards.qa import best_f1
 from envs.rewards.transcript import RESULT, Piece, answers, count, first, last_pair, written
+from envs.text.boxed import last_boxed_span, unboxed
 from rlsys.types import Reward, Transcript
 
 FORMAT_REWARD = 0.1

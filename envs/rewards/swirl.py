@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
-from envs.judging.config import JudgeConfig
-from envs.judging.request import JudgeRequest
 from envs.rewards.findings import Finding, Span, found, total
 from envs.rewards.transcript import written
+from envs.services.judge.config import JudgeConfig
+from envs.services.judge.request import JudgeRequest
 from rlsys.errors import BadInput
 from rlsys.types import Reward, Transcript
 

@@ -10,7 +10,7 @@ import string
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from envs.dialects.icrl import INVALID_ACTION
+from envs.protocols.icrl import INVALID_ACTION
 from envs.rewards.findings import Span
 from rlsys.errors import BadInput
 from rlsys.types import Message, Task, Transcript

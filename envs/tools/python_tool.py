@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from envs.tools.guard import Guard, GuardConfig, ToolFailed, ToolStats
+from envs.services.guard import Guard, GuardConfig, ToolFailed, ToolStats
 from envs.tools.sandbox import Execution, Sandbox, SandboxConfig
 from rlsys.errors import BadInput
 

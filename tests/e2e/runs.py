@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 
-from launch import reap
+from launch.run import cleanup as reap
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 420

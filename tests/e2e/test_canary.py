@@ -15,8 +15,8 @@ import pytest
 import ray
 
 from actors.pool import RolloutPool
-from launch import wire
-from launch.run import Run
+from launch.run import wire
+from launch.run.run import Run
 from learners.algorithms.sft import SFTConfig
 from rlsys.config import EngineConfig, RecipeConfig, RunConfig
 from rlsys.device import DEVICES

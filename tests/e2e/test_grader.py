@@ -1,4 +1,4 @@
-"""envs.rewards.grader: real processes, real hangs. An answer that cannot be graded costs itself and nothing else."""
+"""envs.rewards.maths.grader: real processes, real hangs. An ungradable answer costs itself and nothing else."""
 
 import asyncio
 import threading
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from envs.rewards.grader import Grader, GraderFailed, GraderTimeout
+from envs.rewards.maths.grader import Grader, GraderFailed, GraderTimeout
 from rlsys.rollout import EpisodeBroken
 from rlsys.types import FailureKind
 

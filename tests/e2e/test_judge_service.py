@@ -22,11 +22,11 @@ import pytest
 
 from actors.judge import EngineChat, JudgeService, JudgeServiceConfig
 from actors.renderer import ChatRenderer
-from envs.judging.config import JudgeConfig
-from envs.judging.judge import open_judge
-from envs.judging.request import Judged, JudgeRequest
+from envs.services.judge.config import JudgeConfig
+from envs.services.judge.judge import open_judge
+from envs.services.judge.request import Judged, JudgeRequest
 from launch.cli import run
-from tests.unit.envs.judge_endpoint import scripted
+from tests.judge_endpoint import scripted
 
 ROOT = Path(__file__).resolve().parents[2]
 FIELDS = {"question": "2 + 3?", "answers": "5", "answer": "5.0"}

@@ -16,18 +16,18 @@ from typing import Any, TypeVar
 import pytest
 
 from actors.scoring import RewardService, ScoringSpec
-from envs.judging.config import JudgeConfig
-from envs.judging.endpoint import read_completion
-from envs.judging.judge import Judge, open_judge
-from envs.judging.request import JudgeRequest
 from envs.rewards.judging import judged, settled
 from envs.rewards.swirl import SwirlReward, SwirlRewardConfig
-from envs.tools.guard import ToolFailed
+from envs.services.guard import ToolFailed
+from envs.services.judge.config import JudgeConfig
+from envs.services.judge.endpoint import read_completion
+from envs.services.judge.judge import Judge, open_judge
+from envs.services.judge.request import JudgeRequest
 from launch.cli import run
 from rlsys.errors import BadInput
 from rlsys.rollout import EpisodeBroken
 from rlsys.types import FailureKind, Message, Task, Transcript
-from tests.unit.envs.judge_endpoint import ScriptedEndpoint, scripted
+from tests.judge_endpoint import ScriptedEndpoint, scripted
 
 T = TypeVar("T")
 KEY = "sk-very-secret-key"

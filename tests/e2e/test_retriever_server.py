@@ -20,8 +20,8 @@ import psutil
 import pytest
 import requests
 
-from envs.retriever import dense
-from tests.unit.envs import tiny_encoder
+from envs.services.retriever import dense
+from tests import tiny_encoder
 
 NUM_PASSAGES = 3000
 LETTERS = "abcdefghijklmnopqrstuvwxyz"

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import psutil
 import pytest
 
-from envs.tools.guard import ToolFailed
+from envs.services.guard import ToolFailed
 from envs.tools.sandbox import Execution, Sandbox, SandboxConfig, pool, worker
 from rlsys.types import FailureKind
 

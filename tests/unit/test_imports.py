@@ -22,7 +22,9 @@ SEES = {  # the packages of ours that each may import, besides itself
 }
 CORE_MAY_IMPORT = {"rlsys", "torch", "omegaconf"}
 ENVS_MAY_NOT_IMPORT = {"ray", "vllm", "deepspeed", "transformers"}
-ENCODER = "envs/retriever/encoder.py"  # a model of its own: not the policy's, whose tokens only the renderer knows
+ENCODER = (
+    "envs/services/retriever/encoder.py"  # a model of its own: not the policy's, whose tokens only the renderer knows
+)
 
 
 def imported_names(tree: ast.AST) -> Iterator[tuple[int, str]]:

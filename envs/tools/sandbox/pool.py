@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from envs.tools.guard import ToolFailed
+from envs.services.guard import ToolFailed
 from envs.tools.sandbox.config import Execution, Layer, Outcome, SandboxConfig
 from envs.tools.sandbox.worker import LayerRefused, Worker, WorkerLost
 from rlsys.errors import BadInput

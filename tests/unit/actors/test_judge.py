@@ -15,12 +15,12 @@ from actors.calls import SERVICE_TOKEN
 from actors.judge import JudgeService, JudgeServiceConfig, engine_spec
 from actors.scoring import RewardService, ScoringSpec
 from actors.worker import RolloutWorker, WorkerSpec
-from envs.judging.config import JudgeConfig
 from envs.rewards.swirl import SwirlRewardConfig
-from envs.tools.http import HttpService
+from envs.services.http import HttpService
+from envs.services.judge.config import JudgeConfig
 from rlsys.rollout import EpisodeBroken, Play
 from rlsys.types import FailureKind, Message, Reward, Task, Ticket, Transcript
-from tests.unit.envs.judge_endpoint import scripted
+from tests.judge_endpoint import scripted
 
 SCORING = ScoringSpec(grader_workers=1, grader_deadline_s=5.0)
 TASK = Task(task_id="t", question="2 + 3?")

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from launch.rl import reap_groups
+from launch.stages.rl import reap_groups
 from learners.algorithms import ALGORITHMS, make_algorithm
 from learners.algorithms.base import Plain
 from learners.algorithms.terms import Terms

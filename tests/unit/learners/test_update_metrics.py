@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,6 +27,7 @@ from rlsys.config import LearnerConfig
 from rlsys.metrics import Max, Mean, Metric, Sum, values
 from rlsys.packing import make_batch, split_rows
 from rlsys.types import Sample, UpdateReport
+from tests.paths import ROOT
 
 VERSION = 3
 RATIOS = {2: 1.0, 3: 1.5, 4: 0.5, 6: 1.05, 7: 0.95}  # policy over behaviour, by token
@@ -230,7 +230,7 @@ def test_speed_memory_and_phases_of_the_ranks_become_those_of_all(
 
 
 def test_the_page_names_every_metric_of_an_update() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "algorithms.md").read_text()
+    page = (ROOT / "docs" / "algorithms.md").read_text()
     options = {"is_correction": "tis", "dual_clip": 3.0, "entropy_coef": 0.01, "value_clip": 0.2}
     names = merged(reports(1, 1000, **options)).metrics
     assert not [name for name in names if not name.startswith("time/learner_") and f"`{name}`" not in page]

@@ -1,0 +1,226 @@
+"""PlanBench's sentences, read and written.
+
+What a model wrote is hostile: every reader here is linear in the text, and answers with a problem where it cannot read.
+What a task file says is the user's: a sentence that cannot be read is BadInput.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from envs.problems.blocks.execute import (
+    HAND_EMPTY,
+    Action,
+    Execution,
+    Fact,
+    Kind,
+    Plan,
+    State,
+    Verb,
+    execute,
+    unmet_facts,
+)
+from rlsys.errors import BadInput
+
+STATEMENT, PLAN, PLAN_END, VERIFICATION = "[STATEMENT]", "[PLAN]", "[PLAN END]", "[VERIFICATION]"
+INITIAL_PREFIX, GOAL_PREFIX = "As initial conditions I have that, ", "My goal is to have that "
+MAX_STATEMENT = 100_000  # characters of the words of a state or a goal: thousands of blocks
+MAX_LINE = 200  # a longer line is no action
+
+_NAME = r"([a-z0-9][a-z0-9_-]{0,31})"
+_FACTS = (
+    (Kind.CLEAR, re.compile(rf"the {_NAME} block is clear")),
+    (Kind.TABLE, re.compile(rf"the {_NAME} block is on the table")),
+    (Kind.ON, re.compile(rf"the {_NAME} block is on top of the {_NAME} block")),
+    (Kind.HAND_EMPTY, re.compile(r"the hand is empty")),
+    (Kind.HOLDING, re.compile(rf"the hand is currently holding (?:the )?{_NAME} block")),
+)
+_ACTIONS = (
+    (Verb.PICK_UP, re.compile(rf"pick up the {_NAME} block")),
+    (Verb.PUT_DOWN, re.compile(rf"put down the {_NAME} block")),
+    (Verb.STACK, re.compile(rf"stack the {_NAME} block on top of the {_NAME} block")),
+    (Verb.UNSTACK, re.compile(rf"unstack the {_NAME} block from on top of the {_NAME} block")),
+)
+_NUMBERING = re.compile(r"(?:(?:step )?[0-9]{1,4}[.):] ?|[-*] )")
+_PDDL = re.compile(rf"\((pick-up|put-down|stack|unstack) {_NAME}(?: {_NAME})?\)")
+_VERDICT = re.compile(r"((?:\bnot|n['’]t)\s{1,4}(?:an?\s{1,4})?)?\b(in)?valid\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanText:
+    """A plan as it was written: its actions with their places in the text, or why it cannot be read."""
+
+    actions: Plan = ()
+    spans: tuple[tuple[int, int], ...] = ()  # of each action's line
+    problem: str | None = None
+    problem_span: tuple[int, int] | None = None
+
+
+def fact_words(fact: Fact) -> str:
+    if fact.kind is Kind.CLEAR:
+        return f"the {fact.block} block is clear"
+    if fact.kind is Kind.TABLE:
+        return f"the {fact.block} block is on the table"
+    if fact.kind is Kind.ON:
+        return f"the {fact.block} block is on top of the {fact.under} block"
+    return "the hand is empty" if fact.kind is Kind.HAND_EMPTY else f"the hand is currently holding {fact.block} block"
+
+
+def facts_words(facts: Sequence[Fact]) -> str:
+    """`a, b and c`."""
+    words = [fact_words(fact) for fact in facts]
+    return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)
+
+
+def statement(initial: Sequence[Fact], goal: Sequence[Fact]) -> str:
+    """An instance as PlanBench says it, in two lines."""
+    return f"{INITIAL_PREFIX}{facts_words(initial)}.\n{GOAL_PREFIX}{facts_words(goal)}."
+
+
+def state_facts(state: State, blocks: Sequence[str]) -> list[Fact]:
+    """A state in PlanBench's order: what is clear, the hand, what stands on what, what is on the table."""
+    order = {block: index for index, block in enumerate(blocks)}
+    kinds = (Kind.CLEAR, Kind.HAND_EMPTY, Kind.HOLDING, Kind.ON, Kind.TABLE)
+    return sorted(state, key=lambda fact: (kinds.index(fact.kind), order.get(fact.block, -1)))
+
+
+def action_words(action: Action) -> str:
+    if action.verb is Verb.PICK_UP:
+        return f"pick up the {action.block} block"
+    if action.verb is Verb.PUT_DOWN:
+        return f"put down the {action.block} block"
+    if action.verb is Verb.STACK:
+        return f"stack the {action.block} block on top of the {action.under} block"
+    return f"unstack the {action.block} block from on top of the {action.under} block"
+
+
+def plan_words(plan: Sequence[Action]) -> str:
+    """One action per line, without marks."""
+    return "\n".join(action_words(action) for action in plan)
+
+
+def read_facts(text: str, where: str) -> tuple[Fact, ...]:
+    """The facts of `the red block is clear, the hand is empty and …`, with or without PlanBench's opening words.
+
+    Raises BadInput naming the piece that is no fact: `line 7: "goal": 'the red block flies' is no fact, expected …`.
+    """
+    if len(text) > MAX_STATEMENT:
+        raise BadInput(f"{where}: {len(text)} characters, expected at most {MAX_STATEMENT}")
+    plain = " ".join(text.split()).strip(" .").casefold()
+    for prefix in (INITIAL_PREFIX, GOAL_PREFIX):
+        plain = plain.removeprefix(prefix.strip(" ,").casefold()).lstrip(" ,")
+    pieces = [piece.strip() for part in plain.split(",") for piece in part.split(" and ")]
+    return tuple(_fact(piece, where) for piece in pieces if piece)
+
+
+def read_action(line: str) -> Action | None:
+    """An action in PlanBench's words, in any case, with a number or a bullet before it and a . , or ; after it."""
+    if len(line) > MAX_LINE:
+        return None
+    plain = " ".join(line.split()).casefold()
+    numbering = _NUMBERING.match(plain)
+    plain = plain[numbering.end() :] if numbering else plain
+    if plain[-1:] in (".", ",", ";"):
+        plain = plain[:-1]
+    for verb, pattern in _ACTIONS:
+        if found := pattern.fullmatch(plain):
+            return Action(verb, *found.groups())
+    return None
+
+
+def read_plan(text: str) -> PlanText:
+    """The plan in a model's text: every line between the marks is an action, or the plan cannot be read.
+
+    It ends at the first `[PLAN END]`, where the environment stops the model, or else at the text's end. It begins after
+    the last `[PLAN]` before that, or else at the text's beginning, for the prompt itself ends in `[PLAN]`.
+    """
+    end = text.find(PLAN_END)
+    end = len(text) if end < 0 else end
+    start = text.rfind(PLAN, 0, end)
+    start = 0 if start < 0 else start + len(PLAN)
+    actions: list[Action] = []
+    spans: list[tuple[int, int]] = []
+    for at, line in _lines(text, start, end):
+        action = read_action(line)
+        span = (at, at + len(line))
+        if action is None:
+            shown = line if len(line) <= 60 else line[:60] + "..."
+            return PlanText(problem=f"{shown!r} is no action", problem_span=span)
+        actions.append(action)
+        spans.append(span)
+    if not actions:
+        return PlanText(problem="no action", problem_span=(start, end))
+    return PlanText(actions=tuple(actions), spans=tuple(spans))
+
+
+def read_pddl_plan(text: str, where: str) -> Plan:
+    """PlanBench's stored plans: one `(unstack yellow orange)` per line. Raises BadInput."""
+    actions: list[Action] = []
+    for line in text.splitlines():
+        if not line.strip():
+            continue
+        found = _PDDL.fullmatch(line.strip().casefold())
+        verb = Verb(found[1]) if found else None
+        if found is None or verb is None or (found[3] is None) != (verb in (Verb.PICK_UP, Verb.PUT_DOWN)):
+            raise BadInput(f"{where}: {line.strip()[:60]!r} is no action, expected one like (stack red blue)")
+        actions.append(Action(verb, found[2], found[3] or ""))
+    return tuple(actions)
+
+
+def verdict_words(state: State, goal: Sequence[Fact], plan: Sequence[Action]) -> str:
+    """PlanBench's verdict on a plan, with the reason. The stored ones differ from it in white space only."""
+    execution = execute(state, plan)
+    reason = reason_words(plan, execution) or _goal_reason(unmet_facts(execution.final, goal))
+    return f"The above plan is invalid. {reason}" if reason else "The above plan is valid."
+
+
+def reason_words(plan: Sequence[Action], execution: Execution) -> str:
+    """Which step fails and why; "" where none does."""
+    if execution.failed is None:
+        return ""
+    several = len(execution.unmet) > 1
+    return (
+        f"The following action at step {execution.failed + 1} has "
+        f"{'unmet preconditions' if several else 'an unmet precondition'}:\n{action_words(plan[execution.failed])}\n"
+        f"The unmet {'preconditions are' if several else 'precondition is'}:\n{facts_words(execution.unmet)}"
+    )
+
+
+def read_verdict(text: str) -> tuple[bool, tuple[int, int]] | None:
+    """Whether a text calls the plan valid, and where: the last whole word `valid` or `invalid`, in any case.
+
+    `not valid` and `isn't a valid plan` are invalid. What stands after a `[STATEMENT]`, where the environment stops the
+    model, does not count.
+    """
+    end = text.find(STATEMENT)
+    last = None
+    for found in _VERDICT.finditer(text, 0, len(text) if end < 0 else end):
+        last = found
+    return None if last is None else ((last[1] is None) == (last[2] is None), last.span())
+
+
+def _goal_reason(unmet: Sequence[Fact]) -> str:
+    if not unmet:
+        return ""
+    opening = "These are the unmet goal conditions" if len(unmet) > 1 else "This is the unmet goal condition"
+    return f"{opening}:\n{facts_words(unmet)}"
+
+
+def _fact(piece: str, where: str) -> Fact:
+    for kind, pattern in _FACTS:
+        if found := pattern.fullmatch(piece):
+            return HAND_EMPTY if kind is Kind.HAND_EMPTY else Fact(kind, *found.groups())
+    raise BadInput(f"{where}: {piece[:60]!r} is no fact, expected one like 'the red block is on top of the blue block'")
+
+
+def _lines(text: str, start: int, end: int) -> Iterator[tuple[int, str]]:
+    """The lines of `text[start:end]` that are not blank, stripped, with where each begins."""
+    while start < end:
+        stop = text.find("\n", start, end)
+        stop = end if stop < 0 else stop
+        line = text[start:stop]
+        if line.strip():
+            yield start + len(line) - len(line.lstrip()), line.strip()
+        start = stop + 1

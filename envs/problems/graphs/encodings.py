@@ -1,0 +1,114 @@
+"""NLGift's four ways of putting a graph problem into words (arXiv 2406.15992, section "semantic patterns").
+
+The wordings are its own, to the letter, so that a model can be compared with the published ones.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+from envs.problems.graphs.problem import Kind, Problem
+
+Encoding = Literal["incident", "adjacency", "friendship", "graph-expert"]
+ENCODINGS: tuple[Encoding, ...] = get_args(Encoding)
+
+# Node i of the friendship encoding, as in NLGift's files, which go up to node 28.
+NAMES = (
+    *("Evan", "Willow", "Gillian", "Thomas", "Christian", "Daisy", "Caleb", "Charles", "Timothy", "Pamela"),
+    *("Ethan", "Kevin", "Isabel", "Jacob", "Kyle", "Harry", "Danielle", "Amber", "Natalie", "Isaac"),
+    *("Wayne", "Martin", "Gail", "Alice", "Chloe", "Virginia", "Todd", "Jack", "Wanda"),
+)
+
+_HEADINGS: dict[tuple[Kind, Encoding], str] = {
+    (Kind.CONNECTIVITY, "incident"): "The following text describes an undirected graph. "
+    "Determine if there is a path between two nodes in the graph.",
+    (Kind.CONNECTIVITY, "adjacency"): "Determine if there is a path between two nodes in the graph. "
+    "Note that (i,j) means that node i and node j are connected with an undirected edge.",
+    (Kind.CONNECTIVITY, "friendship"): "G describes a friendship graph among the following people. "
+    "We have the following edges in G:",
+    (Kind.CONNECTIVITY, "graph-expert"): "You are a graph analyst and you have been given a graph G. "
+    "G has the following undirected edges:",
+    (Kind.SHORTEST_PATH, "incident"): "The following paragraph describes an undirected graph with weights.",
+    (Kind.SHORTEST_PATH, "adjacency"): "The following paragraph describes the edges in an undirected graph "
+    "with weights.",
+    (Kind.SHORTEST_PATH, "friendship"): "G describes a friendship graph with distance as weight "
+    "among the following people. We have the following weighted edges in G:",
+    (Kind.SHORTEST_PATH, "graph-expert"): "You are a graph analyst and you have been given a graph G. "
+    "G has the following weighted undirected edges:",
+}
+
+
+def label(node: int, encoding: Encoding) -> str:
+    """How the encoding writes node 27: `27`, `27`, `Jack`, `AB`."""
+    if encoding == "friendship":
+        rounds, index = divmod(node, len(NAMES))
+        return f"{NAMES[index]}{rounds + 1}" if rounds else NAMES[index]
+    return _letters(node) if encoding == "graph-expert" else str(node)
+
+
+def wording(problem: Problem, encoding: Encoding = "incident", request: str = "") -> str:
+    """The whole user message: the graph, `Q: ...?`, then `request` where NLGift puts its own, then `A:`."""
+    source, target = label(problem.source, encoding), label(problem.target, encoding)
+    if problem.kind is Kind.CONNECTIVITY:
+        question = f"Is there a path between node {source} and node {target}?"
+    else:
+        question = (
+            f"What is the shortest path between node {source} and node {target}, "
+            "and what is the length of the shortest path?"
+        )
+    request = f" {request}" if request else ""
+    return f"{heading(problem.kind, encoding)}\n{describe(problem, encoding)}\nQ: {question}{request}\nA:"
+
+
+def heading(kind: Kind, encoding: Encoding) -> str:
+    return _HEADINGS[kind, encoding]
+
+
+def describe(problem: Problem, encoding: Encoding) -> str:
+    """The edges in words. A node without edges is never named, except by the numbers around it."""
+    if encoding == "incident":
+        return _incident(problem)
+    pairs = [(label(a, encoding), label(b, encoding)) for a, b in problem.edges]
+    if problem.kind is Kind.CONNECTIVITY:
+        if encoding == "adjacency":
+            return " ".join(f"({a},{b})" for a, b in pairs)
+        if encoding == "friendship":
+            return "\n".join(f"{a} and {b} are friends." for a, b in pairs)
+        return ", ".join(f"{a} -> {b}" for a, b in pairs)
+    rows = [(*pair, weight) for pair, weight in zip(pairs, problem.weights, strict=True)]
+    if encoding == "adjacency":
+        return ", ".join(f"an edge between node {a} and node {b} has weight {weight}" for a, b, weight in rows) + "."
+    if encoding == "friendship":
+        return "\n".join(f"{a} and {b} are friends, and they live {weight} miles apart." for a, b, weight in rows)
+    return ", ".join(f"{a} -> {b} with weight {weight}" for a, b, weight in rows)
+
+
+def incident_row(problem: Problem, encoding: Encoding, node: int) -> str:
+    """`Node 4 is connected to 1, 5.`, with weights `Node 4 is connected to node 1 with weight 3.`; neighbours are
+    sorted as texts: 0, 1, 10, 2. `Node 4 is connected to none.` where there are none, which NLGift never writes."""
+    weights = problem.weights or (0,) * len(problem.edges)
+    found = []
+    for edge, weight in zip(problem.edges, weights, strict=True):
+        if node in edge:
+            found.append((label(edge[edge[0] == node], encoding), weight))
+    found.sort()
+    if problem.kind is Kind.CONNECTIVITY:
+        listed = ", ".join(other for other, _ in found)
+    else:
+        listed = ", ".join(f"node {other} with weight {weight}" for other, weight in found)
+    return f"Node {label(node, encoding)} is connected to {listed or 'none'}."
+
+
+def _incident(problem: Problem) -> str:
+    nodes = {node for edge in problem.edges for node in edge}
+    return "\n".join(incident_row(problem, "incident", node) for node in sorted(nodes, key=str))
+
+
+def _letters(node: int) -> str:
+    """A .. Z, AA .. AZ, BA ..."""
+    letters = ""
+    node += 1
+    while node:
+        node, digit = divmod(node - 1, 26)
+        letters = chr(ord("A") + digit) + letters
+    return letters

@@ -1,0 +1,140 @@
+"""Graph problems like NLGift's, generated. Its generator is not published; these figures are measured on its files.
+
+Connectivity: 5-35 nodes; never one connected graph: nearly always two or three blocks of random sizes, joined inside
+with a probability from 0.3 to 1 (0.25 to 0.7 above 25 nodes), so that some nodes stay alone; half of the answers are
+yes.
+Shortest path: 5-20 nodes, always connected. Up to 10 nodes: weights 1-4, 40-98 % of all possible edges, two edges
+between source and target. Above: weights 1-10, 14-30 % of all edges, source and target 2-6 edges apart, evenly.
+Smaller graphs, for very small models, follow the same rules.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from itertools import combinations
+
+from envs.problems.graphs.problem import Kind, Problem
+from envs.tasks.splits import is_held_out
+from rlsys.errors import BadInput
+from rlsys.seeds import derive
+
+_SMALL_PATH, _SMALL_BLOCKS = 10, 25  # nodes
+_Edges = list[tuple[int, int]]
+
+
+def generate(
+    count: int,
+    seed: int,
+    *,
+    shortest_path_share: float,
+    connectivity_nodes: tuple[int, int],
+    path_nodes: tuple[int, int],
+    held_out: bool | None = None,
+) -> list[Problem]:
+    """`count` problems without a question twice, the same for the same arguments; nodes are inclusive bounds.
+
+    Shares are kept exactly (to one problem), yes and no alternate. `held_out` keeps only one side of a split that the
+    graph alone decides. Raises BadInput when there are not that many different ones.
+    """
+    rng = random.Random(derive("graphs", seed))
+    found: dict[tuple[object, ...], Problem] = {}
+    num_paths = 0
+    for index in range(count):
+        wants_path = int((index + 1) * shortest_path_share + 1e-9) > num_paths
+        yes = (index - num_paths) % 2 == 0
+        num_paths += wants_path
+        for _ in range(2000):
+            if wants_path:
+                problem = shortest_path(rng, rng.randint(*path_nodes))
+            else:
+                problem = connectivity(rng, rng.randint(*connectivity_nodes), connected=yes)
+            if problem is None or (held_out is not None and is_held_out(problem.digest.hex()) != held_out):
+                continue
+            question = (problem.kind, problem.digest, frozenset((problem.source, problem.target)))
+            if question not in found:
+                found[question] = problem
+                break
+        else:
+            raise BadInput(f"{count} graph problems asked for: there are about {len(found)} different ones this small")
+    return list(found.values())
+
+
+def connectivity(rng: random.Random, num_nodes: int, *, connected: bool) -> Problem | None:
+    """Two nodes of a graph that has several parts; None when the draw has no such two."""
+    nodes = rng.sample(range(num_nodes), num_nodes)
+    num_blocks = min(rng.choice((2, 2, 3)), num_nodes)
+    cuts = sorted(rng.sample(range(1, num_nodes), num_blocks - 1))
+    density = rng.uniform(*((0.3, 1.0) if num_nodes <= _SMALL_BLOCKS else (0.25, 0.7)))
+    block_of = {node: sum(place >= cut for cut in cuts) for place, node in enumerate(nodes)}
+    pairs = [(a, b) for a, b in combinations(range(num_nodes), 2) if block_of[a] == block_of[b]]
+    edges = [pair for pair in pairs if rng.random() < density]
+    neighbours = _neighbours(num_nodes, edges)
+    reached = [_distances(neighbours, node) for node in range(num_nodes)]
+    candidates = [(a, b) for a, b in combinations(range(num_nodes), 2) if (b in reached[a]) == connected]
+    if not candidates:
+        return None
+    source, target = rng.sample(rng.choice(candidates), 2)
+    return Problem(
+        kind=Kind.CONNECTIVITY,
+        num_nodes=num_nodes,
+        edges=tuple(_listed(rng, num_nodes, edges)),
+        source=source,
+        target=target,
+    )
+
+
+def shortest_path(rng: random.Random, num_nodes: int) -> Problem | None:
+    """Two nodes of a connected weighted graph without an edge between them; None when no draw has such two."""
+    small = num_nodes <= _SMALL_PATH
+    hops = 2 if small else rng.randint(2, 6)
+    for _ in range(200):  # so that far-off nodes, which few graphs have, are as frequent as near ones
+        density = rng.uniform(*((0.4, 0.98) if small else (0.14, 0.3)))
+        edges = [pair for pair in combinations(range(num_nodes), 2) if rng.random() < density]
+        neighbours = _neighbours(num_nodes, edges)
+        if len(_distances(neighbours, 0)) < num_nodes:
+            continue
+        distances = [_distances(neighbours, node) for node in range(num_nodes)]
+        candidates = [(a, b) for a, b in combinations(range(num_nodes), 2) if distances[a].get(b) == hops]
+        if candidates:
+            break
+    else:
+        return None
+    source, target = rng.sample(rng.choice(candidates), 2)
+    listed = [tuple(rng.sample(edge, 2)) for edge in _listed(rng, num_nodes, edges)]
+    return Problem(
+        kind=Kind.SHORTEST_PATH,
+        num_nodes=num_nodes,
+        edges=tuple((a, b) for a, b in listed),
+        weights=tuple(rng.randint(1, 4 if small else 10) for _ in listed),
+        source=source,
+        target=target,
+    )
+
+
+def _listed(rng: random.Random, num_nodes: int, edges: _Edges) -> Iterator[tuple[int, int]]:
+    """NLGift's order: by the smaller node; the other ends in one order that is drawn for the graph."""
+    order = rng.sample(range(num_nodes), num_nodes)
+    rank = {node: place for place, node in enumerate(order)}
+    return iter(sorted(edges, key=lambda edge: (edge[0], rank[edge[1]])))
+
+
+def _neighbours(num_nodes: int, edges: _Edges) -> list[list[int]]:
+    """[num_nodes]"""
+    neighbours: list[list[int]] = [[] for _ in range(num_nodes)]
+    for a, b in edges:
+        neighbours[a].append(b)
+        neighbours[b].append(a)
+    return neighbours
+
+
+def _distances(neighbours: list[list[int]], start: int) -> dict[int, int]:
+    """How many edges away the nodes are that can be reached from `start`, itself included."""
+    found = {start: 0}
+    queue = [start]
+    for node in queue:
+        for other in neighbours[node]:
+            if other not in found:
+                found[other] = found[node] + 1
+                queue.append(other)
+    return found

@@ -1,0 +1,253 @@
+"""What a response says, read without trusting it: the three parts, the sentences, the claims that they make.
+
+Everything is linear in the length of the text, and nothing raises. Offsets count characters of the response.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from envs.problems.graphs.encodings import NAMES, Encoding, label
+from envs.protocols.graph_rl import formatted
+
+MAX_SENTENCE = 4000  # characters; a longer one is unreadable
+UNKNOWN = -1  # stands for a node that the graph does not have
+
+_ARROW = re.compile(r"-{1,2}>|→|\\(?:rightarrow|to)\b")  # as people and LaTeX write it
+_TOKEN = re.compile(rf"{_ARROW.pattern}|[0-9]+(?:\.[0-9]+)?|[A-Za-z]+[0-9]*|\S")
+_MARKER = re.compile(
+    r"[ \t]*(?:[-*•][ \t]+|[0-9]{1,3}[.)][ \t]+|step[ \t]+[0-9]{1,3}[ \t]*[:.)])?[ \t]*", re.IGNORECASE
+)
+_SENTENCE_END = re.compile(r"\.(?=\s|$)")
+_QUOTES = frozenset("\"'`$")  # NLGift's template has "->" in quotes, LaTeX its dollars
+_NO_NAMES = frozenset(("He", "It", "She", "That", "There", "They", "This", "Which", "Who"))  # a capital is no name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """text[start:end]"""
+
+    start: int
+    end: int
+
+    def of(self, text: str) -> str:
+        return text[self.start : self.end]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """Where the parts stand. A part may be there although the format is not kept."""
+
+    well_formed: bool  # each of the six tags once, in order; text outside of them is allowed
+    response: Span | None
+    answer: Span | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """What a sentence says about the graph: edges, their weights, and what these add up to.
+
+    `0 -> 4 -> 2 with a total weight of 4 + 2 = 6` is
+    Claim(edges=((0, 4), (4, 2)), weights=(4.0, 2.0), total=6.0, aligned=True)
+    """
+
+    edges: tuple[tuple[int, int], ...]  # [E] a node that the graph does not have is UNKNOWN
+    weights: tuple[float | None, ...]  # [E] None where none was said
+    total: float | None  # the stated sum, or length
+    aligned: bool  # False when as many addends as edges were expected, and others were there
+
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        """Of a path."""
+        return (self.edges[0][0], *(edge[1] for edge in self.edges))
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """The names of the nodes 0 .. num_nodes-1 in an encoding."""
+
+    encoding: Encoding
+    nodes: dict[str, int]
+
+    def find(self, token: str) -> int | None:
+        """A node, UNKNOWN for what looks like the name of one, None for any other word."""
+        if token in self.nodes:
+            return self.nodes[token]
+        if not token.isascii():
+            return None
+        if self.encoding == "friendship":
+            named = token.isalpha() and token.istitle() and token not in _NO_NAMES
+            looks = named or token.rstrip("0123456789") in NAMES
+        elif self.encoding == "graph-expert":
+            looks = token.isalpha() and token.isupper() and len(token) <= 3
+        else:
+            looks = token.isdigit()
+        return UNKNOWN if looks else None
+
+
+def labels(num_nodes: int, encoding: Encoding) -> Labels:
+    return Labels(encoding, {label(node, encoding): node for node in range(num_nodes)})
+
+
+def split_parts(text: str) -> Parts:
+    """Of several complete parts of one name, the last counts."""
+    return Parts(
+        well_formed=formatted(text),
+        response=_last_part(text, "<response>", "</response>"),
+        answer=_last_part(text, "<answer>", "</answer>"),
+    )
+
+
+def _last_part(text: str, opening: str, closing: str) -> Span | None:
+    end = text.rfind(closing)
+    start = text.rfind(opening, 0, end) if end >= 0 else -1
+    return Span(start=start + len(opening), end=end) if start >= 0 else None
+
+
+def sentences(text: str, part: Span) -> Iterator[Span]:
+    """The lines of a part, without bullets and numbers in front, cut at full stops; blank ones are left out."""
+    start = part.start
+    while start < part.end:
+        newline = text.find("\n", start, part.end)
+        end = newline if newline >= 0 else part.end
+        marker = _MARKER.match(text, start, end)
+        cut = marker.end() if marker else start
+        for stop in _SENTENCE_END.finditer(text, cut, end):
+            yield from _stripped(text, cut, stop.end())
+            cut = stop.end()
+        yield from _stripped(text, cut, end)
+        start = end + 1
+
+
+def _stripped(text: str, start: int, end: int) -> Iterator[Span]:
+    piece = text[start:end]
+    if stripped := piece.strip():
+        begin = start + len(piece) - len(piece.lstrip())
+        yield Span(start=begin, end=begin + len(stripped))
+
+
+def frames(sentence: str) -> bool:
+    """Whether a sentence only surrounds the steps: NLGift's first and last line."""
+    lowered = sentence[:40].lower()
+    return lowered.startswith("the answer is ") or (
+        lowered.startswith("some possible paths from ") and not _ARROW.search(sentence)
+    )
+
+
+def read_step(sentence: str, names: Labels) -> Claim | None:
+    """`[node] 0 is connected to [node] 4[, node 1 with weight 3]` or a path in arrows; None for anything else."""
+    tokens = _tokens(sentence)
+    return _read_edges(tokens, names) or _read_path(tokens, names, strict=True)
+
+
+def read_path_answer(answer: str, names: Labels) -> Claim | None:
+    """A path in arrows, then its length: the last number or sum after it. None without exactly one path."""
+    return _read_path(_tokens(answer), names, strict=False)
+
+
+def read_yes_no(answer: str) -> str | None:
+    """`yes` or `no` when exactly one of these words occurs, in any case: `Yes.` is `yes`."""
+    words = {token.lower() for token in _tokens(answer)} & {"yes", "no"}
+    return words.pop() if len(words) == 1 else None
+
+
+def _tokens(sentence: str) -> list[str]:
+    """Every arrow is `->`; quotes are left out."""
+    found = _TOKEN.findall(sentence) if len(sentence) <= MAX_SENTENCE else []
+    return ["->" if _ARROW.fullmatch(token) else token for token in found if token not in _QUOTES]
+
+
+def _read_edges(tokens: list[str], names: Labels) -> Claim | None:
+    subject, at = _node(tokens, 0, names)
+    if subject is None or [token.lower() for token in tokens[at : at + 3]] != ["is", "connected", "to"]:
+        return None
+    at += 3
+    edges: list[tuple[int, int]] = []
+    weights: list[float | None] = []
+    while True:
+        other, at = _node(tokens, at, names)
+        if other is None:
+            return None
+        edges.append((subject, other))
+        weighted = [token.lower() for token in tokens[at : at + 2]] == ["with", "weight"]
+        weights.append(_number(tokens, at + 2) if weighted else None)
+        if weighted and weights[-1] is None:
+            return None
+        at += 3 * weighted
+        if tokens[at:] in ([], ["."]):
+            return Claim(edges=tuple(edges), weights=tuple(weights), total=None, aligned=True)
+        separators = 0
+        while at < len(tokens) and tokens[at].lower() in (",", "and"):
+            at, separators = at + 1, separators + 1
+        if not separators:
+            return None
+
+
+def _read_path(tokens: list[str], names: Labels, *, strict: bool) -> Claim | None:
+    """The first chain of arrows; no second one may follow. `strict`: at most one sum, and no `not` in front."""
+    first = next((index for index, token in enumerate(tokens) if token == "->"), 0)
+    if first == 0:
+        return None
+    start = names.find(tokens[first - 1])
+    if start is None or (strict and any(token.lower() in ("no", "not") for token in tokens[:first])):
+        return None
+    nodes, at = [start], first
+    while at < len(tokens) and tokens[at] == "->":
+        node, at = _node(tokens, at + 1, names)
+        if node is None:
+            return None
+        nodes.append(node)
+    rest = tokens[at:]
+    if "->" in rest:
+        return None
+    sums = _sums(rest)
+    if strict and len(sums) > 1:
+        return None
+    addends, total = sums[-1] if sums else ([], None)
+    edges = tuple(pairwise(nodes))
+    if len(addends) == len(edges):
+        weights: tuple[float | None, ...] = tuple(addends)
+    else:
+        weights = (None,) * len(edges)
+    # A number alone is a length; after one edge it is its weight too.
+    aligned = len(addends) in (0, 1, len(edges))
+    return Claim(edges=edges, weights=weights, total=total, aligned=aligned)
+
+
+def _sums(tokens: list[str]) -> list[tuple[list[float], float | None]]:
+    """Every `4`, `4 + 2`, `4 + 2 = 6` among the tokens: the addends and the stated result, by default their sum."""
+    found: list[tuple[list[float], float | None]] = []
+    at = 0
+    while at < len(tokens):
+        number = _number(tokens, at)
+        if number is not None and tokens[at - 1 : at] == ["-"]:
+            number = -number
+        at += 1
+        if number is None:
+            continue
+        addends = [number]
+        while tokens[at : at + 1] == ["+"] and (number := _number(tokens, at + 1)) is not None:
+            addends.append(number)
+            at += 2
+        if tokens[at : at + 1] == ["="] and (number := _number(tokens, at + 1)) is not None:
+            found.append((addends, number))
+            at += 2
+        else:
+            found.append((addends, sum(addends)))
+    return found
+
+
+def _node(tokens: list[str], at: int, names: Labels) -> tuple[int | None, int]:
+    """The node at a place, with or without the word `node` before it, and the place after it."""
+    if tokens[at : at + 1] and tokens[at].lower() == "node":
+        at += 1
+    return (names.find(tokens[at]) if at < len(tokens) else None), at + 1
+
+
+def _number(tokens: list[str], at: int) -> float | None:
+    """Never raises: `float` takes any run of ASCII digits, and calls a huge one infinite."""
+    token = tokens[at] if at < len(tokens) else ""
+    return float(token) if token.isascii() and token.replace(".", "", 1).isdigit() else None

@@ -1,0 +1,118 @@
+"""Graph problems from files, in three formats: our task records, NLGift's raw graphs, NLGift's chat messages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from envs.problems.graphs.encodings import heading
+from envs.problems.graphs.oracle import truth
+from envs.problems.graphs.problem import Kind, Problem, Weight, from_record, make_problem
+from envs.tasks.jsonl import read_jsonl
+from rlsys.errors import BadInput
+
+_RAW_PAIR = re.compile(r"\(([0-9]{1,5}),([0-9]{1,5})\)")
+_RAW_TRIPLE = re.compile(r"([0-9]{1,5}) ([0-9]{1,5}) ([0-9]{1,9}(?:\.[0-9]{1,9})?)")
+_RAW_QUESTION = re.compile(r"([0-9]{1,5}) ([0-9]{1,5})")
+_LINE = re.compile(r"Node ([0-9]{1,5}) is connected to ([^\n]*)\.")
+_NEIGHBOUR = re.compile(r"([0-9]{1,5})|node ([0-9]{1,5}) with weight ([0-9]{1,9}(?:\.[0-9]{1,9})?)")
+_QUESTION = re.compile(r"between node ([0-9]{1,5}) and node ([0-9]{1,5})[,?]")
+
+
+def read_problems(path: str) -> list[tuple[int, Problem]]:
+    """Line numbers with their problems, whose stored answers, where there are any, are the oracle's.
+
+    Raises BadInput: `graphs.jsonl line 7: "source" is 9, ...`.
+    """
+    problems: list[tuple[int, Problem]] = []
+    for number, record in read_jsonl(path):
+        where = f"{path} line {number}"
+        problem, stored = read_record(record, where)
+        try:
+            found = truth(problem)
+        except BadInput as error:
+            raise BadInput(f"{where}: {error}") from error
+        if stored is not None and stored != found:
+            raise BadInput(f"{where}: the answer is {stored!r}, but the graph says {found!r}")
+        problems.append((number, problem))
+    return problems
+
+
+def read_record(record: Mapping[str, Any], where: str) -> tuple[Problem, str | None]:
+    """A record in any of the three formats, and the answer stored in it. Raises BadInput that starts with `where`."""
+    if "kind" in record:
+        return from_record(record, where), None
+    if "node_number" in record:
+        return _raw(record, where)
+    if "messages" in record:
+        return _messages(record, where)
+    raise BadInput(f'{where}: no "kind" (a task), "node_number" (a raw graph) or "messages" (a chat) among its keys')
+
+
+def _raw(record: Mapping[str, Any], where: str) -> tuple[Problem, str]:
+    """`{"node_number": 5, "graph": "(0,4) (1,4)" or "0 4 4,0 3 3", "question": "0 4", "answer": "yes" or 4}`"""
+    graph, question, stored = (record.get(key) for key in ("graph", "question", "answer"))
+    if not isinstance(graph, str) or not isinstance(question, str):
+        raise BadInput(f'{where}: "graph" and "question" are expected to be texts')
+    kind = Kind.CONNECTIVITY if stored in ("yes", "no") else Kind.SHORTEST_PATH
+    pattern, separator, form = (
+        (_RAW_PAIR, " ", "(0,4) (1,4)") if kind is Kind.CONNECTIVITY else (_RAW_TRIPLE, ",", "0 4 4,0 3 3")
+    )
+    rows = []
+    for piece in graph.split(separator) if graph.strip() else []:
+        match = pattern.fullmatch(piece.strip())
+        if match is None:
+            raise BadInput(f'{where}: "graph" holds {piece[:40]!r}, expected the form {form!r}')
+        rows.append(_row(*match.groups()))
+    asked = _RAW_QUESTION.fullmatch(question.strip())
+    if asked is None:
+        raise BadInput(f'{where}: "question" is {question[:40]!r}, expected two nodes')
+    num_nodes = record["node_number"]
+    if not isinstance(num_nodes, int) or isinstance(num_nodes, bool):
+        raise BadInput(f'{where}: "node_number" is {num_nodes!r}, expected a whole number')
+    return make_problem(kind, num_nodes, rows, int(asked[1]), int(asked[2]), where), str(stored)
+
+
+def _messages(record: Mapping[str, Any], where: str) -> tuple[Problem, str | None]:
+    """The incident wording in a user message; the assistant's last word, where there is one, is the stored answer.
+
+    The wording does not say how many nodes there are: one more than the largest number in it.
+    """
+    user, assistant = (_content(record["messages"], role, where) for role in ("user", "assistant"))
+    kinds = [kind for kind in Kind if user.startswith(heading(kind, "incident"))]
+    if not kinds:
+        raise BadInput(f"{where}: the user's message is no graph problem in the incident wording: {user[:40]!r}")
+    rows: dict[tuple[int, int], list[Weight]] = {}
+    for line in user.split("\n"):
+        if match := _LINE.fullmatch(line):
+            for piece in match[2].split(", "):
+                other = _NEIGHBOUR.fullmatch(piece)
+                if other is None:
+                    raise BadInput(f"{where}: {piece[:40]!r} is no neighbour in the incident wording")
+                row = _row(match[1], other[1] or other[2], *other.groups()[2:3])
+                rows.setdefault((int(min(row[:2])), int(max(row[:2]))), row)
+    asked = _QUESTION.search(user)
+    if asked is None:
+        raise BadInput(f"{where}: the user's message asks about no two nodes")
+    source, target = int(asked[1]), int(asked[2])
+    num_nodes = 1 + max((source, target, *(node for pair in rows for node in pair)))
+    stored = assistant.rstrip().rpartition(" ")[2].removesuffix(".") or None
+    return make_problem(kinds[0], num_nodes, list(rows.values()), source, target, where), stored
+
+
+def _content(messages: Any, role: str, where: str) -> str:
+    """The last message of a role; "" without one."""
+    if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
+        raise BadInput(f'{where}: "messages" is expected to be a list of objects')
+    found = [message.get("content") for message in messages if message.get("role") == role]
+    if found and not isinstance(found[-1], str):
+        raise BadInput(f"{where}: the {role}'s message holds no text")
+    return found[-1] if found else ""
+
+
+def _row(first: str, second: str, weight: str | None = None) -> list[Weight]:
+    row: list[Weight] = [int(first), int(second)]
+    if weight is not None:
+        row.append(float(weight) if "." in weight else int(weight))
+    return row

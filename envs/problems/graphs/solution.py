@@ -1,0 +1,157 @@
+"""How NLGift writes a solution, and how somebody who makes a mistake would."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+from itertools import islice, pairwise
+
+from envs.problems.graphs.encodings import Encoding, incident_row, label
+from envs.problems.graphs.oracle import connected, graph_of, shortest_path, total
+from envs.problems.graphs.problem import Kind, Problem, Weight
+from envs.protocols.graph_rl import write_parts
+from rlsys.errors import BadInput
+
+NLGIFT_PATHS = 5  # NLGift lists the optimum and looks at four simple paths more
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Solution:
+    """The three parts of a response."""
+
+    think: str
+    steps: str
+    answer: str
+
+    def text(self) -> str:
+        return write_parts(self.think, self.steps, self.answer)
+
+
+def solve(problem: Problem, encoding: Encoding, rng: random.Random, *, num_paths: int = NLGIFT_PATHS) -> Solution:
+    """A right solution: NLGift's steps, and its answer sentences. `rng` shuffles the paths and chooses nothing else.
+
+    Raises BadInput for a shortest path between nodes that are not connected.
+    """
+    if problem.kind is Kind.CONNECTIVITY:
+        steps = edge_steps(problem, encoding)
+        return Solution(think=_search(problem, encoding), steps=steps, answer=_yes_no(connected(problem)))
+    best = shortest_path(problem)
+    if best is None:
+        raise BadInput(f"no path between node {problem.source} and node {problem.target}: nothing to show")
+    paths = [best, *_other_paths(problem, best, num_paths - 1)]
+    rng.shuffle(paths)
+    return _path_solution(problem, encoding, paths, best, weigh(problem, best))
+
+
+def spoil(problem: Problem, encoding: Encoding, rng: random.Random, *, num_paths: int = NLGIFT_PATHS) -> Solution:
+    """A solution with one mistake, drawn from those that the graph allows: the answer is wrong, or a step is invented.
+
+    Connectivity: the wrong verdict; an edge that does not exist. Shortest path: a longer path; a wrong sum; a wrong
+    weight; an edge that does not exist. Raises BadInput as `solve` does.
+    """
+    good = solve(problem, encoding, rng, num_paths=num_paths)
+    if problem.kind is Kind.CONNECTIVITY:
+        if not connected(problem):  # the only way to a yes is an edge that does not exist
+            invented = f"{label(problem.source, encoding)} is connected to {label(problem.target, encoding)}."
+            return replace(good, steps=invented, answer=_yes_no(True))
+        return replace(good, steps="", answer=_yes_no(False))
+    best = shortest_path(problem)
+    assert best is not None
+    longer = _other_paths(problem, best, NLGIFT_PATHS)
+    mistake = rng.choice(["sum", "weight"] + ["edge"] * (not _direct(problem)) + ["longer"] * bool(longer))
+    if mistake == "longer":
+        path = rng.choice(longer)
+        return _path_solution(problem, encoding, [path], path, weigh(problem, path))
+    if mistake == "edge":
+        path, weights = (problem.source, problem.target), [rng.choice(problem.weights)]
+        return _path_solution(problem, encoding, [path], path, weights)
+    weights = weigh(problem, best)
+    slip = rng.choice((-1, 1)) if total(sum(weights)) > 1 else 1
+    if mistake == "sum":
+        return _path_solution(problem, encoding, [best], best, weights, slip=slip)
+    wrong = rng.randrange(len(weights))
+    weights[wrong] = weights[wrong] + 1
+    return _path_solution(problem, encoding, [best], best, weights)
+
+
+def edge_steps(problem: Problem, encoding: Encoding) -> str:
+    """`1 is connected to 0. 0 is connected to 2.` along a shortest path; "" without one."""
+    path = shortest_path(problem) or ()
+    named = [label(node, encoding) for node in path]
+    return " ".join(f"{a} is connected to {b}." for a, b in pairwise(named))
+
+
+def path_step(path: tuple[int, ...], weights: list[Weight], encoding: Encoding, *, slip: Weight = 0) -> str:
+    """`0 -> 4 -> 2 with a total weight of 4 + 2 = 6.`; `slip` is added to the sum."""
+    named = " -> ".join(label(node, encoding) for node in path)
+    added = " + ".join(str(weight) for weight in weights)
+    return f"{named} with a total weight of {added} = {total(sum(weights) + slip)}."
+
+
+def weigh(problem: Problem, path: tuple[int, ...]) -> list[Weight]:
+    """The weight of each edge of a path. Raises KeyError for an edge that does not exist."""
+    weights = {frozenset(edge): weight for edge, weight in zip(problem.edges, problem.weights, strict=True)}
+    return [weights[frozenset(pair)] for pair in pairwise(path)]
+
+
+def _path_solution(
+    problem: Problem,
+    encoding: Encoding,
+    paths: list[tuple[int, ...]],
+    chosen: tuple[int, ...],
+    weights: list[Weight],
+    *,
+    slip: Weight = 0,
+) -> Solution:
+    """`weights` and `slip` hold for the chosen path; the others are told as they are."""
+    source, target = label(problem.source, encoding), label(problem.target, encoding)
+    lines = [f"Some possible paths from node {source} to node {target} are:"]
+    for path in paths:
+        told = path_step(path, weights, encoding, slip=slip) if path == chosen else None
+        lines.append(told or path_step(path, weigh(problem, path), encoding))
+    arrows = "->".join(label(node, encoding) for node in chosen)
+    length = total(sum(weights) + slip)
+    return Solution(
+        think=_ends(problem, encoding),
+        steps="\n".join(lines),
+        answer=f"The shortest path is {arrows}. The length of shortest path is {length}.",
+    )
+
+
+def _other_paths(problem: Problem, best: tuple[int, ...], count: int) -> list[tuple[int, ...]]:
+    """Of the first `count` simple paths with at most one edge more than the optimum, those that are longer than it."""
+    import networkx
+
+    if count <= 0:
+        return []
+    graph, optimum = graph_of(problem), total(sum(weigh(problem, best)))
+    simple = networkx.all_simple_paths(graph, problem.source, problem.target, cutoff=len(best))
+    paths = [tuple(path) for path in islice(simple, count)]
+    return [path for path in paths if total(sum(weigh(problem, path))) != optimum]
+
+
+def _direct(problem: Problem) -> bool:
+    return {problem.source, problem.target} in [set(edge) for edge in problem.edges]
+
+
+def _search(problem: Problem, encoding: Encoding) -> str:
+    """A breadth-first search, told row by row until the target stands in one: whoever follows need only look up."""
+    graph = graph_of(problem)
+    target = label(problem.target, encoding)
+    queue, rows = [problem.source], []
+    for node in queue:
+        found = problem.target in graph[node]
+        rows.append(f"{incident_row(problem, encoding, node)} Is {target} there? {'Yes' if found else 'No'}.")
+        if found:
+            break
+        queue += [other for other in sorted(graph[node]) if other not in queue]
+    return " ".join(rows)
+
+
+def _ends(problem: Problem, encoding: Encoding) -> str:
+    """The rows of both ends: a path of two edges goes through a node that stands in both."""
+    return " ".join(incident_row(problem, encoding, node) for node in (problem.source, problem.target))
+
+
+def _yes_no(yes: bool) -> str:
+    return f"The answer is {'yes' if yes else 'no'}."

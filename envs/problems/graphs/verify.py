@@ -1,0 +1,158 @@
+"""The verdict on a response: its format, each of its steps, its answer. What they are worth is the reward's matter.
+
+Graph-RL (arXiv 2506.00845), section 2 and appendix B, algorithms 1 and 2; `docs/rewards/graph_rl.md` says how the
+open points are settled.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+
+from envs.problems.graphs.encodings import Encoding
+from envs.problems.graphs.oracle import truth
+from envs.problems.graphs.parse import (
+    UNKNOWN,
+    Claim,
+    Labels,
+    Span,
+    frames,
+    labels,
+    read_path_answer,
+    read_step,
+    read_yes_no,
+    sentences,
+    split_parts,
+)
+from envs.problems.graphs.problem import Kind, Problem
+
+
+class Verdict(StrEnum):
+    CORRECT = "correct"
+    INCORRECT = "incorrect"  # all of it exists, but it is not right: a wrong sum, a wrong answer
+    UNREADABLE = "unreadable"  # a step that is not in the format of a step: scored as incorrect
+    MISSING = "missing"  # no answer, or one without a path or a length
+    HALLUCINATED_NODE = "hallucinated_node"
+    HALLUCINATED_EDGE = "hallucinated_edge"
+    HALLUCINATED_WEIGHT = "hallucinated_weight"
+
+    @property
+    def hallucinated(self) -> bool:
+        return self.value.startswith("hallucinated")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """One sentence, or the answer, and what is wrong with it."""
+
+    verdict: Verdict
+    span: Span | None  # in the response; None for an answer that is not there
+    detail: str = ""  # "no edge 0-2"; empty when it is correct
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """Everything that a reward depends on."""
+
+    well_formed: bool
+    steps: tuple[Checked, ...]
+    answer: Checked
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """A problem's answer key, made once."""
+
+    weights: dict[tuple[int, int], float | None]  # of each edge, in both directions
+    truth: str
+    names: Labels
+
+
+@lru_cache(maxsize=1024)
+def facts(problem: Problem, encoding: Encoding) -> Facts:
+    """Raises BadInput for a shortest path that does not exist."""
+    weights = problem.weights or (None,) * len(problem.edges)
+    known = dict(zip(problem.edges, weights, strict=True))
+    return Facts(
+        weights=known | {(b, a): weight for (a, b), weight in known.items()},
+        truth=truth(problem),
+        names=labels(problem.num_nodes, encoding),
+    )
+
+
+def check(problem: Problem, response: str, encoding: Encoding = "incident") -> Report:
+    """Read a response and compare it with the graph; evaluation goes on after a format error. Any text will do.
+
+    Raises BadInput for a shortest path that does not exist: a broken task, not a bad response.
+    """
+    key = facts(problem, encoding)
+    parts = split_parts(response)
+    steps = []
+    for span in sentences(response, parts.response) if parts.response else ():
+        sentence = span.of(response)
+        if not frames(sentence):
+            verdict, detail = _judge(read_step(sentence, key.names), key)
+            steps.append(Checked(verdict=verdict, span=span, detail=detail))
+    judge = _judge_yes_no if problem.kind is Kind.CONNECTIVITY else _judge_path
+    if parts.answer is None:
+        verdict, detail = Verdict.MISSING, "no <answer>...</answer>"
+    else:
+        verdict, detail = judge(problem, parts.answer.of(response), key)
+    answer = Checked(verdict=verdict, span=parts.answer, detail=detail)
+    return Report(well_formed=parts.well_formed, steps=tuple(steps), answer=answer)
+
+
+def _judge(claim: Claim | None, key: Facts) -> tuple[Verdict, str]:
+    """Nodes, then edges, then weights, then the sum: the first thing wrong decides."""
+    if claim is None:
+        return Verdict.UNREADABLE, "not in the format of a step"
+    if any(UNKNOWN in edge for edge in claim.edges):
+        return Verdict.HALLUCINATED_NODE, "names a node that the graph does not have"
+    for edge in claim.edges:
+        if edge not in key.weights:
+            return Verdict.HALLUCINATED_EDGE, f"no edge {edge[0]}-{edge[1]}"
+    for edge, stated in zip(claim.edges, claim.weights, strict=True):
+        weight = key.weights[edge]
+        if stated is not None and (weight is None or not _same(stated, weight)):
+            return Verdict.HALLUCINATED_WEIGHT, f"edge {edge[0]}-{edge[1]} has weight {weight}, not {stated:g}"
+    if not claim.aligned:
+        return Verdict.INCORRECT, "not as many weights as edges"
+    if claim.total is not None:
+        true = _length(claim, key)
+        if true is None or not _same(claim.total, true):
+            return Verdict.INCORRECT, f"the weights add up to {true}, not {claim.total:g}"
+    return Verdict.CORRECT, ""
+
+
+def _judge_yes_no(problem: Problem, answer: str, key: Facts) -> tuple[Verdict, str]:
+    given = read_yes_no(answer)
+    if given is None:
+        return Verdict.MISSING, "neither yes nor no, or both"
+    return (Verdict.CORRECT, "") if given == key.truth else (Verdict.INCORRECT, f"the answer is {key.truth}")
+
+
+def _judge_path(problem: Problem, answer: str, key: Facts) -> tuple[Verdict, str]:
+    claim = read_path_answer(answer, key.names)
+    if claim is None or claim.total is None:
+        return Verdict.MISSING, "no path in arrows, or no length after it"
+    verdict, detail = _judge(claim, key)
+    if verdict is not Verdict.CORRECT:
+        return verdict, detail
+    if (claim.nodes[0], claim.nodes[-1]) != (problem.source, problem.target):
+        return Verdict.INCORRECT, "the path joins other nodes than were asked for"
+    if not _same(claim.total, float(key.truth)):
+        return Verdict.INCORRECT, f"the shortest path has length {key.truth}"
+    return Verdict.CORRECT, ""
+
+
+def _length(claim: Claim, key: Facts) -> float | None:
+    """The true length of what is claimed; None in a graph without weights."""
+    weights = [key.weights[edge] for edge in claim.edges]
+    known = [weight for weight in weights if weight is not None]
+    return math.fsum(known) if len(known) == len(weights) else None
+
+
+def _same(first: float, second: float) -> bool:
+    return math.isclose(first, second, abs_tol=1e-6)

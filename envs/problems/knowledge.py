@@ -1,0 +1,126 @@
+"""A made-up world of people, towns and guilds: questions for search on a laptop, made for very small models.
+
+Every fact is a passage of one sentence in Search-R1's form. Names are three syllables out of a dozen, so that a
+vocabulary of 512 tokens spells them and a small policy can copy them; no fact follows from another, so that the only
+way to an answer is to read it.
+
+    What is the ruler of the birthplace of Zokami?       two hops: search, read the town, search, read the answer
+    "Zokami"\\nThe birthplace of Zokami is Lutera.
+    "Lutera"\\nThe ruler of Lutera is Bikano.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from envs.services.retriever.documents import Document, contents
+from rlsys.config import require
+from rlsys.seeds import derive
+
+SYLLABLES = ("ba", "di", "fo", "ka", "lu", "mi", "no", "pe", "ra", "su", "te", "zo")
+# By kind of thing: each relation and the kind of what it leads to, so that any relation can follow any other.
+RELATIONS: Mapping[str, Mapping[str, str]] = {
+    "person": {"birthplace": "town", "teacher": "person", "guild": "guild"},
+    "town": {"ruler": "person", "twin": "town", "guard": "guild"},
+    "guild": {"founder": "person", "seat": "town", "rival": "guild"},
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnowledgeConfig:
+    entities: int = 300
+    """People, towns and guilds, a third each. Each has three facts, and starts nine questions of two hops."""
+    hops: int = 2
+    """Passages that an answer needs: 1 or 2."""
+
+    def __post_init__(self) -> None:
+        # Three of a kind at least, or a name would have no other to be mistaken for.
+        fits = 9 <= self.entities <= len(SYLLABLES) ** 3
+        require(fits, "env.knowledge.entities", self.entities, f"9 to {len(SYLLABLES) ** 3}")
+        require(self.hops in (1, 2), "env.knowledge.hops", self.hops, "1 or 2")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """Question(start="Zokami", relations=("birthplace", "ruler"), answer="Bikano")"""
+
+    start: str
+    relations: tuple[str, ...]  # in the order they are searched
+    answer: str
+
+    @property
+    def text(self) -> str:
+        chain = " of ".join(f"the {relation}" for relation in reversed(self.relations))
+        return f"What is {chain} of {self.start}?"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnowledgeBase:
+    kinds: Mapping[str, str]  # name -> person, town or guild
+    facts: Mapping[tuple[str, str], str]  # (name, relation) -> name
+    documents: tuple[Document, ...]  # one a fact
+
+
+def knowledge_base(config: KnowledgeConfig, seed: int) -> KnowledgeBase:
+    """The same for the same arguments."""
+    rng = random.Random(derive("knowledge", seed, config.entities))
+    spelled = ["".join(parts).capitalize() for parts in itertools.product(SYLLABLES, repeat=3)]
+    names = rng.sample(spelled, config.entities)
+    kinds = {name: tuple(RELATIONS)[at % len(RELATIONS)] for at, name in enumerate(names)}
+    by_kind = {kind: [name for name in names if kinds[name] == kind] for kind in RELATIONS}
+    facts: dict[tuple[str, str], str] = {}
+    for name in names:
+        for relation, target in RELATIONS[kinds[name]].items():
+            facts[name, relation] = rng.choice([other for other in by_kind[target] if other != name])
+    documents = tuple(
+        Document(id=str(at), contents=contents(name, sentence(relation, name, value)))
+        for at, ((name, relation), value) in enumerate(facts.items())
+    )
+    return KnowledgeBase(kinds=kinds, facts=facts, documents=documents)
+
+
+def questions(base: KnowledgeBase, hops: int, seed: int) -> list[Question]:
+    """Every question of so many hops, shuffled, but those whose way leads back to where it began."""
+    found = [question for name in base.kinds for question in _chains(base, name, hops)]
+    random.Random(derive("questions", seed)).shuffle(found)
+    return found
+
+
+def _chains(base: KnowledgeBase, start: str, hops: int) -> Iterator[Question]:
+    ways: list[tuple[tuple[str, ...], tuple[str, ...]]] = [((), (start,))]  # relations taken, names passed
+    for _ in range(hops):
+        ways = [
+            ((*relations, relation), (*names, base.facts[names[-1], relation]))
+            for relations, names in ways
+            for relation in RELATIONS[base.kinds[names[-1]]]
+        ]
+    for relations, names in ways:
+        if len(set(names)) == len(names):
+            yield Question(start=start, relations=relations, answer=names[-1])
+
+
+def query(relation: str, name: str) -> str:
+    """What to search for."""
+    return f"{relation} of {name}"
+
+
+def sentence(relation: str, name: str, value: str) -> str:
+    return f"The {relation} of {name} is {value}."
+
+
+def read_value(documents: Sequence[Document], relation: str, name: str) -> str | None:
+    """What the documents say about a relation of a name; None where they do not say it."""
+    begin, _, end = sentence(relation, name, "\0").partition("\0")
+    for document in documents:
+        if document.text.startswith(begin) and document.text.endswith(end):
+            return document.text[len(begin) : len(document.text) - len(end)]
+    return None
+
+
+def read_anything(documents: Sequence[Document]) -> str | None:
+    """What somebody takes for the answer who does not look closely: the last word of the first document."""
+    words = documents[0].text.rstrip(".").split(" ") if documents else []
+    return words[-1] if words else None

@@ -1,0 +1,40 @@
+"""Graph-RL (section 2): one message, `<think>…</think><response>…</response><answer>…</answer>`, no tool.
+
+| message | what happens | source |
+|---|---|---|
+| an answer | the episode ends, answered; the format is judged by the reward | paper |
+| none | the episode ends, malformed | paper (the reward goes on without an answer) |
+| the token budget is used up | the episode ends, cut off | - |
+"""
+
+from __future__ import annotations
+
+from envs.protocols.record import Answer, Dialect, Malformed, Parsed
+from envs.protocols.scan import last_between
+
+TAGS = ("<think>", "</think>", "<response>", "</response>", "<answer>", "</answer>")
+
+
+def formatted(text: str) -> bool:
+    """Whether each of the six tags stands exactly once, in order."""
+    places = [text.find(tag) for tag in TAGS]
+    return all(text.count(tag) == 1 for tag in TAGS) and places == sorted(places)
+
+
+def write_parts(think: str, response: str, answer: str) -> str:
+    return f"<think>{think}</think><response>{response}</response><answer>{answer}</answer>"
+
+
+def _parse(text: str) -> Parsed:
+    given = last_between(text, "<answer>", "</answer>")
+    return Malformed() if given is None else Answer(given)
+
+
+GRAPH_RL = Dialect(
+    name="graph_rl",
+    tags=TAGS,
+    stop=("</answer>",),
+    parse=_parse,
+    write_answer=lambda text: f"<answer>{text}</answer>",
+    thinks=True,
+)

@@ -1,0 +1,79 @@
+"""ICRL (section 2.2 and the authors' repository, in Search-R1's protocol): `<search>`, `<information>`, `<answer>`.
+
+The authors generate without a stop string, cut the text after the first `</search>`, else after the first `</answer>`,
+and tokenise what is left again. Here generation stops at either tag and nothing is tokenised twice: the action is the
+same, but for a stray `</answer>` before a search, which is malformed here. A text that was not stopped (a file's) is
+cut as theirs.
+
+| message | what happens | source |
+|---|---|---|
+| the first complete pair is `<answer>` | the episode ends, answered | repository |
+| the first complete pair is `<search>` | searched; the documents stand inline, see `_reply` | repository |
+| an answer, then a search | the answer counts, `Answer.with_call` is set | repository; the flag is ours |
+| several searches | the first is executed | repository |
+| no complete pair | the prescribed text, inline and masked; costs a turn | repository |
+| the same in the last message | the episode ends, malformed | repository |
+| an empty query, a search that failed (if configured so) | an empty information block | repository |
+| a search in the seventh message | not executed: the turn limit ends the episode | repository: 6 turns and one more |
+| an observation over 500 tokens | cut to 500, closing tag included | repository |
+| the same call again | executed and flagged | repository; the flag is ours |
+| the token budget is used up | the episode ends, cut off | - |
+"""
+
+from __future__ import annotations
+
+from envs.protocols.record import Answer, Call, Dialect, Malformed, Parsed
+from rlsys.types import Message
+
+SEARCH_OPEN, SEARCH_CLOSE = "<search>", "</search>"
+ANSWER_OPEN, ANSWER_CLOSE = "<answer>", "</answer>"
+# Word for word: policies were trained with it.
+INVALID_ACTION = (
+    "\nMy previous action is invalid. If I want to search, I should put the query between <search> and </search>. "
+    "If I want to give the final answer, I should put the answer between <answer> and </answer>. Let me try again.\n"
+)
+
+
+def _cut(text: str) -> str:
+    for closing in (SEARCH_CLOSE, ANSWER_CLOSE):
+        end = text.find(closing)
+        if end >= 0:
+            return text[: end + len(closing)]
+    return text
+
+
+def _pair(text: str, opening: str, closing: str) -> tuple[int, str] | None:
+    """Where the first complete pair begins, and what stands in it."""
+    start = text.find(opening)
+    end = text.find(closing, start + len(opening)) if start >= 0 else -1
+    return (start, text[start + len(opening) : end].strip()) if end >= 0 else None
+
+
+def _parse(text: str) -> Parsed:
+    text = _cut(text)
+    call, given = _pair(text, SEARCH_OPEN, SEARCH_CLOSE), _pair(text, ANSWER_OPEN, ANSWER_CLOSE)
+    if given is not None and (call is None or given[0] < call[0]):
+        return Answer(given[1], with_call=call is not None)
+    return Malformed() if call is None else Call(call[1])
+
+
+def _reply(_: str, result: str) -> Message:
+    return Message(role="tool", content=f"\n\n<information>{result.strip()}</information>\n\n", inline=True)
+
+
+ICRL = Dialect(
+    name="icrl",
+    tags=(
+        *("<think>", "</think>", SEARCH_OPEN, SEARCH_CLOSE),
+        *("<information>", "</information>", ANSWER_OPEN, ANSWER_CLOSE),
+    ),
+    stop=(SEARCH_CLOSE, ANSWER_CLOSE),
+    parse=_parse,
+    write_call=lambda query: f"{SEARCH_OPEN} {query} {SEARCH_CLOSE}",
+    write_answer=lambda text: f"{ANSWER_OPEN} {text} {ANSWER_CLOSE}",
+    reply=_reply,
+    calls=6,
+    malformed=Message(role="tool", content=INVALID_ACTION, inline=True),
+    max_reply_tokens=500,
+    thinks=True,
+)

@@ -1,0 +1,98 @@
+"""SWiRL (section 2.3, appendices A and E): `<search_query>` or `<math_exp>`, then `<answer>`.
+
+A tool's answer is a user turn of its own, `QUERY -> RESULT`. Limits: 5 queries for question answering, 10 for
+mathematics.
+
+| message | what happens | source |
+|---|---|---|
+| an answer | the episode ends, answered | section 2.3 |
+| a call | the first one is executed | section 2.3; which of several is open: ours |
+| a call and an answer | the answer counts, `Answer.with_call` is set | the prompt forbids it; ours |
+| neither | the episode ends, malformed | open in the paper; ours |
+| an empty call | `-> error: empty query` (`expression`), costs a turn | ours |
+| the same call again | executed and flagged | the prompt forbids it; ours |
+| a call over the limit | not executed: told to answer now | section 2.3 ends here; the last chance is ours |
+| a call after that | the turn limit ends the episode | section 2.3 |
+| the token budget is used up | the episode ends, cut off | - |
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from envs.protocols.record import Answer, Call, Dialect, Malformed, Parsed
+from envs.protocols.scan import first_between, last_between
+from rlsys.types import Message
+
+SEARCH_OPEN, SEARCH_CLOSE = "<search_query>", "</search_query>"
+MATH_OPEN, MATH_CLOSE = "<math_exp>", "</math_exp>"
+ANSWER_OPEN, ANSWER_CLOSE = "<answer>", "</answer>"
+OVER_LIMIT = "No more queries are allowed. Write the answer now, enclosed by <answer> and </answer>."
+
+
+def answer(text: str) -> str | None:
+    """The last answer of a message; an empty tag is the answer "", no complete tag is None."""
+    return last_between(text, ANSWER_OPEN, ANSWER_CLOSE)
+
+
+def one_answer(text: str) -> bool:
+    """Whether a message holds exactly one answer tag, opened and closed once, in that order."""
+    return text.count(ANSWER_OPEN) == 1 == text.count(ANSWER_CLOSE) and answer(text) is not None
+
+
+def write_answer(text: str) -> str:
+    return f"{ANSWER_OPEN}{text}{ANSWER_CLOSE}"
+
+
+def math_call(text: str) -> str | None:
+    """The first calculator call of a message: `<math_exp>48 / 2</math_exp>` gives `48 / 2`."""
+    return first_between(text, MATH_OPEN, MATH_CLOSE)
+
+
+def write_math_call(expression: str) -> str:
+    return f"{MATH_OPEN}{expression}{MATH_CLOSE}"
+
+
+def write_search_call(query: str) -> str:
+    return f"{SEARCH_OPEN}{query}{SEARCH_CLOSE}"
+
+
+def tool_reply(query: str, result: str, *, max_query: int = 512) -> str:
+    """SWiRL's form of a tool's answer: `48 / 2 -> 24.0`. A longer query is cut, so that the context cannot double."""
+    shown = query if len(query) <= max_query else query[:max_query] + "..."
+    return f"{shown} -> {result}"
+
+
+def _reply(call: str, result: str) -> Message:
+    return Message(role="user", content=tool_reply(call, result))
+
+
+def _parse(text: str, opening: str, closing: str) -> Parsed:
+    given, call = answer(text), first_between(text, opening, closing)
+    if given is not None:
+        return Answer(given, with_call=call is not None)
+    return Malformed() if call is None else Call(call)
+
+
+SWIRL = Dialect(
+    name="swirl",
+    tags=(SEARCH_OPEN, SEARCH_CLOSE, ANSWER_OPEN, ANSWER_CLOSE),
+    stop=(SEARCH_CLOSE, ANSWER_CLOSE),
+    parse=lambda text: _parse(text, SEARCH_OPEN, SEARCH_CLOSE),
+    write_call=write_search_call,
+    write_answer=write_answer,
+    reply=_reply,
+    calls=5,
+    blank="error: empty query",
+    over_limit=Message(role="user", content=OVER_LIMIT),
+)
+SWIRL_MATH = replace(
+    SWIRL,
+    name="swirl_math",
+    tags=(MATH_OPEN, MATH_CLOSE, ANSWER_OPEN, ANSWER_CLOSE),
+    stop=(MATH_CLOSE, ANSWER_CLOSE),
+    parse=lambda text: _parse(text, MATH_OPEN, MATH_CLOSE),
+    write_call=write_math_call,
+    calls=10,
+    blank="error: empty expression",
+)

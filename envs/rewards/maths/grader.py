@@ -1,0 +1,236 @@
+"""A pool of processes that grade mathematics, each answer under a hard deadline.
+
+What `envs.rewards.maths.compare.decided` can tell is told at once, in this process. The rest goes to a worker over a
+pipe. A worker that does not answer in time is killed and replaced: its answer costs a typed timeout, and no other
+answer anything. Works from any event loop and from plain threads; nothing runs before the first answer that needs it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import queue
+import select
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+from envs.rewards.maths.compare import MAX_ANSWER, decided
+from rlsys.rollout import EpisodeBroken
+from rlsys.types import Failure, FailureKind
+
+WORKER = Path(__file__).with_name("grader_worker.py")
+WATCH_S = 0.05  # between two looks at a worker's memory
+REMEMBERED = 4096  # verdicts: siblings of one group often give the same answer
+
+
+class GraderTimeout(EpisodeBroken):
+    """The answer could not be graded before the deadline. Says nothing about the answer."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(Failure(kind=FailureKind.TIMEOUT, where="grader", detail=detail))
+
+
+class GraderFailed(EpisodeBroken):
+    """The grader broke: a worker died, ran out of memory or did not start. Says nothing about the answer."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(Failure(kind=FailureKind.INFRA, where="grader", detail=detail))
+
+
+class Grader:
+    """`await grader.grade(given, gold)`, or `grader.grade_blocking(given, gold)` outside of an event loop."""
+
+    def __init__(
+        self, *, workers: int = 2, deadline_s: float = 5.0, start_timeout_s: float = 60.0, memory_mb: int = 1024
+    ) -> None:
+        self._deadline_s = deadline_s
+        self._start_timeout_s = start_timeout_s
+        self._memory_mb = memory_mb
+        # The worker's own limits are for the case that nobody is left to hold it to ours.
+        self._command = [sys.executable, "-I", str(WORKER), str(4 * memory_mb), str(deadline_s + 2)]
+        self._idle: queue.SimpleQueue[_Worker | None] = queue.SimpleQueue()  # None: a worker still to be started
+        for _ in range(workers):
+            self._idle.put(None)
+        # One thread for each worker: a request that has a thread has a worker too, and waits for nothing else.
+        self._threads = ThreadPoolExecutor(workers, thread_name_prefix="grader")
+        self._started: set[_Worker] = set()
+        self._lock = threading.Lock()
+        self._closed = False
+        self._known: dict[tuple[str, str], bool] = {}
+        self.timeouts = 0
+        self.respawns = 0
+
+    async def grade(self, given: str, gold: str) -> bool:
+        """Whether `given` answers a question whose answer is `gold`. Raises GraderTimeout and GraderFailed."""
+        verdict = self._at_once(given, gold)
+        if verdict is None:
+            verdict = await asyncio.wrap_future(self._submit(given, gold))
+        return verdict
+
+    def grade_blocking(self, given: str, gold: str) -> bool:
+        """`grade` for scripts and threads."""
+        verdict = self._at_once(given, gold)
+        return self._submit(given, gold).result() if verdict is None else verdict
+
+    async def grade_any(self, given: str, golds: Sequence[str]) -> bool:
+        """Whether one of `golds` is matched. A gold that could not be graded counts only when no other is matched."""
+        verdicts = [self._at_once(given, gold) for gold in golds]
+        if any(verdicts):
+            return True
+        broken: EpisodeBroken | None = None
+        for gold, verdict in zip(golds, verdicts, strict=True):
+            if verdict is None:
+                try:
+                    if await self.grade(given, gold):
+                        return True
+                except EpisodeBroken as error:
+                    broken = broken or error
+        if broken is not None:
+            raise broken
+        return False
+
+    def processes(self) -> list[subprocess.Popen[bytes]]:
+        """The workers that run now."""
+        with self._lock:
+            return [worker.process for worker in self._started]
+
+    def close(self) -> None:
+        """Kill the workers. What is being graded ends in GraderFailed."""
+        with self._lock:
+            self._closed = True
+            started = list(self._started)
+        for worker in started:
+            worker.kill()
+        self._threads.shutdown(wait=True, cancel_futures=True)
+
+    def __enter__(self) -> Grader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _at_once(self, given: str, gold: str) -> bool | None:
+        verdict = decided(given, (gold,))
+        return self._known.get((given, gold)) if verdict is None else verdict
+
+    def _submit(self, given: str, gold: str) -> Future[bool]:
+        if self._closed:
+            raise GraderFailed("the grader is closed")
+        return self._threads.submit(self._ask, given, gold)
+
+    def _ask(self, given: str, gold: str) -> bool:
+        worker = self._idle.get_nowait()
+        reusable: _Worker | None = None
+        try:
+            worker = worker or self._start()
+            worker.wait_ready(self._start_timeout_s)
+            answer = worker.ask([given, gold], self._deadline_s)
+            reusable = worker
+            self._remember(given, gold, answer)
+            return answer
+        except (GraderTimeout, GraderFailed) as error:
+            self.timeouts += isinstance(error, GraderTimeout)
+            raise type(error)(f"{error} while grading {_short(given)} against {_short(gold)}") from error
+        finally:
+            if worker is not None and reusable is None:
+                self._discard(worker)
+                with suppress(GraderFailed, OSError):
+                    reusable = self._start()  # imports while others are served
+                    self.respawns += 1
+            self._idle.put(reusable)
+
+    def _start(self) -> _Worker:
+        with self._lock:
+            if self._closed:
+                raise GraderFailed("the grader is closed")
+            worker = _Worker(self._command, self._memory_mb)
+            self._started.add(worker)
+        return worker
+
+    def _discard(self, worker: _Worker) -> None:
+        worker.kill()
+        with self._lock:
+            self._started.discard(worker)
+
+    def _remember(self, given: str, gold: str, verdict: bool) -> None:
+        with self._lock:
+            if len(self._known) >= REMEMBERED:
+                del self._known[next(iter(self._known))]
+            self._known[given, gold] = verdict
+
+
+class _Worker:
+    """A process with a pipe in and a pipe out."""
+
+    def __init__(self, command: list[str], memory_mb: int) -> None:
+        self._memory_mb = memory_mb
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd="/"
+        )
+        self._started = time.monotonic()
+        self._ready = False
+        self._lock = threading.Lock()
+
+    def wait_ready(self, timeout_s: float) -> None:
+        if not self._ready:
+            try:
+                self._read(self._started + timeout_s)
+            except GraderTimeout as error:
+                raise GraderFailed(f"a worker did not start in {timeout_s:g} s") from error
+            self._ready = True
+
+    def ask(self, question: object, deadline_s: float) -> bool:
+        assert self.process.stdin is not None
+        try:
+            # Two answers of MAX_ANSWER characters fit into the pipe's buffer: this cannot block.
+            self.process.stdin.write(json.dumps(question).encode() + b"\n")
+            self.process.stdin.flush()
+        except OSError as error:
+            raise GraderFailed(f"a worker died (exit code {self.process.wait()})") from error
+        return bool(self._read(time.monotonic() + deadline_s))
+
+    def _read(self, until: float) -> object:
+        """The next line. Answers are short: a line that has begun is complete.
+
+        Memory is watched from here: the libraries take their own MemoryError for a difference of the two answers.
+        """
+        assert self.process.stdout is not None
+        out = self.process.stdout.fileno()
+        started = time.monotonic()
+        while not select.select([out], [], [], min(WATCH_S, max(0.0, until - time.monotonic())))[0]:
+            if time.monotonic() >= until:
+                raise GraderTimeout(f"no answer after {time.monotonic() - started:.1f} s")
+            if _resident_mb(self.process.pid) > self._memory_mb:
+                raise GraderFailed(f"more than {self._memory_mb} MB of memory")
+        line = os.read(out, 4096)
+        if not line.endswith(b"\n"):
+            raise GraderFailed(f"a worker died (exit code {self.process.wait()})")
+        answer: object = json.loads(line)
+        return answer
+
+    def kill(self) -> None:
+        with self._lock:  # close() and the thread that asked may both come here
+            self.process.kill()
+            self.process.wait()
+
+
+def _resident_mb(pid: int) -> float:
+    try:
+        with open(f"/proc/{pid}/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+    except (OSError, IndexError):  # it has just died: its pipe says so
+        return 0.0
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 60 else text[:60] + "...")
+
+
+assert 2 * 6 * MAX_ANSWER < 65536, "two escaped answers must fit into a pipe's buffer"

@@ -1,0 +1,298 @@
+"""What stands between an environment and a tool that can die, hang or lie.
+
+One `Guard` per tool and event loop:
+
+    call -> cache? -> the same query in flight? share it -> a free slot? -> circuit closed? -> attempt, deadline, retry
+
+A call waits for a slot and for the circuit at most `GuardConfig.patience_s` in all, then it fails with a type. Calls
+keep their slot while they wait for the circuit, so that no more than `max_concurrent` start when the tool comes back,
+and only one of them tries whether it did. Retries follow the exception: ToolRefused is the tool's answer and final;
+whatever else a call raises may be mended by another attempt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, OrderedDict
+from collections.abc import Awaitable, Callable, Hashable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from envs.services.stats import ToolStats, latency_bucket, merge
+from rlsys.config import require
+from rlsys.rollout import EpisodeBroken
+from rlsys.seeds import derive
+from rlsys.types import Failure, FailureKind
+
+__all__ = ["Guard", "GuardConfig", "ToolBusy", "ToolFailed", "ToolRefused", "ToolStats", "merge"]
+
+Q = TypeVar("Q")
+R = TypeVar("R")
+
+
+class ToolRefused(Exception):
+    """Raised by a call: the tool works and says that this request is bad. Not retried, no mark against the tool."""
+
+
+class ToolBusy(Exception):
+    """Raised by a call: the tool asks to come back in `after_s` seconds (HTTP's 429 and 503 with Retry-After)."""
+
+    def __init__(self, message: str, after_s: float) -> None:
+        super().__init__(message)
+        self.after_s = after_s
+
+
+class ToolFailed(EpisodeBroken):
+    """The tool gave nothing. An environment lets it pass, and the episode ends with this `failure`."""
+
+    def __init__(self, kind: FailureKind, where: str, detail: str) -> None:
+        super().__init__(Failure(kind=kind, where=where, detail=detail))
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuardConfig:
+    deadline_s: float = 30.0
+    """Of one attempt."""
+    attempts: int = 3
+    backoff_s: float = 0.5
+    """Before the second attempt, half to one and a half times; doubled for each further one."""
+    breaker_failures: int = 5
+    """Failed attempts in a row that open the circuit."""
+    breaker_s: float = 10.0
+    """How long the circuit stays open before one call tries again."""
+    cache_size: int = 4096
+    """Results kept, least recently used out first; 0 keeps none."""
+    max_concurrent: int = 64
+    """Calls at once; others queue."""
+
+    def __post_init__(self) -> None:
+        for key in ("deadline_s", "breaker_s"):
+            require(getattr(self, key) > 0, f"guard.{key}", getattr(self, key), "above 0")
+        for key in ("attempts", "breaker_failures", "max_concurrent"):
+            require(getattr(self, key) >= 1, f"guard.{key}", getattr(self, key), "at least 1")
+        for key in ("backoff_s", "cache_size"):
+            require(getattr(self, key) >= 0, f"guard.{key}", getattr(self, key), "0 or more")
+
+    @property
+    def patience_s(self) -> float:
+        """How long a call waits for a slot and for a broken tool, beside its own attempts."""
+        return self.deadline_s * self.attempts
+
+
+@dataclass(slots=True)
+class _Flight(Generic[R]):
+    """One query on its way, and how many callers wait for it."""
+
+    task: asyncio.Task[R]
+    waiters: int = 0
+
+
+class Guard(Generic[Q, R]):
+    """Calls `call` for an environment. Results are shared between callers: they must not be changed."""
+
+    def __init__(
+        self,
+        name: str,
+        call: Callable[[Q], Awaitable[R]],
+        config: GuardConfig,
+        *,
+        retry_on: tuple[type[Exception], ...] = (Exception,),
+        key: Callable[[Q], Hashable] | None = None,
+    ) -> None:
+        """`key` says when two queries are the same; by default the query itself does."""
+        self._name = name
+        self._call = call
+        self._config = config
+        self._retry_on = retry_on
+        self._key: Callable[[Q], Hashable] = key or _itself
+        self._circuit = _Circuit(config)
+        self._slots = asyncio.Semaphore(config.max_concurrent)
+        self._cache: OrderedDict[Hashable, R] = OrderedDict()
+        self._flights: dict[Hashable, _Flight[R]] = {}
+        self._counts: Counter[str] = Counter()
+        self._errors: Counter[str] = Counter()
+        self._queued = 0
+        self._in_flight = 0
+        self._latency = list(ToolStats().latency)
+
+    async def __call__(self, query: Q) -> R:
+        """The tool's result. Raises ToolFailed. A cancelled caller leaves the others who share its call alone."""
+        self._counts["calls"] += 1
+        key = self._key(query)
+        if key in self._cache:
+            self._counts["cache_hits"] += 1
+            self._cache.move_to_end(key)
+            return self._cache[key]
+        flight = self._flights.get(key)
+        if flight is None:
+            flight = self._flights[key] = _Flight(asyncio.create_task(self._fetch(query, key, self._counts["calls"])))
+        else:
+            self._counts["shared"] += 1
+        flight.waiters += 1
+        try:
+            return await asyncio.shield(flight.task)
+        except ToolFailed as failed:
+            self._errors[str(failed.failure.kind)] += 1
+            raise
+        finally:
+            flight.waiters -= 1
+            if flight.waiters == 0:
+                flight.task.cancel()  # nobody waits any more; nothing happens to a task that is done
+                if self._flights.get(key) is flight:
+                    del self._flights[key]
+
+    def stats(self) -> ToolStats:
+        return ToolStats(
+            calls=self._counts["calls"],
+            cache_hits=self._counts["cache_hits"],
+            shared=self._counts["shared"],
+            errors=dict(self._errors),
+            retries=self._counts["retries"],
+            breaker_opened=self._circuit.opened,
+            breaker_open=self._circuit.open,
+            queued=self._queued,
+            in_flight=self._in_flight,
+            latency=tuple(self._latency),
+        )
+
+    async def _fetch(self, query: Q, key: Hashable, number: int) -> R:
+        give_up = asyncio.get_running_loop().time() + self._config.patience_s
+        await self._take_slot(give_up)
+        try:
+            for attempt in range(self._config.attempts):
+                trial = await self._wait_for_circuit(give_up)
+                try:
+                    result = await self._attempt(query, trial)
+                except ToolRefused as error:
+                    raise self._failed(FailureKind.DATA, str(error)) from error
+                except Exception as error:  # the tool's fault boundary: whatever it raises is its failure
+                    if attempt + 1 == self._config.attempts or not isinstance(error, self._retry_on):
+                        raise self._given_up(error, attempt + 1) from error
+                    self._counts["retries"] += 1
+                    asked = error.after_s if isinstance(error, ToolBusy) else 0.0
+                    await asyncio.sleep(max(self._backoff_s(number, attempt), min(asked, self._config.deadline_s)))
+                else:
+                    self._keep(key, result)
+                    return result
+            raise AssertionError("at least one attempt")
+        finally:
+            self._slots.release()
+
+    async def _attempt(self, query: Q, trial: bool) -> R:
+        clock = asyncio.get_running_loop().time
+        started = clock()
+        self._in_flight += 1
+        works: bool | None = None  # a cancelled attempt says nothing about the tool
+        try:
+            async with asyncio.timeout(self._config.deadline_s):
+                result = await self._call(query)
+            works = True
+            return result
+        except ToolRefused:
+            works = True
+            raise
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            works = False
+            raise ConnectionError("the tool cancelled the call") from error  # nobody here did
+        except Exception:
+            works = False
+            raise
+        finally:
+            self._in_flight -= 1
+            self._circuit.report(works, trial=trial)
+            if works is not None:
+                self._latency[latency_bucket(clock() - started)] += 1
+
+    async def _take_slot(self, give_up: float) -> None:
+        self._queued += 1
+        try:
+            async with asyncio.timeout_at(give_up):
+                await self._slots.acquire()
+        except TimeoutError:
+            detail = f"no free slot within {self._config.patience_s:g} s ({self._config.max_concurrent} calls at once)"
+            raise self._failed(FailureKind.TIMEOUT, detail) from None
+        finally:
+            self._queued -= 1
+
+    async def _wait_for_circuit(self, give_up: float) -> bool:
+        self._queued += 1
+        try:
+            return await self._circuit.admit(give_up)
+        except TimeoutError:
+            detail = f"circuit open after {self._config.breaker_failures} failures in a row"
+            raise self._failed(FailureKind.INFRA, f"{detail}, waited {self._config.patience_s:g} s") from None
+        finally:
+            self._queued -= 1
+
+    def _backoff_s(self, number: int, attempt: int) -> float:
+        """Spread by a hash of the call's number: the same in every run, different for calls that failed together."""
+        spread = 0.5 + derive(self._name, number, attempt) / 2**31
+        return self._config.backoff_s * 2.0**attempt * spread
+
+    def _keep(self, key: Hashable, result: R) -> None:
+        if self._config.cache_size == 0:
+            return
+        self._cache[key] = result
+        if len(self._cache) > self._config.cache_size:
+            self._cache.popitem(last=False)
+
+    def _given_up(self, error: Exception, attempts: int) -> ToolFailed:
+        if isinstance(error, TimeoutError):
+            return self._failed(
+                FailureKind.TIMEOUT, f"no answer within {self._config.deadline_s:g} s, {attempts} times"
+            )
+        return self._failed(FailureKind.INFRA, f"{type(error).__name__}: {error}"[:500])
+
+    def _failed(self, kind: FailureKind, detail: str) -> ToolFailed:
+        return ToolFailed(kind, self._name, detail)
+
+
+class _Circuit:
+    """Closed: everybody passes. Open: nobody does for `breaker_s`, then one call alone tries, and its end decides."""
+
+    def __init__(self, config: GuardConfig) -> None:
+        self._config = config
+        self._failures = 0  # in a row
+        self._trial_at = 0.0  # on the loop's clock
+        self._trying = False  # is the one call on its way?
+        self._changed = asyncio.Event()
+        self.open = False
+        self.opened = 0  # how often
+
+    async def admit(self, give_up: float) -> bool:
+        """Wait for permission to call; True makes the call the trial. Raises TimeoutError at `give_up`."""
+        clock = asyncio.get_running_loop().time
+        while self.open:
+            now = clock()
+            if not self._trying and now >= self._trial_at:
+                self._trying = True
+                return True
+            if now >= give_up:
+                raise TimeoutError
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(give_up if self._trying else min(give_up, self._trial_at)):
+                    await self._changed.wait()
+        return False
+
+    def report(self, works: bool | None, *, trial: bool) -> None:
+        """How an admitted call ended; None when it was cancelled, which says nothing about the tool."""
+        if works:
+            self._failures, self.open = 0, False
+        elif works is False:
+            self._failures += 1
+            if trial or (not self.open and self._failures >= self._config.breaker_failures):
+                self.opened += not self.open
+                self.open = True
+                self._trial_at = asyncio.get_running_loop().time() + self._config.breaker_s
+        self._trying = self._trying and self.open and not trial
+        self._changed.set()  # whoever waits looks again
+        self._changed = asyncio.Event()
+
+
+def _itself(query: Any) -> Hashable:
+    key: Hashable = query
+    return key

@@ -1,0 +1,83 @@
+"""Action prompting (Long CoT, appendix K.8): a model is led through a long chain of thought, state by state.
+
+    clarify -> decompose -> solution_step -> reflection -> answer
+                   ^              ^______________| missed, with another goal to try
+                   |_____________________________| achieved, or missed without one
+
+The authors never published how an answer picks the next state: this follows from the tags of their reflection prompt.
+Ours are: the first proposal becomes the goal, goals lie on one level below the problem's, and a cap on the steps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from envs.services.judge.kinds import KINDS
+from envs.services.judge.request import JudgeRequest
+
+State = Literal["clarify", "decompose", "solution_step", "reflection", "answer", "done"]
+NONE = "none yet"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thinking:
+    """How far a chain of thought has come. A new one is `Thinking(problem="..", format="..")`."""
+
+    problem: str
+    format: str = "The final answer is \\boxed{...}."
+    max_steps: int = 40  # then the answer is asked for, whatever has been reached
+    state: State = "clarify"
+    steps: int = 0
+    thoughts: tuple[str, ...] = ()  # only ever appended to: joined, the chain of thought
+    parent_goal: str = ""
+    current_goal: str = ""
+    goals: tuple[tuple[str, bool], ...] = ()  # the earlier ones, and whether each was solved
+
+    @property
+    def request(self) -> JudgeRequest:
+        """What to ask the model in this state. Raises ValueError when it is done."""
+        if self.state == "done":
+            raise ValueError("the chain of thought is complete")
+        values = {
+            "goal": self.problem,
+            "current_goal": self.current_goal or self.parent_goal,
+            "parent_goal": self.parent_goal,
+            "solution": "\n\n".join(self.thoughts) or NONE,
+            "prior_step": self.thoughts[-1] if self.thoughts else NONE,
+            "goals": "\n".join(f"[{'solved' if done else 'given up'}] {goal}" for goal, done in self.goals) or NONE,
+            "format": self.format,
+        }
+        kind = f"action_{self.state}"
+        return JudgeRequest(kind=kind, fields={name: values[name] for name in KINDS[kind].fields})
+
+
+def advance(thinking: Thinking, text: str) -> Thinking | None:
+    """After the model's answer `text`; None where it does not have the form that was asked for."""
+    verdict = KINDS[thinking.request.kind].read(text)
+    if verdict is None:
+        return None
+    goal = verdict.parts.get("goal", "")
+    after = replace(
+        thinking, steps=thinking.steps + 1, thoughts=(*thinking.thoughts, verdict.parts["thought"]), state="done"
+    )
+    if thinking.state == "answer":
+        return after
+    if thinking.state == "clarify":
+        after = replace(after, state="decompose", parent_goal=goal)
+    elif thinking.state == "decompose":
+        after = replace(after, state="solution_step", current_goal=goal)
+    elif thinking.state == "solution_step":
+        after = replace(after, state="reflection")
+    else:
+        after = _reflected(after, verdict.value, goal)
+    return replace(after, state="answer") if after.steps + 1 >= after.max_steps else after
+
+
+def _reflected(thinking: Thinking, value: str, new_goal: str) -> Thinking:
+    goals = (*thinking.goals, (thinking.current_goal, value != "missed"))
+    if value == "solved":
+        return replace(thinking, state="answer", goals=goals)
+    if value == "missed" and new_goal:
+        return replace(thinking, state="solution_step", goals=goals, current_goal=new_goal)
+    return replace(thinking, state="decompose", goals=goals, current_goal="")

@@ -1,0 +1,102 @@
+"""The options of a judge, as `reward.judge` and the command line have them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Optional
+from urllib.parse import urlsplit
+
+from envs.services.address import is_loopback
+from envs.services.guard import GuardConfig
+from rlsys.config import require
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeConfig:
+    endpoint: Optional[str] = None
+    """An OpenAI-compatible address, such as https://host/v1; needs `model`."""
+    service: Optional[str] = None
+    """A running `rlsys serve judge`, such as http://127.0.0.1:8100; it has its own model, prompts and cache."""
+    model: Optional[str] = None
+    """Name of the model at `endpoint`; without one, a folder or hub name that a service of the run serves with vLLM."""
+    key_env: Optional[str] = None
+    """Name of the environment variable with the key of `endpoint` or the token of `service`; null sends none."""
+    prompts: Optional[str] = None
+    """A folder with prompts of your own, named after their kind (process.md); null and the rest: the built-in ones."""
+    unparsable: Optional[Literal["wrong", "fail", "retry"]] = None
+    """Of an answer without a verdict. wrong: it speaks against; fail: a typed failure; retry: ask once more, sampled,
+    then fail; null: what the kind's paper does (docs/judge.md)."""
+    retry_temperature: float = 0.7
+    """Of every question after the first, which is greedy."""
+    max_tokens: Optional[int] = None
+    """Of an answer; null is the kind's own limit."""
+    max_concurrent: int = 32
+    """Questions under way at once; others wait."""
+    requests_per_minute: Optional[int] = None
+    """Evenly spaced; null is no limit."""
+    cache_size: int = 10_000
+    """Answers kept in memory, least recently used out first."""
+    cache_file: Optional[str] = None
+    """SQLite: answers of earlier runs are not paid for again."""
+    deadline_s: float = 120.0
+    """Of one attempt."""
+    attempts: int = 3
+    """Of one question while the judge answers others; when it answers nobody, `outage_s` counts."""
+    backoff_s: float = 0.5
+    """Before the second attempt, doubled for each further one; longer where the server asks for it (Retry-After)."""
+    breaker_failures: int = 5
+    """Failed attempts in a row after which one question alone tries, every `breaker_s`."""
+    breaker_s: float = 10.0
+    outage_s: float = 240.0
+    """How long scoring waits for a judge that answers nobody, before it becomes a typed failure."""
+
+    def __post_init__(self) -> None:
+        for key in ("endpoint", "service"):
+            url = getattr(self, key)
+            parts = urlsplit(url or "")
+            usable = url is None or (parts.scheme in ("http", "https") and bool(parts.hostname))
+            require(usable, f"judge.{key}", url, "an http or https address")
+            open_ = parts.username is None and parts.password is None
+            require(open_, f"judge.{key}", "..@..", "an address without a password: judge.key_env names the key")
+        url = self.endpoint or self.service or ""
+        safe = self.key_env is None or url.startswith("https:") or is_loopback(url)
+        require(safe, "judge.key_env", self.key_env, "null with plain http to another machine: the key would be read")
+        one = self.endpoint is None or self.service is None
+        require(one, "judge.service", self.service, "null beside judge.endpoint")
+        named = self.endpoint is None or bool(self.model)
+        require(named, "judge.model", self.model, "the name of the model at judge.endpoint")
+        unnamed = self.service is None or self.model is None
+        require(unnamed, "judge.model", self.model, "null beside judge.service, which has its own")
+        require(0 < self.retry_temperature <= 2, "judge.retry_temperature", self.retry_temperature, "above 0, up to 2")
+        for key in ("max_tokens", "requests_per_minute"):
+            value = getattr(self, key)
+            require(value is None or value >= 1, f"judge.{key}", value, "at least 1, or null")
+        for key in ("max_concurrent", "attempts", "breaker_failures"):
+            require(getattr(self, key) >= 1, f"judge.{key}", getattr(self, key), "at least 1")
+        for key in ("deadline_s", "breaker_s", "outage_s"):
+            require(getattr(self, key) > 0, f"judge.{key}", getattr(self, key), "above 0")
+        for key in ("cache_size", "backoff_s"):
+            require(getattr(self, key) >= 0, f"judge.{key}", getattr(self, key), "0 or more")
+
+    @property
+    def given(self) -> bool:
+        """Whether there is a judge at all."""
+        return any((self.endpoint, self.service, self.model))
+
+    @property
+    def spacing_s(self) -> float:
+        return 60.0 / self.requests_per_minute if self.requests_per_minute else 0.0
+
+    @property
+    def guard(self) -> GuardConfig:
+        """An attempt may wait for its turn, and for the pause that the server asked for, before its own deadline."""
+        waits = self.max_concurrent * self.spacing_s + self.deadline_s
+        return GuardConfig(
+            deadline_s=self.deadline_s + waits,
+            attempts=self.attempts,
+            backoff_s=self.backoff_s,
+            breaker_failures=self.breaker_failures,
+            breaker_s=self.breaker_s,
+            cache_size=0,
+            max_concurrent=self.max_concurrent,
+        )

@@ -1,0 +1,149 @@
+"""What a judge's answer says: pure, linear in the text, and None where it says nothing."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+
+from envs.rewards.swirl import outcome_verdict, step_verdict
+from envs.services.judge.request import Verdict
+from envs.text.boxed import last_boxed
+
+Parse = Callable[[str], Verdict | None]
+
+_JUDGEMENT = re.compile(r"Judgement:\s+(correct|wrong|not_found)", re.IGNORECASE)
+_RESEARCH = re.compile(r'"judgement"\s*:\s*"(correct|incorrect)"', re.IGNORECASE)
+_STARRED = re.compile(r"\*\*[ \t]?([A-D]|UNKNOWN)[ \t]?\*\*")
+_ORDER = re.compile(r"step\d{1,3}(?: ?-> ?step\d{1,3})+|\bUNKNOWN\b")
+_AROUND = " \t\r\n.!*\"'`"
+
+
+def answer_of(text: str) -> str:
+    """Without what a reasoning model thought before; nothing while it has not stopped thinking."""
+    _, closed, answer = text.rpartition("</think>")
+    if closed:
+        return answer
+    return "" if text.lstrip().startswith("<think>") else text
+
+
+def process(text: str) -> Verdict | None:
+    """SWiRL: the last whole word GOOD or BAD."""
+    value = step_verdict(text)
+    return None if value is None else Verdict(value=value, accepted=value == "GOOD")
+
+
+def outcome(text: str) -> Verdict | None:
+    """SWiRL: the last whole word YES or NO."""
+    value = outcome_verdict(text)
+    return None if value is None else Verdict(value=value, accepted=value == "YES")
+
+
+def research(text: str) -> Verdict | None:
+    """ReSearch: `judgement` of a JSON object, correct or incorrect.
+
+    LaTeX in the rationale makes bad JSON often: then the last `"judgement": "..."` of the text counts.
+    """
+    start, end = text.find("{"), text.rfind("}")
+    try:
+        record = json.loads(text[start : end + 1]) if 0 <= start < end else None
+    except (ValueError, RecursionError):
+        record = None
+    value = record.get("judgement") if isinstance(record, dict) else None
+    if not isinstance(value, str):
+        value = (_RESEARCH.findall(text) or [""])[-1]
+    value = value.strip().lower()
+    return Verdict(value=value, accepted=value == "correct") if value in ("correct", "incorrect") else None
+
+
+def reference(text: str) -> Verdict | None:
+    """Long CoT: the first `Judgement: correct|wrong|not_found` in any case; only correct counts for the answer."""
+    match = _JUDGEMENT.search(text)
+    if match is None:
+        return None
+    value = match.group(1).lower()
+    return Verdict(value=value, accepted=value == "correct")
+
+
+def extract(text: str) -> Verdict | None:
+    """Long CoT: what stands in the last box. An empty box: the question has no short answer."""
+    value = last_boxed(text)
+    return None if value is None else Verdict(value=value)
+
+
+def words(values: Sequence[str]) -> Parse:
+    """Graph-RL's summaries: the last of `values` as a whole word in capitals; in any case where it stands alone."""
+    pattern = re.compile(r"\b(?:" + "|".join(values) + r")\b")
+
+    def parse(text: str) -> Verdict | None:
+        alone = text.strip(_AROUND).upper()
+        found = [alone] if alone in values else pattern.findall(text)
+        return Verdict(value=found[-1]) if found else None
+
+    return parse
+
+
+def starred(text: str) -> Verdict | None:
+    """Graph-RL, Knowledge Crosswords: the last **A**, .. **D** or **UNKNOWN**; without asterisks where it is alone."""
+    alone = text.strip(_AROUND)
+    found = [alone] if alone in ("A", "B", "C", "D", "UNKNOWN") else _STARRED.findall(text)
+    return Verdict(value=found[-1]) if found else None
+
+
+def order(text: str) -> Verdict | None:
+    """Graph-RL, ProScript: the last chain `step3->step0->step1`, or UNKNOWN."""
+    found = _ORDER.findall(text)
+    return Verdict(value=found[-1].replace(" ", "")) if found else None
+
+
+# -- action prompting (Long CoT, appendix K.8) ----------------------------------------------------------------------
+
+
+def clarify(text: str) -> Verdict | None:
+    thought, goal = tagged(text, "clarification"), tagged(text, "goal")
+    return _thought(thought[0], goal=goal[0]) if thought and goal else None
+
+
+def decompose(text: str) -> Verdict | None:
+    """The thought is all proposals, the goal the first of them."""
+    sentences = tagged(text, "sentence")
+    return _thought(" ".join(sentences), goal=sentences[0]) if sentences else None
+
+
+def plain(text: str) -> Verdict | None:
+    """Any text: a step of the solution, or the final answer."""
+    return _thought(text.strip()) if text.strip() else None
+
+
+def reflection(text: str) -> Verdict | None:
+    """`solved` (the parent goal), `achieved` (the current one) or `missed`; `goal` is what to try instead, or ""."""
+    thought, new_goal = tagged(text, "verification"), tagged(text, "new_goal")
+    current, parent = _flag(text, "current_goal_achieved"), _flag(text, "parent_goal_achieved")
+    if not thought or current is None or parent is None:
+        return None
+    value = "solved" if parent else "achieved" if current else "missed"
+    return Verdict(value=value, parts={"thought": thought[0], "goal": new_goal[0] if new_goal else ""})
+
+
+def tagged(text: str, tag: str) -> list[str]:
+    """What stands in each `<tag>..</tag>`, on one line, without the empty ones."""
+    opening, closing = f"<{tag}>", f"</{tag}>"
+    found: list[str] = []
+    start = text.find(opening)
+    while start >= 0:
+        end = text.find(closing, start)
+        if end < 0:
+            break
+        found.append(" ".join(text[start + len(opening) : end].split()))
+        start = text.find(opening, end)
+    return [content for content in found if content]
+
+
+def _flag(text: str, tag: str) -> bool | None:
+    said = tagged(text, tag)
+    word = said[0].lower() if said else ""
+    return True if word.startswith("true") else False if word.startswith("false") else None
+
+
+def _thought(text: str, **parts: str) -> Verdict:
+    return Verdict(value="thought", parts={"thought": text, **parts})

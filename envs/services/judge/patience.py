@@ -1,0 +1,103 @@
+"""Asking a judge that may be slow, busy or away.
+
+A `Guard` gives every attempt its deadline, its retries and the circuit. Here is what it lacks for scoring: a judge that
+answers nobody is waited for, `outage_s` long, and only then the question fails, with a type. A question that fails
+while others are answered is not an outage: it fails after its attempts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import replace
+from typing import Generic, TypeVar
+
+from envs.services.guard import Guard, ToolBusy, ToolFailed
+from envs.services.judge.config import JudgeConfig
+from envs.services.judge.rate import Rate
+from envs.services.stats import ToolStats
+from rlsys.types import FailureKind
+
+log = logging.getLogger(__name__)
+
+Q = TypeVar("Q")
+R = TypeVar("R")
+
+
+class Patient(Generic[Q, R]):
+    """`await patient(query)`, for one event loop. Raises ToolFailed."""
+
+    def __init__(self, call: Callable[[Q], Awaitable[R]], config: JudgeConfig, key: Callable[[Q], Hashable]) -> None:
+        self._call = call
+        self._config = config
+        self._guard: Guard[Q, R] = Guard("judge", self._answered_call, config.guard, key=key)
+        self._rate = Rate(config.spacing_s)
+        self._slots = asyncio.Semaphore(config.max_concurrent)
+        self._answered = 0.0  # when it last answered anybody, on the loop's clock
+        self._reason = ""  # of the last failed attempt since then
+        self._warned = False
+
+    async def __call__(self, query: Q) -> R:
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        asking = asyncio.create_task(self._persist(query))
+        try:
+            while not asking.done():
+                left = self._config.outage_s - (clock() - max(began, self._answered))
+                if left <= 0:
+                    detail = f"no answer to anybody for {self._config.outage_s:g} s: {self._reason or 'not tried'}"
+                    raise ToolFailed(FailureKind.INFRA, "judge", detail)
+                await asyncio.wait({asking}, timeout=left)
+            return asking.result()
+        finally:
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+
+    @property
+    def out(self) -> bool:
+        """Whether the circuit is open."""
+        return self._guard.stats().breaker_open
+
+    def stats(self, *, calls: int, cached: int, unparsable: int) -> ToolStats:
+        """With what the guard does not see: the cache in front of it, and, as errors, answers without a verdict."""
+        stats = self._guard.stats()
+        errors = dict(stats.errors) | ({"unparsable": unparsable} if unparsable else {})
+        return replace(stats, calls=calls, cache_hits=cached, errors=errors)
+
+    async def _persist(self, query: Q) -> R:
+        clock = asyncio.get_running_loop().time
+        async with self._slots:
+            began = clock()
+            while True:
+                tried = clock()
+                try:
+                    return await self._guard(query)
+                except ToolFailed as failed:
+                    # To be told to come back is no fault of the question either.
+                    busy = isinstance(failed.__cause__, ToolBusy) and clock() - began < self._config.outage_s
+                    if failed.failure.kind is FailureKind.DATA or (self._answered > tried and not busy):
+                        cause = str(failed.__cause__ or failed)[:500]  # a timeout's own text: the guard's is longer
+                        raise ToolFailed(failed.failure.kind, "judge", cause) from failed
+                    if not self._warned:
+                        log.warning("the judge does not answer (%s): scoring waits for it", self._reason or failed)
+                    self._warned = True
+
+    async def _answered_call(self, query: Q) -> R:
+        await self._rate.turn()
+        try:
+            async with asyncio.timeout(self._config.deadline_s):
+                result = await self._call(query)
+        except TimeoutError:
+            self._reason = f"no answer within {self._config.deadline_s:g} s"
+            raise TimeoutError(self._reason) from None
+        except Exception as error:
+            self._reason = f"{type(error).__name__}: {error}"
+            if isinstance(error, ToolBusy):  # what one was told holds for all
+                self._rate.pause(min(error.after_s, self._config.deadline_s))
+            raise
+        self._answered = asyncio.get_running_loop().time()
+        if self._warned:
+            log.warning("the judge answers again")
+        self._reason, self._warned = "", False
+        return result

@@ -1,0 +1,118 @@
+"""Prompts: files with `{slots}`, checked when they are read, filled with text that may be hostile.
+
+What a model wrote stands in a fence that is longer than any in the text, the marks of chat templates in it are broken,
+and it is cut. Fields are put in at once: a slot inside a field's text stays text.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from envs.services.judge.kinds import KINDS, Field
+from envs.services.judge.request import JudgeRequest
+from rlsys.errors import BadInput
+
+FOLDER = Path(__file__).with_name("prompts")
+CUT = "[the beginning is left out]\n"
+
+_SLOT = re.compile(r"(?<![\\A-Za-z])\{([a-z_]+)\}")  # after a letter it is an argument of LaTeX's
+_TILDES = re.compile(r"~+")
+# What some tokenizers take for the end of a turn, and the form of the verdict of which a judge's first one counts.
+_MARK = re.compile(
+    r"<\||\|>|<\uff5c|\uff5c>|</?s>|<(?:bos|eos|start_of_turn|end_of_turn)>|\[/?INST\]|judgement:", re.IGNORECASE
+)
+
+
+class BadRequest(BadInput):
+    """A request that names no kind, or lacks a field: `field` says which part of it."""
+
+    def __init__(self, field: tuple[str, ...], message: str) -> None:
+        super().__init__(f"{'.'.join(field)}: {message}")
+        self.field, self.message = field, message
+
+
+class Prompts:
+    """Every kind's prompt: the built-in one, or the one of the user's folder."""
+
+    def __init__(self, folder: str | None = None) -> None:
+        """Raises BadInput for a file that is named after no kind, lacks a slot, or has one of another name."""
+        files = {path.stem: path for path in FOLDER.glob("*.md")} | _own(folder)
+        self._templates = {kind: _read(kind, files[kind]) for kind in KINDS}
+
+    def render(self, request: JudgeRequest) -> str:
+        """Raises BadRequest."""
+        check(request)
+        fields = KINDS[request.kind].fields
+        shown = {name: prepared(request.fields[name], field) for name, field in fields.items()}
+        return _SLOT.sub(lambda slot: shown[slot[1]], self._templates[request.kind])
+
+
+def check(request: JudgeRequest) -> None:
+    """Raises BadRequest."""
+    check_kind(request.kind)
+    fields = KINDS[request.kind].fields
+    for name in fields:
+        if name not in request.fields:
+            raise BadRequest(("fields", name), f"missing: {request.kind} has the fields {', '.join(fields)}")
+    for name in request.fields:
+        if name not in fields:
+            raise BadRequest(("fields", name[:80]), f"{request.kind} has the fields {', '.join(fields)}")
+
+
+def check_kind(kind: str) -> None:
+    """Raises BadRequest."""
+    if kind not in KINDS:
+        raise BadRequest(("kind",), f"no kind {kind[:80]!r}{_nearest(kind, KINDS)}")
+
+
+def prepared(text: str, field: Field) -> str:
+    """A field's text as it stands in the prompt."""
+    text = text.encode("utf-8", "replace").decode()  # half a surrogate pair cannot be sent
+    kept = text.strip()
+    if field.last_lines is not None:
+        kept = "\n".join(kept.split("\n")[-field.last_lines :])
+    kept = kept[-field.max_chars :]
+    if not field.hostile:
+        return kept
+    kept = (CUT if len(kept) < len(text.strip()) else "") + _MARK.sub(_broken, kept)
+    fence = "~" * (1 + max([3, *(len(run) for run in _TILDES.findall(kept))]))
+    return f"{fence}\n{kept}\n{fence}"
+
+
+def _broken(mark: re.Match[str]) -> str:
+    return f"{mark[0][0]} {mark[0][1:]}" if mark[0][-1] != ":" else f"{mark[0][:-1]} :"
+
+
+def _own(folder: str | None) -> dict[str, Path]:
+    if folder is None:
+        return {}
+    if not Path(folder).is_dir():
+        raise BadInput(f"{folder}: no such folder, expected one with prompts such as process.md")
+    files = {path.stem: path for path in Path(folder).glob("*.md")}
+    for name, path in files.items():
+        if name not in KINDS:
+            raise BadInput(f"{path}: no kind {name!r}{_nearest(name, KINDS)}")
+    return files
+
+
+def _read(kind: str, path: Path) -> str:
+    try:
+        text = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path}: not readable as UTF-8 text: {error}") from error
+    fields = KINDS[kind].fields
+    slots = set(_SLOT.findall(text))
+    missing = [f"{{{name}}}" for name in fields if name not in slots]
+    if missing:
+        raise BadInput(f"{path}: missing {', '.join(missing)}: the prompt {kind} has these fields to show")
+    for slot in sorted(slots - set(fields)):
+        raise BadInput(f"{path}: {{{slot}}} is no field of {kind}{_nearest(slot, fields)}")
+    return text
+
+
+def _nearest(word: str, known: Mapping[str, object]) -> str:
+    close = difflib.get_close_matches(word[:80], known, n=1, cutoff=0.4)
+    return f" (did you mean {close[0]!r}?)" if close else f" (known: {', '.join(known)})"

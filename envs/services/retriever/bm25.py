@@ -1,0 +1,107 @@
+"""BM25 (bm25s, Lucene's variant).
+
+A word is a run of letters, digits and underscores, in its compatibility form (NFKC) and case-folded; Lucene's 33
+English stop words are dropped; nothing is stemmed. On HotpotQA's paragraphs Porter's stemmer, a longer stop list and
+none all gave the same recall within noise, and Pyserini's k1 = 0.9, b = 0.4 a lower one (docs/retriever.md).
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import unicodedata
+from array import array
+from collections.abc import Callable, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from envs.services.retriever.corpus import Corpus
+from envs.services.retriever.ranking import Hit
+from rlsys.errors import BadInput
+
+if TYPE_CHECKING:
+    import bm25s
+
+K1 = 1.5
+B = 0.75
+WORD = re.compile(r"\w+")
+STOP_WORDS = frozenset(
+    WORD.findall(
+        "a an and are as at be but by for if in into is it no not of on or such that the their then there these they "
+        "this to was will with"
+    )
+)
+RULES = {
+    "method": "lucene",
+    "k1": K1,
+    "b": B,
+    "words": "nfkc casefold \\w+ lucene-stop-words",
+}  # what an index holds to
+
+
+def words(text: str) -> list[str]:
+    return [word for word in WORD.findall(unicodedata.normalize("NFKC", text).casefold()) if word not in STOP_WORDS]
+
+
+class BM25Ranker:
+    """No shared word, no hit: a query may have fewer than `k` hits, or none. Several threads may rank at once."""
+
+    def __init__(self, model: bm25s.BM25) -> None:
+        from envs.services.retriever import (
+            postings,  # numba's import and the compiler's cache: only where something is ranked
+        )
+
+        self._model = model
+        self._rank = postings.rank
+
+    def rank(self, queries: Sequence[str], k: int) -> list[list[Hit]]:
+        vocabulary = self._model.vocab_dict
+        known = [[i for word in words(query) if (i := vocabulary.get(word)) is not None] for query in queries]
+        index = self._model.scores
+        num_documents = int(index["num_docs"])
+        rows_QK, scores_QK, counts_Q = self._rank(
+            np.fromiter(chain.from_iterable(known), np.int64),
+            np.cumsum([len(ids) for ids in known], dtype=np.int64),
+            np.asarray(index["indptr"], np.int64),
+            np.asarray(index["indices"], np.int32),
+            np.asarray(index["data"], np.float32),
+            num_documents,
+            min(k, num_documents),
+        )
+        lists = zip(rows_QK.tolist(), scores_QK.tolist(), counts_Q.tolist(), strict=True)
+        return [list(zip(rows[:count], scores[:count], strict=True)) for rows, scores, count in lists]
+
+
+def build(corpus: Corpus, progress: Callable[[int], None]) -> bm25s.BM25:
+    """Index every passage. Holds 4 bytes per word and the postings (8 bytes each) in memory. Raises BadInput."""
+    vocabulary: dict[str, int] = {}
+    rows: list[array[int]] = []
+    for row in range(len(corpus)):
+        found = words(corpus[row].contents)
+        rows.append(array("i", [vocabulary.setdefault(word, len(vocabulary)) for word in found]))
+        if row % 256 == 255 or row + 1 == len(corpus):
+            progress(row + 1)
+    if not vocabulary:
+        raise BadInput(f"{corpus.name}: no words in any passage: nothing to index")
+    model = _bm25s().BM25(k1=K1, b=B, method="lucene")
+    model.index((rows, vocabulary), create_empty_token=False, show_progress=False)
+    return model
+
+
+def save(model: bm25s.BM25, folder: Path) -> None:
+    model.save(str(folder), show_progress=False)
+
+
+def load(folder: Path) -> bm25s.BM25:
+    """Postings stay on disk, mapped."""
+    return _bm25s().BM25.load(str(folder), mmap=True, show_progress=False)
+
+
+def _bm25s() -> Any:
+    import bm25s
+
+    logging.getLogger("bm25s").setLevel(logging.WARNING)  # it sets itself to DEBUG
+    return bm25s

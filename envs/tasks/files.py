@@ -1,0 +1,147 @@
+"""Records of files: JSON lines, JSON arrays, parquet and tab-separated text, each with the place it stands at.
+
+Files are read record by record, so that the first hundred of a large one cost little.
+"""
+
+from __future__ import annotations
+
+import codecs
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from envs.tasks.hub import choose, download, is_hub_name
+from envs.tasks.jsonl import read_jsonl
+from rlsys.errors import BadInput
+
+SUFFIXES = (".parquet", ".jsonl", ".json", ".tsv")
+TSV_FIELDS = ("belief", "argument", "stance", "graph")  # ExplaGraphs, the only such file known, has no header
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Located:
+    """One record and where it stands: Located(where="train.jsonl line 7", task_id="train.jsonl:7", fields={…})"""
+
+    where: str
+    task_id: str
+    fields: Mapping[str, Any]
+
+
+def read_records(source: str, *, split: str | None = None) -> Iterator[Located]:
+    """The records of a file, of the files of a folder, or of a data set on the hub. Raises BadInput."""
+    for path in _paths(source, split):
+        empty = True
+        for record in located(path):
+            empty = False
+            yield record
+        if empty:
+            raise BadInput(f"{path}: no records")
+
+
+def located(path: str) -> Iterator[Located]:
+    """The records of one file, whose kind its suffix tells. Raises BadInput."""
+    suffix = os.path.splitext(path)[1].lower()
+    if suffix == ".parquet":
+        unit, rows = "row", _parquet(path)
+    elif suffix == ".tsv":
+        unit, rows = "line", _tsv(path)
+    elif suffix == ".json" and _is_array(path):
+        unit, rows = "record", _array(path)
+    else:
+        unit, rows = "line", read_jsonl(path)
+    name = os.path.basename(path)
+    for number, fields in rows:
+        yield Located(where=f"{path} {unit} {number}", task_id=f"{name}:{number}", fields=fields)
+
+
+def _paths(source: str, split: str | None) -> Sequence[str]:
+    if os.path.isdir(source):
+        names = [
+            os.path.relpath(os.path.join(folder, file), source)
+            for folder, _, files in os.walk(source)
+            for file in files
+        ]
+        return [os.path.join(source, name) for name in choose(_data_files(names), source, config=None, split=split)]
+    if os.path.exists(source):
+        if split is not None:
+            raise BadInput(
+                f"{source}: split={split!r} chooses among the files of a folder or of the hub, this is a file"
+            )
+        return [source]
+    if is_hub_name(source) and not source.lower().endswith(SUFFIXES):
+        return download(source, split, _data_files)
+    raise BadInput(f"{source}: no such file, expected a path, or owner/name or owner/name:config on the hub")
+
+
+def _data_files(names: Sequence[str]) -> list[str]:
+    return sorted(name for name in names if name.lower().endswith(SUFFIXES))
+
+
+def _parquet(path: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    import pyarrow  # type: ignore[import-untyped]
+    import pyarrow.parquet  # type: ignore[import-untyped]
+
+    number = 0
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=256):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield number, _plain(row)
+    except (OSError, pyarrow.ArrowException) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise BadInput(f"{path}: cannot be read as parquet ({reason})") from error
+
+
+def _tsv(path: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            for number, line in enumerate(file, start=1):
+                columns = line.rstrip("\r\n").split("\t")
+                if len(columns) != len(TSV_FIELDS):
+                    expected = f"{len(TSV_FIELDS)}: {', '.join(TSV_FIELDS)}"
+                    raise BadInput(f"{path} line {number}: {len(columns)} columns, expected {expected}")
+                yield number, dict(zip(TSV_FIELDS, columns, strict=True))
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read ({error.strerror})") from error
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path}: not UTF-8 (byte 0x{error.object[error.start]:02x})") from error
+
+
+def _array(path: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    import ijson  # type: ignore[import-untyped]
+
+    number = 0
+    try:
+        with open(path, "rb") as file:
+            file.seek(len(codecs.BOM_UTF8) if file.read(3) == codecs.BOM_UTF8 else 0)
+            for value in ijson.items(file, "item", use_float=True):
+                number += 1
+                if not isinstance(value, dict):
+                    raise BadInput(f"{path} record {number}: {type(value).__name__}, expected a JSON object")
+                yield number, value
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read ({error.strerror})") from error
+    except ijson.JSONError as error:
+        reason = str(error).splitlines()[0]
+        raise BadInput(f"{path}: not JSON ({reason}) after record {number}") from error
+
+
+def _is_array(path: str) -> bool:
+    try:
+        with open(path, "rb") as file:
+            return file.read(64).removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"[")
+    except OSError:
+        return False  # the reader of lines says why
+
+
+def _plain(value: Any) -> Any:
+    """A parquet value as JSON: times and decimals become text; bytes, which hold pictures, are left out."""
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return None if isinstance(value, bytes) else str(value)

@@ -1,0 +1,84 @@
+"""How an answer to a question is written in one message: what is asked for, and what counts as having answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from envs.protocols import ANSWER_CLOSE, ANSWER_OPEN, answer, write_answer
+from envs.rewards.multiple_choice import chosen
+from envs.rewards.qa import normalize_answer
+from envs.rewards.transcript import Piece
+from envs.text.boxed import last_boxed
+from rlsys.types import Task
+
+BOX_OPEN, BOX_CLOSE = "\\boxed{", "}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Style:
+    instruction: str  # the default; a config may give another
+    stop: tuple[str, ...] = ()  # empty: the model ends its message itself
+    tags: tuple[str, ...] = ()  # one token each, where a tokenizer is built
+    answered: Callable[[str, Task], bool]
+    write: Callable[[str], str]
+
+
+def write_boxed(text: str) -> str:
+    return f"{BOX_OPEN}{text}{BOX_CLOSE}"
+
+
+def _in_box(text: str, task: Task) -> bool:
+    return bool(last_boxed(text))
+
+
+def _in_tag(text: str, task: Task) -> bool:
+    return answer(text) is not None
+
+
+def _letter(text: str, task: Task) -> bool:
+    return chosen([Piece(0, text)], options(task))[0] is not None
+
+
+def _yes_or_no(text: str, task: Task) -> bool:
+    return normalize_answer(answer(text) or "") in ("yes", "no")
+
+
+def _anything(text: str, task: Task) -> bool:
+    return bool(text.strip())
+
+
+STYLES: Mapping[str, Style] = {
+    "boxed": Style(
+        instruction=f"Think step by step and put the final answer within {BOX_OPEN}{BOX_CLOSE}.",
+        tags=(BOX_OPEN, BOX_CLOSE),
+        answered=_in_box,
+        write=write_boxed,
+    ),
+    "answer_tag": Style(
+        instruction=f"Think step by step, then finish with {ANSWER_OPEN}the answer{ANSWER_CLOSE}.",
+        stop=(ANSWER_CLOSE,),
+        tags=(ANSWER_OPEN, ANSWER_CLOSE),
+        answered=_in_tag,
+        write=write_answer,
+    ),
+    "choice": Style(
+        instruction="Think step by step. The last sentence names one letter: the answer is X.",
+        answered=_letter,
+        write=lambda text: f"The answer is {text}.",
+    ),
+    "yes_no": Style(
+        instruction=f"Think step by step, then finish with {write_answer('yes')} or {write_answer('no')}.",
+        stop=(ANSWER_CLOSE,),
+        tags=(ANSWER_OPEN, ANSWER_CLOSE),
+        answered=_yes_or_no,
+        write=write_answer,
+    ),
+    "free": Style(instruction="Think step by step.", answered=_anything, write=str),
+}
+
+
+def options(task: Task) -> dict[str, str]:
+    """Letters with their texts; empty for a task that is no multiple choice."""
+    found = task.record.get("options")
+    return {str(letter): str(text) for letter, text in found.items()} if isinstance(found, Mapping) else {}

@@ -1,0 +1,196 @@
+"""`rlsys judge-errors`: a judge against labels of people: confusion table, false-positive and false-negative rate."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from launch.commands.serve_judge import add_judge_options, judge_config, service_config
+from rlsys.errors import BadInput, RunFailed
+
+EXAMPLES = """examples:
+  rlsys judge-errors --input labelled.jsonl --kind process --endpoint https://host/v1 --model NAME --key-env JUDGE_KEY
+  rlsys judge-errors --input labelled.jsonl --kind outcome_math --model Qwen/Qwen2.5-7B-Instruct --output errors.json
+  rlsys judge-errors swirl --input labelled.jsonl --kind process            the judge of a recipe (reward.judge)
+
+one line of the input:
+  {"fields": {"question": "2 + 3?", "answers": "5", "answer": "five"}, "label": "YES"}
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Labelled:
+    line: int
+    fields: dict[str, str]
+    label: str
+
+
+def add_judge_errors(commands: argparse._SubParsersAction[Any]) -> None:
+    text = "a judge's confusion table on labelled answers; the same command again goes on where it was stopped"
+    command = commands.add_parser(
+        "judge-errors",
+        help=text,
+        description=text,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.add_argument("config", metavar="CONFIG", nargs="?", help="a recipe whose reward.judge is asked")
+    command.add_argument("overrides", metavar="key=value", nargs="*", help="override a key of the config")
+    command.add_argument("--input", metavar="F.jsonl", required=True, help='{"fields": {..}, "label": ".."} per line')
+    command.add_argument("--kind", required=True, help="which prompt, such as process, outcome_search, outcome_math")
+    command.add_argument("--output", metavar="F", help="write the table and the rates as JSON")
+    command.add_argument("--service", metavar="URL", help="a running `rlsys serve judge`")
+    command.add_argument(
+        "--unparsable", choices=("wrong", "fail", "retry"), help="of an answer without a verdict (default: the kind's)"
+    )
+    add_judge_options(command)
+
+
+def judge_errors(options: argparse.Namespace, overrides: Sequence[str]) -> int:
+    from envs.services.judge.confusion import lines, report
+    from envs.services.judge.kinds import KINDS
+    from envs.services.judge.templates import BadRequest, check_kind
+
+    try:
+        check_kind(options.kind)
+    except BadRequest as error:
+        raise BadInput(f"--kind: {error.message}") from error
+    kind = KINDS[options.kind]
+    if not kind.values:
+        raise BadInput(f"--kind {options.kind}: its answers are free text, expected a kind with verdicts to count")
+    records = read_labelled(Path(options.input), options.kind)
+    config = _judge(options, overrides)
+    counts, refused = asyncio.run(_count(options, config, records))
+    rule = config.unparsable or kind.unparsable
+    shown = report(counts, kind.values, reject_unparsable=rule == "wrong")
+    shown = {"kind": options.kind, "judge": config.model or config.service, "unparsable_rule": rule} | shown
+    shown["refused_lines"] = refused
+    for line in lines(shown):
+        print(line)
+    if refused:
+        print(f"{len(refused)} left out: the judge refused the prompt of line {refused[0]} (too long?)")
+    if options.output is not None:
+        Path(options.output).write_text(json.dumps(shown, indent=2) + "\n", encoding="utf-8")
+    return 0
+
+
+def read_labelled(path: Path, kind: str) -> list[Labelled]:
+    """Raises BadInput naming the line."""
+    from envs.services.judge.kinds import KINDS
+    from envs.services.judge.request import JudgeRequest
+    from envs.services.judge.templates import BadRequest, check
+
+    values = KINDS[kind].values
+    records: list[Labelled] = []
+    try:
+        with path.open(encoding="utf-8") as file:
+            for number, text in enumerate(file, 1):
+                if not text.strip():
+                    continue
+                where = f"{path}: line {number}"
+                record = _json(where, text)
+                fields, label = record.get("fields"), record.get("label")
+                if not isinstance(fields, dict) or not all(isinstance(value, str) for value in fields.values()):
+                    raise BadInput(f'{where}: expected "fields" with texts, such as {{"question": ".."}}')
+                if label not in values:
+                    raise BadInput(f"{where}: label={label!r}: expected one of {', '.join(values)}")
+                try:
+                    check(JudgeRequest(kind=kind, fields=fields))
+                except BadRequest as error:
+                    raise BadInput(f"{where}: {error}") from error
+                records.append(Labelled(line=number, fields=fields, label=label))
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path}: not readable as UTF-8 text: {error}") from error
+    if not records:
+        raise BadInput(f'{path}: no lines, expected {{"fields": {{..}}, "label": "{values[0]}"}}')
+    return records
+
+
+def _json(where: str, text: str) -> dict[str, Any]:
+    try:
+        record = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{where}: not JSON: {error}") from error
+    if not isinstance(record, dict):
+        raise BadInput(f"{where}: found a {type(record).__name__}, expected an object")
+    return record
+
+
+def _judge(options: argparse.Namespace, overrides: Sequence[str]) -> Any:
+    """The JudgeConfig of the flags, or of the recipe; answers go to a file beside the input unless one is named."""
+    beside = f"{options.input}.judge-cache.sqlite"
+    if options.config is not None:
+        from launch.config.compose import compose
+
+        config = getattr(compose(options.config, overrides).recipe.reward, "judge", None)
+        if config is None or not config.given:
+            raise BadInput(
+                f"{options.config}: its reward has no judge: give reward.judge.endpoint and reward.judge.model"
+            )
+        kept = {"cache_file": options.cache or config.cache_file or beside}
+        return replace(config, **kept, unparsable=options.unparsable or config.unparsable)
+    options.cache = options.cache or beside
+    config = judge_config(options, service=options.service, unparsable=options.unparsable)
+    if not config.given:
+        raise BadInput("expected a CONFIG, or --endpoint and --model, or --model, or --service")
+    return config
+
+
+async def _count(
+    options: argparse.Namespace, config: Any, records: Sequence[Labelled]
+) -> tuple[Counter[tuple[str, str]], list[int]]:
+    """How often each label got each verdict, and the lines that the judge refused."""
+    from tqdm import tqdm
+
+    from envs.rewards.judging import RETRY_SEED
+    from envs.services.guard import ToolFailed
+    from envs.services.judge.confusion import UNPARSABLE
+    from envs.services.judge.judge import Judge, open_judge
+    from envs.services.judge.request import Asks, JudgeRequest
+    from rlsys.types import FailureKind
+
+    judge: Asks
+    if config.endpoint is None and config.service is None:
+        from actors.judge import EngineChat, engine_spec
+
+        judge = Judge(await EngineChat.start(engine_spec(service_config(options, config), config.model)), config)
+    else:
+        judge = open_judge(config)
+    counts: Counter[tuple[str, str]] = Counter()
+    refused: list[int] = []
+    waiting = iter(records)
+    # In a log, a line every ten seconds.
+    bar = tqdm(total=len(records), unit=" answers", mininterval=0.2 if sys.stderr.isatty() else 10.0)
+
+    async def work() -> None:
+        for record in waiting:
+            request = JudgeRequest(kind=options.kind, fields=record.fields)
+            try:
+                answer = await judge.ask(request)
+                if answer.verdict is None and config.unparsable == "retry":
+                    answer = await judge.ask(request, seed=RETRY_SEED)
+                counts[record.label, answer.verdict.value if answer.verdict is not None else UNPARSABLE] += 1
+            except ToolFailed as failed:
+                if failed.failure.kind is not FailureKind.DATA:
+                    raise
+                refused.append(record.line)
+            bar.update()
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(config.max_concurrent, len(records))):
+                group.create_task(work())
+    except* ToolFailed as failures:
+        done = f"{bar.n} of {len(records)} judged"
+        raise RunFailed(f"{failures.exceptions[0]}; {done}: the same command goes on from there") from failures
+    finally:
+        bar.close()
+        await judge.close()
+    return counts, sorted(refused)

@@ -1,0 +1,217 @@
+"""From YAML and `key=value` to one checked RunConfig.
+
+Precedence: defaults < `extends` < file < a stage's own keys < command line. Each layer is checked on its own against
+the schema, so an error names the layer it came from. `env`, `reward` and `algorithm` hold the dataclass that `name`
+picks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import fields, is_dataclass
+from typing import Any, get_type_hints
+
+import yaml
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from envs import REWARDS, WORLDS
+from launch.config.layers import Layer, Raw, find_config, nearest, parse_overrides, read_files
+from launch.stages.rules import KIND_ALGORITHM, STAGE_KEYS, build_stage
+from learners.algorithms import ALGORITHMS
+from rlsys.config import Entry, RecipeConfig, RunConfig, StageConfig, lookup
+from rlsys.errors import BadInput
+
+TABLES: dict[str, Mapping[str, Entry]] = {"env": WORLDS, "reward": REWARDS, "algorithm": ALGORITHMS}
+# One set of actors serves all stages, so these hold for the whole run.
+RUN_KEYS = (
+    "name",
+    "seed",
+    "model",
+    "engine",
+    "cluster",
+    "wandb",
+    "rollout.workers",
+    "rollout.threads",
+    "learner.ranks",
+)
+SUPERVISED = ("sft", "dpo", "generate")  # a recipe's algorithm.name means its rl stages
+
+
+def compose(config: str, overrides: Sequence[str]) -> RunConfig:
+    """Read, merge, check. Raises BadInput with one line."""
+    layers, stages = read_files(find_config(config), seen=())
+    command_line, stage_overrides = parse_overrides(overrides, stages)
+    layers.append(Layer("command line", command_line))
+    recipe = _recipe(layers, kind=None)
+    if not stages:
+        raise BadInput(f"{config}: no stages: expected a list such as [{{name: rl, kind: rl, steps: 100}}]")
+    built: list[StageConfig] = []
+    names = [str(stage.get("name", stage.get("kind"))) for stage in stages]
+    for index, stage in enumerate(stages):
+        where = f"{config}: stages.{stage.get('name', index)}"
+        own = {key: value for key, value in stage.items() if key not in STAGE_KEYS}
+        from_cli = stage_overrides.get(index, {})
+        head = {key: from_cli.pop(key, stage.get(key)) for key in STAGE_KEYS}
+        kind: Any = head["kind"]
+        if not isinstance(kind, str) or kind not in KIND_ALGORITHM:
+            hint = nearest(str(kind), KIND_ALGORITHM)
+            raise BadInput(f"{where}.kind={kind!r}: expected one of {', '.join(KIND_ALGORITHM)}{hint}")
+        stage_layers = [
+            *layers[:-1],
+            Layer(where, own),
+            layers[-1],
+            Layer(f"command line: stages.{names[index]}", from_cli),
+        ]
+        for values in (own, from_cli):
+            for key in RUN_KEYS:
+                if _has(values, key):
+                    raise BadInput(f"{where}: {key} holds for the whole run: give it outside of stages")
+        built.append(build_stage(where, head, _recipe(stage_layers, kind=kind), built))
+    if len(set(names)) != len(names):
+        raise BadInput(f"{config}: stages need different names, found {', '.join(names)}")
+    return RunConfig(recipe=recipe, stages=tuple(built))
+
+
+def last_recipe(config: str, overrides: list[str]) -> RecipeConfig:
+    """What holds in the last stage, the one that the recipe ends in. Its tasks and its data are not looked at."""
+    layers, stages = read_files(find_config(config), seen=())
+    command_line, by_stage = parse_overrides(overrides, stages)
+    if not stages:
+        return _recipe([*layers, Layer("command line", command_line)], None)
+    own, given = (
+        {key: value for key, value in values.items() if key not in STAGE_KEYS}
+        for values in (stages[-1], by_stage.get(len(stages) - 1, {}))
+    )
+    name, kind = stages[-1].get("name", len(stages) - 1), stages[-1].get("kind")
+    layers += [Layer(f"{config}: stages.{name}", own), Layer("command line", command_line)]
+    layers += [Layer(f"command line: stages.{name}", given)]
+    return _recipe(layers, kind if kind in KIND_ALGORITHM else None)
+
+
+def _has(values: Raw, key: str) -> bool:
+    head, _, rest = key.partition(".")
+    inner = values.get(head)
+    return head in values and (not rest or (isinstance(inner, dict) and _has(inner, rest)))
+
+
+# -- the schema -----------------------------------------------------------------------------------------------------
+
+
+def _recipe(layers: Sequence[Layer], kind: str | None) -> RecipeConfig:
+    """Merge layers over the defaults. For a stage, `kind` decides the algorithm that nothing names."""
+    chosen: dict[str, str] = {}
+    for key, table in TABLES.items():
+        chosen[key] = _chosen_name(key, table, layers, kind)
+    schema = OmegaConf.structured(RecipeConfig)
+    OmegaConf.set_readonly(schema, False)
+    schemas = {key: lookup(key, TABLES[key], name)[0] for key, name in chosen.items()}
+    for key, part_schema in schemas.items():
+        schema[key] = OmegaConf.structured(part_schema)
+    merged = schema
+    for layer in layers:
+        values = deepcopy(layer.values)
+        for key, name in chosen.items():
+            part = values.get(key)
+            if isinstance(part, dict) and part.get("name", name) != name:
+                del values[key]  # belongs to another algorithm, environment or reward than the one that holds here
+            elif key == "algorithm" and isinstance(part, dict) and "name" not in part and not _fits(part, schemas[key]):
+                if kind is not None and _fits_any(part, TABLES[key]):
+                    del values[key]  # `algorithm.clip_low=0.1` on the command line speaks to the rl stages only
+        _check_keys(layer.source, values, RecipeConfig, schemas, "")
+        try:
+            merged = OmegaConf.merge(merged, values)
+        except OmegaConfBaseException as error:
+            raise BadInput(f"{layer.source}: {_one_line(error)}") from error
+    try:
+        OmegaConf.resolve(merged)
+        recipe = OmegaConf.to_object(merged)
+    except BadInput as error:
+        raise BadInput(f"{layers[-1].source if len(layers) == 1 else 'config'}: {error}") from error
+    except OmegaConfBaseException as error:
+        cause = error.__cause__
+        raise (cause if isinstance(cause, BadInput) else BadInput(f"config: {_one_line(error)}")) from error
+    assert isinstance(recipe, RecipeConfig)
+    return recipe
+
+
+def _chosen_name(key: str, table: Mapping[str, Entry], layers: Sequence[Layer], kind: str | None) -> str:
+    name, source = None, ""
+    for layer in layers:
+        part = layer.values.get(key)
+        if part is None:
+            continue
+        if not isinstance(part, dict):
+            raise BadInput(
+                f"{layer.source}: {key}={part!r}: expected keys and values, such as {key}.name={next(iter(table))}"
+            )
+        is_stage = ": stages." in layer.source
+        if part.get("name") is not None and not (key == "algorithm" and kind in SUPERVISED and not is_stage):
+            name, source = part["name"], layer.source
+    if name is None:
+        name = KIND_ALGORITHM[kind or "rl"] if key == "algorithm" else next(iter(table))
+    if not isinstance(name, str):
+        raise BadInput(f"{source}: {key}.name={name!r}: expected one of {', '.join(table)}, or module.Class")
+    try:
+        lookup(key, table, name)
+    except BadInput as error:
+        raise BadInput(f"{source}: {error}") from error
+    return name
+
+
+def _fits(part: Raw, schema: type) -> bool:
+    return set(part) <= {field.name for field in fields(schema)}
+
+
+def _fits_any(part: Raw, table: Mapping[str, Entry]) -> bool:
+    return any(_fits(part, schema) for schema, _ in table.values())
+
+
+def _check_keys(source: str, values: Mapping[str, Any], schema: type, parts: Mapping[str, type], prefix: str) -> None:
+    """Unknown keys, with the full key and the nearest valid one."""
+    hints = get_type_hints(schema)
+    for key, value in values.items():
+        if key not in hints:
+            known = [prefix + name for name in hints] + [*STAGE_KEYS] * (": stages." in source)
+            raise BadInput(f"{source}: unknown key {prefix + str(key)!r}{nearest(prefix + str(key), known)}")
+        inner = parts.get(key, hints[key])
+        if isinstance(inner, type) and is_dataclass(inner):
+            if not isinstance(value, dict):
+                raise BadInput(f"{source}: {prefix}{key}={value!r}: expected keys and values")
+            _check_keys(source, value, inner, {}, f"{prefix}{key}.")
+
+
+def _one_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).split("\n") if line.strip()]
+    full_key = next((line.removeprefix("full_key: ") for line in lines if line.startswith("full_key:")), None)
+    return f"{full_key}: {lines[0]}" if full_key else lines[0]
+
+
+def to_yaml(config: RunConfig) -> str:
+    """The resolved configuration, as written to a run directory: complete, and readable by `compose`."""
+    recipe = OmegaConf.to_container(OmegaConf.structured(config.recipe))
+    assert isinstance(recipe, dict)
+    recipe["stages"] = [
+        _head(stage) | _difference(OmegaConf.to_container(OmegaConf.structured(stage.config)), recipe)
+        for stage in config.stages
+    ]
+    return yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True)
+
+
+def _head(stage: StageConfig) -> Raw:
+    head: Raw = {"name": stage.name, "kind": stage.kind}
+    if stage.kind != "generate":
+        head |= {"steps": stage.steps} if stage.epochs is None else {"epochs": stage.epochs}
+    return head | ({"data": stage.data} if stage.data is not None else {})
+
+
+def _difference(values: Any, base: Any) -> Raw:
+    """What `values` says that `base` does not; the algorithm in whole, since it may be another one."""
+    changed: Raw = {}
+    for key, value in values.items():
+        if value == base.get(key):
+            continue
+        whole = key == "algorithm" or not isinstance(value, dict) or not isinstance(base.get(key), dict)
+        changed[key] = value if whole else _difference(value, base[key])
+    return changed

@@ -1,0 +1,114 @@
+"""What a configuration is merged from: YAML files and `key=value`, each a layer that errors can name."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from rlsys.errors import BadInput
+
+ROOT = Path(__file__).resolve().parents[2]
+CONFIGS = ROOT / "configs"
+
+Raw = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    source: str  # for error lines: a file name or "command line"
+    values: Raw
+
+
+def find_config(name: str) -> Path:
+    """A path, or a name under configs/. Raises BadInput with the nearest name."""
+    for candidate in (Path(name), CONFIGS / name, CONFIGS / f"{name}.yaml"):
+        if candidate.is_file():
+            return candidate
+    known = sorted(str(path.relative_to(CONFIGS).with_suffix("")) for path in CONFIGS.rglob("*.yaml"))
+    raise BadInput(f"no config {name!r}: neither a file nor a name under configs/{nearest(name, known)}")
+
+
+def read_files(path: Path, seen: tuple[Path, ...]) -> tuple[list[Layer], list[Raw]]:
+    """The layers of a file and of what it extends, base first; its list of stages, the nearest one."""
+    if path.resolve() in seen:
+        raise BadInput(f"{path}: extends itself through {' -> '.join(p.name for p in seen)}")
+    try:
+        raw = _from_yaml(path.read_text())
+    except (yaml.YAMLError, OmegaConfBaseException, UnicodeDecodeError, OSError) as error:
+        raise BadInput(f"{path}: not readable as YAML: {' '.join(str(error).split())}") from error
+    raw = {} if raw is None else raw
+    if not isinstance(raw, dict):
+        raise BadInput(f"{path}: expected keys and values, found a {type(raw).__name__}")
+    layers: list[Layer] = []
+    stages: list[Raw] = []
+    base = raw.pop("extends", None)
+    if base is not None:
+        beside = path.parent / str(base)
+        layers, stages = read_files(beside if beside.is_file() else find_config(str(base)), (*seen, path.resolve()))
+    own = raw.pop("stages", None)
+    if own is not None:
+        if not isinstance(own, list) or not all(isinstance(stage, dict) for stage in own):
+            raise BadInput(f"{path}: stages: expected a list of records")
+        stages = own
+    layers.append(Layer(_short(path), raw))
+    return layers, stages
+
+
+def _from_yaml(text: str) -> Any:
+    """Plain values; OmegaConf's loader, so that `1e-6` is a number and a key given twice an error."""
+    if not text.strip():
+        return None
+    indented = "\n".join("  " + line for line in text.split("\n"))
+    return OmegaConf.to_container(OmegaConf.create(f"value:\n{indented}"))["value"]  # type: ignore[index,call-overload]
+
+
+def _short(path: Path) -> str:
+    try:
+        return str(path.resolve().relative_to(ROOT))
+    except ValueError:
+        return str(path)
+
+
+def parse_overrides(overrides: Sequence[str], stages: Sequence[Raw]) -> tuple[Raw, dict[int, Raw]]:
+    """`a.b=1` for everything; `stages.rl.steps=5` (or `stages.1.steps=5`) for one stage."""
+    everywhere: Raw = {}
+    by_stage: dict[int, Raw] = {}
+    names = [str(stage.get("name", stage.get("kind"))) for stage in stages]
+    for override in overrides:
+        key, equals, text = override.partition("=")
+        if not equals or not all(key.split(".")):
+            raise BadInput(f"command line: {override!r}: expected key=value")
+        try:
+            value = _from_yaml(text)
+        except (yaml.YAMLError, OmegaConfBaseException) as error:
+            raise BadInput(f"command line: {override!r}: the value is not readable as YAML") from error
+        parts = key.split(".")
+        target = everywhere
+        if parts[0] == "stages":
+            if len(parts) < 3:
+                raise BadInput(f"command line: {override!r}: expected stages.NAME.key=value")
+            if parts[1] in names:
+                index = names.index(parts[1])
+            elif parts[1].isdigit() and int(parts[1]) < len(stages):
+                index = int(parts[1])
+            else:
+                raise BadInput(f"command line: no stage {parts[1]!r}: the stages are {', '.join(names)}")
+            target, parts = by_stage.setdefault(index, {}), parts[2:]
+        for part in parts[:-1]:
+            target = target.setdefault(part, {})
+            if not isinstance(target, dict):
+                raise BadInput(f"command line: {override!r}: {part} was already given a value")
+        target[parts[-1]] = value
+    return everywhere, by_stage
+
+
+def nearest(word: str, known: Any) -> str:
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.4)
+    return f" (did you mean {close[0]!r}?)" if close else f" (known: {', '.join(map(str, known))})"

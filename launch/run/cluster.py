@@ -1,0 +1,88 @@
+"""Join the Ray cluster, or start a local one, and find out what it is made of."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from pathlib import Path
+
+import psutil
+
+from launch.run import cleanup as reap
+from rlsys.config import ClusterConfig
+from rlsys.device import Device, choose
+from rlsys.errors import BadInput, RunFailed
+
+
+def inside_ray_job() -> bool:
+    return "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ
+
+
+def connect(config: ClusterConfig, *, cpus_needed: float, gpus_needed: float) -> Device:
+    """`cluster.address`, else RAY_ADDRESS, else a local cluster of this machine's cores. Checks that the actors fit."""
+    os.environ[reap.VARIABLE] = reap.tag()  # inherited by every process that starts from here
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
+    # Ray 2.60 warns that this will become the default: actors with num_gpus=0 keep their view of the devices.
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    import ray
+
+    address = config.address or os.environ.get("RAY_ADDRESS")
+    local = address is None
+    if address is not None and not inside_ray_job():
+        _check_reachable(address)
+    try:
+        if local:
+            # As many CPUs as the actors ask for: on a small machine they share the cores, and Ray must not refuse.
+            ray.init(
+                address="local",
+                num_cpus=max(int(cpus_needed) + 1, psutil.cpu_count() or 1),
+                object_store_memory=config.object_store_mb * 2**20,
+                include_dashboard=config.dashboard_port is not None,
+                dashboard_port=config.dashboard_port,
+                logging_level=logging.ERROR,
+                log_to_driver=False,
+            )
+        elif inside_ray_job():
+            ray.init(logging_level=logging.ERROR, log_to_driver=False)
+        else:
+            root = str(Path(__file__).resolve().parents[2])
+            ray.init(
+                address=address,
+                runtime_env={"env_vars": {"PYTHONPATH": root}},
+                logging_level=logging.ERROR,
+                log_to_driver=False,
+            )
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        if local:
+            raise RunFailed(f"a local Ray cluster does not start: {str(error).strip().splitlines()[0]}") from error
+        raise BadInput(
+            f"no Ray cluster answers at {address}: start one with `ray start --head`, or unset RAY_ADDRESS"
+        ) from error
+    resources = ray.cluster_resources()
+    device = choose(config.device, resources.get("GPU", 0))
+    missing = [
+        f"{needed:g} {name} (it has {resources.get(name, 0):g})"
+        for name, needed in (("CPU", cpus_needed), ("GPU", gpus_needed if device.gpus_per_actor else 0))
+        if resources.get(name, 0) < needed
+    ]
+    if missing:
+        raise RunFailed(
+            f"the Ray cluster is too small: the actors need {' and '.join(missing)}; "
+            "lower rollout.workers or learner.ranks"
+        )
+    return device
+
+
+def _check_reachable(address: str) -> None:
+    """Ray itself would try for minutes. `auto` and `ray://` addresses are left to it."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or "/" in host:
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=3).close()
+    except OSError as error:
+        raise BadInput(
+            f"no Ray cluster answers at {address}: start one with `ray start --head`, or unset RAY_ADDRESS"
+        ) from error

@@ -1,0 +1,89 @@
+"""Held-out accuracy: greedy, and sampled at the configured temperature, on the engines that training uses."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from envs.rewards import solved
+from launch.run import wire
+from rlsys.config import RecipeConfig
+from rlsys.rollout import Play
+from rlsys.types import Failure, Group, Task, Ticket
+
+if TYPE_CHECKING:
+    from actors.pool import RolloutPool
+    from actors.services import Services
+    from launch.run.run import Run
+
+
+async def evaluate(run: Run, recipe: RecipeConfig, when: str) -> dict[str, float]:
+    """{"greedy": accuracy, "sampled": accuracy} on the held-out tasks; the episodes are kept in trajectories/."""
+    tasks = run.world.tasks("held_out")[: recipe.eval.tasks]
+    run.progress.say(f"evaluating {when}: {len(tasks)} held-out tasks, greedy and {recipe.eval.samples} sampled")
+    results: dict[str, float] = {}
+    groups: dict[str, list[Group]] = {}
+    for name, play in plays(recipe, run.services).items():
+        groups[name] = await play_tasks(run.pool, tasks, play, recipe.eval.concurrency, run.progress.count)
+        results[name] = accuracy(groups[name], recipe.reward)
+        run.dir.save_trajectories(f"eval-{when}-{name}", groups[name], {})
+    run.progress.say(
+        f"held-out accuracy {when}: " + ", ".join(f"{name} {value:.3f}" for name, value in results.items())
+    )
+    return {name: round(value, 4) for name, value in results.items() if value == value}
+
+
+def plays(recipe: RecipeConfig, services: Services) -> dict[str, Play]:
+    def play(name: str, group_size: int, temperature: float) -> Play:
+        return wire.play(recipe, f"eval-{name}", group_size=group_size, temperature=temperature, services=services)
+
+    return {
+        "greedy": play("greedy", 1, 0.0),
+        "sampled": play("sampled", recipe.eval.samples, recipe.eval.temperature),
+    }
+
+
+async def play_tasks(
+    pool: RolloutPool, tasks: Sequence[Task], play: Play, concurrency: int, count: Callable[[int, int], None]
+) -> list[Group]:
+    """One group per task, in the order of the tasks, `concurrency` episodes at once; `count(done, all)` is told."""
+    groups: dict[int, Group] = {}
+
+    def keep(group: Group) -> None:
+        groups[group.ticket.sequence] = group
+        count(len(groups), len(tasks))
+
+    await play_each(pool, list(enumerate(tasks)), play, concurrency, keep)
+    return [groups[sequence] for sequence in range(len(tasks))]
+
+
+async def play_each(
+    pool: RolloutPool,
+    tasks: Sequence[tuple[int, Task]],
+    play: Play,
+    concurrency: int,
+    finished: Callable[[Group], None],
+) -> None:
+    """One group per (sequence, task), handed over as it ends; what `finished` raises ends them all."""
+    waiting = iter(tasks)
+
+    async def one_after_another() -> None:
+        for sequence, task in waiting:
+            ticket = Ticket(sequence=sequence, epoch=0, task=task, attempt=0, start_version=0)
+            finished(await pool.run(ticket, play, on_retry=lambda _: None))
+
+    at_once = min(len(tasks), max(1, concurrency // play.group_size))
+    players = [asyncio.ensure_future(one_after_another()) for _ in range(at_once)]
+    try:
+        await asyncio.gather(*players)
+    finally:
+        for player in players:
+            player.cancel()
+        await asyncio.gather(*players, return_exceptions=True)
+
+
+def accuracy(groups: Sequence[Group], reward: Any) -> float:
+    """Over trajectories that were graded; a failure is not a wrong answer. nan when none was. reward: its config."""
+    graded = [t.reward for group in groups for t in group.trajectories if not isinstance(t.reward, Failure)]
+    return sum(solved(reward, each) for each in graded) / len(graded) if graded else float("nan")

@@ -1,0 +1,159 @@
+"""What can be known before an actor starts: each failed check is one clear line and exit code 2."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import torch
+
+from envs import make_reward, make_world
+from envs.base import is_tooled
+from envs.rewards.judging import NeedsJudging
+from envs.services.judge.judge import open_judge
+from envs.services.judge.templates import Prompts
+from rlsys.config import RecipeConfig, require
+from rlsys.errors import BadInput
+
+# Resident memory of each process before it holds a model, measured on the CPU build: docs/measurements.md.
+WORKER_MB = 2100  # rollout actor and its engine process
+LEARNER_MB = 900
+DRIVER_MB = 1200  # driver, Ray's own processes, wandb
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """MiB per part on one machine without a GPU, and the arithmetic behind it."""
+
+    lines: tuple[str, ...]
+    total_mb: int
+
+
+def parameters(recipe: RecipeConfig) -> int | None:
+    """How many the policy has; None when that takes a download to know."""
+    scratch = recipe.model.scratch
+    if recipe.model.path is None:
+        heads = (scratch.num_heads * 2 + scratch.num_kv_heads * 2) * scratch.head_dim * scratch.hidden_size
+        layer = heads + 3 * scratch.hidden_size * scratch.intermediate_size
+        return scratch.num_layers * layer + 2 * scratch.vocab_size * scratch.hidden_size
+    folder = Path(recipe.model.path)
+    if folder.is_dir():
+        weights = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+        return weights // (2 if _saved_in_half(folder) else 4) or None
+    return None
+
+
+def _saved_in_half(folder: Path) -> bool:
+    try:
+        config = json.loads((folder / "config.json").read_text())
+    except (OSError, ValueError) as error:
+        raise BadInput(f"model.path={str(folder)!r}: config.json is not readable JSON ({error})") from error
+    return str(config.get("dtype") or config.get("torch_dtype")) in ("bfloat16", "float16")
+
+
+def memory_plan(recipe: RecipeConfig, *, learner: bool) -> MemoryPlan:
+    """fp32 on a CPU: an engine holds the weights and their packed copy, a learner has gradients and two moments."""
+    count = parameters(recipe) or 0
+    engines, ranks = recipe.rollout.workers, recipe.learner.ranks if learner else 0
+    weights_mb, training_mb = 8 * count // 2**20, 16 * count // 2**20
+    cache_mb, store_mb = recipe.engine.kv_cache_mb, recipe.cluster.object_store_mb
+    engines_mb = engines * (WORKER_MB + cache_mb + weights_mb)
+    ranks_mb = ranks * (LEARNER_MB + training_mb)
+    lines = [f"engines  {engines} x ({WORKER_MB} + {cache_mb} KV cache + {weights_mb} weights) = {engines_mb} MiB"]
+    if ranks:
+        parts = f"({LEARNER_MB} + {training_mb} weights, gradients, moments)"
+        lines.append(f"learner  {ranks} x {parts} = {ranks_mb} MiB")
+    lines.append(f"driver   {DRIVER_MB} + {store_mb} object store = {DRIVER_MB + store_mb} MiB")
+    total = engines_mb + ranks_mb + DRIVER_MB + store_mb
+    return MemoryPlan((*lines, f"together {total} MiB"), total)
+
+
+def check_memory(recipe: RecipeConfig, *, learner: bool) -> None:
+    available = psutil.virtual_memory().available // 2**20
+    plan = memory_plan(recipe, learner=learner)
+    if plan.total_mb > available:
+        raise BadInput(
+            f"too little memory: the run needs about {plan.total_mb} MiB, {available} MiB are free; "
+            "lower rollout.workers or engine.kv_cache_mb, or close other programs"
+        )
+
+
+def check_model_folder(path: str | None, key: str = "model.path") -> None:
+    """A local folder must hold a model and a tokenizer. Hub names are left to the download."""
+    if path is None:
+        return
+    folder = Path(path)
+    if not folder.exists():
+        if path.startswith((".", "/", "~")) or path.count("/") > 1:
+            raise BadInput(f"{key}={path!r}: no such folder")
+        return
+    if not (folder / "config.json").is_file():
+        raise BadInput(f"{key}={path!r}: no config.json in it: expected a Hugging Face model folder")
+    if not any(folder.glob("*.safetensors")) and not any(folder.glob("pytorch_model*.bin")):
+        raise BadInput(f"{key}={path!r}: no weights in it: expected *.safetensors")
+    if not any((folder / name).is_file() for name in TOKENIZER_FILES):
+        raise BadInput(f"{key}={path!r}: no tokenizer in it: expected one of {', '.join(TOKENIZER_FILES)}")
+
+
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json")
+
+
+def check_port(port: int | None) -> None:
+    if port is None:
+        return
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except (OSError, OverflowError) as error:
+            raise BadInput(f"cluster.dashboard_port={port}: the port is in use or not allowed ({error})") from error
+
+
+def check_output(output: str) -> Path:
+    """A file that a command is to write. Raises BadInput where it cannot lie there."""
+    path = Path(output)
+    if path.is_dir() or not path.resolve().parent.is_dir():
+        raise BadInput(f"--output {output}: expected a file in a folder that exists")
+    return path
+
+
+def check_playing(recipe: RecipeConfig) -> None:
+    """A tool or a judge that cannot be had is said before anything starts, not by every episode."""
+    world = make_world(recipe.env)
+    if is_tooled(world):
+        asyncio.run(world.check())
+    reward = make_reward(recipe.reward)
+    if not isinstance(reward, NeedsJudging):
+        return
+    judge, patience = reward.judge, recipe.rollout.episode_timeout_s
+    if not judge.given:
+        if reward.always_judged:
+            raise BadInput(
+                f"reward.name={recipe.reward.name!r} asks a judge: give reward.judge.endpoint and .model, "
+                "reward.judge.service, or reward.judge.model alone for one that the run serves itself"
+            )
+        return
+    require(
+        judge.outage_s < patience,
+        "reward.judge.outage_s",
+        judge.outage_s,
+        f"below rollout.episode_timeout_s={patience:g}",
+    )
+    if judge.endpoint is not None or judge.service is not None:
+        asyncio.run(open_judge(judge).close())
+    else:
+        check_model_folder(judge.model, "reward.judge.model")
+        Prompts(judge.prompts)
+
+
+def check(recipe: RecipeConfig, *, learner: bool) -> None:
+    check_model_folder(recipe.model.path)
+    check_port(recipe.cluster.dashboard_port)
+    elsewhere = recipe.cluster.address or os.environ.get("RAY_ADDRESS")
+    if not elsewhere and recipe.cluster.device != "cuda" and torch.cuda.device_count() == 0:
+        check_memory(recipe, learner=learner)

@@ -1,0 +1,310 @@
+"""One run: what the stages share, how they wait, and how a run is saved, stopped and summed up."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import importlib.metadata
+import logging
+import time
+from collections import deque
+from collections.abc import Awaitable, Coroutine
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from actors.pool import Publication, RolloutPool
+from actors.renderer import ChatRenderer
+from actors.services import Services
+from envs.base import World
+from launch.run.progress import Progress
+from launch.run.rundir import DriverState, RunDir
+from launch.run.tracking import Tracker
+from learners.group import LearnerGroup
+from rlsys.buffer import SlotBuffer
+from rlsys.config import RunConfig, StageConfig
+from rlsys.device import Device
+from rlsys.errors import RunFailed
+from rlsys.journal import Journal, ledger, read, surviving
+from rlsys.weights import folder_name
+
+log = logging.getLogger("rlsys.run")
+
+UPDATE_GRACE_S = 10.0  # for what the learner is doing when a stop is asked for
+CANARY_VERSION = -1  # never trained, never sampled from
+
+
+class StopRequested(Exception):
+    """Ctrl-C or SIGTERM: save, sum up, leave."""
+
+
+class Clock:
+    """Seconds by phase, and what none of them covers: the account of a step closes to 100 %."""
+
+    def __init__(self) -> None:
+        self._started = time.monotonic()
+        self._phases: dict[str, float] = {}
+
+    @contextmanager
+    def phase(self, name: str) -> Any:
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            self._phases[name] = self._phases.get(name, 0.0) + time.monotonic() - started
+
+    def close(self) -> dict[str, float]:
+        """{time/wait_rollout, ..., time/other, time/step} of the step that ends now, and a new one begins."""
+        now = time.monotonic()
+        total = now - self._started
+        row = {f"time/{name}": seconds for name, seconds in self._phases.items()}
+        row |= {"time/other": total - sum(self._phases.values()), "time/step": total}
+        self._started, self._phases = now, {}
+        return row
+
+
+@dataclass(slots=True, kw_only=True)
+class Run:
+    config: RunConfig
+    dir: RunDir
+    state: DriverState
+    journal: Journal
+    world: World
+    renderer: ChatRenderer
+    device: Device
+    learner: LearnerGroup
+    pool: RolloutPool
+    services: Services
+    progress: Progress
+    tracker: Tracker
+    weights: Path  # folder of published versions, in memory
+    model_path: str  # what the first stage begins from
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+    background: set[asyncio.Task[Any]] = field(default_factory=set)
+    probe: tuple[tuple[int, ...], ...] = ()
+    gap: dict[str, float] = field(default_factory=dict)  # between engines and learner, as last measured
+    buffer: SlotBuffer | None = None  # of the rl stage that is running
+    reissue: deque[int] = field(default_factory=deque)  # left open by an earlier process, waiting for a slot
+    stopped_at: float | None = None
+    gave_up: bool = False  # what the learner was doing outlived a stop: the last checkpoint stands
+    pool_start: asyncio.Task[None] | None = None
+    started: float = field(default_factory=time.monotonic)
+    earlier_s: float = 0.0  # wall seconds of the processes that this one continues
+    earlier_generated: int = 0
+    earlier_restarts: dict[str, int] = field(default_factory=dict)
+
+    # -- waiting ------------------------------------------------------------------------------------------------------
+
+    async def until(self, work: Awaitable[Any]) -> Any:
+        """Await `work`, unless a stop is asked for (StopRequested) or a background task fails (its error)."""
+        task = asyncio.ensure_future(work)
+        stop = asyncio.ensure_future(self.stop.wait())
+        try:
+            while True:
+                starting = {self.pool_start} if self.pool_start is not None and not self.pool_start.done() else set()
+                await asyncio.wait({task, stop, *starting, *self.background}, return_when=asyncio.FIRST_COMPLETED)
+                self.raise_background_errors()
+                if task.done():
+                    return task.result()
+                if stop.done():
+                    raise StopRequested
+        finally:
+            for waiter in (task, stop):
+                waiter.cancel()
+            await asyncio.gather(task, stop, return_exceptions=True)
+
+    async def complete(self, work: Awaitable[Any]) -> Any:
+        """Await `work` to its end, a stop or not: half an update is worth nothing. After a stop it has a deadline."""
+        task = asyncio.ensure_future(work)
+        stop = asyncio.ensure_future(self.stop.wait())
+        try:
+            await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                spent = time.monotonic() - (self.stopped_at or time.monotonic())
+                await asyncio.wait({task}, timeout=max(UPDATE_GRACE_S - spent, 0.5))
+            if task.done():
+                return task.result()
+            self.gave_up = True
+            task.cancel()
+            raise StopRequested
+        finally:
+            stop.cancel()
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        task = asyncio.create_task(work)
+        self.background.add(task)
+        return task
+
+    def raise_background_errors(self) -> None:
+        if self.pool_start is not None and self.pool_start.done() and not self.pool_start.cancelled():
+            self.pool_start.result()  # engines that cannot start are said at once, and not when they are needed
+        for task in [task for task in self.background if task.done()]:
+            self.background.discard(task)
+            if not task.cancelled():
+                task.result()
+
+    async def cancel_background(self) -> None:
+        tasks, self.background = list(self.background), set()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def check_stop(self) -> None:
+        if self.stop.is_set():
+            raise StopRequested
+
+    # -- stages -------------------------------------------------------------------------------------------------------
+
+    @property
+    def saved_model(self) -> str:
+        """What a stage starts from: the newest checkpoint's weights, or the run's first ones."""
+        folder = self.dir.newest()
+        return str(folder / "hf") if folder is not None else self.model_path
+
+    async def begin_stage(self, stage: StageConfig) -> None:
+        """The learner takes the weights that this stage starts from and, in its middle, the optimizer that it had."""
+        await self.until(
+            self.learner.begin(
+                self.saved_model,
+                stage.config.learner,
+                stage.config.algorithm,
+                total_steps=stage.steps,
+                # log-probabilities of what was sampled are those of the sampler; a demonstration has no temperature
+                temperature=stage.config.rollout.temperature if stage.kind == "rl" else 1.0,
+                reference_path=self.model_path,
+            )
+        )
+        folder = self.dir.newest()
+        if folder is not None and self.state.stage_step > 0:
+            await self.until(self.learner.load(folder))
+
+    async def checkpoint(self, stage: StageConfig) -> None:
+        """Everything that the run needs to go on from here.
+
+        The driver's part is copied at one moment: the feeder goes on while the learner saves.
+        """
+        self.journal.commit()
+        state = copy.deepcopy(self.state)
+        state.mark = self.journal.mark
+        state.wall_s, state.generated, state.restarts = self.wall_s, self.generated, self.restarts
+        open_tickets = self.buffer.open_tickets if self.buffer else []
+        state.open_sequences = [*(ticket.sequence for ticket in open_tickets), *self.reissue]
+        folder = self.dir.begin_checkpoint(state.step)
+        await self.learner.save(folder, self.model_path)
+        self.dir.commit_checkpoint(folder, state, stage.config.checkpoint.keep)
+
+    # -- weights ------------------------------------------------------------------------------------------------------
+
+    async def deliver(self, version: int) -> dict[str, float]:
+        """Export the learner's weights as `version`, deliver them to every engine, and measure the gap."""
+        started = time.monotonic()
+        await self.learner.export(self.weights, version)
+        expected = await self.learner.score(self.probe)
+        row = await self.publish(version, expected)
+        self.journal.publish(version, step=self.state.step)
+        row["time/publish_total"] = time.monotonic() - started
+        return row
+
+    async def publish(self, version: int, expected: list[list[float]]) -> dict[str, float]:
+        """Deliver an exported version to every engine."""
+        started = time.monotonic()
+        publication = Publication(
+            folder=self.weights / folder_name(version),
+            version=version,
+            probe=self.probe,
+            expected=tuple(tuple(values) for values in expected),
+        )
+        arrivals = await self.pool.publish(publication)
+        seconds = time.monotonic() - started
+        self.gap = {
+            "mismatch/probe_mean": max(arrival.gap_mean for arrival in arrivals),
+            "mismatch/probe_max": max(arrival.gap_max for arrival in arrivals),
+        }
+        return {
+            "weights/publish_s": seconds,
+            "weights/pause_s": max(arrival.delivery.seconds for arrival in arrivals),
+        }
+
+    async def canary(self) -> None:
+        """Prove delivery where the change is large enough to see: perturbed weights out, compared, and back (law 8)."""
+        true = await self.learner.score(self.probe)
+        perturbed = await self.learner.score_perturbed(self.probe, self.weights, CANARY_VERSION)
+        limit = self.config.recipe.loop.mismatch_limit
+        pairs = [
+            (a, b) for ours, theirs in zip(true, perturbed, strict=True) for a, b in zip(ours, theirs, strict=True)
+        ]
+        moved = sum(abs(a - b) for a, b in pairs) / len(pairs)
+        if moved <= 2 * limit:
+            raise RunFailed(
+                f"the start-up canary moved log-probabilities by {moved:.3g} only: it could not show a stale engine"
+            )
+        await self.publish(CANARY_VERSION, perturbed)
+
+    # -- the account --------------------------------------------------------------------------------------------------
+
+    @property
+    def wall_s(self) -> float:
+        return self.earlier_s + time.monotonic() - self.started
+
+    @property
+    def generated(self) -> int:
+        return self.earlier_generated + self.pool.generated_tokens
+
+    @property
+    def restarts(self) -> dict[str, int]:
+        counts = self.pool.restarts | self.services.restarts
+        return {name: self.earlier_restarts.get(name, 0) + count for name, count in counts.items()}
+
+    def record(self, row: dict[str, Any]) -> None:
+        self.dir.log(row)
+        self.tracker.log(row)
+
+    def summary(self, status: str, reason: str | None = None) -> dict[str, Any]:
+        """The contract's `summary.json`."""
+        state = self.state
+        self.journal.commit()
+        book = ledger(surviving(read(self.dir.journal)))
+        recipe = self.config.recipe
+        publish = sorted(state.publish_s)
+        return {
+            "status": status,
+            **({"reason": reason} if reason else {}),
+            "steps": state.step,
+            "wall_s": round(self.wall_s, 1),
+            "eval": {"before": state.eval_before, "after": state.eval_after},
+            "reward": {"first": state.reward_first, "last": state.reward_last},
+            "tokens": {"generated": self.generated, "trained": state.trained},
+            "lag": {
+                "max": state.lag_max,
+                "mean": round(state.lag_sum / state.lag_count, 4) if state.lag_count else 0.0,
+            },
+            "prompts": {
+                "dispatched": book.dispatched,
+                "trained": book.trained,
+                "failed": book.failed,
+                "filtered": book.filtered,
+                "in_flight": book.in_flight,
+            },
+            "failures": {kind: state.failures.get(kind, 0) for kind in ("infra", "timeout", "data", "retried")},
+            "restarts": self.restarts,
+            "weights": {
+                "published": len(publish),
+                "publish_s_median": round(publish[len(publish) // 2], 4) if publish else None,
+            },
+            **({"generated": state.played} if state.played else {}),
+            "stage_s": {name: round(seconds, 1) for name, seconds in state.stage_s.items()},
+            "versions": {name: _version(name) for name in ("vllm", "deepspeed", "ray", "torch")},
+            "learner": {"zero_stage": recipe.learner.zero_stage, "world_size": recipe.learner.ranks},
+            "rollout": {"workers": recipe.rollout.workers},
+        }
+
+
+def _version(name: str) -> str | None:
+    """vLLM's CPU build is a distribution of its own name."""
+    for candidate in (name, f"{name}-cpu"):
+        try:
+            return importlib.metadata.version(candidate)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return None

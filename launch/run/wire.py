@@ -1,0 +1,164 @@
+"""From configuration to actors: the only place that constructs them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from actors.calls import SERVICE_TOKEN
+from actors.engine import engine_environment
+from actors.judge import JudgeServiceConfig
+from actors.pool import PoolOptions, RolloutPool
+from actors.scoring import ScoringSpec
+from actors.services import Services
+from actors.specs import make_engine_spec
+from actors.worker import WorkerSpec
+from envs import make_world
+from envs.services.judge.config import JudgeConfig
+from learners.group import GroupOptions, LearnerGroup, rank_specs
+from learners.rank import RankSpec
+from rlsys.config import RecipeConfig
+from rlsys.device import Device
+from rlsys.errors import BadInput
+from rlsys.rollout import Play
+from rlsys.seeds import derive
+
+# What every actor inherits from the driver's environment on a cluster of its own nodes.
+PASSED_ON = ("RLSYS_OWNER", "HF_HUB_OFFLINE", "HF_HOME", "WANDB_MODE")
+ROOT = str(Path(__file__).resolve().parents[2])
+
+
+def _environment(more: dict[str, str]) -> dict[str, str]:
+    passed = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+    if os.getcwd() in sys.path:  # an environment of the user's own, named by dotted path, may stand in it
+        passed["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), ROOT, os.getcwd()]))
+    return passed | {"TOKENIZERS_PARALLELISM": "false"} | more
+
+
+def resolved_model_path(recipe: RecipeConfig) -> str | None:
+    """A local folder by its whole path, since actors work elsewhere; a hub name as it is; None for a scratch model."""
+    path = recipe.model.path
+    return str(Path(path).resolve()) if path is not None and Path(path).is_dir() else path
+
+
+def services(recipes: Sequence[RecipeConfig]) -> Services:
+    """The tool services and judges of these stages, not yet started."""
+    configs = [config for recipe in recipes for config in (recipe.env, judge(recipe)) if config is not None]
+    timeout_s = max((recipe.rollout.start_timeout_s for recipe in recipes), default=0.0)
+    return Services(configs, env_vars=_environment({}), secrets=secrets_of(recipes), start_timeout_s=timeout_s)
+
+
+def judge(recipe: RecipeConfig) -> JudgeServiceConfig | None:
+    """The judge that the run itself serves: of a reward that names a model and no address."""
+    asked = getattr(recipe.reward, "judge", None)
+    if not isinstance(asked, JudgeConfig) or asked.model is None or asked.endpoint is not None:
+        return None
+    return JudgeServiceConfig(judge=asked, device=recipe.cluster.device, threads=recipe.rollout.threads)
+
+
+def secrets_of(recipes: Sequence[RecipeConfig]) -> dict[str, str]:
+    """The variables that a configuration names, for actors on other nodes. Their values stand in no file of the run."""
+    names = [getattr(getattr(recipe.reward, "judge", None), "key_env", None) for recipe in recipes]
+    names += [getattr(getattr(recipe.env, "retriever", None), "token_env", None) for recipe in recipes]
+    return {name: os.environ[name] for name in names if name is not None and name in os.environ}
+
+
+def pool(
+    recipe: RecipeConfig, device: Device, model_path: str, service_token: str, secrets: dict[str, str]
+) -> RolloutPool:
+    """Every rollout worker of a recipe, not yet started."""
+    rollout = recipe.rollout
+    specs = [
+        WorkerSpec(
+            name=f"rollout:{index}",
+            engine=make_engine_spec(
+                recipe.engine,
+                device,
+                model_path=model_path,
+                dtype=recipe.model.dtype,
+                seed=derive(recipe.seed, "engine", index),
+                threads=rollout.threads,
+            ),
+            run_seed=recipe.seed,
+            scoring=ScoringSpec(grader_workers=rollout.grader_workers, grader_deadline_s=rollout.grader_deadline_s),
+            stall_s=rollout.call_timeout_s,
+            secrets={**secrets, SERVICE_TOKEN: service_token},
+        )
+        for index in range(rollout.workers)
+    ]
+    options = PoolOptions(
+        cpus=rollout.threads,
+        gpus=device.gpus_per_actor,
+        env_vars=_environment(engine_environment(rollout.threads)),
+        start_timeout_s=rollout.start_timeout_s,
+        call_timeout_s=rollout.call_timeout_s,
+        # A group may wait in the engine's queue before its episodes' own clock starts to matter.
+        group_timeout_s=(2 + rollout.infra_retries + rollout.data_retries) * rollout.episode_timeout_s
+        + rollout.call_timeout_s,
+        infra_attempts=rollout.infra_attempts,
+        mismatch_limit=recipe.loop.mismatch_limit,
+    )
+    return RolloutPool(specs, options)
+
+
+def learner(recipe: RecipeConfig, device: Device) -> LearnerGroup:
+    """Every learner rank of a recipe, not yet started."""
+    config = recipe.learner
+    first = RankSpec(
+        rank=0,
+        world_size=config.ranks,
+        master_addr="",
+        master_port=0,
+        device=device,
+        dtype=device.dtype if recipe.model.dtype == "auto" else recipe.model.dtype,
+        gradient_checkpointing=recipe.model.gradient_checkpointing,
+        seed=derive(recipe.seed, "learner"),
+    )
+    options = GroupOptions(
+        cpus=config.threads,
+        gpus=device.gpus_per_actor,
+        env_vars=_environment({"OMP_NUM_THREADS": str(config.threads), "DS_ACCELERATOR": device.torch_device}),
+        start_timeout_s=config.start_timeout_s,
+        call_timeout_s=config.update_timeout_s,
+    )
+    return LearnerGroup(rank_specs(first, config.ranks), options)
+
+
+def play(recipe: RecipeConfig, purpose: str, *, group_size: int, temperature: float, services: Services) -> Play:
+    """How the episodes of a stage or an evaluation are played. `services` have been started."""
+    return Play(
+        purpose=purpose,
+        env=recipe.env,
+        reward=recipe.reward,
+        group_size=group_size,
+        temperature=temperature,
+        top_p=recipe.rollout.top_p if temperature else 1.0,
+        max_turn_tokens=recipe.rollout.max_turn_tokens,
+        max_context=recipe.engine.max_model_len,
+        timeout_s=recipe.rollout.episode_timeout_s,
+        max_response_tokens=recipe.rollout.max_response_tokens,
+        infra_retries=recipe.rollout.infra_retries,
+        data_retries=recipe.rollout.data_retries,
+        service_url=services.url(recipe.env),
+        judge_url=services.url(asked) if (asked := judge(recipe)) is not None else "",
+    )
+
+
+def build_scratch_model(recipe: RecipeConfig, folder: Path) -> None:
+    """The policy that a recipe without `model.path` starts from: random weights, own tokenizer."""
+    from learners.scratch import build
+
+    source: Any = make_world(recipe.env)  # an `envs.base.TextSource`, or not
+    if not hasattr(source, "texts"):
+        raise BadInput(f"env.name={recipe.env.name!r} has no text to build a tokenizer from: give model.path")
+    build(
+        folder,
+        recipe.model.scratch,
+        texts=source.texts(4096),
+        tags=source.tags,
+        max_positions=recipe.engine.max_model_len,
+        seed=derive(recipe.seed, "scratch"),
+    )

@@ -1,0 +1,202 @@
+"""Lines in, rewards out, in order: the pipeline of `rlsys score`.
+
+One thread reads and scores. Only what a reward asks a grader or a judge for waits: it is decided elsewhere while the
+next lines are read, of which at most PENDING are held.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+from collections import deque
+from collections.abc import Coroutine, Iterable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from envs import make_reward
+from envs.rewards import RewardFunction
+from envs.rewards.maths.grader import Grader
+from envs.rewards.scoring import asks, decided, failure_of, inline_of, outcome, read_transcript
+from envs.services.judge.config import JudgeConfig
+from envs.services.judge.judge import open_judge
+from envs.services.judge.request import Asks
+from launch.scoring.lines import MAX_LINE, Line
+from rlsys.config import RecipeConfig
+from rlsys.errors import BadInput
+from rlsys.types import Failure, Reward, Transcript
+
+PENDING = 1024  # lines read ahead of one that is not decided yet
+PENDING_BYTES = 64 << 20
+MAX_GRADERS = 16  # processes
+CLOSE_S = 10.0
+
+
+@dataclass(slots=True)
+class Scored:
+    """A line, and what has become of it so far."""
+
+    line: int
+    size: int  # bytes
+    transcript: Transcript | Future[Transcript] | None = None
+    result: Reward | Failure | None = None  # None: still asked for
+
+    @property
+    def ready(self) -> bool:
+        return self.result is not None or (isinstance(self.transcript, Future) and self.transcript.done())
+
+
+class Scorer:
+    """Use as a context: it may start processes, which end with it."""
+
+    def __init__(self, recipe: RecipeConfig) -> None:
+        self.reward: RewardFunction = make_reward(recipe.reward)
+        self._inline = inline_of(recipe.env, self.reward)
+        self._tokens = Tokens(recipe.model.path) if _uses_tokens(self.reward) else None
+        self._deadline_s = recipe.rollout.grader_deadline_s
+        self._waiting: deque[Scored] = deque()
+        self._held = 0  # bytes of the waiting lines
+
+    def __enter__(self) -> Scorer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if "_elsewhere" in self.__dict__:
+            self._elsewhere.close()
+
+    def run(self, lines: Iterable[Line | None]) -> Iterator[Scored | None]:
+        """Each line with its result; None where `lines` has it, after all that was read before."""
+        for line in lines:
+            if line is None:
+                while self._waiting:
+                    yield self._next()
+                yield None
+                continue
+            read = self._read(*line)
+            self._waiting.append(read)
+            self._held += read.size
+            while self._waiting and (self._waiting[0].ready or self._full()):
+                yield self._next()
+        while self._waiting:
+            yield self._next()
+
+    def _full(self) -> bool:
+        return len(self._waiting) > PENDING or self._held > PENDING_BYTES
+
+    def _read(self, number: int, line: bytes | None) -> Scored:
+        read = Scored(number, 0 if line is None else len(line))
+        try:
+            if line is None:
+                raise BadInput(f"this line: longer than {MAX_LINE >> 20} MiB")
+            transcript = read_transcript(line, self._inline)
+            if self._tokens is not None:
+                transcript = self._tokens.counted(transcript)
+            if asks(self.reward, transcript):
+                read.transcript = self._elsewhere.start(transcript)
+            else:
+                read.transcript, read.result = transcript, outcome(self.reward, transcript)
+        except Exception as error:
+            read.result = failure_of(error)
+        return read
+
+    def _next(self) -> Scored:
+        """The first in line, once it is decided."""
+        scored = self._waiting.popleft()
+        self._held -= scored.size
+        if isinstance(scored.transcript, Future):
+            try:
+                scored.transcript = scored.transcript.result()
+                scored.result = outcome(self.reward, scored.transcript)
+            except Exception as error:
+                scored.transcript, scored.result = None, failure_of(error)
+        return scored
+
+    @cached_property
+    def _elsewhere(self) -> Elsewhere:
+        return Elsewhere(self.reward, self._deadline_s)
+
+
+class Elsewhere:
+    """A thread with an event loop, for what other processes and services decide. Each of them has its own deadline."""
+
+    def __init__(self, reward: RewardFunction, grader_deadline_s: float) -> None:
+        self._reward = reward
+        self._grader = Grader(workers=min(len(os.sched_getaffinity(0)), MAX_GRADERS), deadline_s=grader_deadline_s)
+        self._judge: Asks | None = None
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="elsewhere", daemon=True)
+        self._thread.start()
+
+    def start(self, transcript: Transcript) -> Future[Transcript]:
+        work: Coroutine[Any, Any, Transcript] = decided(self._reward, transcript, self._grader, self._find_judge)
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def close(self) -> None:
+        """What is under way ends: nobody waits for it any more."""
+        self._grader.close()
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(CLOSE_S)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(CLOSE_S)
+        self._loop.close()
+
+    def _find_judge(self, config: JudgeConfig) -> Asks:
+        """Opened on the loop that asks it. Raises BadInput without an address, or its key."""
+        if self._judge is None:
+            self._judge = open_judge(config)
+        return self._judge
+
+    async def _end(self) -> None:
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        if self._judge is not None:
+            await self._judge.close()
+
+
+class Tokens:
+    """The recipe's tokenizer, loaded for the first transcript that needs it; never from the network."""
+
+    def __init__(self, model_path: str | None) -> None:
+        self._path = model_path
+        self._missing = "model.path is null" if model_path is None else ""
+        self._warned = False
+
+    def counted(self, transcript: Transcript) -> Transcript:
+        """With the tokens of what the model wrote and the one that ends it; as it is where nothing can count them."""
+        if transcript.token_ids is not None:
+            return transcript
+        renderer = self._renderer
+        if renderer is None:
+            if transcript.num_tokens is None and not self._warned:
+                self._warned = True
+                reason = f"{self._missing}: lines need num_tokens or token_ids"
+                print(f"rlsys: warning: nothing to count tokens with: {reason}", file=sys.stderr)
+            return transcript
+        said = [message.content for message in transcript.messages if message.role == "assistant"]
+        ids = [token for text in said for token in renderer.encode(text)]
+        end = renderer.tokenizer.eos_token_id
+        if not transcript.truncated and end is not None and ids[-1:] != [end]:
+            ids.append(end)
+        return replace(transcript, token_ids=tuple(ids))
+
+    @cached_property
+    def _renderer(self) -> Any:
+        """An `actors.renderer.ChatRenderer`, or None."""
+        if self._path is None:
+            return None
+        os.environ["HF_HUB_OFFLINE"] = "1"  # read when transformers is imported
+        from actors.renderer import ChatRenderer
+
+        try:
+            return ChatRenderer(self._path)
+        except BadInput as error:
+            self._missing = f"{error}; the network is not asked"
+            return None
+
+
+def _uses_tokens(reward: RewardFunction) -> bool:
+    return bool(getattr(reward, "uses_tokens", False))

@@ -1,0 +1,127 @@
+"""The `generate` stage: trajectories to train on later, played with the weights as they are."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from actors.pool import RolloutPool
+from actors.services import Services
+from envs.base import World
+from launch.run import wire
+from launch.run.evaluate import play_each
+from launch.run.progress import Progress
+from launch.run.run import Run
+from launch.run.run_dirs import without_places
+from launch.stages.delivery import first_delivery
+from launch.stages.played import Played, played_path, write_out
+from launch.stages.trajectories import entry_of, tokenizer_id, weights_id
+from rlsys.config import RecipeConfig, StageConfig
+from rlsys.errors import RunFailed
+from rlsys.rollout import Play
+from rlsys.types import Failure, Group, Task
+
+FEW = 64  # trajectories: fewer say nothing yet about the share that fails
+
+
+async def generate_stage(run: Run, stage: StageConfig) -> None:
+    """Every training task is played; `generated/NAME.jsonl` is what is kept of it. A resumed run plays the rest."""
+    recipe = stage.config
+    tasks = tasks_to_play(run.world, recipe)
+    output, tokenizer = run.dir.generated(stage.name), tokenizer_id(run.renderer)
+    await run.begin_stage(stage)
+    weights = f"step {run.state.step} ({await asyncio.to_thread(weights_id, run.saved_model)})"
+    played = Played(played_path(output), begun_with(recipe, weights, tokenizer))
+    try:
+        if any(sequence not in played for sequence in range(len(tasks))):
+            await first_delivery(run)
+            play = play_of(recipe, f"generate-{stage.name}", run.services)
+            await run.until(play_missing(run.pool, tasks, play, recipe, played, tokenizer, run.progress))
+            await run.until(run.pool.status())  # the account of generated tokens
+        counts = await asyncio.to_thread(write_out, played, output, recipe, len(tasks))
+    finally:
+        played.close()
+    run.state.played[stage.name] = counts
+    run.progress.say(f"stage {stage.name}: {told(counts)}")
+
+
+def tasks_to_play(world: World, recipe: RecipeConfig) -> Sequence[Task]:
+    return world.tasks("train")[: recipe.generate.tasks]
+
+
+def play_of(recipe: RecipeConfig, purpose: str, services: Services) -> Play:
+    config = recipe.generate
+    play = wire.play(recipe, purpose, group_size=config.samples, temperature=config.temperature, services=services)
+    return replace(play, top_p=config.top_p)
+
+
+def begun_with(recipe: RecipeConfig, weights: str, tokenizer: str) -> dict[str, Any]:
+    """What trajectories of one file have in common: how they were played, and by whom. Filters may change."""
+    config = recipe.generate
+    common: dict[str, Any] = {"weights": weights, "tokenizer": tokenizer, "seed": recipe.seed}
+    common |= {f"generate.{key}": getattr(config, key) for key in ("samples", "temperature", "top_p")}
+    common |= {f"rollout.{key}": getattr(recipe.rollout, key) for key in ("max_turn_tokens", "max_response_tokens")}
+    common |= {"engine.max_model_len": recipe.engine.max_model_len}
+    for key, part in (("env", recipe.env), ("reward", recipe.reward)):
+        common |= {f"{key}.{name}": value for name, value in without_places(asdict(part)).items()}
+    return common
+
+
+async def play_missing(
+    pool: RolloutPool,
+    tasks: Sequence[Task],
+    play: Play,
+    recipe: RecipeConfig,
+    played: Played,
+    tokenizer: str,
+    progress: Progress,
+) -> None:
+    """Play the tasks that are not in `played` yet. One of which nothing could be graded is left for the next time.
+
+    Raises RunFailed where more than `loop.max_failed_share` of the trajectories are failures: of the tasks that are
+    played for the first time while they are played; at the end all that failed in this process, of all tasks.
+    """
+    missing = [(sequence, task) for sequence, task in enumerate(tasks) if sequence not in played]
+    already = f", {len(tasks) - len(missing)} of them already" if len(missing) < len(tasks) else ""
+    progress.say(f"playing {len(tasks)} tasks x {play.group_size} at temperature {play.temperature:g}{already}")
+    again = frozenset(played.tried)  # tasks that fail whoever plays them must not stop what is left, or the filters
+    failed: list[Failure] = []
+    failed_first = played_first = done = 0
+
+    def finished(group: Group) -> None:
+        nonlocal failed_first, played_first, done
+        broken = [each.reward for each in group.trajectories if isinstance(each.reward, Failure)]
+        failed.extend(broken)
+        played.add(entry_of(group, tokenizer))
+        done += 1
+        if group.ticket.sequence not in again:
+            failed_first, played_first = failed_first + len(broken), played_first + play.group_size
+        if played_first >= FEW:
+            check_failed(failed_first, played_first)
+        if done == len(missing):
+            check_failed(len(failed), len(tasks) * play.group_size)
+        progress.count(len(tasks) - len(missing) + done, len(tasks))
+
+    def check_failed(count: int, trajectories: int) -> None:
+        limit = recipe.loop.max_failed_share
+        if count > limit * trajectories:
+            first = failed[0]
+            raise RunFailed(
+                f"{count} of {trajectories} trajectories failed (limit loop.max_failed_share={limit:g}); "
+                f"the first: {first.kind} in {first.where}: {first.detail}"
+            )
+
+    await play_each(pool, missing, play, recipe.generate.concurrency, finished)
+
+
+def told(counts: Mapping[str, float]) -> str:
+    """In one line, for people."""
+    mean = f", mean reward {counts['mean_reward']:.3f}" if "mean_reward" in counts else ""
+    without = f" ({counts['ungraded_tasks']:,} more could not be graded)" if counts["ungraded_tasks"] else ""
+    return (
+        f"{counts['trajectories']:,} trajectories of {counts['tasks']:,} tasks{without}{mean}, "
+        f"{counts['solved']:,} solved, {counts['failed']:,} failed; "
+        f"{counts['kept']:,} kept, {counts['pairs']:,} preference pairs"
+    )

@@ -1,0 +1,291 @@
+"""envs.problems.graphs.parse and verify: what a response says, and whether the graph agrees."""
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from envs.problems.graphs.encodings import ENCODINGS, Encoding
+from envs.problems.graphs.generate import generate
+from envs.problems.graphs.parse import labels, read_path_answer, read_step, read_yes_no, sentences, split_parts
+from envs.problems.graphs.problem import Kind, Problem
+from envs.problems.graphs.solution import solve, spoil
+from envs.problems.graphs.verify import Verdict, check
+
+LINKS = Problem(kind=Kind.CONNECTIVITY, num_nodes=7, edges=((0, 4), (1, 4), (4, 5), (2, 3)), source=0, target=5)
+ROADS = Problem(
+    kind=Kind.SHORTEST_PATH,
+    num_nodes=6,  # node 5 has no edge
+    edges=((0, 4), (0, 3), (0, 1), (1, 4), (4, 2), (2, 3), (4, 3)),
+    weights=(4, 3, 3, 4, 2, 1, 1),
+    source=0,
+    target=2,
+)
+MIX = {"shortest_path_share": 0.5, "connectivity_nodes": (4, 12), "path_nodes": (4, 12)}
+
+
+def reply(steps: str, answer: str) -> str:
+    return f"<think>...</think><response>{steps}</response><answer>{answer}</answer>"
+
+
+def verdict(problem: Problem, step: str, encoding: Encoding = "incident") -> Verdict:
+    (checked,) = check(problem, reply(step, ""), encoding).steps
+    return checked.verdict
+
+
+def answered(problem: Problem, answer: str, encoding: Encoding = "incident") -> Verdict:
+    return check(problem, reply("", answer), encoding).answer.verdict
+
+
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [
+        ("0 is connected to 4.", Verdict.CORRECT),
+        ("4 is connected to 0", Verdict.CORRECT),  # (e) the order of endpoints does not matter
+        ("Node 0 is connected to node 4.", Verdict.CORRECT),
+        ("NODE 4 Is Connected To 0, 1 and 5.", Verdict.CORRECT),
+        ("- 0 is connected to 4.", Verdict.CORRECT),
+        ("Step 3: 0 is connected to 4.", Verdict.CORRECT),
+        ("0 -> 4 → 5.", Verdict.CORRECT),
+        ("Path: node 0 -> node 4", Verdict.CORRECT),
+        ("0 is connected to 5.", Verdict.HALLUCINATED_EDGE),  # there is a path, but no edge
+        ("4 is connected to 0, 2.", Verdict.HALLUCINATED_EDGE),
+        ("0 is connected to 6.", Verdict.HALLUCINATED_EDGE),  # (f) node 6 is alone, and is a node
+        ("0 is connected to 7.", Verdict.HALLUCINATED_NODE),
+        ("99999999999999999999999 is connected to 0.", Verdict.HALLUCINATED_NODE),
+        ("0 -> 4 -> 9", Verdict.HALLUCINATED_NODE),
+        ("0 is connected to node 4 with weight 2.", Verdict.HALLUCINATED_WEIGHT),  # the graph has none
+        ("0 is connected to 4 in length 2.", Verdict.UNREADABLE),
+        ("0 is not connected to 4.", Verdict.UNREADABLE),
+        ("There is no path 0 -> 2.", Verdict.UNREADABLE),
+        ("It is connected to 4.", Verdict.UNREADABLE),
+        ("0 is connected to", Verdict.UNREADABLE),
+        ("0 is connected to 4 5.", Verdict.UNREADABLE),
+        ("0 ->", Verdict.UNREADABLE),
+        ("-> 0", Verdict.UNREADABLE),
+        ("0 -> 4, 4 -> 5", Verdict.UNREADABLE),  # one claim in a step
+        ("So there is a path.", Verdict.UNREADABLE),
+        ("A is connected to B.", Verdict.UNREADABLE),
+        ("٠ is connected to 4.", Verdict.UNREADABLE),
+    ],
+)
+def test_steps_of_connectivity(step: str, expected: Verdict) -> None:
+    assert verdict(LINKS, step) is expected
+
+
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [
+        ("0 -> 4 -> 2 with a total weight of 4 + 2 = 6.", Verdict.CORRECT),
+        ("0 -> 4 -> 2 with a total weight of 4.0 + 2 = 6.0.", Verdict.CORRECT),
+        ("0 -> 4 -> 2 with a total weight of 6.", Verdict.CORRECT),
+        ("0 -> 4 -> 2", Verdict.CORRECT),
+        ("0 -> 4 with a total weight of 4 = 4.", Verdict.CORRECT),
+        ("2 -> 4 -> 0 with a total weight of 2 + 4 = 6.", Verdict.CORRECT),  # true, if of no use
+        ("Node 0 is connected to node 4 with weight 4, node 3 with weight 3.", Verdict.CORRECT),
+        ("0 -> 4 -> 2 with a total weight of 4 + 2 = 7.", Verdict.INCORRECT),  # (c) a slip
+        ("0 -> 4 -> 2 with a total weight of 7.", Verdict.INCORRECT),
+        ("0 -> 4 -> 2 with a total weight of 4 + 2 + 1 = 7.", Verdict.INCORRECT),
+        ("0 -> 4 -> 2 with a total weight of 4 + 3 = 7.", Verdict.HALLUCINATED_WEIGHT),  # (b)
+        ("0 -> 4 with a total weight of 3.", Verdict.HALLUCINATED_WEIGHT),
+        ("0 is connected to 4 with weight 5.", Verdict.HALLUCINATED_WEIGHT),
+        ("0 -> 2 with a total weight of 4 = 4.", Verdict.HALLUCINATED_EDGE),
+        ("0 -> 5 with a total weight of 4 = 4.", Verdict.HALLUCINATED_EDGE),
+        ("0 -> 6 -> 2 with a total weight of 4 + 2 = 6.", Verdict.HALLUCINATED_NODE),
+        ("0 -> 4 with a weight of 4, that is 4 less than 8.", Verdict.UNREADABLE),
+    ],
+)
+def test_steps_of_shortest_paths(step: str, expected: Verdict) -> None:
+    assert verdict(ROADS, step) is expected
+
+
+@pytest.mark.parametrize(
+    ("encoding", "step", "expected"),
+    [
+        ("graph-expert", "A is connected to E.", Verdict.CORRECT),
+        ("graph-expert", "A is connected to F.", Verdict.HALLUCINATED_EDGE),
+        ("graph-expert", "A is connected to Z.", Verdict.HALLUCINATED_NODE),
+        ("graph-expert", "0 is connected to 4.", Verdict.UNREADABLE),
+        ("friendship", "Evan is connected to Christian.", Verdict.CORRECT),
+        ("friendship", "Evan is connected to Daisy.", Verdict.HALLUCINATED_EDGE),
+        ("friendship", "Evan is connected to Wanda.", Verdict.HALLUCINATED_NODE),
+        ("friendship", "Evan is connected to Mozart.", Verdict.HALLUCINATED_NODE),
+        ("friendship", "It is connected to Evan.", Verdict.UNREADABLE),
+        ("adjacency", "0 is connected to 4.", Verdict.CORRECT),
+    ],
+)
+def test_steps_in_other_encodings(encoding: Encoding, step: str, expected: Verdict) -> None:
+    assert verdict(LINKS, step, encoding) is expected
+
+
+@pytest.mark.parametrize(
+    "answer", ["yes", "Yes.", "YES", "The answer is yes.", "**Yes**", "Yes, there is a path: yes!"]
+)
+def test_yes_in_any_form(answer: str) -> None:
+    assert answered(LINKS, answer) is Verdict.CORRECT
+
+
+def test_no_is_wrong_and_neither_or_both_is_missing() -> None:
+    assert answered(LINKS, "The answer is no.") is Verdict.INCORRECT
+    for answer in ("", "yes or no", "maybe", "yesterday", "north"):
+        assert answered(LINKS, answer) is Verdict.MISSING
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("The shortest path is 0->3->2. The length of shortest path is 4.", Verdict.CORRECT),
+        ("0->3->2, length 4", Verdict.CORRECT),
+        ("The shortest path from node 0 to node 2 is node 0 -> node 3 -> node 2 with 3 + 1 = 4", Verdict.CORRECT),
+        ("0->3->2. The length of the shortest path between node 0 and node 2 is 4 (3 + 1)", Verdict.CORRECT),
+        ("0->4->2, length 6", Verdict.INCORRECT),  # P2: real, but longer
+        ("0->4->2, length 4", Verdict.INCORRECT),
+        ("0->3->2, length 5", Verdict.INCORRECT),
+        ("2->3->0, length 4", Verdict.INCORRECT),  # (d) starts at the source
+        ("0->3->2->3->2, length 6", Verdict.INCORRECT),
+        ("0->2, length 4", Verdict.HALLUCINATED_EDGE),  # P4
+        ("0->9->2, length 4", Verdict.HALLUCINATED_NODE),
+        ("0->3->2 with 2 + 2 = 4", Verdict.HALLUCINATED_WEIGHT),
+        ("4", Verdict.MISSING),  # P6
+        ("0->3->2", Verdict.MISSING),
+        ("0->2", Verdict.MISSING),  # missing comes before hallucinated
+        ("0->3->2, length 4; or 0->4->2, length 6", Verdict.MISSING),
+        ("0,3,2 length 4", Verdict.MISSING),
+        ("0->banana->2, length 4", Verdict.MISSING),
+    ],
+)
+def test_answers_of_shortest_paths(answer: str, expected: Verdict) -> None:
+    assert answered(ROADS, answer) is expected
+
+
+def test_every_optimum_is_right() -> None:
+    tie = Problem(
+        kind=Kind.SHORTEST_PATH,
+        num_nodes=4,
+        edges=((0, 1), (1, 3), (0, 2), (2, 3)),
+        weights=(1, 2, 2, 1),
+        source=0,
+        target=3,
+    )
+    assert answered(tie, "0->1->3, length 3") is answered(tie, "0->2->3, length 3") is Verdict.CORRECT
+
+
+def test_weights_with_fractions_add_up() -> None:
+    tenths = Problem(
+        kind=Kind.SHORTEST_PATH, num_nodes=3, edges=((0, 1), (1, 2)), weights=(0.1, 0.2), source=0, target=2
+    )
+    assert verdict(tenths, "0 -> 1 -> 2 with a total weight of 0.1 + 0.2 = 0.3.") is Verdict.CORRECT
+    assert answered(tenths, "0->1->2, length 0.3") is Verdict.CORRECT
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("<think></think><response></response><answer></answer>", True),
+        ("Well.\n<think>a</think>\n<response>b</response>\n<answer>c</answer>", True),
+        ("<response></response><answer></answer>", False),
+        ("<think></think><answer></answer><response></response>", False),
+        ("<think></think><response></response><answer></answer><answer></answer>", False),
+        ("<think><response></think></response><answer></answer>", False),
+        ("<think></think><response></response><answer>", False),
+        ("<THINK></THINK><response></response><answer></answer>", False),
+    ],
+)
+def test_the_format_is_each_tag_once_in_order(text: str, kept: bool) -> None:
+    assert split_parts(text).well_formed is kept
+
+
+def test_evaluation_goes_on_after_a_format_error_with_the_last_parts() -> None:
+    text = "<answer>no</answer><response>0 is connected to 4.</response><answer>yes</answer>"
+    report = check(LINKS, text)
+    assert not report.well_formed
+    assert [step.verdict for step in report.steps] == [report.answer.verdict] == [Verdict.CORRECT]
+
+
+def test_spans_are_the_sentences_of_the_response() -> None:
+    text = reply("1. 0 is connected to 4. 4 is connected to 2.\n\n * So what", "The answer is yes.")
+    report = check(LINKS, text)
+    spans = [step.span.of(text) for step in report.steps if step.span]
+    assert spans == ["0 is connected to 4.", "4 is connected to 2.", "So what"]
+    assert [step.detail for step in report.steps] == ["", "no edge 4-2", "not in the format of a step"]
+    assert report.answer.span and report.answer.span.of(text) == "The answer is yes."
+
+
+def test_nlgifts_frame_is_no_step() -> None:
+    step = "0 -> 3 -> 2 with a total weight of 3 + 1 = 4."
+    framed = f"Some possible paths from node 0 to node 2 are:\n{step}\nThe answer is 4."
+    assert len(check(ROADS, reply(framed, "")).steps) == 1
+    assert check(ROADS, reply("The answer is 4.", "")).steps == ()
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_right_solutions_pass_and_spoilt_ones_do_not(encoding: Encoding) -> None:
+    seen: set[Verdict] = set()
+    for problem in generate(60, 1, **MIX):  # type: ignore[arg-type]
+        rng = random.Random(7)
+        good = check(problem, solve(problem, encoding, rng).text(), encoding)
+        assert good.well_formed
+        assert {step.verdict for step in good.steps} | {good.answer.verdict} == {Verdict.CORRECT}
+        bad = check(problem, spoil(problem, encoding, rng).text(), encoding)
+        assert bad.well_formed
+        verdicts = {step.verdict for step in bad.steps} | {bad.answer.verdict}
+        assert verdicts - {Verdict.CORRECT}
+        seen |= verdicts
+    assert seen >= {Verdict.INCORRECT, Verdict.HALLUCINATED_EDGE, Verdict.HALLUCINATED_WEIGHT}
+
+
+PIECES = st.sampled_from(
+    [
+        "<think>",
+        "</think>",
+        "<response>",
+        "</response>",
+        "<answer>",
+        "</answer>",
+        "0",
+        "4",
+        "->",
+        " ",
+        "is connected to",
+    ]
+    + ["with weight", "+", "=", ".", ",", "and", "node", "\n", "9" * 400, "1.5", "-", "yes", "\ud800", "\0", "²", "٣"]
+)
+
+
+@settings(max_examples=150)
+@given(st.one_of(st.text(), st.lists(PIECES).map(" ".join)), st.sampled_from(ENCODINGS))
+def test_any_text_gets_a_report_with_spans_inside_of_it(text: str, encoding: Encoding) -> None:
+    for problem in (LINKS, ROADS):
+        for response in (text, reply(text, text)):
+            report = check(problem, response, encoding)
+            for checked in (*report.steps, report.answer):
+                assert checked.span is None or 0 <= checked.span.start <= checked.span.end <= len(response)
+    names = labels(5, encoding)
+    read_step(text, names), read_path_answer(text, names), read_yes_no(text)
+
+
+@given(st.text(alphabet="a .\n-1"))
+def test_sentences_follow_each_other_and_leave_out_no_word(text: str) -> None:
+    part = split_parts(f"<response>{text}</response>").response
+    assert part
+    whole = f"<response>{text}</response>"
+    spans = list(sentences(whole, part))
+    assert all(a.end <= b.start for a, b in zip(spans, spans[1:], strict=False))
+    assert "".join(span.of(whole) for span in spans).count("a") == text.count("a")
+
+
+@pytest.mark.parametrize(
+    "piece", ["0 -> ", "0 is connected to 4. ", "\n", " ", "- ", "1 + ", "<response>", "</answer>", "."]
+)
+def test_a_long_text_is_read_in_one_pass(piece: str) -> None:
+    text = piece * (200_000 // len(piece))  # quadratic time would show as a timeout
+    check(ROADS, reply(text, text))
+    check(LINKS, text)
+
+
+@pytest.mark.parametrize("arrow", ["->", "-->", "→", r"\rightarrow", r"\to", '"->"', " $\\to$ "])
+def test_arrows_as_people_write_them(arrow: str) -> None:
+    path = f" {arrow} ".join("032")
+    assert answered(ROADS, f"The path is {path}, length 4.") is Verdict.CORRECT
+    assert answered(ROADS, f"The path is {path}, length -4.") is Verdict.INCORRECT

@@ -1,0 +1,262 @@
+"""envs.protocols: what counts as a call and as an answer, and how every kind of message ends."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from envs.base import Step
+from envs.protocols import (
+    DIALECTS,
+    Answer,
+    Call,
+    Dialect,
+    Malformed,
+    Parsed,
+    answer,
+    math_call,
+    one_answer,
+    tool_reply,
+    write_answer,
+    write_math_call,
+)
+from envs.protocols.graph_rl import formatted, write_parts
+from envs.protocols.icrl import INVALID_ACTION
+from envs.protocols.swirl import OVER_LIMIT
+from envs.protocols.turns import UNLIMITED, max_turns, settle
+from rlsys.types import EpisodeEnd, Message
+from tests.paths import ROOT
+
+CALLING = [dialect for dialect in DIALECTS.values() if dialect.name != "graph_rl"]
+
+
+def test_first_call_is_taken_and_stripped() -> None:
+    assert math_call("a <math_exp> 48 / 2 </math_exp> <math_exp>1</math_exp>") == "48 / 2"
+    assert math_call("<math_exp></math_exp>") == ""
+    assert math_call("<math_exp>1") is None
+    assert math_call("</math_exp>1<math_exp>") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "given", "exactly_one"),
+    [
+        ("so <answer> 24 </answer>", "24", True),
+        ("<answer></answer>", "", True),
+        ("<answer>1</answer><answer>2</answer>", "2", False),
+        ("<answer>1<answer>2</answer>", "2", False),
+        ("<answer>1</answer> <answer>", "1", False),
+        ("</answer><answer>1", None, False),
+        ("</answer><answer>1</answer>", "1", False),
+        ("<answer</answer>", None, False),
+        ("24", None, False),
+    ],
+)
+def test_last_complete_answer_is_taken(text: str, given: str | None, exactly_one: bool) -> None:
+    assert answer(text) == given
+    assert one_answer(text) is exactly_one
+
+
+def test_reply_repeats_the_query_within_bounds() -> None:
+    assert tool_reply("48 / 2", "24.0") == "48 / 2 -> 24.0"
+    assert tool_reply("9" * 600, "error: x") == "9" * 512 + "... -> error: x"
+
+
+# What each dialect makes of a message: the tables in their files.
+
+SWIRL_TABLE: list[tuple[str, Parsed]] = [
+    ("I look. <search_query> the scorch trials publisher </search_query>", Call("the scorch trials publisher")),
+    ("<search_query>a</search_query> <search_query>b</search_query>", Call("a")),
+    ("<search_query></search_query>", Call("")),
+    ("<search_query>a</search_query><answer>b</answer>", Answer("b", with_call=True)),
+    ("<answer>b</answer><search_query>a</search_query>", Answer("b", with_call=True)),
+    ("<answer>b</answer> <search_query>a", Answer("b")),
+    ("<answer></answer>", Answer("")),
+    ("<answer>b <search_query>a</search_query>", Call("a")),
+    ("<search_query>a", Malformed()),
+    ("<math_exp>1</math_exp>", Malformed()),
+    ("", Malformed()),
+]
+RESEARCH_TABLE: list[tuple[str, Parsed]] = [
+    ("<think> x </think> <search> capital of France </search>", Call("capital of France")),
+    ("<search> a <search> b </search>", Call("b")),
+    ("<search> a </search> <search> b </search>", Call("b")),
+    ("<answer> \\boxed{x} </answer> <search> a </search>", Call("a")),
+    ("no query </search>", Call("")),
+    ("<search>  </search>", Call("")),
+    (
+        "<think> x </think> <answer> The final answer is \\[ \\boxed{x} \\] </answer>",
+        Answer("The final answer is \\[ \\boxed{x} \\]"),
+    ),
+    ("<answer> x </answer> <search> a", Answer("x")),
+    ("<think> and so on", Malformed()),
+    ("<search> a", Malformed()),
+]
+ICRL_TABLE: list[tuple[str, Parsed]] = [
+    ("<think> x </think> <search> a </search>", Call("a")),
+    ("<search> a </search> <answer> b </answer>", Call("a")),
+    ("<answer> b </answer> <search> a </search>", Answer("b", with_call=True)),
+    ("<search> a </search> <search> b </search>", Call("a")),
+    ("<answer> a </answer> <answer> b </answer>", Answer("a")),
+    ("<answer> b <search> a </search>", Call("a")),  # cut after </search>: no complete answer
+    ("<answer> b <search> a </search> </answer>", Call("a")),
+    ("<search> a <answer> b </answer>", Answer("b")),
+    ("</search> <search> a </search>", Malformed()),  # cut after the first </search>
+    ("</answer> <answer> b </answer>", Malformed()),
+    ("<search></search>", Call("")),
+    ("<search> a", Malformed()),
+    ("Beijing", Malformed()),
+]
+RETOOL_TABLE: list[tuple[str, Parsed]] = [
+    ("Let us see.\n<code>\n```python\nprint(1)\n```\n</code>", Call("print(1)")),
+    ("<code>\n```python\nif 1:\n    print(1)\n```\n</code>", Call("if 1:\n    print(1)")),
+    ("```python\nx = 1\n```\n<code>\n```python\nprint(2)\n```\n</code>", Call("print(2)")),
+    ("<code>\nprint(3)\n</code>", Call("print(3)")),
+    ("<code>\n```python\nprint(4)\n</code>", Call("print(4)")),
+    ("<code></code>", Call("")),
+    ("</code>", Call("")),
+    ("<answer>\\boxed{5}</answer><code>\n```python\nprint(5)\n```\n</code>", Call("print(5)")),
+    ("so <answer>\\boxed{5}</answer>", Answer("\\boxed{5}")),
+    ("<code>\n```python\nprint(1)\n```\n", Malformed()),
+]
+GRAPH_TABLE: list[tuple[str, Parsed]] = [
+    ("<think>a</think><response>b</response><answer>yes</answer>", Answer("yes")),
+    ("<answer>yes</answer>", Answer("yes")),
+    ("<think>a</think>", Malformed()),
+]
+TABLES = {
+    "swirl": SWIRL_TABLE,
+    "research": RESEARCH_TABLE,
+    "icrl": ICRL_TABLE,
+    "retool": RETOOL_TABLE,
+    "graph_rl": GRAPH_TABLE,
+}
+
+
+@pytest.mark.parametrize(("name", "text", "parsed"), [(name, *row) for name, rows in TABLES.items() for row in rows])
+def test_a_message_is_read_as_its_table_says(name: str, text: str, parsed: Parsed) -> None:
+    assert DIALECTS[name].parse(text) == parsed
+
+
+@pytest.mark.parametrize(
+    ("text", "is_formatted"),
+    [
+        (write_parts("a", "b", "yes"), True),
+        ("<think>a</think> <response>b</response>\n<answer>yes</answer>", True),
+        ("<think>a</think><answer>yes</answer><response>b</response>", False),
+        ("<think>a<think></think><response>b</response><answer>yes</answer>", False),
+        ("<response>b</response><answer>yes</answer>", False),
+    ],
+)
+def test_graph_format_is_each_tag_once_in_order(text: str, is_formatted: bool) -> None:
+    assert formatted(text) is is_formatted
+
+
+# Limits
+
+ANSWERED, MALFORMED = Step(end=EpisodeEnd.ANSWERED), Step(end=EpisodeEnd.MALFORMED)
+TURN_LIMIT = Step(end=EpisodeEnd.TURN_LIMIT)
+
+
+@pytest.mark.parametrize(
+    ("name", "calls", "turns"),
+    [
+        ("swirl", 5, 7),
+        ("swirl_math", 10, 12),
+        ("icrl", 6, 7),
+        ("research", None, UNLIMITED),
+        ("retool", None, UNLIMITED),
+    ],
+)
+def test_turns_are_the_calls_the_answer_and_a_warning_where_one_is_given(
+    name: str, calls: int | None, turns: int
+) -> None:
+    dialect = DIALECTS[name]
+    assert (dialect.calls, max_turns(dialect, None)) == (calls, turns)
+    assert max_turns(dialect, 3) == 3 + (name.startswith("swirl"))
+
+
+@pytest.mark.parametrize("dialect", CALLING, ids=lambda dialect: dialect.name)
+def test_exactly_the_calls_of_the_protocol_are_executed(dialect: Dialect) -> None:
+    allowed = dialect.calls if dialect.calls is not None else 50
+    turns = max_turns(dialect, None if dialect.calls is not None else allowed + 1)
+    steps = [settle(dialect, dialect.write_call("q"), turns_left=turns - turn - 1) for turn in range(turns)]
+    assert steps[:allowed] == [Call("q")] * allowed
+    warning = [Step(reply=dialect.over_limit)] if dialect.over_limit else []
+    assert steps[allowed:] == [*warning, TURN_LIMIT]
+    assert settle(dialect, dialect.write_answer("a"), turns_left=0) == ANSWERED
+
+
+def test_swirl_is_told_to_answer_once() -> None:
+    assert DIALECTS["swirl"].over_limit == Message(role="user", content=OVER_LIMIT)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS.values(), ids=lambda dialect: dialect.name)
+def test_a_malformed_message_ends_the_episode_or_costs_a_turn(dialect: Dialect) -> None:
+    expected = MALFORMED
+    if dialect.name == "icrl":
+        expected = Step(reply=Message(role="tool", content=INVALID_ACTION, inline=True), max_tokens=500)
+    assert settle(dialect, "nothing of use", turns_left=1) == expected
+    assert settle(dialect, "nothing of use", turns_left=0) == MALFORMED
+
+
+# Any text
+
+TAGS = sorted(
+    {tag for dialect in DIALECTS.values() for tag in dialect.tags} | {"```python", "```", "<", ">", "/", "1", " "}
+)
+NOISE = st.lists(st.sampled_from(TAGS) | st.text(max_size=3), max_size=25).map("".join)
+
+
+@settings(max_examples=150)
+@given(NOISE)
+def test_parsers_never_raise_and_find_only_what_is_there(text: str) -> None:
+    for dialect in DIALECTS.values():
+        parsed = dialect.parse(text)
+        assert isinstance(parsed, Malformed) or parsed.text in text
+        step = settle(dialect, text, turns_left=3)
+        assert isinstance(step, Call) or (step.reply is None) != (step.end is None)
+    for found in (answer(text), math_call(text)):
+        assert found is None or found in text
+    if one_answer(text):
+        assert answer(text) is not None
+
+
+@settings(max_examples=150)
+@given(st.text().filter(lambda text: "<" not in text and "`" not in text))
+def test_what_is_written_is_read_back(text: str) -> None:
+    assert answer(write_answer(text)) == text.strip()
+    assert math_call(write_math_call(text)) == text.strip()
+    for dialect in CALLING:
+        written = text.strip("\n").rstrip() if dialect.name == "retool" else text.strip()  # code keeps its indentation
+        assert dialect.parse(dialect.write_call(text)) == Call(written)
+        assert dialect.parse("so " + dialect.write_call(text)) == Call(written)
+    for dialect in DIALECTS.values():
+        given_answer = dialect.parse(dialect.write_answer(text))
+        assert isinstance(given_answer, Answer) and text.strip() in given_answer.text
+        if dialect.name not in ("research", "retool"):  # theirs is boxed
+            assert given_answer == Answer(text.strip())
+
+
+@pytest.mark.parametrize("dialect", CALLING, ids=lambda dialect: dialect.name)
+def test_generation_stops_right_after_a_call_and_in_some_dialects_after_an_answer(dialect: Dialect) -> None:
+    stops_at_answers = dialect.name not in ("research", "retool")  # there the model ends its turn itself
+    for written, stops in ((dialect.write_call("q"), True), (dialect.write_answer("a"), stops_at_answers)):
+        assert written.endswith(dialect.stop) is stops
+        assert sum(written.count(stop) for stop in dialect.stop) == stops
+
+
+def test_a_megabyte_of_tags_is_read_in_one_pass() -> None:
+    text = "<answer>" * 125_000
+    assert answer(text) is None
+    assert answer(text + "</answer>" * 10) is not None
+    assert math_call("<math_exp>" * 100_000) is None
+    for dialect in DIALECTS.values():
+        for tag in dialect.tags:
+            dialect.parse(tag * (1_000_000 // len(tag)))
+
+
+def test_the_page_on_dialects_names_every_one_with_its_stop_strings() -> None:
+    page = (ROOT / "docs" / "environments" / "dialects.md").read_text()
+    for dialect in DIALECTS.values():
+        (row,) = [line for line in page.splitlines() if line.startswith(f"| `{dialect.name}` |")]
+        stops = row.split(" | ")[3]
+        assert stops == ", ".join(f"`{stop}`" for stop in dialect.stop)

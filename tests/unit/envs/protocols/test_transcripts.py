@@ -1,0 +1,153 @@
+"""Whole episodes in each protocol, byte for byte as the papers' code writes them (facts 1.3, 2.3, 2.6 and 5)."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from envs.protocols import DIALECTS, Call
+from envs.protocols.turns import max_turns, settle
+from envs.services.retriever.documents import Document
+from envs.worlds.search import SearchEnv
+from envs.worlds.search_protocols import PROTOCOLS
+from rlsys.types import EpisodeEnd, Message
+
+DOCUMENTS = (
+    Document(id="0", contents='"Pell River"\nThe Pell is a river.\nIt is 90 km long.'),
+    Document(id="1", contents='"Pell"\nPell is a town on the Pell River.'),
+    Document(id="2", contents='"Untold"'),
+)
+
+
+@dataclass
+class Shelf:
+    """In the tool's place: the same documents for every query."""
+
+    documents: Sequence[Document] = DOCUMENTS
+    asked: list[str] = field(default_factory=list)
+
+    async def search(self, query: str) -> Sequence[Document]:
+        self.asked.append(query)
+        return self.documents
+
+
+def play(name: str, *texts: str, turns: int | None = None, shelf: Shelf | None = None) -> tuple[str, EpisodeEnd | None]:
+    """What stands after the prompt, user turns in brackets, and how it ended."""
+    protocol = PROTOCOLS[name]
+    env = SearchEnv((), protocol, protocol.dialect, shelf or Shelf())  # type: ignore[arg-type]
+    limit = max_turns(protocol.dialect, turns)
+    said = ""
+    for turn, text in enumerate(texts):
+        said += text
+        step = asyncio.run(env.step(text, turns_left=limit - turn - 1))
+        if step.reply is None:
+            assert turn + 1 == len(texts)
+            return said, step.end
+        assert step.reply.inline is (step.reply.role == "tool")
+        said += step.reply.content if step.reply.inline else f"[{step.reply.content}]"
+    return said, None
+
+
+def test_swirl() -> None:
+    shelf = Shelf(DOCUMENTS[:1])
+    said = play(
+        "swirl", "First the river. <search_query>Pell length </search_query>", "<answer>90 km</answer>", shelf=shelf
+    )
+    assert said == (
+        "First the river. <search_query>Pell length </search_query>"
+        "[Pell length -> The Pell is a river.\nIt is 90 km long.]"
+        "<answer>90 km</answer>",
+        EpisodeEnd.ANSWERED,
+    )
+    assert shelf.asked == ["Pell length"]
+
+
+def test_swirl_calculator() -> None:
+    dialect = DIALECTS["swirl_math"]
+    call = settle(dialect, "<math_exp>48 / 2 </math_exp>", turns_left=9)
+    assert call == Call("48 / 2")
+    assert dialect.reply("48 / 2", "24.0") == Message(role="user", content="48 / 2 -> 24.0")
+
+
+def test_swirl_after_its_last_query() -> None:
+    query = "<search_query>q</search_query>"
+    reply = "[q -> nothing found]"
+    told = "[No more queries are allowed. Write the answer now, enclosed by <answer> and </answer>.]"
+    empty = Shelf(())
+    assert play("swirl", *[query] * 6, "<answer>a</answer>", shelf=empty) == (
+        (query + reply) * 5 + query + told + "<answer>a</answer>",
+        EpisodeEnd.ANSWERED,
+    )
+    assert len(empty.asked) == 5
+    assert play("swirl", *[query] * 7, shelf=empty)[1] is EpisodeEnd.TURN_LIMIT
+    assert play("swirl", query, query, query, turns=2, shelf=empty) == (
+        query + reply + query + told + query,
+        EpisodeEnd.TURN_LIMIT,
+    )
+
+
+def test_swirl_empty_query_is_not_searched() -> None:
+    shelf = Shelf()
+    said, end = play("swirl", "<search_query> </search_query>", shelf=shelf)
+    assert (said, end, shelf.asked) == ("<search_query> </search_query>[ -> error: empty query]", None, [])
+
+
+def test_research() -> None:
+    said = play(
+        "research",
+        "<think>a</think> <search> Pell </search>",
+        " <think>b</think> no query </search>",
+        " <think>c</think> <answer> The final answer is \\[ \\boxed{90 km} \\] </answer>",
+    )
+    assert said == (
+        "<think>a</think> <search> Pell </search>"
+        ' <result>\n"Pell River"\nThe Pell is a river.\nIt is 90 km long.\n\n"Pell"\nPell is a town on the Pell River.'
+        '\n\n"Untold"\n</result>'
+        " <think>b</think> no query </search> <result>\nnothing to search\n</result>"
+        " <think>c</think> <answer> The final answer is \\[ \\boxed{90 km} \\] </answer>",
+        EpisodeEnd.ANSWERED,
+    )
+    assert play("research", "<search>a</search>", shelf=Shelf(()))[0] == "<search>a</search> <result>\n\n</result>"
+    assert play("research", "<think>a</think> I do not know.")[1] is EpisodeEnd.MALFORMED
+
+
+def test_icrl() -> None:
+    said = play(
+        "icrl",
+        "<think> a </think> <search> Pell </search>",
+        "Hm.",
+        "<think> b </think> <answer> 90 km </answer>",
+    )
+    assert said == (
+        "<think> a </think> <search> Pell </search>"
+        '\n\n<information>Doc 1(Title: "Pell River") The Pell is a river.\nIt is 90 km long.\n'
+        'Doc 2(Title: "Pell") Pell is a town on the Pell River.\n'
+        'Doc 3(Title: "Untold")</information>\n\n'
+        "Hm."
+        "\nMy previous action is invalid. If I want to search, I should put the query between <search> and </search>. "
+        "If I want to give the final answer, I should put the answer between <answer> and </answer>. "
+        "Let me try again.\n"
+        "<think> b </think> <answer> 90 km </answer>",
+        EpisodeEnd.ANSWERED,
+    )
+    assert play("icrl", "<search> a </search>", shelf=Shelf(()))[0].endswith("\n\n<information></information>\n\n")
+
+
+def test_icrl_searches_six_times_and_speaks_once_more() -> None:
+    shelf = Shelf(())
+    search, block = "<search> q </search>", "\n\n<information></information>\n\n"
+    assert play("icrl", *[search] * 7, shelf=shelf) == ((search + block) * 6 + search, EpisodeEnd.TURN_LIMIT)
+    assert len(shelf.asked) == 6
+    # A malformed message costs a turn too, and in the last one nothing is said any more.
+    assert play("icrl", *["?"] * 7)[1] is EpisodeEnd.MALFORMED
+    assert play("icrl", *["?"] * 6, "<answer> a </answer>")[1] is EpisodeEnd.ANSWERED
+
+
+def test_retool() -> None:
+    dialect = DIALECTS["retool"]
+    text = dialect.write_call("print(6 * 7)")
+    assert text == "<code>\n```python\nprint(6 * 7)\n```\n</code>"
+    assert settle(dialect, text, turns_left=9) == Call("print(6 * 7)")
+    reply = dialect.reply("print(6 * 7)", "42\n")
+    assert reply == Message(role="tool", content="\n<interpreter>\n42\n</interpreter>\n\n", inline=True)
+    assert dialect.reply("", dialect.blank).content == "\n<interpreter>\nNone</interpreter>\n\n"
+    assert dialect.write_answer("42") == "<answer>\\boxed{42}</answer>"

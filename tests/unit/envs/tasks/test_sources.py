@@ -1,0 +1,449 @@
+"""envs.tasks.sources: every format that is read, where records lie, and what is refused."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from envs.tasks.files import read_records
+from envs.tasks.formats import recognise
+from envs.tasks.hub import choose, is_hub_name
+from envs.tasks.sources import FORMATS, Located, read_source
+from rlsys.errors import BadInput
+from rlsys.types import Task
+from tests.paths import DATA as SHARED
+
+BOXED = "So it is \\boxed{\\frac{1}{2}}."
+CROSSWORD = {
+    "source": ["Ada", "blank 1"],
+    "relation": ["wrote", "inspired"],
+    "target": ["blank 1", "blank 2"],
+    "blanks": ["blank 1", "blank 2"],
+    "options": {"blank 1": ["Notes", "Letters", "Poems"], "blank 2": ["Engines", "Trains", "Ships"]},
+    "golds": {"blank 1": "A", "blank 2": "C"},
+}
+SCRIPT = {
+    "scenario": "drink milk",
+    "flatten_input_for_edge_prediction": "step0: pour; slowly; step1: get a glass; step2: get the milk",
+    "flatten_output_for_edge_prediction": "step2 -> step0; step1 -> step0",
+}
+
+
+def lines(tmp_path: Path, *records: object, name: str = "data.jsonl") -> str:
+    path = tmp_path / name
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return str(path)
+
+
+def one(record: dict[str, Any]) -> Task:
+    located = Located(where="data.jsonl line 7", task_id="data.jsonl:7", fields=record)
+    return recognise(located).read(located)
+
+
+@pytest.mark.parametrize(
+    ("record", "name", "question", "answers"),
+    [
+        ({"question": " q? ", "answers": ["a", 2]}, "rlsys", "q?", ("a", "2")),
+        ({"question": "q?", "options": {"A": "x", "B": "y"}, "answers": ["B"]}, "rlsys", "q?", ("B",)),
+        ({"id": "1", "question": "q?", "golden_answers": ["a", "b"], "metadata": {}}, "flashrag", "q?", ("a", "b")),
+        (
+            {"question": "q?", "reward_model": {"style": "rule", "ground_truth": ["a", "b"]}},
+            "rule_rows",
+            "q?",
+            ("a", "b"),
+        ),
+        (
+            {
+                "prompt": [{"role": "user", "content": "Tags.\n\nExample Problem: e?\n\nActual Problem: q?"}],
+                "reward_model": {"ground_truth": {"target": ["a"]}},
+            },
+            "rule_rows",
+            "q?",
+            ("a",),
+        ),
+        (
+            {
+                "prompt": [
+                    {
+                        "role": "user",
+                        "content": "Solve the following math problem step by step. End with the answer.\n\n"
+                        "Add 2\n\nto 3.\n\nRemember to put your answer last.",
+                    }
+                ],
+                "reward_model": {"ground_truth": "5"},
+            },
+            "rule_rows",
+            "Add 2\n\nto 3.",
+            ("5",),
+        ),
+        ({"prompt": "Add 2 to 3.", "reward_model": {"ground_truth": 5}}, "rule_rows", "Add 2 to 3.", ("5",)),
+        (
+            {"question": "q?", "answer": "a", "type": "bridge", "supporting_facts": {}, "context": {}},
+            "hotpotqa",
+            "q?",
+            ("a",),
+        ),
+        (
+            {"question": "q?", "answer": "a", "supporting_facts": [], "context": [], "evidences": []},
+            "2wiki",
+            "q?",
+            ("a",),
+        ),
+        (
+            {"question": "q?", "answer": "a", "answer_aliases": ["b"], "paragraphs": [], "answerable": True},
+            "musique",
+            "q?",
+            ("a", "b"),
+        ),
+        ({"question": "q?", "answer": "2+2=<<2+2=4>>4\n#### 1,004"}, "gsm8k", "q?", ("1004",)),
+        ({"problem": "p", "solution": BOXED, "answer": "\\frac12"}, "math", "p", ("\\frac12",)),
+        ({"problem": "p", "solution": BOXED, "level": "Level 1"}, "math", "p", ("\\frac{1}{2}",)),
+        ({"id": 1, "problem": "p", "answer": 33}, "aime", "p", ("33",)),
+        ({"ID": "x", "Problem": "p", "Solution": "s", "Answer": 33}, "math", "p", ("33",)),
+        ({"Question": "q?", "Answer": True, "Answer_type": "bool"}, "theoremqa", "q?", ("True",)),
+        ({"Question": "q?", "Answer": [1, 2.5], "Answer_type": "list"}, "theoremqa", "q?", ("[1, 2.5]",)),
+        ({"question": "q?", "options": ["x", "y"], "answer": "B", "answer_index": 1}, "mmlu_pro", "q?", ("B",)),
+        ({"question": "q?", "answer": False, "term": "t", "facts": []}, "strategyqa", "q?", ("no",)),
+        (
+            {"question": "q?", "question_source": "s", "answer": {"value": "a", "aliases": ["a", "b"]}},
+            "triviaqa",
+            "q?",
+            ("a", "a", "b"),
+        ),
+        ({"Question": "q?", "Answer": "a"}, "question_answer", "q?", ("a",)),
+        ({"question": "q?", "answer": ["a", "b"]}, "question_answer", "q?", ("a", "b")),
+        ({"question": "q?", "answer": 3.5}, "question_answer", "q?", ("3.5",)),
+    ],
+)
+def test_every_format_is_recognised_by_its_fields(
+    record: dict[str, Any], name: str, question: str, answers: tuple[str, ...]
+) -> None:
+    located = Located(where="here", task_id="data:1", fields=record)
+    known = recognise(located)
+    assert known is FORMATS[name]
+    task = known.read(located)
+    assert (task.task_id, task.question, task.answers) == ("data:1", question, answers)
+    assert json.loads(json.dumps(task.record)) == task.record
+    assert all(task.record[key] == value for key, value in record.items() if key != "options")
+
+
+def test_multiple_choice_is_put_under_letters() -> None:
+    task = one({"question": "q?", "options": ["x", "y", "z"], "answer": "C", "category": "law"})
+    assert task.record["options"] == {"A": "x", "B": "y", "C": "z"} and task.record["answers"] == ["C"]
+    assert task.record["category"] == "law"
+
+
+def test_a_crossword_becomes_four_different_options_with_one_right() -> None:
+    task = one(CROSSWORD)
+    options = task.record["options"]
+    assert list(options) == ["A", "B", "C", "D"] and len(set(options.values())) == 4
+    assert task.answers == tuple(task.record["answers"]) and options[task.answers[0]] == "Notes, Ships"
+    assert "blank 1, blank 2" in task.question
+    assert task.question.endswith("Constraints: Ada wrote blank 1, blank 1 inspired blank 2.")
+    assert one(CROSSWORD) == task
+    letters = {one(CROSSWORD | {"source": [str(number), "blank 1"]}).answers for number in range(40)}
+    assert len(letters) == 4  # shuffled
+
+
+def test_a_script_becomes_steps_and_constraints() -> None:
+    task = one(SCRIPT)
+    assert task.record["goal"] == "drink milk"
+    assert task.record["steps"] == {"step0": "pour; slowly", "step1": "get a glass", "step2": "get the milk"}
+    assert task.record["constraints"] == [["step2", "step0"], ["step1", "step0"]]
+    assert task.question == "Goal: drink milk\nSteps:\nstep0: pour; slowly\nstep1: get a glass\nstep2: get the milk"
+    own = {
+        "goal": "drink milk",
+        "steps": ["pour; slowly", "get a glass", "get the milk"],
+        "constraints": [["step2", "step0"]],
+    }
+    assert one(own).question == task.question and one(own).record["steps"] == task.record["steps"]
+
+
+def test_explagraphs_has_no_header(tmp_path: Path) -> None:
+    path = tmp_path / "dev.tsv"
+    path.write_text("Cats are good.\tThey purr.\tsupport\t(cats; capable of; purring)\n")
+    (task,) = read_source(str(path))
+    assert task.answers == ("support",) and task.task_id == "dev.tsv:1"
+    assert task.question.startswith("Belief: Cats are good.\nArgument: They purr.\n")
+    path.write_text("Cats are good.\tThey purr.\n")
+    with pytest.raises(BadInput, match=r"dev\.tsv line 1: 2 columns, expected 4: belief, argument, stance, graph"):
+        read_source(str(path))
+    path.write_text("a\tb\tmaybe\tc\n")
+    with pytest.raises(BadInput, match="line 1: \"stance\" is 'maybe', expected support or counter"):
+        read_source(str(path))
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        (
+            {"text": "x", "label": 1},
+            r"line 7: in no known format\. Fields found: label, text\. Known: rlsys \(answers, ",
+        ),
+        ({}, "in no known format. Fields found: none"),
+        ({"question": "q?", "answers": []}, '"answers" is missing, empty or no list'),
+        ({"question": "q?", "answers": [None]}, '"answers" is null, expected a text'),
+        ({"question": "q?", "answers": [float("nan")]}, '"answers" is a number, expected a text'),
+        ({"question": "", "answers": ["a"]}, '"question" is empty'),
+        ({"question": "q?", "answers": ["C"], "options": {"A": "x"}}, 'are not among "options"'),
+        ({"question": "q?", "golden_answers": "a"}, '"golden_answers" is missing, empty or no list'),
+        ({"question": "q?", "reward_model": {"ground_truth": {}}}, r'"reward_model\.ground_truth" is missing'),
+        ({"prompt": [], "reward_model": {"ground_truth": "a"}}, '"prompt" is null, expected a text'),
+        ({"question": "q?", "answer": "a\n#### "}, 'does not end in "#### " and the result'),
+        ({"problem": "p", "solution": "\\boxed{1"}, r'no "answer", and no \\boxed\{\} ends "solution"'),
+        ({"question": "q?", "answer": "a", "paragraphs": [], "answerable": False}, "an unanswerable question"),
+        ({"question": "q?", "answer": "D", "options": ["x", "y"]}, "\"answer\" is 'D', expected a letter from A to B"),
+        ({"question": "q?", "answer": "yes", "term": "t"}, "\"answer\" is 'yes', expected true or false"),
+        (
+            CROSSWORD | {"golds": {"blank 1": "A", "blank 2": "Z"}},
+            "\"golds.blank 2\" is 'Z', expected a letter from A to C",
+        ),
+        (CROSSWORD | {"source": ["Ada"]}, "differ in length"),
+        (CROSSWORD | {"blanks": ["blank 1"]}, "2 wrong combinations"),
+        (
+            SCRIPT | {"flatten_output_for_edge_prediction": "step9 -> step0"},
+            "'step9 -> step0' does not order two of its 3",
+        ),
+        (SCRIPT | {"flatten_input_for_edge_prediction": "pour"}, "'pour' is no new step"),
+        ({"goal": "g", "steps": ["a"], "constraints": []}, '"constraints" is missing, empty or no list'),
+        ({"node_number": 5, "graph": "(0,1)", "question": "0 1", "answer": "yes"}, "which env.name=graph reads"),
+        ({"id": "0", "contents": "x"}, "a passage of a corpus"),
+    ],
+)
+def test_a_record_that_cannot_be_used_is_named(record: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadInput, match=message) as caught:
+        one(record)
+    assert str(caught.value).startswith("data.jsonl line 7: ") and "\n" not in str(caught.value)
+
+
+values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=8)
+    | st.sampled_from(["A", "step0", "x; y"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
+names = st.sampled_from(
+    sorted({field for known in FORMATS.values() for field in known.fields} | {"Question", "prompt"})
+)
+
+
+@settings(max_examples=80)
+@given(st.dictionaries(names | st.text(max_size=5), values, max_size=6), st.sampled_from(sorted(FORMATS)))
+def test_any_object_is_a_task_or_bad_input(record: dict[str, Any], name: str) -> None:
+    located = Located(where="here", task_id="t", fields=record)
+    readers: list[Callable[[Located], Task]] = [FORMATS[name].read, lambda given: recognise(given).read(given)]
+    for read in readers:
+        try:
+            task = read(located)
+            assert task.question and all(task.answers)
+        except BadInput as error:
+            assert str(error).startswith("here")
+
+
+# Where records lie
+
+
+def test_the_first_record_decides_the_format_and_later_ones_must_have_it(tmp_path: Path) -> None:
+    path = lines(tmp_path, {"question": "q1", "golden_answers": ["a"]}, {"question": "q2", "answers": ["b"]})
+    with pytest.raises(BadInput, match=r'data\.jsonl line 2: "golden_answers" is missing'):
+        read_source(path)
+    assert [task.task_id for task in read_source(path, limit=1)] == ["data.jsonl:1"]
+
+
+def test_a_format_may_be_named(tmp_path: Path) -> None:
+    path = lines(tmp_path, {"question": "q", "answer": "no mark"})
+    assert read_source(path, format="hotpotqa")[0].answers == ("no mark",)
+    with pytest.raises(BadInput, match="does not end in"):
+        read_source(path, format="gsm8k")
+    with pytest.raises(BadInput, match="format='hotpot_qa': expected auto or one of .*; nearest is hotpotqa"):
+        read_source(path, format="hotpot_qa")
+    with pytest.raises(BadInput, match="limit=0: expected at least 1"):
+        read_source(path, limit=0)
+
+
+def test_json_arrays_are_read_record_by_record(tmp_path: Path) -> None:
+    path = tmp_path / "train.json"
+    path.write_text('\ufeff [{"question": "q", "answer": "a"}, {"question": "r", "answer": 1.5}, 3')
+    assert [task.answers for task in read_source(str(path), limit=2)] == [("a",), ("1.5",)]
+    with pytest.raises(BadInput, match=r"train\.json record 3: int, expected a JSON object"):
+        read_source(str(path))
+    path.write_text('[{"question": "q", "answer": "a"},')
+    with pytest.raises(BadInput, match=r"train\.json: not JSON \(.*\) after record 1"):
+        read_source(str(path))
+    path.write_text('{"question": "q", "answer": "a"}\n')
+    assert read_source(str(path))[0].task_id == "train.json:1"
+
+
+def parquet(path: Path, rows: list[dict[str, Any]]) -> str:
+    import pyarrow
+    import pyarrow.parquet
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    return str(path)
+
+
+def test_parquet_rows_become_plain_json(tmp_path: Path) -> None:
+    row = {"question": "q?", "reward_model": {"ground_truth": ["a"]}, "picture": {"bytes": b"\x00", "path": "p"}}
+    (task,) = read_source(parquet(tmp_path / "rows.parquet", [row]))
+    assert (task.task_id, task.answers, task.record["picture"]) == (
+        "rows.parquet:1",
+        ("a",),
+        {"bytes": None, "path": "p"},
+    )
+    json.dumps(task.record)
+    broken = tmp_path / "broken.parquet"
+    broken.write_bytes(b"PAR1 no PAR1")
+    with pytest.raises(BadInput, match=r"broken\.parquet: cannot be read as parquet"):
+        read_source(str(broken))
+    with pytest.raises(BadInput, match=r"empty\.parquet: no records"):
+        read_source(parquet(tmp_path / "empty.parquet", []))
+
+
+def test_a_folder_gives_the_shards_of_one_split(tmp_path: Path) -> None:
+    for shard in range(2):
+        rows = [{"question": f"q{shard}", "answer": "a"}]
+        parquet(tmp_path / "set" / "data" / f"train-0000{shard}-of-00002.parquet", rows)
+    parquet(tmp_path / "set" / "data" / "test-00000-of-00001.parquet", [{"question": "t", "answer": "a"}])
+    folder = str(tmp_path / "set")
+    assert [task.question for task in read_source(folder)] == ["q0", "q1"]
+    assert [task.question for task in read_source(folder, split="test")] == ["t"]
+    with pytest.raises(BadInput, match=r"0 tables for config=None and split='dev', expected one of: data/test"):
+        read_source(folder, split="dev")
+
+
+def test_what_is_neither_a_file_nor_on_the_hub_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="gone/train.jsonl: no such file, expected a path, or owner/name"):
+        read_source("gone/train.jsonl")
+    with pytest.raises(BadInput, match="split='test' chooses among the files of a folder or of the hub"):
+        read_source(lines(tmp_path, {"question": "q", "answer": "a"}), split="test")
+    with pytest.raises(BadInput, match="no records"):
+        list(read_records(lines(tmp_path)))
+
+
+@pytest.mark.parametrize(
+    ("name", "yes"),
+    [
+        ("hotpotqa/hotpot_qa", True),
+        ("hotpotqa/hotpot_qa:distractor", True),
+        ("RUC-NLPIR/FlashRAG_datasets:musique", True),
+        ("gsm8k", False),
+        ("/abs/olute", False),
+        ("a/b/c", False),
+        ("../up", False),
+    ],
+)
+def test_hub_names(name: str, yes: bool) -> None:
+    assert is_hub_name(name) == yes
+
+
+FILES = [
+    "distractor/train-00000-of-00002.parquet",
+    "distractor/train-00001-of-00002.parquet",
+    "distractor/validation-00000-of-00001.parquet",
+    "fullwiki/train-00000-of-00001.parquet",
+]
+
+
+@pytest.mark.parametrize(
+    ("names", "config", "split", "chosen"),
+    [
+        (FILES, "distractor", None, FILES[:2]),
+        (FILES, "distractor", "validation", FILES[2:3]),
+        (FILES, "fullwiki", "train", FILES[3:]),
+        (FILES, None, "validation", FILES[2:3]),
+        (FILES, None, "train", None),  # of which configuration?
+        (FILES, "distractor", "test", None),
+        (["data/dapo-math-17k.parquet"], None, None, ["data/dapo-math-17k.parquet"]),
+        (["musique/train.jsonl", "nq/train.jsonl"], "musique", None, ["musique/train.jsonl"]),
+        (["main/train/0000.parquet", "main/train/0001.parquet"], "main", "train", None),
+        (["m_ans_train.jsonl", "m_full_train.jsonl"], "m_ans", "train", ["m_ans_train.jsonl"]),
+        (["m_ans_train.jsonl", "m_full_train.jsonl"], None, "train", None),
+        ([], None, None, None),
+    ],
+)
+def test_one_table_is_chosen_or_none(
+    names: list[str], config: str | None, split: str | None, chosen: list[str] | None
+) -> None:
+    if names[:1] == ["main/train/0000.parquet"]:
+        chosen = names  # two shards of one table
+    if chosen is None:
+        with pytest.raises(BadInput, match="tables for config="):
+            choose(names, "a/b", config=config, split=split)
+    else:
+        assert choose(names, "a/b", config=config, split=split) == chosen
+
+
+def test_the_hub_is_listed_and_only_the_wanted_files_are_fetched(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    local = parquet(tmp_path / "cache.parquet", [{"question": "q", "answer": "a"}])
+    fetched: list[tuple[str, str]] = []
+
+    def listed(_: Any, name: str, **more: Any) -> list[str]:
+        assert (name, more["repo_type"]) == ("hotpotqa/hotpot_qa", "dataset")
+        return [*FILES, "README.md"] if more.get("revision") else ["README.md", "hotpot_qa.py"]
+
+    def fetch(name: str, file: str, *, repo_type: str, revision: str) -> str:
+        fetched.append((revision, file))
+        return local
+
+    monkeypatch.setattr("huggingface_hub.HfApi.list_repo_files", listed)
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", fetch)
+    (task,) = read_source("hotpotqa/hotpot_qa:distractor", split="validation")
+    assert task.question == "q"
+    assert fetched == [("refs/convert/parquet", "distractor/validation-00000-of-00001.parquet")]
+
+
+def test_without_network_an_earlier_download_serves_or_one_line_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def offline(*_: Any, **__: Any) -> list[str]:
+        raise ConnectionError("no route to the hub\nand more lines")
+
+    monkeypatch.setattr("huggingface_hub.HfApi.list_repo_files", offline)
+    monkeypatch.setattr("huggingface_hub.snapshot_download", offline)
+    with pytest.raises(BadInput) as caught:
+        read_source("openai/gsm8k:main", split="test")
+    assert str(caught.value) == (
+        "openai/gsm8k:main: no such file here, and not to be had from the hub (ConnectionError: no route to the hub); "
+        "download it and give its path"
+    )
+    parquet(tmp_path / "main" / "test-00000-of-00001.parquet", [{"question": "q", "answer": "#### 4"}])
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **__: str(tmp_path))
+    assert read_source("openai/gsm8k:main", split="test")[0].answers == ("4",)
+
+
+# Real slices, where they are at hand
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="needs ../shared/data")
+@pytest.mark.parametrize(
+    ("name", "count", "answer"),
+    [
+        ("gsm8k_train_500.jsonl", 500, "72"),
+        ("hotpotqa_distractor_50.jsonl", 50, "Gesellschaft mit beschr\u00e4nkter Haftung"),
+        ("explagraphs_dev_200.tsv", 200, "support"),
+    ],
+)
+def test_shared_slices_are_read_whole(name: str, count: int, answer: str) -> None:
+    tasks = read_source(str(SHARED / name))
+    assert len(tasks) == count and tasks[0].answers == (answer,)
+    assert len({task.task_id for task in tasks}) == count
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="needs ../shared/data")
+@pytest.mark.parametrize(
+    "name", ["blocksworld_plan_100.jsonl", "nlgift_shortest_path_train.jsonl", "wiki_passages_6119.jsonl"]
+)
+def test_shared_slices_of_other_readers_are_refused(name: str) -> None:
+    with pytest.raises(BadInput, match="line 1: .* reads, expected questions with answers"):
+        read_source(str(SHARED / name))

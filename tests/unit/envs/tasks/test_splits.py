@@ -1,0 +1,78 @@
+"""envs.tasks.splits: held out is decided by content, and nothing held out is trained on."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from envs.tasks.splits import HELD_OUT_ONE_IN, Split, is_held_out, split_tasks
+from rlsys.errors import BadInput
+from rlsys.types import Task
+
+
+def tasks(name: str, questions: Sequence[str]) -> list[Task]:
+    return [Task(task_id=f"{name}:{n}", question=each) for n, each in enumerate(questions)]
+
+
+FILES = {
+    "data": tasks("data", [f"q{n}" for n in range(30)] * 2),  # every question twice
+    "eval": tasks("eval", ["q1", "q2", "other"]),
+    "three": tasks("three", ["a", "b", "c"]),
+    "spaced": tasks("spaced", ["Q  3?", "q 4"]),
+    "spelled": tasks("spelled", ["Q1?", " q2", "q 3", "q\n4 ."]),
+}
+
+
+def made(data: str | None, eval_data: str | None, held_out_tasks: int = 9, seed: int = 0) -> Split:
+    return split_tasks(
+        data=data,
+        eval_data=eval_data,
+        held_out_tasks=held_out_tasks,
+        seed=seed,
+        read=lambda name: FILES[name],
+        generate=lambda held_out: tasks("made", ["h1", "h2"] if held_out else ["t1", "q1"]),
+    )
+
+
+def questions(split: Split, name: str) -> set[str]:
+    return {task.question for task in split.tasks(name)}
+
+
+def test_of_data_some_questions_are_held_out_by_seed() -> None:
+    split = made("data", None)
+    assert len(split.held_out) == 9
+    assert not questions(split, "train") & questions(split, "held_out")
+    assert made("data", None) == split
+    assert questions(made("data", None, seed=1), "held_out") != questions(split, "held_out")
+
+
+def test_a_small_source_is_halved() -> None:
+    assert [len(made("three", None).tasks(name)) for name in ("train", "held_out", "all")] == [2, 1, 3]
+
+
+def test_data_of_its_own_is_held_out_whole_and_not_trained_on() -> None:
+    split = made("data", "eval", held_out_tasks=1)
+    assert questions(split, "held_out") == {"q1", "q2", "other"}
+    assert len(split.train) == 56
+    assert questions(made(None, "eval"), "train") == {"t1"}
+
+
+def test_a_question_written_otherwise_is_the_same_question() -> None:
+    assert questions(made("data", "spelled"), "train") == {f"q{n}" for n in range(30)} - {"q1", "q2"}
+    assert questions(made("spelled", "spaced"), "train") == {"Q1?", " q2"}
+
+
+def test_without_data_both_sides_are_generated() -> None:
+    split = made(None, None)
+    assert (questions(split, "train"), questions(split, "held_out")) == ({"t1", "q1"}, {"h1", "h2"})
+
+
+def test_a_generated_question_is_held_out_by_its_text() -> None:
+    share = sum(is_held_out(f"question {n}") for n in range(8000)) / 8000
+    assert abs(share - 1 / HELD_OUT_ONE_IN) < 0.012  # three standard deviations
+
+
+def test_nothing_left_to_train_on_and_unknown_names_are_bad_input() -> None:
+    with pytest.raises(BadInput, match="eval: every question is also held out in eval"):
+        made("eval", "eval")
+    with pytest.raises(BadInput, match="split='test': expected one of train, held_out, all"):
+        made("data", None).tasks("test")

@@ -1,0 +1,50 @@
+"""envs.text.boxed: the last box, braces matched, nothing guessed."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from envs.text.boxed import last_boxed, last_boxed_span
+
+
+@pytest.mark.parametrize(
+    ("text", "content"),
+    [
+        (r"so \boxed{5}", "5"),
+        (r"\boxed{5}, no: \boxed{6}.", "6"),
+        (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"),
+        (r"\boxed{\{1, 2\}}", r"\{1, 2\}"),
+        (r"\boxed{\left\{ x \right.}", r"\left\{ x \right."),
+        (r"\boxed{a \fbox{b} c}", r"a \fbox{b} c"),
+        (r"\boxed{\boxed{5}}", "5"),
+        (r"\fbox{5}", "5"),
+        (r"\boxed {5}", "5"),
+        (r"\boxed{}", ""),
+        (r"\boxed{ 5 }", "5"),
+        (r"$\boxed New York$ it is", "New York"),
+        (r"\boxed 5 and more", "5"),
+        (r"\boxed{5} then \boxed{6", None),
+        (r"\boxed{ \boxed{5}", "5"),
+        (r"\boxed{5", None),
+        (r"\boxed", None),
+        (r"\boxedfoo{5}", None),
+        (r"\\boxed", None),
+        ("no box", None),
+        ("", None),
+        (r"} \boxed{5} }", "5"),
+    ],
+)
+def test_the_last_box(text: str, content: str | None) -> None:
+    assert last_boxed(text) == content
+
+
+@given(st.lists(st.sampled_from([r"\boxed", r"\fbox", "{", "}", "\\", " ", "$", "\n", "5", "\ud800"])).map("".join))
+def test_a_span_is_inside_of_the_text(text: str) -> None:
+    span = last_boxed_span(text)
+    assert span is None or 0 <= span[0] <= span[1] <= len(text)
+    last_boxed(text)
+
+
+def test_megabytes_of_braces_take_one_pass() -> None:
+    for text in (r"\boxed{" * 150_000, r"\boxed" + "{" * 10**6, r"\boxed{5}" * 100_000):
+        last_boxed(text)

@@ -1,0 +1,214 @@
+"""envs.worlds.questions: one message, its endings in every style, the data, the demonstrations."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from envs.problems.sums import RECHECK
+from envs.rewards.answer import same_answer
+from envs.text.boxed import last_boxed
+from envs.worlds.answer_styles import STYLES
+from envs.worlds.questions import QuestionsConfig, QuestionsWorld, written_solution
+from rlsys.errors import BadInput
+from rlsys.types import EpisodeEnd, Message, Task
+from tests.paths import DATA
+
+SMALL = QuestionsConfig(train_tasks=200, held_out_tasks=50)
+WORLD = QuestionsWorld(SMALL)
+
+CHOICE: dict[str, Any] = {
+    "question": "Where is the Louvre?",
+    "options": {"A": "Rome", "B": "Paris"},
+    "answers": ["B"],
+}
+
+
+def records(tmp_path: Path, *rows: object, name: str = "data.jsonl") -> str:
+    path = tmp_path / name
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def of_file(tmp_path: Path, *rows: object, **keys: Any) -> QuestionsWorld:
+    return QuestionsWorld(QuestionsConfig(data=records(tmp_path, *rows), **keys))
+
+
+def ending(world: QuestionsWorld, text: str, task: Task | None = None) -> EpisodeEnd | None:
+    step = asyncio.run(world.env(task or world.tasks("train")[0]).step(text, turns_left=0))
+    assert step.reply is None
+    return step.end
+
+
+BOXED, TAGS = "\\boxed{", "<answer>"
+
+
+@pytest.mark.parametrize(
+    ("style", "answered", "malformed"),
+    [
+        ("boxed", ["\\boxed{4}", "so \\boxed{\\frac{1}{2}}.", "$\\boxed 4$"], ["4", "", "\\boxed{}", "\\boxed{4"]),
+        ("answer_tag", ["<answer>4</answer>", "<answer></answer>"], ["4", "\\boxed{4}", "<answer>4"]),
+        ("choice", ["The answer is B.", "\\boxed{b}", "so **A**", "<answer>Paris</answer>"], ["", "C", "no idea"]),
+        ("yes_no", ["<answer>Yes.</answer>", "<answer> no </answer>"], ["yes", "<answer>maybe</answer>"]),
+        ("free", ["step0 -> step1"], ["", " \n"]),
+    ],
+)
+def test_a_message_with_an_answer_in_its_style_is_answered(
+    tmp_path: Path, style: str, answered: list[str], malformed: list[str]
+) -> None:
+    world = of_file(tmp_path, CHOICE, {**CHOICE, "question": "And now?"}, style=style)
+    assert [ending(world, text) for text in answered] == [EpisodeEnd.ANSWERED] * len(answered)
+    assert [ending(world, text) for text in malformed] == [EpisodeEnd.MALFORMED] * len(malformed)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.text())
+def test_any_text_ends_the_episode(text: str) -> None:
+    task = Task(task_id="t", question="q", answers=("B",), record=CHOICE)
+    for style in STYLES.values():
+        for wrapped in (text, f"<answer>{text}</answer>", f"\\boxed{{{text}}}", style.write(text)):
+            assert style.answered(wrapped, task) in (True, False)
+
+
+def test_the_prompt_is_the_question_its_options_and_the_instruction(tmp_path: Path) -> None:
+    task = WORLD.tasks("train")[0]
+    assert WORLD.env(task).first_messages() == (
+        Message(role="user", content=f"{task.question}\n{STYLES['boxed'].instruction}"),
+    )
+    other = {**CHOICE, "question": "Where is the Prado?"}
+    plain = of_file(tmp_path, CHOICE, other, style="choice", instruction="", system="Be brief.")
+    (task,) = [task for task in plain.tasks("all") if task.task_id == "data.jsonl:1"]
+    assert plain.env(task).first_messages() == (
+        Message(role="system", content="Be brief."),
+        Message(role="user", content="Where is the Louvre?\nA. Rome\nB. Paris"),
+    )
+
+
+def test_a_base_model_reads_one_text_and_goes_on_behind_it() -> None:
+    world = QuestionsWorld(
+        QuestionsConfig(train_tasks=1, held_out_tasks=1, template="base", system="Sums.", instruction="")
+    )
+    task = world.tasks("train")[0]
+    text = f"Sums.\n{task.question}\n"
+    assert world.env(task).first_messages() == (Message(role="user", content=text, inline=True),)
+
+
+def test_only_what_the_model_cannot_end_itself_has_a_stop_string() -> None:
+    assert {name: style.stop for name, style in STYLES.items() if style.stop} == {
+        "answer_tag": ("</answer>",),
+        "yes_no": ("</answer>",),
+    }
+
+
+# Generated sums
+
+
+def test_generated_splits_are_disjoint_and_the_same_every_time() -> None:
+    train, held_out = WORLD.tasks("train"), WORLD.tasks("held_out")
+    assert (len(train), len(held_out)) == (200, 50)
+    assert not {task.question for task in train} & {task.question for task in held_out}
+    assert len({task.task_id for task in WORLD.tasks("all")}) == 250
+    assert QuestionsWorld(SMALL).tasks("all") == WORLD.tasks("all")
+    assert all(task.answers == (str(sum(task.record["terms"])),) for task in train)
+
+
+@pytest.mark.parametrize("style", ["boxed", "answer_tag"])
+def test_demonstrations_replay_and_err_as_often_as_asked(style: Any) -> None:
+    world = QuestionsWorld(
+        QuestionsConfig(style=style, train_tasks=200, held_out_tasks=1, demo_error_rate=0.3, demo_recheck_rate=0.2)
+    )
+    last = [world.demonstration(task, seed).messages[-1] for task in world.tasks("train") for seed in range(10)]
+    right = sum(
+        STYLES[style].write(task.answers[0]) in last[10 * n + seed].content
+        for n, task in enumerate(world.tasks("train"))
+        for seed in range(10)
+    )
+    # 2000 draws: three standard deviations are 0.031 and 0.027.
+    assert abs(right / 2000 - 0.7) < 0.031
+    assert abs(sum(RECHECK in message.content for message in last) / 2000 - 0.2) < 0.027
+    assert {ending(world, message.content) for message in last[:50]} == {EpisodeEnd.ANSWERED}
+
+
+def test_columns_are_longer_and_the_rate_decides() -> None:
+    def mean_length(rate: float) -> float:
+        world = QuestionsWorld(QuestionsConfig(train_tasks=100, held_out_tasks=1, demo_column_rate=rate))
+        lengths = [len(world.demonstration(task, 0).messages[-1].content) for task in world.tasks("train")]
+        return sum(lengths) / len(lengths)
+
+    assert mean_length(1.0) > 1.8 * mean_length(0.0)
+
+
+def test_demonstrations_depend_on_task_and_seed_only() -> None:
+    task = WORLD.tasks("train")[3]
+    assert WORLD.demonstration(task, 5) == QuestionsWorld(SMALL).demonstration(task, 5)
+    assert len({WORLD.demonstration(task, seed).messages for seed in range(40)}) > 3
+    assert WORLD.demonstration(task, 5).messages[:-1] == WORLD.env(task).first_messages()
+
+
+def test_texts_show_prompts_and_solutions_up_to_the_limit() -> None:
+    texts = list(WORLD.texts(100))
+    assert len(texts) == 100
+    for piece in ("What is", " so ", "\\boxed{"):
+        assert any(piece in text for text in texts)
+
+
+# Files
+
+
+GSM8K = "Half is 48/2=<<48/2=24>>24.\n48+24=<<48+24=72>>72\n#### 72"
+
+
+def test_solutions_of_records_become_demonstrations(tmp_path: Path) -> None:
+    world = of_file(
+        tmp_path,
+        {"question": "Half of 48, and 48?", "answers": ["72"], "answer": GSM8K},
+        {"question": "Why not?", "answers": ["4"], "response": "Wait, 2 + 2.\n\\boxed{4} it is."},
+        {"question": "And?", "answers": ["5"]},
+        {"question": "Held out?", "answers": ["6"]},
+        held_out_tasks=1,
+        seed=3,
+    )
+    shown = {}
+    for task in world.tasks("all"):
+        try:
+            shown[task.question] = world.demonstration(task, 0).messages[-1].content
+        except BadInput as error:
+            shown[task.question] = str(error).partition(":")[0]
+    assert shown["Half of 48, and 48?"] == "Half is 48/2=24.\n48+24=72\n\\boxed{72}"
+    assert shown["Why not?"] == "Wait, 2 + 2.\n\\boxed{4} it is."
+    assert shown["And?"] == "data.jsonl"  # left out, with its place
+    assert len(list(world.texts(100))) >= 6
+
+
+def test_a_file_of_its_own_is_held_out_whole(tmp_path: Path) -> None:
+    data = records(tmp_path, *({"question": f"q{n}", "answers": ["1"]} for n in range(10)))
+    eval_data = records(tmp_path, *({"question": f"q{n}", "answers": ["1"]} for n in range(4)), name="eval.jsonl")
+    world = QuestionsWorld(QuestionsConfig(data=data, eval_data=eval_data, held_out_tasks=1))
+    assert [task.task_id for task in world.tasks("held_out")] == [f"eval.jsonl:{n}" for n in range(1, 5)]
+    assert len(world.tasks("train")) == 6
+
+
+def test_what_cannot_be_used_is_bad_input(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"env\.style='choice': expected options in every record, data\.jsonl:1"):
+        of_file(tmp_path, {"question": "q", "answers": ["B"]}, style="choice")
+    with pytest.raises(BadInput, match=r"env\.style='choice': expected boxed or answer_tag without env\.data"):
+        QuestionsConfig(style="choice")
+    with pytest.raises(BadInput, match=r"env\.demo_recheck_rate=0\.5: expected at most 1 with"):
+        QuestionsConfig(demo_error_rate=0.7, demo_recheck_rate=0.5)
+    with pytest.raises(BadInput, match=r"gone\.jsonl"):
+        QuestionsWorld(QuestionsConfig(data=str(tmp_path / "gone.jsonl")))
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason="the shared data is not here")
+def test_gsm8k_gives_a_demonstration_for_every_task() -> None:
+    world = QuestionsWorld(QuestionsConfig(data=str(DATA / "gsm8k_train_500.jsonl"), held_out_tasks=100))
+    assert (len(world.tasks("train")), len(world.tasks("held_out"))) == (400, 100)
+    for task in world.tasks("train"):
+        text = world.demonstration(task, 0).messages[-1].content
+        assert "<<" not in text and "####" not in text
+        assert same_answer(last_boxed(text) or "", task.answers)
+    assert "48/2 = 24 clips" in written_solution(next(t for t in world.tasks("all") if t.task_id.endswith(":1")))

@@ -1,0 +1,472 @@
+"""envs.worlds.search: episodes against the real retrieval server, prompts, data, demonstrations."""
+
+import asyncio
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actors.renderer import ChatRenderer
+from envs.base import Step
+from envs.problems.knowledge import KnowledgeConfig
+from envs.protocols import DIALECTS
+from envs.rewards.icrl import IcrlReward, IcrlRewardConfig
+from envs.rewards.research import ResearchReward, ResearchRewardConfig
+from envs.services.guard import GuardConfig, ToolFailed
+from envs.tasks.few_shot import read_examples
+from envs.worlds.search import SearchQAWorld
+from envs.worlds.search_config import ExamplesConfig, SearchConfig, SearchQAConfig
+from envs.worlds.search_protocols import ICRL_AFTER_EXAMPLES, ICRL_EXAMPLES, PROTOCOLS
+from learners.scratch import train_tokenizer
+from rlsys.errors import BadInput
+from rlsys.packing import sample_trajectory
+from rlsys.rollout import Play, TurnRequest, run_episode
+from rlsys.types import (
+    Completion,
+    EpisodeEnd,
+    Failure,
+    FailureKind,
+    Message,
+    Reward,
+    Task,
+    Transcript,
+    TurnStop,
+    VersionSpan,
+)
+from tests.paths import DATA
+
+SMALL: dict[str, Any] = {"train_tasks": 150, "held_out_tasks": 20, "knowledge": KnowledgeConfig(entities=60), "topk": 1}
+TOKEN = "a secret of the run".replace(" ", "-")
+
+
+def world(protocol: str, **values: Any) -> SearchQAWorld:
+    return SearchQAWorld(SearchQAConfig(protocol=protocol, **(SMALL | values)))  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    """The real server, with the passages of the small world."""
+    server = world("icrl").start_service(host="127.0.0.1", port=0, token=TOKEN)
+    yield server.url
+    server.stop()
+
+
+def steps(env: Any, texts: Sequence[str], limit: int, close: Any) -> list[Step]:
+    async def run() -> list[Step]:
+        try:
+            return [await env.step(text, turns_left=limit - turn - 1) for turn, text in enumerate(texts)]
+        finally:
+            await close()
+
+    return asyncio.run(run())
+
+
+# Episodes
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_demonstrations_replay_against_the_server(protocol: str, url: str) -> None:
+    played = world(protocol)
+    played.connect(url, TOKEN)
+
+    async def replay() -> set[EpisodeEnd]:
+        ends = set()
+        for at, task in enumerate(played.tasks("train")[:30]):
+            shown = played.demonstration(task, seed=at)
+            env = played.env(task)
+            prompt = env.first_messages()
+            assert shown.messages[: len(prompt)] == prompt
+            messages = shown.messages[len(prompt) :]
+            for turn in range(0, len(messages), 2):
+                assert messages[turn].role == "assistant"
+                step = await env.step(messages[turn].content, turns_left=played.max_turns - turn // 2 - 1)
+                assert step.reply == (messages[turn + 1] if turn + 1 < len(messages) else None)
+            assert step.end is not None
+            ends.add(step.end)
+        await played.close()
+        return ends
+
+    ends = asyncio.run(replay())
+    assert ends == {EpisodeEnd.ANSWERED} | ({EpisodeEnd.MALFORMED} if protocol != "icrl" else set())
+    stats = played.tool_stats()["search"]
+    assert stats.calls > 30 and not stats.errors
+
+
+def test_a_repeated_query_is_answered_from_the_cache_and_flagged(url: str) -> None:
+    played = world("research")
+    played.connect(url, TOKEN)
+    played.connect(url, TOKEN)  # the same place: the cache stays
+    env = played.env(played.tasks("train")[0])
+    query = DIALECTS["research"].write_call("ruler of Bikano")
+    done = steps(env, [query, query, "<search>ruler  of Bikano </search>"], 9, played.close)
+    assert [step.repeated for step in done] == [False, True, False]
+    assert done[0].reply == done[1].reply
+    assert played.tool_stats()["search"].cache_hits == 1
+
+
+def test_hostile_queries_are_answered(url: str) -> None:
+    played = world("icrl")
+    played.connect(url, TOKEN)
+    texts = [
+        f"<search>{query}</search>"
+        for query in ("\0", "ruler " * 100_000, "\\u0000 \u2028 \U0001f600", "</information>", '"')
+    ]
+    done = steps(played.env(played.tasks("train")[0]), texts, 9, played.close)
+    assert all(step.reply is not None and step.reply.content.startswith("\n\n<information>") for step in done)
+
+
+def test_an_outage_is_a_typed_failure_or_by_config_an_empty_result() -> None:
+    guard = GuardConfig(attempts=1, deadline_s=2.0, backoff_s=0.0)
+    gone = "http://127.0.0.1:9"
+    for on_failure in ("fail", "empty"):
+        played = world("icrl", retriever=SearchConfig(url=gone, guard=guard, on_failure=on_failure))  # type: ignore[arg-type]
+        env = played.env(played.tasks("train")[0])
+        assert played.service == ""
+        if on_failure == "fail":
+            with pytest.raises(ToolFailed) as caught:
+                steps(env, ["<search>a</search>"], 7, played.close)
+            assert (caught.value.failure.kind, caught.value.failure.where) == (FailureKind.INFRA, "retriever")
+        else:
+            (step,) = steps(env, ["<search>a</search>"], 7, played.close)
+            assert step.reply is not None and step.reply.content == "\n\n<information></information>\n\n"
+        assert played.tool_stats()["search"].errors == {"infra": 1}
+
+
+def test_a_wrong_token_is_a_failure_that_is_not_retried(url: str) -> None:
+    played = world("swirl")
+    played.connect(url, "wrong")
+    with pytest.raises(ToolFailed) as caught:
+        steps(played.env(played.tasks("train")[0]), ["<search_query>a</search_query>"], 7, played.close)
+    assert caught.value.failure.kind is FailureKind.DATA and "401" in caught.value.failure.detail
+    assert played.tool_stats()["search"].retries == 0
+
+
+# Tokens
+
+
+@pytest.fixture(scope="module")
+def renderer(tmp_path_factory: pytest.TempPathFactory) -> ChatRenderer:
+    folder = tmp_path_factory.mktemp("tokenizer")
+    tags = list(dict.fromkeys(tag for name in PROTOCOLS for tag in DIALECTS[name].tags))
+    texts = [text for name in PROTOCOLS for text in world(name, instruction="").texts(400)]
+    train_tokenizer(texts, tags, vocab_size=512, max_positions=512).save_pretrained(folder)
+    (folder / "config.json").write_text('{"model_type": "qwen3"}')
+    return ChatRenderer(str(folder))
+
+
+def play(played: SearchQAWorld, task: Task, texts: Sequence[str], renderer: ChatRenderer, score: Any) -> Any:
+    """An episode whose policy says `texts`, token for token."""
+    rest = list(texts)
+
+    async def generate(context: Sequence[int], request: TurnRequest) -> Completion:
+        text = rest.pop(0)
+        ids = renderer.encode(text)
+        stop = TurnStop.STOP if text.endswith(tuple(request.stop)) else TurnStop.EOS
+        ids += () if stop is TurnStop.STOP else (renderer.tokenizer.eos_token_id,)
+        span = VersionSpan(version=0, start=0, end=len(ids))
+        return Completion(token_ids=ids, logprobs=(-1.0,) * len(ids), spans=(span,), stop=stop, text=text)
+
+    async def scored(transcript: Transcript) -> Reward:
+        reward: Reward = score(transcript)
+        return reward
+
+    async def run() -> Any:
+        how = Play(
+            purpose="test", env=None, reward=None, group_size=1, temperature=1.0, top_p=1.0, max_turn_tokens=64,
+            max_context=512, timeout_s=30.0,
+        )  # fmt: skip
+        try:
+            return await run_episode(
+                task, played.env, max_turns=played.max_turns, play=how, seed=0, sibling=0, renderer=renderer,
+                generate=generate, score=scored,
+            )  # fmt: skip
+        finally:
+            await played.close()
+
+    return asyncio.run(run())
+
+
+def full(transcript: Transcript) -> Reward:
+    return Reward(value=0.0, parts={})
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_what_the_policy_said_is_trained_and_what_was_found_is_masked(
+    protocol: str, url: str, renderer: ChatRenderer
+) -> None:
+    played = world(protocol, instruction="", demo_error_rate=0.0)
+    played.connect(url, TOKEN)
+    task = played.tasks("train")[0]
+    shown = played.demonstration(task, 0)
+    num_prompt = len(played.env(task).first_messages())
+    said = [message.content for message in shown.messages if message.role == "assistant"]
+    trajectory = play(played, task, said, renderer, full)
+    assert trajectory.end is EpisodeEnd.ANSWERED
+    (sample,) = sample_trajectory(trajectory, 1.0)
+    trained = [token for token, mask in zip(sample.token_ids, sample.loss_mask, strict=True) if mask]
+    end = (renderer.tokenizer.eos_token_id,) if protocol == "research" else ()
+    assert tuple(trained) == sum((renderer.encode(text) for text in said), ()) + end
+    # The demonstration of it has the same tokens and mask, so a policy warmed up on it sees what a rollout shows.
+    stop = played.env(task).stop_strings
+    assert renderer.demonstration(shown.messages, num_prompt, stop) == (sample.token_ids, sample.loss_mask)
+    assert len(sample.token_ids) < 200  # of a context of 512
+
+
+def test_a_long_result_is_cut_by_tokens_closing_tag_and_all(url: str, renderer: ChatRenderer) -> None:
+    played = world("icrl", instruction="", max_reply_tokens=9)
+    played.connect(url, TOKEN)
+    task = played.tasks("train")[0]
+    call = DIALECTS["icrl"].write_call("ruler of Bikano")
+    trajectory = play(played, task, [call, "<answer> x </answer>"], renderer, full)
+    reply = trajectory.turns[0].reply
+    assert reply.startswith("\n\n<information>Doc 1") and "</information>" not in reply
+    assert len(renderer.encode(reply)) == 9
+
+
+def test_an_outage_ends_the_episode_as_an_infrastructure_failure(renderer: ChatRenderer) -> None:
+    retriever = SearchConfig(url="http://127.0.0.1:9", guard=GuardConfig(attempts=1, deadline_s=2.0))
+    played = world("research", instruction="", retriever=retriever)
+    trajectory = play(played, played.tasks("train")[0], ["<search> a </search>"], renderer, full)
+    assert trajectory.end is EpisodeEnd.FAILED
+    assert isinstance(trajectory.reward, Failure) and trajectory.reward.kind is FailureKind.INFRA
+
+
+# Demonstrations
+
+
+def after_prompt(played: SearchQAWorld, task: Task, seed: int) -> Transcript:
+    num_prompt = len(played.env(task).first_messages())
+    return Transcript(task=task, messages=played.demonstration(task, seed).messages[num_prompt:])
+
+
+@pytest.mark.parametrize("hops", [1, 2])
+def test_right_demonstrations_earn_the_papers_full_reward(hops: int) -> None:
+    knowledge = KnowledgeConfig(entities=120, hops=hops)
+    research, icrl = (world(name, knowledge=knowledge, demo_error_rate=0.0) for name in ("research", "icrl"))
+    for task in research.tasks("train"):
+        assert ResearchReward(ResearchRewardConfig())(after_prompt(research, task, 0)).value == 1.0
+    for task in icrl.tasks("train"):
+        assert IcrlReward(IcrlRewardConfig())(after_prompt(icrl, task, 0)).value == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(("rate", "low", "high"), [(0.0, 1.0, 1.0), (0.5, 0.46, 0.54), (1.0, 0.0, 0.0)])
+def test_share_of_right_demonstrations_follows_the_error_rate(rate: float, low: float, high: float) -> None:
+    played = world("swirl", demo_error_rate=rate)
+    right = [
+        after_prompt(played, task, seed).messages[-1].content == f"<answer>{task.answers[0]}</answer>"
+        for task in played.tasks("train")
+        for seed in range(14)
+    ]
+    # 2100 draws: three standard deviations of a share of one half are 0.033.
+    assert low <= sum(right) / len(right) <= high
+
+
+def test_demonstrations_err_in_many_ways_and_depend_on_task_and_seed_only() -> None:
+    played = world("research", demo_error_rate=1.0)
+    task = played.tasks("train")[3]
+    shown = {played.demonstration(task, seed).messages for seed in range(40)}
+    assert len(shown) > 6
+    assert {len(messages) - 2 for messages in shown} >= {1, 3, 5}  # malformed at once, stopped early, all the way
+    assert played.demonstration(task, 5) == world("research", demo_error_rate=1.0).demonstration(task, 5)
+
+
+def test_too_few_turns_for_a_demonstration_is_bad_input() -> None:
+    played = world("swirl", max_turns=2, demo_error_rate=0.0)
+    with pytest.raises(BadInput, match=r"env\.max_turns=2: expected at least 3"):
+        played.demonstration(played.tasks("train")[0], 0)
+
+
+def test_texts_show_prompts_searches_results_and_answers_up_to_the_limit() -> None:
+    played = world("icrl", instruction="")
+    texts = list(played.texts(150))
+    assert len(texts) == 150
+    for piece in ("Problem: What is the", "<search>", "<information>Doc 1", "<answer>"):
+        assert any(piece in text for text in texts)
+    assert set(played.tags) == set(DIALECTS["icrl"].tags)
+
+
+# Tasks
+
+
+def test_made_up_splits_are_disjoint_and_the_same_every_time() -> None:
+    played, again = world("icrl"), world("swirl")
+    train, held_out = played.tasks("train"), played.tasks("held_out")
+    assert (len(train), len(held_out)) == (150, 20)
+    assert len({task.question for task in played.tasks("all")}) == 170
+    assert (again.tasks("train"), again.tasks("held_out")) == (train, held_out)
+    assert json.loads(json.dumps(train[0].record)) == train[0].record
+    assert train != world("icrl", seed=1).tasks("train")
+
+
+def test_more_questions_than_there_are_is_bad_input() -> None:
+    with pytest.raises(BadInput, match=r"env\.train_tasks=2048: expected at most \d+: knowledge\.entities=60"):
+        world("icrl", train_tasks=2048)
+
+
+def lines(path: Path, records: Sequence[object]) -> str:
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return str(path)
+
+
+def test_questions_and_passages_from_files(tmp_path: Path) -> None:
+    records = [{"id": str(n), "question": f"how long is river {n}", "golden_answers": [f"{n} km"]} for n in range(6)]
+    passages = [{"id": str(n), "contents": f'"River {n}"\nRiver {n} is {n} km long.'} for n in range(6)]
+    data = lines(tmp_path / "train.jsonl", records)
+    corpus = lines(tmp_path / "corpus.jsonl", passages)
+    retriever = SearchConfig(corpus=corpus)
+    played = SearchQAWorld(SearchQAConfig(protocol="icrl", data=data, held_out_tasks=2, topk=1, retriever=retriever))
+    assert (len(played.tasks("train")), len(played.tasks("held_out"))) == (4, 2)
+    task = played.tasks("train")[0]
+    assert played.env(task).first_messages()[0].content.endswith(f"Problem: {task.question}?")
+    with pytest.raises(BadInput, match="only made-up questions have one"):
+        played.demonstration(task, 0)
+    assert any("how long" in text for text in played.texts(5))
+    server = played.start_service(host="127.0.0.1", port=0, token=TOKEN)
+    try:
+        played.connect(server.url, TOKEN)
+        (step,) = steps(played.env(task), ["<search> river 3 </search>"], 7, played.close)
+    finally:
+        server.stop()
+    assert step.reply is not None
+    assert step.reply.content == '\n\n<information>Doc 1(Title: "River 3") River 3 is 3 km long.</information>\n\n'
+
+
+def test_splits_of_one_data_set_are_told_apart(tmp_path: Path) -> None:
+    for split, count in (("train", 5), ("validation", 3)):
+        lines(
+            tmp_path / f"{split}.jsonl",
+            [{"id": f"{n}", "question": f"{split} {n}?", "golden_answers": ["a"]} for n in range(count)],
+        )
+    retriever = SearchConfig(url="http://127.0.0.1:9")
+    same = {"data": str(tmp_path), "eval_data": str(tmp_path), "retriever": retriever}
+    played = SearchQAWorld(SearchQAConfig(data_split="train", eval_split="validation", **same))  # type: ignore[arg-type]
+    assert {task.question.split(" ")[0] for task in played.tasks("train")} == {"train"}
+    assert {task.question.split(" ")[0] for task in played.tasks("held_out")} == {"validation"}
+
+
+def test_worlds_share_a_server_when_they_search_the_same_passages() -> None:
+    assert world("icrl").service == world("swirl", topk=2, train_tasks=3).service
+    assert world("icrl").service.startswith("retriever-")
+    assert world("icrl").service != world("icrl", seed=1).service
+
+
+# Prompts
+
+QUESTION = Task(task_id="q", question="Who built it?")
+
+
+def prompt(protocol: str, **values: Any) -> tuple[Message, ...]:
+    return world(protocol, **values).env(QUESTION).first_messages()
+
+
+def test_swirl_prompt_is_one_user_message_that_names_its_limit() -> None:
+    (message,) = prompt("swirl")
+    assert message.role == "user" and not message.inline
+    assert "up to 5 queries" in message.content and message.content.endswith("\nThe question is: Who built it?")
+    assert "up to 2 queries" in prompt("swirl", max_turns=3)[0].content
+    assert prompt("swirl", instruction="") == (Message(role="user", content="Who built it?"),)
+
+
+def test_research_prompts() -> None:
+    system, user = prompt("research")
+    assert (system.role, user) == ("system", Message(role="user", content="Who built it?"))
+    (raw,) = prompt("research", template="base")
+    assert raw.inline and raw.content.endswith(" User: Who built it?. Assistant:")
+    for text in (system.content, raw.content):
+        assert "<answer> The final answer is \\[ \\boxed{answer here} \\] </answer>" in text
+        assert "the final exact answer is enclosed within \\boxed{} with latex format." in text
+        assert "wikipedia search tool" in text
+    assert prompt("research", instruction="") == (user,)
+    assert prompt("research", instruction="", template="base")[0].content == "User: Who built it?. Assistant:"
+
+
+def test_icrl_prompt_without_and_with_examples(tmp_path: Path) -> None:
+    file = tmp_path / "examples.txt"
+    block = "Example Problem: {}?\n\nExample Solution: <think> t </think> <answer> {} </answer>"
+    blocks = [block.format(letter, letter.upper()) for letter in "abc"]
+    file.write_text(
+        "".join(f"===============Example {n}===============\n{text}\n\n" for n, text in enumerate(blocks, 1))
+    )
+    assert read_examples(str(file)) == tuple(blocks)
+    (zero,) = prompt("icrl", instruction="I.")
+    assert zero.content == "I.\n\nProblem: Who built it?"
+    (two,) = prompt("icrl", instruction="I.", demonstrations=ExamplesConfig(count=2, file=str(file)))
+    shown = (
+        f"===============Example 1===============\n{blocks[0]}\n===============Example 2===============\n{blocks[1]}"
+    )
+    assert two.content == (
+        f"I.\n\n{ICRL_EXAMPLES}\n\n{shown}\n\n"
+        "Now solve the following problem with the ability you just learned from the examples. Remember, "
+        "DO NOT take the problem from examples as the problem you need to solve.\n\n"
+        "Actual Problem: Who built it?"
+    )
+    with pytest.raises(BadInput, match="count=4: expected at most 3"):
+        prompt("icrl", demonstrations=ExamplesConfig(count=4, file=str(file)))
+
+
+def test_the_curriculum_changes_the_prompt_and_not_the_tasks() -> None:
+    worlds = [world("icrl", instruction="", demonstrations=ExamplesConfig(count=count)) for count in (3, 2, 0)]
+    assert worlds[0].tasks("all") == worlds[1].tasks("all") == worlds[2].tasks("all")
+    texts = [each.env(QUESTION).first_messages()[0].content for each in worlds]
+    assert [text.count("Example Solution: <think> I need the") for text in texts] == [3, 2, 0]
+    assert [ICRL_AFTER_EXAMPLES in text for text in texts] == [True, True, False]
+    for task in worlds[0].tasks("all"):
+        assert f"Example Problem: {task.question}" not in texts[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "begins with no example"),
+        ("Example Problem: a", "begins with 'Example Problem: a'"),
+        ("===============Example 1===============\nq", 'example 1: no "Example Problem:"'),
+        ("===============Example 1===============\nExample Problem: a", 'example 1: no "Example Solution:"'),
+        (None, "cannot be read"),
+    ],
+)
+def test_a_bad_file_of_examples_is_named(tmp_path: Path, text: str | None, message: str) -> None:
+    file = tmp_path / "examples.txt"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(BadInput) as caught:
+        read_examples(str(file))
+    assert str(caught.value).startswith(str(file)) and message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"protocol": "swirl", "template": "base"}, r"env\.template='base': expected instruct"),
+        ({"protocol": "swirl", "demonstrations": ExamplesConfig(count=1)}, r"env\.demonstrations\.count=1"),
+        ({"data": "x.jsonl"}, r"env\.retriever\.corpus=None: expected passages"),
+        ({"eval_data": "x.jsonl"}, r"env\.eval_data='x\.jsonl': expected null"),
+        ({"retriever": SearchConfig(corpus="c.jsonl")}, r"env\.retriever\.corpus='c\.jsonl': expected null"),
+        ({"topk": 0}, r"env\.topk=0: expected 1 to 100"),
+        ({"max_turns": 0}, r"env\.max_turns=0"),
+        ({"demo_error_rate": 2.0}, r"env\.demo_error_rate=2\.0"),
+    ],
+)
+def test_a_bad_setting_is_named(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        SearchQAConfig(**values)
+
+
+def test_the_token_of_a_running_server_must_be_there() -> None:
+    with pytest.raises(BadInput, match="RLSYS_NO_SUCH_TOKEN"):
+        world("icrl", retriever=SearchConfig(url="http://127.0.0.1:9", token_env="RLSYS_NO_SUCH_TOKEN"))
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason="needs the slices of public data")
+def test_public_questions_and_passages() -> None:
+    retriever = SearchConfig(corpus=str(DATA / "wiki_passages_6119.jsonl"))
+    played = SearchQAWorld(SearchQAConfig(data=str(DATA / "hotpotqa_distractor_50.jsonl"), retriever=retriever))
+    assert (len(played.tasks("train")), len(played.tasks("held_out"))) == (25, 25)
+    server = played.start_service(host="127.0.0.1", port=0, token=TOKEN)
+    try:
+        played.connect(server.url, TOKEN)
+        (step,) = steps(played.env(played.tasks("train")[0]), ["<search> film director </search>"], 9, played.close)
+    finally:
+        server.stop()
+    assert step.reply is not None and step.reply.content.count('\n\n"') == 4  # five passages

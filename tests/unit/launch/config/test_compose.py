@@ -1,0 +1,114 @@
+"""Configuration: precedence, and one clear line for everything that cannot be used."""
+
+from pathlib import Path
+
+import pytest
+
+from launch.config.compose import compose, to_yaml
+from launch.config.layers import CONFIGS
+from learners.algorithms.grpo import GRPOConfig
+from learners.algorithms.sft import SFTConfig
+from rlsys.errors import BadInput
+
+
+@pytest.mark.parametrize("path", sorted(CONFIGS.rglob("*.yaml")), ids=lambda path: str(path.relative_to(CONFIGS)))
+def test_every_config_loads(path: Path) -> None:
+    assert compose(str(path), []).stages
+
+
+def write(tmp_path: Path, text: str, name: str = "recipe.yaml") -> str:
+    (tmp_path / name).write_text(text)
+    return str(tmp_path / name)
+
+
+STAGES = "stages: [{name: a, kind: sft, steps: 2, learner: {lr: 0.5}}, {name: b, kind: rl, steps: 3}]\n"
+
+
+def test_precedence_is_defaults_base_file_stage_command_line(tmp_path: Path) -> None:
+    write(tmp_path, "seed: 1\nlearner: {lr: 0.1, warmup_steps: 7}\n" + STAGES, "base.yaml")
+    config = write(tmp_path, "extends: base.yaml\nseed: 2\nlearner: {lr: 0.2}\n")
+    sft, rl = compose(config, []).stages
+    assert (sft.config.seed, sft.config.learner.warmup_steps) == (2, 7)
+    assert (sft.config.learner.lr, rl.config.learner.lr) == (0.5, 0.2)
+    sft, rl = compose(config, ["learner.lr=0.3", "stages.b.learner.lr=0.4", "stages.0.steps=9"]).stages
+    assert (sft.config.learner.lr, rl.config.learner.lr, sft.steps) == (0.3, 0.4, 9)
+
+
+def test_scientific_notation_is_a_number_in_files_and_on_the_command_line(tmp_path: Path) -> None:
+    assert compose(write(tmp_path, "learner: {lr: 1e-6}\n" + STAGES), []).recipe.learner.lr == 1e-6
+    assert compose(write(tmp_path, STAGES), ["learner.lr=2e-6"]).recipe.learner.lr == 2e-6
+
+
+def test_each_kind_of_stage_has_its_algorithm_and_keys_go_to_the_one_they_fit(tmp_path: Path) -> None:
+    config = write(tmp_path, "algorithm: {name: grpo, clip_low: 0.1}\n" + STAGES)
+    sft, rl = compose(config, ["algorithm.clip_high=0.5"]).stages
+    assert isinstance(sft.config.algorithm, SFTConfig)
+    assert isinstance(rl.config.algorithm, GRPOConfig)
+    assert (rl.config.algorithm.clip_low, rl.config.algorithm.clip_high) == (0.1, 0.5)
+
+
+def test_epochs_become_steps(tmp_path: Path) -> None:
+    config = write(
+        tmp_path,
+        "env: {name: calculator, train_tasks: 100}\n"
+        "stages: [{name: a, kind: rl, epochs: 1.5, loop: {groups_per_step: 8}}]\n",
+    )
+    assert compose(config, []).stages[0].steps == 19  # 150 / 8, rounded up
+
+
+def test_the_resolved_config_reads_back_to_the_same(tmp_path: Path) -> None:
+    first = compose("quickstart", ["seed=3", "stages.rl.steps=4", "learner.betas=[0.8,0.9]"])
+    again = compose(write(tmp_path, to_yaml(first), "resolved.yaml"), [])
+    assert again == first
+
+
+@pytest.mark.parametrize(
+    ("override", "line"),
+    [
+        ("learner.lrr=1", "command line: unknown key 'learner.lrr' (did you mean 'learner.lr'?)"),
+        ("learner.lr=abc", "command line: learner.lr: Value 'abc' of type 'str' could not be converted to Float"),
+        ("learner.zero_stage=5", "command line: learner.zero_stage: Invalid value '5', expected one of [1, 2, 3]"),
+        ("env.train_task=4", "command line: unknown key 'env.train_task' (did you mean 'env.train_tasks'?)"),
+        (
+            "env.name=calculater",
+            "command line: env.name='calculater': expected one of calculator",
+        ),
+        ("algorithm.clip_lo=1", "command line: unknown key 'algorithm.clip_lo' (did you mean 'algorithm.clip_low'?)"),
+        ("loop.group_size=0", "config: loop.group_size=0: expected at least 1"),
+        ("stages.rll.steps=3", "command line: no stage 'rll': the stages are sft, rl"),
+        ("stages.rl.seed=3", "quickstart: stages.rl: seed holds for the whole run: give it outside of stages"),
+        ("stages.rl.steps=few", "quickstart: stages.rl.steps='few': expected a whole number, 0 or more"),
+        ("rollout.top_p=0.8", "rollout.top_p=0.8: expected 1 in an rl stage"),
+        ("eval.samples=0", "config: eval.samples=0: expected at least 1"),
+        ("env.name=[1]", "command line: env.name=[1]: expected one of calculator"),
+        ("stages.rl.stpes=5", "unknown key 'stpes' (did you mean 'steps'?)"),
+        ("name=a/b", "config: name='a/b': expected letters"),
+        ("learner=3", "command line: learner=3: expected keys and values"),
+        ("lonely", "command line: 'lonely': expected key=value"),
+        ("env.data=/no/such/file.jsonl", "/no/such/file.jsonl: cannot be read (No such file or directory)"),
+    ],
+)
+def test_bad_input_is_one_clear_line(override: str, line: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        config = compose("quickstart", [override])
+        from envs import make_world
+
+        make_world(config.recipe.env)
+    assert line in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_files_that_are_no_config_are_named(tmp_path: Path) -> None:
+    for text, part in (
+        ("a: [1", "not readable as YAML"),
+        ("- 1\n", "expected keys and values"),
+        ("seed: 1\nseed: 2\n", "not readable as YAML"),
+        ("seed: 1\n", "no stages"),
+    ):
+        with pytest.raises(BadInput, match=part) as caught:
+            compose(write(tmp_path, text), [])
+        assert "recipe.yaml" in str(caught.value)
+    with pytest.raises(BadInput, match="did you mean 'quickstart'"):
+        compose("quickstar", [])
+    with pytest.raises(BadInput, match="extends itself"):
+        compose(write(tmp_path, "extends: recipe.yaml\n"), [])

@@ -1,0 +1,63 @@
+"""Orphans bear their dead owner's tag, and only they are ended."""
+
+import os
+import subprocess
+import sys
+
+import psutil
+
+from launch.run import cleanup as reap
+
+DEAD = f"{reap.tag().split(':')[0]}:999999999:1"
+
+
+def sleeper(owner: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(60)"], env={**os.environ, reap.VARIABLE: owner}
+    )
+
+
+def test_only_processes_of_dead_owners_are_orphans() -> None:
+    orphan, owned = sleeper(DEAD), sleeper(reap.tag())
+    try:
+        assert orphan.pid in {process.pid for process in reap.owned()}
+        assert owned.pid not in {process.pid for process in reap.owned()}
+        assert reap.reap() >= 1
+        assert not psutil.pid_exists(orphan.pid)
+        assert owned.poll() is None
+        assert reap.reap(reap.tag()) == 1
+        assert not psutil.pid_exists(owned.pid)
+    finally:
+        for process in (orphan, owned):
+            if process.poll() is None:
+                process.kill()
+
+
+def test_a_pid_used_again_is_not_the_owner() -> None:
+    process = sleeper(reap.tag().rpartition(":")[0] + ":1")  # this pid, another start
+    try:
+        assert process.pid in {found.pid for found in reap.owned()}
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_weight_folders_of_dead_owners_are_removed_and_the_live_one_kept() -> None:
+    live = reap.weights_folder()
+    dead = live.with_name(f"{reap.PREFIX}{DEAD}")
+    dead.mkdir()
+    try:
+        assert reap.remove_stale_weights() >= 1
+        assert live.is_dir()
+        assert not dead.exists()
+    finally:
+        live.rmdir()
+
+
+def test_tags_of_other_machines_are_left_alone() -> None:
+    process = sleeper("another-machine.1:999999999:1.00")
+    try:
+        assert process.pid not in {found.pid for found in reap.owned()}
+    finally:
+        process.kill()
+        process.wait()

@@ -1,0 +1,81 @@
+"""A run that serves its own judge, and where its secrets go. What a cluster does with it is in tests/ray."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actors.calls import SERVICE_TOKEN
+from envs.rewards.swirl import SwirlRewardConfig
+from envs.services.judge.config import JudgeConfig
+from envs.worlds.calculator import CalculatorConfig
+from launch.config import compose
+from launch.run import preflight, wire
+from rlsys.config import RecipeConfig
+from rlsys.device import DEVICES
+from rlsys.errors import BadInput
+
+KEY = "sk-very-secret-key"
+
+
+def recipe(**judge: Any) -> RecipeConfig:
+    plain = compose.compose("quickstart", []).recipe
+    return replace(plain, env=CalculatorConfig(), reward=SwirlRewardConfig(judge=JudgeConfig(**judge)))
+
+
+def play(recipe: RecipeConfig, services: Any) -> Any:
+    return wire.play(recipe, "rl", group_size=2, temperature=1.0, services=services)
+
+
+def test_a_reward_that_names_a_model_alone_gets_a_server_of_the_run() -> None:
+    own, again, other = recipe(model="m"), recipe(model="m", outage_s=9.0), recipe(model="n")
+    services = wire.services([own, again, other])
+    assert list(services.restarts) == ["judge m", "judge n"]
+    assert (len(services.needs), services.engines) == (2, 2)
+    for name, member in services._members.items():
+        member.url = f"http://127.0.0.1/{name[-1]}"  # what a start would fill in
+    assert [play(each, services).judge_url[-1] for each in (own, again, other)] == ["m", "m", "n"]
+    assert play(own, services).service_url == ""
+
+
+@pytest.mark.parametrize("judge", [{}, {"endpoint": "https://host/v1", "model": "m"}, {"service": "http://[::1]:8100"}])
+def test_a_judge_elsewhere_or_none_is_not_served(judge: dict[str, str]) -> None:
+    services = wire.services([recipe(**judge)])
+    assert not services.needs and play(recipe(**judge), services).judge_url == ""
+
+
+def test_two_prompt_folders_are_two_judges(tmp_path: Path) -> None:
+    services = wire.services([recipe(model="m"), recipe(model="m", prompts=str(tmp_path))])
+    assert list(services.restarts) == ["judge m", f"judge m prompts={tmp_path}"]
+
+
+def test_secrets_stand_in_no_runtime_environment_and_no_repr(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray writes runtime environments into its logs."""
+    monkeypatch.setenv("JUDGE_KEY", KEY)
+    asked = recipe(endpoint="https://host/v1", model="m", key_env="JUDGE_KEY")
+    services = wire.services([asked])
+    pool = wire.pool(asked, DEVICES["cpu"], "model", services.token, wire.secrets_of([asked]))
+    (spec,) = [member.spec for member in pool._members]
+    assert dict(spec.secrets) == {"JUDGE_KEY": KEY, SERVICE_TOKEN: services.token}
+    assert services.secrets == {"JUDGE_KEY": KEY}
+    shown = f"{pool._options} {spec} {services} {services.env_vars}"
+    assert KEY not in shown and services.token not in shown
+
+
+def test_a_judge_that_cannot_be_served_is_said_before_anything_starts(tmp_path: Path) -> None:
+    patient = {"outage_s": 1.0}
+    with pytest.raises(BadInput, match=r"reward\.judge\.model='\./nothing': no such folder"):
+        preflight.check_playing(recipe(model="./nothing", **patient))
+    (tmp_path / "proces.md").write_text("{question}")
+    with pytest.raises(BadInput, match="did you mean 'process'"):
+        preflight.check_playing(recipe(model="some/hub-name", prompts=str(tmp_path), **patient))
+    with pytest.raises(BadInput, match=r"reward\.name='swirl' asks a judge"):
+        preflight.check_playing(recipe())
+    with pytest.raises(BadInput, match=r"reward\.judge\.outage_s=9000"):
+        preflight.check_playing(recipe(model="some/hub-name", outage_s=9000.0))
+    preflight.check_playing(recipe(model="some/hub-name", **patient))
+    assert not os.path.exists("some")

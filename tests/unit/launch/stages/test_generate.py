@@ -1,0 +1,272 @@
+"""Generated trajectories: what is kept, what makes a pair, and a file that goes on after any kill."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from envs.rewards.answer import AnswerRewardConfig
+from launch.cli import run
+from launch.config.compose import compose
+from launch.stages.examples import read_answer, read_pair, samples_of
+from launch.stages.generate import begun_with, play_missing, play_of
+from launch.stages.played import Played, pairs_path, played_path, write_out
+from launch.stages.trajectories import entry_of, kept, pair_of, weights_id
+from rlsys.config import GenerateConfig
+from rlsys.errors import BadInput, RunFailed
+from rlsys.types import (
+    Completion,
+    EpisodeEnd,
+    Failure,
+    FailureKind,
+    Group,
+    Message,
+    Reward,
+    Task,
+    Ticket,
+    Timings,
+    Trajectory,
+    Turn,
+    TurnStop,
+    VersionSpan,
+)
+from tests.fakes import BanditPool
+
+BROKEN = Failure(kind=FailureKind.TIMEOUT, where="episode", detail="late")
+REWARD = AnswerRewardConfig()
+
+
+def turn(context: Sequence[int], sampled: Sequence[int]) -> Turn:
+    completion = Completion(
+        token_ids=tuple(sampled),
+        logprobs=(-0.5,) * len(sampled),
+        spans=(VersionSpan(version=3, start=0, end=len(sampled)),),
+        stop=TurnStop.EOS,
+        text="said",
+    )
+    return Turn(context_ids=tuple(context), completion=completion, reply=None)
+
+
+def trajectory(sibling: int, reward: float | None, says: str = "", turns: tuple[Turn, ...] = ()) -> Trajectory:
+    return Trajectory(
+        task=TASK,
+        sibling=sibling,
+        turns=turns or (turn([1, 2], [5, 6]),),
+        messages=(
+            Message(role="user", content="2 + 3?"),
+            Message(role="assistant", content=says or f"it is {sibling}"),
+        ),
+        end=EpisodeEnd.ANSWERED,
+        reward=BROKEN if reward is None else Reward(value=reward, parts={"correct": float(reward >= 1)}),
+        timings=Timings(generate_s=0.0, tool_s=0.0, score_s=0.0),
+        num_prompt=1,
+    )
+
+
+TASK = Task(task_id="t:1", question="2 + 3?", answers=("5",), record={"source": "hand"})
+
+
+def entry(*trajectories: Trajectory, sequence: int = 0) -> dict[str, Any]:
+    ticket = Ticket(sequence=sequence, epoch=0, task=TASK, attempt=0, start_version=0)
+    return entry_of(Group(ticket=ticket, trajectories=trajectories, worker="w"), "vocabulary-1")
+
+
+def siblings(records: list[dict[str, Any]]) -> list[int]:
+    return [record["sibling"] for record in records]
+
+
+def test_filters() -> None:
+    played = entry(
+        trajectory(0, 0.1), trajectory(1, 1.1), trajectory(2, None), trajectory(3, 1.0), trajectory(4, 1.1),
+        trajectory(5, 1.1, says="it is 1"),  # the same text as an earlier one
+    )  # fmt: skip
+
+    def keeping(**changes: Any) -> list[int]:
+        return siblings(kept(played, GenerateConfig(**changes), REWARD))
+
+    assert keeping() == [0, 1, 3, 4]  # neither the failure nor the repetition
+    assert keeping(keep="correct") == [1, 3, 4]
+    assert keeping(keep="best") == [1, 4]
+    assert keeping(keep="best", per_task=1) == [1]
+    assert keeping(per_task=3) == [1, 3, 4]
+    assert keeping(min_reward=1.05) == [1, 4]
+    assert keeping(keep="best", min_reward=2.0) == []
+
+
+def test_pairs_are_best_against_worst_without_ties() -> None:
+    pair = pair_of(
+        entry(trajectory(0, 0.5), trajectory(1, 1.0), trajectory(2, None), trajectory(3, 0.1), trajectory(4, 1.0))
+    )
+    assert pair is not None
+    assert (pair["chosen_reward"], pair["rejected_reward"], pair["task_id"]) == (1.0, 0.1, "t:1")
+    assert pair["prompt"] == [{"role": "user", "content": "2 + 3?"}]
+    assert pair["chosen"] == [{"role": "assistant", "content": "it is 1"}]
+    assert pair["rejected"] == [{"role": "assistant", "content": "it is 3"}]
+    assert pair_of(entry(trajectory(0, 1.0), trajectory(1, 1.0), trajectory(2, None))) is None
+    assert pair_of(entry(trajectory(0, 1.0), trajectory(1, None))) is None
+    assert pair_of(entry(trajectory(0, None))) is None
+    wavering = entry(trajectory(0, 0.2, says="the same"), trajectory(1, 0.9, says="the same"))
+    assert pair_of(wavering) is None  # of one text no judge's two opinions make a preference
+    rewritten = (turn([1, 2], [5]), turn([1, 3], [6]))  # the context changed: two samples, no one likelihood
+    assert pair_of(entry(trajectory(0, 1.0, turns=rewritten), trajectory(1, 0.0))) is None
+
+
+def test_what_was_sampled_is_what_is_trained(tmp_path: Path) -> None:
+    two_turns = (turn([1, 2], [5, 6]), turn([1, 2, 5, 6, 9, 9], [7]))
+    (record,) = kept(entry(trajectory(0, 1.0, turns=two_turns)), GenerateConfig(), REWARD)
+    assert record["samples"] == [{"token_ids": [1, 2, 5, 6, 9, 9, 7], "sampled": [[2, 4], [6, 7]]}]
+    assert record["task"] == {"source": "hand", "task_id": "t:1", "question": "2 + 3?", "answers": ["5"]}
+    assert record["weight_versions"] == [[[3, 0, 2]], [[3, 0, 1]]]
+    example = read_answer(json.loads(json.dumps(record)), "line 1")
+    ((sample,),) = samples_of(example, None, "vocabulary-1", ())  # type: ignore[arg-type]  # nothing is tokenised
+    assert sample.token_ids == (1, 2, 5, 6, 9, 9, 7)
+    assert sample.loss_mask == (0, 0, 1, 1, 0, 0, 1)
+
+
+def test_an_answer_that_is_only_an_end_is_an_answer() -> None:
+    silent = replace(
+        trajectory(0, 0.0, turns=(turn([1, 2], [9]),)),
+        messages=(Message(role="user", content="2 + 3?"), Message(role="assistant", content="")),
+    )
+    played = entry(silent, trajectory(1, 1.0))
+    (record,) = kept(entry(silent), GenerateConfig(), REWARD)
+    ((sample,),) = samples_of(read_answer(record, "line 1"), None, "vocabulary-1", ())  # type: ignore[arg-type]
+    assert (sample.token_ids, sample.loss_mask) == ((1, 2, 9), (0, 0, 1))
+    pair = pair_of(played)
+    assert pair is not None
+    assert read_pair(pair, "line 1").answers[1].tokens[0].token_ids == (1, 2, 9)
+
+
+# -- the file ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_torn_line_is_played_again_and_another_policy_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.played.jsonl"
+    played = Played(path, {"weights": "step 4", "generate.samples": 2})
+    for sequence in (2, 0, 1):
+        played.add(entry(trajectory(0, 1.0), sequence=sequence))
+    with pytest.raises(BadInput, match="another process is writing it"):
+        Played(path, {})
+    played.close()
+    path.write_bytes(path.read_bytes()[:-7])
+    played = Played(path, {"weights": "step 4", "generate.samples": 2})
+    assert [sequence in played for sequence in range(4)] == [True, False, True, False]
+    played.add(entry(trajectory(0, 0.5, says="\ud800"), sequence=1))  # half a surrogate pair is no reason to stop
+    assert [found["sequence"] for found in played.entries(3)] == [0, 1, 2]
+    assert [found["sequence"] for found in played.entries(2)] == [0, 1]
+    played.close()
+    with pytest.raises(BadInput, match="begun with generate.samples=2, not 8: choose another place"):
+        Played(path, {"weights": "step 4", "generate.samples": 8})
+    for end in ("\n", ""):  # nor is another's only line taken for one that a kill tore
+        path.write_text('{"question": "somebody else\'s"}' + end)
+        with pytest.raises(BadInput, match='line 1: no "begun_with"'):
+            Played(path, {})
+        assert "somebody" in path.read_text()
+    path.write_text('{"begun_wi')
+    Played(path, {"weights": "step 4"}).close()
+    assert path.read_text() == '{"begun_with": {"weights": "step 4"}}\n'
+    path.write_text('{"begun_with": {}}\n{"sequence": 3}\n')
+    with pytest.raises(BadInput, match='line 2: no "sequence" with its "trajectories"'):
+        Played(path, {})
+
+
+def test_weights_are_known_by_what_they_are(tmp_path: Path) -> None:
+    zeros = bytes(2**22)  # longer than what is read of it
+    files = [("model.safetensors", zeros), ("config.json", b"{}")]
+    files += [("model.safetensors", b"x" + zeros[1:]), ("model.safetensors", zeros[1:] + b"x"), ("config.json", b"{ }")]
+    found = []
+    for name, content in files:
+        (tmp_path / name).write_bytes(content)
+        found.append(weights_id(str(tmp_path)))
+    assert len(set(found)) == len(files)
+    assert weights_id(str(tmp_path)) == found[-1]
+    assert weights_id("an/id") != weights_id("another/id")
+
+
+class Stopped(Exception): ...
+
+
+def test_what_is_played_is_not_played_again(tmp_path: Path) -> None:
+    recipe = compose("quickstart", ["env.train_tasks=24", "generate.samples=4", "generate.concurrency=8"]).recipe
+    tasks = [Task(task_id=f"t:{n}", question=f"{n}?", answers=("1",)) for n in range(24)]
+    output = tmp_path / "a.jsonl"
+
+    async def go(pool: BanditPool, count: Any) -> None:
+        played = Played(played_path(output), begun_with(recipe, "w", "v"))
+        services = type("NoServices", (), {"url": lambda self, config: ""})()
+        progress = type("Quiet", (), {"say": lambda self, text: said.append(text), "count": staticmethod(count)})()
+        try:
+            await play_missing(pool, tasks, play_of(recipe, "generate", services), recipe, played, "v", progress)  # type: ignore[arg-type]
+            counts.append(write_out(played, output, recipe, len(tasks)))
+        finally:
+            played.close()
+
+    counts: list[dict[str, float]] = []
+    said: list[str] = []
+    starts: list[int] = []
+
+    class Counting(BanditPool):
+        async def run(self, ticket: Ticket, *args: Any, **kwargs: Any) -> Group:
+            group = await super().run(ticket, *args, **kwargs)
+            starts.append(ticket.sequence)
+            return group
+
+    def stop_after_nine(done: int, total: int) -> None:
+        if done == 9:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        asyncio.run(go(Counting(), stop_after_nine))
+    assert not output.exists()
+    asyncio.run(go(Counting(fail=lambda ticket: ticket.sequence == 20), lambda *_: None))
+    assert sorted(starts) == list(range(24))
+    assert "9 of them already" in said[-1]
+    assert (counts[0]["tasks"], counts[0]["trajectories"], counts[0]["ungraded_tasks"]) == (23, 92, 1)
+    assert len(output.read_text().splitlines()) == counts[0]["kept"] > 23  # two texts at most per task
+    pairs = [json.loads(line) for line in pairs_path(output).read_text().splitlines()]
+    assert len(pairs) == counts[0]["pairs"] > 0
+    assert all(pair["chosen_reward"] > pair["rejected_reward"] for pair in pairs)
+    before = output.read_bytes()
+
+    asyncio.run(go(Counting(fail=lambda ticket: True), lambda *_: None))  # one that fails for good stops no filter
+    assert counts[1] == counts[0]
+    assert starts[24:] == [20]
+
+    asyncio.run(go(Counting(), lambda *_: None))  # the one that could not be graded is tried again
+    assert starts[25:] == [20]
+    assert [json.loads(line)["sequence"] for line in output.read_text().splitlines()] != []
+    assert len(output.read_bytes()) > len(before)
+
+    with pytest.raises(RunFailed, match=r"64 of 64 trajectories failed .*; the first: infra in fake: it died"):
+        output = tmp_path / "b.jsonl"
+        asyncio.run(go(Counting(fail=lambda ticket: True), lambda *_: None))
+    with pytest.raises(RunFailed, match="96 of 96 trajectories failed"):  # and not an empty file
+        asyncio.run(go(Counting(fail=lambda ticket: True), lambda *_: None))
+
+
+# -- the command ------------------------------------------------------------------------------------------------------
+
+
+def test_a_command_that_cannot_write_says_so_before_anything_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("mine.jsonl", "my.pairs.jsonl"):
+        (tmp_path / name).write_text("{}\n")
+    for argv, part in (
+        ([], "required: --output"),
+        (["--output", str(tmp_path / "no" / "a.jsonl")], "expected a file in a folder that exists"),
+        (["--output", str(tmp_path / "mine.jsonl")], "no mine.played.jsonl to continue from"),
+        (["--output", str(tmp_path / "my.jsonl")], "there is a file my.pairs.jsonl already"),
+        (["--output", str(tmp_path / "a.jsonl"), "--keep", "good"], "generate.keep: Invalid value 'good'"),
+        (["--output", str(tmp_path / "a.jsonl"), "--samples", "0"], "generate.samples=0: expected at least 1"),
+        (["--output", str(tmp_path / "a.jsonl"), "--checkpoint", "/no/where"], "no such folder"),
+    ):
+        assert run(["generate", "quickstart", *argv]) == 2
+        out, err = capsys.readouterr()
+        assert (out, err.count("\n")) == ("", 1)
+        assert part in err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine.jsonl", "my.pairs.jsonl"]

@@ -1,0 +1,156 @@
+"""What each kind of stage takes: composed, refused in one line, and read back."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launch.config.compose import compose, to_yaml
+from launch.run.run_dirs import refuse_other_config
+from launch.stages.arithmetic import arithmetic
+from launch.stages.rules import check_algorithm
+from learners.algorithms import ALGORITHMS
+from learners.algorithms.dpo import DPOConfig
+from learners.algorithms.sft import SFTConfig
+from rlsys.errors import BadInput
+
+SFT = "{name: a, kind: sft, steps: 2}"
+GENERATE = "{name: tries, kind: generate, generate: {samples: 8}}"
+DPO = "{name: b, kind: dpo, data: tries, epochs: 2}"
+
+
+def composed(tmp_path: Path, *stages: str, head: str = "", overrides: tuple[str, ...] = ()) -> Any:
+    path = tmp_path / "recipe.yaml"
+    path.write_text(f"env: {{name: calculator, train_tasks: 16}}\n{head}\nstages: [{', '.join(stages)}]\n")
+    return compose(str(path), list(overrides))
+
+
+def test_each_kind_has_its_algorithm_and_reads_back(tmp_path: Path) -> None:
+    config = composed(
+        tmp_path, SFT, GENERATE, DPO, "{name: c, kind: sft, data: tries, steps: 3}", head="algorithm: {name: rloo}"
+    )
+    sft, tries, dpo, again = config.stages
+    assert isinstance(sft.config.algorithm, SFTConfig)
+    assert isinstance(dpo.config.algorithm, DPOConfig)
+    assert (tries.steps, tries.config.generate.samples) == (0, 8)
+    assert (dpo.steps, dpo.epochs, dpo.data) == (0, 2.0, "tries")
+    assert (config.maker(dpo), config.maker(again), config.maker(sft)) == (tries, tries, None)
+    assert [config.plays(stage) for stage in config.stages] == [False, True, True, True]
+    (tmp_path / "again.yaml").write_text(to_yaml(config))
+    assert compose(str(tmp_path / "again.yaml"), []) == config
+    shown = "\n".join(arithmetic(config))
+    assert "trajectories = 16 tasks x 8 = 128" in shown
+    assert "steps = 2 epochs x examples / 32, rounded up" in shown
+
+
+def test_epochs_over_a_file_are_steps(tmp_path: Path) -> None:
+    pairs = tmp_path / "pairs.jsonl"
+    pairs.write_text(
+        "".join(json.dumps({"prompt": f"{n}?", "chosen": "yes", "rejected": "no"}) + "\n" for n in "abcde")
+    )
+    dpo = f"{{name: b, kind: dpo, data: {pairs}, epochs: 3, loop: {{groups_per_step: 4}}}}"
+    config = composed(tmp_path, dpo)
+    assert (config.stages[0].steps, config.stages[0].epochs) == (4, None)  # 3 x 5 / 4, rounded up
+    assert not config.plays(config.stages[0])
+    config = composed(tmp_path, dpo, overrides=("eval.every=1", "eval.share=0.4"))
+    assert config.stages[0].steps == 3  # 2 of the 5 are held out
+    assert any(f"examples = 3 of {pairs}, 2 more held out" in line for line in arithmetic(config))
+    pairs.unlink()
+    with pytest.raises(BadInput, match="pairs.jsonl: cannot be read"):
+        composed(tmp_path, dpo)
+    assert composed(tmp_path, dpo.replace("epochs: 3", "steps: 3")).stages[0].steps == 3  # as rlsys eval reads it later
+
+
+@pytest.mark.parametrize(
+    ("stages", "line"),
+    [
+        (["{kind: sfft, steps: 1}"], "kind='sfft': expected one of sft, rl, generate, dpo (did you mean 'sft'?)"),
+        ([SFT, "{name: t, kind: generate, steps: 3}"], "stages.t.steps=3: a generate stage plays every training task"),
+        (["{name: a/b, kind: generate}"], "name='a/b': expected letters"),
+        (["{name: d, kind: dpo, steps: 1}"], "stages.d: a dpo stage without data"),
+        (
+            [GENERATE, "{name: r, kind: rl, steps: 1, data: tries}"],
+            "stages.r.data='tries': an rl stage plays env's tasks",
+        ),
+        ([GENERATE, "{name: d, kind: dpo, steps: 1, data: trys}"], "the generate stages before it (tries) nor a file"),
+        ([GENERATE, "{name: d, kind: dpo, steps: 1, data: trys}"], "did you mean 'tries'?"),
+        (["{name: d, kind: dpo, steps: 1, data: tries}", GENERATE], "neither a generate stage before it nor a file"),
+        ([GENERATE, "{name: d, kind: dpo, data: tries}"], "stages.d: expected exactly one of steps and epochs"),
+        (
+            [GENERATE, "{name: d, kind: dpo, data: tries, steps: 1, epochs: 1}"],
+            "expected exactly one of steps and epochs",
+        ),
+        (
+            [GENERATE, "{name: d, kind: dpo, data: tries, epochs: -1}"],
+            "stages.d.epochs=-1: expected a number, 0 or more",
+        ),
+        (
+            [GENERATE, "{name: d, kind: dpo, data: 3, epochs: 1}"],
+            "stages.d.data=3: expected the name of a generate stage",
+        ),
+        (
+            [GENERATE, "{name: d, kind: dpo, data: tries, steps: 1, algorithm: {name: grpo}}"],
+            "in a dpo stage: expected 'dpo'",
+        ),
+        (
+            [GENERATE, "{name: d, kind: dpo, data: tries, steps: 1, eval: {every: 2}, learner: {reference: run}}"],
+            "stages.d: learner.reference='run' with eval.every=2: expected stage",
+        ),
+        (["{name: t, kind: generate, generate: {keep: some}}"], "generate.keep: Invalid value 'some'"),
+        (["{name: t, kind: generate, generate: {per_task: 0}}"], "generate.per_task=0: expected at least 1, or null"),
+    ],
+)
+def test_what_a_kind_has_no_use_for_is_one_clear_line(tmp_path: Path, stages: list[str], line: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        composed(tmp_path, *stages)
+    assert line in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_punished_length_is_one_that_can_be_reached() -> None:
+    reward = ["reward.overlong_buffer=32", "reward.max_length=200"]
+    assert compose("quickstart", [*reward, "rollout.max_response_tokens=200"])
+    assert compose("quickstart", ["reward.name=long_cot", reward[1], "rollout.max_response_tokens=100"])  # no buffer
+    with pytest.raises(BadInput, match=r"reward.max_length=200: expected at most rollout.max_response_tokens=199, whe"):
+        compose("quickstart", [*reward, "rollout.max_response_tokens=199"])
+
+
+def test_one_critic_and_two_discounts_need_a_lambda_of_one() -> None:
+    ppo = ["algorithm.name=ppo", "algorithm.lam=0.95"]
+    long_cot = ["reward.name=long_cot", "reward.max_length=200"]
+    assert compose("quickstart", ppo)
+    assert compose("quickstart", [*ppo, *long_cot, "reward.repetition_penalty=0"])
+    with pytest.raises(BadInput, match=r"stages.rl: algorithm.lam=0.95: expected 1 for a reward with token streams"):
+        compose("quickstart", [*ppo, *long_cot])
+
+
+def test_a_run_goes_on_with_the_examples_that_it_began_with(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.jsonl"
+    path.write_text("".join(json.dumps({"prompt": f"{n}?", "chosen": "a", "rejected": "b"}) + "\n" for n in range(9)))
+    dpo = f"{{name: b, kind: dpo, data: {path}, steps: 3, eval: {{every: 2}}}}"
+    run = tmp_path / "run"
+    (run / "checkpoints" / "step-000001").mkdir(parents=True)
+    (run / "config.yaml").write_text(to_yaml(composed(tmp_path, dpo)))
+    refuse_other_config(run, composed(tmp_path, dpo, overrides=("eval.every=3", "learner.lr=0.1")))
+    for key in ("share=0.5", "tasks=3"):
+        with pytest.raises(BadInput, match=rf"it was begun with stages.b.eval.{key.split('=')[0]}="):
+            refuse_other_config(run, composed(tmp_path, dpo, overrides=(f"eval.{key}",)))
+
+
+def test_an_algorithm_that_a_kind_has_nothing_for_is_refused() -> None:
+    recipe = compose("quickstart", []).recipe
+    for name in ALGORITHMS:
+        of_name = replace(recipe, algorithm=ALGORITHMS[name][0]())
+        for kind in ("sft", "dpo"):  # demonstrations have no rewards to learn from, and only one takes pairs
+            if name != kind:
+                refused = f"^stages.a: algorithm.name='{name}' in an? {kind} stage: expected '{kind}'$"
+                with pytest.raises(BadInput, match=refused):
+                    check_algorithm("stages.a", kind, of_name)
+    with pytest.raises(
+        BadInput, match="stages.rl: algorithm.name='dpo' in an rl stage, which makes no preference pairs"
+    ):
+        compose("quickstart", ["stages.rl.algorithm.name=dpo"])  # pairs would be of answers to different questions
+    with pytest.raises(BadInput, match="stages.sft: algorithm.name='rloo' in an sft stage"):
+        compose("quickstart", ["stages.sft.algorithm.name=rloo"])

@@ -1,0 +1,278 @@
+"""The real driver with a bandit for a model: it learns, accounts for every prompt once, and resumes where it was."""
+
+import asyncio
+import json
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launch.commands.train import save_at_stop, train
+from launch.config.compose import compose
+from launch.run.progress import Progress
+from launch.run.run import Run, StopRequested
+from launch.run.rundir import DriverState, RunDir
+from rlsys.errors import RunFailed
+from rlsys.journal import Journal, ledger, read, surviving
+from rlsys.types import Batch, Message, UpdateReport
+from tests.fakes import BanditLearner, BanditPool
+
+HEAD = """
+name: bandit
+seed: 3
+env: {name: calculator, train_tasks: 16, held_out_tasks: 4}
+loop: {groups_per_step: 4, group_size: 4, max_policy_lag: 1}
+learner: {lr: 2.0}
+eval: {samples: 8}
+checkpoint: {every: 2}
+wandb: {mode: disabled}
+"""
+
+
+class Renderer:
+    def prompt_ids(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        return (7, 7)
+
+
+class NoTracker:
+    def log(self, row: Any) -> None: ...
+
+
+@dataclass
+class Outcome:
+    run: Run
+    pool: BanditPool
+    error: BaseException | None
+    summary: dict[str, Any]
+
+
+def play(
+    tmp_path: Path,
+    *,
+    steps: int = 12,
+    pool: BanditPool | None = None,
+    on_row: Callable[[Run, dict[str, Any]], None] | None = None,
+    stages: str = "",
+    stop_after_s: float | None = None,
+) -> Outcome:
+    """One process's worth of a run: resumes when the directory has a checkpoint."""
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(HEAD + (stages or f"stages: [{{name: rl, kind: rl, steps: {steps}}}]\n"))
+    config = compose(str(recipe), [])
+    directory = RunDir(tmp_path / "run")
+    newest = directory.checkpoints()[-1:]
+    state = directory.load_state(newest[0]) if newest else DriverState()
+    directory.rewind_metrics(state.step)
+    from actors.services import Services
+    from envs import make_world
+
+    weights = tmp_path / "weights"
+    weights.mkdir(exist_ok=True)
+    pool = pool or BanditPool()
+    error: BaseException | None = None
+
+    async def go() -> Run:
+        nonlocal error
+        run = Run(
+            config=config,
+            dir=directory,
+            state=state,
+            journal=Journal(directory.journal, keep=state.mark if newest else 0),
+            world=make_world(config.recipe.env),
+            renderer=Renderer(),  # type: ignore[arg-type]
+            device=None,  # type: ignore[arg-type]
+            learner=BanditLearner(),  # type: ignore[arg-type]
+            pool=pool,  # type: ignore[arg-type]
+            services=Services([], env_vars={}, start_timeout_s=1),
+            progress=Progress(),
+            tracker=NoTracker(),  # type: ignore[arg-type]
+            weights=weights,
+            model_path=str(tmp_path),
+            earlier_s=state.wall_s,
+            earlier_generated=state.generated,
+        )
+        run.pool_start = asyncio.create_task(pool.start())
+        if stop_after_s is not None:
+            asyncio.get_running_loop().call_later(stop_after_s, run.stop.set)
+        if on_row is not None:
+            record = run.dir.log
+
+            def log(row: Any) -> None:
+                record(row)
+                on_row(run, row)
+
+            run.dir.log = log  # type: ignore[method-assign]
+        try:
+            async with asyncio.timeout(20):
+                await train(run)
+        except StopRequested as caught:
+            error = caught
+            await save_at_stop(run)
+            await run.cancel_background()
+        except RunFailed as caught:
+            error = caught
+            await run.cancel_background()
+        summary.update(run.summary("done"))
+        run.journal.close()
+        return run
+
+    summary: dict[str, Any] = {}
+    run = asyncio.run(go())
+    directory.close()
+    return Outcome(run, pool, error, summary)
+
+
+def rows(tmp_path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_the_driver_learns_within_the_staleness_bound_and_the_account_closes(tmp_path: Path) -> None:
+    outcome = play(tmp_path)
+    assert outcome.error is None
+    state = outcome.run.state
+    assert state.eval_after["sampled"] > 0.9 > state.eval_before["sampled"]
+    logged = rows(tmp_path)
+    assert [row["step"] for row in logged] == list(range(1, 13))
+    assert max(row["lag/max"] for row in logged if "lag/max" in row) <= 1
+    book = ledger(surviving(read(tmp_path / "run" / "journal.jsonl")))
+    assert (book.dispatched, book.in_flight, book.problems) == (48, 0, ())
+    assert book.trained + book.filtered == 48
+    assert outcome.summary["prompts"]["dispatched"] == 48
+    for row in logged:  # seconds close to 100 %
+        parts = sum(
+            value
+            for key, value in row.items()
+            if key.startswith("time/")
+            and key not in ("time/step", "time/episode_generate", "time/episode_tool", "time/episode_score")
+        )
+        assert parts == pytest.approx(row["time/step"])
+
+
+def test_a_stopped_run_resumes_without_losing_or_repeating_a_prompt(tmp_path: Path) -> None:
+    def stop_at(step: int) -> Callable[[Run, dict[str, Any]], None]:
+        return lambda run, row: run.stop.set() if row["step"] == step else None
+
+    for step in (3, 5, 8):  # between checkpoints of every second step: what follows them is lost and done again
+        assert isinstance(play(tmp_path, on_row=stop_at(step)).error, StopRequested)
+    assert play(tmp_path).error is None
+    journal = read(tmp_path / "run" / "journal.jsonl")
+    assert {row["lineage"] for row in journal} == {0, 1, 2, 3}
+    book = ledger(surviving(journal))
+    assert (book.dispatched, book.in_flight, book.problems) == (48, 0, ())
+    assert [row["step"] for row in rows(tmp_path)] == list(range(1, 13))
+
+
+def test_a_stop_between_an_update_and_its_row_loses_neither(tmp_path: Path) -> None:
+    def stop_in_update(run: Run, row: dict[str, Any]) -> None:
+        if row["step"] == 4:
+            update = run.learner.update
+
+            async def update_then_stop(batch: Any) -> Any:
+                report = await update(batch)
+                run.stop.set()
+                return report
+
+            run.learner.update = update_then_stop  # type: ignore[method-assign]
+
+    outcome = play(tmp_path, on_row=stop_in_update)
+    assert isinstance(outcome.error, StopRequested)
+    assert [row["step"] for row in rows(tmp_path)] == list(range(1, outcome.run.state.step + 1))
+
+
+def test_a_stop_after_the_last_step_waits_for_its_row(tmp_path: Path) -> None:
+    def stop_before_the_last_row(run: Run, row: dict[str, Any]) -> None:
+        if row["step"] == 11:
+            save, loop = run.dir.save_trajectories, asyncio.get_running_loop()
+
+            def stop_then_save(*what: Any) -> Any:  # in a thread
+                loop.call_soon_threadsafe(run.stop.set)
+                time.sleep(0.02)
+                return save(*what)
+
+            run.dir.save_trajectories = stop_then_save  # type: ignore[method-assign]
+
+    assert isinstance(play(tmp_path, on_row=stop_before_the_last_row).error, StopRequested)
+    assert [row["step"] for row in rows(tmp_path)] == list(range(1, 13))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_stops_at_any_moment_lose_and_repeat_nothing(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(60):
+        lag = f"stages: [{{name: rl, kind: rl, steps: 12, loop: {{max_policy_lag: {rng.choice([0, 1, 3])}}}}}]\n"
+        pool = BanditPool(publish_s=rng.choice([0.0, 0.003]))
+        outcome = play(tmp_path, pool=pool, stages=lag, stop_after_s=rng.uniform(0.002, 0.08))
+        if outcome.error is None:
+            break
+        assert isinstance(outcome.error, StopRequested)
+    assert outcome.error is None, "it never came to its end"
+    book = ledger(surviving(read(tmp_path / "run" / "journal.jsonl")))
+    assert (book.dispatched, book.in_flight, book.problems) == (48, 0, ())
+    assert [row["step"] for row in rows(tmp_path)] == list(range(1, 13))
+
+
+def test_more_steps_continue_a_finished_stage(tmp_path: Path) -> None:
+    play(tmp_path, steps=4, on_row=lambda run, row: run.stop.set() if row["step"] == 2 else None)
+    assert play(tmp_path, steps=6).error is None
+    assert ledger(surviving(read(tmp_path / "run" / "journal.jsonl"))).dispatched == 24
+
+
+def test_failures_are_left_out_and_counted(tmp_path: Path) -> None:
+    failing = BanditPool(fail=lambda ticket: ticket.sequence % 8 == 3)
+    outcome = play(tmp_path, pool=failing)
+    assert outcome.error is None
+    book = ledger(surviving(read(tmp_path / "run" / "journal.jsonl")))
+    assert (book.failed, book.dispatched) == (6, 48)
+    assert sum(row["failures/infra"] for row in rows(tmp_path)) == 24
+    assert outcome.run.state.failures == {"infra": 24, "timeout": 0, "data": 0, "retried": 0}
+    assert outcome.run.state.eval_after["sampled"] > 0.9
+
+
+def test_too_many_failures_stop_the_run_with_the_reason(tmp_path: Path) -> None:
+    outcome = play(tmp_path, pool=BanditPool(fail=lambda ticket: ticket.sequence >= 8 and ticket.task.task_id != ""))
+    assert isinstance(outcome.error, RunFailed)
+    assert "trajectories of this step failed" in str(outcome.error)
+    assert "it died" in str(outcome.error)
+
+
+def test_an_engine_that_keeps_its_weights_is_caught_before_the_first_step(tmp_path: Path) -> None:
+    outcome = play(tmp_path, pool=BanditPool(deaf=True))
+    assert isinstance(outcome.error, RunFailed)
+    assert outcome.run.state.step == 0
+
+
+def test_a_step_without_signal_publishes_nothing(tmp_path: Path) -> None:
+    outcome = play(tmp_path, steps=30)
+    filtered = [row for row in rows(tmp_path) if row["groups/filtered"] == 4]
+    assert filtered, "a learned bandit gives groups without signal"
+    assert len(outcome.run.state.publish_s) == 30 - len(filtered)
+    assert outcome.run.state.version == 1 + 30 - len(filtered)
+
+
+def test_no_token_past_its_lag_is_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lags: list[int] = []
+    update = BanditLearner.update
+
+    async def watched(learner: BanditLearner, batch: Batch) -> UpdateReport:
+        lags.extend(batch.version - int(each) for row in batch.rows for each in row.versions[row.loss_mask.bool()])
+        return await update(learner, batch)
+
+    monkeypatch.setattr(BanditLearner, "update", watched)
+    stages = "stages: [{name: rl, kind: rl, steps: 12, loop: {max_policy_lag: 3, max_token_lag: 1}}]\n"
+    assert play(tmp_path, stages=stages).error is None
+    logged = rows(tmp_path)
+    assert max(row["lag/max"] for row in logged) > 1 == max(lags)
+    assert sum(row["tokens/stale"] for row in logged) > 0
+    book = ledger(surviving(read(tmp_path / "run" / "journal.jsonl")))
+    assert (book.dispatched, book.in_flight, book.failed, book.problems) == (48, 0, 0, ())
+
+
+def test_tickets_are_journalled_with_the_version_they_started_under(tmp_path: Path) -> None:
+    play(tmp_path, steps=4)
+    starts = [row["version"] for row in read(tmp_path / "run" / "journal.jsonl") if row["event"] == "dispatch"]
+    assert starts[:8] == [1] * 8
+    assert starts == sorted(starts)
