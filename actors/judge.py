@@ -19,9 +19,9 @@ from envs.services.judge.config import JudgeConfig
 from envs.services.judge.endpoint import Chat, EndpointChat, read_key
 from envs.services.judge.server import JudgeServerConfig
 from envs.services.judge.service import judge_service
-from rlsys.config import EngineConfig, require
+from rlsys.config import EngineConfig
 from rlsys.device import choose
-from rlsys.errors import BadInput
+from rlsys.errors import BadInput, require
 from rlsys.types import Message, TurnStop
 
 SHAPING = ("endpoint", "key_env", "prompts", "max_tokens", "retry_temperature", "cache_file")  # what a server answers

@@ -17,11 +17,11 @@ from envs.rewards import Compares, RewardFunction
 from envs.rewards.grading import graded
 from envs.rewards.judging import judged
 from envs.rewards.maths.grader import Grader
-from envs.services.guard import ToolStats, merge
 from envs.services.judge.client import JudgeClient
 from envs.services.judge.config import JudgeConfig
 from envs.services.judge.judge import open_judge
 from envs.services.judge.request import Asks
+from envs.services.stats import ToolStats, merge
 from rlsys.types import Reward, Transcript
 
 

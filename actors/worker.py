@@ -23,7 +23,7 @@ from actors.renderer import ChatRenderer
 from actors.scoring import RewardService, ScoringSpec
 from envs import make_world
 from envs.base import World, is_served, is_tooled
-from envs.services.guard import ToolStats, merge
+from envs.services.stats import ToolStats, merge
 from rlsys.rollout import EpisodeBroken, Play, TurnRequest, run_group
 from rlsys.types import Completion, Failure, FailureKind, Group, Ticket
 

@@ -27,11 +27,12 @@ from learners.flops import matmul_peak, row_flops
 from learners.policy import PolicyModel, load_policy, row_inputs
 from learners.rank import LearnerRank, RankSpec
 from learners.zero import parameter_groups
+from rlsys.batch import Batch, Row
 from rlsys.config import LearnerConfig
 from rlsys.device import DEVICES
 from rlsys.metrics import values
 from rlsys.packing import make_batch
-from rlsys.types import Batch, Row, Sample
+from rlsys.types import Sample
 
 
 def save_model(folder: str, options: argparse.Namespace) -> None:

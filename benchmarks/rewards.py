@@ -14,6 +14,7 @@ from typing import Any
 
 from envs.rewards import REWARDS, make_reward
 from envs.rewards.maths.grader import Grader, GraderTimeout
+from rlsys.choices import choose
 from rlsys.types import Message, Task, Transcript
 
 SECONDS = 1.0  # each measurement lasts at least this long
@@ -83,7 +84,7 @@ async def main() -> None:
     print(f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}\n")
     print("| what | per second |\n|---|---|")
     for name in RESPONSES:
-        reward, given = make_reward(REWARDS[name][0]()), transcript(name)
+        reward, given = make_reward(choose("reward", REWARDS, name).schema()), transcript(name)
         print(f"| reward `{name}` | {rate(lambda reward=reward, given=given: reward(given)):,.0f} |")
     with Grader(workers=2, deadline_s=5.0) as grader:
         seconds, verdicts = await gradings(grader, simple(20_000))

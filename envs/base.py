@@ -14,7 +14,7 @@ from rlsys.errors import BadInput
 from rlsys.types import EpisodeEnd, Message, Task
 
 if TYPE_CHECKING:
-    from envs.services.guard import ToolStats
+    from envs.services.stats import ToolStats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

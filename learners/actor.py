@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlsys.types import Batch, UpdateReport
+from rlsys.batch import Batch, UpdateReport
 from rlsys.weights import Manifest, folder_name
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from rlsys.types import Row
+from rlsys.batch import Row
 
 if TYPE_CHECKING:
     from learners.policy import PolicyModel

@@ -13,11 +13,11 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from learners.actor import LearnerActor
 from learners.rank import RankSpec
+from rlsys.batch import Batch, UpdateReport
 from rlsys.config import LearnerConfig
 from rlsys.errors import BadInput, RunFailed
 from rlsys.metrics import Max, finite, merge
 from rlsys.packing import split_rows
-from rlsys.types import Batch, UpdateReport
 from rlsys.weights import Manifest
 
 

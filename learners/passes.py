@@ -12,10 +12,10 @@ import torch
 
 from learners.algorithms.base import PROXIMAL
 from learners.stage import Phases, Stage, to_device
+from rlsys.batch import Batch, Row
 from rlsys.losses import mismatch_metrics
 from rlsys.metrics import Metrics
 from rlsys.packing import padding_row
-from rlsys.types import Batch, Row
 
 
 def equal_rows(stage: Stage, batch: Batch) -> list[Row]:

@@ -20,10 +20,10 @@ import torch
 
 from learners.algorithms.base import REFERENCE
 from learners.stage import Stage
+from rlsys.batch import Batch, UpdateReport
 from rlsys.config import LearnerConfig
 from rlsys.device import Device
 from rlsys.errors import BadInput
-from rlsys.types import Batch, UpdateReport
 from rlsys.weights import Manifest
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from rlsys.batch import Row
 from rlsys.config import LearnerConfig
-from rlsys.types import Row
 
 if TYPE_CHECKING:
     from learners.algorithms.base import Algorithm

@@ -20,9 +20,10 @@ from learners.flops import matmul_peak, row_flops
 from learners.passes import critic_values, equal_rows, forward_passes, own_behavior, policy_pass, scores_first
 from learners.schedule import lr_at
 from learners.stage import Phases, Stage, to_device
-from rlsys.losses import LossOutput, kl_estimate, masked_means, mismatch_metrics
+from rlsys.batch import Batch, Row, UpdateReport
+from rlsys.losses import LossOutput, kl_estimate, mismatch_metrics
+from rlsys.masking import masked_means
 from rlsys.metrics import Max, Mean, Metric, Metrics, Sum, merge
-from rlsys.types import Batch, Row, UpdateReport
 
 # Returns closer together than this have no variance to explain.
 _MIN_SPREAD = 1e-6

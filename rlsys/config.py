@@ -7,66 +7,12 @@ arithmetic.
 
 from __future__ import annotations
 
-import difflib
-import importlib
-import inspect
 import math
-import os
-import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any, Literal, Optional
 
-from rlsys.errors import BadInput
-
-
-def require(condition: bool, key: str, found: object, expected: str) -> None:
-    """Raise BadInput naming the key, what was found and what was expected."""
-    if not condition:
-        raise BadInput(f"{key}={found!r}: expected {expected}")
-
-
-Entry = tuple[type, Callable[[Any], Any]]  # a config class, and what builds from it
-
-
-def lookup(key: str, table: Mapping[str, Entry], name: str) -> Entry:
-    """What `name` picks: an entry of the table, or by dotted path (`my_package.my_module.MyWorld`) a class elsewhere.
-
-    Such a class takes one argument, annotated with its config dataclass. Raises BadInput with the nearest name.
-    """
-    if name in table:
-        return table[name]
-    if "." in name:
-        return _imported(key, name)
-    close = difflib.get_close_matches(name, table, n=1, cutoff=0.4)
-    nearest = f" (did you mean {close[0]!r}?)" if close else ""
-    raise BadInput(f"{key}.name={name!r}: expected one of {', '.join(table)}, or module.Class{nearest}")
-
-
-def _imported(key: str, name: str) -> Entry:
-    module_name, _, attribute = name.rpartition(".")
-    here = os.getcwd()
-    if here not in sys.path:
-        sys.path.append(here)  # the console script does not look into the working folder
-    try:
-        built = getattr(importlib.import_module(module_name), attribute)
-        parameters = inspect.signature(built, eval_str=True).parameters.values()
-    except Exception as error:  # fault boundary: a module of the user's own may raise anything
-        what = f"{type(error).__name__}: {error}"
-        raise BadInput(f"{key}.name={name!r}: {what}; expected module.Class, importable from {here}") from error
-    schemas = [parameter.annotation for parameter in parameters]
-    if len(schemas) != 1 or not is_dataclass(schemas[0]) or "name" not in {field.name for field in fields(schemas[0])}:
-        raise BadInput(
-            f"{key}.name={name!r}: expected a class that takes one argument, annotated with a config dataclass "
-            "that has a field `name`"
-        )
-    return schemas[0], built  # type: ignore[return-value]
-
-
-def construct(key: str, table: Mapping[str, Entry], config: Any) -> Any:
-    """Build what `config.name` picks. Raises BadInput with the nearest name."""
-    return lookup(key, table, config.name)[1](config)
+from rlsys.errors import require
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,9 @@
-"""The two ways a command ends badly, and their exit codes."""
+"""The two ways a command ends badly, and their exit codes; what bad input is told."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
 
 
 class BadInput(Exception):
@@ -7,3 +12,18 @@ class BadInput(Exception):
 
 class RunFailed(Exception):
     """The run cannot go on: the reason is the last line printed, exit code 1, and it can be resumed."""
+
+
+def require(condition: bool, key: str, found: object, expected: str) -> None:
+    """Raise BadInput naming the key, what was found and what was expected."""
+    if not condition:
+        raise BadInput(f"{key}={found!r}: expected {expected}")
+
+
+def nearest(word: str, known: Iterable[object], *, otherwise: str | None = None) -> str:
+    """` (did you mean 'learner.lr'?)`, or where nothing is near `otherwise`, which is the whole list unless given."""
+    names = list(map(str, known))
+    close = difflib.get_close_matches(word[:80], names, n=1, cutoff=0.4)
+    if close:
+        return f" (did you mean {close[0]!r}?)"
+    return f" (known: {', '.join(names)})" if otherwise is None else otherwise

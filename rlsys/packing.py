@@ -13,7 +13,8 @@ from itertools import pairwise
 
 import torch
 
-from rlsys.types import Batch, Completion, Failure, Row, Sample, TokenStream, Trajectory
+from rlsys.batch import Batch, Row
+from rlsys.types import Completion, Failure, Sample, TokenStream, Trajectory
 
 # Attention's cost grows with L^2, everything else with L; for common sizes (hidden 1000 to 1500) they meet near here.
 QUADRATIC_LENGTH = 8192

@@ -16,10 +16,10 @@ import torch
 from actors.pool import Arrival, Publication
 from actors.worker import Delivery, WorkerSpec, WorkerStatus
 from learners.algorithms import make_algorithm
+from rlsys.batch import Batch, UpdateReport
 from rlsys.metrics import Mean
 from rlsys.rollout import Play
 from rlsys.types import (
-    Batch,
     Completion,
     EpisodeEnd,
     Failure,
@@ -32,7 +32,6 @@ from rlsys.types import (
     Trajectory,
     Turn,
     TurnStop,
-    UpdateReport,
     VersionSpan,
 )
 from rlsys.weights import folder_name

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from envs.base import Demonstration, Step
 from envs.protocols import ANSWER_CLOSE, ANSWER_OPEN, answer, first_between, write_answer
 from envs.tasks.splits import Split, is_held_out
-from rlsys.config import require
+from rlsys.errors import require
 from rlsys.seeds import derive
 from rlsys.types import EpisodeEnd, Message, Task
 

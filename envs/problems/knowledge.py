@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from envs.services.retriever.documents import Document, contents
-from rlsys.config import require
+from rlsys.errors import require
 from rlsys.seeds import derive
 
 SYLLABLES = ("ba", "di", "fo", "ka", "lu", "mi", "no", "pe", "ra", "su", "te", "zo")

@@ -10,17 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from envs.rewards.answer import AnswerReward, AnswerRewardConfig
-from envs.rewards.blocksworld import BlocksworldReward, BlocksworldRewardConfig
 from envs.rewards.findings import Finding
-from envs.rewards.graph_rl import GraphRLReward, GraphRLRewardConfig
-from envs.rewards.icrl import IcrlReward, IcrlRewardConfig
-from envs.rewards.long_cot import LongCotReward, LongCotRewardConfig
-from envs.rewards.multiple_choice import MultipleChoiceReward, MultipleChoiceRewardConfig
-from envs.rewards.proscript import ProscriptReward, ProscriptRewardConfig
-from envs.rewards.research import ResearchReward, ResearchRewardConfig
-from envs.rewards.swirl import SwirlReward, SwirlRewardConfig
-from rlsys.config import construct
+from rlsys.choices import Table, choose, construct
 from rlsys.types import Reward, Transcript
 
 RewardFunction = Callable[[Transcript], Reward]
@@ -40,40 +31,33 @@ class Compares(Protocol):
     def compare(self, transcripts: Sequence[Transcript], rewards: Sequence[Reward]) -> Sequence[Reward]: ...
 
 
-REWARDS: dict[str, tuple[type[Any], Callable[[Any], RewardFunction]]] = {
-    "answer": (AnswerRewardConfig, AnswerReward),
-    "blocksworld": (BlocksworldRewardConfig, BlocksworldReward),
-    "graph_rl": (GraphRLRewardConfig, GraphRLReward),
-    "icrl": (IcrlRewardConfig, IcrlReward),
-    "long_cot": (LongCotRewardConfig, LongCotReward),
-    "multiple_choice": (MultipleChoiceRewardConfig, MultipleChoiceReward),
-    "proscript": (ProscriptRewardConfig, ProscriptReward),
-    "research": (ResearchRewardConfig, ResearchReward),
-    "swirl": (SwirlRewardConfig, SwirlReward),
+REWARDS: Table = {
+    "answer": "envs.rewards.answer.AnswerReward",
+    "blocksworld": "envs.rewards.blocksworld.BlocksworldReward",
+    "graph_rl": "envs.rewards.graph_rl.GraphRLReward",
+    "icrl": "envs.rewards.icrl.IcrlReward",
+    "long_cot": "envs.rewards.long_cot.LongCotReward",
+    "multiple_choice": "envs.rewards.multiple_choice.MultipleChoiceReward",
+    "proscript": "envs.rewards.proscript.ProscriptReward",
+    "research": "envs.rewards.research.ResearchReward",
+    "swirl": "envs.rewards.swirl.SwirlReward",
 }
 
-
-# The part of a reward that says whether the answer is right, and what it must exceed: nothing, or, where it is a share
-# (F1, steps, constraints), all but rounding of the whole. Format and partial credit solve no task.
-RIGHT: dict[str, dict[str, float]] = {
-    "answer": {"correct": 0.0},
-    "blocksworld": {"valid": 0.0, "verdict": 0.0},
-    "graph_rl": {"answer": 0.0},
-    "icrl": {"accuracy": 0.0},
-    "long_cot": {"outcome": 0.0},
-    "multiple_choice": {"correct": 0.0},
-    "proscript": {"constraints": 1 - 1e-9},
-    "research": {"f1": 1 - 1e-9},
-    "swirl": {"process": 1 - 1e-9},
-}
+# What a part of a reward must exceed for the task to count as solved: nothing, or, where the part is a share (F1,
+# steps, constraints), all but rounding of the whole. Format and partial credit solve no task.
+RIGHT, WHOLE = 0.0, 1 - 1e-9
 
 
 def solved(config: Any, reward: Reward) -> bool:
-    """Whether an accuracy counts the task as solved. A reward of somebody else's says so by `correct`, or its value."""
-    right = RIGHT.get(getattr(config, "name", ""))
-    if right is None:
+    """Whether an accuracy counts the task as solved: by `solved_by` of the reward's class, {part: what it must exceed}.
+
+    A reward of somebody else's that has none is asked for `correct`, or for its value. config: the reward's.
+    """
+    name = getattr(config, "name", None)
+    by = getattr(choose("reward", REWARDS, name).build, "solved_by", None) if isinstance(name, str) else None
+    if by is None:
         return reward.parts.get("correct", reward.value) > 0
-    return any(reward.parts.get(part, 0.0) > least for part, least in right.items())
+    return any(reward.parts.get(part, 0.0) > least for part, least in by.items())
 
 
 def make_reward(config: Any) -> RewardFunction:

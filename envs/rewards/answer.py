@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Optional
+from typing import ClassVar, Optional
 
 from envs.protocols import ANSWER_CLOSE, ANSWER_OPEN, one_answer
+from envs.rewards import RIGHT
 from envs.rewards.findings import Finding, found, total
 from envs.rewards.overlong import check_overlong, overlong_findings, overlong_parts
 from envs.rewards.transcript import answers, last_pair, written
-from rlsys.config import require
+from rlsys.errors import require
 from rlsys.types import Reward, Transcript
 
 PARTS = ("correct", "format")
@@ -51,6 +52,8 @@ class AnswerReward:
 
     The answer 24.0 to a task with the answer 24: Reward(value=1.1, parts={"correct": 1.0, "format": 0.1}).
     """
+
+    solved_by: ClassVar[Mapping[str, float]] = {"correct": RIGHT}
 
     inline = None  # the recipe's environment says how its text stands in a response
 

@@ -7,14 +7,17 @@ sources are in `docs/rewards/blocksworld.md`.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from envs.problems.blocks.execute import execute, unmet_facts
 from envs.problems.blocks.read import INVALID, VALID, Problem, problem
 from envs.problems.blocks.words import PLAN_END, fact_words, facts_words, read_plan, read_verdict, reason_words
+from envs.rewards import RIGHT
 from envs.rewards.findings import Finding, Span, found, total
 from envs.rewards.transcript import Piece, written
-from rlsys.config import require
+from rlsys.errors import require
 from rlsys.types import Message, Reward, Transcript
 
 PARTS = ("valid", "steps", "goal", "verdict")
@@ -43,6 +46,8 @@ class BlocksworldReward:
 
     A right plan: Reward(value=1.0, parts={"valid": 1.0, "steps": 0.0, "goal": 0.0, "verdict": 0.0}).
     """
+
+    solved_by: ClassVar[Mapping[str, float]] = {"valid": RIGHT, "verdict": RIGHT}
 
     inline = None
 

@@ -6,18 +6,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
-from typing import Literal, Optional
+from typing import ClassVar, Literal, Optional
 
 from envs.problems.graphs import parse
 from envs.problems.graphs.encodings import ENCODINGS, Encoding
 from envs.problems.graphs.problem import Problem, from_record
 from envs.problems.graphs.verify import Checked, Report, Verdict, check
+from envs.rewards import RIGHT
 from envs.rewards.findings import Finding, Span, found, total
 from envs.rewards.transcript import written
-from rlsys.config import require
-from rlsys.errors import BadInput
+from rlsys.errors import BadInput, require
 from rlsys.types import Message, Reward, Task, Transcript
 
 PARTS = ("format", "process_format", "steps", "answer")
@@ -80,6 +80,8 @@ class GraphRLReward:
     Two steps, one of which names an edge that does not exist, and the right answer:
     Reward(value=0.125, parts={"format": 0.1, "process_format": 0.0, "steps": -0.975, "answer": 1.0}).
     """
+
+    solved_by: ClassVar[Mapping[str, float]] = {"answer": RIGHT}
 
     inline = None
 

@@ -6,13 +6,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
+from envs.rewards import RIGHT
 from envs.rewards.findings import Finding, Span, found, total
 from envs.rewards.qa import exact_match
 from envs.rewards.transcript import INFORMATION, Piece, answers, count, first, last_pair, lowered, written
-from rlsys.config import require
+from rlsys.errors import require
 from rlsys.types import Reward, Transcript
 
 NO_ANSWER, UNBALANCED_ANSWER, EMPTY_ANSWER = 0.5, 0.2, 0.2
@@ -38,6 +40,8 @@ class IcrlReward:
 
     The right answer without a search: Reward(value=0.98, parts={"accuracy": 0.8, "format": 0.18, "clamp": 0.0}).
     """
+
+    solved_by: ClassVar[Mapping[str, float]] = {"accuracy": RIGHT}
 
     inline = INFORMATION
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, Optional
+from typing import ClassVar, Literal, Optional
 
+from envs.rewards import RIGHT
 from envs.rewards.findings import Finding, Span, found, total
 from envs.rewards.grading import Grading
 from envs.rewards.length import cosine_reward, ngram_penalty
@@ -19,8 +20,7 @@ from envs.rewards.transcript import Piece, answers, num_tokens, written
 from envs.services.judge.config import JudgeConfig
 from envs.services.judge.request import JudgeRequest
 from envs.text.boxed import last_boxed_span
-from rlsys.config import require
-from rlsys.errors import BadInput
+from rlsys.errors import BadInput, require
 from rlsys.types import Reward, TokenStream, Transcript
 
 PARTS = ("outcome",)
@@ -91,6 +91,8 @@ class LongCotReward:
 
     Right after 7168 of 14336 tokens: Reward(value=1.5, parts={"outcome": 1.5}).
     """
+
+    solved_by: ClassVar[Mapping[str, float]] = {"outcome": RIGHT}
 
     always_judged = False
     inline = None

@@ -8,7 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
+from envs.rewards import RIGHT
 from envs.rewards.findings import Finding, Span, found, total
 from envs.rewards.qa import normalize_answer
 from envs.rewards.transcript import Piece, answers, last_pair, written
@@ -35,6 +37,8 @@ class MultipleChoiceRewardConfig:
 
 class MultipleChoiceReward:
     """`correct`: 1.0 when the letter that the model ends on is one of the task's answers."""
+
+    solved_by: ClassVar[Mapping[str, float]] = {"correct": RIGHT}
 
     inline = None
 

@@ -8,7 +8,7 @@ from typing import Protocol
 from envs.rewards.findings import Finding
 from envs.rewards.length import overlong
 from envs.rewards.transcript import num_tokens
-from rlsys.config import require
+from rlsys.errors import require
 from rlsys.types import Transcript
 
 

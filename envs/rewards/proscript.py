@@ -6,7 +6,9 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
+from envs.rewards import WHOLE
 from envs.rewards.findings import Finding, Span, found, total
 from envs.rewards.transcript import Piece, last_pair, lowered, written
 from rlsys.errors import BadInput
@@ -29,6 +31,8 @@ class ProscriptReward:
     A step that is missing or named twice satisfies nothing. The order is the last chain of arrows in the answer tag,
     or without one in the last message with such a chain.
     """
+
+    solved_by: ClassVar[Mapping[str, float]] = {"constraints": WHOLE}
 
     inline = None
 

@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
+from envs.rewards import WHOLE
 from envs.rewards.findings import Finding, Span, found, total
 from envs.rewards.qa import best_f1
 from envs.rewards.transcript import RESULT, Piece, answers, count, first, last_pair, written
@@ -31,6 +33,8 @@ class ResearchReward:
     "Paris, France" in the box of a well-formed response, to the answer Paris: Reward(value=0.667, parts={"f1": 0.667,
     "format": 0.0}); "London": Reward(value=0.1, parts={"f1": 0.0, "format": 0.1}).
     """
+
+    solved_by: ClassVar[Mapping[str, float]] = {"f1": WHOLE}
 
     inline = RESULT
 

@@ -9,8 +9,9 @@ import random
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeVar
+from typing import ClassVar, Literal, TypeVar
 
+from envs.rewards import WHOLE
 from envs.rewards.findings import Finding, Span, found, total
 from envs.rewards.transcript import written
 from envs.services.judge.config import JudgeConfig
@@ -41,6 +42,8 @@ class SwirlReward:
 
     GOOD, BAD, GOOD: Reward(value=0.667, parts={"process": 0.667}).
     """
+
+    solved_by: ClassVar[Mapping[str, float]] = {"process": WHOLE}
 
     always_judged = True
     inline = None  # the environment answers in messages of its own

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from envs.services.stats import ToolStats, latency_bucket, merge
-from rlsys.config import require
+from rlsys.errors import require
 from rlsys.rollout import EpisodeBroken
 from rlsys.seeds import derive
 from rlsys.types import Failure, FailureKind

@@ -6,13 +6,11 @@ Where the records lie is `files` and `hub`; what their fields mean is `formats`.
 
 from __future__ import annotations
 
-import difflib
 from itertools import islice
 
 from envs.tasks.files import Located, located, read_records
 from envs.tasks.formats import FORMATS, Format, recognise
-from rlsys.config import require
-from rlsys.errors import BadInput
+from rlsys.errors import BadInput, nearest, require
 from rlsys.types import Task
 
 __all__ = ["FORMATS", "Located", "located", "read_records", "read_source"]
@@ -26,8 +24,9 @@ def read_source(source: str, *, split: str | None = None, format: str = "auto", 
     first record. Raises BadInput for what cannot be read, with file and line, or is in no known format.
     """
     if format != "auto" and format not in FORMATS:
-        nearest = difflib.get_close_matches(format, FORMATS, n=1, cutoff=0.0)[0]
-        raise BadInput(f"format={format!r}: expected auto or one of {', '.join(FORMATS)}; nearest is {nearest}")
+        raise BadInput(
+            f"format={format!r}: expected auto or one of {', '.join(FORMATS)}{nearest(format, FORMATS, otherwise='')}"
+        )
     require(limit is None or limit >= 1, "limit", limit, "at least 1, or none")
     chosen: Format | None = FORMATS.get(format)
     tasks: list[Task] = []

@@ -6,8 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from rlsys.config import require
-from rlsys.errors import BadInput
+from rlsys.errors import BadInput, require
 from rlsys.types import Task
 
 HELD_OUT_ONE_IN = 8  # share of all generated questions that is never trained on

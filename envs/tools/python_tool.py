@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from envs.services.guard import Guard, GuardConfig, ToolFailed, ToolStats
+from envs.services.guard import Guard, GuardConfig, ToolFailed
+from envs.services.stats import ToolStats
 from envs.tools.sandbox import Execution, Sandbox, SandboxConfig
 from rlsys.errors import BadInput
 

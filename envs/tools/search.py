@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from envs.services.guard import Guard, ToolFailed, ToolStats
+from envs.services.guard import Guard, ToolFailed
 from envs.services.retriever.config import RetrieverConfig, RetrieverServerConfig
 from envs.services.retriever.documents import Document
+from envs.services.stats import ToolStats
 from envs.worlds.search_config import MAX_TOPK, SearchConfig
-from rlsys.config import require
-from rlsys.errors import BadInput
+from rlsys.errors import BadInput, require
 
 if TYPE_CHECKING:
     from envs.services.retriever.client import RetrieverClient

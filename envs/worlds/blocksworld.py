@@ -31,8 +31,7 @@ from envs.problems.blocks.words import (
     verdict_words,
 )
 from envs.tasks.splits import split_tasks
-from rlsys.config import require
-from rlsys.errors import BadInput
+from rlsys.errors import BadInput, require
 from rlsys.seeds import derive
 from rlsys.types import EpisodeEnd, Message, Task
 

@@ -23,8 +23,7 @@ from envs.rewards.answer import parse_number
 from envs.tasks.jsonl import read_jsonl, text_field
 from envs.tasks.splits import split_tasks
 from envs.tools.calculator import calculate
-from rlsys.config import require
-from rlsys.errors import BadInput
+from rlsys.errors import BadInput, require
 from rlsys.seeds import derive
 from rlsys.types import Message, Task
 

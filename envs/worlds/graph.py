@@ -25,8 +25,7 @@ from envs.problems.graphs.solution import NLGIFT_PATHS, solve, spoil
 from envs.protocols.graph_rl import GRAPH_RL, TAGS
 from envs.protocols.record import Malformed
 from envs.tasks.splits import Split, split_tasks
-from rlsys.config import require
-from rlsys.errors import BadInput
+from rlsys.errors import BadInput, require
 from rlsys.seeds import derive
 from rlsys.types import EpisodeEnd, Message, Task
 

@@ -19,7 +19,7 @@ from envs.problems.word_problems import Problem, Steps, flawed, generate
 from envs.protocols import DIALECTS, Answer
 from envs.protocols.turns import max_turns, settle
 from envs.rewards.transcript import INTERPRETER, split_inline
-from envs.services.guard import ToolStats
+from envs.services.stats import ToolStats
 from envs.tasks.few_shot import numbered, read_examples, write_example
 from envs.tasks.sources import read_source
 from envs.tasks.splits import split_tasks
@@ -27,8 +27,7 @@ from envs.tools.python_tool import PythonTool
 from envs.tools.sandbox import SandboxConfig
 from envs.worlds.search_config import MAX_EXAMPLES, ExamplesConfig
 from envs.worlds.search_protocols import ICRL_AFTER_EXAMPLES, ICRL_EXAMPLES
-from rlsys.config import require
-from rlsys.errors import BadInput
+from rlsys.errors import BadInput, require
 from rlsys.seeds import derive
 from rlsys.types import Message, Task
 

@@ -24,8 +24,7 @@ from envs.problems.sums import SumsConfig
 from envs.tasks.sources import read_source
 from envs.tasks.splits import split_tasks
 from envs.worlds.answer_styles import STYLES, options
-from rlsys.config import require
-from rlsys.errors import BadInput
+from rlsys.errors import BadInput, require
 from rlsys.seeds import derive
 from rlsys.types import EpisodeEnd, Message, Task
 

@@ -17,7 +17,7 @@ from envs.base import Demonstration, Service, Step
 from envs.problems.knowledge import KnowledgeBase, Question, knowledge_base, questions
 from envs.protocols.record import Dialect
 from envs.protocols.turns import max_turns, settle
-from envs.services.guard import ToolStats
+from envs.services.stats import ToolStats
 from envs.tasks.few_shot import read_examples, write_example
 from envs.tasks.sources import read_source
 from envs.tasks.splits import is_held_out, split_tasks
@@ -25,8 +25,7 @@ from envs.tools.search import LocalSearch, SearchTool, service_name, start_serve
 from envs.worlds.search_config import MAX_EXAMPLES, SearchQAConfig
 from envs.worlds.search_demos import episode, flawed
 from envs.worlds.search_protocols import PROTOCOLS, Asked, SearchProtocol
-from rlsys.config import require
-from rlsys.errors import BadInput
+from rlsys.errors import BadInput, require
 from rlsys.seeds import derive
 from rlsys.types import Message, Task
 

@@ -9,7 +9,7 @@ from envs.problems.knowledge import KnowledgeConfig
 from envs.services.guard import GuardConfig
 from envs.services.retriever.config import RetrieverConfig
 from envs.worlds.search_protocols import PROTOCOLS
-from rlsys.config import require
+from rlsys.errors import require
 
 MAX_EXAMPLES = 5  # made-up questions kept for examples in prompts: never trained on, never held out
 MAX_TOPK = 100  # what the server allows

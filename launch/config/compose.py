@@ -17,13 +17,14 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from envs import REWARDS, WORLDS
-from launch.config.layers import Layer, Raw, find_config, nearest, parse_overrides, read_files
+from launch.config.layers import Layer, Raw, find_config, parse_overrides, read_files
 from launch.stages.rules import KIND_ALGORITHM, STAGE_KEYS, build_stage
 from learners.algorithms import ALGORITHMS
-from rlsys.config import Entry, RecipeConfig, RunConfig, StageConfig, lookup
-from rlsys.errors import BadInput
+from rlsys.choices import Table, choose
+from rlsys.config import RecipeConfig, RunConfig, StageConfig
+from rlsys.errors import BadInput, nearest
 
-TABLES: dict[str, Mapping[str, Entry]] = {"env": WORLDS, "reward": REWARDS, "algorithm": ALGORITHMS}
+TABLES: dict[str, Table] = {"env": WORLDS, "reward": REWARDS, "algorithm": ALGORITHMS}
 # One set of actors serves all stages, so these hold for the whole run.
 RUN_KEYS = (
     "name",
@@ -106,7 +107,7 @@ def _recipe(layers: Sequence[Layer], kind: str | None) -> RecipeConfig:
         chosen[key] = _chosen_name(key, table, layers, kind)
     schema = OmegaConf.structured(RecipeConfig)
     OmegaConf.set_readonly(schema, False)
-    schemas = {key: lookup(key, TABLES[key], name)[0] for key, name in chosen.items()}
+    schemas = {key: choose(key, TABLES[key], name).schema for key, name in chosen.items()}
     for key, part_schema in schemas.items():
         schema[key] = OmegaConf.structured(part_schema)
     merged = schema
@@ -117,7 +118,7 @@ def _recipe(layers: Sequence[Layer], kind: str | None) -> RecipeConfig:
             if isinstance(part, dict) and part.get("name", name) != name:
                 del values[key]  # belongs to another algorithm, environment or reward than the one that holds here
             elif key == "algorithm" and isinstance(part, dict) and "name" not in part and not _fits(part, schemas[key]):
-                if kind is not None and _fits_any(part, TABLES[key]):
+                if kind is not None and _fits_any(key, part):
                     del values[key]  # `algorithm.clip_low=0.1` on the command line speaks to the rl stages only
         _check_keys(layer.source, values, RecipeConfig, schemas, "")
         try:
@@ -136,7 +137,7 @@ def _recipe(layers: Sequence[Layer], kind: str | None) -> RecipeConfig:
     return recipe
 
 
-def _chosen_name(key: str, table: Mapping[str, Entry], layers: Sequence[Layer], kind: str | None) -> str:
+def _chosen_name(key: str, table: Table, layers: Sequence[Layer], kind: str | None) -> str:
     name, source = None, ""
     for layer in layers:
         part = layer.values.get(key)
@@ -154,7 +155,7 @@ def _chosen_name(key: str, table: Mapping[str, Entry], layers: Sequence[Layer], 
     if not isinstance(name, str):
         raise BadInput(f"{source}: {key}.name={name!r}: expected one of {', '.join(table)}, or module.Class")
     try:
-        lookup(key, table, name)
+        choose(key, table, name)
     except BadInput as error:
         raise BadInput(f"{source}: {error}") from error
     return name
@@ -164,8 +165,8 @@ def _fits(part: Raw, schema: type) -> bool:
     return set(part) <= {field.name for field in fields(schema)}
 
 
-def _fits_any(part: Raw, table: Mapping[str, Entry]) -> bool:
-    return any(_fits(part, schema) for schema, _ in table.values())
+def _fits_any(key: str, part: Raw) -> bool:
+    return any(_fits(part, choose(key, TABLES[key], name).schema) for name in TABLES[key])
 
 
 def _check_keys(source: str, values: Mapping[str, Any], schema: type, parts: Mapping[str, type], prefix: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from rlsys.errors import BadInput
+from rlsys.errors import BadInput, nearest
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = ROOT / "configs"
@@ -107,8 +106,3 @@ def parse_overrides(overrides: Sequence[str], stages: Sequence[Raw]) -> tuple[Ra
                 raise BadInput(f"command line: {override!r}: {part} was already given a value")
         target[parts[-1]] = value
     return everywhere, by_stage
-
-
-def nearest(word: str, known: Any) -> str:
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.4)
-    return f" (did you mean {close[0]!r}?)" if close else f" (known: {', '.join(map(str, known))})"

@@ -17,8 +17,8 @@ from envs.base import is_tooled
 from envs.rewards.judging import NeedsJudging
 from envs.services.judge.judge import open_judge
 from envs.services.judge.templates import Prompts
-from rlsys.config import RecipeConfig, require
-from rlsys.errors import BadInput
+from rlsys.config import RecipeConfig
+from rlsys.errors import BadInput, require
 
 # Resident memory of each process before it holds a model, measured on the CPU build: docs/measurements.md.
 WORKER_MB = 2100  # rollout actor and its engine process

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from launch.stages.datasets import open_data, steps_for
 from learners.algorithms import ALGORITHMS
 from learners.algorithms.dpo import DPOConfig
 from rlsys.config import RecipeConfig, StageConfig
-from rlsys.errors import BadInput
+from rlsys.errors import BadInput, nearest
 from rlsys.types import Task
 
 # The kinds, and the algorithm of each where nothing names one. A generate stage trains nothing.
@@ -114,8 +113,7 @@ def _check_file(where: str, data: str, earlier: Sequence[StageConfig]) -> None:
     made = [stage.name for stage in earlier if stage.kind == "generate"]
     if Path(data).suffix or "/" in data or Path(data).exists():
         return
-    close = difflib.get_close_matches(data, made, n=1, cutoff=0.4)
-    hint = f" (did you mean {close[0]!r}?)" if close else ""
+    hint = nearest(data, made, otherwise="")
     stages = f"one of the generate stages before it ({', '.join(made)})" if made else "a generate stage before it"
     raise BadInput(f"{where}.data={data!r}: neither {stages} nor a file{hint}")
 

@@ -12,11 +12,11 @@ from launch.stages.datasets import Data, data_of, sized
 from launch.stages.delivery import measure_before
 from launch.stages.examples import Example
 from launch.stages.tokenised import Tokenised
+from rlsys.batch import Batch
 from rlsys.config import StageConfig
 from rlsys.curriculum import Curriculum
 from rlsys.metrics import values
 from rlsys.seeds import derive
-from rlsys.types import Batch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,9 +11,9 @@ from typing import Protocol
 
 import torch
 
+from rlsys.batch import Row
 from rlsys.losses import LossOutput
 from rlsys.reductions import Reduction
-from rlsys.types import Row
 
 # (tensors, masks), one of each per row of this rank -> (mean, standard deviation with ddof 0, count) of what the masks
 # keep, over all ranks. Every rank has to ask equally often.

@@ -15,9 +15,9 @@ import torch
 
 from learners.algorithms.base import Moments
 from rlsys.advantages import multi_discount_gae, normalized, penalized
+from rlsys.batch import Row
 from rlsys.losses import KLKind, kl_estimate
 from rlsys.masking import masked
-from rlsys.types import Row
 
 
 def scored(rewards: Sequence[float]) -> list[float] | None:

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import torch
 
 from learners.algorithms.base import REFERENCE, Plain
-from rlsys.config import require
-from rlsys.losses import LossOutput, dpo_loss, masked_means
-from rlsys.masking import sample_sums
+from rlsys.batch import Row
+from rlsys.errors import require
+from rlsys.losses import LossOutput, dpo_loss
+from rlsys.masking import masked_means, sample_sums
 from rlsys.reductions import Reduction
-from rlsys.types import Row
 
 
 @dataclass(frozen=True, kw_only=True)

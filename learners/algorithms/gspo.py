@@ -10,9 +10,9 @@ import torch
 
 from learners.algorithms.terms import Configured, Terms, check_clips, clipped_loss, with_signal
 from rlsys.advantages import group_advantages
+from rlsys.batch import Row
 from rlsys.losses import LossOutput
 from rlsys.reductions import Reduction
-from rlsys.types import Row
 
 
 @dataclass(frozen=True, kw_only=True)

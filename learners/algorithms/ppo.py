@@ -12,9 +12,9 @@ import torch
 from learners.algorithms.base import VALUES, Moments
 from learners.algorithms.credit import estimate, normalize, scored, token_rewards
 from learners.algorithms.terms import Configured, Terms, check_clips, clipped_loss
-from rlsys.config import require
+from rlsys.batch import Row
+from rlsys.errors import require
 from rlsys.losses import KLKind, LossOutput, value_loss
-from rlsys.types import Row
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,9 +13,9 @@ from learners.algorithms.base import Moments
 from learners.algorithms.credit import as_values, estimate, normalize, scored, token_rewards
 from learners.algorithms.terms import Configured, Terms, check_clips, clipped_loss, with_signal
 from rlsys.advantages import group_advantages
-from rlsys.config import require
+from rlsys.batch import Row
+from rlsys.errors import require
 from rlsys.losses import KLKind, LossOutput
-from rlsys.types import Row
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,10 +13,10 @@ import torch
 
 from learners.algorithms.terms import Configured, Terms, gradient_loss, with_signal
 from rlsys.advantages import leave_one_out
+from rlsys.batch import Row
 from rlsys.losses import LossOutput
 from rlsys.off_policy import Correction
 from rlsys.reductions import Reduction
-from rlsys.types import Row
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import torch
 
 from learners.algorithms.base import Plain
-from rlsys.losses import LossOutput, masked_means, nll_loss
-from rlsys.types import Row
+from rlsys.batch import Row
+from rlsys.losses import LossOutput, nll_loss
+from rlsys.masking import masked_means
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,8 @@ from typing import Optional
 import torch
 
 from learners.algorithms.base import PROXIMAL, REFERENCE, Plain
-from rlsys.config import require
+from rlsys.batch import Row
+from rlsys.errors import require
 from rlsys.losses import (
     KLKind,
     LossOutput,
@@ -20,12 +21,11 @@ from rlsys.losses import (
     combined,
     entropy_bonus,
     kl_loss,
-    masked_means,
     policy_gradient_loss,
 )
+from rlsys.masking import masked_means
 from rlsys.off_policy import Correction, Level, importance_weights
 from rlsys.reductions import Reduction
-from rlsys.types import Row
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,11 +13,12 @@ import torch
 
 from learners.algorithms.base import REFERENCE, VALUES, Plain
 from learners.rank import LearnerRank
+from rlsys.batch import Batch, Row
 from rlsys.config import LearnerConfig
 from rlsys.losses import LossOutput
 from rlsys.packing import make_batch, make_row, split_rows
 from rlsys.reductions import weigh
-from rlsys.types import Batch, Row, Sample
+from rlsys.types import Sample
 from tests.e2e.learner_cases import bare_process, save_model, spawn, spec
 
 TEMPERATURE = 0.8

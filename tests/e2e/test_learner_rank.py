@@ -16,13 +16,16 @@ from learners.algorithms.base import PROXIMAL, REFERENCE, VALUES, Plain
 from learners.algorithms.grpo import GRPO, GRPOConfig
 from learners.export import gathered, weights
 from learners.rank import LearnerRank
+from rlsys.batch import Batch, Row
+from rlsys.choices import choose
 from rlsys.config import LearnerConfig
 from rlsys.errors import BadInput
-from rlsys.losses import LossOutput, masked_means
+from rlsys.losses import LossOutput
+from rlsys.masking import masked_means
 from rlsys.metrics import finite
 from rlsys.packing import make_batch, split_rows
 from rlsys.reductions import weigh
-from rlsys.types import Batch, Row, Sample
+from rlsys.types import Sample
 from rlsys.weights import read_manifest
 from tests.e2e.learner_cases import bare_process, save_model, spawn, spec
 
@@ -446,7 +449,7 @@ def test_with_the_learner_s_own_behaviour_policy_the_first_ratios_are_exactly_on
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_algorithm_trains_on_the_learner(learner, path, name) -> None:
-    config = ALGORITHMS[name][0]
+    config = choose("algorithm", ALGORITHMS, name).schema
     several = {"kl_coef": 0.01, "epochs": 2, "minibatches": 2} if name not in ("sft", "dpo") else {}
     algorithm = make_algorithm(config(**several))
     learner.begin(path, dataclasses.replace(CONFIG, behavior="learner"), algorithm, 6, 1.0)

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from learners.algorithms import ALGORITHMS, make_algorithm
+from rlsys.choices import choose
 from tests.golden.tiny import Select, best_and_worst, best_only, curve, value_only
 
 FOLDER = Path(__file__).parent
@@ -47,7 +48,7 @@ def build(case: str) -> dict[str, Any]:
     """The curve of one case, with what makes it readable on its own."""
     name, options = CASES[case]
     torch.set_num_threads(1)
-    algorithm = make_algorithm(ALGORITHMS[name][0](name=name, **options))
+    algorithm = make_algorithm(choose("algorithm", ALGORITHMS, name).schema(name=name, **options))
     found = curve(algorithm, SELECT.get(case, lambda groups: groups), together=2 if name == "dpo" else 1)
     return {"algorithm": {"name": name, **options}} | {key: numbers for key, numbers in found.items() if numbers}
 

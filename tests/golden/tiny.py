@@ -19,9 +19,10 @@ import torch
 from torch import nn
 
 from learners.algorithms.base import PROXIMAL, REFERENCE, VALUES, Algorithm, moments
+from rlsys.batch import Row
 from rlsys.packing import make_batch
 from rlsys.reductions import weigh
-from rlsys.types import Row, Sample, TokenStream
+from rlsys.types import Sample, TokenStream
 
 VOCABULARY, HIDDEN, END, LONGEST = 12, 16, 1, 6
 TASKS, SIBLINGS, TOKENS_PER_ROW = 4, 4, 40

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from envs.services.address import is_loopback
 from envs.services.guard import GuardConfig
-from rlsys.config import require
+from rlsys.errors import require
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,7 +29,7 @@ from envs.services.guard import ToolFailed
 from envs.services.judge.judge import Judge
 from envs.services.judge.request import Judged, JudgeRequest
 from envs.services.judge.templates import BadRequest, check
-from rlsys.config import require
+from rlsys.errors import require
 from rlsys.types import FailureKind
 
 RETRY_AFTER_S = 5

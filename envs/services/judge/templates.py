@@ -6,14 +6,12 @@ and it is cut. Fields are put in at once: a slot inside a field's text stays tex
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Mapping
 from pathlib import Path
 
 from envs.services.judge.kinds import KINDS, Field
 from envs.services.judge.request import JudgeRequest
-from rlsys.errors import BadInput
+from rlsys.errors import BadInput, nearest
 
 FOLDER = Path(__file__).with_name("prompts")
 CUT = "[the beginning is left out]\n"
@@ -65,7 +63,7 @@ def check(request: JudgeRequest) -> None:
 def check_kind(kind: str) -> None:
     """Raises BadRequest."""
     if kind not in KINDS:
-        raise BadRequest(("kind",), f"no kind {kind[:80]!r}{_nearest(kind, KINDS)}")
+        raise BadRequest(("kind",), f"no kind {kind[:80]!r}{nearest(kind, KINDS)}")
 
 
 def prepared(text: str, field: Field) -> str:
@@ -94,7 +92,7 @@ def _own(folder: str | None) -> dict[str, Path]:
     files = {path.stem: path for path in Path(folder).glob("*.md")}
     for name, path in files.items():
         if name not in KINDS:
-            raise BadInput(f"{path}: no kind {name!r}{_nearest(name, KINDS)}")
+            raise BadInput(f"{path}: no kind {name!r}{nearest(name, KINDS)}")
     return files
 
 
@@ -109,10 +107,5 @@ def _read(kind: str, path: Path) -> str:
     if missing:
         raise BadInput(f"{path}: missing {', '.join(missing)}: the prompt {kind} has these fields to show")
     for slot in sorted(slots - set(fields)):
-        raise BadInput(f"{path}: {{{slot}}} is no field of {kind}{_nearest(slot, fields)}")
+        raise BadInput(f"{path}: {{{slot}}} is no field of {kind}{nearest(slot, fields)}")
     return text
-
-
-def _nearest(word: str, known: Mapping[str, object]) -> str:
-    close = difflib.get_close_matches(word[:80], known, n=1, cutoff=0.4)
-    return f" (did you mean {close[0]!r}?)" if close else f" (known: {', '.join(known)})"

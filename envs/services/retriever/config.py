@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, Optional
 
-from rlsys.config import require
+from rlsys.errors import require
 
 
 @dataclass(frozen=True, kw_only=True)

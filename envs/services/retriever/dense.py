@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 
 from envs.services.retriever.encoder import Encoder
 from envs.services.retriever.ranking import Hit
-from rlsys.errors import BadInput
+from rlsys.errors import BadInput, nearest
 
 # Not whatever faiss's factory takes: of these it is known that they map from disk and which of them a GPU can hold.
 KEY = re.compile(r"Flat|HNSW(?:16|32|64)|IVF(?P<lists>[1-9]\d{0,6}),(?:Flat|SQ8|PQ(?P<codes>[1-9]\d{0,3}))")
@@ -26,8 +25,7 @@ def check_key(key: str, *, dimension: int, documents: int) -> None:
     """Raises BadInput for an index that faiss would not build, or only badly."""
     match = KEY.fullmatch(key)
     if match is None:
-        nearest = difflib.get_close_matches(key, EXAMPLES, n=1, cutoff=0.0)[0]
-        raise BadInput(f"faiss={key!r}: expected one like {', '.join(EXAMPLES)}; nearest is {nearest}")
+        raise BadInput(f"faiss={key!r}: expected one like {', '.join(EXAMPLES)}{nearest(key, EXAMPLES, otherwise='')}")
     lists, codes = match["lists"], match["codes"]
     if codes and dimension % int(codes):
         raise BadInput(f"faiss={key!r}: PQ{codes} does not divide the encoder's dimension {dimension}")

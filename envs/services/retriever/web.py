@@ -21,8 +21,7 @@ import aiohttp
 from envs.services.address import is_loopback
 from envs.services.guard import ToolBusy, ToolRefused
 from envs.services.retriever.documents import Document, contents
-from rlsys.config import require
-from rlsys.errors import BadInput
+from rlsys.errors import BadInput, require
 
 MAX_QUERY = 1000  # characters
 MAX_TITLE = 200

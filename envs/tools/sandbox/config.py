@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from rlsys.config import require
+from rlsys.errors import require
 
 # What short programs use. Extension modules of the standard library that need libraries of the system must be here:
 # an execution sees no such library.

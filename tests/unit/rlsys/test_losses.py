@@ -13,12 +13,12 @@ from rlsys.losses import (
     entropy_bonus,
     kl_estimate,
     kl_loss,
-    masked_means,
     mismatch_metrics,
     nll_loss,
     policy_gradient_loss,
     value_loss,
 )
+from rlsys.masking import masked_means
 from rlsys.metrics import Max, Mean, values
 from rlsys.packing import make_row
 from rlsys.types import Sample

@@ -7,14 +7,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rlsys.batch import Batch, Row
 from rlsys.losses import nll_loss
 from rlsys.packing import make_batch, make_row, pack, row_cost, sample_trajectory, split_rows
 from rlsys.types import (
-    Batch,
     Completion,
     EpisodeEnd,
     Reward,
-    Row,
     Sample,
     Task,
     Timings,

@@ -1,11 +1,31 @@
 """What an accuracy counts: the right answer, and never the format or partial credit."""
 
+from dataclasses import dataclass
 from types import SimpleNamespace
+from typing import ClassVar
 
 import pytest
 
-from envs.rewards import REWARDS, RIGHT, solved
+from envs.rewards import REWARDS, solved
+from rlsys.choices import choose
 from rlsys.types import Reward
+
+
+@dataclass(frozen=True)
+class ElsewhereConfig:
+    name: str = ""
+
+
+class Elsewhere:
+    """A reward outside of the table, which says nothing about what is right."""
+
+    def __init__(self, config: ElsewhereConfig) -> None: ...
+
+
+class SaysSo(Elsewhere):
+    solved_by: ClassVar[dict[str, float]] = {"style": 0.5}
+
+    def __init__(self, config: ElsewhereConfig) -> None: ...
 
 
 @pytest.mark.parametrize(
@@ -26,8 +46,10 @@ from rlsys.types import Reward
         ("blocksworld", {"valid": 0.0, "steps": 0.0, "goal": 0.0, "verdict": 1.0}, True),
         ("proscript", {"constraints": 0.75}, False),
         ("swirl", {"process": 1 / 3 + 1 / 3 + 1 / 3}, True),
-        ("elsewhere.Reward", {"style": 0.5}, True),
-        ("elsewhere.Reward", {"correct": 0.0, "style": 0.5}, False),
+        (f"{__name__}.Elsewhere", {"style": 0.5}, True),
+        (f"{__name__}.Elsewhere", {"correct": 0.0, "style": 0.5}, False),
+        (f"{__name__}.SaysSo", {"correct": 1.0, "style": 0.5}, False),
+        (f"{__name__}.SaysSo", {"style": 0.6}, True),
     ],
 )
 def test_only_the_right_answer_solves_a_task(name: str, parts: dict[str, float], expected: bool) -> None:
@@ -36,4 +58,4 @@ def test_only_the_right_answer_solves_a_task(name: str, parts: dict[str, float],
 
 
 def test_every_reward_says_which_part_is_right() -> None:
-    assert RIGHT.keys() == REWARDS.keys()
+    assert [name for name in REWARDS if not getattr(choose("reward", REWARDS, name).build, "solved_by", None)] == []

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envs.services.guard import Guard, GuardConfig, ToolBusy, ToolFailed, ToolRefused, merge
-from envs.services.stats import LATENCY_BOUNDS_MS, ToolStats, latency_bucket
+from envs.services.guard import Guard, GuardConfig, ToolBusy, ToolFailed, ToolRefused
+from envs.services.stats import LATENCY_BOUNDS_MS, ToolStats, latency_bucket, merge
 from rlsys.errors import BadInput
 from rlsys.rollout import EpisodeBroken
 from rlsys.types import FailureKind

@@ -263,7 +263,7 @@ def test_a_format_may_be_named(tmp_path: Path) -> None:
     assert read_source(path, format="hotpotqa")[0].answers == ("no mark",)
     with pytest.raises(BadInput, match="does not end in"):
         read_source(path, format="gsm8k")
-    with pytest.raises(BadInput, match="format='hotpot_qa': expected auto or one of .*; nearest is hotpotqa"):
+    with pytest.raises(BadInput, match="format='hotpot_qa': expected auto or one of .*did you mean 'hotpotqa'"):
         read_source(path, format="hotpot_qa")
     with pytest.raises(BadInput, match="limit=0: expected at least 1"):
         read_source(path, limit=0)

@@ -15,7 +15,8 @@ from actors.renderer import ChatRenderer
 from envs import WORLDS, make_reward
 from launch.config.compose import compose, to_yaml
 from learners.scratch import train_tokenizer
-from rlsys.config import RunConfig, construct
+from rlsys.choices import construct
+from rlsys.config import RunConfig
 from rlsys.packing import sample_trajectory
 from rlsys.rollout import Play, TurnRequest, run_episode
 from rlsys.types import Completion, EpisodeEnd, Reward, Task, Trajectory, Transcript, TurnStop, VersionSpan

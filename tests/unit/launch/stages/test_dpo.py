@@ -18,10 +18,11 @@ from launch.run.run import StopRequested
 from launch.stages.datasets import open_data
 from launch.stages.examples import Example, read_answer, read_pair, samples_of
 from launch.stages.held_out import pair_loss
+from rlsys.batch import Batch, UpdateReport
 from rlsys.config import EvalConfig
 from rlsys.errors import BadInput, RunFailed
 from rlsys.metrics import merge
-from rlsys.types import Batch, Group, Message, UpdateReport
+from rlsys.types import Group, Message
 from tests.fakes import BanditLearner, BanditPool
 from tests.unit.launch.stages import test_rl as driver
 

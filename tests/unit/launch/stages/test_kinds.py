@@ -14,6 +14,7 @@ from launch.stages.rules import check_algorithm
 from learners.algorithms import ALGORITHMS
 from learners.algorithms.dpo import DPOConfig
 from learners.algorithms.sft import SFTConfig
+from rlsys.choices import choose
 from rlsys.errors import BadInput
 
 SFT = "{name: a, kind: sft, steps: 2}"
@@ -142,7 +143,7 @@ def test_a_run_goes_on_with_the_examples_that_it_began_with(tmp_path: Path) -> N
 def test_an_algorithm_that_a_kind_has_nothing_for_is_refused() -> None:
     recipe = compose("quickstart", []).recipe
     for name in ALGORITHMS:
-        of_name = replace(recipe, algorithm=ALGORITHMS[name][0]())
+        of_name = replace(recipe, algorithm=choose("algorithm", ALGORITHMS, name).schema())
         for kind in ("sft", "dpo"):  # demonstrations have no rewards to learn from, and only one takes pairs
             if name != kind:
                 refused = f"^stages.a: algorithm.name='{name}' in an? {kind} stage: expected '{kind}'$"

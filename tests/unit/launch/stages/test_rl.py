@@ -16,9 +16,10 @@ from launch.config.compose import compose
 from launch.run.progress import Progress
 from launch.run.run import Run, StopRequested
 from launch.run.rundir import DriverState, RunDir
+from rlsys.batch import Batch, UpdateReport
 from rlsys.errors import RunFailed
 from rlsys.journal import Journal, ledger, read, surviving
-from rlsys.types import Batch, Message, UpdateReport
+from rlsys.types import Message
 from tests.fakes import BanditLearner, BanditPool
 
 HEAD = """

@@ -11,6 +11,7 @@ import yaml
 
 from launch.config.compose import compose
 from learners.algorithms import ALGORITHMS, make_algorithm
+from rlsys.choices import choose
 from tests.golden.tiny import curve
 from tests.paths import ROOT
 
@@ -24,7 +25,7 @@ def blocks(language: str) -> list[str]:
 @pytest.mark.parametrize("block", blocks("yaml"))
 def test_the_settings_of_the_papers_are_valid(block: str) -> None:
     options = yaml.safe_load(block)["algorithm"]
-    make_algorithm(ALGORITHMS[options["name"]][0](**options))
+    make_algorithm(choose("algorithm", ALGORITHMS, options["name"]).schema(**options))
 
 
 def test_the_table_names_every_algorithm() -> None:

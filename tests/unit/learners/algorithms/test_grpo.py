@@ -7,10 +7,12 @@ import torch
 
 from learners.algorithms import ALGORITHMS, make_algorithm
 from learners.algorithms.grpo import GRPO, GRPOConfig
+from rlsys.batch import Row
+from rlsys.choices import choose
 from rlsys.errors import BadInput
 from rlsys.metrics import merge, values
 from rlsys.packing import make_batch, make_row, split_rows
-from rlsys.types import Row, Sample
+from rlsys.types import Sample
 
 NAN = float("nan")
 NAMES = "grpo, ppo, reinforce_pp, rloo, gspo, swirl, dpo, sft"
@@ -109,10 +111,11 @@ def test_the_configuration_is_frozen() -> None:
 
 
 def test_the_table_builds_each_algorithm_from_its_default_configuration() -> None:
-    for name, (config_class, build) in ALGORITHMS.items():
-        config = config_class()
+    for name in ALGORITHMS:
+        choice = choose("algorithm", ALGORITHMS, name)
+        config = choice.schema()
         assert config.name == name
-        assert type(make_algorithm(config)) is build
+        assert type(make_algorithm(config)) is choice.build
 
 
 @pytest.mark.parametrize(

@@ -12,19 +12,21 @@ import torch
 from learners.algorithms import ALGORITHMS, make_algorithm
 from learners.algorithms.base import PROXIMAL, REFERENCE, VALUES, moments
 from learners.algorithms.terms import Terms
+from rlsys.batch import Row
+from rlsys.choices import choose
 from rlsys.errors import BadInput
 from rlsys.metrics import values
 from rlsys.off_policy import Correction
 from rlsys.packing import make_batch, padding_row
 from rlsys.reductions import Reduction, weigh
-from rlsys.types import Row, Sample, TokenStream
+from rlsys.types import Sample, TokenStream
 
 GRADIENT = [name for name in ALGORITHMS if name not in ("dpo", "sft")]
 WITH_GROUPS = ["grpo", "gspo", "rloo", "swirl"]
 
 
 def build(name: str, **options: Any) -> Any:
-    return make_algorithm(ALGORITHMS[name][0](name=name, **options))
+    return make_algorithm(choose("algorithm", ALGORITHMS, name).schema(name=name, **options))
 
 
 def groups_of(rewards: Sequence[Sequence[float]], seed: int = 0) -> list[list[Sample]]:
@@ -255,7 +257,7 @@ def test_a_bad_value_names_its_key(name: str, options: dict[str, Any], message: 
 
 
 def test_the_name_is_the_first_key_of_every_algorithm() -> None:
-    assert all(fields(config)[0].name == "name" for config, _ in ALGORITHMS.values())
+    assert all(fields(choose("algorithm", ALGORITHMS, name).schema)[0].name == "name" for name in ALGORITHMS)
 
 
 @pytest.mark.parametrize("name", [name for name in ALGORITHMS if name != "ppo"])

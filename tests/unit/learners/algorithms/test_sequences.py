@@ -11,10 +11,11 @@ from learners.algorithms.gspo import GSPO, GSPOConfig
 from learners.algorithms.rloo import RLOO, RLOOConfig
 from learners.algorithms.sft import SFT, SFTConfig
 from learners.algorithms.swirl import SWiRL, SWiRLConfig
+from rlsys.batch import Row
 from rlsys.metrics import merge, values
 from rlsys.packing import make_batch, padding_row
 from rlsys.reductions import Reduction, weigh
-from rlsys.types import Row, Sample
+from rlsys.types import Sample
 
 NAN = float("nan")
 

@@ -222,8 +222,8 @@ def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "part"),
     [
-        ("flat", "nearest is Flat"),
-        ("HNSW33", "nearest is HNSW32"),
+        ("flat", "did you mean 'Flat'"),
+        ("HNSW33", "did you mean 'HNSW32'"),
         ("IVF0,Flat", "expected one like"),
         ("IVF256,PQ7", "does not divide"),
         ("IVF4096,Flat", "at least 4096 passages"),

@@ -1,4 +1,4 @@
-"""rlsys.config.lookup: a name of the table, or a class elsewhere by dotted path; one clear line for everything else."""
+"""rlsys.choices: a name of the table, or a class elsewhere by dotted path; one clear line for everything else."""
 
 import sys
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlsys.config import construct, lookup
+from rlsys.choices import choose, construct
 from rlsys.errors import BadInput
 
 
@@ -21,7 +21,7 @@ def built(config: Config) -> str:
     return f"built from {config.name}"
 
 
-TABLE = {"table": (Config, built), "tablet": (Config, built)}
+TABLE = dict.fromkeys(("table", "tablet"), f"{__name__}.built")
 ELSEWHERE = """
 from __future__ import annotations
 from dataclasses import dataclass
@@ -74,25 +74,27 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_name_of_the_table_is_its_entry() -> None:
-    assert lookup("env", TABLE, "table") == (Config, built)
+    choice = choose("env", TABLE, "table")
+    assert (choice.schema, choice.build) == (Config, built)
     assert construct("env", TABLE, Config(name="tablet")) == "built from tablet"
 
 
 @pytest.mark.parametrize("module", ["chairs", "house.kitchen"])
 def test_a_dotted_path_is_imported_from_the_working_folder(folder: Path, module: str) -> None:
-    schema, chair = lookup("env", TABLE, f"{module}.Chair")
+    choice = choose("env", TABLE, f"{module}.Chair")
+    schema, chair = choice.schema, choice.build
     assert schema.__name__ == "ChairConfig"
     assert chair(schema(legs=3)).legs == 3
-    assert lookup("env", TABLE, f"{module}.Chair") == (schema, chair)  # the same class, however often
+    assert choose("env", TABLE, f"{module}.Chair") == choice  # the same class, however often
     assert construct("env", TABLE, schema(name=f"{module}.stool")) == "a stool"
 
 
 def test_the_working_folder_shadows_nothing(folder: Path) -> None:
     (folder / "json.py").write_text("raise RuntimeError('the wrong json')")
     with pytest.raises(BadInput, match=r"env\.name='json\.Chair': .*no attribute 'Chair'"):
-        lookup("env", TABLE, "json.Chair")
+        choose("env", TABLE, "json.Chair")
     assert sys.path[-1] == str(folder)
-    lookup("env", TABLE, "chairs.Chair")
+    choose("env", TABLE, "chairs.Chair")
     assert sys.path.count(str(folder)) == 1
 
 
@@ -120,13 +122,13 @@ def test_the_working_folder_shadows_nothing(folder: Path) -> None:
 )
 def test_what_cannot_be_used_is_one_line(folder: Path, name: str, expected: str) -> None:
     with pytest.raises(BadInput, match=expected) as caught:
-        lookup("env", TABLE, name)
+        choose("env", TABLE, name)
     assert "\n" not in str(caught.value)
 
 
 @given(st.text(st.characters(exclude_characters=".")))
 def test_any_name_without_a_dot_is_found_or_refused(name: str) -> None:
     try:
-        assert lookup("env", TABLE, name)[0] is Config
+        assert choose("env", TABLE, name).schema is Config
     except BadInput as error:
         assert str(error).startswith("env.name=")

@@ -1,0 +1,80 @@
+"""What a name in a configuration picks: `env.name`, `reward.name`, `algorithm.name`.
+
+A table maps names to dotted paths, so that a process loads what its configuration names and nothing else. A class
+takes one argument, annotated with its config dataclass, which is how its keys are known. A dotted path in the name's
+place picks a class outside of the table in the same way.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from functools import lru_cache
+from typing import Any
+
+from rlsys.errors import BadInput, nearest
+
+Table = Mapping[str, str]  # {"grpo": "learners.algorithms.grpo.GRPO"}
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    schema: type  # the config dataclass
+    build: Callable[[Any], Any]
+
+
+def choose(key: str, table: Table, name: str) -> Choice:
+    """What `name` picks: an entry of the table, or by dotted path (`my_package.my_module.MyWorld`) a class elsewhere.
+
+    Raises BadInput with the nearest name.
+    """
+    if name in table:
+        return _known(table[name])
+    if "." in name:
+        return _elsewhere(key, name)
+    hint = nearest(name, table, otherwise="")
+    raise BadInput(f"{key}.name={name!r}: expected one of {', '.join(table)}, or module.Class{hint}")
+
+
+def construct(key: str, table: Table, config: Any) -> Any:
+    """Build what `config.name` picks. Raises BadInput with the nearest name."""
+    return choose(key, table, config.name).build(config)
+
+
+def load(path: str) -> Any:
+    """The object at a dotted path: `load("math.sqrt")`."""
+    module, _, attribute = path.rpartition(".")
+    return getattr(importlib.import_module(module), attribute)
+
+
+@lru_cache
+def _known(path: str) -> Choice:
+    built = load(path)
+    (schema,) = _annotations(built)
+    return Choice(schema, built)
+
+
+def _annotations(built: Any) -> list[Any]:
+    return [each.annotation for each in inspect.signature(built, eval_str=True).parameters.values()]
+
+
+def _elsewhere(key: str, name: str) -> Choice:
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.append(here)  # the console script does not look into the working folder
+    try:
+        built = load(name)
+        schemas = _annotations(built)
+    except Exception as error:  # fault boundary: a module of the user's own may raise anything
+        what = f"{type(error).__name__}: {error}"
+        raise BadInput(f"{key}.name={name!r}: {what}; expected module.Class, importable from {here}") from error
+    if len(schemas) != 1 or not is_dataclass(schemas[0]) or "name" not in {field.name for field in fields(schemas[0])}:
+        raise BadInput(
+            f"{key}.name={name!r}: expected a class that takes one argument, annotated with a config dataclass "
+            "that has a field `name`"
+        )
+    return Choice(schemas[0], built)  # type: ignore[arg-type]
