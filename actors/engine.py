@@ -236,7 +236,7 @@ class Engine:
         output = await self._run(prompt_ids, parameters, request_id)
         return _completion(output.outputs[0])
 
-    async def score(self, token_ids: Sequence[int]) -> list[float]:
+    async def prompt_logprobs(self, token_ids: Sequence[int]) -> list[float]:
         """Log-probability of each token after the first ([L-1]) under the current weights, at temperature 1."""
         self._room(token_ids)
         parameters = _parameters(max_tokens=1, temperature=0.0, prompt_logprobs=0, detokenize=False)

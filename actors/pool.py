@@ -27,7 +27,7 @@ from actors.engine import EngineFailed
 from actors.placement import Need
 from actors.worker import Delivery, RolloutWorker, WorkerSpec, WorkerStatus
 from rlsys.errors import RunFailed
-from rlsys.rollout import Play
+from rlsys.rollout import RolloutPlan
 from rlsys.types import EpisodeEnd, Failure, FailureKind, Group, Ticket, Timings, Trajectory
 
 log = logging.getLogger("rlsys.pool")
@@ -149,7 +149,7 @@ class RolloutPool:
 
     # -- groups -----------------------------------------------------------------------------------------------------
 
-    async def run(self, ticket: Ticket, play: Play, on_retry: Callable[[Ticket], None]) -> Group:
+    async def run(self, ticket: Ticket, plan: RolloutPlan, on_retry: Callable[[Ticket], None]) -> Group:
         """Play one group on the least loaded ready worker; on another one when that dies.
 
         Raises RunFailed for a bug in what it plays, never for a death.
@@ -164,7 +164,7 @@ class RolloutPool:
             handle = member.handle
             try:
                 what = f"{member.spec.name} playing group {ticket.sequence}"
-                group: Group = await call(handle.run_group.remote(ticket, play), what, self._options.group_timeout_s)
+                group: Group = await call(handle.run_group.remote(ticket, plan), what, self._options.group_timeout_s)
                 member.futile = 0
                 return group
             except (RayError, RunFailed) as error:
@@ -175,7 +175,7 @@ class RolloutPool:
             finally:
                 member.in_flight -= 1
                 await self._notify()
-        return _failed_group(ticket, play, Failure(kind=FailureKind.INFRA, where="rollout", detail=last))
+        return _failed_group(ticket, plan, Failure(kind=FailureKind.INFRA, where="rollout", detail=last))
 
     async def _least_loaded(self) -> _Member:
         async with self._changed:
@@ -364,7 +364,7 @@ def _measure(delivery: Delivery, publication: Publication) -> Arrival:
     return Arrival(delivery=delivery, gap_mean=sum(gaps) / len(gaps), gap_max=max(gaps))
 
 
-def _failed_group(ticket: Ticket, play: Play, failure: Failure) -> Group:
+def _failed_group(ticket: Ticket, plan: RolloutPlan, failure: Failure) -> Group:
     siblings = tuple(
         Trajectory(
             task=ticket.task,
@@ -375,6 +375,6 @@ def _failed_group(ticket: Ticket, play: Play, failure: Failure) -> Group:
             reward=failure,
             timings=Timings(generate_s=0.0, tool_s=0.0, score_s=0.0),
         )
-        for sibling in range(play.group_size)
+        for sibling in range(plan.group_size)
     )
     return Group(ticket=ticket, trajectories=siblings, worker="none")

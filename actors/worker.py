@@ -24,7 +24,7 @@ from actors.scoring import RewardService, ScoringSpec
 from envs import make_world
 from envs.base import World, is_served, is_tooled
 from envs.services.stats import ToolStats, merge
-from rlsys.rollout import EpisodeBroken, Play, TurnRequest, run_group
+from rlsys.rollout import EpisodeBroken, RolloutPlan, TurnRequest, run_group
 from rlsys.types import Completion, Failure, FailureKind, Group, Ticket
 
 
@@ -97,28 +97,28 @@ class RolloutWorker:
             raise EngineFailed(f"{self.spec.name} has no engine: start() was not called")
         return self.engine
 
-    async def run_group(self, ticket: Ticket, play: Play) -> Group:
+    async def run_group(self, ticket: Ticket, plan: RolloutPlan) -> Group:
         if self.version is None:
             raise EngineFailed(f"{self.spec.name} holds no published weights: it may not serve")
-        key = repr(play.env)
+        key = repr(plan.env)
         self._playing[key] += 1
         try:
-            world = await self._world(key, play.env)
-            if play.service_url and is_served(world):
-                world.connect(play.service_url, os.environ[SERVICE_TOKEN])
-            if play.judge_url:
-                self.rewards.connect_judge(play.reward.judge, play.judge_url, os.environ[SERVICE_TOKEN])
+            world = await self._world(key, plan.env)
+            if plan.service_url and is_served(world):
+                world.connect(plan.service_url, os.environ[SERVICE_TOKEN])
+            if plan.judge_url:
+                self.rewards.connect_judge(plan.reward.judge, plan.judge_url, os.environ[SERVICE_TOKEN])
             return await run_group(
                 ticket,
                 worker=self.spec.name,
                 make_env=world.env,
                 max_turns=world.max_turns,
-                play=play,
+                plan=plan,
                 run_seed=self.spec.run_seed,
                 renderer=self.renderer,
                 generate=self._generate,
-                score=partial(self.rewards.score, play.reward),
-                compare=partial(self.rewards.compare, play.reward),
+                score=partial(self.rewards.score, plan.reward),
+                compare=partial(self.rewards.compare, plan.reward),
             )
         finally:
             self._playing[key] -= 1
@@ -167,7 +167,7 @@ class RolloutWorker:
             self.version = None  # half loaded or old: either way it may not serve
             raise
         seconds = time.monotonic() - started
-        logprobs = [tuple(await engine.score(ids)) for ids in probe]
+        logprobs = [tuple(await engine.prompt_logprobs(ids)) for ids in probe]
         self.version = version
         return Delivery(
             worker=self.spec.name, version=version, tensors=tensors, seconds=seconds, probe_logprobs=tuple(logprobs)

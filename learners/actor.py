@@ -60,11 +60,11 @@ class LearnerActor:
     def update(self, batch: Batch) -> UpdateReport:
         return self.rank.update(batch)
 
-    def score(self, token_ids: Sequence[Sequence[int]]) -> list[list[float]]:
-        return self.rank.score([list(ids) for ids in token_ids])
+    def logprobs(self, token_ids: Sequence[Sequence[int]]) -> list[list[float]]:
+        return self.rank.logprobs([list(ids) for ids in token_ids])
 
-    def score_perturbed(self, token_ids: Sequence[Sequence[int]], folder: str, version: int) -> list[list[float]]:
-        return self.rank.score_perturbed([list(ids) for ids in token_ids], Path(folder), version)
+    def logprobs_perturbed(self, token_ids: Sequence[Sequence[int]], folder: str, version: int) -> list[list[float]]:
+        return self.rank.logprobs_perturbed([list(ids) for ids in token_ids], Path(folder), version)
 
     def export(self, folder: str, version: int) -> Manifest | None:
         """Write `version`; keep the one before it, which an engine may still be mapping, and drop the others."""

@@ -87,18 +87,22 @@ class LearnerGroup:
         )
         return merged(reports)
 
-    async def score(self, token_ids: Sequence[Sequence[int]]) -> list[list[float]]:
-        scores: list[list[list[float]]] = await self._all(lambda rank: rank.score.remote(token_ids), "scoring")
-        return scores[0]
+    async def logprobs(self, token_ids: Sequence[Sequence[int]]) -> list[list[float]]:
+        """log p of every token but the first, given those before it: one list per sequence."""
+        by_rank: list[list[list[float]]] = await self._all(
+            lambda rank: rank.logprobs.remote(token_ids), "log-probabilities"
+        )
+        return by_rank[0]
 
-    async def score_perturbed(
+    async def logprobs_perturbed(
         self, token_ids: Sequence[Sequence[int]], folder: Path, version: int
     ) -> list[list[float]]:
-        """Export visibly perturbed weights as `version`, score under them, restore the true ones bit for bit."""
-        scores: list[list[list[float]]] = await self._all(
-            lambda rank: rank.score_perturbed.remote(token_ids, str(folder), version), "scoring perturbed weights"
+        """Export visibly perturbed weights as `version`, measure under them, restore the true ones bit for bit."""
+        by_rank: list[list[list[float]]] = await self._all(
+            lambda rank: rank.logprobs_perturbed.remote(token_ids, str(folder), version),
+            "log-probabilities of perturbed weights",
         )
-        return scores[0]
+        return by_rank[0]
 
     async def export(self, folder: Path, version: int) -> Manifest:
         manifests = await self._all(

@@ -36,7 +36,7 @@ def equal_rows(stage: Stage, batch: Batch) -> list[Row]:
     return rows
 
 
-def scores_first(stage: Stage) -> bool:
+def forward_first(stage: Stage) -> bool:
     """Whether the policy makes a pass of its own before the first gradient.
 
     Not where the engine's log-probabilities are good enough, nor where the training pass itself gives the same
@@ -58,9 +58,9 @@ def forward_passes(stage: Stage, rows: list[Row], version: int, phases: Phases) 
     if models.critic_engine is not None:
         with phases.phase("values"):
             rows = [replace(row, values=critic_values(stage, row).cpu()) for row in rows]
-    if scores_first(stage):
+    if forward_first(stage):
         with phases.phase("proximal"):
-            scored = []
+            filled = []
             for row in rows:
                 logp_T = logprobs(stage, models.policy_engine, row)
                 metrics.append(mismatch_metrics(logp_T, row, version))
@@ -68,8 +68,8 @@ def forward_passes(stage: Stage, rows: list[Row], version: int, phases: Phases) 
                     row = replace(row, proximal_logprobs=logp_T)
                 if stage.learner.behavior == "learner":
                     row = own_behavior(row, logp_T, version)
-                scored.append(row)
-            rows = scored
+                filled.append(row)
+            rows = filled
     return rows, metrics
 
 

@@ -146,7 +146,7 @@ class LearnerRank:
         return report
 
     @torch.no_grad()
-    def score(self, token_ids: Sequence[Sequence[int]]) -> list[list[float]]:
+    def logprobs(self, token_ids: Sequence[Sequence[int]]) -> list[list[float]]:
         """Log-probabilities of each list's tokens but the first, under the current weights at temperature 1."""
         from learners.policy import pack_ids
 
@@ -156,8 +156,8 @@ class LearnerRank:
             row = pack_ids(samples, self.torch_device)
             logp_T, _ = engine(*row, 1.0, learner.logit_chunk)
             values.extend(part.tolist()[1:] for part in logp_T.cpu().split([len(ids) for ids in samples]))
-        scored = iter(values)
-        return [next(scored) if ids else [] for ids in token_ids]
+        found = iter(values)
+        return [next(found) if ids else [] for ids in token_ids]
 
     def close(self) -> None:
         """Leave the process group; for processes that live on."""
@@ -174,13 +174,13 @@ class LearnerRank:
 
         return export_version(self.stage.models.policy.model, folder, version, writer=self.spec.rank == 0)
 
-    def score_perturbed(self, token_ids: Sequence[Sequence[int]], folder: Path, version: int) -> list[list[float]]:
-        """Publish visibly perturbed weights as `version`, score under them, put the true ones back bit for bit."""
+    def logprobs_perturbed(self, token_ids: Sequence[Sequence[int]], folder: Path, version: int) -> list[list[float]]:
+        """Publish visibly perturbed weights as `version`, measure under them, put the true ones back bit for bit."""
         from learners.export import perturbed
 
         with perturbed(self.stage.models.policy.model, PERTURBATION):
             self.export(folder, version)
-            return self.score(token_ids)
+            return self.logprobs(token_ids)
 
     def save_hf(self, folder: Path, tokenizer_from: str) -> None:
         """A Hugging Face folder, with the tokenizer of another one: not of the folder given to `begin`, which may be

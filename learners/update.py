@@ -17,7 +17,7 @@ import torch
 
 from learners.algorithms.base import moments
 from learners.flops import matmul_peak, row_flops
-from learners.passes import critic_values, equal_rows, forward_passes, own_behavior, policy_pass, scores_first
+from learners.passes import critic_values, equal_rows, forward_first, forward_passes, own_behavior, policy_pass
 from learners.schedule import lr_at
 from learners.stage import Phases, Stage, to_device
 from rlsys.batch import Batch, Row, UpdateReport
@@ -129,7 +129,7 @@ def policy_row(stage: Stage, row: Row, denominator: float, version: int | None) 
     engine, entropy_gradient = stage.models.policy_engine, stage.algorithm.entropy_coef > 0
     logp_T, entropy_T = policy_pass(stage, engine, row, entropy_gradient=entropy_gradient)
     metrics: dict[str, Metric] = {}
-    if version is not None and not scores_first(stage):
+    if version is not None and not forward_first(stage):
         metrics |= mismatch_metrics(logp_T, row, version)
         if stage.learner.behavior == "learner":
             row = own_behavior(row, logp_T.detach(), version)

@@ -349,7 +349,7 @@ class RunConfig:
         earlier = takewhile(lambda other: other.name != stage.name, self.stages)
         return next((other for other in earlier if other.kind == "generate" and other.name == stage.data), None)
 
-    def plays(self, stage: StageConfig) -> bool:
+    def needs_engines(self, stage: StageConfig) -> bool:
         """Whether a stage needs engines: to play, or, where the run has them anyway, to measure what its `data` did."""
         playing = ("rl", "generate")
         return stage.kind in playing or (stage.data is not None and any(other.kind in playing for other in self.stages))

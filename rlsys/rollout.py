@@ -46,7 +46,7 @@ class TurnRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Play:
+class RolloutPlan:
     """How episodes are played: the same for a whole stage or evaluation."""
 
     purpose: str  # enters the seeds: "rl", "eval" ...
@@ -124,7 +124,7 @@ class EpisodeBroken(Exception):
 
 
 @dataclass(slots=True)
-class _Played:
+class _Attempt:
     """One attempt at an episode, as far as it came."""
 
     num_prompt: int = 0  # messages[:num_prompt] are the prompt
@@ -149,7 +149,7 @@ async def run_episode(
     make_env: Callable[[Task], Episode],
     *,
     max_turns: int,
-    play: Play,
+    plan: RolloutPlan,
     seed: int,
     sibling: int,
     renderer: Renderer,
@@ -161,37 +161,37 @@ async def run_episode(
     What breaks is tried again within its budget: the episode with other seeds, or only its scoring. `generate` may
     raise EpisodeBroken; what else it raises is no episode's failure but the engine's, and goes through.
     """
-    budget = _Budget(play)
+    budget = _Budget(plan)
     discarded, generate_s, tool_s = 0, 0.0, 0.0
     while True:
         attempt_seed = derive(seed, "retry", len(budget.spent)) if budget.spent else seed
-        played = await _play(task, make_env, max_turns, play, attempt_seed, renderer, generate)
-        generate_s, tool_s = generate_s + played.generate_s, tool_s + played.tool_s
-        if played.failure is None or not budget.allows(played.failure):
+        attempt = await _attempt(task, make_env, max_turns, plan, attempt_seed, renderer, generate)
+        generate_s, tool_s = generate_s + attempt.generate_s, tool_s + attempt.tool_s
+        if attempt.failure is None or not budget.allows(attempt.failure):
             break
-        discarded += played.num_sampled
+        discarded += attempt.num_sampled
 
     started = time.monotonic()
     outcome: Reward | Failure
-    if played.failure is not None:
-        outcome = played.failure
+    if attempt.failure is not None:
+        outcome = attempt.failure
     else:
-        transcript = transcript_of(task, played)
-        outcome = await _scored(score, transcript, play.timeout_s)
+        transcript = transcript_of(task, attempt)
+        outcome = await _scored(score, transcript, plan.timeout_s)
         while isinstance(outcome, Failure) and outcome.kind is not FailureKind.DATA and budget.allows(outcome):
-            outcome = await _scored(score, transcript, play.timeout_s)
+            outcome = await _scored(score, transcript, plan.timeout_s)
     return Trajectory(
         task=task,
         sibling=sibling,
-        turns=tuple(played.turns),
-        messages=tuple(played.messages),
-        end=played.end if isinstance(outcome, Reward) else EpisodeEnd.FAILED,
+        turns=tuple(attempt.turns),
+        messages=tuple(attempt.messages),
+        end=attempt.end if isinstance(outcome, Reward) else EpisodeEnd.FAILED,
         reward=outcome,
         timings=Timings(generate_s=generate_s, tool_s=tool_s, score_s=time.monotonic() - started),
-        repeated_calls=played.repeated,
+        repeated_calls=attempt.repeated,
         retried=tuple(budget.spent),
         discarded_tokens=discarded,
-        num_prompt=played.num_prompt,
+        num_prompt=attempt.num_prompt,
     )
 
 
@@ -199,32 +199,32 @@ async def run_episode(
 class _Budget:
     """How often one episode may break: what infrastructure breaks and what data breaks are counted apart."""
 
-    play: Play
+    plan: RolloutPlan
     spent: list[Failure] = field(default_factory=list)
 
     def allows(self, failure: Failure) -> bool:
         """Whether this failure is tried again; it is counted when it is."""
         by_data = failure.kind is FailureKind.DATA
         used = sum((earlier.kind is FailureKind.DATA) == by_data for earlier in self.spent)
-        if used >= (self.play.data_retries if by_data else self.play.infra_retries):
+        if used >= (self.plan.data_retries if by_data else self.plan.infra_retries):
             return False
         self.spent.append(failure)
         return True
 
 
-async def _play(
+async def _attempt(
     task: Task,
     make_env: Callable[[Task], Episode],
     max_turns: int,
-    play: Play,
+    plan: RolloutPlan,
     seed: int,
     renderer: Renderer,
     generate: Generate,
-) -> _Played:
+) -> _Attempt:
     """One attempt: turn by turn until the environment, a limit or something broken ends it."""
-    done = _Played()
+    done = _Attempt()
     try:
-        async with asyncio.timeout(play.timeout_s):
+        async with asyncio.timeout(plan.timeout_s):
             with _data_boundary("environment"):
                 env = make_env(task)
                 prompt, stop = env.first_messages(), tuple(env.stop_strings)
@@ -234,20 +234,20 @@ async def _play(
                 context = renderer.prompt_ids(prompt)
             spent = 0
             for turn in range(max_turns):
-                room = play.max_context - len(context)
-                if play.max_response_tokens is not None:
-                    room = min(room, play.max_response_tokens - spent)
+                room = plan.max_context - len(context)
+                if plan.max_response_tokens is not None:
+                    room = min(room, plan.max_response_tokens - spent)
                 if room <= 0:
                     if not done.turns:
-                        detail = f"the prompt has {len(context)} tokens, the context window {play.max_context}"
+                        detail = f"the prompt has {len(context)} tokens, the context window {plan.max_context}"
                         done.broken(Failure(kind=FailureKind.DATA, where=f"task {task.task_id}", detail=detail))
                     else:
                         done.end = EpisodeEnd.TOKEN_LIMIT
                     break
                 request = TurnRequest(
-                    max_tokens=min(play.max_turn_tokens, room),
-                    temperature=play.temperature,
-                    top_p=play.top_p,
+                    max_tokens=min(plan.max_turn_tokens, room),
+                    temperature=plan.temperature,
+                    top_p=plan.top_p,
                     seed=derive(seed, turn),
                     stop=stop,
                 )
@@ -286,7 +286,7 @@ async def _play(
                 context = going_on.context_ids
                 spent += going_on.num_reply_tokens
     except TimeoutError:
-        late = f"not over after {play.timeout_s:g} s"
+        late = f"not over after {plan.timeout_s:g} s"
         done.broken(Failure(kind=FailureKind.TIMEOUT, where="episode", detail=late))
     except EpisodeBroken as error:
         done.broken(error.failure)
@@ -329,7 +329,7 @@ async def run_group(
     worker: str,
     make_env: Callable[[Task], Episode],
     max_turns: int,
-    play: Play,
+    plan: RolloutPlan,
     run_seed: int,
     renderer: Renderer,
     generate: Generate,
@@ -343,15 +343,15 @@ async def run_group(
                 ticket.task,
                 make_env,
                 max_turns=max_turns,
-                play=play,
-                seed=derive(run_seed, play.purpose, ticket.sequence, sibling),
+                plan=plan,
+                seed=derive(run_seed, plan.purpose, ticket.sequence, sibling),
                 sibling=sibling,
                 renderer=renderer,
                 generate=generate,
                 score=score,
             )
         )
-        for sibling in range(play.group_size)
+        for sibling in range(plan.group_size)
     ]
     try:
         trajectories = list(await asyncio.gather(*episodes))
@@ -381,11 +381,11 @@ def _compare(trajectories: list[Trajectory], compare: Compare) -> None:
         trajectories[index] = replace(trajectories[index], reward=outcome, **failed)  # type: ignore[arg-type]
 
 
-def transcript_of(task: Task, played: _Played | Trajectory) -> Transcript:
+def transcript_of(task: Task, attempt: _Attempt | Trajectory) -> Transcript:
     """What a reward sees of an episode."""
     return Transcript(
         task=task,
-        messages=tuple(played.messages[played.num_prompt :]),
-        truncated=played.end is EpisodeEnd.TOKEN_LIMIT,
-        token_ids=tuple(token for turn in played.turns for token in turn.completion.token_ids),
+        messages=tuple(attempt.messages[attempt.num_prompt :]),
+        truncated=attempt.end is EpisodeEnd.TOKEN_LIMIT,
+        token_ids=tuple(token for turn in attempt.turns for token in turn.completion.token_ids),
     )

@@ -18,7 +18,7 @@ from actors.worker import Delivery, WorkerSpec, WorkerStatus
 from learners.algorithms import make_algorithm
 from rlsys.batch import Batch, UpdateReport
 from rlsys.metrics import Mean
-from rlsys.rollout import Play
+from rlsys.rollout import RolloutPlan
 from rlsys.types import (
     Completion,
     EpisodeEnd,
@@ -39,15 +39,17 @@ from rlsys.weights import folder_name
 PROMPT, RIGHT, WRONG = 7, 1, 0
 
 
-def bandit_group(ticket: Ticket, play: Play, logits: Sequence[float], version: int, worker: str = "fake") -> Group:
+def bandit_group(
+    ticket: Ticket, plan: RolloutPlan, logits: Sequence[float], version: int, worker: str = "fake"
+) -> Group:
     """One token per episode: RIGHT is rewarded. Sampled from `logits`, seeded by the ticket."""
     logp = torch.log_softmax(torch.tensor(logits), 0).tolist()
-    rng = random.Random(f"{play.purpose}:{ticket.sequence}:{ticket.attempt}")
+    rng = random.Random(f"{plan.purpose}:{ticket.sequence}:{ticket.attempt}")
     trajectories = []
-    for sibling in range(play.group_size):
+    for sibling in range(plan.group_size):
         action = (
             max((0, 1), key=lambda a: logp[a])
-            if play.temperature == 0
+            if plan.temperature == 0
             else int(rng.random() < 2.718281828 ** logp[RIGHT])
         )
         completion = Completion(
@@ -116,16 +118,16 @@ class BanditLearner:
             applied=True, metrics={"learner/grad_norm": Mean(float(self.logits.grad.norm()))}, seconds=0.0
         )
 
-    async def score(self, token_ids: Sequence[Sequence[int]]) -> list[list[float]]:
+    async def logprobs(self, token_ids: Sequence[Sequence[int]]) -> list[list[float]]:
         return [[float(self.logits[0].detach())] * max(len(ids) - 1, 1) for ids in token_ids]
 
-    async def score_perturbed(
+    async def logprobs_perturbed(
         self, token_ids: Sequence[Sequence[int]], folder: Path, version: int
     ) -> list[list[float]]:
         true = self.logits.detach().clone()
         self._set((true + 5).tolist())
         await self.export(folder, version)
-        scores = await self.score(token_ids)
+        scores = await self.logprobs(token_ids)
         self._set(true.tolist())
         return scores
 
@@ -173,12 +175,12 @@ class BanditPool:
         delivery = Delivery(worker="fake", version=self.version, tensors=1, seconds=0.0, probe_logprobs=())
         return [Arrival(delivery=delivery, gap_mean=gap, gap_max=gap)]
 
-    async def run(self, ticket: Ticket, play: Play, on_retry: Callable[[Ticket], None]) -> Group:
+    async def run(self, ticket: Ticket, plan: RolloutPlan, on_retry: Callable[[Ticket], None]) -> Group:
         version, logits = self.version, list(self.logits)
         for _ in range(random.Random(ticket.sequence).choice([0, 1, 2, 40])):
             await asyncio.sleep(0)
-        self.generated_tokens += play.group_size
-        group = bandit_group(ticket, play, logits, version)
+        self.generated_tokens += plan.group_size
+        group = bandit_group(ticket, plan, logits, version)
         if self._fail(ticket):
             failure = Failure(kind=FailureKind.INFRA, where="fake", detail="it died")
             from dataclasses import replace
@@ -209,7 +211,7 @@ class FakeWorker:
         starts.write_text(str(int(starts.read_text()) + 1 if starts.exists() else 1))
         return await self.ping()
 
-    async def run_group(self, ticket: Ticket, play: Play) -> Group:
+    async def run_group(self, ticket: Ticket, plan: RolloutPlan) -> Group:
         if self.version is None:
             raise RuntimeError("stale worker was asked to serve")
         if self._take(f"die-{self.spec.name}"):
@@ -217,7 +219,7 @@ class FakeWorker:
         if self._take(f"hang-{self.spec.name}"):
             time.sleep(3600)  # the whole event loop: pings go unanswered too
         await asyncio.sleep(0.01)
-        return bandit_group(ticket, play, self.logits, self.version, self.spec.name)
+        return bandit_group(ticket, plan, self.logits, self.version, self.spec.name)
 
     def _take(self, name: str) -> bool:
         """A fault strikes once."""

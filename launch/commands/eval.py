@@ -15,7 +15,7 @@ from envs import make_world
 from launch.commands.train import orderly_exit
 from launch.config import compose
 from launch.run import engines, preflight, wire
-from launch.run.evaluate import accuracy, play_tasks, plays
+from launch.run.evaluate import accuracy, plans, rollout_tasks
 from launch.run.progress import Progress
 from launch.run.rundir import readable
 from rlsys.config import RecipeConfig, RunConfig
@@ -27,12 +27,12 @@ def eval_command(name: str, overrides: list[str], checkpoint: str | None, output
     config = compose.compose(name, overrides)
     recipe = config.stages[-1].config  # the last stage's environment is the one that the recipe ends in
     found = find_checkpoint(config, checkpoint)
-    split = split_to_play(recipe.env, trained_on(found) if found is not None else None)
+    split = split_to_evaluate(recipe.env, trained_on(found) if found is not None else None)
     available = make_world(recipe.env).tasks(split)
     tasks = available[: recipe.eval.tasks]
     preflight.check_model_folder(found)
     preflight.check(recipe, learner=False)
-    preflight.check_playing(recipe)
+    preflight.check_rollouts(recipe)
     if output is not None:
         preflight.check_output(output)
     with Progress() as progress, orderly_exit() as ended, tempfile.TemporaryDirectory() as scratch:
@@ -60,9 +60,9 @@ async def _evaluate(
 ) -> dict[str, list[Group]]:
     await engines.start(parts, progress)
     groups: dict[str, list[Group]] = {}
-    for name, play in plays(recipe, parts.services).items():
-        progress.say(f"playing {len(tasks) * play.group_size} episodes, {name}")
-        groups[name] = await play_tasks(parts.pool, tasks, play, recipe.eval.concurrency, progress.count)
+    for name, plan in plans(recipe, parts.services).items():
+        progress.say(f"playing {len(tasks) * plan.group_size} episodes, {name}")
+        groups[name] = await rollout_tasks(parts.pool, tasks, plan, recipe.eval.concurrency, progress.count)
     await engines.stop(parts)
     return groups
 
@@ -87,7 +87,7 @@ def find_checkpoint(config: RunConfig, given: str | None) -> str | None:
     return str(_weights_in(newest).resolve()) if newest is not None else None  # type: ignore[union-attr]
 
 
-def split_to_play(env: Any, trained: Any) -> str:
+def split_to_evaluate(env: Any, trained: Any) -> str:
     """`all` for a data file that the checkpoint has not seen; else `held_out`, whatever other keys were changed."""
     data = getattr(env, "data", None)
     if data is None or getattr(env, "eval_data", None) is not None:
@@ -110,13 +110,13 @@ def _weights_in(path: Path) -> Path | None:
 
 
 def summarize(groups: dict[str, list[Group]], checkpoint: str, num_tasks: int, reward: Any) -> dict[str, Any]:
-    trajectories = {name: [t for group in plays for t in group.trajectories] for name, plays in groups.items()}
+    trajectories = {name: [t for group in plans for t in group.trajectories] for name, plans in groups.items()}
     return {
         "checkpoint": checkpoint,
         "tasks": num_tasks,
         # null, and no bare NaN, where nothing was graded
         "accuracy": {
-            name: score if (score := accuracy(plays, reward)) == score else None for name, plays in groups.items()
+            name: score if (score := accuracy(plans, reward)) == score else None for name, plans in groups.items()
         },
         "episodes": {name: len(played) for name, played in trajectories.items()},
         "failures": {name: sum(isinstance(t.reward, Failure) for t in played) for name, played in trajectories.items()},
@@ -143,8 +143,8 @@ def table(report: dict[str, Any]) -> list[str]:
 def write(path: Path, report: dict[str, Any], groups: dict[str, list[Group]]) -> None:
     episodes = [
         {"play": name} | readable(t, group, None)
-        for name, plays in groups.items()
-        for group in plays
+        for name, plans in groups.items()
+        for group in plans
         for t in group.trajectories
     ]
     path.write_text(json.dumps(report | {"trajectories": episodes}, indent=1, ensure_ascii=False) + "\n")

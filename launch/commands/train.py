@@ -66,8 +66,8 @@ def train_command(name: str, overrides: list[str], run_dir: str | None, must_res
     world = make_world(recipe.env)
     preflight.check(recipe, learner=True)
     for stage in config.stages:
-        if config.plays(stage):
-            preflight.check_playing(stage.config)
+        if config.needs_engines(stage):
+            preflight.check_rollouts(stage.config)
         if stage.data is not None and config.maker(stage) is None:
             given_data(stage)
         elif stage.data is None and stage.kind == "sft":
@@ -95,7 +95,7 @@ def train_command(name: str, overrides: list[str], run_dir: str | None, must_res
         directory.rewind_metrics(state.step)
         journal = Journal(directory.journal, keep=state.mark if newest else 0)
         model_path = starting_model(config, directory, progress)
-        playing = [stage.config for stage in config.stages if config.plays(stage)]
+        playing = [stage.config for stage in config.stages if config.needs_engines(stage)]
         services = wire.services(playing)
         cpus = recipe.rollout.workers * recipe.rollout.threads + recipe.learner.ranks * recipe.learner.threads
         cpus += len(services.needs)
@@ -176,7 +176,7 @@ async def start_parts(run: Run) -> None:
     """The learner first: a supervised stage trains while the engines are still starting."""
     recipe = run.config.recipe
     run.progress.say(f"starting {recipe.learner.ranks} learner rank(s), {recipe.rollout.workers} rollout worker(s)")
-    engines = any(run.config.plays(stage) for stage in run.config.stages[run.state.stage_index :])
+    engines = any(run.config.needs_engines(stage) for stage in run.config.stages[run.state.stage_index :])
     rank = Need(cpus=recipe.learner.threads, gpus=run.device.gpus_per_actor)
     ranks = [rank] * recipe.learner.ranks
     placement = iter(await place([*ranks, *run.pool.needs, *run.services.needs] if engines else ranks))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from envs.rewards import solved
 from launch.run import wire
 from rlsys.config import RecipeConfig
-from rlsys.rollout import Play
+from rlsys.rollout import RolloutPlan
 from rlsys.types import Failure, Group, Task, Ticket
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ async def evaluate(run: Run, recipe: RecipeConfig, when: str) -> dict[str, float
     run.progress.say(f"evaluating {when}: {len(tasks)} held-out tasks, greedy and {recipe.eval.samples} sampled")
     results: dict[str, float] = {}
     groups: dict[str, list[Group]] = {}
-    for name, play in plays(recipe, run.services).items():
-        groups[name] = await play_tasks(run.pool, tasks, play, recipe.eval.concurrency, run.progress.count)
+    for name, plan in plans(recipe, run.services).items():
+        groups[name] = await rollout_tasks(run.pool, tasks, plan, recipe.eval.concurrency, run.progress.count)
         results[name] = accuracy(groups[name], recipe.reward)
         run.dir.save_trajectories(f"eval-{when}-{name}", groups[name], {})
     run.progress.say(
@@ -34,18 +34,20 @@ async def evaluate(run: Run, recipe: RecipeConfig, when: str) -> dict[str, float
     return {name: round(value, 4) for name, value in results.items() if value == value}
 
 
-def plays(recipe: RecipeConfig, services: Services) -> dict[str, Play]:
-    def play(name: str, group_size: int, temperature: float) -> Play:
-        return wire.play(recipe, f"eval-{name}", group_size=group_size, temperature=temperature, services=services)
+def plans(recipe: RecipeConfig, services: Services) -> dict[str, RolloutPlan]:
+    def plan(name: str, group_size: int, temperature: float) -> RolloutPlan:
+        return wire.rollout_plan(
+            recipe, f"eval-{name}", group_size=group_size, temperature=temperature, services=services
+        )
 
     return {
-        "greedy": play("greedy", 1, 0.0),
-        "sampled": play("sampled", recipe.eval.samples, recipe.eval.temperature),
+        "greedy": plan("greedy", 1, 0.0),
+        "sampled": plan("sampled", recipe.eval.samples, recipe.eval.temperature),
     }
 
 
-async def play_tasks(
-    pool: RolloutPool, tasks: Sequence[Task], play: Play, concurrency: int, count: Callable[[int, int], None]
+async def rollout_tasks(
+    pool: RolloutPool, tasks: Sequence[Task], plan: RolloutPlan, concurrency: int, count: Callable[[int, int], None]
 ) -> list[Group]:
     """One group per task, in the order of the tasks, `concurrency` episodes at once; `count(done, all)` is told."""
     groups: dict[int, Group] = {}
@@ -54,14 +56,14 @@ async def play_tasks(
         groups[group.ticket.sequence] = group
         count(len(groups), len(tasks))
 
-    await play_each(pool, list(enumerate(tasks)), play, concurrency, keep)
+    await rollout_each(pool, list(enumerate(tasks)), plan, concurrency, keep)
     return [groups[sequence] for sequence in range(len(tasks))]
 
 
-async def play_each(
+async def rollout_each(
     pool: RolloutPool,
     tasks: Sequence[tuple[int, Task]],
-    play: Play,
+    plan: RolloutPlan,
     concurrency: int,
     finished: Callable[[Group], None],
 ) -> None:
@@ -71,9 +73,9 @@ async def play_each(
     async def one_after_another() -> None:
         for sequence, task in waiting:
             ticket = Ticket(sequence=sequence, epoch=0, task=task, attempt=0, start_version=0)
-            finished(await pool.run(ticket, play, on_retry=lambda _: None))
+            finished(await pool.run(ticket, plan, on_retry=lambda _: None))
 
-    at_once = min(len(tasks), max(1, concurrency // play.group_size))
+    at_once = min(len(tasks), max(1, concurrency // plan.group_size))
     players = [asyncio.ensure_future(one_after_another()) for _ in range(at_once)]
     try:
         await asyncio.gather(*players)

@@ -122,7 +122,7 @@ def check_output(output: str) -> Path:
     return path
 
 
-def check_playing(recipe: RecipeConfig) -> None:
+def check_rollouts(recipe: RecipeConfig) -> None:
     """A tool or a judge that cannot be had is said before anything starts, not by every episode."""
     world = make_world(recipe.env)
     if is_tooled(world):

@@ -200,7 +200,7 @@ class Run:
         """Export the learner's weights as `version`, deliver them to every engine, and measure the gap."""
         started = time.monotonic()
         await self.learner.export(self.weights, version)
-        expected = await self.learner.score(self.probe)
+        expected = await self.learner.logprobs(self.probe)
         row = await self.publish(version, expected)
         self.journal.publish(version, step=self.state.step)
         row["time/publish_total"] = time.monotonic() - started
@@ -228,8 +228,8 @@ class Run:
 
     async def canary(self) -> None:
         """Prove delivery where the change is large enough to see: perturbed weights out, compared, and back (law 8)."""
-        true = await self.learner.score(self.probe)
-        perturbed = await self.learner.score_perturbed(self.probe, self.weights, CANARY_VERSION)
+        true = await self.learner.logprobs(self.probe)
+        perturbed = await self.learner.logprobs_perturbed(self.probe, self.weights, CANARY_VERSION)
         limit = self.config.recipe.loop.mismatch_limit
         pairs = [
             (a, b) for ours, theirs in zip(true, perturbed, strict=True) for a, b in zip(ours, theirs, strict=True)

@@ -23,7 +23,7 @@ from learners.rank import RankSpec
 from rlsys.config import RecipeConfig
 from rlsys.device import Device
 from rlsys.errors import BadInput
-from rlsys.rollout import Play
+from rlsys.rollout import RolloutPlan
 from rlsys.seeds import derive
 
 # What every actor inherits from the driver's environment on a cluster of its own nodes.
@@ -127,9 +127,11 @@ def learner(recipe: RecipeConfig, device: Device) -> LearnerGroup:
     return LearnerGroup(rank_specs(first, config.ranks), options)
 
 
-def play(recipe: RecipeConfig, purpose: str, *, group_size: int, temperature: float, services: Services) -> Play:
+def rollout_plan(
+    recipe: RecipeConfig, purpose: str, *, group_size: int, temperature: float, services: Services
+) -> RolloutPlan:
     """How the episodes of a stage or an evaluation are played. `services` have been started."""
-    return Play(
+    return RolloutPlan(
         purpose=purpose,
         env=recipe.env,
         reward=recipe.reward,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from envs import make_world
 from launch.run import preflight
 from launch.stages.datasets import described
-from launch.stages.generate import tasks_to_play
+from launch.stages.generate import tasks_to_generate
 from launch.stages.rules import training_tasks
 from rlsys.config import RunConfig, StageConfig
 
@@ -26,7 +26,7 @@ def arithmetic(config: RunConfig) -> list[str]:
 def stage_arithmetic(config: RunConfig, stage: StageConfig) -> list[str]:
     loop, generate = stage.config.loop, stage.config.generate
     if stage.kind == "generate":
-        tasks = len(tasks_to_play(make_world(stage.config.env), stage.config))
+        tasks = len(tasks_to_generate(make_world(stage.config.env), stage.config))
         return [f"trajectories = {tasks} tasks x {generate.samples} = {tasks * generate.samples}"]
     if stage.epochs is not None:
         steps = f"steps = {stage.epochs:g} epochs x examples / {loop.groups_per_step}, rounded up"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from envs.tasks.jsonl import json_object
 from launch.stages.examples import Example, read_answer, read_pair
-from launch.stages.played import pairs_path
+from launch.stages.store import pairs_path
 from rlsys.config import EvalConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput, RunFailed
 

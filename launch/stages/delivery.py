@@ -30,7 +30,7 @@ async def first_delivery(run: Run) -> None:
 async def measure_before(run: Run, stage: StageConfig) -> None:
     """Held-out accuracy of the weights that a supervised stage begins with, where the run has engines for it."""
     state = run.state
-    if run.config.plays(stage) and state.stage_step == 0 and not state.eval_before:
+    if run.config.needs_engines(stage) and state.stage_step == 0 and not state.eval_before:
         await first_delivery(run)
         state.eval_before = await run.until(evaluate(run, stage.config, "before"))
 
@@ -39,7 +39,7 @@ async def measure_after(run: Run, stage: StageConfig) -> None:
     """The same of the weights that it ends with."""
     if run.state.version:
         run.state.version += 1  # engines have held other weights under the last number
-    if run.config.plays(stage):
+    if run.config.needs_engines(stage):
         await first_delivery(run)
         run.state.eval_after = await run.until(evaluate(run, stage.config, "after"))
 

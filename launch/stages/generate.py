@@ -11,16 +11,16 @@ from actors.pool import RolloutPool
 from actors.services import Services
 from envs.base import World
 from launch.run import wire
-from launch.run.evaluate import play_each
+from launch.run.evaluate import rollout_each
 from launch.run.progress import Progress
 from launch.run.run import Run
 from launch.run.run_dirs import without_places
 from launch.stages.delivery import first_delivery
-from launch.stages.played import Played, played_path, write_out
+from launch.stages.store import TrajectoryStore, store_path, write_out
 from launch.stages.trajectories import entry_of, tokenizer_id, weights_id
 from rlsys.config import RecipeConfig, StageConfig
 from rlsys.errors import RunFailed
-from rlsys.rollout import Play
+from rlsys.rollout import RolloutPlan
 from rlsys.types import Failure, Group, Task
 
 FEW = 64  # trajectories: fewer say nothing yet about the share that fails
@@ -29,16 +29,16 @@ FEW = 64  # trajectories: fewer say nothing yet about the share that fails
 async def generate_stage(run: Run, stage: StageConfig) -> None:
     """Every training task is played; `generated/NAME.jsonl` is what is kept of it. A resumed run plays the rest."""
     recipe = stage.config
-    tasks = tasks_to_play(run.world, recipe)
+    tasks = tasks_to_generate(run.world, recipe)
     output, tokenizer = run.dir.generated(stage.name), tokenizer_id(run.renderer)
     await run.begin_stage(stage)
     weights = f"step {run.state.step} ({await asyncio.to_thread(weights_id, run.saved_model)})"
-    played = Played(played_path(output), begun_with(recipe, weights, tokenizer))
+    played = TrajectoryStore(store_path(output), begun_with(recipe, weights, tokenizer))
     try:
         if any(sequence not in played for sequence in range(len(tasks))):
             await first_delivery(run)
-            play = play_of(recipe, f"generate-{stage.name}", run.services)
-            await run.until(play_missing(run.pool, tasks, play, recipe, played, tokenizer, run.progress))
+            plan = plan_of(recipe, f"generate-{stage.name}", run.services)
+            await run.until(generate_missing(run.pool, tasks, plan, recipe, played, tokenizer, run.progress))
             await run.until(run.pool.status())  # the account of generated tokens
         counts = await asyncio.to_thread(write_out, played, output, recipe, len(tasks))
     finally:
@@ -47,14 +47,16 @@ async def generate_stage(run: Run, stage: StageConfig) -> None:
     run.progress.say(f"stage {stage.name}: {told(counts)}")
 
 
-def tasks_to_play(world: World, recipe: RecipeConfig) -> Sequence[Task]:
+def tasks_to_generate(world: World, recipe: RecipeConfig) -> Sequence[Task]:
     return world.tasks("train")[: recipe.generate.tasks]
 
 
-def play_of(recipe: RecipeConfig, purpose: str, services: Services) -> Play:
+def plan_of(recipe: RecipeConfig, purpose: str, services: Services) -> RolloutPlan:
     config = recipe.generate
-    play = wire.play(recipe, purpose, group_size=config.samples, temperature=config.temperature, services=services)
-    return replace(play, top_p=config.top_p)
+    plan = wire.rollout_plan(
+        recipe, purpose, group_size=config.samples, temperature=config.temperature, services=services
+    )
+    return replace(plan, top_p=config.top_p)
 
 
 def begun_with(recipe: RecipeConfig, weights: str, tokenizer: str) -> dict[str, Any]:
@@ -69,12 +71,12 @@ def begun_with(recipe: RecipeConfig, weights: str, tokenizer: str) -> dict[str, 
     return common
 
 
-async def play_missing(
+async def generate_missing(
     pool: RolloutPool,
     tasks: Sequence[Task],
-    play: Play,
+    plan: RolloutPlan,
     recipe: RecipeConfig,
-    played: Played,
+    played: TrajectoryStore,
     tokenizer: str,
     progress: Progress,
 ) -> None:
@@ -85,7 +87,7 @@ async def play_missing(
     """
     missing = [(sequence, task) for sequence, task in enumerate(tasks) if sequence not in played]
     already = f", {len(tasks) - len(missing)} of them already" if len(missing) < len(tasks) else ""
-    progress.say(f"playing {len(tasks)} tasks x {play.group_size} at temperature {play.temperature:g}{already}")
+    progress.say(f"playing {len(tasks)} tasks x {plan.group_size} at temperature {plan.temperature:g}{already}")
     again = frozenset(played.tried)  # tasks that fail whoever plays them must not stop what is left, or the filters
     failed: list[Failure] = []
     failed_first = played_first = done = 0
@@ -97,11 +99,11 @@ async def play_missing(
         played.add(entry_of(group, tokenizer))
         done += 1
         if group.ticket.sequence not in again:
-            failed_first, played_first = failed_first + len(broken), played_first + play.group_size
+            failed_first, played_first = failed_first + len(broken), played_first + plan.group_size
         if played_first >= FEW:
             check_failed(failed_first, played_first)
         if done == len(missing):
-            check_failed(len(failed), len(tasks) * play.group_size)
+            check_failed(len(failed), len(tasks) * plan.group_size)
         progress.count(len(tasks) - len(missing) + done, len(tasks))
 
     def check_failed(count: int, trajectories: int) -> None:
@@ -113,7 +115,7 @@ async def play_missing(
                 f"the first: {first.kind} in {first.where}: {first.detail}"
             )
 
-    await play_each(pool, missing, play, recipe.generate.concurrency, finished)
+    await rollout_each(pool, missing, plan, recipe.generate.concurrency, finished)
 
 
 def told(counts: Mapping[str, float]) -> str:

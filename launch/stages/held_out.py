@@ -17,7 +17,7 @@ async def answer_loss(learner: LearnerGroup, samples: Sequence[Sample]) -> dict[
 
 async def answer_logprobs(learner: LearnerGroup, samples: Sequence[Sample]) -> list[float]:
     """log p of each sample's own tokens, summed."""
-    scores = await learner.score([sample.token_ids for sample in samples])
+    scores = await learner.logprobs([sample.token_ids for sample in samples])
     return [
         math.fsum(score for score, mask in zip(scored, sample.loss_mask[1:], strict=True) if mask)
         for sample, scored in zip(samples, scores, strict=True)

@@ -35,7 +35,7 @@ from rlsys.metrics import Max, Mean, Metrics, Min, Sum, merge, values
 from rlsys.off_policy import without_stale
 from rlsys.packing import make_batch, sample_trajectory
 from rlsys.reductions import weigh
-from rlsys.rollout import Play
+from rlsys.rollout import RolloutPlan
 from rlsys.seeds import derive
 from rlsys.types import Failure, Group, Sample, Ticket, Trajectory
 
@@ -69,7 +69,7 @@ async def rl_stage(run: Run, stage: StageConfig) -> None:
                 groups = await run.until(buffer.take(state.version))
             with clock.phase("build"):
                 longest = config.rollout.max_response_tokens or config.engine.max_model_len
-                harvest = reap_groups(
+                harvest = harvest_groups(
                     groups, algorithm, longest, version=state.version, max_token_lag=config.loop.max_token_lag
                 )
                 check_failures(groups, config.loop.max_failed_share)
@@ -97,7 +97,7 @@ async def rl_stage(run: Run, stage: StageConfig) -> None:
                 state.version += 1
                 with clock.phase("export"):
                     await run.complete(run.learner.export(run.weights, state.version))
-                    expected = await run.complete(run.learner.score(run.probe))
+                    expected = await run.complete(run.learner.logprobs(run.probe))
             row: dict[str, Any] = {
                 "step": state.step,
                 "stage": stage.name,
@@ -128,7 +128,7 @@ async def feed(run: Run, stage: StageConfig, buffer: SlotBuffer) -> None:
     """Start what an earlier process left open, then every further sequence of the stage, as slots come free."""
     config, state = stage.config, run.state
     curriculum = Curriculum(run.world.tasks("train"), seed=derive(config.seed, stage.name))
-    play = wire.play(
+    plan = wire.rollout_plan(
         config,
         stage.name,
         group_size=config.loop.group_size,
@@ -147,12 +147,12 @@ async def feed(run: Run, stage: StageConfig, buffer: SlotBuffer) -> None:
         run.journal.dispatch(stage.name, ticket)
         buffer.start(ticket)
         state.next_sequence = max(state.next_sequence, sequence + 1)
-        run.spawn(_play(run, stage, buffer, ticket, play))
+        run.spawn(_play(run, stage, buffer, ticket, plan))
     await buffer.end()
 
 
-async def _play(run: Run, stage: StageConfig, buffer: SlotBuffer, ticket: Ticket, play: Play) -> None:
-    group = await run.pool.run(ticket, play, on_retry=lambda retried: run.journal.dispatch(stage.name, retried))
+async def _play(run: Run, stage: StageConfig, buffer: SlotBuffer, ticket: Ticket, plan: RolloutPlan) -> None:
+    group = await run.pool.run(ticket, plan, on_retry=lambda retried: run.journal.dispatch(stage.name, retried))
     await buffer.finish(group)
 
 
@@ -169,7 +169,7 @@ class Harvest:
     metrics: Metrics
 
 
-def reap_groups(
+def harvest_groups(
     groups: Sequence[Group],
     algorithm: Algorithm,
     longest: int,

@@ -79,7 +79,7 @@ def test_the_canary_passes_a_healthy_engine_and_catches_those_that_keep_old_weig
             await run.canary()
             assert run.gap["mismatch/probe_max"] < 1e-3
             await learner.export(run.weights, 0)
-            await run.publish(0, await learner.score(PROBE))  # and back
+            await run.publish(0, await learner.logprobs(PROBE))  # and back
             assert run.gap["mismatch/probe_max"] < 1e-3
             for what, pool in broken.items():
                 await pool.start()

@@ -150,7 +150,7 @@ def test_a_load_changes_sampled_and_scored_logprobs_to_those_of_the_new_weights(
     assert after.spans == (VersionSpan(version=version, start=0, end=40),)
     assert sampled_gap(new, after) < CLOSE
     ids = PROMPT + list(before.token_ids)
-    scored = served.run(served.engine.score(ids))
+    scored = served.run(served.engine.prompt_logprobs(ids))
     assert len(scored) == len(ids) - 1
     assert gap(scored, logprobs(new, ids)) < CLOSE
 
@@ -209,7 +209,7 @@ def test_an_end_token_is_kept_in_the_ids_and_not_in_the_text(served: Served) -> 
 
 def test_a_prompt_that_fills_the_context_is_refused_and_one_shorter_gives_one_token(served: Served) -> None:
     full = [5] * CONTEXT
-    for call in (served.generate(full), served.engine.score(full)):
+    for call in (served.generate(full), served.engine.prompt_logprobs(full)):
         with pytest.raises(PromptTooLong) as refused:
             served.run(call)
         assert (refused.value.length, refused.value.limit) == (CONTEXT, CONTEXT)
@@ -350,9 +350,9 @@ async def main():
 
     fields, folder = json.loads(sys.argv[1]), Path(sys.argv[2])
     engine = await Engine.start(EngineSpec(**fields))
-    before = await engine.score([5, 6, 7])
+    before = await engine.prompt_logprobs([5, 6, 7])
     loaded = await engine.load(folder, 1)
-    after = await engine.score([5, 6, 7])
+    after = await engine.prompt_logprobs([5, 6, 7])
     print(json.dumps({"cores": engine.core_pids(), "loaded": loaded, "before": before, "after": after}), flush=True)
     await asyncio.Event().wait()
 
@@ -396,7 +396,7 @@ class Host:
         return await self.engine.load(folder, version)
 
     async def score(self, token_ids: list[int]) -> list[float]:
-        return await self.engine.score(token_ids)
+        return await self.engine.prompt_logprobs(token_ids)
 
 
 @pytest.mark.slow

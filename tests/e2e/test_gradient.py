@@ -164,11 +164,11 @@ def run_rank(rank: int, world_size: int, port: int, paths: tuple[str, str], fold
 
 def refuse(learner: LearnerRank, rank: int) -> None:
     """A reward that is not a number, and a batch without rows, on one rank: neither moves a weight on the other."""
-    before = learner.score(PROBE), gradient(learner.stage.models.policy_engine)
+    before = learner.logprobs(PROBE), gradient(learner.stage.models.policy_engine)
     report = learner.update(poisoned(rank))
     assert not report.applied and report.metrics["learner/skipped"].value == 1
     assert "loss/total" not in report.metrics and "loss/critic_total" in report.metrics  # on the sound rank as well
-    after = learner.score(PROBE), gradient(learner.stage.models.policy_engine)
+    after = learner.logprobs(PROBE), gradient(learner.stage.models.policy_engine)
     assert before[0] == after[0] and all(torch.equal(before[1][name], tensor) for name, tensor in after[1].items())
     with pytest.raises(ValueError, match="at least one on every rank"):
         learner.update(dataclasses.replace(batch(64), rows=batch(64).rows[:rank]))

@@ -146,7 +146,7 @@ def test_the_same_batch_from_the_same_start_gives_the_same_bits(learner, path) -
 
 def test_a_step_follows_the_gradient_and_reports_it(learner, path) -> None:
     begin(learner, path)
-    start = learner.score(PROBE)
+    start = learner.logprobs(PROBE)
     report = learner.update(batch())
     metrics = report.metrics
     assert metrics["learner/lr"].value == 0.5e-3  # the first of two warm-up steps
@@ -156,7 +156,7 @@ def test_a_step_follows_the_gradient_and_reports_it(learner, path) -> None:
     assert math.isfinite(metrics["loss/total"].value)
     assert metrics["memory/learner_rss_peak_mb"].value > 100
     assert learner.update(batch()).metrics["loss/total"].value < metrics["loss/total"].value
-    assert learner.score(PROBE) != start
+    assert learner.logprobs(PROBE) != start
 
 
 @pytest.mark.parametrize("zero_stage", [1, 2, 3])
@@ -237,7 +237,7 @@ def test_scores_are_those_of_the_plain_model_in_the_order_of_the_lists(learner, 
     from transformers import AutoModelForCausalLM
 
     begin(learner, path, tokens_per_row=8)
-    scores = learner.score([*PROBE, []])
+    scores = learner.logprobs([*PROBE, []])
     assert [len(values) for values in scores] == [4, 1, 0, 6, 0]
     model = AutoModelForCausalLM.from_pretrained(path)
     for ids, values in zip(PROBE, scores, strict=False):
@@ -252,11 +252,11 @@ def test_perturbed_weights_are_published_and_scored_and_leave_no_trace(learner, 
     for visit in (False, True):
         begin(learner, path, zero_stage=zero_stage)
         learner.update(batch())
-        before, true = tensors(learner), learner.score(PROBE)
+        before, true = tensors(learner), learner.logprobs(PROBE)
         if visit:
-            moved = learner.score_perturbed(PROBE, tmp_path, 3)
+            moved = learner.logprobs_perturbed(PROBE, tmp_path, 3)
             assert same(tensors(learner), before)
-            assert learner.score(PROBE) == true
+            assert learner.logprobs(PROBE) == true
             pairs = [(a, b) for old, new in zip(true, moved, strict=True) for a, b in zip(old, new, strict=True)]
             assert sum(abs(a - b) for a, b in pairs) / len(pairs) > 0.2
             published = load_file(tmp_path / "v000003" / "bucket-000.safetensors")
@@ -308,9 +308,9 @@ def test_the_next_stage_begins_from_what_the_last_one_saved(learner, path, tmp_p
     begin(learner, path)
     learner.update(batch())
     learner.save_hf(tmp_path / "first", path)
-    after = learner.score(PROBE)
+    after = learner.logprobs(PROBE)
     begin(learner, str(tmp_path / "first"), zero_stage=1)
-    assert learner.score(PROBE) == after
+    assert learner.logprobs(PROBE) == after
     assert learner.step == 0
     shutil.rmtree(tmp_path / "first")  # a checkpoint that only its own stage needed
     learner.save_hf(tmp_path / "second", path)
@@ -484,9 +484,9 @@ def test_bfloat16_learns_skips_and_is_saved_at_every_stage(path, zero_stage, lea
 
 def test_a_scaled_rope_is_scored_saved_and_not_scaled_again(learner, path, tmp_path) -> None:
     begin(learner, path)
-    plain = learner.score(PROBE)
+    plain = learner.logprobs(PROBE)
     begin(learner, path, rope_theta_scale=10.0)
-    scaled = learner.score(PROBE)
+    scaled = learner.logprobs(PROBE)
     assert scaled != plain
     learner.save_hf(tmp_path, path)
     theta = [
@@ -494,7 +494,7 @@ def test_a_scaled_rope_is_scored_saved_and_not_scaled_again(learner, path, tmp_p
     ]
     assert theta[1] == 10 * theta[0]
     begin(learner, str(tmp_path), rope_theta_scale=10.0)
-    assert learner.score(PROBE) == scaled
+    assert learner.logprobs(PROBE) == scaled
 
 
 def test_what_a_cpu_cannot_offload_is_bad_input(learner, path) -> None:
@@ -523,7 +523,7 @@ def run_rank(rank: int, world_size: int, port: int, path: str, folder: str) -> N
         begin(learner, path, zero_stage=zero_stage)
         reports = [learner.update(split_rows(batch(step, 40), world_size)[rank]) for step in range(2)]
         assert all(report.applied for report in reports)
-        perturbed = learner.score_perturbed(PROBE, Path(folder) / f"perturbed{zero_stage}", 1)
+        perturbed = learner.logprobs_perturbed(PROBE, Path(folder) / f"perturbed{zero_stage}", 1)
         learner.export(Path(folder) / f"zero{zero_stage}", 1)
         learner.save(Path(folder) / f"zero{zero_stage}" / "learner")
         learner.save_hf(Path(folder) / f"zero{zero_stage}" / "hf", path)
@@ -533,7 +533,7 @@ def run_rank(rank: int, world_size: int, port: int, path: str, folder: str) -> N
         again = learner.update(split_rows(batch(2, 40), world_size)[rank])
         assert again.metrics["learner/grad_norm"] == expected.metrics["learner/grad_norm"]
         norm = reports[0].metrics["learner/grad_norm"].value
-        torch.save((learner.score(PROBE), perturbed, norm), f"{folder}/{zero_stage}-{rank}.pt")
+        torch.save((learner.logprobs(PROBE), perturbed, norm), f"{folder}/{zero_stage}-{rank}.pt")
     learner.close()
 
 

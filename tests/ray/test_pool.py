@@ -16,13 +16,13 @@ from actors.pool import PoolOptions, Publication, RolloutPool
 from actors.scoring import ScoringSpec
 from actors.worker import WorkerSpec
 from rlsys.errors import RunFailed
-from rlsys.rollout import Play
+from rlsys.rollout import RolloutPlan
 from rlsys.types import EpisodeEnd, Group, Task, Ticket
 from tests.fakes import FakeWorker
 
 pytestmark = pytest.mark.ray
 
-PLAY = Play(
+PLAY = RolloutPlan(
     purpose="t",
     env=None,
     reward=None,

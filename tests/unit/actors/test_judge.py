@@ -18,7 +18,7 @@ from actors.worker import RolloutWorker, WorkerSpec
 from envs.rewards.swirl import SwirlRewardConfig
 from envs.services.http import HttpService
 from envs.services.judge.config import JudgeConfig
-from rlsys.rollout import EpisodeBroken, Play
+from rlsys.rollout import EpisodeBroken, RolloutPlan
 from rlsys.types import FailureKind, Message, Reward, Task, Ticket, Transcript
 from tests.judge_endpoint import scripted
 
@@ -44,9 +44,9 @@ def test_stages_with_different_judges_ask_each_its_own(monkeypatch: pytest.Monke
     monkeypatch.setattr(actors.worker, "make_world", lambda env: SimpleNamespace(max_turns=1, env=None))
     scored: list[Any] = []
 
-    async def group(ticket: Ticket, *, score: Any, play: Play, **_: Any) -> None:
+    async def group(ticket: Ticket, *, score: Any, plan: RolloutPlan, **_: Any) -> None:
         await asyncio.sleep(0.05)  # the other stage's group has come meanwhile
-        scored.append((play.reward.judge.model, (await score(TRANSCRIPT)).value))
+        scored.append((plan.reward.judge.model, (await score(TRANSCRIPT)).value))
 
     monkeypatch.setattr(actors.worker, "run_group", group)
     engine: Any = SimpleNamespace(model_path="nowhere")
@@ -59,9 +59,9 @@ def test_stages_with_different_judges_ask_each_its_own(monkeypatch: pytest.Monke
         ticket = Ticket(sequence=0, epoch=0, task=TASK, attempt=0, start_version=1)
         common: dict[str, Any] = {"purpose": "rl", "env": None, "group_size": 1, "temperature": 1.0, "top_p": 1.0}
         common |= {"max_turn_tokens": 4, "max_context": 8, "timeout_s": 5.0}
-        plays = [Play(reward=reward(model), judge_url=url, **common) for model, url in urls.items()]
+        plans = [RolloutPlan(reward=reward(model), judge_url=url, **common) for model, url in urls.items()]
         try:
-            await asyncio.gather(*(worker.run_group(ticket, play) for play in plays))
+            await asyncio.gather(*(worker.run_group(ticket, plan) for plan in plans))
         finally:
             await worker.stop()
 

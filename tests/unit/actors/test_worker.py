@@ -10,7 +10,7 @@ import actors.worker
 from actors.engine import EngineFailed, EngineStats
 from actors.scoring import ScoringSpec
 from actors.worker import RolloutWorker, WorkerSpec
-from rlsys.rollout import Play
+from rlsys.rollout import RolloutPlan
 from rlsys.types import Task, Ticket
 
 PLAY: dict[str, Any] = {
@@ -88,8 +88,8 @@ def test_a_world_is_made_once_and_closed_once_when_many_groups_come_with_a_new_o
     asyncio.run(worker.adopt())
 
     async def groups(*envs: str) -> None:
-        plays = [Play(env=env, group_size=1, **PLAY) for env in envs]
-        await asyncio.gather(*(worker.run_group(ticket, play) for play in plays))
+        plans = [RolloutPlan(env=env, group_size=1, **PLAY) for env in envs]
+        await asyncio.gather(*(worker.run_group(ticket, plan) for plan in plans))
 
     asyncio.run(groups("rl", "eval", "rl", "eval"))
     asyncio.run(groups("next", "next", "next"))

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from launch.stages.rl import reap_groups
+from launch.stages.rl import harvest_groups
 from learners.algorithms import ALGORITHMS, make_algorithm
 from learners.algorithms.base import Plain
 from learners.algorithms.terms import Terms
@@ -78,7 +78,7 @@ def test_failed_siblings_and_groups_without_signal_are_left_out_of_weights_and_s
         group(2, [None, None, None], [2, 2, 2]),
         group(3, [0.0, 2.0, 4.0], [2, 0, 6]),
     ]
-    harvest = reap_groups(groups, Centred(), longest=100)
+    harvest = harvest_groups(groups, Centred(), longest=100)
     assert harvest.outcomes == {0: "trained", 1: "filtered", 2: "failed", 3: "trained"}
     assert [harvest.metrics[f"groups/{name}"].value for name in ("trained", "filtered", "failed")] == [2, 1, 1]
     found = [(sample.advantages[-1], sample.weight, sample.share, sample.reward) for sample in harvest.samples]
@@ -92,7 +92,7 @@ def test_failed_siblings_and_groups_without_signal_are_left_out_of_weights_and_s
 
 
 def test_a_step_where_all_groups_are_equal_gives_nothing_to_train_on() -> None:
-    harvest = reap_groups([group(0, [1.0, 1.0], [3, 3])], Centred(), longest=100)
+    harvest = harvest_groups([group(0, [1.0, 1.0], [3, 3])], Centred(), longest=100)
     assert harvest.samples == [] and harvest.metrics["groups/filtered"].value == 1
 
 
@@ -104,7 +104,7 @@ def test_a_reward_that_is_not_a_number_trains_nothing_and_moves_no_sibling(name:
     algorithm = make_algorithm(choose("algorithm", ALGORITHMS, name).schema())
 
     def samples(*rewards: float) -> list[tuple[float, float]]:
-        made = reap_groups([group(0, list(rewards), [2] * len(rewards))], algorithm, longest=100).samples
+        made = harvest_groups([group(0, list(rewards), [2] * len(rewards))], algorithm, longest=100).samples
         return [(sample.advantages[-1], sample.weight * sample.share) for sample in made]
 
     assert samples(1.0, math.nan, 0.0) == samples(1.0, None, 0.0) == samples(1.0, 0.0) != []
@@ -113,7 +113,7 @@ def test_a_reward_that_is_not_a_number_trains_nothing_and_moves_no_sibling(name:
 
 
 def test_a_response_of_one_token_and_one_longer_than_a_row_are_rows_like_others() -> None:
-    harvest = reap_groups([group(0, [1.0, 0.0], [1, 30])], Centred(), longest=100)
+    harvest = harvest_groups([group(0, [1.0, 0.0], [1, 30])], Centred(), longest=100)
     batch = make_batch(harvest.samples, 8, version=1)
     assert [(row.num_tokens, int(row.loss_mask.sum())) for row in batch.rows] == [(3, 1), (32, 30)]
     assert batch.denominators == (1.0,)  # of the one group, whichever way it is packed

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rlsys.rollout import Continuation, EpisodeBroken, Play, TurnRequest, run_episode, run_group
+from rlsys.rollout import Continuation, EpisodeBroken, RolloutPlan, TurnRequest, run_episode, run_group
 from rlsys.types import (
     Completion,
     EpisodeEnd,
@@ -25,7 +25,7 @@ from rlsys.types import (
     VersionSpan,
 )
 
-PLAY = Play(
+PLAY = RolloutPlan(
     purpose="test",
     env=None,
     reward=None,
@@ -107,7 +107,7 @@ async def one(transcript: Transcript) -> Reward:
 
 
 def episode(
-    texts: list[Completion | Exception], play: Play = PLAY, max_turns: int = 4, score=one
+    texts: list[Completion | Exception], plan: RolloutPlan = PLAY, max_turns: int = 4, score=one
 ) -> tuple[Trajectory, list[tuple[str, TurnRequest]]]:  # type: ignore[no-untyped-def]
     asked: list[tuple[str, TurnRequest]] = []
     answers = iter(texts)
@@ -124,7 +124,7 @@ def episode(
             TASK,
             counting,
             max_turns=max_turns,
-            play=play,
+            plan=plan,
             seed=7,
             sibling=1,
             renderer=LETTERS,
@@ -175,19 +175,19 @@ def test_running_out_of_tokens_is_a_truncated_ending_with_a_reward() -> None:
 
 
 def test_a_full_context_window_ends_the_episode_and_the_last_turn_gets_what_is_left() -> None:
-    trajectory, asked = episode([completion("ab"), completion("cd")], play=replace(PLAY, max_context=8))
+    trajectory, asked = episode([completion("ab"), completion("cd")], plan=replace(PLAY, max_context=8))
     assert asked[1][1].max_tokens == 2  # "qab[3]" is 6 of 8
     assert trajectory.end is EpisodeEnd.TOKEN_LIMIT
 
 
 def test_a_response_budget_counts_what_was_said_too() -> None:
-    trajectory, asked = episode([completion("ab"), completion("c")], play=replace(PLAY, max_response_tokens=6))
+    trajectory, asked = episode([completion("ab"), completion("c")], plan=replace(PLAY, max_response_tokens=6))
     assert [request.max_tokens for _, request in asked] == [4, 1]  # "ab[3]" is 5 of 6
     assert trajectory.end is EpisodeEnd.TOKEN_LIMIT
 
 
 def test_a_prompt_longer_than_the_window_is_a_data_failure_not_a_zero() -> None:
-    trajectory, asked = episode([], play=replace(PLAY, max_context=1))
+    trajectory, asked = episode([], plan=replace(PLAY, max_context=1))
     assert not asked
     assert isinstance(trajectory.reward, Failure)
     assert trajectory.reward.kind is FailureKind.DATA
@@ -217,15 +217,15 @@ BROKEN = EpisodeBroken(Failure(kind=FailureKind.INFRA, where="tool", detail="gon
 
 
 def test_what_breaks_is_played_again_within_its_budget_and_with_other_seeds() -> None:
-    play = replace(PLAY, infra_retries=2)
-    trajectory, asked = episode([completion("ab"), BROKEN, BROKEN, completion("5!")], play=play)
+    plan = replace(PLAY, infra_retries=2)
+    trajectory, asked = episode([completion("ab"), BROKEN, BROKEN, completion("5!")], plan=plan)
     assert isinstance(trajectory.reward, Reward) and trajectory.end is EpisodeEnd.ANSWERED
     assert [failure.where for failure in trajectory.retried] == ["tool", "tool"]
     assert trajectory.discarded_tokens == 2 and trajectory.num_sampled == 2
     assert [context for context, _ in asked] == ["q", "qab[3]", "q", "q"]
     assert len({request.seed for _, request in asked}) == 4
     assert asked[0][1].seed == episode([completion("5!")])[1][0][1].seed  # of a first attempt: as without retries
-    trajectory, _ = episode([BROKEN, BROKEN, BROKEN], play=play)
+    trajectory, _ = episode([BROKEN, BROKEN, BROKEN], plan=plan)
     assert isinstance(trajectory.reward, Failure) and len(trajectory.retried) == 2
 
 
@@ -251,7 +251,7 @@ def test_what_a_broken_tool_cost_is_counted() -> None:
         envs.clear()
         return asyncio.run(
             run_episode(
-                TASK, make_env, max_turns=2, play=replace(PLAY, infra_retries=budget), seed=0, sibling=0,
+                TASK, make_env, max_turns=2, plan=replace(PLAY, infra_retries=budget), seed=0, sibling=0,
                 renderer=LETTERS, generate=generate, score=one,
             )
         )  # fmt: skip
@@ -272,7 +272,7 @@ def test_seconds_up_to_a_deadline_are_counted() -> None:
 
     late = asyncio.run(
         run_episode(
-            TASK, counting, max_turns=2, play=replace(PLAY, timeout_s=0.02), seed=0, sibling=0, renderer=LETTERS,
+            TASK, counting, max_turns=2, plan=replace(PLAY, timeout_s=0.02), seed=0, sibling=0, renderer=LETTERS,
             generate=hang, score=one,
         )
     )  # fmt: skip
@@ -290,7 +290,7 @@ def test_a_step_that_is_neither_or_both_is_its_environments_failure(step: Reply)
 
     trajectory = asyncio.run(
         run_episode(
-            TASK, lambda _: Undecided(), max_turns=2, play=PLAY, seed=0, sibling=0, renderer=LETTERS,
+            TASK, lambda _: Undecided(), max_turns=2, plan=PLAY, seed=0, sibling=0, renderer=LETTERS,
             generate=generate, score=one,
         )
     )  # fmt: skip
@@ -306,7 +306,7 @@ def test_a_scoring_that_breaks_is_tried_again_without_playing_again() -> None:
             raise error
         return Reward(value=1.0, parts={})
 
-    trajectory, asked = episode([completion("5!")], play=replace(PLAY, infra_retries=2), score=score)
+    trajectory, asked = episode([completion("5!")], plan=replace(PLAY, infra_retries=2), score=score)
     assert len(asked) == 1 and trajectory.reward == Reward(value=1.0, parts={})
     assert [failure.kind for failure in trajectory.retried] == [FailureKind.INFRA, FailureKind.TIMEOUT]
     assert trajectory.discarded_tokens == 0
@@ -314,7 +314,7 @@ def test_a_scoring_that_breaks_is_tried_again_without_playing_again() -> None:
 
 def test_budgets_of_infrastructure_and_data_are_apart() -> None:
     data = EpisodeBroken(Failure(kind=FailureKind.DATA, where="task", detail="odd"))
-    trajectory, _ = episode([BROKEN, data, BROKEN], play=replace(PLAY, infra_retries=1, data_retries=1))
+    trajectory, _ = episode([BROKEN, data, BROKEN], plan=replace(PLAY, infra_retries=1, data_retries=1))
     assert isinstance(trajectory.reward, Failure) and trajectory.reward.kind is FailureKind.INFRA
     assert [failure.kind for failure in trajectory.retried] == [FailureKind.INFRA, FailureKind.DATA]
 
@@ -356,7 +356,7 @@ def test_an_environment_that_raises_breaks_its_own_episode_only(error: Exception
             TASK,
             lambda _: Broken(),
             max_turns=2,
-            play=PLAY,
+            plan=PLAY,
             seed=0,
             sibling=0,
             renderer=LETTERS,
@@ -377,7 +377,7 @@ def test_an_environment_that_cannot_be_made_is_a_data_failure() -> None:
 
     trajectory = asyncio.run(
         run_episode(
-            TASK, make_env, max_turns=2, play=PLAY, seed=0, sibling=0, renderer=LETTERS, generate=generate, score=one
+            TASK, make_env, max_turns=2, plan=PLAY, seed=0, sibling=0, renderer=LETTERS, generate=generate, score=one
         )
     )
     assert trajectory.reward == Failure(kind=FailureKind.DATA, where="environment", detail="KeyError: 'graph'")
@@ -396,7 +396,7 @@ def test_text_that_cannot_be_rendered_is_a_data_failure() -> None:
             TASK,
             counting,
             max_turns=2,
-            play=PLAY,
+            plan=PLAY,
             seed=0,
             sibling=0,
             renderer=Picky(),
@@ -417,7 +417,7 @@ def test_an_episode_that_hangs_is_a_timeout() -> None:
             TASK,
             counting,
             max_turns=2,
-            play=replace(PLAY, timeout_s=0.02),
+            plan=replace(PLAY, timeout_s=0.02),
             seed=0,
             sibling=0,
             renderer=LETTERS,
@@ -443,7 +443,7 @@ def test_siblings_of_a_group_are_seeded_apart() -> None:
             worker="w",
             make_env=counting,
             max_turns=2,
-            play=PLAY,
+            plan=PLAY,
             run_seed=1,
             renderer=LETTERS,
             generate=generate,
@@ -472,7 +472,7 @@ def test_siblings_of_one_that_the_engine_failed_do_not_go_on() -> None:
         with pytest.raises(RuntimeError, match="the engine is gone"):
             await run_group(
                 Ticket(sequence=0, epoch=0, task=TASK, attempt=0, start_version=3), worker="w", make_env=counting,
-                max_turns=2, play=replace(PLAY, group_size=3), run_seed=1, renderer=LETTERS, generate=generate,
+                max_turns=2, plan=replace(PLAY, group_size=3), run_seed=1, renderer=LETTERS, generate=generate,
                 score=one,
             )  # fmt: skip
         await asyncio.sleep(0)
@@ -498,7 +498,7 @@ def compared(compare: Any) -> list[Trajectory]:
     group = asyncio.run(
         run_group(
             Ticket(sequence=0, epoch=0, task=TASK, attempt=0, start_version=3), worker="w", make_env=counting,
-            max_turns=2, play=replace(PLAY, group_size=3), run_seed=1, renderer=LETTERS, generate=generate,
+            max_turns=2, plan=replace(PLAY, group_size=3), run_seed=1, renderer=LETTERS, generate=generate,
             score=score, compare=compare,
         )
     )  # fmt: skip

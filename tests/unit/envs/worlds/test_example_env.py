@@ -18,7 +18,7 @@ from learners.scratch import train_tokenizer
 from rlsys.choices import construct
 from rlsys.config import RunConfig
 from rlsys.packing import sample_trajectory
-from rlsys.rollout import Play, TurnRequest, run_episode
+from rlsys.rollout import RolloutPlan, TurnRequest, run_episode
 from rlsys.types import Completion, EpisodeEnd, Reward, Task, Trajectory, Transcript, TurnStop, VersionSpan
 from tests.paths import ROOT
 
@@ -61,7 +61,7 @@ def play(run: RunConfig, world: Any, renderer: ChatRenderer, task: Task, texts: 
     async def score(transcript: Transcript) -> Reward:
         return reward(transcript)
 
-    how = Play(
+    how = RolloutPlan(
         purpose="test",
         env=run.recipe.env,
         reward=run.recipe.reward,
@@ -76,7 +76,7 @@ def play(run: RunConfig, world: Any, renderer: ChatRenderer, task: Task, texts: 
         task,
         world.env,
         max_turns=world.max_turns,
-        play=how,
+        plan=how,
         seed=0,
         sibling=0,
         renderer=renderer,

@@ -25,7 +25,7 @@ from envs.worlds.search_config import ExamplesConfig
 from learners.scratch import train_tokenizer
 from rlsys.errors import BadInput
 from rlsys.packing import sample_trajectory
-from rlsys.rollout import Play, TurnRequest, run_episode
+from rlsys.rollout import RolloutPlan, TurnRequest, run_episode
 from rlsys.types import Completion, EpisodeEnd, FailureKind, Message, Reward, Task, Transcript, TurnStop, VersionSpan
 from tests.paths import DATA
 
@@ -45,13 +45,13 @@ def shown(text: str) -> Message:
     return Message(role="tool", content=f"\n<interpreter>\n{text}</interpreter>\n\n", inline=True)
 
 
-def in_sandbox(play: Callable[[PythonMathWorld], Awaitable[T]], config: PythonMathConfig = SMALL) -> T:
+def in_sandbox(plan: Callable[[PythonMathWorld], Awaitable[T]], config: PythonMathConfig = SMALL) -> T:
     """Run with a world of its own, for a sandbox lives in one event loop; skip where the host forbids one."""
 
     async def run() -> T:
         world = PythonMathWorld(config)
         try:
-            return await play(world)
+            return await plan(world)
         except ToolFailed as failed:
             if "docs/sandbox.md" in failed.failure.detail:
                 pytest.skip(failed.failure.detail)
@@ -307,7 +307,7 @@ def renderer(tmp_path_factory: pytest.TempPathFactory) -> ChatRenderer:
 
 
 def test_a_demonstration_is_token_for_token_an_episode_with_the_sandbox(renderer: ChatRenderer) -> None:
-    how = Play(
+    how = RolloutPlan(
         purpose="test",
         env=None,
         reward=None,
@@ -344,7 +344,7 @@ def test_a_demonstration_is_token_for_token_an_episode_with_the_sandbox(renderer
                 task,
                 world.env,
                 max_turns=world.max_turns,
-                play=how,
+                plan=how,
                 seed=0,
                 sibling=0,
                 renderer=renderer,

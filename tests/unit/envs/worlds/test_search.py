@@ -22,7 +22,7 @@ from envs.worlds.search_protocols import ICRL_AFTER_EXAMPLES, ICRL_EXAMPLES, PRO
 from learners.scratch import train_tokenizer
 from rlsys.errors import BadInput
 from rlsys.packing import sample_trajectory
-from rlsys.rollout import Play, TurnRequest, run_episode
+from rlsys.rollout import RolloutPlan, TurnRequest, run_episode
 from rlsys.types import (
     Completion,
     EpisodeEnd,
@@ -173,13 +173,13 @@ def play(played: SearchQAWorld, task: Task, texts: Sequence[str], renderer: Chat
         return reward
 
     async def run() -> Any:
-        how = Play(
+        how = RolloutPlan(
             purpose="test", env=None, reward=None, group_size=1, temperature=1.0, top_p=1.0, max_turn_tokens=64,
             max_context=512, timeout_s=30.0,
         )  # fmt: skip
         try:
             return await run_episode(
-                task, played.env, max_turns=played.max_turns, play=how, seed=0, sibling=0, renderer=renderer,
+                task, played.env, max_turns=played.max_turns, plan=how, seed=0, sibling=0, renderer=renderer,
                 generate=generate, score=scored,
             )  # fmt: skip
         finally:

@@ -28,7 +28,7 @@ def recipe(**judge: Any) -> RecipeConfig:
 
 
 def play(recipe: RecipeConfig, services: Any) -> Any:
-    return wire.play(recipe, "rl", group_size=2, temperature=1.0, services=services)
+    return wire.rollout_plan(recipe, "rl", group_size=2, temperature=1.0, services=services)
 
 
 def test_a_reward_that_names_a_model_alone_gets_a_server_of_the_run() -> None:
@@ -69,13 +69,13 @@ def test_secrets_stand_in_no_runtime_environment_and_no_repr(monkeypatch: pytest
 def test_a_judge_that_cannot_be_served_is_said_before_anything_starts(tmp_path: Path) -> None:
     patient = {"outage_s": 1.0}
     with pytest.raises(BadInput, match=r"reward\.judge\.model='\./nothing': no such folder"):
-        preflight.check_playing(recipe(model="./nothing", **patient))
+        preflight.check_rollouts(recipe(model="./nothing", **patient))
     (tmp_path / "proces.md").write_text("{question}")
     with pytest.raises(BadInput, match="did you mean 'process'"):
-        preflight.check_playing(recipe(model="some/hub-name", prompts=str(tmp_path), **patient))
+        preflight.check_rollouts(recipe(model="some/hub-name", prompts=str(tmp_path), **patient))
     with pytest.raises(BadInput, match=r"reward\.name='swirl' asks a judge"):
-        preflight.check_playing(recipe())
+        preflight.check_rollouts(recipe())
     with pytest.raises(BadInput, match=r"reward\.judge\.outage_s=9000"):
-        preflight.check_playing(recipe(model="some/hub-name", outage_s=9000.0))
-    preflight.check_playing(recipe(model="some/hub-name", **patient))
+        preflight.check_rollouts(recipe(model="some/hub-name", outage_s=9000.0))
+    preflight.check_rollouts(recipe(model="some/hub-name", **patient))
     assert not os.path.exists("some")

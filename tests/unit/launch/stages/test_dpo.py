@@ -197,9 +197,9 @@ class Learner(BanditLearner):
             self.logits -= self.lr * self.logits.grad
         return UpdateReport(applied=True, metrics=merge(metrics), seconds=0.0)
 
-    async def score(self, token_ids: Sequence[Sequence[int]]) -> list[list[float]]:
+    async def logprobs(self, token_ids: Sequence[Sequence[int]]) -> list[list[float]]:
         if len(token_ids[0]) == 2 and token_ids[0][1] > 1:  # the probe, as the fake engines read it
-            return await super().score(token_ids)
+            return await super().logprobs(token_ids)
         with torch.no_grad():
             return [self._logp(self.logits, torch.tensor(list(ids)[1:])).tolist() for ids in token_ids]
 

@@ -13,8 +13,8 @@ from envs.rewards.answer import AnswerRewardConfig
 from launch.cli import run
 from launch.config.compose import compose
 from launch.stages.examples import read_answer, read_pair, samples_of
-from launch.stages.generate import begun_with, play_missing, play_of
-from launch.stages.played import Played, pairs_path, played_path, write_out
+from launch.stages.generate import begun_with, generate_missing, plan_of
+from launch.stages.store import TrajectoryStore, pairs_path, store_path, write_out
 from launch.stages.trajectories import entry_of, kept, pair_of, weights_id
 from rlsys.config import GenerateConfig
 from rlsys.errors import BadInput, RunFailed
@@ -146,32 +146,32 @@ def test_an_answer_that_is_only_an_end_is_an_answer() -> None:
 
 def test_a_torn_line_is_played_again_and_another_policy_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.played.jsonl"
-    played = Played(path, {"weights": "step 4", "generate.samples": 2})
+    played = TrajectoryStore(path, {"weights": "step 4", "generate.samples": 2})
     for sequence in (2, 0, 1):
         played.add(entry(trajectory(0, 1.0), sequence=sequence))
     with pytest.raises(BadInput, match="another process is writing it"):
-        Played(path, {})
+        TrajectoryStore(path, {})
     played.close()
     path.write_bytes(path.read_bytes()[:-7])
-    played = Played(path, {"weights": "step 4", "generate.samples": 2})
+    played = TrajectoryStore(path, {"weights": "step 4", "generate.samples": 2})
     assert [sequence in played for sequence in range(4)] == [True, False, True, False]
     played.add(entry(trajectory(0, 0.5, says="\ud800"), sequence=1))  # half a surrogate pair is no reason to stop
     assert [found["sequence"] for found in played.entries(3)] == [0, 1, 2]
     assert [found["sequence"] for found in played.entries(2)] == [0, 1]
     played.close()
     with pytest.raises(BadInput, match="begun with generate.samples=2, not 8: choose another place"):
-        Played(path, {"weights": "step 4", "generate.samples": 8})
+        TrajectoryStore(path, {"weights": "step 4", "generate.samples": 8})
     for end in ("\n", ""):  # nor is another's only line taken for one that a kill tore
         path.write_text('{"question": "somebody else\'s"}' + end)
         with pytest.raises(BadInput, match='line 1: no "begun_with"'):
-            Played(path, {})
+            TrajectoryStore(path, {})
         assert "somebody" in path.read_text()
     path.write_text('{"begun_wi')
-    Played(path, {"weights": "step 4"}).close()
+    TrajectoryStore(path, {"weights": "step 4"}).close()
     assert path.read_text() == '{"begun_with": {"weights": "step 4"}}\n'
     path.write_text('{"begun_with": {}}\n{"sequence": 3}\n')
     with pytest.raises(BadInput, match='line 2: no "sequence" with its "trajectories"'):
-        Played(path, {})
+        TrajectoryStore(path, {})
 
 
 def test_weights_are_known_by_what_they_are(tmp_path: Path) -> None:
@@ -196,11 +196,11 @@ def test_what_is_played_is_not_played_again(tmp_path: Path) -> None:
     output = tmp_path / "a.jsonl"
 
     async def go(pool: BanditPool, count: Any) -> None:
-        played = Played(played_path(output), begun_with(recipe, "w", "v"))
+        played = TrajectoryStore(store_path(output), begun_with(recipe, "w", "v"))
         services = type("NoServices", (), {"url": lambda self, config: ""})()
         progress = type("Quiet", (), {"say": lambda self, text: said.append(text), "count": staticmethod(count)})()
         try:
-            await play_missing(pool, tasks, play_of(recipe, "generate", services), recipe, played, "v", progress)  # type: ignore[arg-type]
+            await generate_missing(pool, tasks, plan_of(recipe, "generate", services), recipe, played, "v", progress)  # type: ignore[arg-type]
             counts.append(write_out(played, output, recipe, len(tasks)))
         finally:
             played.close()

@@ -38,7 +38,7 @@ def test_each_kind_has_its_algorithm_and_reads_back(tmp_path: Path) -> None:
     assert (tries.steps, tries.config.generate.samples) == (0, 8)
     assert (dpo.steps, dpo.epochs, dpo.data) == (0, 2.0, "tries")
     assert (config.maker(dpo), config.maker(again), config.maker(sft)) == (tries, tries, None)
-    assert [config.plays(stage) for stage in config.stages] == [False, True, True, True]
+    assert [config.needs_engines(stage) for stage in config.stages] == [False, True, True, True]
     (tmp_path / "again.yaml").write_text(to_yaml(config))
     assert compose(str(tmp_path / "again.yaml"), []) == config
     shown = "\n".join(arithmetic(config))
@@ -54,7 +54,7 @@ def test_epochs_over_a_file_are_steps(tmp_path: Path) -> None:
     dpo = f"{{name: b, kind: dpo, data: {pairs}, epochs: 3, loop: {{groups_per_step: 4}}}}"
     config = composed(tmp_path, dpo)
     assert (config.stages[0].steps, config.stages[0].epochs) == (4, None)  # 3 x 5 / 4, rounded up
-    assert not config.plays(config.stages[0])
+    assert not config.needs_engines(config.stages[0])
     config = composed(tmp_path, dpo, overrides=("eval.every=1", "eval.share=0.4"))
     assert config.stages[0].steps == 3  # 2 of the 5 are held out
     assert any(f"examples = 3 of {pairs}, 2 more held out" in line for line in arithmetic(config))

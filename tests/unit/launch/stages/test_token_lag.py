@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from launch.stages.rl import reap_groups
+from launch.stages.rl import harvest_groups
 from learners.algorithms.base import Plain
 from rlsys.config import LoopConfig
 from rlsys.errors import BadInput
@@ -75,7 +75,7 @@ GROUPS = [
 
 
 def test_old_tokens_become_context_and_their_trajectory_stays_in_the_baseline() -> None:
-    harvest = reap_groups(GROUPS, Centred(), longest=100, version=NOW, max_token_lag=2)
+    harvest = harvest_groups(GROUPS, Centred(), longest=100, version=NOW, max_token_lag=2)
     first, second = harvest.samples
     assert (first.loss_mask, first.versions[2:]) == ((0, 0, 0, 1, 1, 1), (4, 5, 5, 7))
     assert second.loss_mask == (0, 0, 1, 1)
@@ -87,7 +87,7 @@ def test_old_tokens_become_context_and_their_trajectory_stays_in_the_baseline() 
 
 
 def test_a_group_of_old_tokens_alone_is_filtered_and_the_tokens_add_up() -> None:
-    harvest = reap_groups(GROUPS, Centred(), longest=100, version=NOW, max_token_lag=2)
+    harvest = harvest_groups(GROUPS, Centred(), longest=100, version=NOW, max_token_lag=2)
     assert harvest.outcomes == {0: "trained", 1: "filtered", 2: "filtered"}  # each prompt once, none failed
     counted = {name: metric.value for name, metric in harvest.metrics.items()}
     assert counted["tokens/stale"] == (1 + 2) + (2 + 1)  # what had no contrast was left out for that
@@ -97,7 +97,7 @@ def test_a_group_of_old_tokens_alone_is_filtered_and_the_tokens_add_up() -> None
 
 @pytest.mark.parametrize("limit", [None, 4, 100])
 def test_a_limit_that_nothing_exceeds_leaves_all_as_it_is(limit: int | None) -> None:
-    harvest = reap_groups(GROUPS, Centred(), longest=100, version=NOW, max_token_lag=limit)
+    harvest = harvest_groups(GROUPS, Centred(), longest=100, version=NOW, max_token_lag=limit)
     assert harvest.outcomes == {0: "trained", 1: "trained", 2: "filtered"}
     assert harvest.metrics["tokens/stale"].value == 0
     assert sum(sum(sample.loss_mask) for sample in harvest.samples) == 8 + 3

@@ -43,7 +43,7 @@ class Slow:
 
 
 def run(
-    play: Callable[[Batcher[Found], Slow], Awaitable[None]],
+    plan: Callable[[Batcher[Found], Slow], Awaitable[None]],
     *,
     max_batch: int = 4,
     max_queue: int = 8,
@@ -69,7 +69,7 @@ def run(
         )
         batcher.start()
         try:
-            await play(batcher, search)
+            await plan(batcher, search)
         finally:
             search.go.set()
             await batcher.close()

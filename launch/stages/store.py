@@ -22,7 +22,7 @@ from rlsys.errors import BadInput
 BEGUN = "begun_with"  # key of the first line: what must be the same for episodes to lie in one file
 
 
-def played_path(output: Path) -> Path:
+def store_path(output: Path) -> Path:
     return output.with_name(f"{output.name.removesuffix('.jsonl')}.played.jsonl")
 
 
@@ -30,7 +30,7 @@ def pairs_path(output: Path) -> Path:
     return output.with_name(f"{output.name.removesuffix('.jsonl')}.pairs.jsonl")
 
 
-class Played:
+class TrajectoryStore:
     """The tasks that are done, by sequence. Only their places in the file are held in memory.
 
     tried: tasks of which nothing could be graded. They are not done, and their lines only tell why.
@@ -128,7 +128,7 @@ def line_of(record: Record) -> bytes:
     return (json.dumps(record, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")
 
 
-def write_out(played: Played, output: Path, recipe: RecipeConfig, num_tasks: int) -> dict[str, float]:
+def write_out(played: TrajectoryStore, output: Path, recipe: RecipeConfig, num_tasks: int) -> dict[str, float]:
     """Write what is kept of the first `num_tasks` tasks, and their pairs; each file appears whole. Returns counts."""
     counts: Counter[str] = Counter(tasks=0, trajectories=0, failed=0, solved=0, kept=0, pairs=0)
     total = 0.0
