@@ -7,7 +7,7 @@ Ray, vLLM or tokens. One environment is one file here, one line in `envs.WORLDS`
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
 
 from rlsys.errors import BadInput
@@ -25,6 +25,7 @@ class Step:
     end: EpisodeEnd | None = None  # exactly one of the two is set
     repeated: bool = False  # the same call was made before in this episode
     max_tokens: int | None = None  # the reply is cut to this many tokens
+    metrics: Mapping[str, float] = field(default_factory=dict)  # {"errors": 1}: `env/errors` in the row, see Trajectory
 
 
 class Env(Protocol):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import string
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from envs.protocols.icrl import INVALID_ACTION
 from envs.rewards.findings import Span
@@ -30,6 +31,15 @@ class Inline:
 RESULT = Inline(opening="<result>", closing="</result>")
 INFORMATION = Inline(opening="<information>", closing="</information>", notices=(INVALID_ACTION,))
 INTERPRETER = Inline(opening="<interpreter>", closing="</interpreter>")
+_OF_PROTOCOL = {"research": RESULT, "icrl": INFORMATION}  # of `env.name=search_qa`
+
+
+def inline_of(env: Any, reward: Any) -> Inline | None:
+    """How the recipe writes the environment's text into one string: the environment's way, else the reward's."""
+    if env.name == "python_math":
+        return INTERPRETER
+    own = _OF_PROTOCOL.get(env.protocol) if env.name == "search_qa" else None
+    return own or getattr(reward, "inline", None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import torch
 
 from envs import make_reward, make_world
 from envs.base import is_tooled
-from envs.rewards.judging import NeedsJudging
+from envs.rewards.asks import NeedsJudging
 from envs.services.judge.judge import open_judge
 from envs.services.judge.templates import Prompts
 from rlsys.config import RecipeConfig

@@ -18,7 +18,7 @@ from launch.run.run import Run, StopRequested
 from launch.run.rundir import DriverState, RunDir
 from rlsys.batch import Batch, UpdateReport
 from rlsys.errors import RunFailed
-from rlsys.journal import Journal, ledger, read, surviving
+from rlsys.journal import Dispatched, Journal, ledger, read, surviving
 from rlsys.types import Message
 from tests.fakes import BanditLearner, BanditPool
 
@@ -161,7 +161,7 @@ def test_a_stopped_run_resumes_without_losing_or_repeating_a_prompt(tmp_path: Pa
         assert isinstance(play(tmp_path, on_row=stop_at(step)).error, StopRequested)
     assert play(tmp_path).error is None
     journal = read(tmp_path / "run" / "journal.jsonl")
-    assert {row["lineage"] for row in journal} == {0, 1, 2, 3}
+    assert {row.lineage for row in journal} == {0, 1, 2, 3}
     book = ledger(surviving(journal))
     assert (book.dispatched, book.in_flight, book.problems) == (48, 0, ())
     assert [row["step"] for row in rows(tmp_path)] == list(range(1, 13))
@@ -274,6 +274,6 @@ def test_no_token_past_its_lag_is_trained(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_tickets_are_journalled_with_the_version_they_started_under(tmp_path: Path) -> None:
     play(tmp_path, steps=4)
-    starts = [row["version"] for row in read(tmp_path / "run" / "journal.jsonl") if row["event"] == "dispatch"]
+    starts = [row.version for row in read(tmp_path / "run" / "journal.jsonl") if isinstance(row, Dispatched)]
     assert starts[:8] == [1] * 8
     assert starts == sorted(starts)
