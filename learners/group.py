@@ -80,7 +80,7 @@ class LearnerGroup:
         )
 
     async def update(self, batch: Batch) -> UpdateReport:
-        """One update. Every rank gets the same number of rows, so that no collective is missed (law 7)."""
+        """One update. All ranks get equally many rows, so that none misses a collective (docs/laws.md, law 7)."""
         parts = iter(split_rows(batch, len(self._actors)))
         reports: list[UpdateReport] = await self._all(
             lambda rank: rank.update.remote(next(parts)), f"updating on version {batch.version}"

@@ -19,7 +19,9 @@ from rlsys.packing import padding_row
 
 
 def equal_rows(stage: Stage, batch: Batch) -> list[Row]:
-    """The rows of this rank, minibatch by minibatch, with rows of no weight where another rank has more (law 7).
+    """This rank's rows, minibatch by minibatch. Where another rank has more, rows without weight make up for it.
+
+    So all ranks do the same collectives (docs/laws.md, law 7).
 
     Raises ValueError, on all ranks, where one of them has no row at all.
     """

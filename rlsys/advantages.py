@@ -1,7 +1,7 @@
 """How much credit each trajectory, or each token, gets. Pure functions: tensors (or lists) in, tensors out.
 
 Shapes: G siblings of one task, M reward streams, T tokens. Work is done in float64; results have the input's dtype
-(torch's default for lists and integers). What breaks the contract raises ValueError.
+(torch's default for lists and integers). Arguments that do not fit raise ValueError.
 """
 
 from __future__ import annotations

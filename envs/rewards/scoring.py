@@ -33,7 +33,7 @@ def inline_of(env: Any, reward: Any) -> Inline | None:
 
 
 def read_transcript(line: bytes, inline: Inline | None) -> Transcript:
-    """One object of the contract, `{"task": {...}, "response": "..."}`. Raises BadInput that names the key."""
+    """One line of the input, `{"task": {...}, "response": "..."}` (docs/scoring.md). Raises BadInput that names the key."""
     record = json_object(line, HERE)
     task = _given(record, "task", "an object", lambda value: isinstance(value, dict))
     if task is None:
@@ -72,7 +72,7 @@ def outcome(reward: RewardFunction, transcript: Transcript) -> Reward | Failure:
 
 
 def failure_of(error: Exception) -> Failure:
-    """What broke, as law 3 wants it: never a zero."""
+    """What broke, as a typed failure and never a zero (docs/laws.md, law 3)."""
     if isinstance(error, EpisodeBroken):
         return error.failure
     detail = str(error) if isinstance(error, BadInput) else f"{type(error).__name__}: {error}"

@@ -177,7 +177,8 @@ def harvest_groups(
     version: int = 0,
     max_token_lag: int | None = None,
 ) -> Harvest:
-    """Advantages within each group, then samples. A failed sibling is left out of its group's baseline (law 3).
+    """Advantages within each group, then samples. A failed sibling is left out of its group's baseline (docs/laws.md,
+    law 3).
 
     longest: tokens that a response can have, the constant of Dr. GRPO's reduction.
     version: the weights that are trained. Tokens more than `max_token_lag` versions older become context. A trajectory

@@ -1,4 +1,4 @@
-"""The main job, shrunken, with every part real: it learns, within its bounds, and leaves what the design says."""
+"""The main job, shrunken, with every part real: it learns, within its bounds, and leaves what docs/run-directory.md says."""
 
 import json
 import math
