@@ -33,7 +33,7 @@ def inline_of(env: Any, reward: Any) -> Inline | None:
 
 
 def read_transcript(line: bytes, inline: Inline | None) -> Transcript:
-    """One line of the input, `{"task": {...}, "response": "..."}` (docs/scoring.md). Raises BadInput that names the key."""
+    """A line of docs/scoring.md, `{"task": {...}, "response": "..."}`. Raises BadInput that names the key."""
     record = json_object(line, HERE)
     task = _given(record, "task", "an object", lambda value: isinstance(value, dict))
     if task is None:

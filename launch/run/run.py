@@ -227,9 +227,9 @@ class Run:
         }
 
     async def canary(self) -> None:
-        """Prove that weights arrive, with a change large enough to see: perturbed ones go out, are compared, and go back.
+        """Prove that weights arrive, with a change large enough to see (docs/laws.md, law 8).
 
-        That is law 8 of docs/laws.md.
+        Visibly perturbed weights go out and are compared with the learner; then the true ones go out.
         """
         true = await self.learner.logprobs(self.probe)
         perturbed = await self.learner.logprobs_perturbed(self.probe, self.weights, CANARY_VERSION)

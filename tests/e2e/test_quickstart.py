@@ -1,4 +1,4 @@
-"""The main job, shrunken, with every part real: it learns, within its bounds, and leaves what docs/run-directory.md says."""
+"""The main job, shrunken, with every part real: it learns, keeps its bounds, and leaves docs/run-directory.md."""
 
 import json
 import math
