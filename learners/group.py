@@ -154,8 +154,8 @@ class LearnerGroup:
 
 
 def merged(reports: Sequence[UpdateReport]) -> UpdateReport:
-    """What all ranks did. A metric that is not finite on one of them is left out and counted, and not shown as what
-    the others had."""
+    """The report of all ranks together. A metric that is not finite on one rank is left out and counted: the mean
+    of the other ranks would look like that of all."""
     metrics = merge(report.metrics for report in reports)
     kept = finite(metrics)
     return UpdateReport(

@@ -97,8 +97,8 @@ def multi_discount_gae(
 def penalized(rewards_MT: torch.Tensor, kl_T: torch.Tensor, *, coef: float) -> torch.Tensor:
     """The KL penalty in the reward: coef * kl_T / M is taken from each of the M streams (arXiv 2502.03373).
 
-    Divided so that together they pay it once; in each of them so that each discount applies to its part. kl_T: the
-    per-token estimate, k1 as a rule. Returns [M, T].
+    Divided by M, the streams together pay the penalty once. Taken from each, it is discounted as that stream is. kl_T:
+    the per-token estimate, usually k1. Returns [M, T].
     """
     num_streams = rewards_MT.shape[0]
     if num_streams == 0:

@@ -174,7 +174,7 @@ class LearnerConfig:
     offload: Literal["none", "optimizer", "all"] = "none"
     """What DeepSpeed keeps in host memory (GPUs only). all is the optimizer and the weights, and needs ZeRO-3."""
     rope_theta_scale: float = 1.0
-    """Factor on the model's RoPE base, for longer contexts than it was trained on. Long CoT: 10. Saved with the model."""
+    """Factor on the RoPE base, for contexts longer than the model was trained on (Long CoT: 10). Saved with it."""
     update_timeout_s: float = 1800.0
     """Seconds that an update or another call to the ranks may take before the run stops with the reason."""
     start_timeout_s: float = 300.0
