@@ -30,7 +30,8 @@ def sample_weight(
     sequence_sum   the sum within each trajectory, then the mean over trajectories (SWiRL, per action)
 
     A trajectory or group of several samples counts once: each sample has the part of its share that it has of its
-    tokens. One without a token to train on counts nowhere. Raises ValueError for an unknown name, or "constant" without a length.
+    tokens. One without a token to train on counts nowhere. Raises ValueError for an unknown name, or
+    "constant" without a length.
     """
     of_trajectory = sample_tokens / trajectory_tokens
     if reduction == "token_mean":
