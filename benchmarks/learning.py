@@ -1,8 +1,9 @@
 """Every algorithm from the same start, with every real part: `python benchmarks/learning.py [--seeds 2] [ppo ...]`.
 
 A supervised stage on the quickstart's tasks, half of its demonstrations wrong, is trained once. From its weights each
-algorithm trains on the same tasks, on engines, learner and asynchronous loop as users have them. Writes held-out accuracies and the reward of every step into
-`docs/learning.json`, and draws `docs/learning.svg`. Half an hour on two cores; `--draw` only draws what is there.
+algorithm trains on the same tasks, on engines, learner and asynchronous loop as users have them. Writes held-out
+accuracies and the reward of every step into `docs/learning.json`, and draws `docs/learning.svg`. Half an hour on two
+cores; `--draw` only draws what is there.
 """
 
 from __future__ import annotations
