@@ -96,9 +96,9 @@ class RolloutConfig:
     max_response_tokens: Optional[int] = None
     """Tokens after the prompt in a whole episode, tool results included. null leaves it to `engine.max_model_len`."""
     temperature: float = 1.0
-    """Sampling temperature. At 1 the tokens are sampled from the very distribution that the learner trains."""
+    """Sampling temperature of the episodes. The learner computes its log-probabilities at the same temperature."""
     top_p: float = 1.0
-    """Sample only from the most likely tokens that together have this probability. 1 samples from all of them."""
+    """Sample only from the most likely tokens that together have this probability. It has to be 1 in an rl stage."""
     infra_attempts: int = 3
     """How often a group is started in all, when workers die while they play it. After that it is a failure."""
     infra_retries: int = 2

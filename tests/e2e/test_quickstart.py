@@ -11,6 +11,7 @@ from rlsys.journal import ledger, read, surviving
 from tests.e2e.runs import left_behind, rlsys, rows, summary, trajectories
 
 SHRUNKEN = ["stages.sft.steps=110", "stages.rl.steps=12", "eval.tasks=60", "checkpoint.every=6"]
+SHRUNKEN.append("env.demo_error_rate=0.5")  # so few steps get further with fewer mistakes
 SHRUNKEN.append("engine.max_num_seqs=64")  # so that a batch outlasts an update, and updates find it in flight
 
 
