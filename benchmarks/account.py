@@ -80,7 +80,7 @@ def plot(rows: list[Row], summary: Row, target: Path) -> None:
     sft = [row for row in rows if row["stage"] == "sft"]
     rl = [row for row in rows if row["stage"] == "rl"]
     loss.plot([row["stage_step"] for row in sft], [row["loss/nll"] for row in sft], color="tab:blue")
-    loss.set(title="sft: loss on imperfect demonstrations", xlabel="step", ylabel="nats per token", yscale="log")
+    loss.set(title="sft: loss on flawed demonstrations", xlabel="step", ylabel="nats per token", yscale="log")
     right.plot([row["stage_step"] for row in rl], [row["reward/part/correct"] for row in rl], color="tab:green")
     right.set(title="rl: share of sampled answers that are right", xlabel="step", ylim=(0, 1))
     for shift, (when, colour) in zip((-0.2, 0.2), (("before", "tab:gray"), ("after", "tab:green")), strict=True):

@@ -365,7 +365,7 @@ async def run_group(
 
 
 def _compare(trajectories: list[Trajectory], compare: Compare) -> None:
-    """A comparison that raises is the failure of all that it was to compare."""
+    """Give the scored siblings the rewards that `compare` makes of them. If it raises, they all become failures."""
     scored = [index for index, trajectory in enumerate(trajectories) if isinstance(trajectory.reward, Reward)]
     rewards = [trajectories[index].reward for index in scored]
     outcomes: Sequence[Reward | Failure]
