@@ -2,7 +2,7 @@
 
 Rewards are pure functions of a transcript. What one needs beside the text is decided first: what a judge says of it,
 and whether an answer equals the gold one, in a pool of processes with a hard deadline. What breaks there is a typed
-failure (law 3), never a zero.
+failure, never a zero (docs/laws.md, law 3).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The rollout worker: one vLLM engine, the environment's world and the reward, in one Ray actor.
 
-A worker serves nothing until it holds published weights (law 8): it starts `stale`, and only `load_weights` or
-`adopt` (evaluation of a folder that the engine itself was started from) opens it.
+A worker serves nothing until it holds published weights (docs/laws.md, law 8): it starts `stale`, and only
+`load_weights` or `adopt` (evaluation of a folder that the engine itself was started from) opens it.
 """
 
 from __future__ import annotations

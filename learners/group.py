@@ -80,7 +80,7 @@ class LearnerGroup:
         )
 
     async def update(self, batch: Batch) -> UpdateReport:
-        """One update. Every rank gets the same number of rows, so that no collective is missed (law 7)."""
+        """One update. All ranks get equally many rows, so that none misses a collective (docs/laws.md, law 7)."""
         parts = iter(split_rows(batch, len(self._actors)))
         reports: list[UpdateReport] = await self._all(
             lambda rank: rank.update.remote(next(parts)), f"updating on version {batch.version}"
@@ -154,8 +154,8 @@ class LearnerGroup:
 
 
 def merged(reports: Sequence[UpdateReport]) -> UpdateReport:
-    """What all ranks did. A metric that is not finite on one of them is left out and counted, and not shown as what
-    the others had."""
+    """The report of all ranks together. A metric that is not finite on one rank is left out and counted: the mean
+    of the other ranks would look like that of all."""
     metrics = merge(report.metrics for report in reports)
     kept = finite(metrics)
     return UpdateReport(

@@ -237,7 +237,7 @@ class LearnerRank:
     # -- inside -------------------------------------------------------------------------------------------------------
 
     def _restore_reference(self, folder: Path, path: str | None) -> None:
-        """The weights that the stage began with: `begin` was given those in its middle."""
+        """Load the reference that the checkpoint kept: after a resume, `begin` was given the weights of mid-stage."""
         from learners.models import Reference
 
         kept = folder / _REFERENCE_FOLDER

@@ -173,8 +173,9 @@ async def run_episode(
 ) -> Trajectory:
     """Play an environment to its end and score it. Returns a Trajectory in every case but cancellation.
 
-    What breaks is tried again within its budget: the episode with other seeds, or only its scoring. `generate` may
-    raise EpisodeBroken; what else it raises is no episode's failure but the engine's, and goes through.
+    What breaks is tried again within its budget: the whole episode with other seeds, or only its scoring. `generate`
+    raises EpisodeBroken for what concerns this episode. Anything else that it raises concerns the engine, and is raised
+    here too.
     """
     budget = _Budget(plan)
     discarded, generate_s, tool_s = 0, 0.0, 0.0
@@ -214,13 +215,13 @@ async def run_episode(
 
 @dataclass(slots=True)
 class _Budget:
-    """How often one episode may break: what infrastructure breaks and what data breaks are counted apart."""
+    """How often one episode may still be tried again. Failures of kind `data` and all others are counted apart."""
 
     plan: RolloutPlan
     spent: list[Failure] = field(default_factory=list)
 
     def allows(self, failure: Failure) -> bool:
-        """Whether this failure is tried again; it is counted when it is."""
+        """Whether to try again after this failure. If so, it is counted."""
         by_data = failure.kind is FailureKind.DATA
         used = sum((earlier.kind is FailureKind.DATA) == by_data for earlier in self.spent)
         if used >= (self.plan.data_retries if by_data else self.plan.infra_retries):
@@ -318,7 +319,7 @@ async def _stepped(done: _Attempt, env: Episode, text: str, turns_left: int) -> 
 
 
 def checked(reward: Reward) -> Reward:
-    """Raises BadInput for one that holds what is no number: it would spoil means, or end the run."""
+    """The reward itself. Raises BadInput for one with a nan or an infinity, which would spoil every mean it enters."""
     numbers = [reward.value, *reward.parts.values(), *(each for stream in reward.streams for each in stream.values)]
     if not all(map(math.isfinite, numbers)):
         raise BadInput(f"the reward is {reward.value}, or a part or token of it: not a finite number")
@@ -374,7 +375,7 @@ async def run_group(
 
 
 def _compare(trajectories: list[Trajectory], compare: Compare) -> None:
-    """A comparison that raises is the failure of all that it was to compare."""
+    """Give the scored siblings the rewards that `compare` makes of them. If it raises, they all become failures."""
     scored = [index for index, trajectory in enumerate(trajectories) if isinstance(trajectory.reward, Reward)]
     rewards = [trajectories[index].reward for index in scored]
     outcomes: Sequence[Reward | Failure]

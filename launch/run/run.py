@@ -227,7 +227,10 @@ class Run:
         }
 
     async def canary(self) -> None:
-        """Prove delivery where the change is large enough to see: perturbed weights out, compared, and back (law 8)."""
+        """Prove that weights arrive, with a change large enough to see (docs/laws.md, law 8).
+
+        Visibly perturbed weights go out and are compared with the learner; then the true ones go out.
+        """
         true = await self.learner.logprobs(self.probe)
         perturbed = await self.learner.logprobs_perturbed(self.probe, self.weights, CANARY_VERSION)
         limit = self.config.recipe.loop.mismatch_limit
@@ -261,7 +264,7 @@ class Run:
         self.tracker.log(row)
 
     def summary(self, status: str, reason: str | None = None) -> dict[str, Any]:
-        """The contract's `summary.json`."""
+        """What `summary.json` holds (docs/run-directory.md)."""
         state = self.state
         self.journal.commit()
         book = ledger(surviving(read(self.dir.journal)))
