@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlsys.batch import Batch, UpdateReport
-from rlsys.weights import Manifest, folder_name
 
 if TYPE_CHECKING:
     from learners.rank import LearnerRank, RankSpec
+    from rlsys.channels.base import Published, WeightChannel
     from rlsys.config import LearnerConfig
 
 
@@ -63,21 +62,20 @@ class LearnerActor:
     def logprobs(self, token_ids: Sequence[Sequence[int]]) -> list[list[float]]:
         return self.rank.logprobs([list(ids) for ids in token_ids])
 
-    def logprobs_perturbed(self, token_ids: Sequence[Sequence[int]], folder: str, version: int) -> list[list[float]]:
-        return self.rank.logprobs_perturbed([list(ids) for ids in token_ids], Path(folder), version)
+    def export(self, channel: WeightChannel, version: int) -> Published:
+        share = self.rank.export(channel, version)
+        if share.places:
+            channel.forget(version)
+        return share
 
-    def export(self, folder: str, version: int) -> Manifest | None:
-        """Write `version`; keep the one before it, which an engine may still be mapping, and drop the others."""
-        manifest = self.rank.export(Path(folder), version)
-        if manifest is not None:
-            for old in Path(folder).glob("v*"):
-                if old.name not in (folder_name(version), folder_name(version - 1)):
-                    shutil.rmtree(old, ignore_errors=True)
-        return manifest
+    def export_perturbed(
+        self, channel: WeightChannel, version: int, token_ids: Sequence[Sequence[int]]
+    ) -> tuple[Published, list[list[float]]]:
+        return self.rank.export_perturbed(channel, version, [list(ids) for ids in token_ids])
 
-    def forget_weights(self, folder: str) -> None:
+    def close_channel(self, channel: WeightChannel) -> None:
         """The run ends: its published versions leave the memory of this node."""
-        shutil.rmtree(folder, ignore_errors=True)
+        channel.close()
 
     def save(self, folder: str, tokenizer_from: str) -> None:
         """`folder`/learner for resuming, `folder`/hf, with the tokenizer of `tokenizer_from`, for everybody else."""

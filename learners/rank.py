@@ -24,10 +24,10 @@ from rlsys.batch import Batch, UpdateReport
 from rlsys.config import LearnerConfig
 from rlsys.device import Device
 from rlsys.errors import BadInput
-from rlsys.weights import Manifest
 
 if TYPE_CHECKING:
     from learners.algorithms.base import Algorithm
+    from rlsys.channels.base import Published, WeightChannel
 
 # The caller's deadline ends a call that hangs and names it; the process group must not do so first, with less to say.
 _COLLECTIVE_TIMEOUT = timedelta(days=1)
@@ -168,19 +168,20 @@ class LearnerRank:
 
     # -- weights out --------------------------------------------------------------------------------------------------
 
-    def export(self, folder: Path, version: int) -> Manifest | None:
-        """Publish the weights as `folder`/v000017; rank 0 writes and returns the manifest."""
+    def export(self, channel: WeightChannel, version: int) -> Published:
+        """Send the weights as `version`. Returns what this rank sent of it."""
         from learners.export import export_version
 
-        return export_version(self.stage.models.policy.model, folder, version, writer=self.spec.rank == 0)
+        return export_version(self.stage.models.policy.model, channel, version, self.spec.rank)
 
-    def logprobs_perturbed(self, token_ids: Sequence[Sequence[int]], folder: Path, version: int) -> list[list[float]]:
-        """Publish visibly perturbed weights as `version`, measure under them, put the true ones back bit for bit."""
+    def export_perturbed(
+        self, channel: WeightChannel, version: int, token_ids: Sequence[Sequence[int]]
+    ) -> tuple[Published, list[list[float]]]:
+        """Send visibly perturbed weights as `version`, measure under them, put the true ones back bit for bit."""
         from learners.export import perturbed
 
         with perturbed(self.stage.models.policy.model, PERTURBATION):
-            self.export(folder, version)
-            return self.logprobs(token_ids)
+            return self.export(channel, version), self.logprobs(token_ids)
 
     def save_hf(self, folder: Path, tokenizer_from: str) -> None:
         """A Hugging Face folder, with the tokenizer of another one: not of the folder given to `begin`, which may be

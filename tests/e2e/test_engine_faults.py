@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 import actors.engine
-from actors.engine import IDLE, Engine, EngineFailed, EngineSpec
+from actors.engine import Engine
+from actors.specs import IDLE, EngineFailed, EngineSpec
 
 SPEC = EngineSpec(
     model_path="nowhere", dtype="float32", max_model_len=8, max_num_seqs=1, seed=0, prefix_cache=False,

@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, GenerationConfig, Qwen3Config, Qw
 from learners import export
 from learners.export import buckets, export_version, perturbed, save_hf, weights
 from learners.policy import PolicyModel, load_policy, pack_ids
-from rlsys.weights import read_manifest
+from rlsys.channels.shm import SharedMemory, read_manifest
 
 
 @pytest.fixture(params=[False, True], ids=["untied", "tied"])
@@ -45,9 +45,11 @@ def read(folder: Path) -> dict[str, torch.Tensor]:
 
 def test_an_exported_version_holds_every_tensor_and_the_head_even_when_it_is_tied(source, tmp_path) -> None:
     model = load(source)
-    manifest = export_version(model, tmp_path / "out", 17, writer=True, bucket_bytes=10_000)
+    published = export_version(model, SharedMemory(tmp_path / "out"), 17, 0, bucket_bytes=10_000)
     folder = tmp_path / "out" / "v000017"
-    assert manifest == read_manifest(folder)
+    manifest = read_manifest(folder)
+    assert published.places == (str(folder),)
+    assert (published.version, published.tensors, published.bytes) == (17, manifest.tensors, manifest.bytes)
     found, expected = read(folder), model.state_dict()
     assert "lm_head.weight" in found
     assert found.keys() == expected.keys()
@@ -62,16 +64,17 @@ def test_an_exported_version_holds_every_tensor_and_the_head_even_when_it_is_tie
 
 def test_an_export_replaces_a_folder_of_the_same_version(source, tmp_path) -> None:
     model = load(source)
-    export_version(model, tmp_path / "out", 1, writer=True, bucket_bytes=10_000)
+    export_version(model, SharedMemory(tmp_path / "out"), 1, 0, bucket_bytes=10_000)
     with torch.no_grad():
         model.model.norm.weight.fill_(2.0)
-    export_version(model, tmp_path / "out", 1, writer=True)
+    export_version(model, SharedMemory(tmp_path / "out"), 1, 0)
     assert read(tmp_path / "out" / "v000001")["model.norm.weight"].eq(2.0).all()
     assert [file.name for file in (tmp_path / "out" / "v000001").glob("bucket*")] == ["bucket-000.safetensors"]
 
 
 def test_a_rank_that_does_not_write_writes_nothing(source, tmp_path) -> None:
-    assert export_version(load(source), tmp_path / "out", 1, writer=False) is None
+    share = export_version(load(source), SharedMemory(tmp_path / "out"), 1, 1)
+    assert (share.places, share.tensors, share.bytes) == ((), 0, 0)
     assert not (tmp_path / "out").exists()
 
 
