@@ -79,11 +79,17 @@ def gathered(items: Sequence[Weight], modifier_rank: int | None = None) -> Abstr
 
 @torch.no_grad()
 def export_version(
-    model: PreTrainedModel, channel: WeightChannel, version: int, rank: int, *, bucket_bytes: int = BUCKET_BYTES
+    model: PreTrainedModel,
+    channel: WeightChannel,
+    version: int,
+    *,
+    rank: int,
+    num_ranks: int,
+    bucket_bytes: int = BUCKET_BYTES,
 ) -> Published:
     """Send the weights through `channel` as `version`. Returns what this rank sent of it."""
     with closing(_buckets_to_send(model, bucket_bytes)) as stream:
-        share = channel.send(version, stream, rank)
+        share = channel.send(version, stream, rank, num_ranks)
         for _ in stream:  # a rank that sends nothing takes part in every gather all the same (law 7)
             pass
     return share

@@ -172,7 +172,8 @@ class LearnerRank:
         """Send the weights as `version`. Returns what this rank sent of it."""
         from learners.export import export_version
 
-        return export_version(self.stage.models.policy.model, channel, version, self.spec.rank)
+        spec, model = self.spec, self.stage.models.policy.model
+        return export_version(model, channel, version, rank=spec.rank, num_ranks=spec.world_size)
 
     def export_perturbed(
         self, channel: WeightChannel, version: int, token_ids: Sequence[Sequence[int]]

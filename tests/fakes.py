@@ -132,7 +132,7 @@ class BanditLearner:
         return published, moved
 
     async def export(self, channel: WeightChannel, version: int) -> Published:
-        return channel.send(version, [lambda: {"logits": self.logits.detach()}], 0)
+        return channel.send(version, [lambda: {"logits": self.logits.detach()}], 0, 1)
 
     async def save(self, folder: Path, tokenizer_from: str) -> None:
         await asyncio.sleep(0.002)  # everybody else goes on meanwhile

@@ -14,8 +14,6 @@ import torch
 
 from rlsys.channels.base import Bucket, Published, WeightsRejected
 
-NUM_RANKS = 2
-
 
 @dataclass(frozen=True, slots=True)
 class Pickled:
@@ -29,11 +27,11 @@ class Pickled:
     @classmethod
     def remove_stale(cls, dead: Callable[[str], bool]) -> None: ...
 
-    def send(self, version: int, buckets: Iterable[Bucket], rank: int) -> Published:
+    def send(self, version: int, buckets: Iterable[Bucket], rank: int, num_ranks: int) -> Published:
         self.folder.mkdir(parents=True, exist_ok=True)
         places, count, size = [], 0, 0
         for index, bucket in enumerate(buckets):
-            if index % NUM_RANKS == rank:
+            if index % num_ranks == rank:
                 tensors = dict(bucket())
                 places.append(self.folder / f"{version}-{index}.pkl")
                 places[-1].write_bytes(pickle.dumps(tensors))

@@ -57,8 +57,8 @@ class WeightChannel(Protocol):
         """Remove from this machine what owners left behind that are `dead`."""
         ...
 
-    def send(self, version: int, buckets: Iterable[Bucket], rank: int) -> Published:
-        """Called on every rank with all buckets. Returns what this one sent.
+    def send(self, version: int, buckets: Iterable[Bucket], rank: int, num_ranks: int) -> Published:
+        """Called on every rank with all buckets; which of them it sends is the channel's choice.
 
         A bucket holds whole tensors only until the next one is drawn. What is left of them is drawn afterwards by the
         caller, so a rank that sends nothing may return at once.

@@ -52,7 +52,7 @@ class SharedMemory:
             if dead(path.name.removeprefix(PREFIX)):
                 shutil.rmtree(path, ignore_errors=True)
 
-    def send(self, version: int, buckets: Iterable[Bucket], rank: int) -> Published:
+    def send(self, version: int, buckets: Iterable[Bucket], rank: int, num_ranks: int) -> Published:
         """Rank 0 writes everything. A folder of the same version is replaced."""
         channel = f"{__name__}.SharedMemory"
         if rank != 0:

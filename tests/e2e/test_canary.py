@@ -24,6 +24,7 @@ from rlsys.config import EngineConfig, RecipeConfig, RunConfig
 from rlsys.device import DEVICES
 from rlsys.errors import RunFailed
 from tests.e2e.tiny_models import save_tiny
+from tests.pickled_channel import Pickled
 
 HERE = Path(__file__).resolve().parent
 RECIPE = RecipeConfig(engine=EngineConfig(kv_cache_mb=64), algorithm=SFTConfig())
@@ -82,6 +83,10 @@ def test_the_canary_passes_a_healthy_engine_and_catches_those_that_keep_old_weig
             assert run.gap["mismatch/probe_max"] < 1e-3
             await run.publish(await run.export(0))  # and back
             assert run.gap["mismatch/probe_max"] < 1e-3
+            other = make_run(learner, healthy, Pickled(tmp_path / "pickled"))
+            await other.canary()
+            await other.publish(await other.export(1))
+            assert other.gap["mismatch/probe_max"] < 1e-3
             for what, pool in broken.items():
                 await pool.start()
                 run = make_run(learner, pool, SharedMemory(tmp_path / "weights"))

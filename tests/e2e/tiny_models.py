@@ -88,7 +88,7 @@ def publish(root: Path, model: Any, version: int, *, without: Iterable[str] = ()
         del tensors[name]
     names = list(tensors)
     parts = [{name: tensors[name].contiguous() for name in names[index::buckets]} for index in range(buckets)]
-    return SharedMemory(root).send(version, [partial(dict, part) for part in parts], 0)
+    return SharedMemory(root).send(version, [partial(dict, part) for part in parts], 0, 1)
 
 
 @torch.no_grad()

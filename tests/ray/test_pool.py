@@ -78,7 +78,7 @@ def make_pool(tmp_path: Path, workers: int = 2, **changes: float) -> RolloutPool
 
 
 def publication(tmp_path: Path, version: int, logit: float = 0.0) -> Publication:
-    published = SharedMemory(tmp_path).send(version, [lambda: {"logits": torch.tensor([logit, 0.0])}], 0)
+    published = SharedMemory(tmp_path).send(version, [lambda: {"logits": torch.tensor([logit, 0.0])}], 0, 1)
     return Publication(published=published, probe=((1,),), expected=((logit,),))
 
 

@@ -21,9 +21,7 @@ SEES = {  # the packages of ours that each may import, besides itself
     "launch": {"rlsys", "envs", "actors", "learners"},
 }
 CORE_MAY_IMPORT = {"rlsys", "torch", "omegaconf"}
-SHM = (
-    "rlsys/channels/shm.py"  # learners and actors load it: both ends of a channel are one file, this one's safetensors
-)
+SHM = "rlsys/channels/shm.py"  # learners and actors load it: both ends of a channel are one file, its files safetensors
 ENVS_MAY_NOT_IMPORT = {"ray", "vllm", "deepspeed", "transformers"}
 ENCODER = (
     "envs/services/retriever/encoder.py"  # a model of its own: not the policy's, whose tokens only the renderer knows

@@ -45,7 +45,7 @@ def read(folder: Path) -> dict[str, torch.Tensor]:
 
 def test_an_exported_version_holds_every_tensor_and_the_head_even_when_it_is_tied(source, tmp_path) -> None:
     model = load(source)
-    published = export_version(model, SharedMemory(tmp_path / "out"), 17, 0, bucket_bytes=10_000)
+    published = export_version(model, SharedMemory(tmp_path / "out"), 17, rank=0, num_ranks=1, bucket_bytes=10_000)
     folder = tmp_path / "out" / "v000017"
     manifest = read_manifest(folder)
     assert published.places == (str(folder),)
@@ -64,16 +64,16 @@ def test_an_exported_version_holds_every_tensor_and_the_head_even_when_it_is_tie
 
 def test_an_export_replaces_a_folder_of_the_same_version(source, tmp_path) -> None:
     model = load(source)
-    export_version(model, SharedMemory(tmp_path / "out"), 1, 0, bucket_bytes=10_000)
+    export_version(model, SharedMemory(tmp_path / "out"), 1, rank=0, num_ranks=1, bucket_bytes=10_000)
     with torch.no_grad():
         model.model.norm.weight.fill_(2.0)
-    export_version(model, SharedMemory(tmp_path / "out"), 1, 0)
+    export_version(model, SharedMemory(tmp_path / "out"), 1, rank=0, num_ranks=1)
     assert read(tmp_path / "out" / "v000001")["model.norm.weight"].eq(2.0).all()
     assert [file.name for file in (tmp_path / "out" / "v000001").glob("bucket*")] == ["bucket-000.safetensors"]
 
 
 def test_a_rank_that_does_not_write_writes_nothing(source, tmp_path) -> None:
-    share = export_version(load(source), SharedMemory(tmp_path / "out"), 1, 1)
+    share = export_version(load(source), SharedMemory(tmp_path / "out"), 1, rank=1, num_ranks=2)
     assert (share.places, share.tensors, share.bytes) == ((), 0, 0)
     assert not (tmp_path / "out").exists()
 

@@ -16,7 +16,9 @@ from rlsys.channels import CHANNELS, open_channel, receiver, remove_stale
 from rlsys.channels.base import Published, WeightsRejected, joined
 from rlsys.channels.shm import PREFIX, SharedMemory
 from rlsys.errors import BadInput
-from tests.pickled_channel import NUM_RANKS, Pickled
+from tests.pickled_channel import Pickled
+
+NUM_RANKS = 2
 
 
 @pytest.fixture(params=[SharedMemory, Pickled])
@@ -27,7 +29,7 @@ def channel(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
 def send(channel: Any, version: int, *tensors: torch.Tensor) -> Published:
     buckets = [lambda index=index, tensor=tensor: {f"w{index}": tensor} for index, tensor in enumerate(tensors)]
     channel = pickle.loads(pickle.dumps(channel))  # as on its way to a rank
-    return joined([channel.send(version, buckets, rank) for rank in range(NUM_RANKS)])
+    return joined([channel.send(version, buckets, rank, NUM_RANKS) for rank in range(NUM_RANKS)])
 
 
 def test_what_all_ranks_sent_is_received_whole_with_its_count_and_size(channel: Any) -> None:
@@ -87,7 +89,8 @@ def test_a_new_channel_is_one_line_of_the_table(tmp_path: Path, monkeypatch: pyt
         num_key_value_heads=1, head_dim=16, tie_word_embeddings=True,
     )  # fmt: skip
     model, channel = Qwen3ForCausalLM(config), open_channel(chosen, "test")
-    published = joined([export_version(model, channel, 1, rank, bucket_bytes=10_000) for rank in range(NUM_RANKS)])
+    each = {"num_ranks": NUM_RANKS, "bucket_bytes": 10_000}
+    published = joined([export_version(model, channel, 1, rank=rank, **each) for rank in range(NUM_RANKS)])
     received = dict(ReloadExtension().rl_tensors(asdict(published)))
     expected = model.state_dict()
     assert len(published.places) > NUM_RANKS and published.tensors == len(expected) == len(received)
