@@ -18,7 +18,7 @@ import signal
 from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from actors.specs import IDLE, EngineFailed, EngineSpec, EngineStats, PromptTooLong, engine_environment
 from rlsys.channels import receiver
@@ -34,7 +34,6 @@ log = logging.getLogger("rlsys.engine")
 PARENT_VARIABLE = "RLSYS_ENGINE_PARENT"  # set while an EngineCore is being spawned: the pid that it must not outlive
 STOP_GRACE_S = 5.0
 KILL_DEADLINE_S = 10.0  # for the kernel to end a process after SIGKILL
-PauseMode = Literal["keep", "wait", "abort"]
 
 
 def die_with(parent: int) -> None:
@@ -71,8 +70,7 @@ class Engine:
         self._llm = llm
         self._processes = processes
         self._gauges = gauges
-        self._control = asyncio.Lock()  # one load, pause or resume at a time
-        self._held = False  # paused by a caller, not by a load
+        self._control = asyncio.Lock()  # one load at a time
         self._failure: str | None = None
         loop = asyncio.get_running_loop()
         self._death: asyncio.Future[None] = loop.create_future()
@@ -137,8 +135,8 @@ class Engine:
         output = await self._run(token_ids, parameters, f"logprobs-{id(parameters)}")
         return [entry[token].logprob for entry, token in zip(output.prompt_logprobs[1:], token_ids[1:], strict=True)]
 
-    async def load(self, published: Published) -> int:
-        """Swap in a published version between two tokens of whatever is being generated. Returns the tensors loaded.
+    async def load(self, published: Published) -> None:
+        """Swap in a published version between two tokens of whatever is being generated.
 
         Raises WeightsRejected and EngineFailed. When it does, or is cancelled, the engine stays paused and serves
         nothing more, for it may hold half of a version; unless nothing was touched, for the version is not there.
@@ -151,53 +149,27 @@ class Engine:
                 await self._reload(published)
                 await self._ask(self._llm.update_weight_version(str(published.version)))
                 self.version = published.version
-                if not self._held:
-                    await self._ask(self._llm.resume_generation())
+                await self._ask(self._llm.resume_generation())
             except BaseException:  # a cancellation too: the worker may be anywhere in the reload
                 self._fail(f"version {published.version} was not loaded whole")
                 raise
-            return published.tensors
 
     async def _reload(self, published: Published) -> None:
-        where = ", ".join(published.places)
+        what = f"version {published.version}"
         try:
             answers = await self._ask(self._llm.collective_rpc("rl_load", args=(asdict(published),)))
         except EngineFailed:
             raise
         except Exception as error:  # fault boundary: a worker's exception arrives as text
-            raise WeightsRejected(f"{where}: the reload failed: {error}") from error
+            raise WeightsRejected(f"{what}: the reload failed: {error}") from error
         for loaded, missing in answers:
             if missing:
                 names = ", ".join(missing[:5])
                 raise WeightsRejected(
-                    f"{where}: {len(missing)} layers not refreshed whole ({names}); send tied heads too"
+                    f"{what}: {len(missing)} layers not refreshed whole ({names}); send tied heads too"
                 )
             if loaded != published.tensors:
-                raise WeightsRejected(f"{where}: {loaded} tensors loaded, {published.tensors} were published")
-
-    async def abort(self, request_id: str) -> None:
-        """End a request: its `generate` returns what was sampled so far, with TurnStop.ABORT."""
-        await self._ask(self._llm.abort(request_id))
-
-    async def pause(self, mode: PauseMode = "keep") -> None:
-        """Start nothing new until `resume`. What is in flight is frozen (keep), finished (wait) or aborted (abort).
-
-        When it raises or is cancelled the engine serves nothing more: vLLM may be paused, with nobody to resume it.
-        """
-        async with self._control:
-            self._check()
-            try:
-                await self._ask(self._llm.pause_generation(mode=mode, clear_cache=False))
-            except BaseException:
-                self._fail("a pause was not confirmed")
-                raise
-            self._held = True
-
-    async def resume(self) -> None:
-        async with self._control:
-            self._check()
-            await self._ask(self._llm.resume_generation())
-            self._held = False
+                raise WeightsRejected(f"{what}: {loaded} tensors loaded, {published.tensors} were published")
 
     def stats(self) -> EngineStats:
         if self._llm.output_processor.get_num_unfinished_requests() == 0:

@@ -355,14 +355,14 @@ class RolloutPool:
             await self._fail(f"supervision of the rollout workers broke: {type(error).__name__}: {error}")
 
 
+def logprob_gaps(ours: Sequence[Sequence[float]], theirs: Sequence[Sequence[float]]) -> list[float]:
+    """Of every token. Where either side is nan, the widest gap there is."""
+    gaps = [abs(a - b) for one, other in zip(ours, theirs, strict=True) for a, b in zip(one, other, strict=True)]
+    return [gap if gap == gap else float("inf") for gap in gaps]
+
+
 def _measure(delivery: Delivery, publication: Publication) -> Arrival:
-    gaps = [
-        abs(engine - learner)
-        for ours, theirs in zip(delivery.probe_logprobs, publication.expected, strict=True)
-        for engine, learner in zip(ours, theirs, strict=True)
-    ]
-    # nan on either side is the widest gap there is
-    gaps = [gap if gap == gap else float("inf") for gap in gaps]
+    gaps = logprob_gaps(delivery.probe_logprobs, publication.expected)
     return Arrival(delivery=delivery, gap_mean=sum(gaps) / len(gaps), gap_max=max(gaps))
 
 

@@ -60,9 +60,7 @@ class WorkerStatus:
 class Delivery:
     """Proof that a version arrived."""
 
-    worker: str
     version: int
-    tensors: int
     seconds: float
     probe_logprobs: tuple[tuple[float, ...], ...]  # the engine's log-probabilities of the probe under these weights
 
@@ -153,7 +151,7 @@ class RolloutWorker:
         started = time.monotonic()
         engine = self._engine()
         try:
-            tensors = await engine.load(published)
+            await engine.load(published)
         except BaseException:
             self.version = None  # half loaded or old: either way it may not serve
             raise
@@ -161,9 +159,7 @@ class RolloutWorker:
         logprobs = [tuple(await engine.prompt_logprobs(ids)) for ids in probe]
         self.version = published.version
         return Delivery(
-            worker=self.spec.name,
             version=published.version,
-            tensors=tensors,
             seconds=seconds,
             probe_logprobs=tuple(logprobs),
         )

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 class LearnerActor:
     """Plain class; `learners.group` makes it a Ray actor."""
 
-    def __init__(self) -> None:
-        self._rank: LearnerRank | None = None
+    rank: LearnerRank  # from `start` on
 
     def address(self) -> tuple[str, int]:
         """(host, free port) for the process group: asked of rank 0."""
@@ -34,27 +33,14 @@ class LearnerActor:
         """Join the process group. Returns the process id."""
         from learners.rank import LearnerRank
 
-        self._rank = LearnerRank(replace(spec, master_addr=address[0], master_port=address[1]))
+        self.rank = LearnerRank(replace(spec, master_addr=address[0], master_port=address[1]))
         return os.getpid()
 
-    @property
-    def rank(self) -> LearnerRank:
-        if self._rank is None:
-            raise RuntimeError("the learner rank has not been started")
-        return self._rank
-
-    def begin(
-        self,
-        model_path: str,
-        learner: LearnerConfig,
-        algorithm: Any,
-        total_steps: int,
-        temperature: float,
-        reference_path: str | None,
-    ) -> None:
+    def begin(self, model_path: str, learner: LearnerConfig, algorithm: Any, **stage: Any) -> None:
+        """As `LearnerRank.begin`, with the algorithm's configuration."""
         from learners.algorithms import make_algorithm
 
-        self.rank.begin(model_path, learner, make_algorithm(algorithm), total_steps, temperature, reference_path)
+        self.rank.begin(model_path, learner, make_algorithm(algorithm), **stage)
 
     def update(self, batch: Batch) -> UpdateReport:
         return self.rank.update(batch)
@@ -62,16 +48,13 @@ class LearnerActor:
     def logprobs(self, token_ids: Sequence[Sequence[int]]) -> list[list[float]]:
         return self.rank.logprobs([list(ids) for ids in token_ids])
 
-    def export(self, channel: WeightChannel, version: int) -> Published:
-        share = self.rank.export(channel, version)
-        if share.places:
-            channel.forget(version)
-        return share
-
-    def export_perturbed(
-        self, channel: WeightChannel, version: int, token_ids: Sequence[Sequence[int]]
+    def export(
+        self, channel: WeightChannel, version: int, probe: Sequence[Sequence[int]], perturb: bool
     ) -> tuple[Published, list[list[float]]]:
-        return self.rank.export_perturbed(channel, version, [list(ids) for ids in token_ids])
+        share, logprobs = self.rank.export(channel, version, probe, perturb=perturb)
+        if share.places and not perturb:  # engines go back from perturbed weights to the versions before
+            channel.forget(version)
+        return share, logprobs
 
     def close_channel(self, channel: WeightChannel) -> None:
         """The run ends: its published versions leave the memory of this node."""

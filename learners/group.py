@@ -74,7 +74,14 @@ class LearnerGroup:
         reference_path: the model that the run began with, for `learner.reference: run`.
         """
         await self._all(
-            lambda rank: rank.begin.remote(model_path, learner, algorithm, total_steps, temperature, reference_path),
+            lambda rank: rank.begin.remote(
+                model_path,
+                learner,
+                algorithm,
+                total_steps=total_steps,
+                temperature=temperature,
+                reference_path=reference_path,
+            ),
             f"loading {model_path}",
             self._options.start_timeout_s,
         )
@@ -94,19 +101,12 @@ class LearnerGroup:
         )
         return by_rank[0]
 
-    async def export(self, channel: WeightChannel, version: int) -> Published:
-        return joined(
-            await self._all(lambda rank: rank.export.remote(channel, version), f"exporting version {version}")
-        )
-
-    async def export_perturbed(
-        self, channel: WeightChannel, version: int, token_ids: Sequence[Sequence[int]]
+    async def export(
+        self, channel: WeightChannel, version: int, probe: Sequence[Sequence[int]], *, perturb: bool = False
     ) -> tuple[Published, list[list[float]]]:
-        """Export visibly perturbed weights as `version`, with the log-probabilities under them; the true weights are
-        then restored bit for bit."""
+        """Send the weights as `version`, or visibly perturbed ones; with the probe's log-probabilities under them."""
         by_rank = await self._all(
-            lambda rank: rank.export_perturbed.remote(channel, version, token_ids),
-            "log-probabilities of perturbed weights",
+            lambda rank: rank.export.remote(channel, version, probe, perturb), f"exporting version {version}"
         )
         return joined([share for share, _ in by_rank]), by_rank[0][1]
 

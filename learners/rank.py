@@ -11,6 +11,7 @@ import json
 import logging
 import os
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -168,21 +169,19 @@ class LearnerRank:
 
     # -- weights out --------------------------------------------------------------------------------------------------
 
-    def export(self, channel: WeightChannel, version: int) -> Published:
-        """Send the weights as `version`. Returns what this rank sent of it."""
-        from learners.export import export_version
+    def export(
+        self, channel: WeightChannel, version: int, probe: Sequence[Sequence[int]] = (), *, perturb: bool = False
+    ) -> tuple[Published, list[list[float]]]:
+        """Send the weights as `version`. Returns what this rank sent, and the probe's log-probabilities under them.
+
+        perturb: visibly perturbed ones; the true ones are then put back bit for bit.
+        """
+        from learners.export import export_version, perturbed
 
         spec, model = self.spec, self.stage.models.policy.model
-        return export_version(model, channel, version, rank=spec.rank, num_ranks=spec.world_size)
-
-    def export_perturbed(
-        self, channel: WeightChannel, version: int, token_ids: Sequence[Sequence[int]]
-    ) -> tuple[Published, list[list[float]]]:
-        """Send visibly perturbed weights as `version`, measure under them, put the true ones back bit for bit."""
-        from learners.export import perturbed
-
-        with perturbed(self.stage.models.policy.model, PERTURBATION):
-            return self.export(channel, version), self.logprobs(token_ids)
+        with perturbed(model, PERTURBATION) if perturb else nullcontext():
+            share = export_version(model, channel, version, rank=spec.rank, num_ranks=spec.world_size)
+            return share, self.logprobs(probe)
 
     def save_hf(self, folder: Path, tokenizer_from: str) -> None:
         """A Hugging Face folder, with the tokenizer of another one: not of the folder given to `begin`, which may be

@@ -122,17 +122,16 @@ class BanditLearner:
     async def logprobs(self, token_ids: Sequence[Sequence[int]]) -> list[list[float]]:
         return [[float(self.logits[0].detach())] * max(len(ids) - 1, 1) for ids in token_ids]
 
-    async def export_perturbed(
-        self, channel: WeightChannel, version: int, token_ids: Sequence[Sequence[int]]
+    async def export(
+        self, channel: WeightChannel, version: int, probe: Sequence[Sequence[int]], *, perturb: bool = False
     ) -> tuple[Published, list[list[float]]]:
         true = self.logits.detach().clone()
-        self._set((true + 5).tolist())
-        published, moved = await self.export(channel, version), await self.logprobs(token_ids)
+        if perturb:
+            self._set((true + 5).tolist())
+        published = channel.send(version, [lambda: {"logits": self.logits.detach()}], 0, 1)
+        logprobs = await self.logprobs(probe)
         self._set(true.tolist())
-        return published, moved
-
-    async def export(self, channel: WeightChannel, version: int) -> Published:
-        return channel.send(version, [lambda: {"logits": self.logits.detach()}], 0, 1)
+        return published, logprobs
 
     async def save(self, folder: Path, tokenizer_from: str) -> None:
         await asyncio.sleep(0.002)  # everybody else goes on meanwhile
@@ -177,7 +176,7 @@ class BanditPool:
         gap = max(abs(value - self.logits[0]) for values in publication.expected for value in values)
         if gap > 0.1:
             raise RunFailed(f"fake: the mean gap in log-probability is {gap}")
-        delivery = Delivery(worker="fake", version=self.version, tensors=1, seconds=0.0, probe_logprobs=())
+        delivery = Delivery(version=self.version, seconds=0.0, probe_logprobs=())
         return [Arrival(delivery=delivery, gap_mean=gap, gap_max=gap)]
 
     async def run(self, ticket: Ticket, plan: RolloutPlan, on_retry: Callable[[Ticket], None]) -> Group:
@@ -241,9 +240,7 @@ class FakeWorker:
             self.logits = received(published)
         self.version = published.version
         return Delivery(
-            worker=self.spec.name,
             version=published.version,
-            tensors=1,
             seconds=0.0,
             probe_logprobs=tuple((self.logits[0],) for _ in probe),
         )

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from actors.pool import Publication, RolloutPool
+from actors.pool import Publication, RolloutPool, logprob_gaps
 from actors.renderer import ChatRenderer
 from actors.services import Services
 from envs.base import World
@@ -22,7 +22,7 @@ from launch.run.rundir import DriverState, RunDir
 from launch.run.tracking import Tracker
 from learners.group import LearnerGroup
 from rlsys.buffer import SlotBuffer
-from rlsys.channels.base import Published, WeightChannel
+from rlsys.channels.base import WeightChannel
 from rlsys.config import RunConfig, StageConfig
 from rlsys.device import Device
 from rlsys.errors import RunFailed
@@ -195,13 +195,10 @@ class Run:
 
     # -- weights ------------------------------------------------------------------------------------------------------
 
-    async def export(self, version: int) -> Publication:
+    async def export(self, version: int, *, perturb: bool = False) -> Publication:
         """Send the learner's weights as `version`, with its own log-probabilities of the probe to compare with."""
-        published = await self.learner.export(self.weights, version)
-        return self._publication(published, await self.learner.logprobs(self.probe))
-
-    def _publication(self, published: Published, expected: list[list[float]]) -> Publication:
-        return Publication(published=published, probe=self.probe, expected=tuple(tuple(values) for values in expected))
+        published, expected = await self.learner.export(self.weights, version, self.probe, perturb=perturb)
+        return Publication(published=published, probe=self.probe, expected=tuple(map(tuple, expected)))
 
     async def deliver(self, version: int) -> dict[str, float]:
         """Export the learner's weights as `version`, deliver them to every engine, and measure the gap."""
@@ -228,17 +225,15 @@ class Run:
     async def canary(self) -> None:
         """Prove delivery where the change is large enough to see: perturbed weights out, compared, and back (law 8)."""
         true = await self.learner.logprobs(self.probe)
-        published, perturbed = await self.learner.export_perturbed(self.weights, CANARY_VERSION, self.probe)
+        perturbed = await self.export(CANARY_VERSION, perturb=True)
         limit = self.config.recipe.loop.mismatch_limit
-        pairs = [
-            (a, b) for ours, theirs in zip(true, perturbed, strict=True) for a, b in zip(ours, theirs, strict=True)
-        ]
-        moved = sum(abs(a - b) for a, b in pairs) / len(pairs)
+        gaps = logprob_gaps(true, perturbed.expected)
+        moved = sum(gaps) / len(gaps)
         if moved <= 2 * limit:
             raise RunFailed(
                 f"the start-up canary moved log-probabilities by {moved:.3g} only: it could not show a stale engine"
             )
-        await self.publish(self._publication(published, perturbed))
+        await self.publish(perturbed)
 
     # -- the account --------------------------------------------------------------------------------------------------
 

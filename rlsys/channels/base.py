@@ -20,31 +20,28 @@ class WeightsRejected(Exception):
 class Published:
     """What one rank sent of a version or, joined, the whole of it. Plain values: it crosses every process boundary.
 
-    Published(channel="rlsys.channels.shm.SharedMemory", version=17, places=("/dev/shm/rlsys-weights-a/v000017",),
+    Published(channel="rlsys.channels.shm.SharedMemory", version=17, places=("/dev/shm/.../bucket-000.safetensors",),
               tensors=41, bytes=3403776)
     """
 
     channel: str  # dotted path of the class that receives it
     version: int
-    places: tuple[str, ...] = ()  # where its parts lie: folders here, addresses in another channel
+    places: tuple[str, ...] = ()  # where its parts lie, in loading order: files, or addresses
     tensors: int = 0  # how many an engine must have loaded
     bytes: int = 0
 
 
 def joined(shares: Sequence[Published]) -> Published:
     """One version, out of what each rank sent of it."""
-    return replace(
-        shares[0],
-        places=tuple(place for share in shares for place in share.places),
-        tensors=sum(share.tensors for share in shares),
-        bytes=sum(share.bytes for share in shares),
-    )
+    places = tuple(place for share in shares for place in share.places)
+    tensors, size = sum(share.tensors for share in shares), sum(share.bytes for share in shares)
+    return replace(shares[0], places=places, tensors=tensors, bytes=size)
 
 
 class WeightChannel(Protocol):
     """The driver opens one for a run; it is pickled to every rank. An engine gets a `Published` and nothing else.
 
-    Only plain fields, and nothing heavy at the file's import: the driver loads all of the table.
+    Nothing heavy at the file's import: the driver loads all of the table.
     """
 
     one_node: ClassVar[bool]  # whether engines must run on the node of the ranks
@@ -55,30 +52,24 @@ class WeightChannel(Protocol):
     @classmethod
     def remove_stale(cls, dead: Callable[[str], bool]) -> None:
         """Remove from this machine what owners left behind that are `dead`."""
-        ...
 
     def send(self, version: int, buckets: Iterable[Bucket], rank: int, num_ranks: int) -> Published:
         """Called on every rank with all buckets; which of them it sends is the channel's choice.
 
-        A bucket holds whole tensors only until the next one is drawn. What is left of them is drawn afterwards by the
-        caller, so a rank that sends nothing may return at once.
+        A bucket can be called only until the next one is drawn. A rank that sends nothing may return at once: the
+        caller draws what is left.
         """
-        ...
 
     def forget(self, newest: int) -> None:
         """Called where versions were sent from: those that no engine can still be loading may go."""
-        ...
 
     def close(self) -> None:
         """The run is over: nothing of it stays on this machine. Called by the driver and by every rank."""
-        ...
 
     @staticmethod
     def check(published: Published) -> None:
-        """Called by an engine while it goes on generating. Raises WeightsRejected unless the whole version is there."""
-        ...
+        """Called while the engine goes on generating. Raises WeightsRejected unless the whole version is there."""
 
     @staticmethod
     def receive(published: Published) -> Iterator[tuple[str, torch.Tensor]]:
         """Called in the process that loads: every tensor under its hub name, each once."""
-        ...

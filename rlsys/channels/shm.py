@@ -1,10 +1,9 @@
 """Weights through the memory of one node: a folder of safetensors buckets, renamed into place when it is whole.
 
-    rlsys-weights-OWNER/v000017/manifest.json   {"version": 17, "tensors": 41, "bytes": 3403776, "buckets": [...]}
+    rlsys-weights-OWNER/v000017/manifest.json   the `Published` that was returned
     rlsys-weights-OWNER/v000017/bucket-000.safetensors ...
 
-Rank 0 writes it and every engine of the node maps the files. Buckets bound the memory of both sides. A reader never
-sees half a version, since the folder has its final name only when it is complete.
+Rank 0 writes it and every engine of the node maps the files. Buckets bound the memory of both sides.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -25,14 +24,6 @@ if TYPE_CHECKING:
 
 MANIFEST = "manifest.json"
 PREFIX = "rlsys-weights-"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Manifest:
-    version: int
-    tensors: int
-    bytes: int
-    buckets: tuple[str, ...]  # file names, in loading order
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +45,9 @@ class SharedMemory:
 
     def send(self, version: int, buckets: Iterable[Bucket], rank: int, num_ranks: int) -> Published:
         """Rank 0 writes everything. A folder of the same version is replaced."""
-        channel = f"{__name__}.SharedMemory"
+        nothing = Published(channel=f"{__name__}.SharedMemory", version=version)
         if rank != 0:
-            return Published(channel=channel, version=version)
+            return nothing
         from safetensors.torch import save_file
 
         target = self.folder / folder_name(version)
@@ -72,11 +63,12 @@ class SharedMemory:
             save_file(tensors, draft / files[-1])
             num_tensors += len(tensors)
             num_bytes += sum(tensor.nbytes for tensor in tensors.values())
-        manifest = Manifest(version=version, tensors=num_tensors, bytes=num_bytes, buckets=tuple(files))
-        (draft / MANIFEST).write_text(json.dumps(asdict(manifest)))
+        places = tuple(str(target / file) for file in files)
+        published = replace(nothing, places=places, tensors=num_tensors, bytes=num_bytes)
+        (draft / MANIFEST).write_text(json.dumps(asdict(published)))
         shutil.rmtree(target, ignore_errors=True)
         draft.rename(target)
-        return Published(channel=channel, version=version, places=(str(target),), tensors=num_tensors, bytes=num_bytes)
+        return published
 
     def forget(self, newest: int) -> None:
         """The version before the newest stays too: an engine may still be mapping it."""
@@ -89,33 +81,27 @@ class SharedMemory:
 
     @staticmethod
     def check(published: Published) -> None:
-        for place in published.places:
+        for folder in {Path(place).parent for place in published.places}:
             try:
-                found = read_manifest(Path(place)).version
+                found = json.loads((folder / MANIFEST).read_text())["version"]
             except (OSError, KeyError, ValueError) as error:
-                raise WeightsRejected(f"{place}: no readable manifest: {error!r}") from error
+                raise WeightsRejected(f"{folder}: no readable manifest: {error!r}") from error
             if found != published.version:
-                raise WeightsRejected(f"{place}: holds version {found}, expected {published.version}")
+                raise WeightsRejected(f"{folder}: holds version {found}, expected {published.version}")
 
     @staticmethod
     def receive(published: Published) -> Iterator[tuple[str, torch.Tensor]]:
         """Mapped from the files and not copied."""
         from safetensors import safe_open
 
-        for folder in map(Path, published.places):
-            for bucket in read_manifest(folder).buckets:
-                with safe_open(folder / bucket, framework="pt", device="cpu") as tensors:
-                    for name in tensors.keys():  # noqa: SIM118 (it is no mapping)
-                        yield name, tensors.get_tensor(name)
+        for bucket in published.places:
+            with safe_open(bucket, framework="pt", device="cpu") as tensors:
+                for name in tensors.keys():  # noqa: SIM118 (it is no mapping)
+                    yield name, tensors.get_tensor(name)
 
 
 def folder_name(version: int) -> str:
     return f"v{version:06d}"
-
-
-def read_manifest(folder: Path) -> Manifest:
-    raw = json.loads((folder / MANIFEST).read_text())
-    return Manifest(version=raw["version"], tensors=raw["tensors"], bytes=raw["bytes"], buckets=tuple(raw["buckets"]))
 
 
 def _memory_root() -> Path:

@@ -245,25 +245,11 @@ def test_loads_that_overlap_happen_one_after_the_other(served: Served) -> None:
     assert sampled_gap(tiny_model("qwen3", seed=5), served.run(served.generate())) < CLOSE
 
 
-def test_pause_freezes_everything_even_across_a_load_and_resume_goes_on(served: Served) -> None:
-    async def frozen() -> list[Completion]:
-        tasks = await in_flight(served, 2)
-        await served.engine.pause()
-        tasks.append(asyncio.create_task(served.generate(max_tokens=1)))
-        await served.load(tiny_model("qwen3", seed=6))
-        done, _ = await asyncio.wait(tasks, timeout=0.5)
-        assert not done
-        await served.engine.resume()
-        return await asyncio.gather(*tasks)
-
-    assert [len(completion.token_ids) for completion in served.run(frozen())] == [400, 400, 1]
-
-
 def test_abort_returns_the_tokens_sampled_so_far(served: Served) -> None:
     async def aborted() -> tuple[Completion, EngineStats]:
         (task,) = await in_flight(served, 1, request_id="long")
         stats = served.engine.stats()
-        await served.engine.abort("long")
+        await served.engine._llm.abort("long")
         return await task, stats
 
     completion, stats = served.run(aborted())
@@ -347,9 +333,9 @@ async def main():
     fields, published = map(json.loads, sys.argv[1:])
     engine = await Engine.start(EngineSpec(**fields))
     before = await engine.prompt_logprobs([5, 6, 7])
-    loaded = await engine.load(Published(**published))
+    await engine.load(Published(**published))
     after = await engine.prompt_logprobs([5, 6, 7])
-    print(json.dumps({"cores": engine.core_pids(), "loaded": loaded, "before": before, "after": after}), flush=True)
+    print(json.dumps({"cores": engine.core_pids(), "before": before, "after": after}), flush=True)
     await asyncio.Event().wait()
 
 if __name__ == "__main__":
@@ -377,7 +363,6 @@ def test_a_killed_process_leaves_no_engine_core_and_an_engine_that_skips_reloads
         cores = [os.pidfd_open(pid) for pid in report["cores"]]
         process.kill()
         assert len(cores) == 1 and not outlives(cores[0], 30)
-    assert report["loaded"] == len(tiny_model("qwen3", seed=1).state_dict())
     assert gap(report["before"], report["after"]) < CLOSE  # it says that it loaded, and did not
 
 
@@ -388,8 +373,8 @@ class Host:
         self.engine = await Engine.start(engine_spec)
         return os.getpid(), self.engine.core_pids()
 
-    async def load(self, published: Published) -> int:
-        return await self.engine.load(published)
+    async def load(self, published: Published) -> None:
+        await self.engine.load(published)
 
     async def score(self, token_ids: list[int]) -> list[float]:
         return await self.engine.prompt_logprobs(token_ids)
@@ -414,7 +399,7 @@ def test_a_killed_ray_actor_leaves_no_engine_core_and_a_llama_in_it_reloads(
     try:
         host = ray.remote(Host).options(max_restarts=0, runtime_env={"env_vars": variables}).remote()
         pid, core_pids = ray.get(host.start.remote(engine_spec), timeout=150)
-        assert ray.get(host.load.remote(publish(tmp_path, new, 1)), timeout=60) == len(new.state_dict())
+        ray.get(host.load.remote(publish(tmp_path, new, 1)), timeout=60)
         assert gap(ray.get(host.score.remote(PROMPT), timeout=60), logprobs(new, PROMPT)) < CLOSE
         cores = [os.pidfd_open(core) for core in core_pids]
         os.kill(pid, signal.SIGKILL)

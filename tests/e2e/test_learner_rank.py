@@ -254,7 +254,7 @@ def test_perturbed_weights_are_published_and_scored_and_leave_no_trace(learner, 
         learner.update(batch())
         before, true = tensors(learner), learner.logprobs(PROBE)
         if visit:
-            _, moved = learner.export_perturbed(SharedMemory(tmp_path), 3, PROBE)
+            _, moved = learner.export(SharedMemory(tmp_path), 3, PROBE, perturb=True)
             assert same(tensors(learner), before)
             assert learner.logprobs(PROBE) == true
             pairs = [(a, b) for old, new in zip(true, moved, strict=True) for a, b in zip(old, new, strict=True)]
@@ -269,7 +269,8 @@ def test_perturbed_weights_are_published_and_scored_and_leave_no_trace(learner, 
 def test_an_export_holds_the_weights_that_score(learner, path, tmp_path) -> None:
     begin(learner, path)
     learner.update(batch())
-    published = learner.export(SharedMemory(tmp_path), 17)
+    published, logprobs = learner.export(SharedMemory(tmp_path), 17, PROBE)
+    assert logprobs == learner.logprobs(PROBE)
     SharedMemory.check(published)
     assert same(dict(SharedMemory.receive(published)), tensors(learner))
 
@@ -523,7 +524,8 @@ def run_rank(rank: int, world_size: int, port: int, path: str, folder: str) -> N
         begin(learner, path, zero_stage=zero_stage)
         reports = [learner.update(split_rows(batch(step, 40), world_size)[rank]) for step in range(2)]
         assert all(report.applied for report in reports)
-        _, perturbed = learner.export_perturbed(SharedMemory(Path(folder) / f"perturbed{zero_stage}"), 1, PROBE)
+        channel = SharedMemory(Path(folder) / f"perturbed{zero_stage}")
+        _, perturbed = learner.export(channel, 1, PROBE, perturb=True)
         learner.export(SharedMemory(Path(folder) / f"zero{zero_stage}"), 1)
         learner.save(Path(folder) / f"zero{zero_stage}" / "learner")
         learner.save_hf(Path(folder) / f"zero{zero_stage}" / "hf", path)
