@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any, Literal, Optional
 
+from rlsys.channels import CHANNELS
 from rlsys.errors import require
 
 
@@ -305,6 +306,15 @@ class CheckpointConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class WeightsConfig:
+    channel: str = "shm"
+    """How new weights reach the engines. shm: through the memory of one node."""
+
+    def __post_init__(self) -> None:
+        require(self.channel in CHANNELS, "weights.channel", self.channel, f"one of {', '.join(CHANNELS)}")
+
+
+@dataclass(frozen=True, kw_only=True)
 class ClusterConfig:
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto takes GPUs where the Ray cluster has them."""
@@ -362,6 +372,7 @@ class RecipeConfig:
     generate: GenerateConfig = field(default_factory=GenerateConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
+    weights: WeightsConfig = field(default_factory=WeightsConfig)
     wandb: WandbConfig = field(default_factory=WandbConfig)
 
     def __post_init__(self) -> None:

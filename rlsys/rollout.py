@@ -37,13 +37,18 @@ from rlsys.types import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnRequest:
-    """What `generate` is asked for, beside the context."""
+    """How one completion is sampled.
+
+    `temperature=0` is greedy: `top_p` is then ignored and the log-probabilities are those of the plain distribution
+    (temperature 1), because a greedy choice has none of its own. Otherwise they are those of the distribution that was
+    sampled from: after temperature and `top_p`.
+    """
 
     max_tokens: int
     temperature: float
     top_p: float
     seed: int
-    stop: tuple[str, ...]
+    stop: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from typing import Any
 
 import psutil
 
+from actors.pool import Publication
 from envs.services.stats import ToolStats
 from envs.services.stats import merge as merge_stats
 from launch.run import wire
@@ -86,12 +87,11 @@ async def rl_stage(run: Run, stage: StageConfig) -> None:
             state.trained += trained
             buffer.trained()
             account(run, stage, harvest)
-            expected: list[list[float]] | None = None
+            publication: Publication | None = None
             if applied:  # a step without signal publishes nothing: versions count weights, not steps
                 state.version += 1
                 with clock.phase("export"):
-                    await run.complete(run.learner.export(run.weights, state.version))
-                    expected = await run.complete(run.learner.logprobs(run.probe))
+                    publication = await run.complete(run.export(state.version))
             row: dict[str, Any] = {
                 "step": state.step,
                 "stage": stage.name,
@@ -99,7 +99,7 @@ async def rl_stage(run: Run, stage: StageConfig) -> None:
                 "version": state.version,
             }
             row |= values(merge(metrics)) | {"tokens/trained": trained} | clock.close()
-            settled = run.spawn(settle(run, stage, buffer, groups, harvest, row, expected))
+            settled = run.spawn(settle(run, stage, buffer, groups, harvest, row, publication))
             if state.stage_step % config.checkpoint.every == 0 and state.stage_step < stage.steps:
                 with clock.phase("checkpoint"):
                     await run.until(asyncio.shield(settled))
@@ -175,12 +175,12 @@ async def settle(
     groups: Sequence[Group],
     harvest: Harvest,
     row: dict[str, Any],
-    expected: list[list[float]] | None,
+    publication: Publication | None,
 ) -> None:
     """The weights go live, the slots come free, the row and the trajectories reach the disk."""
     version = int(row["version"])
-    if expected is not None:
-        row |= await run.publish(version, expected)
+    if publication is not None:
+        row |= await run.publish(publication)
         run.state.publish_s.append(float(row["weights/publish_s"]))
         run.journal.publish(version, step=int(row["step"]))
     await buffer.release(len(groups), live_version=version)

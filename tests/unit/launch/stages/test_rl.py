@@ -17,6 +17,7 @@ from launch.run.progress import Progress
 from launch.run.run import Run, StopRequested
 from launch.run.rundir import DriverState, RunDir
 from rlsys.batch import Batch, UpdateReport
+from rlsys.channels.shm import SharedMemory
 from rlsys.errors import RunFailed
 from rlsys.journal import Dispatched, Journal, ledger, read, surviving
 from rlsys.types import Message
@@ -71,8 +72,6 @@ def play(
     from actors.services import Services
     from envs import make_world
 
-    weights = tmp_path / "weights"
-    weights.mkdir(exist_ok=True)
     pool = pool or BanditPool()
     error: BaseException | None = None
 
@@ -91,7 +90,7 @@ def play(
             services=Services([], env_vars={}, start_timeout_s=1),
             progress=Progress(),
             tracker=NoTracker(),  # type: ignore[arg-type]
-            weights=weights,
+            weights=SharedMemory(tmp_path / "weights"),
             model_path=str(tmp_path),
             earlier_s=state.wall_s,
             earlier_generated=state.generated,
