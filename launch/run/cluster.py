@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from launch.run import cleanup as reap
+from launch.run import cleanup
 from rlsys.config import ClusterConfig
 from rlsys.device import Device, choose
 from rlsys.errors import BadInput, RunFailed
@@ -21,7 +21,7 @@ def inside_ray_job() -> bool:
 
 def connect(config: ClusterConfig, *, cpus_needed: float, gpus_needed: float) -> Device:
     """`cluster.address`, else RAY_ADDRESS, else a local cluster of this machine's cores. Checks that the actors fit."""
-    os.environ[reap.VARIABLE] = reap.tag()  # inherited by every process that starts from here
+    os.environ[cleanup.VARIABLE] = cleanup.tag()  # inherited by every process that starts from here
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
     # Ray 2.60 warns that this will become the default: actors with num_gpus=0 keep their view of the devices.

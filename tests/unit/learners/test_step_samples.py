@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from launch.stages.rl import harvest_groups
+from launch.stages.rl_loop import harvest_groups
 from learners.algorithms import ALGORITHMS, make_algorithm
 from learners.algorithms.base import Plain
 from learners.algorithms.terms import Terms

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from launch.commands.train import arithmetic
 from launch.config.compose import compose, to_yaml
-from launch.run.run_dirs import refuse_other_config
-from launch.stages.arithmetic import arithmetic
-from launch.stages.rules import check_algorithm
+from launch.config.identity import refuse_other_config
+from launch.stages.base import Head, maker_of, needs_engines, stage_of
 from learners.algorithms import ALGORITHMS
 from learners.algorithms.dpo import DPOConfig
 from learners.algorithms.sft import SFTConfig
@@ -37,8 +37,8 @@ def test_each_kind_has_its_algorithm_and_reads_back(tmp_path: Path) -> None:
     assert isinstance(dpo.config.algorithm, DPOConfig)
     assert (tries.steps, tries.config.generate.samples) == (0, 8)
     assert (dpo.steps, dpo.epochs, dpo.data) == (0, 2.0, "tries")
-    assert (config.maker(dpo), config.maker(again), config.maker(sft)) == (tries, tries, None)
-    assert [config.needs_engines(stage) for stage in config.stages] == [False, True, True, True]
+    assert (maker_of(config, dpo), maker_of(config, again), maker_of(config, sft)) == (tries, tries, None)
+    assert [needs_engines(config, stage) for stage in config.stages] == [False, True, True, True]
     (tmp_path / "again.yaml").write_text(to_yaml(config))
     assert compose(str(tmp_path / "again.yaml"), []) == config
     shown = "\n".join(arithmetic(config))
@@ -54,7 +54,7 @@ def test_epochs_over_a_file_are_steps(tmp_path: Path) -> None:
     dpo = f"{{name: b, kind: dpo, data: {pairs}, epochs: 3, loop: {{groups_per_step: 4}}}}"
     config = composed(tmp_path, dpo)
     assert (config.stages[0].steps, config.stages[0].epochs) == (4, None)  # 3 x 5 / 4, rounded up
-    assert not config.needs_engines(config.stages[0])
+    assert not needs_engines(config, config.stages[0])
     config = composed(tmp_path, dpo, overrides=("eval.every=1", "eval.share=0.4"))
     assert config.stages[0].steps == 3  # 2 of the 5 are held out
     assert any(f"examples = 3 of {pairs}, 2 more held out" in line for line in arithmetic(config))
@@ -148,7 +148,7 @@ def test_an_algorithm_that_a_kind_has_nothing_for_is_refused() -> None:
             if name != kind:
                 refused = f"^stages.a: algorithm.name='{name}' in an? {kind} stage: expected '{kind}'$"
                 with pytest.raises(BadInput, match=refused):
-                    check_algorithm("stages.a", kind, of_name)
+                    stage_of(kind).check("stages.a", Head(kind=kind, data="f.jsonl"), of_name)
     with pytest.raises(
         BadInput, match="stages.rl: algorithm.name='dpo' in an rl stage, which makes no preference pairs"
     ):

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from launch.stages.rl import harvest_groups
+from launch.stages.rl_loop import harvest_groups
 from learners.algorithms.base import Plain
 from rlsys.config import LoopConfig
 from rlsys.errors import BadInput
