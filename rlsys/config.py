@@ -307,7 +307,7 @@ class StageConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class RecipeConfig:
-    """Every key of a recipe but `stages`. `env`, `reward` and `algorithm` hold the dataclass that their `name` picks."""
+    """Everything but the list of stages. `env`, `reward` and `algorithm` hold the dataclass that their `name` picks."""
 
     name: str = "run"
     seed: int = 0

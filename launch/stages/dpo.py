@@ -45,8 +45,8 @@ class DPO(DataStage):
         super().check(where, head, recipe)
         if recipe.eval.every and recipe.learner.reference != "stage":
             raise BadInput(
-                f"{where}: learner.reference={recipe.learner.reference!r} with eval.every={recipe.eval.every}: expected "
-                "stage, since the held-out loss is measured against the weights that the stage begins with"
+                f"{where}: learner.reference={recipe.learner.reference!r} with eval.every={recipe.eval.every}: "
+                "expected stage, since the held-out loss is measured against the weights that the stage begins with"
             )
 
     async def run(self, run: Run, stage: StageConfig) -> None:

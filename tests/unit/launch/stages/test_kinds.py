@@ -7,15 +7,21 @@ from typing import Any
 
 import pytest
 
+from launch.cli import run as rlsys
 from launch.commands.train import arithmetic
 from launch.config.compose import compose, to_yaml
 from launch.config.identity import refuse_other_config
-from launch.stages.base import Head, maker_of, needs_engines, stage_of
+from launch.run.run import Run
+from launch.stages import STAGES
+from launch.stages.base import Head, Stage, maker_of, needs_engines, stage_of
+from launch.stages.examples import given_sample
 from learners.algorithms import ALGORITHMS
 from learners.algorithms.dpo import DPOConfig
 from learners.algorithms.sft import SFTConfig
 from rlsys.choices import choose
+from rlsys.config import RecipeConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput
+from tests.unit.launch.stages import test_rl as driver
 
 SFT = "{name: a, kind: sft, steps: 2}"
 GENERATE = "{name: tries, kind: generate, generate: {samples: 8}}"
@@ -155,3 +161,64 @@ def test_an_algorithm_that_a_kind_has_nothing_for_is_refused() -> None:
         compose("quickstart", ["stages.rl.algorithm.name=dpo"])  # pairs would be of answers to different questions
     with pytest.raises(BadInput, match="stages.sft: algorithm.name='rloo' in an sft stage"):
         compose("quickstart", ["stages.sft.algorithm.name=rloo"])
+
+
+# -- a kind of one's own ----------------------------------------------------------------------------------------------
+
+
+class Drill(Stage):
+    """Says the right token, over and over: `[7, 1]`, of which the 1 is learned."""
+
+    def check(self, where: str, head: Head, recipe: RecipeConfig) -> None:
+        if head.data is not None:
+            raise BadInput(f"{where}.data: a drill knows what to say")
+
+    def arithmetic(self, config: RunConfig, stage: StageConfig) -> list[str]:
+        return [*super().arithmetic(config, stage), "drills = always the same"]
+
+    async def run(self, run: Run, stage: StageConfig) -> None:
+        from launch.stages.supervised import Prepared, train_steps
+
+        samples = [given_sample((7, 1), (0, 1))] * stage.config.loop.groups_per_step
+        await run.begin_stage(stage)
+        await train_steps(run, stage, lambda _: Prepared(samples))
+
+
+DRILL = "stages: [{name: warm, kind: drill, epochs: 1}, {name: rl, kind: rl, steps: 3}]\n"
+
+
+@pytest.fixture
+def _drill(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(STAGES, "drill", f"{__name__}.Drill")
+
+
+@pytest.mark.usefixtures("_drill")
+def test_a_new_kind_is_composed_and_its_arithmetic_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "recipe.yaml"
+    path.write_text(driver.HEAD + DRILL)
+    assert rlsys(["train", str(path), "--dry-run"]) == 0
+    shown = capsys.readouterr().out
+    assert "warm (drill)              tasks = 4 steps x 4 = 16 (1.00 epochs of 16)" in shown
+    assert "warm (drill)              drills = always the same" in shown
+    assert rlsys(["train", str(path), "--dry-run", "stages.warm.data=x.jsonl"]) == 2
+    assert "stages.warm.data: a drill knows what to say" in capsys.readouterr().err
+    assert rlsys(["train", str(path), "--dry-run", "stages.warm.kind=dril"]) == 2
+    assert "expected one of sft, rl, generate, dpo, drill (did you mean 'drill'?)" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("_drill")
+def test_a_new_kind_trains_and_is_resumed(tmp_path: Path) -> None:
+    stopped = driver.play(tmp_path, stages=DRILL, on_row=lambda run, row: run.stop.set() if row["step"] == 3 else None)
+    assert stopped.error is not None and stopped.run.state.stage_step == 3
+    outcome = driver.play(tmp_path, stages=DRILL)
+    assert outcome.error is None and outcome.run.state.step == 7
+    logged = driver.rows(tmp_path)
+    assert [(row["stage"], row["stage_step"]) for row in logged] == [
+        *(("warm", step) for step in (1, 2, 3, 4)),
+        *(("rl", step) for step in (1, 2, 3)),
+    ]
+    for row in logged:  # one unit in every kind of stage
+        assert row["tokens/trained_per_s"] == pytest.approx(row["tokens/trained"] / row["time/step"])
+        assert row["tokens/packed_per_s"] == pytest.approx(row["tokens/packed"] / row["time/step"])
+    assert (logged[0]["tokens/trained"], logged[0]["tokens/packed"]) == (4, 8)
+    assert outcome.run.state.eval_before["greedy"] == 1.0  # what rl begins with is what was drilled
