@@ -7,13 +7,13 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from launch.commands.shared import add_checkpoint, add_config
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from launch.run.evaluate import Score
-    from launch.run.progress import Progress
-    from rlsys.config import RecipeConfig
-    from rlsys.types import Group, Task
+    from rlsys.types import Group
 
 HELP = "the recipe's evaluation of a checkpoint"
 EXAMPLES = """examples:
@@ -24,13 +24,8 @@ EXAMPLES = """examples:
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("config", metavar="CONFIG", help="a name under configs/ (quickstart) or a path to a YAML file")
-    parser.add_argument("overrides", metavar="key=value", nargs="*", help="override a key of the config")
-    parser.add_argument(
-        "--checkpoint",
-        metavar="D|HF_ID",
-        help="run directory, checkpoint, model folder or hub name (default: the last run's)",
-    )
+    add_config(parser)
+    add_checkpoint(parser)
     parser.add_argument("--output", metavar="F", help="write accuracy and trajectories as JSON")
 
 
@@ -40,8 +35,8 @@ def run(options: argparse.Namespace) -> int:
     from launch.config.compose import compose
     from launch.run import preflight
     from launch.run.cleanup import orderly_exit
-    from launch.run.engines import find_checkpoint, model_or_scratch
-    from launch.run.evaluate import score
+    from launch.run.engines import Engines, find_checkpoint, model_or_scratch, on_engines
+    from launch.run.evaluate import plans, rollout_tasks, score
     from launch.run.progress import Progress
 
     config = compose(options.config, options.overrides)
@@ -54,6 +49,14 @@ def run(options: argparse.Namespace) -> int:
     preflight.check_rollouts(recipe)
     if options.output is not None:
         preflight.check_output(options.output)
+
+    async def play(engines: Engines) -> dict[str, list[Group]]:
+        groups: dict[str, list[Group]] = {}
+        for name, plan in plans(recipe, engines.services).items():
+            progress.say(f"playing {len(tasks) * plan.group_size} episodes, {name}")
+            groups[name] = await rollout_tasks(engines.pool, tasks, plan, recipe.eval.concurrency, progress.count)
+        return groups
+
     with Progress() as progress, orderly_exit():
         if found is None:
             progress.say("no checkpoint and no model.path: evaluating the untrained policy")
@@ -63,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
             ChatRenderer(
                 model
             )  # a hub name that does not exist, a folder without a tokenizer: said before anything starts
-            groups = play(recipe, model, tasks, progress)
+            groups = on_engines(recipe, model, progress, play)
         scores = {name: score(played, recipe.reward) for name, played in groups.items()}
         for line in table(scores):
             progress.say(line)
@@ -71,25 +74,6 @@ def run(options: argparse.Namespace) -> int:
             write(Path(options.output), {"checkpoint": model, "tasks": len(tasks)}, scores, groups)
             progress.say(f"wrote {options.output}")
     return 0
-
-
-def play(recipe: RecipeConfig, model: str, tasks: Sequence[Task], progress: Progress) -> dict[str, list[Group]]:
-    import asyncio
-
-    from launch.run.engines import engines_of, started
-    from launch.run.evaluate import plans, rollout_tasks
-
-    engines = engines_of(recipe, model)
-
-    async def play_all() -> dict[str, list[Group]]:
-        groups: dict[str, list[Group]] = {}
-        async with started(engines, progress):
-            for name, plan in plans(recipe, engines.services).items():
-                progress.say(f"playing {len(tasks) * plan.group_size} episodes, {name}")
-                groups[name] = await rollout_tasks(engines.pool, tasks, plan, recipe.eval.concurrency, progress.count)
-        return groups
-
-    return asyncio.run(play_all())
 
 
 def split_to_evaluate(env: Any, trained: Any) -> str:

@@ -5,16 +5,13 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from launch.commands.shared import add_checkpoint, add_config
 from rlsys.errors import BadInput
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
-    from launch.run.progress import Progress
-    from launch.stages.store import TrajectoryStore
     from rlsys.config import RecipeConfig, RunConfig
-    from rlsys.types import Task
 
 HELP = "trajectories to train on; the same command again goes on where it was stopped"
 EXAMPLES = """examples:
@@ -32,19 +29,14 @@ FLAGS = {  # each a key of `generate` in the config
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("config", metavar="CONFIG", help="a name under configs/ (quickstart) or a path to a YAML file")
-    parser.add_argument("overrides", metavar="key=value", nargs="*", help="override a key, such as generate.top_p=0.95")
+    add_config(parser, "override a key, such as generate.top_p=0.95")
     parser.add_argument(
         "--output",
         metavar="F.jsonl",
         required=True,
         help="what is kept; F.pairs.jsonl gets preference pairs, F.played.jsonl all that was played",
     )
-    parser.add_argument(
-        "--checkpoint",
-        metavar="D|HF_ID",
-        help="run directory, checkpoint, model folder or hub name (default: the last run's)",
-    )
+    add_checkpoint(parser)
     for key, (shown, meaning) in FLAGS.items():
         parser.add_argument(f"--{key.replace('_', '-')}", metavar=shown, help=f"{meaning} (generate.{key})")
 
@@ -55,9 +47,9 @@ def run(options: argparse.Namespace) -> int:
     from launch.config.compose import compose
     from launch.run import preflight
     from launch.run.cleanup import orderly_exit
-    from launch.run.engines import find_checkpoint, model_or_scratch
+    from launch.run.engines import Engines, find_checkpoint, model_or_scratch, on_engines
     from launch.run.progress import Progress
-    from launch.stages.generate import begun_with, tasks_to_generate, told
+    from launch.stages.generate import begun_with, generate_missing, plan_of, tasks_to_generate, told
     from launch.stages.store import TrajectoryStore, pairs_path, store_path, write_out
     from launch.stages.trajectories import tokenizer_id, weights_id
 
@@ -69,6 +61,11 @@ def run(options: argparse.Namespace) -> int:
     target = output_file(options.output)
     preflight.check(recipe, learner=False)
     preflight.check_rollouts(recipe)
+
+    async def play(engines: Engines) -> None:
+        plan = plan_of(recipe, "generate", engines.services)
+        await generate_missing(engines.pool, tasks, plan, recipe, played, tokenizer, progress)
+
     with Progress() as progress, orderly_exit():
         weights = found or "the untrained policy"
         if found is None:
@@ -79,7 +76,7 @@ def run(options: argparse.Namespace) -> int:
             played = TrajectoryStore(store_path(target), begun)
             progress.say(f"the policy is {weights}")
             if any(sequence not in played for sequence in range(len(tasks))):
-                play_missing(recipe, model, tasks, played, tokenizer, progress)
+                on_engines(recipe, model, progress, play)
             else:
                 progress.say(f"all {len(tasks)} tasks have been played: {played.path}")
             counts = write_out(played, target, recipe, len(tasks))
@@ -87,29 +84,6 @@ def run(options: argparse.Namespace) -> int:
         progress.say(told(counts))
         progress.say(f"wrote {target} and {pairs_path(target)}")
     return 0
-
-
-def play_missing(
-    recipe: RecipeConfig,
-    model: str,
-    tasks: Sequence[Task],
-    played: TrajectoryStore,
-    tokenizer: str,
-    progress: Progress,
-) -> None:
-    import asyncio
-
-    from launch.run.engines import engines_of, started
-    from launch.stages.generate import generate_missing, plan_of
-
-    engines = engines_of(recipe, model)
-
-    async def play() -> None:
-        async with started(engines, progress):
-            plan = plan_of(recipe, "generate", engines.services)
-            await generate_missing(engines.pool, tasks, plan, recipe, played, tokenizer, progress)
-
-    asyncio.run(play())
 
 
 def recipe_to_generate(config: RunConfig) -> RecipeConfig:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from launch.commands.shared import add_config
 from rlsys.errors import BadInput
 
 HELP = "rewards of given transcripts, offline"
@@ -14,8 +15,7 @@ EXAMPLES = """examples:
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("config", metavar="CONFIG", help="a name under configs/ (quickstart) or a path to a YAML file")
-    parser.add_argument("overrides", metavar="key=value", nargs="*", help="override a key, such as reward.clamp=false")
+    add_config(parser, "override a key, such as reward.clamp=false")
     parser.add_argument(
         "--input",
         metavar="F.jsonl",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from launch.commands.shared import add_config
 from rlsys.errors import BadInput
 
 if TYPE_CHECKING:
@@ -22,8 +23,7 @@ EXAMPLES = """examples:
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("config", metavar="CONFIG", help="a name under configs/ (quickstart) or a path to a YAML file")
-    parser.add_argument("overrides", metavar="key=value", nargs="*", help="override a key of the config")
+    add_config(parser)
     parser.add_argument(
         "--run-dir", metavar="D", help="where the run writes; an unfinished one is continued (default: runs/NAME)"
     )

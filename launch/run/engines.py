@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import re
 import tempfile
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from actors.placement import place
 from actors.pool import RolloutPool
@@ -19,6 +20,8 @@ from launch.run.progress import Progress
 from rlsys.config import RecipeConfig
 from rlsys.errors import BadInput
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, slots=True)
 class Engines:
@@ -26,8 +29,8 @@ class Engines:
     services: Services
 
 
-def engines_of(recipe: RecipeConfig, model_path: str) -> Engines:
-    """Connects to Ray. Nothing is started yet."""
+def on_engines(recipe: RecipeConfig, model: str, progress: Progress, work: Callable[[Engines], Awaitable[T]]) -> T:
+    """Start engines and tool services, do `work` with them, and stop them. After an error the command ends them."""
     services = wire.services([recipe])
     device = connect(
         recipe.cluster,
@@ -35,19 +38,18 @@ def engines_of(recipe: RecipeConfig, model_path: str) -> Engines:
         gpus_needed=recipe.rollout.workers + services.engines,
     )
     services.gpus_per_engine = device.gpus_per_actor
-    return Engines(wire.pool(recipe, device, model_path, services.token, wire.secrets_of([recipe])), services)
+    pool = wire.pool(recipe, device, model, services.token, wire.secrets_of([recipe]))
 
+    async def go() -> T:
+        progress.say(f"starting {len(pool.needs)} rollout worker(s)")
+        placement = await place(pool.needs + services.needs)
+        await asyncio.gather(pool.start(placement[: len(pool.needs)]), services.start(placement[len(pool.needs) :]))
+        await pool.adopt()  # the weights of the folder that they were started from
+        done = await work(Engines(pool, services))
+        await asyncio.gather(pool.stop(), services.stop())
+        return done
 
-@asynccontextmanager
-async def started(engines: Engines, progress: Progress) -> AsyncIterator[Engines]:
-    """The engines serve the weights of the folder that they were started from. After an error the command ends them."""
-    pool, services = engines.pool, engines.services
-    progress.say(f"starting {len(pool.needs)} rollout worker(s)")
-    placement = await place(pool.needs + services.needs)
-    await asyncio.gather(pool.start(placement[: len(pool.needs)]), services.start(placement[len(pool.needs) :]))
-    await pool.adopt()
-    yield engines
-    await asyncio.gather(pool.stop(), services.stop())
+    return asyncio.run(go())
 
 
 # -- which checkpoint -------------------------------------------------------------------------------------------------

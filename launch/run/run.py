@@ -263,11 +263,7 @@ class Run:
                 "mean": round(state.lag_sum / state.lag_count, 4) if state.lag_count else 0.0,
             },
             "prompts": {
-                "dispatched": book.dispatched,
-                "trained": book.trained,
-                "failed": book.failed,
-                "filtered": book.filtered,
-                "in_flight": book.in_flight,
+                key: getattr(book, key) for key in ("dispatched", "trained", "failed", "filtered", "in_flight")
             },
             "failures": {kind: state.failures.get(kind, 0) for kind in ("infra", "timeout", "data", "retried")},
             "restarts": self.restarts,
