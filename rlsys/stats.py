@@ -1,4 +1,4 @@
-"""Statistics that decide whether two numbers of a report differ: for "evaluation and audit", which is yet to use them."""
+"""Statistics that decide whether two numbers of a report differ: for "evaluation and audit", still to come."""
 
 from __future__ import annotations
 
