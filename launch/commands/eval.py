@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import tempfile
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -120,15 +121,8 @@ def summarize(groups: dict[str, list[Group]], checkpoint: str, num_tasks: int, r
         },
         "episodes": {name: len(played) for name, played in trajectories.items()},
         "failures": {name: sum(isinstance(t.reward, Failure) for t in played) for name, played in trajectories.items()},
-        "ends": {name: _count(t.end for t in played) for name, played in trajectories.items()},
+        "ends": {name: Counter(str(t.end) for t in played) for name, played in trajectories.items()},
     }
-
-
-def _count(ends: Any) -> dict[str, int]:
-    counted: dict[str, int] = {}
-    for end in ends:
-        counted[str(end)] = counted.get(str(end), 0) + 1
-    return counted
 
 
 def table(report: dict[str, Any]) -> list[str]:
