@@ -16,9 +16,10 @@ from actors.specs import make_engine_spec
 from envs.services.guard import ToolRefused
 from envs.services.http import HttpService
 from envs.services.judge.config import JudgeConfig
-from envs.services.judge.endpoint import Chat, EndpointChat, read_key
+from envs.services.judge.endpoint import Chat, EndpointChat
 from envs.services.judge.server import JudgeServerConfig
 from envs.services.judge.service import judge_service
+from envs.services.secrets import read_secret
 from rlsys.config import EngineConfig
 from rlsys.device import choose
 from rlsys.errors import BadInput, require
@@ -126,7 +127,7 @@ def make_service(config: JudgeServiceConfig, *, host: str, port: int, token: str
     if judge.model is None:
         raise BadInput("judge.model: expected a model folder or hub name, or judge.endpoint and its model's name")
     model, endpoint = judge.model, judge.endpoint
-    key = read_key(judge.key_env)
+    key = read_secret("judge.key_env", judge.key_env)
 
     async def open_chat() -> Chat:
         if endpoint is not None:

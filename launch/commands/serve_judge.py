@@ -99,12 +99,13 @@ def service_config(options: argparse.Namespace, judge: Any, **more: Any) -> Any:
 
 def serve_judge(options: argparse.Namespace) -> int:
     from actors.judge import START_S, make_service
-    from envs.services.http import read_token, serve_until_signal
+    from envs.services.http import serve_until_signal
     from envs.services.judge.server import JudgeServerConfig
+    from envs.services.secrets import read_secret
 
     server = JudgeServerConfig(max_queue=options.max_queue, max_batch=min(256, options.max_queue))
     config = service_config(options, judge_config(options), server=server)
-    token = read_token(options.token_env)
+    token = read_secret("--token-env", options.token_env)
     if options.host not in ("127.0.0.1", "localhost", "::1") and token is None:
         print(f"rlsys: warning: {options.host} without --token-env: whoever reaches it may ask", file=sys.stderr)
     service = make_service(config, host=options.host, port=options.port, token=token)

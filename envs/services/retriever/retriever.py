@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
+from cachetools import LRUCache
 from pydantic_core import to_json
 
 from envs.services.retriever import bm25, dense, index
-from envs.services.retriever.cache import Cache
 from envs.services.retriever.config import RetrieverConfig
 from envs.services.retriever.corpus import Corpus
 from envs.services.retriever.documents import Document
@@ -28,7 +30,8 @@ class Retriever:
     def __init__(self, corpus: Corpus, ranker: Ranker, encoder: Encoder | None = None, *, cache_bytes: int = 0) -> None:
         """`cache_bytes` of passages are kept encoded."""
         self.corpus = corpus
-        self._passages: Cache[int, bytes] = Cache(cache_bytes)
+        self._passages: LRUCache[int, bytes] = LRUCache(cache_bytes, getsizeof=lambda kept: PASSAGE_BYTES + len(kept))
+        self._lock = threading.Lock()  # of the passages
         self._ranker = ranker
         self._encoder = encoder
         # Two that share the cores finish more than one that has all: a forward pass of several threads waits for the
@@ -56,11 +59,13 @@ class Retriever:
         return self._ranker.rank([query.encode("utf-8", "replace").decode() for query in queries], k)
 
     def _passage(self, row: int) -> bytes:
-        passage = self._passages.get(row)
+        with self._lock:
+            passage: bytes | None = self._passages.get(row)
         if passage is None:
             document = self.corpus[row]
             passage = to_json({"id": document.id, "contents": document.contents})
-            self._passages.put(row, passage, PASSAGE_BYTES + len(passage))
+            with self._lock, suppress(ValueError):  # it is larger than the whole cache
+                self._passages[row] = passage
         return passage
 
 
