@@ -11,9 +11,7 @@ import sys
 import traceback
 from typing import Any, NoReturn
 
-from launch.commands.index import add_index
-from launch.commands.judge_errors import add_judge_errors
-from launch.commands.serve import add_serve
+from launch.commands import index, judge_errors, serve
 from rlsys.errors import BadInput, RunFailed
 
 EXAMPLES = """examples:
@@ -78,9 +76,16 @@ def parser() -> Parser:
             command.add_argument("--output", metavar="F", help="write accuracy and trajectories as JSON")
     add_generate(commands, config)
     add_score(commands, config)
-    add_serve(commands)
-    add_index(commands)
-    add_judge_errors(commands)
+    for name, module in (("serve", serve), ("index", index), ("judge-errors", judge_errors)):
+        command = commands.add_parser(
+            name,
+            help=module.HELP,
+            description=module.HELP,
+            epilog=module.EXAMPLES,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        module.add(command)
+        command.set_defaults(handler=module.run)
     return top
 
 
@@ -167,6 +172,7 @@ def run(argv: list[str]) -> int:
 def dispatch(options: argparse.Namespace, overrides: list[str]) -> int:
     # Imports wait until here: --help and a typo answer at once.
     if "handler" in options:
+        options.overrides = overrides
         return int(options.handler(options))
     if options.command == "score":
         from launch.commands.score import score_command
@@ -183,10 +189,6 @@ def dispatch(options: argparse.Namespace, overrides: list[str]) -> int:
         flags = {key: getattr(options, key) for key in GENERATE_FLAGS}
         given = [f"generate.{key}={value}" for key, value in flags.items() if value is not None]
         return generate_command(options.config, [*overrides, *given], options.checkpoint, options.output)
-    if options.command == "judge-errors":
-        from launch.commands.judge_errors import judge_errors
-
-        return judge_errors(options, overrides)
     if options.command == "eval":
         from launch.commands.eval import eval_command
 

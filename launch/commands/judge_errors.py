@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +14,7 @@ from typing import Any
 from launch.commands.serve_judge import add_judge_options, judge_config, service_config
 from rlsys.errors import BadInput, RunFailed
 
+HELP = "a judge's confusion table on labelled answers; the same command again goes on where it was stopped"
 EXAMPLES = """examples:
   rlsys judge-errors --input labelled.jsonl --kind process --endpoint https://host/v1 --model NAME --key-env JUDGE_KEY
   rlsys judge-errors --input labelled.jsonl --kind outcome_math --model Qwen/Qwen2.5-7B-Instruct --output errors.json
@@ -32,15 +32,7 @@ class Labelled:
     label: str
 
 
-def add_judge_errors(commands: argparse._SubParsersAction[Any]) -> None:
-    text = "a judge's confusion table on labelled answers; the same command again goes on where it was stopped"
-    command = commands.add_parser(
-        "judge-errors",
-        help=text,
-        description=text,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add(command: argparse.ArgumentParser) -> None:
     command.add_argument("config", metavar="CONFIG", nargs="?", help="a recipe whose reward.judge is asked")
     command.add_argument("overrides", metavar="key=value", nargs="*", help="override a key of the config")
     command.add_argument("--input", metavar="F.jsonl", required=True, help='{"fields": {..}, "label": ".."} per line')
@@ -53,7 +45,7 @@ def add_judge_errors(commands: argparse._SubParsersAction[Any]) -> None:
     add_judge_options(command)
 
 
-def judge_errors(options: argparse.Namespace, overrides: Sequence[str]) -> int:
+def run(options: argparse.Namespace) -> int:
     from envs.services.judge.confusion import lines, report
     from envs.services.judge.kinds import KINDS
     from envs.services.judge.templates import BadRequest, check_kind
@@ -66,7 +58,7 @@ def judge_errors(options: argparse.Namespace, overrides: Sequence[str]) -> int:
     if not kind.values:
         raise BadInput(f"--kind {options.kind}: its answers are free text, expected a kind with verdicts to count")
     records = read_labelled(Path(options.input), options.kind)
-    config = _judge(options, overrides)
+    config = _judge(options)
     counts, refused = asyncio.run(_count(options, config, records))
     rule = config.unparsable or kind.unparsable
     shown = report(counts, kind.values, reject_unparsable=rule == "wrong")
@@ -123,13 +115,13 @@ def _json(where: str, text: str) -> dict[str, Any]:
     return record
 
 
-def _judge(options: argparse.Namespace, overrides: Sequence[str]) -> Any:
+def _judge(options: argparse.Namespace) -> Any:
     """The JudgeConfig of the flags, or of the recipe; answers go to a file beside the input unless one is named."""
     beside = f"{options.input}.judge-cache.sqlite"
     if options.config is not None:
         from launch.config.compose import compose
 
-        config = getattr(compose(options.config, overrides).recipe.reward, "judge", None)
+        config = getattr(compose(options.config, options.overrides).recipe.reward, "judge", None)
         if config is None or not config.given:
             raise BadInput(
                 f"{options.config}: its reward has no judge: give reward.judge.endpoint and reward.judge.model"
@@ -147,13 +139,12 @@ async def _count(
     options: argparse.Namespace, config: Any, records: Sequence[Labelled]
 ) -> tuple[Counter[tuple[str, str]], list[int]]:
     """How often each label got each verdict, and the lines that the judge refused."""
-    from tqdm import tqdm
-
     from envs.rewards.judging import RETRY_SEED
     from envs.services.guard import ToolFailed
     from envs.services.judge.confusion import UNPARSABLE
     from envs.services.judge.judge import Judge, open_judge
     from envs.services.judge.request import Asks, JudgeRequest
+    from launch.run.bar import Bar
     from rlsys.types import FailureKind
 
     judge: Asks
@@ -166,10 +157,10 @@ async def _count(
     counts: Counter[tuple[str, str]] = Counter()
     refused: list[int] = []
     waiting = iter(records)
-    # In a log, a line every ten seconds.
-    bar = tqdm(total=len(records), unit=" answers", mininterval=0.2 if sys.stderr.isatty() else 10.0)
+    done = 0
 
     async def work() -> None:
+        nonlocal done
         for record in waiting:
             request = JudgeRequest(kind=options.kind, fields=record.fields)
             try:
@@ -181,16 +172,17 @@ async def _count(
                 if failed.failure.kind is not FailureKind.DATA:
                     raise
                 refused.append(record.line)
-            bar.update()
+            done += 1
+            show("judged", done, len(records))
 
     try:
-        async with asyncio.TaskGroup() as group:
-            for _ in range(min(config.max_concurrent, len(records))):
-                group.create_task(work())
+        with Bar() as show:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(min(config.max_concurrent, len(records))):
+                    group.create_task(work())
     except* ToolFailed as failures:
-        done = f"{bar.n} of {len(records)} judged"
-        raise RunFailed(f"{failures.exceptions[0]}; {done}: the same command goes on from there") from failures
+        judged = f"{done} of {len(records)} judged"
+        raise RunFailed(f"{failures.exceptions[0]}; {judged}: the same command goes on from there") from failures
     finally:
-        bar.close()
         await judge.close()
     return counts, sorted(refused)

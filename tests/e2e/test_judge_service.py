@@ -20,7 +20,7 @@ import httpx
 import psutil
 import pytest
 
-from actors.judge import EngineChat, JudgeService, JudgeServiceConfig
+from actors.judge import EngineChat, JudgeServiceConfig, start_judge
 from actors.renderer import ChatRenderer
 from envs.services.judge.config import JudgeConfig
 from envs.services.judge.judge import open_judge
@@ -138,7 +138,7 @@ def test_a_service_that_is_killed_and_comes_back_costs_no_verdict(tmp_path: Path
     """Scoring waits for the supervisor to bring it back at its address, as it does for a tool service."""
     with scripted(say) as endpoint:
         config = JudgeServiceConfig(judge=JudgeConfig(endpoint=endpoint.url, model="scripted"))
-        service = JudgeService(config).start_service(host="127.0.0.1", port=0, token=None)
+        service = start_judge(config, host="127.0.0.1", port=0, token=None)
         port = int(service.url.rpartition(":")[2])
 
         async def story() -> list[Judged]:
@@ -153,7 +153,7 @@ def test_a_service_that_is_killed_and_comes_back_costs_no_verdict(tmp_path: Path
                 ]
                 await asyncio.sleep(0.5)
                 assert not any(task.done() for task in asking)
-                again = JudgeService(config).start_service(host="127.0.0.1", port=port, token=None)
+                again = start_judge(config, host="127.0.0.1", port=port, token=None)
                 try:
                     return await asyncio.gather(*asking)
                 finally:

@@ -12,7 +12,7 @@ import pytest
 
 import actors.worker
 from actors.calls import SERVICE_TOKEN
-from actors.judge import JudgeService, JudgeServiceConfig, engine_spec
+from actors.judge import JudgeServiceConfig, engine_spec, start_judge
 from actors.scoring import RewardService, ScoringSpec
 from actors.worker import RolloutWorker, WorkerSpec
 from envs.rewards.swirl import SwirlRewardConfig
@@ -31,7 +31,7 @@ TOKEN = "t0ken"
 
 def serve(endpoint: str) -> HttpService:
     config = JudgeServiceConfig(judge=JudgeConfig(endpoint=endpoint, model="scripted", **QUICK))
-    return JudgeService(config).start_service(host="127.0.0.1", port=0, token=TOKEN)
+    return start_judge(config, host="127.0.0.1", port=0, token=TOKEN)
 
 
 def reward(model: str) -> SwirlRewardConfig:
