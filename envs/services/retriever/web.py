@@ -2,7 +2,8 @@
 
 The web's text is hostile twice over: it may hold markup, and it may hold a dialect's own tags. Tags are taken out, and
 what is left of angle brackets is replaced, so that no page can close a result and speak as the environment or the
-model. `WebSearch` makes one attempt; retries and deadlines are the guard's.
+model. `WebSearch` makes one attempt; retries and deadlines are the guard's. Nothing asks for it yet: a search world
+whose retriever is the live web will.
 """
 
 from __future__ import annotations
