@@ -84,7 +84,7 @@ class Service(Protocol):
 
     url: str
 
-    def stop(self) -> None: ...
+    def stop(self) -> object: ...
 
 
 class Served(Protocol):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,9 +13,10 @@ from urllib.parse import urlsplit
 from envs.services.guard import Guard, ToolFailed
 from envs.services.retriever.config import RetrieverConfig, RetrieverServerConfig
 from envs.services.retriever.documents import Document
+from envs.services.secrets import read_secret
 from envs.services.stats import ToolStats
 from envs.worlds.search_config import MAX_TOPK, SearchConfig
-from rlsys.errors import BadInput, require
+from rlsys.errors import BadInput
 
 if TYPE_CHECKING:
     from envs.services.retriever.client import RetrieverClient
@@ -133,12 +133,7 @@ def start_server(
 
 def token_of(variable: str | None) -> str | None:
     """The bearer token of a server that runs already. Raises BadInput where the variable does not hold one."""
-    if variable is None:
-        return None
-    token = os.environ.get(variable, "")
-    usable = token.isascii() and token.isprintable() and token.strip() == token != ""
-    require(usable, "env.retriever.token_env", variable, "an environment variable that holds a bearer token")
-    return token
+    return read_secret("env.retriever.token_env", variable)
 
 
 def service_name(*parts: object) -> str:

@@ -7,7 +7,7 @@ from typing import Literal, Optional
 
 from envs.problems.knowledge import KnowledgeConfig
 from envs.services.guard import GuardConfig
-from envs.services.retriever.config import RetrieverConfig
+from envs.services.retriever.config import KINDS, RetrieverConfig
 from envs.worlds.search_protocols import PROTOCOLS
 from rlsys.errors import require
 
@@ -40,7 +40,7 @@ class SearchConfig:
     """Name of the environment variable with the token of the server at `url`; null sends none."""
     corpus: Optional[str] = None
     """JSON lines of {"id", "contents"} for the server to start; null with made-up questions, as made up as they are."""
-    kind: Literal["bm25", "dense", "hybrid"] = "bm25"
+    kind: str = "bm25"
     """This and the next three are the started server's; `envs.services.retriever.config` says more."""
     index: Optional[str] = None
     """A folder that `rlsys index` built; null builds the index in memory."""
@@ -52,6 +52,7 @@ class SearchConfig:
     guard: GuardConfig = field(default_factory=GuardConfig)
 
     def __post_init__(self) -> None:
+        require(self.kind in KINDS, "env.retriever.kind", self.kind, f"one of {', '.join(KINDS)}")
         alone = self.url is None or self.corpus is None
         require(alone, "env.retriever.corpus", self.corpus, "null beside retriever.url, whose server has its own")
         asked = self.token_env is None or self.url is not None
