@@ -90,7 +90,7 @@ def export_version(
     """Send the weights through `channel` as `version`. Returns what this rank sent of it."""
     with closing(_buckets_to_send(model, bucket_bytes)) as stream:
         share = channel.send(version, stream, rank, num_ranks)
-        for _ in stream:  # a rank that sends nothing takes part in every gather all the same (law 7)
+        for _ in stream:  # a rank that sends nothing takes part in every gather all the same (docs/laws.md, law 7)
             pass
     return share
 
