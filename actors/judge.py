@@ -13,6 +13,7 @@ import torch
 from actors.engine import Engine, EngineSpec, PromptTooLong, Sampling
 from actors.renderer import ChatRenderer
 from actors.specs import make_engine_spec
+from envs.base import World
 from envs.services.guard import ToolRefused
 from envs.services.http import HttpService
 from envs.services.judge.config import JudgeConfig
@@ -94,8 +95,8 @@ class JudgeServiceConfig:
         return self.judge.endpoint is None
 
 
-class JudgeService:
-    """`envs.base.Served`: one server, shared by all rollout workers."""
+class JudgeService(World):
+    """A world without tasks: one server, shared by all rollout workers. Rewards find it by `connect_judge`."""
 
     def __init__(self, config: JudgeServiceConfig) -> None:
         self._config = config
@@ -106,9 +107,6 @@ class JudgeService:
         service = make_service(self._config, host=host, port=port, token=token)
         service.start(START_S)
         return service
-
-    def connect(self, url: str, token: str) -> None:
-        """Nothing: rewards find their judge by `RewardService.connect_judge`."""
 
 
 def service_name(judge: JudgeConfig) -> str:

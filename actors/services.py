@@ -22,7 +22,7 @@ from ray.exceptions import RayError
 from actors.calls import PING_EVERY_S, SERVICE_TOKEN, call, reason
 from actors.placement import Need
 from envs import make_world
-from envs.base import Served, Service, is_served
+from envs.base import Service, World
 from rlsys.errors import RunFailed
 
 log = logging.getLogger("rlsys.services")
@@ -39,8 +39,7 @@ class ToolService:
     def __init__(self, env: Any, secrets: Mapping[str, str]) -> None:
         """`secrets`: variables of the environment that must not stand in Ray's logs, where `env_vars` do."""
         os.environ.update(secrets)
-        world: Any = make_world(env)
-        self._world: Served = world
+        self._world: World = make_world(env)
         self._service: Service | None = None
 
     def start(self, port: int) -> str:
@@ -73,7 +72,7 @@ class _Member:
 
 @dataclass(slots=True)
 class Services:
-    """One server for each different `Served.service` among what a run's configurations build."""
+    """One server for each different `World.service` among what a run's configurations build."""
 
     configs: Sequence[Any]  # of environments and judges
     env_vars: dict[str, str]  # no secrets: Ray logs them
@@ -174,5 +173,4 @@ class Services:
 
 def served_by(config: Any) -> str:
     """The name of the server that a configuration asks for; empty without one."""
-    world: Any = make_world(config)
-    return str(world.service) if is_served(world) else ""
+    return make_world(config).service

@@ -1,4 +1,4 @@
-"""The dialects that policies are taught: one small file each, with the table of its endings in the docstring."""
+"""The protocols that policies are taught: one file each, with the table of its endings in the docstring."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from envs.protocols.graph_rl import GRAPH_RL
 from envs.protocols.icrl import ICRL
-from envs.protocols.record import Answer, Call, Dialect, Malformed, Parsed
+from envs.protocols.record import Answer, Asked, Call, Inline, Malformed, Parsed, Protocol
 from envs.protocols.research import RESEARCH
 from envs.protocols.retool import RETOOL
 from envs.protocols.scan import first_between, last_between
@@ -20,6 +20,7 @@ from envs.protocols.swirl import (
     answer,
     math_call,
     one_answer,
+    parse_tags,
     tool_reply,
     write_answer,
     write_math_call,
@@ -28,25 +29,28 @@ from envs.protocols.swirl import (
 __all__ = [
     "ANSWER_CLOSE",
     "ANSWER_OPEN",
-    "DIALECTS",
     "MATH_CLOSE",
     "MATH_OPEN",
+    "PROTOCOLS",
     "Answer",
+    "Asked",
     "Call",
-    "Dialect",
+    "Inline",
     "Malformed",
     "Parsed",
+    "Protocol",
     "answer",
     "first_between",
     "last_between",
     "math_call",
     "one_answer",
+    "parse_tags",
     "tool_reply",
     "write_answer",
     "write_math_call",
 ]
 
-DIALECTS: Mapping[str, Dialect] = {
+PROTOCOLS: Mapping[str, Protocol] = {
     "swirl": SWIRL,
     "swirl_math": SWIRL_MATH,
     "research": RESEARCH,

@@ -9,10 +9,17 @@
 
 from __future__ import annotations
 
-from envs.protocols.record import Answer, Dialect, Malformed, Parsed
+from envs.protocols.record import Answer, Malformed, Parsed, Protocol
 from envs.protocols.scan import last_between
 
 TAGS = ("<think>", "</think>", "<response>", "</response>", "<answer>", "</answer>")
+
+# The paper asks for the three parts, but does not print how.
+INSTRUCTION = (
+    "Reply in three parts: <think>how you search</think><response>one sentence for each step, like "
+    '"5 is connected to 1." or "5 -> 1 -> 6 with a total weight of 2 + 3 = 5."</response><answer>yes or no; or the '
+    'shortest path and its length, like "The shortest path is 5->1->6. The length of shortest path is 5."</answer>'
+)
 
 
 def formatted(text: str) -> bool:
@@ -30,11 +37,11 @@ def _parse(text: str) -> Parsed:
     return Malformed() if given is None else Answer(given)
 
 
-GRAPH_RL = Dialect(
+GRAPH_RL = Protocol(
     name="graph_rl",
     tags=TAGS,
     stop=("</answer>",),
+    instruction=INSTRUCTION,
     parse=_parse,
-    write_answer=lambda text: f"<answer>{text}</answer>",
     thinks=True,
 )

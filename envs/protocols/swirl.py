@@ -18,15 +18,25 @@ mathematics.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from envs.protocols.record import Answer, Call, Dialect, Malformed, Parsed
+from envs.protocols.record import Answer, Asked, Call, Malformed, Parsed, Protocol, one_user_message
 from envs.protocols.scan import first_between, last_between
+from envs.services.retriever.documents import Document
 from rlsys.types import Message
 
 SEARCH_OPEN, SEARCH_CLOSE = "<search_query>", "</search_query>"
 MATH_OPEN, MATH_CLOSE = "<math_exp>", "</math_exp>"
 ANSWER_OPEN, ANSWER_CLOSE = "<answer>", "</answer>"
+# The sentences around the tags are ours.
+INSTRUCTION = (
+    "Answer the question below in a few words. If a search would help, write one search query enclosed by "
+    "<search_query> and </search_query>. You may make up to {calls} queries, one after the other, and each result will "
+    "be shown as QUERY -> RESULT. Do not make the same query twice. When you know enough, write your answer enclosed "
+    "by <answer> and </answer>. Write either a query or an answer, never both."
+)
+MATH_INSTRUCTION = "Calculate with <math_exp>48 / 2</math_exp>, then finish with <answer>24</answer>."
 OVER_LIMIT = "No more queries are allowed. Write the answer now, enclosed by <answer> and </answer>."
 
 
@@ -67,32 +77,50 @@ def _reply(call: str, result: str) -> Message:
     return Message(role="user", content=tool_reply(call, result))
 
 
-def _parse(text: str, opening: str, closing: str) -> Parsed:
+def parse_tags(text: str, opening: str, closing: str) -> Parsed:
+    """The last answer, else the first call between two tags."""
     given, call = answer(text), first_between(text, opening, closing)
     if given is not None:
         return Answer(given, with_call=call is not None)
     return Malformed() if call is None else Call(call)
 
 
-SWIRL = Dialect(
+def _prompt(asked: Asked) -> tuple[Message, ...]:
+    question = f"The question is: {asked.question}" if asked.instruction else asked.question
+    return one_user_message(replace(asked, question=question))
+
+
+def _show(documents: Sequence[Document]) -> str:
+    """The article's text without its title, as in appendix E."""
+    return "\n".join(document.text or document.title for document in documents) or "nothing found"
+
+
+SWIRL = Protocol(
     name="swirl",
     tags=(SEARCH_OPEN, SEARCH_CLOSE, ANSWER_OPEN, ANSWER_CLOSE),
     stop=(SEARCH_CLOSE, ANSWER_CLOSE),
-    parse=lambda text: _parse(text, SEARCH_OPEN, SEARCH_CLOSE),
+    instruction=INSTRUCTION,
+    prompt=_prompt,
+    parse=lambda text: parse_tags(text, SEARCH_OPEN, SEARCH_CLOSE),
     write_call=write_search_call,
     write_answer=write_answer,
     reply=_reply,
     calls=5,
     blank="error: empty query",
     over_limit=Message(role="user", content=OVER_LIMIT),
+    topk=1,
+    show=_show,
 )
 SWIRL_MATH = replace(
     SWIRL,
     name="swirl_math",
     tags=(MATH_OPEN, MATH_CLOSE, ANSWER_OPEN, ANSWER_CLOSE),
     stop=(MATH_CLOSE, ANSWER_CLOSE),
-    parse=lambda text: _parse(text, MATH_OPEN, MATH_CLOSE),
+    instruction=MATH_INSTRUCTION,
+    prompt=one_user_message,
+    parse=lambda text: parse_tags(text, MATH_OPEN, MATH_CLOSE),
     write_call=write_math_call,
     calls=10,
     blank="error: empty expression",
+    topk=0,
 )

@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from envs.protocols import PROTOCOLS, Inline
 from envs.rewards import RewardFunction
 from envs.rewards.grading import Grades, NeedsGrading, graded
 from envs.rewards.judging import NeedsJudging, judged
-from envs.rewards.transcript import INFORMATION, INTERPRETER, RESULT, Inline, split_inline
+from envs.rewards.transcript import split_inline
 from envs.services.judge.config import JudgeConfig
 from envs.services.judge.request import Asks
+from envs.tasks.config import TaskConfig
 from envs.tasks.jsonl import json_object, kind_of
 from rlsys.errors import BadInput
 from rlsys.rollout import EpisodeBroken, checked
@@ -21,14 +23,12 @@ from rlsys.types import Failure, FailureKind, Message, Reward, Task, Transcript
 
 HERE = "this line"
 ROLES = ("assistant", "user", "tool")
-_INLINE = {"research": RESULT, "icrl": INFORMATION}  # by the protocol of `env.name=search_qa`
 
 
 def inline_of(env: Any, reward: Any) -> Inline | None:
-    """How the recipe writes the environment's text into one string: the environment's way, else the reward's."""
-    if env.name == "python_math":
-        return INTERPRETER
-    own = _INLINE.get(env.protocol) if env.name == "search_qa" else None
+    """How the recipe writes the environment's text into one string: the protocol's way, else the reward's."""
+    protocol = PROTOCOLS.get(env.protocol_name) if isinstance(env, TaskConfig) else None
+    own: Inline | None = protocol.inline if protocol is not None else None
     return own or getattr(reward, "inline", None)
 
 

@@ -10,26 +10,12 @@ import string
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from envs.protocols.icrl import INVALID_ACTION
+from envs.protocols import Inline
 from envs.rewards.findings import Span
 from rlsys.errors import BadInput
 from rlsys.types import Message, Task, Transcript
 
 _LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inline:
-    """How a recipe writes the environment's text into one string."""
-
-    opening: str
-    closing: str
-    notices: tuple[str, ...] = ()  # whole texts of the environment outside of the tags
-
-
-RESULT = Inline(opening="<result>", closing="</result>")
-INFORMATION = Inline(opening="<information>", closing="</information>", notices=(INVALID_ACTION,))
-INTERPRETER = Inline(opening="<interpreter>", closing="</interpreter>")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +94,7 @@ def split_response(response: str, *, opening: str, closing: str, notices: Sequen
 
 
 def split_inline(response: str, inline: Inline | None) -> tuple[Message, ...]:
-    """`split_response` in a recipe's way; without one, all of it is the model's."""
+    """`split_response` in a protocol's way; without one, all of it is the model's."""
     if inline is None:
         return (Message(role="assistant", content=response),)
     return split_response(response, opening=inline.opening, closing=inline.closing, notices=inline.notices)

@@ -12,6 +12,7 @@ from typing import Any
 
 from actors.renderer import ChatRenderer
 from envs import make_world
+from envs.tasks.config import TaskConfig
 from launch.commands.train import orderly_exit
 from launch.config import compose
 from launch.run import engines, preflight, wire
@@ -89,10 +90,10 @@ def find_checkpoint(config: RunConfig, given: str | None) -> str | None:
 
 def split_to_evaluate(env: Any, trained: Any) -> str:
     """`all` for a data file that the checkpoint has not seen; else `held_out`, whatever other keys were changed."""
-    data = getattr(env, "data", None)
-    if data is None or getattr(env, "eval_data", None) is not None:
+    data = env.data if isinstance(env, TaskConfig) else None
+    if data is None or env.eval_data is not None:
         return "held_out"
-    seen = getattr(trained, "data", None)
+    seen = trained.data if isinstance(trained, TaskConfig) else None
     return "held_out" if seen is not None and Path(seen).resolve() == Path(data).resolve() else "all"
 
 

@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from actors.calls import SERVICE_TOKEN
 from actors.engine import engine_environment
@@ -153,14 +152,15 @@ def build_scratch_model(recipe: RecipeConfig, folder: Path) -> None:
     """The policy that a recipe without `model.path` starts from: random weights, own tokenizer."""
     from learners.scratch import build
 
-    source: Any = make_world(recipe.env)  # an `envs.base.TextSource`, or not
-    if not hasattr(source, "texts"):
+    world = make_world(recipe.env)
+    texts = list(world.texts(4096))
+    if not texts:
         raise BadInput(f"env.name={recipe.env.name!r} has no text to build a tokenizer from: give model.path")
     build(
         folder,
         recipe.model.scratch,
-        texts=source.texts(4096),
-        tags=source.tags,
+        texts=texts,
+        tags=world.tags,
         max_positions=recipe.engine.max_model_len,
         seed=derive(recipe.seed, "scratch"),
     )

@@ -135,4 +135,5 @@ def _steps(where: str, head: Head) -> int | None:
 def training_tasks(kind: str, env: Any) -> Sequence[Task]:
     """What a stage of that kind goes through in one epoch, where it has no data of its own."""
     world = make_world(env)
-    return demonstrated(world)[0] if kind == "sft" and hasattr(world, "demonstration") else world.tasks("train")
+    shown = demonstrated(world)[0] if kind == "sft" else []
+    return shown or world.tasks("train")  # without any demonstration the stage is refused before it begins

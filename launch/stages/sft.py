@@ -6,10 +6,9 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any
 
 from envs import make_world
-from envs.base import Demonstrator, demonstrated
+from envs.base import demonstrated
 from launch.run.run import Run
 from launch.stages.delivery import measure_after
 from launch.stages.examples import given_sample
@@ -72,10 +71,7 @@ async def from_demonstrations(run: Run, stage: StageConfig) -> None:
 
 def demonstrable(stage: StageConfig) -> tuple[list[Task], list[str]]:
     """The training tasks that the stage's world can demonstrate, and why it cannot the others. Raises BadInput."""
-    world = make_world(stage.config.env)
-    if not hasattr(world, "demonstration"):
-        raise BadInput(f"stages.{stage.name}: env.name={stage.config.env.name!r} has no demonstrations to train on")
-    tasks, left_out = demonstrated(world)
+    tasks, left_out = demonstrated(make_world(stage.config.env))
     if not tasks:
         raise BadInput(f"stages.{stage.name}: no training task has a demonstration; the first: {left_out[0]}")
     return tasks, left_out
@@ -84,7 +80,7 @@ def demonstrable(stage: StageConfig) -> tuple[list[Task], list[str]]:
 def demonstration(run: Run, stage: StageConfig, task: Task, sequence: int) -> Sample:
     """One worked episode: a function of the seed and the sequence number alone."""
     world = run.world
-    shown = _demonstrator(world).demonstration(task, derive(stage.config.seed, "demonstration", sequence))
+    shown = world.demonstration(task, derive(stage.config.seed, "demonstration", sequence))
     env = world.env(task)
     return given_sample(*run.renderer.demonstration(shown.messages, len(env.first_messages()), env.stop_strings))
 
@@ -96,7 +92,3 @@ def held_out_loss(run: Run, stage: StageConfig) -> Callable[[], Awaitable[dict[s
         with contextlib.suppress(BadInput):  # this one cannot be demonstrated
             samples.append(demonstration(run, stage, task, sequence))
     return partial(answer_loss, run.learner, samples) if samples else None
-
-
-def _demonstrator(world: Any) -> Demonstrator:
-    return world  # checked by the stage before the first step

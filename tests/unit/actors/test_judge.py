@@ -41,7 +41,7 @@ def reward(model: str) -> SwirlRewardConfig:
 def test_stages_with_different_judges_ask_each_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SERVICE_TOKEN, "an earlier one's")  # put back afterwards
     monkeypatch.setattr(actors.worker, "ChatRenderer", lambda path: None)
-    monkeypatch.setattr(actors.worker, "make_world", lambda env: SimpleNamespace(max_turns=1, env=None))
+    monkeypatch.setattr(actors.worker, "new_world", lambda env: SimpleNamespace(max_turns=1, env=None))
     scored: list[Any] = []
 
     async def group(ticket: Ticket, *, score: Any, plan: RolloutPlan, **_: Any) -> None:

@@ -9,11 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from envs import REWARDS, make_reward
+from envs.protocols.icrl import INFORMATION
+from envs.protocols.research import RESULT
+from envs.protocols.retool import INTERPRETER
 from envs.rewards.scoring import asks, decided, failure_of, inline_of, outcome, read_transcript, to_record
-from envs.rewards.transcript import INFORMATION, INTERPRETER, RESULT
 from envs.worlds.calculator import CalculatorConfig
 from envs.worlds.python import PythonMathConfig
-from envs.worlds.search_config import SearchQAConfig
+from envs.worlds.search import SearchQAConfig
 from rlsys.choices import choose
 from rlsys.errors import BadInput
 from rlsys.rollout import EpisodeBroken

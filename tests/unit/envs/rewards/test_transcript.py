@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from envs.protocols.icrl import INFORMATION, INVALID_ACTION
 from envs.rewards.transcript import (
-    INFORMATION,
-    INVALID_ACTION,
     Piece,
     count,
     first,
@@ -55,7 +54,7 @@ def test_notices_are_the_environments_outside_of_its_tags() -> None:
     assert said == ["assistant", "tool", "assistant"]
 
 
-def test_without_a_dialect_all_of_it_is_the_models() -> None:
+def test_without_a_protocol_all_of_it_is_the_models() -> None:
     assert [each.role for each in split_inline("a<information>b</information>", None)] == ["assistant"]
 
 

@@ -102,7 +102,7 @@ def test_another_question_about_a_held_out_graph_is_not_trained_on(tmp_path: Pat
 
 
 def test_a_missing_file_is_bad_input() -> None:
-    with pytest.raises(BadInput, match=r"nowhere\.jsonl: cannot be read"):
+    with pytest.raises(BadInput, match=r"nowhere\.jsonl: no such file, expected a path"):
         GraphWorld(GraphConfig(data="nowhere.jsonl"))
 
 
