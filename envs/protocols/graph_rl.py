@@ -9,8 +9,8 @@
 
 from __future__ import annotations
 
-from envs.protocols.record import Answer, Malformed, Parsed, Protocol
-from envs.protocols.scan import last_between
+from envs.protocols.record import Protocol
+from envs.protocols.scan import parse_answer
 
 TAGS = ("<think>", "</think>", "<response>", "</response>", "<answer>", "</answer>")
 
@@ -32,16 +32,11 @@ def write_parts(think: str, response: str, answer: str) -> str:
     return f"<think>{think}</think><response>{response}</response><answer>{answer}</answer>"
 
 
-def _parse(text: str) -> Parsed:
-    given = last_between(text, "<answer>", "</answer>")
-    return Malformed() if given is None else Answer(given)
-
-
 GRAPH_RL = Protocol(
     name="graph_rl",
     tags=TAGS,
     stop=("</answer>",),
     instruction=INSTRUCTION,
-    parse=_parse,
+    parse=parse_answer,
     thinks=True,
 )

@@ -55,7 +55,7 @@ def _no_call(_: str) -> str:
     raise NotImplementedError("this protocol has no tool to call")
 
 
-def _answer_tag(text: str) -> str:
+def write_answer(text: str) -> str:
     return f"<answer>{text}</answer>"
 
 
@@ -87,7 +87,7 @@ class Protocol:
     prompt: Callable[[Asked], tuple[Message, ...]] = one_user_message
     # what it writes
     parse: Callable[[str], Parsed]
-    write_answer: Callable[[str], str] = _answer_tag
+    write_answer: Callable[[str], str] = write_answer
     write_call: Callable[[str], str] = _no_call
     thinks: bool = False  # reasoning stands in <think> tags
     # what the environment says

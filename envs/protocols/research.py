@@ -18,8 +18,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from envs.protocols.record import Answer, Asked, Call, Inline, Malformed, Parsed, Protocol
-from envs.protocols.scan import last_between
+from envs.protocols.record import Asked, Call, Inline, Parsed, Protocol
+from envs.protocols.scan import last_between, parse_answer
 from envs.services.retriever.documents import Document
 from rlsys.types import Message
 
@@ -46,8 +46,7 @@ INSTRUCTION = (
 def _parse(text: str) -> Parsed:
     if SEARCH_CLOSE in text:
         return Call(last_between(text, SEARCH_OPEN, SEARCH_CLOSE) or "")
-    given = last_between(text, "<answer>", "</answer>")
-    return Malformed() if given is None else Answer(given)
+    return parse_answer(text)
 
 
 def _write_answer(text: str) -> str:

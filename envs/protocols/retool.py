@@ -16,8 +16,8 @@ that the model wrote: `\\n<interpreter>\\n{output}</interpreter>\\n\\n`. There i
 
 from __future__ import annotations
 
-from envs.protocols.record import Answer, Asked, Call, Inline, Malformed, Parsed, Protocol
-from envs.protocols.scan import last_between
+from envs.protocols.record import Asked, Call, Inline, Parsed, Protocol
+from envs.protocols.scan import parse_answer
 from envs.tasks.few_shot import with_examples
 from rlsys.types import Message
 
@@ -35,8 +35,7 @@ def _parse(text: str) -> Parsed:
     before, closing, _ = text.partition(CODE_CLOSE)
     if closing:
         return Call(_code(before))
-    given = last_between(text, "<answer>", "</answer>")
-    return Malformed() if given is None else Answer(given)
+    return parse_answer(text)
 
 
 def _code(text: str) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from envs.protocols.swirl import ANSWER_CLOSE, ANSWER_OPEN, answer, write_answer
+from envs.protocols.record import write_answer
+from envs.protocols.scan import ANSWER_CLOSE, ANSWER_OPEN, answer
 from envs.text.boxed import last_boxed
 from envs.text.choice import letter_in, named
 from envs.text.words import normalize_answer

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Optional
 
-from envs.protocols import ANSWER_CLOSE, ANSWER_OPEN, one_answer
+from envs.protocols.scan import ANSWER_CLOSE, ANSWER_OPEN, one_answer
 from envs.rewards import RIGHT
 from envs.rewards.findings import Finding, found, total
 from envs.rewards.overlong import check_overlong, overlong_findings, overlong_parts

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from envs.base import Demonstration, World
 from envs.episode import ToolEpisode, worked
@@ -24,6 +25,7 @@ from rlsys.types import Task
 
 @dataclass(frozen=True, kw_only=True)
 class CalculatorConfig(TaskConfig):
+    protocol_name: ClassVar[str] = SWIRL_MATH.name
     name: str = "calculator"
     max_turns: int = 4
     """Messages that the model may write: one per calculation and one for the answer (SWiRL: 11)."""
@@ -35,10 +37,6 @@ class CalculatorConfig(TaskConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self.max_turns >= 1, "env.max_turns", self.max_turns, "at least 1")
-
-    @property
-    def protocol_name(self) -> str:
-        return SWIRL_MATH.name
 
 
 class CalculatorWorld(World):

@@ -7,6 +7,7 @@ One message solves a problem: `<think>...</think><response>steps</response><answ
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from envs.base import Demonstration, World
 from envs.episode import OneMessage
@@ -27,6 +28,7 @@ from rlsys.types import Message, Task
 class GraphConfig(TaskConfig):
     """`data` holds task records, NLGift's raw graphs, or its messages."""
 
+    protocol_name: ClassVar[str] = GRAPH_RL.name
     name: str = "graph"
     demo_error_rate: float = 0.0
     shortest_path_share: float = 0.5
@@ -52,10 +54,6 @@ class GraphConfig(TaskConfig):
             sizes = "two sizes from 3 to 100, the smaller one first"
             require(3 <= low <= high <= 100, f"env.{key}", (low, high), sizes)
         require(self.demo_paths >= 1, "env.demo_paths", self.demo_paths, "at least 1")
-
-    @property
-    def protocol_name(self) -> str:
-        return GRAPH_RL.name
 
 
 class GraphWorld(World):

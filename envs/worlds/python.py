@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Optional
+from typing import ClassVar, Optional
 
 from envs.base import Demonstration, World
 from envs.episode import ToolEpisode, worked
@@ -30,6 +30,7 @@ from rlsys.types import Message, Task
 
 @dataclass(frozen=True, kw_only=True)
 class PythonMathConfig(TaskConfig):
+    protocol_name: ClassVar[str] = RETOOL.name
     name: str = "python_math"
     demo_error_rate: float = 0.3
     max_turns: Optional[int] = None
@@ -45,10 +46,6 @@ class PythonMathConfig(TaskConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.require_above_0("max_turns", "max_reply_tokens")
-
-    @property
-    def protocol_name(self) -> str:
-        return RETOOL.name
 
 
 class PythonMathWorld(World):

@@ -5,26 +5,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from envs.base import Step
-from envs.protocols import (
-    PROTOCOLS,
-    Answer,
-    Call,
-    Malformed,
-    Parsed,
-    Protocol,
-    answer,
-    math_call,
-    one_answer,
-    tool_reply,
-    write_answer,
-    write_math_call,
-)
+from envs.protocols import PROTOCOLS, Answer, Call, Malformed, Parsed, Protocol
 from envs.protocols.graph_rl import formatted, write_parts
 from envs.protocols.icrl import INVALID_ACTION
-from envs.protocols.swirl import OVER_LIMIT
+from envs.protocols.record import write_answer
+from envs.protocols.scan import answer, first_between, one_answer
+from envs.protocols.swirl import MATH_CLOSE, MATH_OPEN, OVER_LIMIT, SWIRL_MATH, tool_reply
 from envs.protocols.turns import UNLIMITED, max_turns, read_turn
 from rlsys.types import EpisodeEnd, Message
 from tests.paths import ROOT
+
+
+def math_call(text: str) -> str | None:
+    return first_between(text, MATH_OPEN, MATH_CLOSE)
+
 
 CALLING = [protocol for protocol in PROTOCOLS.values() if protocol.name != "graph_rl"]
 
@@ -224,7 +218,7 @@ def test_parsers_never_raise_and_find_only_what_is_there(text: str) -> None:
 @given(st.text().filter(lambda text: "<" not in text and "`" not in text))
 def test_what_is_written_is_read_back(text: str) -> None:
     assert answer(write_answer(text)) == text.strip()
-    assert math_call(write_math_call(text)) == text.strip()
+    assert math_call(SWIRL_MATH.write_call(text)) == text.strip()
     for protocol in CALLING:
         written = text.strip("\n").rstrip() if protocol.name == "retool" else text.strip()  # code keeps its indentation
         assert protocol.parse(protocol.write_call(text)) == Call(written)

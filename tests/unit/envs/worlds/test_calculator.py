@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import envs
 from envs.base import Step
-from envs.protocols import answer
+from envs.protocols.scan import answer
 from envs.protocols.swirl import OVER_LIMIT
 from envs.worlds.calculator import CalculatorConfig, CalculatorWorld, annotated_calls
 from rlsys.errors import BadInput
@@ -237,7 +237,7 @@ def test_unusable_files_are_bad_input(tmp_path: Path) -> None:
         CalculatorWorld(CalculatorConfig(data=both, eval_data=both))
     with pytest.raises(BadInput, match="no records"):
         CalculatorWorld(CalculatorConfig(data=gsm8k(tmp_path, [])))
-    with pytest.raises(BadInput, match="no such file, expected a path"):
+    with pytest.raises(BadInput, match="cannot be read"):
         CalculatorWorld(CalculatorConfig(eval_data=str(tmp_path / "gone.jsonl")))
 
 

@@ -39,7 +39,7 @@ def test_a_message_with_an_answer_ends_the_episode_and_any_other_is_malformed() 
     assert tuple(WORLD.env(WORLD.tasks("train")[0]).stop_strings) == ("</answer>",)
 
 
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 @given(st.text())
 def test_any_message_ends_the_episode(text: str) -> None:
     assert play(text).end in (EpisodeEnd.ANSWERED, EpisodeEnd.MALFORMED)
@@ -102,7 +102,7 @@ def test_another_question_about_a_held_out_graph_is_not_trained_on(tmp_path: Pat
 
 
 def test_a_missing_file_is_bad_input() -> None:
-    with pytest.raises(BadInput, match=r"nowhere\.jsonl: no such file, expected a path"):
+    with pytest.raises(BadInput, match=r"nowhere\.jsonl: cannot be read"):
         GraphWorld(GraphConfig(data="nowhere.jsonl"))
 
 
