@@ -95,18 +95,21 @@ def questions(base: KnowledgeBase, hops: int, seed: int) -> list[Question]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MadeUp:
-    """The questions of a base, in the same order every time. No question is in two of these."""
+    """A base and its questions, in the same order every time. No question is in two of the three."""
 
+    base: KnowledgeBase
     examples: tuple[Question, ...]  # for prompts
     train: tuple[Question, ...]
     held_out: tuple[Question, ...]
 
 
-def made_up(base: KnowledgeBase, hops: int, seed: int) -> MadeUp:
-    found = questions(base, hops, seed)
+def made_up(config: KnowledgeConfig, seed: int) -> MadeUp:
+    base = knowledge_base(config, seed)
+    found = questions(base, config.hops, seed)
     train = [question for question in found if not is_held_out(question.text)]
     held_out = tuple(question for question in found if is_held_out(question.text))
-    return MadeUp(examples=tuple(train[:MAX_EXAMPLES]), train=tuple(train[MAX_EXAMPLES:]), held_out=held_out)
+    examples, train = tuple(train[:MAX_EXAMPLES]), train[MAX_EXAMPLES:]
+    return MadeUp(base=base, examples=examples, train=tuple(train), held_out=held_out)
 
 
 def to_task(question: Question) -> Task:

@@ -13,7 +13,7 @@ from typing import Literal, Optional
 
 from envs.base import Demonstration, Service, World
 from envs.episode import ToolEpisode
-from envs.problems.knowledge import KnowledgeBase, KnowledgeConfig, MadeUp, knowledge_base, made_up, of_task, to_task
+from envs.problems.knowledge import KnowledgeConfig, MadeUp, made_up, of_task, to_task
 from envs.problems.search_demos import episode, flawed
 from envs.protocols import PROTOCOLS, Asked
 from envs.protocols.turns import max_turns
@@ -88,23 +88,18 @@ class SearchQAWorld(World):
         else:
             made = (config.knowledge.entities, config.seed)
             self.service = service_name(made if config.data is None else retriever.corpus, retriever.options)
-        self._local = LocalSearch(retriever.options, lambda: self._base.documents, topk)
+        self._local = LocalSearch(retriever.options, lambda: self._made_up.base.documents, topk)
         self.split = split_tasks(config, make=self._make)
         self._examples = examples_of(config.demonstrations, self._solved)
 
     @cached_property
-    def _base(self) -> KnowledgeBase:
-        return knowledge_base(self._config.knowledge, self._config.seed)
-
-    @cached_property
     def _made_up(self) -> MadeUp:
-        return made_up(self._base, self._config.knowledge.hops, self._config.seed)
+        return made_up(self._config.knowledge, self._config.seed)
 
     def _make(self, count: int, held_out: bool) -> Iterable[Task]:
         found = self._made_up.held_out if held_out else self._made_up.train
-        key, entities = "held_out_tasks" if held_out else "train_tasks", self._config.knowledge.entities
-        most = f"at most {len(found)}: knowledge.entities={entities} gives no more"
-        require(count <= len(found), f"env.{key}", count, most)
+        most = f"at most {len(found)}: knowledge.entities={self._config.knowledge.entities} gives no more"
+        require(count <= len(found), f"env.{'held_out' if held_out else 'train'}_tasks", count, most)
         return map(to_task, found[:count])
 
     def _solved(self) -> Iterator[str]:
@@ -120,11 +115,10 @@ class SearchQAWorld(World):
 
     def _prompt(self, task: Task) -> tuple[Message, ...]:
         config, protocol, raw = self._config, self._protocol, self._config.template == "base"
-        instruction = config.instruction
-        if instruction is None:
-            instruction = (protocol.base_instruction if raw else None) or protocol.instruction
-        calls = config.max_turns - 1 if config.max_turns is not None else protocol.calls
-        instruction = instruction.replace("{calls}", str(calls))
+        default = (protocol.base_instruction if raw else None) or protocol.instruction
+        instruction = default if config.instruction is None else config.instruction
+        calls = str(config.max_turns - 1 if config.max_turns is not None else protocol.calls)
+        instruction = instruction.replace("{calls}", calls)
         asked = Asked(question=task.question, instruction=instruction, examples=self._examples, raw=raw)
         return protocol.prompt(asked)
 
@@ -141,16 +135,16 @@ class SearchQAWorld(World):
         require(turns is None or enough <= turns, "env.max_turns", turns, f"at least {enough} to show a solution")
         rng = self._config.drawn_for(task, seed)
         if rng.random() < rate:
-            messages = flawed(question, self._base, self._protocol, self._local, rng)
+            said = flawed(question, self._made_up.base, self._protocol, self._local, rng)
         else:
-            messages = episode(question, self._protocol, self._local, None)
-        return Demonstration(task=task, messages=(*self._prompt(task), *messages))
+            said = episode(question, self._protocol, self._local, None)
+        return Demonstration(task=task, messages=(*self._prompt(task), *said))
 
     def answers_of(self, task: Task) -> Sequence[str]:
         return [self._protocol.write_answer(answer) for answer in task.answers]
 
     def start_service(self, *, host: str, port: int, token: str) -> Service:
-        documents = self._base.documents if self._config.data is None else None
+        documents = self._made_up.base.documents if self._config.data is None else None
         return start_server(self._config.retriever, documents, host=host, port=port, token=token)
 
     def connect(self, url: str, token: str) -> None:
