@@ -1,4 +1,7 @@
-"""Calls to actors: every one has a deadline, and its error is one line that names who, what and how long (law 10)."""
+"""Calls to actors: every one has a deadline, and its error is one line that names who, what and how long.
+
+That is law 10 of docs/laws.md.
+"""
 
 from __future__ import annotations
 

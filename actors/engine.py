@@ -11,19 +11,20 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import importlib
-import json
 import logging
 import multiprocessing
 import os
 import signal
 from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
+from actors.specs import IDLE, EngineFailed, EngineSpec, EngineStats, PromptTooLong, engine_environment
+from rlsys.channels import receiver
+from rlsys.channels.base import Published, WeightsRejected
+from rlsys.rollout import TurnRequest
 from rlsys.types import Completion, TurnStop, VersionSpan
-from rlsys.weights import read_manifest
 
 if TYPE_CHECKING:
     import torch
@@ -33,7 +34,6 @@ log = logging.getLogger("rlsys.engine")
 PARENT_VARIABLE = "RLSYS_ENGINE_PARENT"  # set while an EngineCore is being spawned: the pid that it must not outlive
 STOP_GRACE_S = 5.0
 KILL_DEADLINE_S = 10.0  # for the kernel to end a process after SIGKILL
-PauseMode = Literal["keep", "wait", "abort"]
 
 
 def die_with(parent: int) -> None:
@@ -61,89 +61,6 @@ class _ImportHere:
         return ""
 
 
-class PromptTooLong(Exception):
-    """A prompt fills the context window and leaves no room for one token."""
-
-    def __init__(self, length: int, limit: int) -> None:
-        super().__init__(length, limit)  # both, so that it survives pickling between actors
-        self.length, self.limit = length, limit
-
-    def __str__(self) -> str:
-        return f"a prompt of {self.length} tokens leaves no room in a context of {self.limit}"
-
-
-class WeightsRejected(Exception):
-    """A published version was not loaded whole."""
-
-
-class EngineFailed(Exception):
-    """The engine serves nothing any more: its process died, it was stopped, or it holds half of a version."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineSpec:
-    """All that an engine is built from."""
-
-    model_path: str  # a folder with config, weights and tokenizer, or a hub name
-    dtype: str
-    max_model_len: int  # tokens of prompt and completion together
-    max_num_seqs: int
-    seed: int  # of requests without a seed
-    prefix_cache: bool
-    enforce_eager: bool
-    threads: int  # CPU threads
-    kv_cache_mb: int | None  # None: what `gpu_memory_utilization` leaves
-    gpu_memory_utilization: float
-    block_size: int | None  # tokens per KV block; None: vLLM's choice
-    chunked_prefill: bool = True
-    """False on a CPU: vLLM 0.32 dies of a seeded request whose prefill is cut (CPU generators have no offset)."""
-    extension: str = "actors.engine.ReloadExtension"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sampling:
-    """How one completion is sampled.
-
-    `temperature=0` is greedy: `top_p` is then ignored and the log-probabilities are those of the plain distribution
-    (temperature 1), because a greedy choice has none of its own. Otherwise they are those of the distribution that was
-    sampled from: after temperature and `top_p`.
-    """
-
-    max_tokens: int
-    temperature: float
-    top_p: float
-    seed: int
-    stop: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineStats:
-    """Gauges of the last engine step."""
-
-    running: int  # requests in the batch
-    waiting: int  # requests queued
-    kv_usage: float  # share of the KV cache in use, 0 to 1
-
-
-IDLE = EngineStats(running=0, waiting=0, kv_usage=0.0)
-
-
-def engine_environment(threads: int, model_path: str = "") -> dict[str, str]:
-    """Variables that must stand before torch and vLLM are imported: `env_vars` of the actor's runtime environment."""
-    variables = {
-        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # on a CPU: the worker inside the EngineCore, not a process of its own
-        "VLLM_WORKER_MULTIPROCESSING_METHOD": "spawn",  # a forked EngineCore would not run the import above
-        "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # else every engine of a machine binds to the same cores
-        "OMP_NUM_THREADS": str(threads),
-        "TOKENIZERS_PARALLELISM": "false",
-        "VLLM_LOGGING_LEVEL": "WARNING",
-        "VLLM_NO_USAGE_STATS": "1",
-        "DO_NOT_TRACK": "1",
-    }
-    local = bool(model_path) and Path(model_path).is_dir()
-    return variables | ({"HF_HUB_OFFLINE": "1"} if local else {})
-
-
 class Engine:
     """A running vLLM engine. Belongs to one event loop. Build it with `Engine.start`, end it with `stop`."""
 
@@ -153,8 +70,7 @@ class Engine:
         self._llm = llm
         self._processes = processes
         self._gauges = gauges
-        self._control = asyncio.Lock()  # one load, pause or resume at a time
-        self._held = False  # paused by a caller, not by a load
+        self._control = asyncio.Lock()  # one load at a time
         self._failure: str | None = None
         loop = asyncio.get_running_loop()
         self._death: asyncio.Future[None] = loop.create_future()
@@ -173,37 +89,13 @@ class Engine:
             os.environ["TORCH_COMPILE_DISABLE"] = "1"
         # On another thread: an exception kept by one of vLLM's optional imports would hold this frame, and the engine.
         await asyncio.to_thread(importlib.import_module, "vllm.v1.engine.async_llm")
-        from vllm import AsyncEngineArgs
         from vllm.v1.engine.async_llm import AsyncLLM
 
-        optional: dict[str, Any] = {}
-        if not spec.chunked_prefill:
-            optional["enable_chunked_prefill"] = False
-            optional["max_num_batched_tokens"] = max(spec.max_model_len, 8192)
-        if spec.kv_cache_mb is not None:
-            optional["kv_cache_memory_bytes"] = spec.kv_cache_mb << 20
-        if spec.block_size is not None:
-            optional["block_size"] = spec.block_size
-        arguments = AsyncEngineArgs(
-            model=spec.model_path,
-            dtype=spec.dtype,  # type: ignore[arg-type]
-            max_model_len=spec.max_model_len,
-            max_num_seqs=spec.max_num_seqs,
-            seed=spec.seed,
-            enable_prefix_caching=spec.prefix_cache,
-            enforce_eager=spec.enforce_eager,
-            gpu_memory_utilization=spec.gpu_memory_utilization,
-            logprobs_mode="processed_logprobs",
-            worker_extension_cls=spec.extension,
-            additional_config=_ImportHere(),  # type: ignore[arg-type]
-            disable_log_stats=True,  # vLLM's own loggers; ours is passed below
-            **optional,
-        )
         gauges = _Gauges()
         others = set(multiprocessing.active_children())
         os.environ[PARENT_VARIABLE] = str(os.getpid())
         try:
-            llm = AsyncLLM.from_engine_args(arguments, stat_loggers=[lambda *_: gauges])  # type: ignore
+            llm = AsyncLLM.from_engine_args(_arguments(spec), stat_loggers=[lambda *_: gauges])  # type: ignore
         finally:
             del os.environ[PARENT_VARIABLE]
         processes = [child for child in multiprocessing.active_children() if child not in others]
@@ -211,24 +103,24 @@ class Engine:
         try:
             await engine._ask(llm.update_weight_version("0"))
             # The first request with log-probabilities pays for what is built lazily: nobody should wait for that later.
-            await engine.generate([0], Sampling(max_tokens=2, temperature=1.0, top_p=1.0, seed=0), "warm-up")
+            await engine.generate([0], TurnRequest(max_tokens=2, temperature=1.0, top_p=1.0, seed=0), "warm-up")
         except BaseException:  # nobody else holds the engine yet
             engine.stop()
             raise
         return engine
 
-    async def generate(self, prompt_ids: Sequence[int], sampling: Sampling, request_id: str) -> Completion:
+    async def generate(self, prompt_ids: Sequence[int], request: TurnRequest, request_id: str) -> Completion:
         """Sample one completion. Raises PromptTooLong and EngineFailed; cancelling it aborts the request.
 
         The token budget shrinks to what the context window leaves. After a stop string the text ends with it, and
         `token_ids` with the token that completed it. An end-of-sequence token is in `token_ids` and not in the text.
         """
         parameters = _parameters(
-            max_tokens=min(sampling.max_tokens, self._room(prompt_ids)),
-            temperature=sampling.temperature,
-            top_p=sampling.top_p,
-            seed=sampling.seed,
-            stop=list(sampling.stop),
+            max_tokens=min(request.max_tokens, self._room(prompt_ids)),
+            temperature=request.temperature,
+            top_p=request.top_p,
+            seed=request.seed,
+            stop=list(request.stop),
             include_stop_str_in_output=True,
             logprobs=0,  # of the sampled token alone
             flat_logprobs=True,
@@ -240,74 +132,44 @@ class Engine:
         """Log-probability of each token after the first ([L-1]) under the current weights, at temperature 1."""
         self._room(token_ids)
         parameters = _parameters(max_tokens=1, temperature=0.0, prompt_logprobs=0, detokenize=False)
-        output = await self._run(token_ids, parameters, f"score-{id(parameters)}")
+        output = await self._run(token_ids, parameters, f"logprobs-{id(parameters)}")
         return [entry[token].logprob for entry, token in zip(output.prompt_logprobs[1:], token_ids[1:], strict=True)]
 
-    async def load(self, folder: Path, version: int) -> int:
-        """Swap in a published version between two tokens of whatever is being generated. Returns the tensors loaded.
+    async def load(self, published: Published) -> None:
+        """Swap in a published version between two tokens of whatever is being generated.
 
         Raises WeightsRejected and EngineFailed. When it does, or is cancelled, the engine stays paused and serves
-        nothing more, for it may hold half of a version; unless nothing was touched: no such folder, another version.
+        nothing more, for it may hold half of a version; unless nothing was touched, for the version is not there.
         """
         async with self._control:
             self._check()
-            try:
-                manifest = read_manifest(folder)
-            except (OSError, KeyError, json.JSONDecodeError) as error:
-                raise WeightsRejected(f"{folder}: no readable manifest: {error!r}") from error
-            if manifest.version != version:
-                raise WeightsRejected(f"{folder}: holds version {manifest.version}, expected {version}")
+            receiver(published).check(published)
             try:
                 await self._ask(self._llm.pause_generation(mode="keep", clear_cache=True))
-                await self._reload(folder, manifest.tensors)
-                await self._ask(self._llm.update_weight_version(str(version)))
-                self.version = version
-                if not self._held:
-                    await self._ask(self._llm.resume_generation())
+                await self._reload(published)
+                await self._ask(self._llm.update_weight_version(str(published.version)))
+                self.version = published.version
+                await self._ask(self._llm.resume_generation())
             except BaseException:  # a cancellation too: the worker may be anywhere in the reload
-                self._fail(f"version {version} was not loaded whole")
+                self._fail(f"version {published.version} was not loaded whole")
                 raise
-            return manifest.tensors
 
-    async def _reload(self, folder: Path, expected: int) -> None:
+    async def _reload(self, published: Published) -> None:
+        what = f"version {published.version}"
         try:
-            answers = await self._ask(self._llm.collective_rpc("rl_load", args=(str(folder),)))
+            answers = await self._ask(self._llm.collective_rpc("rl_load", args=(asdict(published),)))
         except EngineFailed:
             raise
         except Exception as error:  # fault boundary: a worker's exception arrives as text
-            raise WeightsRejected(f"{folder}: the reload failed: {error}") from error
+            raise WeightsRejected(f"{what}: the reload failed: {error}") from error
         for loaded, missing in answers:
             if missing:
                 names = ", ".join(missing[:5])
                 raise WeightsRejected(
-                    f"{folder}: {len(missing)} layers not refreshed whole ({names}); send tied heads too"
+                    f"{what}: {len(missing)} layers not refreshed whole ({names}); send tied heads too"
                 )
-            if loaded != expected:
-                raise WeightsRejected(f"{folder}: {loaded} tensors loaded, the manifest says {expected}")
-
-    async def abort(self, request_id: str) -> None:
-        """End a request: its `generate` returns what was sampled so far, with TurnStop.ABORT."""
-        await self._ask(self._llm.abort(request_id))
-
-    async def pause(self, mode: PauseMode = "keep") -> None:
-        """Start nothing new until `resume`. What is in flight is frozen (keep), finished (wait) or aborted (abort).
-
-        When it raises or is cancelled the engine serves nothing more: vLLM may be paused, with nobody to resume it.
-        """
-        async with self._control:
-            self._check()
-            try:
-                await self._ask(self._llm.pause_generation(mode=mode, clear_cache=False))
-            except BaseException:
-                self._fail("a pause was not confirmed")
-                raise
-            self._held = True
-
-    async def resume(self) -> None:
-        async with self._control:
-            self._check()
-            await self._ask(self._llm.resume_generation())
-            self._held = False
+            if loaded != published.tensors:
+                raise WeightsRejected(f"{what}: {loaded} tensors loaded, {published.tensors} were published")
 
     def stats(self) -> EngineStats:
         if self._llm.output_processor.get_num_unfinished_requests() == 0:
@@ -406,6 +268,34 @@ class _Gauges:
     def log_engine_initialized(self) -> None: ...
 
 
+def _arguments(spec: EngineSpec) -> Any:
+    from vllm import AsyncEngineArgs
+
+    optional: dict[str, Any] = {}
+    if not spec.chunked_prefill:
+        optional["enable_chunked_prefill"] = False
+        optional["max_num_batched_tokens"] = max(spec.max_model_len, 8192)
+    if spec.kv_cache_mb is not None:
+        optional["kv_cache_memory_bytes"] = spec.kv_cache_mb << 20
+    if spec.block_size is not None:
+        optional["block_size"] = spec.block_size
+    return AsyncEngineArgs(
+        model=spec.model_path,
+        dtype=spec.dtype,  # type: ignore[arg-type]
+        max_model_len=spec.max_model_len,
+        max_num_seqs=spec.max_num_seqs,
+        seed=spec.seed,
+        enable_prefix_caching=spec.prefix_cache,
+        enforce_eager=spec.enforce_eager,
+        gpu_memory_utilization=spec.gpu_memory_utilization,
+        logprobs_mode="processed_logprobs",
+        worker_extension_cls=spec.extension,
+        additional_config=_ImportHere(),  # type: ignore[arg-type]
+        disable_log_stats=True,  # vLLM's own loggers; ours is passed below
+        **optional,
+    )
+
+
 def _parameters(**fields: Any) -> Any:
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
@@ -447,7 +337,7 @@ class ReloadExtension:
     model_config: Any
     model_runner: Any
 
-    def rl_load(self, folder: str) -> tuple[int, list[str]]:
+    def rl_load(self, published: dict[str, Any]) -> tuple[int, list[str]]:
         """Replace all weights. Returns the number of tensors read and the layers that did not get every element."""
         import torch
         from vllm.config import set_current_vllm_config
@@ -460,19 +350,15 @@ class ReloadExtension:
         device = next(model.parameters()).device
         with torch.no_grad(), device, set_current_vllm_config(self.vllm_config):
             initialize_layerwise_reload(model)
-            model.load_weights(_once(self.rl_tensors(folder), seen))
+            model.load_weights(_once(self.rl_tensors(published), seen))
             missing = self.rl_missing(model)
             finalize_layerwise_reload(model, self.model_config)
         return len(seen), missing
 
-    def rl_tensors(self, folder: str) -> Iterator[tuple[str, torch.Tensor]]:
-        """The version's tensors under their checkpoint names, mapped from the files and not copied."""
-        from safetensors import safe_open
-
-        for bucket in read_manifest(Path(folder)).buckets:
-            with safe_open(Path(folder) / bucket, framework="pt", device="cpu") as tensors:
-                for name in tensors.keys():  # noqa: SIM118 (it is no mapping)
-                    yield name, tensors.get_tensor(name)
+    def rl_tensors(self, published: dict[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
+        """The version's tensors under their checkpoint names. vLLM carries the record of it as a dict."""
+        record = Published(**published)
+        return receiver(record).receive(record)
 
     def rl_missing(self, model: Any) -> list[str]:
         """Layers with parameters that are still waiting for elements. vLLM would keep their old weights with a warning.

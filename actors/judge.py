@@ -10,9 +10,9 @@ from typing import Literal
 
 import torch
 
-from actors.engine import Engine, EngineSpec, PromptTooLong, Sampling
+from actors.engine import Engine
 from actors.renderer import ChatRenderer
-from actors.specs import make_engine_spec
+from actors.specs import EngineSpec, PromptTooLong, make_engine_spec
 from envs.base import World
 from envs.services.guard import ToolRefused
 from envs.services.http import HttpService
@@ -23,6 +23,7 @@ from envs.services.judge.service import judge_service
 from rlsys.config import EngineConfig
 from rlsys.device import choose
 from rlsys.errors import BadInput, require
+from rlsys.rollout import TurnRequest
 from rlsys.types import Message, TurnStop
 
 SHAPING = ("endpoint", "key_env", "prompts", "max_tokens", "retry_temperature", "cache_file")  # what a server answers
@@ -48,9 +49,9 @@ class EngineChat:
 
     async def complete(self, prompt: str, *, max_tokens: int, temperature: float, seed: int) -> str:
         """Raises ToolRefused for a prompt that fills the context."""
-        sampling = Sampling(max_tokens=max_tokens, temperature=temperature, top_p=1.0, seed=seed)
+        request = TurnRequest(max_tokens=max_tokens, temperature=temperature, top_p=1.0, seed=seed)
         try:
-            completion = await self._engine.generate(self.prompt_ids(prompt), sampling, f"judge-{next(self._numbers)}")
+            completion = await self._engine.generate(self.prompt_ids(prompt), request, f"judge-{next(self._numbers)}")
         except PromptTooLong as error:
             raise ToolRefused(str(error)) from error
         if completion.stop is TurnStop.ABORT:

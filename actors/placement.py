@@ -1,7 +1,4 @@
-"""Where the actors run: one placement group, so that they start together or not at all.
-
-Weights travel through shared memory, so every actor of a run is packed onto one node.
-"""
+"""Where the actors run: one placement group, so that they start together or not at all."""
 
 from __future__ import annotations
 
@@ -23,13 +20,16 @@ class Need:
     gpus: float
 
 
-async def place(needs: Sequence[Need]) -> list[Any]:
-    """A scheduling strategy per actor, in the order of `needs`. Raises RunFailed when no node has room for all."""
+async def place(needs: Sequence[Need], *, one_node: bool = True) -> list[Any]:
+    """A scheduling strategy per actor, in the order of `needs`. Raises RunFailed when there is no room for all.
+
+    one_node: all on the same one, as a weight channel through shared memory asks.
+    """
     from ray.util.placement_group import placement_group
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
     bundles = [{"CPU": need.cpus} | ({"GPU": need.gpus} if need.gpus else {}) for need in needs]
-    group = placement_group(bundles, strategy="STRICT_PACK")
+    group = placement_group(bundles, strategy="STRICT_PACK" if one_node else "PACK")
     try:
         async with asyncio.timeout(READY_DEADLINE_S):
             await group.ready()

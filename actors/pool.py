@@ -16,16 +16,16 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from pathlib import Path
 from typing import Any
 
 import ray
 from ray.exceptions import RayError, RayTaskError
 
 from actors.calls import PING_EVERY_S, call, reason
-from actors.engine import EngineFailed
 from actors.placement import Need
+from actors.specs import EngineFailed
 from actors.worker import Delivery, RolloutWorker, WorkerSpec, WorkerStatus
+from rlsys.channels.base import Published
 from rlsys.errors import RunFailed
 from rlsys.rollout import RolloutPlan
 from rlsys.types import EpisodeEnd, Failure, FailureKind, Group, Ticket, Timings, Trajectory
@@ -46,10 +46,13 @@ class State(StrEnum):
 class Publication:
     """A version to deliver, and how to know that it arrived: the learner's own log-probabilities of the probe."""
 
-    folder: Path
-    version: int
+    published: Published
     probe: tuple[tuple[int, ...], ...]
     expected: tuple[tuple[float, ...], ...]
+
+    @property
+    def version(self) -> int:
+        return self.published.version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,14 +222,13 @@ class RolloutPool:
                     return
                 try:
                     what = f"{member.spec.name} loading version {publication.version}"
-                    folder = str(publication.folder)
-                    loading = handle.load_weights.remote(folder, publication.version, publication.probe)
+                    loading = handle.load_weights.remote(publication.published, publication.probe)
                     delivery: Delivery = await call(loading, what, self._options.call_timeout_s)
                 except (RayError, RunFailed) as error:
                     if self._current is publication:
                         self._mark_dead(member, handle, reason(error))
                         return
-                    continue  # its folder went when a newer version came: that one is loaded instead
+                    continue  # it was forgotten when a newer version came: that one is loaded instead
                 arrival = _measure(delivery, publication)
                 if arrival.gap_mean > self._options.mismatch_limit:
                     attempts += 1
@@ -353,14 +355,14 @@ class RolloutPool:
             await self._fail(f"supervision of the rollout workers broke: {type(error).__name__}: {error}")
 
 
+def logprob_gaps(ours: Sequence[Sequence[float]], theirs: Sequence[Sequence[float]]) -> list[float]:
+    """Of every token. Where either side is nan, the widest gap there is."""
+    gaps = [abs(a - b) for one, other in zip(ours, theirs, strict=True) for a, b in zip(one, other, strict=True)]
+    return [gap if gap == gap else float("inf") for gap in gaps]
+
+
 def _measure(delivery: Delivery, publication: Publication) -> Arrival:
-    gaps = [
-        abs(engine - learner)
-        for ours, theirs in zip(delivery.probe_logprobs, publication.expected, strict=True)
-        for engine, learner in zip(ours, theirs, strict=True)
-    ]
-    # nan on either side is the widest gap there is
-    gaps = [gap if gap == gap else float("inf") for gap in gaps]
+    gaps = logprob_gaps(delivery.probe_logprobs, publication.expected)
     return Arrival(delivery=delivery, gap_mean=sum(gaps) / len(gaps), gap_max=max(gaps))
 
 

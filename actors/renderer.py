@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
+from cachetools import LRUCache
+
 from rlsys.errors import BadInput
 from rlsys.rollout import Continuation
 from rlsys.types import Completion, Message, TurnStop
@@ -37,7 +39,7 @@ class ChatRenderer:
         added = self.tokenizer.added_tokens_decoder.values()
         self._special = sorted((token.content for token in added if token.special), key=len, reverse=True)
         self._keeps_thoughts = self._thoughts_kept()
-        self._deltas: dict[tuple[str, str], tuple[int, ...]] = {}
+        self._deltas: LRUCache[tuple[str, str], tuple[int, ...]] = LRUCache(4096)
 
     def _thoughts_kept(self) -> bool:
         thought = f"<think>\n{_MARK}\n</think>\n\n."
@@ -103,8 +105,6 @@ class ChatRenderer:
         """The tokens between two completions: the end of the model's turn, the reply, the next turn's opening."""
         key = (reply.role, reply.content)
         if key not in self._deltas:
-            if len(self._deltas) > 4096:
-                self._deltas.clear()
             chat = [Message(role="user", content="."), Message(role="assistant", content=_MARK), reply]
             shown, marks = self._shown(chat)
             _, found, after = shown.partition(_MARK)

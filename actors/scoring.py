@@ -2,20 +2,19 @@
 
 Rewards are pure functions of a transcript. What one needs beside the text is decided first: what a judge says of it,
 and whether an answer equals the gold one, in a pool of processes with a hard deadline. What breaks there is a typed
-failure (law 3), never a zero.
+failure, never a zero (docs/laws.md, law 3).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from envs import make_reward
 from envs.rewards import Compares, RewardFunction
-from envs.rewards.grading import graded
-from envs.rewards.judging import judged
+from envs.rewards.asks import decided
 from envs.rewards.maths.grader import Grader
 from envs.services.judge.client import JudgeClient
 from envs.services.judge.config import JudgeConfig
@@ -44,10 +43,13 @@ class RewardService:
         self._served[repr(config)] = url, token
 
     async def score(self, config: Any, transcript: Transcript) -> Reward:
-        """Raises EpisodeBroken for what broke on the way, BadInput for a task that cannot be scored."""
+        """With the verdicts that it rests on, so that files have them.
+
+        Raises EpisodeBroken for what broke on the way, BadInput for a task that cannot be scored.
+        """
         reward = self._reward(config)
-        transcript = await judged(reward, transcript, self._judge)
-        return reward(await graded(reward, transcript, self._grader))
+        transcript = await decided(reward, transcript, self._grader, self._judge)
+        return replace(reward(transcript), correct=transcript.correct, judgements=transcript.judgements)
 
     def compare(self, config: Any, transcripts: Sequence[Transcript], rewards: Sequence[Reward]) -> Sequence[Reward]:
         """The rewards of one group's scored siblings, seen together; as they are for most."""

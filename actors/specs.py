@@ -1,10 +1,32 @@
-"""What an engine is built from, out of a configuration and the device that it runs on."""
+"""An engine without vLLM: what it is built from, what it says of itself and how it fails."""
 
 from __future__ import annotations
 
-from actors.engine import EngineSpec
+from dataclasses import dataclass
+from pathlib import Path
+
 from rlsys.config import EngineConfig
 from rlsys.device import Device
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSpec:
+    """All that an engine is built from."""
+
+    model_path: str  # a folder with config, weights and tokenizer, or a hub name
+    dtype: str
+    max_model_len: int  # tokens of prompt and completion together
+    max_num_seqs: int
+    seed: int  # of requests without a seed
+    prefix_cache: bool
+    enforce_eager: bool
+    threads: int  # CPU threads
+    kv_cache_mb: int | None  # None: what `gpu_memory_utilization` leaves
+    gpu_memory_utilization: float
+    block_size: int | None  # tokens per KV block; None: vLLM's choice
+    chunked_prefill: bool = True
+    """False on a CPU: vLLM 0.32 dies of a seeded request whose prefill is cut (CPU generators have no offset)."""
+    extension: str = "actors.engine.ReloadExtension"
 
 
 def make_engine_spec(
@@ -25,3 +47,46 @@ def make_engine_spec(
         block_size=device.block_size,
         chunked_prefill=device.chunked_prefill,
     )
+
+
+def engine_environment(threads: int, model_path: str = "") -> dict[str, str]:
+    """Variables that must stand before torch and vLLM are imported: `env_vars` of the actor's runtime environment."""
+    variables = {
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # on a CPU: the worker inside the EngineCore, not a process of its own
+        "VLLM_WORKER_MULTIPROCESSING_METHOD": "spawn",  # a forked EngineCore would not run the import above
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # else every engine of a machine binds to the same cores
+        "OMP_NUM_THREADS": str(threads),
+        "TOKENIZERS_PARALLELISM": "false",
+        "VLLM_LOGGING_LEVEL": "WARNING",
+        "VLLM_NO_USAGE_STATS": "1",
+        "DO_NOT_TRACK": "1",
+    }
+    local = bool(model_path) and Path(model_path).is_dir()
+    return variables | ({"HF_HUB_OFFLINE": "1"} if local else {})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineStats:
+    """Gauges of the last engine step."""
+
+    running: int  # requests in the batch
+    waiting: int  # requests queued
+    kv_usage: float  # share of the KV cache in use, 0 to 1
+
+
+IDLE = EngineStats(running=0, waiting=0, kv_usage=0.0)
+
+
+class PromptTooLong(Exception):
+    """A prompt fills the context window and leaves no room for one token."""
+
+    def __init__(self, length: int, limit: int) -> None:
+        super().__init__(length, limit)  # both, so that it survives pickling between actors
+        self.length, self.limit = length, limit
+
+    def __str__(self) -> str:
+        return f"a prompt of {self.length} tokens leaves no room in a context of {self.limit}"
+
+
+class EngineFailed(Exception):
+    """The engine serves nothing any more: its process died, it was stopped, or it holds half of a version."""

@@ -1,7 +1,7 @@
 """The rollout worker: one vLLM engine, the environment's world and the reward, in one Ray actor.
 
-A worker serves nothing until it holds published weights (law 8): it starts `stale`, and only `load_weights` or
-`adopt` (evaluation of a folder that the engine itself was started from) opens it.
+A worker serves nothing until it holds published weights (docs/laws.md, law 8): it starts `stale`, and only
+`load_weights` or `adopt` (evaluation of a folder that the engine itself was started from) opens it.
 """
 
 from __future__ import annotations
@@ -12,18 +12,19 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import psutil
 
 from actors.calls import SERVICE_TOKEN
-from actors.engine import Engine, EngineFailed, EngineSpec, PromptTooLong, Sampling
+from actors.engine import Engine
 from actors.renderer import ChatRenderer
 from actors.scoring import RewardService, ScoringSpec
+from actors.specs import EngineFailed, EngineSpec, PromptTooLong
 from envs import new_world
 from envs.base import World
 from envs.services.stats import ToolStats, merge
+from rlsys.channels.base import Published
 from rlsys.rollout import EpisodeBroken, RolloutPlan, TurnRequest, run_group
 from rlsys.types import Completion, Failure, FailureKind, Group, Ticket
 
@@ -59,9 +60,7 @@ class WorkerStatus:
 class Delivery:
     """Proof that a version arrived."""
 
-    worker: str
     version: int
-    tensors: int
     seconds: float
     probe_logprobs: tuple[tuple[float, ...], ...]  # the engine's log-probabilities of the probe under these weights
 
@@ -129,17 +128,7 @@ class RolloutWorker:
             self._busy_since = time.monotonic()
         self._in_flight += 1
         try:
-            completion = await self._engine().generate(
-                context,
-                Sampling(
-                    max_tokens=request.max_tokens,
-                    temperature=request.temperature,
-                    top_p=request.top_p,
-                    seed=request.seed,
-                    stop=request.stop,
-                ),
-                f"{self.spec.name}-{self._requests}",
-            )
+            completion = await self._engine().generate(context, request, f"{self.spec.name}-{self._requests}")
         except PromptTooLong as error:
             raise EpisodeBroken(Failure(kind=FailureKind.DATA, where="engine", detail=str(error))) from error
         finally:
@@ -157,20 +146,22 @@ class RolloutWorker:
                 await idle.close()
         return self._worlds[key]
 
-    async def load_weights(self, folder: str, version: int, probe: Sequence[Sequence[int]]) -> Delivery:
+    async def load_weights(self, published: Published, probe: Sequence[Sequence[int]]) -> Delivery:
         """Swap in a published version while requests are in flight, then show what the engine now computes."""
         started = time.monotonic()
         engine = self._engine()
         try:
-            tensors = await engine.load(Path(folder), version)
+            await engine.load(published)
         except BaseException:
             self.version = None  # half loaded or old: either way it may not serve
             raise
         seconds = time.monotonic() - started
         logprobs = [tuple(await engine.prompt_logprobs(ids)) for ids in probe]
-        self.version = version
+        self.version = published.version
         return Delivery(
-            worker=self.spec.name, version=version, tensors=tensors, seconds=seconds, probe_logprobs=tuple(logprobs)
+            version=published.version,
+            seconds=seconds,
+            probe_logprobs=tuple(logprobs),
         )
 
     async def adopt(self) -> None:

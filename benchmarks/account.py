@@ -68,20 +68,30 @@ def busy(rl: list[Row]) -> float:
     return (last["engine/busy_s"] - first["engine/busy_s"]) / (last["engine/alive_s"] - first["engine/alive_s"])
 
 
-def plot(rows: list[Row], target: Path) -> None:
+def plot(rows: list[Row], summary: Row, target: Path) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(10, 3.2), layout="constrained")
+    figure, (loss, right, held_out) = pyplot.subplots(
+        1, 3, figsize=(11, 3.2), layout="constrained", width_ratios=(3, 3, 2)
+    )
     sft = [row for row in rows if row["stage"] == "sft"]
     rl = [row for row in rows if row["stage"] == "rl"]
-    left.plot([row["stage_step"] for row in sft], [row["loss/nll"] for row in sft], color="tab:blue")
-    left.set(title="sft: loss on imperfect demonstrations", xlabel="step", ylabel="nats per token", yscale="log")
+    loss.plot([row["stage_step"] for row in sft], [row["loss/nll"] for row in sft], color="tab:blue")
+    loss.set(title="sft: loss on flawed demonstrations", xlabel="step", ylabel="nats per token", yscale="log")
     right.plot([row["stage_step"] for row in rl], [row["reward/part/correct"] for row in rl], color="tab:green")
     right.set(title="rl: share of sampled answers that are right", xlabel="step", ylim=(0, 1))
-    for axes in (left, right):
+    for shift, (when, colour) in zip((-0.2, 0.2), (("before", "tab:gray"), ("after", "tab:green")), strict=True):
+        shares = summary["eval"][when]
+        places = [place + shift for place in range(len(shares))]
+        bars = held_out.bar(places, list(shares.values()), width=0.38, color=colour, label=f"{when} rl")
+        held_out.bar_label(bars, fmt="%.2f")
+    held_out.set_xticks(range(len(summary["eval"]["after"])), list(summary["eval"]["after"]))
+    held_out.set(title="held-out accuracy", ylim=(0, 1.25), yticks=(0, 0.5, 1))
+    held_out.legend(loc="upper center", ncols=2, frameon=False)
+    for axes in (loss, right):
         axes.grid(alpha=0.3)
     figure.savefig(target, dpi=110)
 
@@ -89,13 +99,13 @@ def plot(rows: list[Row], target: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path, help="a run directory")
-    parser.add_argument("--plot", type=Path, metavar="F.png", help="also draw the two curves")
+    parser.add_argument("--plot", type=Path, metavar="F.png", help="also draw the curves and the accuracies")
     options = parser.parse_args()
     rows, summary = load(options.run)
     for name, value in table(rows, summary):
         print(f"| {name} | {value} |")
     if options.plot:
-        plot(rows, options.plot)
+        plot(rows, summary, options.plot)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,18 +10,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlsys.batch import Batch, UpdateReport
-from rlsys.weights import Manifest, folder_name
 
 if TYPE_CHECKING:
     from learners.rank import LearnerRank, RankSpec
+    from rlsys.channels.base import Published, WeightChannel
     from rlsys.config import LearnerConfig
 
 
 class LearnerActor:
     """Plain class; `learners.group` makes it a Ray actor."""
 
-    def __init__(self) -> None:
-        self._rank: LearnerRank | None = None
+    rank: LearnerRank  # from `start` on
 
     def address(self) -> tuple[str, int]:
         """(host, free port) for the process group: asked of rank 0."""
@@ -35,27 +33,14 @@ class LearnerActor:
         """Join the process group. Returns the process id."""
         from learners.rank import LearnerRank
 
-        self._rank = LearnerRank(replace(spec, master_addr=address[0], master_port=address[1]))
+        self.rank = LearnerRank(replace(spec, master_addr=address[0], master_port=address[1]))
         return os.getpid()
 
-    @property
-    def rank(self) -> LearnerRank:
-        if self._rank is None:
-            raise RuntimeError("the learner rank has not been started")
-        return self._rank
-
-    def begin(
-        self,
-        model_path: str,
-        learner: LearnerConfig,
-        algorithm: Any,
-        total_steps: int,
-        temperature: float,
-        reference_path: str | None,
-    ) -> None:
+    def begin(self, model_path: str, learner: LearnerConfig, algorithm: Any, **stage: Any) -> None:
+        """As `LearnerRank.begin`, with the algorithm's configuration."""
         from learners.algorithms import make_algorithm
 
-        self.rank.begin(model_path, learner, make_algorithm(algorithm), total_steps, temperature, reference_path)
+        self.rank.begin(model_path, learner, make_algorithm(algorithm), **stage)
 
     def update(self, batch: Batch) -> UpdateReport:
         return self.rank.update(batch)
@@ -63,21 +48,17 @@ class LearnerActor:
     def logprobs(self, token_ids: Sequence[Sequence[int]]) -> list[list[float]]:
         return self.rank.logprobs([list(ids) for ids in token_ids])
 
-    def logprobs_perturbed(self, token_ids: Sequence[Sequence[int]], folder: str, version: int) -> list[list[float]]:
-        return self.rank.logprobs_perturbed([list(ids) for ids in token_ids], Path(folder), version)
+    def export(
+        self, channel: WeightChannel, version: int, probe: Sequence[Sequence[int]], perturb: bool
+    ) -> tuple[Published, list[list[float]]]:
+        share, logprobs = self.rank.export(channel, version, probe, perturb=perturb)
+        if share.places and not perturb:  # engines go back from perturbed weights to the versions before
+            channel.forget(version)
+        return share, logprobs
 
-    def export(self, folder: str, version: int) -> Manifest | None:
-        """Write `version`; keep the one before it, which an engine may still be mapping, and drop the others."""
-        manifest = self.rank.export(Path(folder), version)
-        if manifest is not None:
-            for old in Path(folder).glob("v*"):
-                if old.name not in (folder_name(version), folder_name(version - 1)):
-                    shutil.rmtree(old, ignore_errors=True)
-        return manifest
-
-    def forget_weights(self, folder: str) -> None:
+    def close_channel(self, channel: WeightChannel) -> None:
         """The run ends: its published versions leave the memory of this node."""
-        shutil.rmtree(folder, ignore_errors=True)
+        channel.close()
 
     def save(self, folder: str, tokenizer_from: str) -> None:
         """`folder`/learner for resuming, `folder`/hf, with the tokenizer of `tokenizer_from`, for everybody else."""

@@ -5,23 +5,22 @@ Works at any ZeRO stage. Under stage 3 every rank must call, in the same order: 
 
 from __future__ import annotations
 
-import os
 import shutil
 import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 
-from rlsys.weights import Manifest, folder_name, write_manifest
-
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from learners.policy import PolicyModel
+    from rlsys.channels.base import Bucket, Published, WeightChannel
 
 BUCKET_BYTES = 256 << 20
 TOKENIZER_FILES = (
@@ -78,43 +77,38 @@ def gathered(items: Sequence[Weight], modifier_rank: int | None = None) -> Abstr
     return deepspeed.zero.GatheredParameters(partitioned, modifier_rank=modifier_rank)
 
 
+@torch.no_grad()
 def export_version(
-    model: PreTrainedModel, folder: Path, version: int, *, writer: bool, bucket_bytes: int = BUCKET_BYTES
-) -> Manifest | None:
-    """Write `folder`/v000017 from the rank where `writer` is true; the other ranks only take part and get None.
+    model: PreTrainedModel,
+    channel: WeightChannel,
+    version: int,
+    *,
+    rank: int,
+    num_ranks: int,
+    bucket_bytes: int = BUCKET_BYTES,
+) -> Published:
+    """Send the weights through `channel` as `version`. Returns what this rank sent of it."""
+    with closing(_buckets_to_send(model, bucket_bytes)) as stream:
+        share = channel.send(version, stream, rank, num_ranks)
+        for _ in stream:  # a rank that sends nothing takes part in every gather all the same (law 7)
+            pass
+    return share
 
-    Hub names, as the engine's loader expects them. A tied head is sent under its own name too: vLLM's reload on a
-    CPU would leave it stale. A folder of the same version is replaced.
-    """
-    from safetensors.torch import save_file
+
+def _buckets_to_send(model: PreTrainedModel, bucket_bytes: int) -> Generator[Bucket, None, None]:
+    for bucket in buckets(weights(model), bucket_bytes):
+        with gathered(bucket):
+            yield partial(_on_cpu, model, bucket)
+
+
+def _on_cpu(model: PreTrainedModel, bucket: Sequence[Weight]) -> dict[str, torch.Tensor]:
+    """Hub names, as the engine's loader expects them. A tied head stands there under its own name too: vLLM's reload
+    on a CPU would leave it stale."""
     from transformers.core_model_loading import revert_weight_conversion
 
-    target = folder / folder_name(version)
-    draft = folder / f".{folder_name(version)}.{os.getpid()}.tmp"
-    if writer:
-        shutil.rmtree(draft, ignore_errors=True)
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        draft.mkdir()
-    files: list[str] = []
-    num_tensors = num_bytes = 0
-    for index, bucket in enumerate(buckets(weights(model), bucket_bytes)):
-        with gathered(bucket), torch.no_grad():
-            if not writer:
-                continue
-            local = {name: _to_cpu(item.tensor, copy=name != item.names[0]) for item in bucket for name in item.names}
-            # transformers keeps some models fused in memory (experts, say); files and engines know the parts
-            tensors = {name: tensor.contiguous() for name, tensor in revert_weight_conversion(model, local).items()}
-            files.append(f"bucket-{index:03d}.safetensors")
-            save_file(tensors, draft / files[-1])
-            num_tensors += len(tensors)
-            num_bytes += sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
-    if not writer:
-        return None
-    manifest = Manifest(version=version, tensors=num_tensors, bytes=num_bytes, buckets=tuple(files))
-    write_manifest(draft, manifest)
-    shutil.rmtree(target, ignore_errors=True)
-    draft.rename(target)
-    return manifest
+    local = {name: _to_cpu(item.tensor, copy=name != item.names[0]) for item in bucket for name in item.names}
+    # transformers keeps some models fused in memory (experts, say); files and engines know the parts
+    return {name: tensor.contiguous() for name, tensor in revert_weight_conversion(model, local).items()}
 
 
 def save_hf(policy: PolicyModel, folder: Path, tokenizer_from: str, *, writer: bool) -> None:

@@ -39,7 +39,7 @@ def row_flops(policy: PolicyModel, row: Row) -> float:
 
 
 def _numel(parameter: torch.nn.Parameter) -> int:
-    """Of the whole parameter, where ZeRO-3 has left none of it here."""
+    """Elements of the whole parameter, also where ZeRO-3 keeps none of them on this rank."""
     return int(getattr(parameter, "ds_numel", parameter.numel()))
 
 

@@ -14,11 +14,11 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 from learners.actor import LearnerActor
 from learners.rank import RankSpec
 from rlsys.batch import Batch, UpdateReport
+from rlsys.channels.base import Published, WeightChannel, joined
 from rlsys.config import LearnerConfig
 from rlsys.errors import BadInput, RunFailed
 from rlsys.metrics import Max, finite, merge
 from rlsys.packing import split_rows
-from rlsys.weights import Manifest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,13 +74,20 @@ class LearnerGroup:
         reference_path: the model that the run began with, for `learner.reference: run`.
         """
         await self._all(
-            lambda rank: rank.begin.remote(model_path, learner, algorithm, total_steps, temperature, reference_path),
+            lambda rank: rank.begin.remote(
+                model_path,
+                learner,
+                algorithm,
+                total_steps=total_steps,
+                temperature=temperature,
+                reference_path=reference_path,
+            ),
             f"loading {model_path}",
             self._options.start_timeout_s,
         )
 
     async def update(self, batch: Batch) -> UpdateReport:
-        """One update. Every rank gets the same number of rows, so that no collective is missed (law 7)."""
+        """One update. All ranks get equally many rows, so that none misses a collective (docs/laws.md, law 7)."""
         parts = iter(split_rows(batch, len(self._actors)))
         reports: list[UpdateReport] = await self._all(
             lambda rank: rank.update.remote(next(parts)), f"updating on version {batch.version}"
@@ -94,22 +101,14 @@ class LearnerGroup:
         )
         return by_rank[0]
 
-    async def logprobs_perturbed(
-        self, token_ids: Sequence[Sequence[int]], folder: Path, version: int
-    ) -> list[list[float]]:
-        """Export visibly perturbed weights as `version`, measure under them, restore the true ones bit for bit."""
-        by_rank: list[list[list[float]]] = await self._all(
-            lambda rank: rank.logprobs_perturbed.remote(token_ids, str(folder), version),
-            "log-probabilities of perturbed weights",
+    async def export(
+        self, channel: WeightChannel, version: int, probe: Sequence[Sequence[int]], *, perturb: bool = False
+    ) -> tuple[Published, list[list[float]]]:
+        """Send the weights as `version`, or visibly perturbed ones; with the probe's log-probabilities under them."""
+        by_rank = await self._all(
+            lambda rank: rank.export.remote(channel, version, probe, perturb), f"exporting version {version}"
         )
-        return by_rank[0]
-
-    async def export(self, folder: Path, version: int) -> Manifest:
-        manifests = await self._all(
-            lambda rank: rank.export.remote(str(folder), version), f"exporting version {version}"
-        )
-        manifest: Manifest = manifests[0]
-        return manifest
+        return joined([share for share, _ in by_rank]), by_rank[0][1]
 
     async def save(self, folder: Path, tokenizer_from: str) -> None:
         """A checkpoint in `folder`; its Hugging Face part takes the tokenizer of a folder or hub name that lasts."""
@@ -118,10 +117,10 @@ class LearnerGroup:
     async def load(self, folder: Path) -> None:
         await self._all(lambda rank: rank.load.remote(str(folder)), f"loading {folder}")
 
-    async def forget_weights(self, folder: Path) -> None:
-        """Published versions lie in the memory of the ranks' node, which need not be the driver's."""
+    async def close_channel(self, channel: WeightChannel) -> None:
+        """Published versions lie in the memory of the ranks' nodes, which need not be the driver's."""
         if self._actors:
-            await self._one(lambda rank: rank.forget_weights.remote(str(folder)), "tidying up", 5.0)
+            await self._all(lambda rank: rank.close_channel.remote(channel), "tidying up", 5.0)
 
     async def stop(self) -> None:
         for actor in self._actors:
@@ -154,8 +153,8 @@ class LearnerGroup:
 
 
 def merged(reports: Sequence[UpdateReport]) -> UpdateReport:
-    """What all ranks did. A metric that is not finite on one of them is left out and counted, and not shown as what
-    the others had."""
+    """The report of all ranks together. A metric that is not finite on one rank is left out and counted: the mean
+    of the other ranks would look like that of all."""
     metrics = merge(report.metrics for report in reports)
     kept = finite(metrics)
     return UpdateReport(

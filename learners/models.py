@@ -73,7 +73,7 @@ class Reference:
                 self._policy.to("cpu")
 
     def keep_files(self, folder: Path) -> None:
-        """Into a checkpoint: links to what it was loaded from, for that may be a checkpoint that is pruned one day."""
+        """Put the reference's files into a checkpoint, as links. The folder it was loaded from may be deleted later."""
         source = Path(self.path)
         if not source.is_dir() or source.resolve() == folder.resolve():
             return  # a hub name; or there already

@@ -19,7 +19,9 @@ from rlsys.packing import padding_row
 
 
 def equal_rows(stage: Stage, batch: Batch) -> list[Row]:
-    """The rows of this rank, minibatch by minibatch, with rows of no weight where another rank has more (law 7).
+    """This rank's rows, minibatch by minibatch. Where another rank has more, rows without weight make up for it.
+
+    So all ranks do the same collectives (docs/laws.md, law 7).
 
     Raises ValueError, on all ranks, where one of them has no row at all.
     """
@@ -39,8 +41,8 @@ def equal_rows(stage: Stage, batch: Batch) -> list[Row]:
 def forward_first(stage: Stage) -> bool:
     """Whether the policy makes a pass of its own before the first gradient.
 
-    Not where the engine's log-probabilities are good enough, nor where the training pass itself gives the same
-    numbers: with a single step per batch, and credit that waits for no model.
+    It does for the proximal policy, and for `learner.behavior: learner`. Only the latter can do without: with a single
+    step per batch, and no model that credit waits for, the training pass gives the same numbers.
     """
     algorithm = stage.algorithm
     single = algorithm.epochs * algorithm.minibatches == 1 and not algorithm.needs
@@ -49,7 +51,7 @@ def forward_first(stage: Stage) -> bool:
 
 @torch.no_grad()
 def forward_passes(stage: Stage, rows: list[Row], version: int, phases: Phases) -> tuple[list[Row], list[Metrics]]:
-    """The rows with what the algorithm needs to know, from the models as they are before this update."""
+    """The rows with the log-probabilities and values that the algorithm needs, from the models before this update."""
     models = stage.models
     metrics: list[Metrics] = []
     if models.reference is not None:
@@ -103,6 +105,6 @@ def critic_values(stage: Stage, row: Row) -> torch.Tensor:
 
 
 def own_behavior(row: Row, logp_T: torch.Tensor, version: int) -> Row:
-    """The learner's log-probabilities for the tokens that the weights being trained have sampled."""
+    """The row with the learner's log-probabilities in place of the engine's, for tokens that `version` sampled."""
     own_T = row.versions == version
     return replace(row, behavior_logprobs=torch.where(own_T, logp_T, row.behavior_logprobs))

@@ -47,7 +47,7 @@ class PolicyModel(nn.Module):
                 _logits_at(model, _probe_inputs(model, _PROBE), torch.tensor([2, 0], device=model.device))
 
     def own_config(self) -> PreTrainedConfig:
-        """The model's configuration as others should find it: with the dropout that the learner leaves out."""
+        """The configuration to save: the model's own, with the dropout that the learner turned off put back."""
         config = deepcopy(self.model.config)
         for part in _parts(config):
             for (kind, name), value in self.own_dropout.items():
@@ -261,8 +261,8 @@ def _parts(config: PreTrainedConfig) -> Iterator[PreTrainedConfig]:
 
 
 def _turn_dropout_off(config: PreTrainedConfig) -> dict[DropoutField, float]:
-    """Set every dropout probability to 0 and return those that were not: the engine samples without, so the learner
-    must score without. Before the model is built: its modules copy the values, and some read them at every step."""
+    """Set every dropout probability to 0 and return the former values: the engine samples without dropout, so the
+    learner must score without it. To be called before the model is built, whose modules copy the values."""
     found: dict[DropoutField, float] = {}
     for part in _parts(config):
         for name, value in list(vars(part).items()):

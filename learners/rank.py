@@ -11,6 +11,7 @@ import json
 import logging
 import os
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -24,10 +25,10 @@ from rlsys.batch import Batch, UpdateReport
 from rlsys.config import LearnerConfig
 from rlsys.device import Device
 from rlsys.errors import BadInput
-from rlsys.weights import Manifest
 
 if TYPE_CHECKING:
     from learners.algorithms.base import Algorithm
+    from rlsys.channels.base import Published, WeightChannel
 
 # The caller's deadline ends a call that hangs and names it; the process group must not do so first, with less to say.
 _COLLECTIVE_TIMEOUT = timedelta(days=1)
@@ -168,19 +169,19 @@ class LearnerRank:
 
     # -- weights out --------------------------------------------------------------------------------------------------
 
-    def export(self, folder: Path, version: int) -> Manifest | None:
-        """Publish the weights as `folder`/v000017; rank 0 writes and returns the manifest."""
-        from learners.export import export_version
+    def export(
+        self, channel: WeightChannel, version: int, probe: Sequence[Sequence[int]] = (), *, perturb: bool = False
+    ) -> tuple[Published, list[list[float]]]:
+        """Send the weights as `version`. Returns what this rank sent, and the probe's log-probabilities under them.
 
-        return export_version(self.stage.models.policy.model, folder, version, writer=self.spec.rank == 0)
+        perturb: visibly perturbed ones; the true ones are then put back bit for bit.
+        """
+        from learners.export import export_version, perturbed
 
-    def logprobs_perturbed(self, token_ids: Sequence[Sequence[int]], folder: Path, version: int) -> list[list[float]]:
-        """Publish visibly perturbed weights as `version`, measure under them, put the true ones back bit for bit."""
-        from learners.export import perturbed
-
-        with perturbed(self.stage.models.policy.model, PERTURBATION):
-            self.export(folder, version)
-            return self.logprobs(token_ids)
+        spec, model = self.spec, self.stage.models.policy.model
+        with perturbed(model, PERTURBATION) if perturb else nullcontext():
+            share = export_version(model, channel, version, rank=spec.rank, num_ranks=spec.world_size)
+            return share, self.logprobs(probe)
 
     def save_hf(self, folder: Path, tokenizer_from: str) -> None:
         """A Hugging Face folder, with the tokenizer of another one: not of the folder given to `begin`, which may be
@@ -237,7 +238,7 @@ class LearnerRank:
     # -- inside -------------------------------------------------------------------------------------------------------
 
     def _restore_reference(self, folder: Path, path: str | None) -> None:
-        """The weights that the stage began with: `begin` was given those in its middle."""
+        """Load the reference that the checkpoint kept: after a resume, `begin` was given the weights of mid-stage."""
         from learners.models import Reference
 
         kept = folder / _REFERENCE_FOLDER

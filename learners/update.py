@@ -32,8 +32,7 @@ _MIN_SPREAD = 1e-6
 def run_update(stage: Stage, batch: Batch, step: int) -> UpdateReport:
     """One update over the rows of this rank. Counts and denominators of `batch` are those of all ranks together.
 
-    The metrics are of this rank, with `nan` where a number of its rows is none: `rlsys.metrics.finite` is for the
-    merged ones of all ranks.
+    The metrics are those of this rank and may be `nan`: `learners.group.merged` looks at all ranks before it drops any.
     """
     started = time.perf_counter()
     phases = Phases(stage.torch_device)
@@ -78,8 +77,8 @@ def run_update(stage: Stage, batch: Batch, step: int) -> UpdateReport:
 class Steps:
     """The optimizer steps of one model in one update.
 
-    A step whose gradient is not finite is skipped on all ranks, and on all of them it leaves no metric but its count:
-    the numbers of the ranks whose rows were sound would be a part that looks like the whole.
+    A step whose gradient is not finite on some rank is skipped on all of them. It is counted and leaves no other
+    metric: those of the ranks whose rows were sound would look like the whole.
     """
 
     made: int = 0
@@ -87,7 +86,10 @@ class Steps:
     learned: list[Metrics] = field(default_factory=list)
 
     def make(self, engine: Any, norm_name: str, learned: Sequence[Metrics]) -> None:
-        """learned: of the rows whose gradient the engine holds. The norm is that before clipping."""
+        """Take a step, unless the gradient is not finite.
+
+        learned: metrics of the rows that the gradient is of. The norm that is recorded is the one before clipping.
+        """
         engine.step()
         self.made += 1
         if engine.was_step_applied():
@@ -124,7 +126,7 @@ def set_learning_rates(stage: Stage, step: int) -> Metrics:
 
 
 def policy_row(stage: Stage, row: Row, denominator: float, version: int | None) -> Metrics:
-    """Adds one row's gradient to the policy's. version: of the weights, as long as no step has been taken on them."""
+    """Adds one row's gradient to the policy's. version: that of the weights, None once a step has changed them."""
     row = to_device(row, stage.torch_device)
     engine, entropy_gradient = stage.models.policy_engine, stage.algorithm.entropy_coef > 0
     logp_T, entropy_T = policy_pass(stage, engine, row, entropy_gradient=entropy_gradient)
@@ -150,10 +152,10 @@ def critic_row(stage: Stage, row: Row, denominator: float) -> Metrics:
 def backward(stage: Stage, engine: Any, out: LossOutput, outputs_T: torch.Tensor, name: str) -> dict[str, Metric]:
     """The one place that undoes DeepSpeed's averages over ranks and over micro-batches.
 
-    A loss that is not finite may have a finite gradient (clamping stops `nan` on its way back), which would be taken
-    for that of the sound tokens. It is made one that no rank steps on. outputs_T: of the model, what the loss is of.
-    The graph stays that of a sound loss and more: under ZeRO-3 another order of modules than on the other ranks is
-    another order of collectives, and all of them would wait for ever.
+    A loss that is not finite may have a finite gradient, because clamping stops `nan` on its way back. That gradient
+    would pass for the gradient of the sound tokens, so `nan` is added to it and the step is skipped on every rank.
+    `nan` is added through outputs_T, the model's outputs that the loss was made of, and the loss stays in the graph:
+    under ZeRO-3 all ranks must go back through the modules in the same order, or their collectives never meet.
     """
     value = out.loss.item()
     loss = out.loss * stage.world_size
@@ -167,7 +169,7 @@ def backward(stage: Stage, engine: Any, out: LossOutput, outputs_T: torch.Tensor
 
 
 def credit_metrics(stage: Stage, rows: Sequence[Row]) -> Metrics:
-    """Over all ranks, so that each of them reports the same."""
+    """Advantages and the critic's errors over all ranks: each of them reports the same numbers."""
     masks = [row.loss_mask for row in rows]
     spread = moments([row.advantages for row in rows], masks, stage.sum_over_ranks)
     metrics: dict[str, Metric] = {"advantage/mean": Max(spread[0]), "advantage/std": Max(spread[1])}

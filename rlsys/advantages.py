@@ -1,7 +1,7 @@
 """How much credit each trajectory, or each token, gets. Pure functions: tensors (or lists) in, tensors out.
 
 Shapes: G siblings of one task, M reward streams, T tokens. Work is done in float64; results have the input's dtype
-(torch's default for lists and integers). What breaks the contract raises ValueError.
+(torch's default for lists and integers). Arguments that do not fit raise ValueError.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ def multi_discount_gae(
 def penalized(rewards_MT: torch.Tensor, kl_T: torch.Tensor, *, coef: float) -> torch.Tensor:
     """The KL penalty in the reward: coef * kl_T / M is taken from each of the M streams (arXiv 2502.03373).
 
-    Divided so that together they pay it once; in each of them so that each discount applies to its part. kl_T: the
-    per-token estimate, k1 as a rule. Returns [M, T].
+    Divided by M, the streams together pay the penalty once. Taken from each, it is discounted as that stream is. kl_T:
+    the per-token estimate, usually k1. Returns [M, T].
     """
     num_streams = rewards_MT.shape[0]
     if num_streams == 0:

@@ -1,8 +1,8 @@
 """What a name in a configuration picks: `env.name`, `reward.name`, `algorithm.name`.
 
-A table maps names to dotted paths, so that a process loads what its configuration names and nothing else. A class
-takes one argument, annotated with its config dataclass, which is how its keys are known. A dotted path in the name's
-place picks a class outside of the table in the same way.
+A table maps names to dotted paths, so that a process loads what its configuration names and nothing else. The class at
+that path takes one argument, annotated with its config dataclass: the dataclass's fields are the keys of the YAML. A
+name may itself be a dotted path, `my_rewards.Brief`: then the class is yours.
 """
 
 from __future__ import annotations

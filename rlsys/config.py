@@ -1,8 +1,8 @@
 """The core's configuration: one tree of frozen dataclasses, checked before anything starts.
 
-Algorithms, environments and rewards keep their own dataclass beside their code; `launch.run.wire` puts the tree
-together. A YAML holds only differences. Values that follow from others are properties; `--dry-run` shows their
-arithmetic.
+Algorithms, environments and rewards keep their own dataclass beside their code; `launch.config.compose` puts the tree
+together. A YAML holds only what differs from the defaults. Values that follow from others are properties, and
+`--dry-run` shows their arithmetic.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any, Literal, Optional
 
+from rlsys.channels import CHANNELS
 from rlsys.errors import require
 
 
@@ -20,14 +21,17 @@ class ScratchModel:
     """A small Qwen3-architecture policy built from nothing, used when `model.path` is null."""
 
     hidden_size: int = 128
+    """Width of the residual stream. With the other defaults: 0.7 M parameters, trained in minutes on two cores."""
     intermediate_size: int = 384
+    """Width inside the feed-forward layers."""
     num_layers: int = 3
     num_heads: int = 4
     num_kv_heads: int = 2
+    """Key and value heads; several attention heads share each of them."""
     head_dim: int = 32
-    """vLLM's CPU attention knows 32, 64, 80, 96, 112, 128, 160, 192, 224, 256 and 512."""
+    """Width of one attention head. Only the sizes that vLLM's CPU attention supports are accepted."""
     vocab_size: int = 512
-    """Byte-level BPE trained on the environment's own text; digits are single tokens."""
+    """Tokens in the vocabulary. The tokenizer is trained on the environment's own texts; each digit is a token."""
 
     def __post_init__(self) -> None:
         known = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
@@ -47,6 +51,7 @@ class ModelConfig:
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """auto: float32 on CPU, bfloat16 on GPU."""
     gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass instead of keeping them: less memory, about a third more compute."""
     scratch: ScratchModel = field(default_factory=ScratchModel)
 
 
@@ -55,14 +60,17 @@ class EngineConfig:
     """vLLM, one engine per rollout worker."""
 
     max_model_len: int = 512
-    """Tokens of prompt and everything after it; longer prompts are a typed data failure."""
+    """Context window in tokens: the prompt and everything after it. A prompt that does not fit is a data failure."""
     max_num_seqs: int = 128
+    """Completions that one engine samples at the same time. More is faster until the cores or the KV cache are full."""
     kv_cache_mb: int = 256
-    """KV cache of one engine on a CPU; on a GPU `gpu_memory_utilization` decides."""
+    """KV cache of one engine on a CPU, in MiB. On a GPU `gpu_memory_utilization` decides."""
     gpu_memory_utilization: float = 0.85
+    """Share of a GPU's memory that an engine takes, for weights and KV cache together. Ignored on a CPU."""
     prefix_cache: bool = True
+    """Reuse the KV cache of equal prefixes, such as the prompt that the siblings of a group share."""
     enforce_eager: bool = True
-    """False compiles and captures graphs: minutes at start-up, worth it on GPUs."""
+    """false compiles the model and captures graphs: minutes at start-up, faster sampling on GPUs."""
 
     def __post_init__(self) -> None:
         require(self.max_model_len >= 16, "engine.max_model_len", self.max_model_len, "at least 16")
@@ -78,28 +86,37 @@ class EngineConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class RolloutConfig:
+    """Playing episodes: the workers, the limits of an episode, and what happens when something breaks."""
+
     workers: int = 1
+    """Rollout workers. Each has an engine of its own, and on GPUs a GPU of its own."""
     threads: int = 1
     """CPU threads of one engine."""
     max_turn_tokens: int = 64
+    """Tokens that the model may write in one message."""
     max_response_tokens: Optional[int] = None
-    """Of a whole episode, the environment's tokens included; null leaves it to `engine.max_model_len`."""
+    """Tokens after the prompt in a whole episode, tool results included. null leaves it to `engine.max_model_len`."""
     temperature: float = 1.0
+    """Sampling temperature of the episodes. The learner computes its log-probabilities at the same temperature."""
     top_p: float = 1.0
+    """Sample only from the most likely tokens that together have this probability. It has to be 1 in an rl stage."""
     infra_attempts: int = 3
-    """How often a group is started when workers die under it, before it is recorded as failed."""
+    """How often a group is started in all, when workers die while they play it. After that it is a failure."""
     infra_retries: int = 2
-    """How often one episode is played again when a tool or the engine failed it, or its scoring is."""
+    """How often an episode is tried again after the engine, a tool or a deadline failed it. If only its scoring failed,
+    only that is tried again."""
     data_retries: int = 1
-    """The same where an environment or a record broke it."""
+    """How often an episode is tried again after its environment, its record or its chat template raised an error."""
     grader_workers: int = 1
-    """Processes per rollout worker that compare mathematical answers; they start when the first is needed."""
+    """Processes per rollout worker that compare mathematical answers. They start when the first one is needed."""
     grader_deadline_s: float = 5.0
-    """Of one answer."""
+    """Seconds that comparing one mathematical answer may take. Past them it is a failure, and no wrong answer."""
     episode_timeout_s: float = 300.0
+    """Seconds that one episode may take, tools and scoring included. Raise it for slow tools or long answers."""
     call_timeout_s: float = 120.0
-    """Deadline of every control call to a worker (ping, weights)."""
+    """Seconds that a worker may take to answer a control call (a ping, new weights) before it counts as hung."""
     start_timeout_s: float = 300.0
+    """Seconds that a worker, or a tool service, may take to start. Raise it for large models."""
 
     def __post_init__(self) -> None:
         require(self.workers >= 1, "rollout.workers", self.workers, "at least 1")
@@ -119,39 +136,50 @@ class RolloutConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class LearnerConfig:
-    """DeepSpeed, one engine per rank."""
+    """The learner: DeepSpeed, one engine per rank."""
 
     ranks: int = 1
+    """Processes that train together; on GPUs each has a GPU of its own."""
     threads: int = 1
     """CPU threads of one rank."""
     zero_stage: Literal[1, 2, 3] = 2
+    """What the ranks divide among themselves: 1 the optimizer's state, 2 also the gradients, 3 also the weights.
+    A higher stage takes less memory and more communication."""
     lr: float = 1e-6
+    """Learning rate after warm-up. 1e-6 suits pretrained models; a policy from nothing wants about 1e-3 for sft."""
     critic_lr: float = 1e-5
-    """Of the critic, where the algorithm has one; same schedule."""
+    """Learning rate of the critic, for algorithms that have one. It follows the same schedule."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
+    """How the learning rate goes on after warm-up, over the steps of the stage."""
     warmup_steps: int = 0
+    """Steps over which the learning rate rises in a line to `lr`."""
     final_lr_ratio: float = 0.1
-    """Where the line or the cosine ends, as a share of the rate."""
+    """Learning rate at the stage's last step, as a share of `lr`, for the linear and cosine schedules."""
     betas: tuple[float, float] = (0.9, 0.95)
+    """AdamW's decay rates of the gradient's mean and of its square."""
     weight_decay: float = 0.0
+    """AdamW's weight decay. It applies to matrices only, not to norms and biases."""
     clip_grad: float = 1.0
+    """A gradient with a larger norm is scaled down to this norm."""
     tokens_per_row: int = 4096
-    """Packed micro-batch budget; a longer sample gets a row of its own."""
+    """Tokens of one packed micro-batch: lower it when the learner runs out of memory. A longer sample gets its own."""
     logit_chunk: int = 1024
-    """Tokens whose logits exist at once: no [tokens, vocabulary] tensor is ever held."""
+    """Tokens whose logits are in memory at once. Lower it for large vocabularies; the numbers stay the same."""
     behavior: Literal["engine", "learner"] = "engine"
-    """Whose log-probabilities stand for the policy that sampled. learner: computed again before the update, for tokens
-    of the version being trained; older tokens keep the engine's, for their weights are gone."""
+    """Where the sampling policy's log-probabilities come from. engine: recorded while sampling. learner: computed again
+    before the update, for tokens sampled with the newest weights; older tokens keep the engine's."""
     reference: Literal["stage", "run"] = "stage"
-    """The frozen model that a KL term compares with: the weights that the stage began with, or the run."""
+    """The frozen model of the KL term: the weights at the start of this stage, or those at the start of the run."""
     offload_reference: bool = False
-    """Keep the reference in host memory between its passes (GPUs only)."""
+    """Keep the reference model in host memory while it is not needed (GPUs only)."""
     offload: Literal["none", "optimizer", "all"] = "none"
-    """What DeepSpeed keeps in host memory: all is the optimizer and, under ZeRO-3, the weights too (GPUs only)."""
+    """What DeepSpeed keeps in host memory (GPUs only). all is the optimizer and the weights, and needs ZeRO-3."""
     rope_theta_scale: float = 1.0
-    """Multiplies the model's RoPE base, for contexts longer than it was trained on; saved with the model."""
+    """Factor on the RoPE base, for contexts longer than the model was trained on (Long CoT: 10). Saved with it."""
     update_timeout_s: float = 1800.0
+    """Seconds that an update or another call to the ranks may take before the run stops with the reason."""
     start_timeout_s: float = 300.0
+    """Seconds that the ranks may take to start and to find each other."""
 
     def __post_init__(self) -> None:
         require(self.ranks >= 1, "learner.ranks", self.ranks, "at least 1")
@@ -177,17 +205,20 @@ class LoopConfig:
     """The asynchronous loop of an `rl` stage."""
 
     groups_per_step: int = 32
-    """Tasks per optimizer step."""
+    """Tasks per learner step: groups in rl, demonstrations in sft, pairs in dpo."""
     group_size: int = 8
-    """Trajectories per task."""
+    """Trajectories per task. Group baselines need at least 2."""
     max_policy_lag: int = 1
-    """How many versions the oldest token of a trajectory may be behind; 0 is synchronous, on-policy RL."""
+    """How many versions of the weights the oldest token of a trajectory may be behind the one being trained. More keeps
+    the engines busier; 0 is synchronous, on-policy RL."""
     max_token_lag: Optional[int] = None
-    """Tokens more versions behind than this are context only; null trains them all, as does max_policy_lag or more."""
+    """Tokens further behind than this are not trained, only seen as context. null trains every token. It has an effect
+    only below `max_policy_lag`."""
     mismatch_limit: float = 0.1
-    """Engine-learner log-probability gap on the probe past which the engine is refitted, then the run stops."""
+    """Largest mean gap, in nats per token, between engine and learner on the same tokens after a delivery of weights.
+    Past it the engine gets the weights once more; if that does not help, the run stops with the reason."""
     max_failed_share: float = 0.5
-    """Stop with the reason when more than this share of a step's trajectories are failures."""
+    """The run stops with the reason when more than this share of a step's trajectories failed."""
 
     def __post_init__(self) -> None:
         require(self.groups_per_step >= 1, "loop.groups_per_step", self.groups_per_step, "at least 1")
@@ -206,17 +237,20 @@ class LoopConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class EvalConfig:
+    """Accuracy on held-out tasks, before and after the stages that play; held-out loss within the others."""
+
     tasks: int = 200
-    """At most this many held-out tasks."""
+    """Held-out tasks to play, at most."""
     samples: int = 1
-    """Sampled answers per task, besides the greedy one."""
+    """Sampled answers per task, beside the greedy one."""
     temperature: float = 1.0
+    """Temperature of the sampled answers."""
     concurrency: int = 256
-    """Episodes in flight."""
+    """Episodes that are played at the same time."""
     every: int = 0
-    """Steps of an sft or dpo stage between measurements of its held-out loss; 0: never."""
+    """An sft or dpo stage measures its held-out loss every so many steps. 0: never."""
     share: float = 0.1
-    """Of the prompts in a stage's `data`, how many are held out for that loss; `tasks` of them at most."""
+    """Share of the prompts in a stage's `data` that is held out for that loss: at least one prompt, at most `tasks`."""
 
     def __post_init__(self) -> None:
         for key in ("tasks", "samples", "concurrency"):
@@ -228,22 +262,24 @@ class EvalConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class GenerateConfig:
-    """Trajectories to train on later: of a `generate` stage, and of `rlsys generate`."""
+    """Trajectories to train on later, from a `generate` stage or from `rlsys generate`."""
 
     samples: int = 4
     """Trajectories per training task."""
     temperature: float = 0.9
+    """Sampling temperature. 0.9 is Graph-RL's for its preference pairs."""
     top_p: float = 1.0
+    """Sample only from the most likely tokens that together have this probability."""
     tasks: Optional[int] = None
-    """At most this many training tasks; null plays all."""
+    """Training tasks to play, at most. null plays all of them."""
     concurrency: int = 256
-    """Episodes in flight."""
+    """Episodes that are played at the same time."""
     keep: Literal["all", "best", "correct"] = "all"
-    """best: those with the highest reward of their task. correct: those that an accuracy counts as solved."""
+    """Which trajectories are kept. best: those with the highest reward of their task. correct: those that solved it."""
     min_reward: Optional[float] = None
-    """What is kept has at least this reward."""
+    """Trajectories with a lower reward are dropped. null drops none."""
     per_task: Optional[int] = None
-    """At most this many of a task are kept, those with the highest rewards; null keeps every different one."""
+    """Trajectories kept per task, at most: those with the highest rewards. null keeps all that differ."""
 
     def __post_init__(self) -> None:
         for key in ("samples", "concurrency"):
@@ -260,8 +296,9 @@ class GenerateConfig:
 @dataclass(frozen=True, kw_only=True)
 class CheckpointConfig:
     every: int = 20
-    """Steps between checkpoints; one more is written at each stage's end and at a stop."""
+    """Steps between checkpoints. One more is written at the end of each stage and when the run is stopped."""
     keep: int = 2
+    """Checkpoints that stay on disk, the newest ones."""
 
     def __post_init__(self) -> None:
         require(self.every >= 1, "checkpoint.every", self.every, "at least 1")
@@ -269,14 +306,24 @@ class CheckpointConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class WeightsConfig:
+    channel: str = "shm"
+    """How new weights reach the engines. shm: through the memory of one node."""
+
+    def __post_init__(self) -> None:
+        require(self.channel in CHANNELS, "weights.channel", self.channel, f"one of {', '.join(CHANNELS)}")
+
+
+@dataclass(frozen=True, kw_only=True)
 class ClusterConfig:
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """auto: GPUs where the Ray cluster has them."""
+    """auto takes GPUs where the Ray cluster has them."""
     address: Optional[str] = None
-    """A running Ray cluster; null uses RAY_ADDRESS, else starts a local one."""
+    """Address of a running Ray cluster. null takes the variable RAY_ADDRESS, and without it starts a local cluster."""
     dashboard_port: Optional[int] = None
-    """Of a local cluster; null starts it without a dashboard."""
+    """Port of Ray's dashboard on a local cluster. null starts none."""
     object_store_mb: int = 256
+    """Shared memory of a local cluster's object store, in MiB. Trajectories pass through it."""
 
     def __post_init__(self) -> None:
         require(self.object_store_mb >= 80, "cluster.object_store_mb", self.object_store_mb, "at least 80")
@@ -285,8 +332,9 @@ class ClusterConfig:
 @dataclass(frozen=True, kw_only=True)
 class WandbConfig:
     mode: Literal["auto", "online", "offline", "disabled"] = "auto"
-    """auto: online when a key is configured, else offline."""
+    """auto is online where wandb has a key, else offline: rows are written to the run directory."""
     project: str = "rlsys"
+    """Project in wandb that runs are listed under."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -309,7 +357,9 @@ class RecipeConfig:
     """Everything but the list of stages. `env`, `reward` and `algorithm` hold the dataclass that their `name` picks."""
 
     name: str = "run"
+    """Names the run's folder, runs/NAME, unless --run-dir does."""
     seed: int = 0
+    """Seed of the sampling, of the order of tasks and of a model built from nothing. The tasks follow `env.seed`."""
     model: ModelConfig = field(default_factory=ModelConfig)
     env: Any = None
     reward: Any = None
@@ -322,6 +372,7 @@ class RecipeConfig:
     generate: GenerateConfig = field(default_factory=GenerateConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
+    weights: WeightsConfig = field(default_factory=WeightsConfig)
     wandb: WandbConfig = field(default_factory=WandbConfig)
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The two ways a command ends badly, and their exit codes; what bad input is told."""
+"""The two ways a command ends badly, with their exit codes, and how the line about bad input is worded."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ def require(condition: bool, key: str, found: object, expected: str) -> None:
 
 
 def nearest(word: str, known: Iterable[object], *, otherwise: str | None = None) -> str:
-    """` (did you mean 'learner.lr'?)`, or where nothing is near `otherwise`, which is the whole list unless given."""
+    """The known name most like `word`, for the end of an error line: ` (did you mean 'learner.lr'?)`.
+
+    Where none is alike: `otherwise`, and without it the whole list, ` (known: learner.lr, loop.group_size)`.
+    """
     names = list(map(str, known))
     close = difflib.get_close_matches(word[:80], names, n=1, cutoff=0.4)
     if close:

@@ -15,14 +15,54 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
+from rlsys.jsonl import decode, encode
 from rlsys.types import Ticket
 
 Outcome = Literal["trained", "filtered", "failed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begin:
+    keep: int  # rows of earlier lineages before this one; later ones are void
+    torn_bytes: int = 0
+    lineage: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dispatched:
+    stage: str
+    sequence: int
+    attempt: int
+    epoch: int
+    task: str
+    version: int
+    lineage: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    stage: str
+    sequence: int
+    outcome: Outcome
+    step: int
+    lineage: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    version: int
+    step: int
+    lineage: int = 0
+
+
+Row = Begin | Dispatched | Finished | Published
+EVENTS: dict[str, type[Row]] = {"begin": Begin, "dispatch": Dispatched, "outcome": Finished, "publish": Published}
+NAMES = {kind: event for event, kind in EVENTS.items()}
 
 
 class Journal:
@@ -34,33 +74,31 @@ class Journal:
         torn = _cut_torn_row(path)
         rows = read(path)
         self.mark = len(rows)
-        self.lineage = 1 + max((int(row["lineage"]) for row in rows), default=-1)
+        self.lineage = 1 + max((row.lineage for row in rows), default=-1)
         self._file = path.open("a")
-        self._write({"event": "begin", "keep": self.mark if keep is None else keep, "torn_bytes": torn})
+        self._write(Begin(keep=self.mark if keep is None else keep, torn_bytes=torn))
         self.commit()
 
-    def _write(self, row: Mapping[str, Any]) -> None:
-        self._file.write(json.dumps({**row, "lineage": self.lineage}) + "\n")
+    def _write(self, row: Row) -> None:
+        self._file.write(json.dumps({"event": NAMES[type(row)]} | encode(replace(row, lineage=self.lineage))) + "\n")
         self.mark += 1
 
     def dispatch(self, stage: str, ticket: Ticket) -> None:
-        self._write(
-            {
-                "event": "dispatch",
-                "stage": stage,
-                "sequence": ticket.sequence,
-                "attempt": ticket.attempt,
-                "epoch": ticket.epoch,
-                "task": ticket.task.task_id,
-                "version": ticket.start_version,
-            }
+        row = Dispatched(
+            stage=stage,
+            sequence=ticket.sequence,
+            attempt=ticket.attempt,
+            epoch=ticket.epoch,
+            task=ticket.task.task_id,
+            version=ticket.start_version,
         )
+        self._write(row)
 
     def outcome(self, stage: str, sequence: int, outcome: Outcome, *, step: int) -> None:
-        self._write({"event": "outcome", "stage": stage, "sequence": sequence, "outcome": outcome, "step": step})
+        self._write(Finished(stage=stage, sequence=sequence, outcome=outcome, step=step))
 
     def publish(self, version: int, *, step: int) -> None:
-        self._write({"event": "publish", "version": version, "step": step})
+        self._write(Published(version=version, step=step))
 
     def commit(self) -> None:
         """On disk, whatever happens next."""
@@ -83,20 +121,21 @@ def _cut_torn_row(path: Path) -> int:
     return len(data) - whole
 
 
-def read(path: Path) -> list[dict[str, Any]]:
+def read(path: Path) -> list[Row]:
     """All rows, the void ones too."""
     if not path.exists():
         return []
     with path.open() as lines:
-        return [json.loads(line) for line in lines]
+        rows = map(json.loads, lines)
+        return [decode(EVENTS[row["event"]], row) for row in rows]
 
 
-def surviving(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def surviving(rows: Iterable[Row]) -> list[Row]:
     """The rows that led to the weights that exist now."""
-    kept: list[tuple[int, Mapping[str, Any]]] = []
+    kept: list[tuple[int, Row]] = []
     for index, row in enumerate(rows):
-        if row["event"] == "begin":
-            kept = [(i, r) for i, r in kept if i < row["keep"]]
+        if isinstance(row, Begin):
+            kept = [(i, r) for i, r in kept if i < row.keep]
         kept.append((index, row))
     return [row for _, row in kept]
 
@@ -113,38 +152,38 @@ class Ledger:
     problems: tuple[str, ...]  # what an auditor must hear of; empty when the account closes
 
 
-def ledger(rows: Sequence[Mapping[str, Any]]) -> Ledger:
+def ledger(rows: Sequence[Row]) -> Ledger:
     """Close the account of `surviving` rows."""
     dispatched: dict[tuple[str, int], tuple[int, str]] = {}
-    outcomes: dict[tuple[str, int], str] = {}
+    outcomes: dict[tuple[str, int], Outcome] = {}
     in_epoch: Counter[tuple[str, int, str]] = Counter()
     problems: list[str] = []
     for row in rows:
-        if row["event"] == "dispatch":
-            key, what = (row["stage"], row["sequence"]), (row["epoch"], row["task"])
+        if isinstance(row, Dispatched):
+            key, what = (row.stage, row.sequence), (row.epoch, row.task)
             if key not in dispatched:
-                in_epoch[(row["stage"], *what)] += 1
+                in_epoch[(row.stage, *what)] += 1
             elif dispatched[key] != what:
                 problems.append(f"{key} was dispatched as {dispatched[key]} and as {what}")
             dispatched[key] = what
-        elif row["event"] == "outcome":
-            key = (row["stage"], row["sequence"])
+        elif isinstance(row, Finished):
+            key = (row.stage, row.sequence)
             if key in outcomes:
-                problems.append(f"{key} was {outcomes[key]} and then {row['outcome']}")
+                problems.append(f"{key} was {outcomes[key]} and then {row.outcome}")
             if key not in dispatched:
-                problems.append(f"{key} was {row['outcome']} without being dispatched")
-            outcomes[key] = row["outcome"]
+                problems.append(f"{key} was {row.outcome} without being dispatched")
+            outcomes[key] = row.outcome
     problems += [f"task {task} of epoch {epoch} came {n} times" for (_, epoch, task), n in in_epoch.items() if n > 1]
     for stage in {stage for stage, _ in dispatched}:
         seen = {sequence for name, sequence in dispatched if name == stage}
         if missing := sorted(set(range(max(seen) + 1)) - seen):
             problems.append(f"{stage}: {len(missing)} sequences were skipped, the first is {missing[0]}")
-    count = Counter(outcomes.values())
+    closed = list(outcomes.values())
     return Ledger(
         dispatched=len(dispatched),
-        trained=count["trained"],
-        filtered=count["filtered"],
-        failed=count["failed"],
+        trained=closed.count("trained"),
+        filtered=closed.count("filtered"),
+        failed=closed.count("failed"),
         in_flight=len(dispatched.keys() - outcomes.keys()),
         problems=tuple(problems),
     )

@@ -177,10 +177,10 @@ def value_loss(
     denominator: float,
     weights: torch.Tensor | None = None,
 ) -> LossOutput:
-    """The critic's loss: half the larger of the squared errors of the value and of the value kept near its former self.
+    """The critic's clipped loss: 0.5 * max((value - return)^2, (clipped - return)^2).
 
-    values: the critic's estimates, with gradient. behavior_values: the estimates at rollout time; the clipped value
-    stays within clip_range of them (None: no clipping). returns: the targets.
+    values: the critic's estimates, with gradient. behavior_values: its estimates before the update; `clipped` is the
+    value kept within clip_range of them (None: no clipping). returns: the targets.
     """
     keep = mask.bool()
     value, target = masked(values, keep), masked(returns.detach(), keep)

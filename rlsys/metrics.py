@@ -69,8 +69,10 @@ def merge(parts: Iterable[Metrics]) -> dict[str, Metric]:
 
 
 def finite(metrics: Metrics) -> dict[str, Metric]:
-    """Without what is not a finite number, which strict JSON readers refuse. For metrics that are merged already:
-    left out of one part, a `nan` would leave the mean of the others, as if it were the whole."""
+    """The metrics that are finite numbers: strict JSON readers refuse the others.
+
+    Call it after merging. A `nan` dropped before would leave the mean of the other parts, which looks like the whole.
+    """
     return {
         name: metric
         for name, metric in metrics.items()
@@ -86,5 +88,5 @@ def values(metrics: Metrics) -> dict[str, float]:
 
 
 def _unless_nan(pick: Callable[[float, float], float], one: float, other: float) -> float:
-    """`max(1, nan)` is 1 and `max(nan, 1)` is nan: here both are, as for the other kinds."""
+    """`max(1, nan)` is 1 and `max(nan, 1)` is nan: here both are nan, as with sums and means."""
     return math.nan if math.isnan(one) or math.isnan(other) else pick(one, other)

@@ -63,8 +63,10 @@ def importance_weights(
     level: Level = "token",
     cu_seqlens: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """(weights, stopped), both shaped as the input, without gradient: what to multiply each token's loss by so that
-    tokens of the behaviour policy stand for tokens of the proximal one, and where a bound took hold.
+    """(weights, stopped), both shaped as the input and without gradient.
+
+    weights: factors on the tokens' losses, with which tokens that the behaviour policy sampled stand for tokens of the
+    proximal policy. stopped: true where a bound (cap or floor) changed the factor.
 
     With w = proximal / behaviour, of the token or of its sequence (`level`):
 
@@ -92,12 +94,12 @@ def importance_weights(
 
 
 def mask_stale(sample: Sample, *, version: int, max_token_lag: int) -> Sample | None:
-    """The sample with the tokens that weights older than `version - max_token_lag` sampled made context: seen, but
-    neither trained nor counted. None where no token is left to train on.
+    """The sample with its too old tokens turned into context: the model sees them, the loss does not.
 
-    A turn may span versions: its older tokens go, its newer ones stay. To be called before the sample is weighed, so
-    that the loss stays a mean over what is trained. Streams lose their values with their tokens; the trajectory's
-    reward stays on the last sampled token, which is the newest.
+    Too old: sampled by weights older than `version - max_token_lag`. None when all sampled tokens are. A turn may span
+    versions; then only its older part becomes context. Streams lose the values of those tokens; the trajectory's reward
+    stays on the last sampled token, the newest. Call it before the sample is weighed, so that the loss stays a mean
+    over the tokens that are trained.
     """
     stale = [
         mask == 1 and version - sampled_by > max_token_lag
@@ -118,7 +120,10 @@ def mask_stale(sample: Sample, *, version: int, max_token_lag: int) -> Sample | 
 
 
 def without_stale(samples: Iterable[Sample], *, version: int, max_token_lag: int | None) -> tuple[list[Sample], int]:
-    """(what `mask_stale` leaves of them, how many tokens it took out of the loss). None takes nothing."""
+    """(the samples after `mask_stale`, the number of tokens that it took out of the loss).
+
+    max_token_lag=None takes out nothing.
+    """
     kept, left_out = [], 0
     for sample in samples:
         fresh = sample if max_token_lag is None else mask_stale(sample, version=version, max_token_lag=max_token_lag)

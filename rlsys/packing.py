@@ -41,7 +41,7 @@ class _Draft:
         self.add(token_ids, 0, [0.0] * len(token_ids), [-1] * len(token_ids))
 
     def sample(self, advantage: float, reward: float | None, streams: Sequence[TokenStream]) -> Sample:
-        """What follows the last sampled token predicts nothing and is left out."""
+        """The finished sample. It ends at the last sampled token: nothing after it is predicted."""
         end = len(self.loss_mask) - self.loss_mask[::-1].index(1)
         return Sample(
             token_ids=tuple(self.token_ids[:end]),
@@ -259,7 +259,7 @@ def _check(sample: Sample, index: int) -> None:
 
 
 def padding_row(like: Row) -> Row:
-    """A row that costs next to nothing and weighs nothing, of the minibatch and the reward streams of another."""
+    """The shortest possible row, with weight 0, in the minibatch of `like` and with as many reward streams."""
     nothing = torch.zeros(_PADDING_TOKENS)
     return Row(
         token_ids=torch.zeros(_PADDING_TOKENS, dtype=torch.int64),

@@ -21,7 +21,7 @@ Reduction = Literal["token_mean", "sequence_mean", "group_total", "constant", "s
 def sample_weight(
     reduction: Reduction, *, sample_tokens: int, trajectory_tokens: int, group_tokens: int, length: int | None = None
 ) -> tuple[float, float]:
-    """(weight, share) of one sample: of its own tokens in the loss, its trajectory's and its group's.
+    """(weight, share) of one sample, from the tokens in the loss: its own, its trajectory's, its group's.
 
     token_mean     the mean over all tokens of the batch (DAPO, arXiv 2503.14476; ReSearch as run)
     sequence_mean  the mean within each trajectory, then over trajectories (Long CoT, GRPO as printed)
@@ -29,8 +29,9 @@ def sample_weight(
     constant       the sum over `length`, the longest response there can be, then the mean over trajectories (Dr. GRPO)
     sequence_sum   the sum within each trajectory, then the mean over trajectories (SWiRL, per action)
 
-    A trajectory or a group of several samples counts once: they divide its share by their tokens. One that gave no
-    token to train on counts nowhere. Raises ValueError for an unknown name, or "constant" without a length.
+    A trajectory or group of several samples counts once: each sample has the part of its share that it has of its
+    tokens. One without a token to train on counts nowhere. Raises ValueError for an unknown name, or
+    "constant" without a length.
     """
     of_trajectory = sample_tokens / trajectory_tokens
     if reduction == "token_mean":

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -36,13 +37,18 @@ from rlsys.types import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnRequest:
-    """What `generate` is asked for, beside the context."""
+    """How one completion is sampled.
+
+    `temperature=0` is greedy: `top_p` is then ignored and the log-probabilities are those of the plain distribution
+    (temperature 1), because a greedy choice has none of its own. Otherwise they are those of the distribution that was
+    sampled from: after temperature and `top_p`.
+    """
 
     max_tokens: int
     temperature: float
     top_p: float
     seed: int
-    stop: tuple[str, ...]
+    stop: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +82,8 @@ class Reply(Protocol):
     def repeated(self) -> bool: ...
     @property
     def max_tokens(self) -> int | None: ...
+    @property
+    def metrics(self) -> Mapping[str, float]: ...
 
 
 class Episode(Protocol):
@@ -123,6 +131,24 @@ class EpisodeBroken(Exception):
         self.failure = failure
 
 
+def failure_of(error: Exception, where: str) -> Failure:
+    """What broke, whatever was raised: never a zero."""
+    if isinstance(error, EpisodeBroken):
+        return error.failure
+    kind = FailureKind.TIMEOUT if isinstance(error, TimeoutError) else FailureKind.DATA
+    detail = str(error) if isinstance(error, BadInput) else f"{type(error).__name__}: {error}"
+    return Failure(kind=kind, where=where, detail=detail)
+
+
+@contextmanager
+def _data_boundary(where: str) -> Iterator[None]:
+    """A fault boundary: what an environment or a chat template raises is this task's failure and nobody else's."""
+    try:
+        yield
+    except Exception as error:
+        raise EpisodeBroken(failure_of(error, where)) from error
+
+
 @dataclass(slots=True)
 class _Attempt:
     """One attempt at an episode, as far as it came."""
@@ -135,13 +161,7 @@ class _Attempt:
     generate_s: float = 0.0
     tool_s: float = 0.0
     repeated: int = 0
-
-    def broken(self, failure: Failure) -> None:
-        self.failure, self.end = failure, EpisodeEnd.FAILED
-
-    @property
-    def num_sampled(self) -> int:
-        return sum(len(turn.completion.token_ids) for turn in self.turns)
+    metrics: Counter[str] = field(default_factory=Counter)
 
 
 async def run_episode(
@@ -158,8 +178,9 @@ async def run_episode(
 ) -> Trajectory:
     """Play an environment to its end and score it. Returns a Trajectory in every case but cancellation.
 
-    What breaks is tried again within its budget: the episode with other seeds, or only its scoring. `generate` may
-    raise EpisodeBroken; what else it raises is no episode's failure but the engine's, and goes through.
+    What breaks is tried again within its budget: the whole episode with other seeds, or only its scoring. `generate`
+    raises EpisodeBroken for what concerns this episode. Anything else that it raises concerns the engine, and is raised
+    here too.
     """
     budget = _Budget(plan)
     discarded, generate_s, tool_s = 0, 0.0, 0.0
@@ -169,7 +190,7 @@ async def run_episode(
         generate_s, tool_s = generate_s + attempt.generate_s, tool_s + attempt.tool_s
         if attempt.failure is None or not budget.allows(attempt.failure):
             break
-        discarded += attempt.num_sampled
+        discarded += sum(len(turn.completion.token_ids) for turn in attempt.turns)
 
     started = time.monotonic()
     outcome: Reward | Failure
@@ -186,24 +207,26 @@ async def run_episode(
         turns=tuple(attempt.turns),
         messages=tuple(attempt.messages),
         end=attempt.end if isinstance(outcome, Reward) else EpisodeEnd.FAILED,
+        ended=attempt.end if isinstance(outcome, Failure) and attempt.failure is None else None,
         reward=outcome,
         timings=Timings(generate_s=generate_s, tool_s=tool_s, score_s=time.monotonic() - started),
         repeated_calls=attempt.repeated,
         retried=tuple(budget.spent),
         discarded_tokens=discarded,
         num_prompt=attempt.num_prompt,
+        metrics=dict(attempt.metrics),
     )
 
 
 @dataclass(slots=True)
 class _Budget:
-    """How often one episode may break: what infrastructure breaks and what data breaks are counted apart."""
+    """How often one episode may still be tried again. Failures of kind `data` and all others are counted apart."""
 
     plan: RolloutPlan
     spent: list[Failure] = field(default_factory=list)
 
     def allows(self, failure: Failure) -> bool:
-        """Whether this failure is tried again; it is counted when it is."""
+        """Whether to try again after this failure. If so, it is counted."""
         by_data = failure.kind is FailureKind.DATA
         used = sum((earlier.kind is FailureKind.DATA) == by_data for earlier in self.spent)
         if used >= (self.plan.data_retries if by_data else self.plan.infra_retries):
@@ -227,11 +250,10 @@ async def _attempt(
         async with asyncio.timeout(plan.timeout_s):
             with _data_boundary("environment"):
                 env = make_env(task)
-                prompt, stop = env.first_messages(), tuple(env.stop_strings)
-                done.num_prompt = len(prompt)
-                done.messages += prompt
+                done.messages += env.first_messages()
+                done.num_prompt, stop = len(done.messages), tuple(env.stop_strings)
             with _data_boundary("renderer"):
-                context = renderer.prompt_ids(prompt)
+                context = renderer.prompt_ids(done.messages)
             spent = 0
             for turn in range(max_turns):
                 room = plan.max_context - len(context)
@@ -240,9 +262,8 @@ async def _attempt(
                 if room <= 0:
                     if not done.turns:
                         detail = f"the prompt has {len(context)} tokens, the context window {plan.max_context}"
-                        done.broken(Failure(kind=FailureKind.DATA, where=f"task {task.task_id}", detail=detail))
-                    else:
-                        done.end = EpisodeEnd.TOKEN_LIMIT
+                        raise EpisodeBroken(Failure(kind=FailureKind.DATA, where=f"task {task.task_id}", detail=detail))
+                    done.end = EpisodeEnd.TOKEN_LIMIT
                     break
                 request = TurnRequest(
                     max_tokens=min(plan.max_turn_tokens, room),
@@ -251,63 +272,59 @@ async def _attempt(
                     seed=derive(seed, turn),
                     stop=stop,
                 )
-                started = time.monotonic()
-                try:
-                    completion = await generate(context, request)
-                finally:  # what ends in an error or at the deadline took its time too
-                    done.generate_s += time.monotonic() - started
-                spent += len(completion.token_ids)
-                done.turns.append(Turn(context_ids=context, completion=completion, reply=None))
-                done.messages.append(Message(role="assistant", content=completion.text))
-                if completion.stop is TurnStop.ABORT:
-                    aborted = "the request was aborted"
-                    done.broken(Failure(kind=FailureKind.INFRA, where="engine", detail=aborted))
-                    break
+                completion = await _sampled(done, context, request, generate)
                 if completion.stop is TurnStop.LENGTH:
                     done.end = EpisodeEnd.TOKEN_LIMIT
                     break
-                started = time.monotonic()
-                try:
-                    with _data_boundary("environment"):
-                        step = await env.step(completion.text, turns_left=max_turns - turn - 1)
-                        if (step.reply is None) == (step.end is None):
-                            raise ValueError(f"{step}: expected a step with a reply or an end")
-                finally:
-                    done.tool_s += time.monotonic() - started
-                done.repeated += step.repeated
-                if step.end is not None:
-                    done.end = step.end
+                step = await _stepped(done, env, completion.text, max_turns - turn - 1)
+                if step.reply is None:
+                    done.end = step.end or done.end
                     break
-                assert step.reply is not None
                 with _data_boundary("renderer"):
                     going_on = renderer.extend(context, completion, done.messages, step.reply, step.max_tokens)
                 done.turns[-1] = replace(done.turns[-1], reply=going_on.reply.content)
                 done.messages.append(going_on.reply)
                 context = going_on.context_ids
-                spent += going_on.num_reply_tokens
+                spent += len(completion.token_ids) + going_on.num_reply_tokens
     except TimeoutError:
         late = f"not over after {plan.timeout_s:g} s"
-        done.broken(Failure(kind=FailureKind.TIMEOUT, where="episode", detail=late))
+        done.failure = Failure(kind=FailureKind.TIMEOUT, where="episode", detail=late)
     except EpisodeBroken as error:
-        done.broken(error.failure)
+        done.failure = error.failure
     return done
 
 
-@contextmanager
-def _data_boundary(where: str) -> Iterator[None]:
-    """A fault boundary: what an environment or a chat template raises is this task's failure and nobody else's."""
+async def _sampled(done: _Attempt, context: tuple[int, ...], request: TurnRequest, generate: Generate) -> Completion:
+    """The model's next message."""
+    started = time.monotonic()
     try:
-        yield
-    except EpisodeBroken:
-        raise
-    except Exception as error:
-        kind = FailureKind.TIMEOUT if isinstance(error, TimeoutError) else FailureKind.DATA
-        detail = f"{type(error).__name__}: {error}"
-        raise EpisodeBroken(Failure(kind=kind, where=where, detail=detail)) from error
+        completion = await generate(context, request)
+    finally:  # what ends in an error or at the deadline took its time too
+        done.generate_s += time.monotonic() - started
+    done.turns.append(Turn(context_ids=context, completion=completion, reply=None))
+    done.messages.append(Message(role="assistant", content=completion.text))
+    if completion.stop is TurnStop.ABORT:
+        raise EpisodeBroken(Failure(kind=FailureKind.INFRA, where="engine", detail="the request was aborted"))
+    return completion
+
+
+async def _stepped(done: _Attempt, env: Episode, text: str, turns_left: int) -> Reply:
+    """What the environment says to it."""
+    started = time.monotonic()
+    try:
+        with _data_boundary("environment"):
+            step = await env.step(text, turns_left=turns_left)
+            if (step.reply is None) == (step.end is None) or not all(map(math.isfinite, step.metrics.values())):
+                raise ValueError(f"{step}: expected a step with a reply or an end, and finite metrics")
+    finally:
+        done.tool_s += time.monotonic() - started
+    done.repeated += step.repeated
+    done.metrics.update(step.metrics)
+    return step
 
 
 def checked(reward: Reward) -> Reward:
-    """Raises BadInput for one that holds what is no number: it would spoil means, or end the run."""
+    """The reward itself. Raises BadInput for one with a nan or an infinity, which would spoil every mean it enters."""
     numbers = [reward.value, *reward.parts.values(), *(each for stream in reward.streams for each in stream.values)]
     if not all(map(math.isfinite, numbers)):
         raise BadInput(f"the reward is {reward.value}, or a part or token of it: not a finite number")
@@ -316,11 +333,10 @@ def checked(reward: Reward) -> Reward:
 
 async def _scored(score: Score, transcript: Transcript, timeout_s: float) -> Reward | Failure:
     try:
-        with _data_boundary("reward"):
-            async with asyncio.timeout(timeout_s):
-                return checked(await score(transcript))
-    except EpisodeBroken as error:
-        return error.failure
+        async with asyncio.timeout(timeout_s):
+            return checked(await score(transcript))
+    except Exception as error:
+        return failure_of(error, "reward")
 
 
 async def run_group(
@@ -364,20 +380,19 @@ async def run_group(
 
 
 def _compare(trajectories: list[Trajectory], compare: Compare) -> None:
-    """A comparison that raises is the failure of all that it was to compare."""
+    """Give the scored siblings the rewards that `compare` makes of them. If it raises, they all become failures."""
     scored = [index for index, trajectory in enumerate(trajectories) if isinstance(trajectory.reward, Reward)]
     rewards = [trajectories[index].reward for index in scored]
     outcomes: Sequence[Reward | Failure]
     try:
-        with _data_boundary("reward"):
-            transcripts = [transcript_of(trajectories[index].task, trajectories[index]) for index in scored]
-            outcomes = list(map(checked, compare(transcripts, rewards)))  # type: ignore[arg-type]
-            if len(outcomes) != len(scored):
-                raise ValueError(f"the comparison gave {len(outcomes)} rewards for {len(scored)} trajectories")
-    except EpisodeBroken as error:
-        outcomes = [error.failure] * len(scored)
+        transcripts = [transcript_of(trajectories[index].task, trajectories[index]) for index in scored]
+        outcomes = list(map(checked, compare(transcripts, rewards)))  # type: ignore[arg-type]
+        if len(outcomes) != len(scored):
+            raise ValueError(f"the comparison gave {len(outcomes)} rewards for {len(scored)} trajectories")
+    except Exception as error:
+        outcomes = [failure_of(error, "reward")] * len(scored)
     for index, outcome in zip(scored, outcomes, strict=True):
-        failed = {"end": EpisodeEnd.FAILED} if isinstance(outcome, Failure) else {}
+        failed = {"end": EpisodeEnd.FAILED, "ended": trajectories[index].end} if isinstance(outcome, Failure) else {}
         trajectories[index] = replace(trajectories[index], reward=outcome, **failed)  # type: ignore[arg-type]
 
 

@@ -1,4 +1,4 @@
-"""Statistics that decide whether two numbers of a report differ."""
+"""Statistics that decide whether two numbers of a report differ. Evaluation and `audit` are yet to use them."""
 
 from __future__ import annotations
 

@@ -120,6 +120,8 @@ class Reward:
     value: float
     parts: Mapping[str, float]
     streams: tuple[TokenStream, ...] = ()
+    correct: bool | None = None  # the verdict that it rests on, where a grader or a judge was asked for one
+    judgements: tuple[str, ...] | None = None  # what a judge wrote of each message of the model, where one was asked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,6 +180,12 @@ class Trajectory:
     retried: tuple[Failure, ...] = ()  # what broke before, and was tried again
     discarded_tokens: int = 0  # sampled in attempts that broke
     num_prompt: int = 0  # messages[:num_prompt] are the prompt
+    ended: EpisodeEnd | None = None  # how the conversation ended, where only its scoring failed
+    metrics: Mapping[str, float] = field(default_factory=dict)  # what the environment counted, summed over its steps
+
+    @property
+    def truncated(self) -> bool:
+        return (self.ended or self.end) is EpisodeEnd.TOKEN_LIMIT
 
     @property
     def num_sampled(self) -> int:

@@ -17,6 +17,8 @@ from actors.pool import Arrival, Publication
 from actors.worker import Delivery, WorkerSpec, WorkerStatus
 from learners.algorithms import make_algorithm
 from rlsys.batch import Batch, UpdateReport
+from rlsys.channels import receiver
+from rlsys.channels.base import Published, WeightChannel
 from rlsys.metrics import Mean
 from rlsys.rollout import RolloutPlan
 from rlsys.types import (
@@ -34,7 +36,6 @@ from rlsys.types import (
     TurnStop,
     VersionSpan,
 )
-from rlsys.weights import folder_name
 
 PROMPT, RIGHT, WRONG = 7, 1, 0
 
@@ -121,20 +122,16 @@ class BanditLearner:
     async def logprobs(self, token_ids: Sequence[Sequence[int]]) -> list[list[float]]:
         return [[float(self.logits[0].detach())] * max(len(ids) - 1, 1) for ids in token_ids]
 
-    async def logprobs_perturbed(
-        self, token_ids: Sequence[Sequence[int]], folder: Path, version: int
-    ) -> list[list[float]]:
+    async def export(
+        self, channel: WeightChannel, version: int, probe: Sequence[Sequence[int]], *, perturb: bool = False
+    ) -> tuple[Published, list[list[float]]]:
         true = self.logits.detach().clone()
-        self._set((true + 5).tolist())
-        await self.export(folder, version)
-        scores = await self.logprobs(token_ids)
+        if perturb:
+            self._set((true + 5).tolist())
+        published = channel.send(version, [lambda: {"logits": self.logits.detach()}], 0, 1)
+        logprobs = await self.logprobs(probe)
         self._set(true.tolist())
-        return scores
-
-    async def export(self, folder: Path, version: int) -> None:
-        final = folder / folder_name(version)
-        final.mkdir(parents=True, exist_ok=True)
-        (final / "logits.json").write_text(json.dumps(self.logits.tolist()))
+        return published, logprobs
 
     async def save(self, folder: Path, tokenizer_from: str) -> None:
         await asyncio.sleep(0.002)  # everybody else goes on meanwhile
@@ -143,6 +140,13 @@ class BanditLearner:
 
     async def load(self, folder: Path) -> None:
         self._set(json.loads((folder / "hf" / "logits.json").read_text()))
+
+
+def received(published: Published) -> list[float]:
+    """The logits that `BanditLearner` sent, through any channel."""
+    receiver(published).check(published)
+    ((_, logits),) = receiver(published).receive(published)
+    return logits.tolist()
 
 
 class BanditPool:
@@ -166,13 +170,13 @@ class BanditPool:
 
         await asyncio.sleep(self._publish_s)
         if not self._deaf:
-            self.logits = json.loads((publication.folder / "logits.json").read_text())
+            self.logits = received(publication.published)
         self.version = publication.version
         self.published.append(publication.version)
         gap = max(abs(value - self.logits[0]) for values in publication.expected for value in values)
         if gap > 0.1:
             raise RunFailed(f"fake: the mean gap in log-probability is {gap}")
-        delivery = Delivery(worker="fake", version=self.version, tensors=1, seconds=0.0, probe_logprobs=())
+        delivery = Delivery(version=self.version, seconds=0.0, probe_logprobs=())
         return [Arrival(delivery=delivery, gap_mean=gap, gap_max=gap)]
 
     async def run(self, ticket: Ticket, plan: RolloutPlan, on_retry: Callable[[Ticket], None]) -> Group:
@@ -229,16 +233,14 @@ class FakeWorker:
             return False
         return True
 
-    async def load_weights(self, folder: str, version: int, probe: Sequence[Sequence[int]]) -> Delivery:
+    async def load_weights(self, published: Published, probe: Sequence[Sequence[int]]) -> Delivery:
         if self._take(f"die-loading-{self.spec.name}"):
             os._exit(1)
         if not (self.faults / f"deaf-{self.spec.name}").exists():
-            self.logits = json.loads((Path(folder) / "logits.json").read_text())
-        self.version = version
+            self.logits = received(published)
+        self.version = published.version
         return Delivery(
-            worker=self.spec.name,
-            version=version,
-            tensors=1,
+            version=published.version,
             seconds=0.0,
             probe_logprobs=tuple((self.logits[0],) for _ in probe),
         )

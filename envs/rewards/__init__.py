@@ -2,7 +2,7 @@
 
 A reward is the sum of its findings. `reward(transcript)` gives the value, `reward.findings(transcript)` each rule that
 fired with the text that it fired on; `reward.inline` says how the recipe writes the environment's text into one string.
-Rewards that need more than the text to judge an answer have `grading`: see `envs.rewards.grading`.
+Rewards that need more than the text have `grading` or `judging`: see `envs.rewards.asks`.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal, Optional
 
 from envs.rewards import RIGHT
+from envs.rewards.asks import Grading
 from envs.rewards.findings import Finding, Span, found, total
-from envs.rewards.grading import Grading
 from envs.rewards.length import cosine_reward, ngram_penalty
 from envs.rewards.maths.compare import decided
 from envs.rewards.overlong import check_overlong, overlong_findings, overlong_parts

@@ -1,7 +1,7 @@
 """Short answers against a key: SQuAD's exact match and F1 in the variants of the papers, and cover match.
 
-One normaliser for all (`envs.text.words`; HotpotQA, 2WikiMultihopQA, MuSiQue, FlashRAG and Search-R1 agree).
-Everything here is linear in its texts and raises nothing.
+One normaliser for all (`envs.text.words`): the scripts of HotpotQA, 2WikiMultihopQA, MuSiQue, FlashRAG and Search-R1
+agree on it. Everything here is linear in its texts and raises nothing.
 """
 
 from __future__ import annotations

@@ -100,13 +100,19 @@ def step_rewards(judgements: Sequence[str]) -> tuple[float, ...]:
 
 
 def kept(strategy: Filter, *, judgements: Sequence[str], right: bool) -> bool:
-    """Whether a trajectory passes: process asks for GOOD on every step, outcome for the right answer."""
+    """For the capability "the four SWiRL sets", which no stage offers yet: whether a trajectory passes.
+
+    process asks for GOOD on every step, outcome for the right answer.
+    """
     sound = bool(judgements) and all(step_rewards(judgements))
     return (strategy in ("none", "outcome") or sound) and (strategy in ("none", "process") or right)
 
 
 def equalised(sets: Mapping[str, Sequence[T]], *, seed: int) -> dict[str, list[T]]:
-    """As many of each set as the smallest has, drawn at random and left in order: the paper compares equal numbers."""
+    """For the capability "the four SWiRL sets", which no stage offers yet: as many of each set as the smallest has.
+
+    Drawn at random and left in order: the paper compares equal numbers.
+    """
     size = min(map(len, sets.values()), default=0)
     drawn: dict[str, list[T]] = {}
     for name, members in sets.items():

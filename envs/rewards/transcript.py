@@ -9,13 +9,22 @@ from __future__ import annotations
 import string
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from envs.protocols import Inline
+from envs.protocols import PROTOCOLS, Inline
 from envs.rewards.findings import Span
+from envs.tasks.config import TaskConfig
 from rlsys.errors import BadInput
 from rlsys.types import Message, Task, Transcript
 
 _LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
+
+
+def inline_of(env: Any, reward: Any) -> Inline | None:
+    """How the recipe writes the environment's text into one string: the protocol's way, else the reward's."""
+    protocol = PROTOCOLS.get(env.protocol_name) if isinstance(env, TaskConfig) else None
+    own: Inline | None = protocol.inline if protocol is not None else None
+    return own or getattr(reward, "inline", None)
 
 
 @dataclass(frozen=True, slots=True)

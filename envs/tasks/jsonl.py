@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import codecs
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rlsys.errors import BadInput
+from rlsys.jsonl import json_object, kind_of
 
 
 def read_jsonl(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -42,23 +42,3 @@ def text_field(record: Mapping[str, Any], key: str, where: str) -> str:
     if any("\ud800" <= character <= "\udfff" for character in value):  # legal JSON, but no tokenizer takes it
         raise BadInput(f'{where}: "{key}" holds half of a surrogate pair (\\ud800 to \\udfff alone): not a text')
     return value
-
-
-def json_object(line: bytes, where: str) -> dict[str, Any]:
-    try:
-        value = json.loads(line.decode("utf-8").rstrip("\r\n"))
-    except UnicodeDecodeError as error:
-        raise BadInput(f"{where}: not UTF-8 (byte 0x{line[error.start]:02x} at {error.start})") from error
-    except json.JSONDecodeError as error:
-        raise BadInput(f"{where}: not JSON ({error.msg} at column {error.colno})") from error
-    except (ValueError, RecursionError) as error:  # a number or a nesting past the parser's limits
-        raise BadInput(f"{where}: not usable JSON ({type(error).__name__})") from error
-    if not isinstance(value, dict):
-        raise BadInput(f"{where}: {kind_of(value)}, expected a JSON object")
-    return value
-
-
-def kind_of(value: object) -> str:
-    """The JSON name of a value's type."""
-    names = {dict: "an object", list: "a list", str: "a text", bool: "true or false", type(None): "null"}
-    return names.get(type(value), "a number")

@@ -18,9 +18,9 @@ from launch.config import compose
 from launch.run import engines, preflight, wire
 from launch.run.evaluate import accuracy, plans, rollout_tasks
 from launch.run.progress import Progress
-from launch.run.rundir import readable
 from rlsys.config import RecipeConfig, RunConfig
 from rlsys.errors import BadInput
+from rlsys.records import record_of, to_json
 from rlsys.types import Failure, Group, Task
 
 
@@ -143,7 +143,7 @@ def table(report: dict[str, Any]) -> list[str]:
 
 def write(path: Path, report: dict[str, Any], groups: dict[str, list[Group]]) -> None:
     episodes = [
-        {"play": name} | readable(t, group, None)
+        {"play": name} | to_json(record_of(t, group))
         for name, plans in groups.items()
         for group in plans
         for t in group.trajectories

@@ -14,7 +14,7 @@ from launch.commands.train import orderly_exit
 from launch.config import compose
 from launch.run import engines, preflight, wire
 from launch.run.progress import Progress
-from launch.stages.generate import begun_with, generate_missing, plan_of, tasks_to_generate, told
+from launch.stages.generate import begun_with, generate_missing, plan_of, tasks_to_generate
 from launch.stages.store import TrajectoryStore, pairs_path, store_path, write_out
 from launch.stages.trajectories import tokenizer_id, weights_id
 from rlsys.config import RecipeConfig, RunConfig
@@ -47,7 +47,7 @@ def generate_command(name: str, overrides: list[str], checkpoint: str | None, ou
             progress.say(f"all {len(tasks)} tasks have been played: {played.path}")
         counts = write_out(played, target, recipe, len(tasks))
         played.close()
-        progress.say(told(counts))
+        progress.say(counts.told())
         progress.say(f"wrote {target} and {pairs_path(target)}")
         ended.code = 0
     return ended.code

@@ -149,7 +149,7 @@ async def _count(
     """How often each label got each verdict, and the lines that the judge refused."""
     from tqdm import tqdm
 
-    from envs.rewards.judging import RETRY_SEED
+    from envs.rewards.asks import RETRY_SEED
     from envs.services.guard import ToolFailed
     from envs.services.judge.confusion import UNPARSABLE
     from envs.services.judge.judge import Judge, open_judge

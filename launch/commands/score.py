@@ -13,12 +13,12 @@ from dataclasses import fields, is_dataclass
 from typing import Any, TextIO
 
 from envs.rewards import Explains, RewardFunction
-from envs.rewards.scoring import to_record
 from launch.config.compose import last_recipe
 from launch.scoring.explain import explanation, visible
 from launch.scoring.lines import LineReader
 from launch.scoring.scorer import Scored, Scorer
 from rlsys.errors import BadInput, RunFailed
+from rlsys.records import score_json
 from rlsys.types import Failure, Transcript
 
 
@@ -81,7 +81,7 @@ class Report:
         assert result is not None
         self.lines += 1
         if self._out is not None:
-            self._out.write(json.dumps(to_record(result, scored.line)) + "\n")
+            self._out.write(json.dumps(score_json(result, scored.line)) + "\n")
         if self._explained in (0, scored.line) and not self.explained_done:
             self.explained_done = True
             self._explain(scored)

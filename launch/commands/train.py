@@ -32,6 +32,7 @@ from launch.stages.rl import rl_stage
 from launch.stages.sft import demonstrable, sft_stage
 from learners.rope import scaled_copy
 from learners.zero import require_device
+from rlsys.channels import open_channel, remove_stale
 from rlsys.config import RunConfig
 from rlsys.errors import BadInput, RunFailed
 from rlsys.journal import Journal
@@ -87,7 +88,8 @@ def train_command(name: str, overrides: list[str], run_dir: str | None, must_res
         raise BadInput(
             f"stages.{entered.name}.steps={entered.steps}: the run has taken {state.stage_step} of them already"
         )
-    with Progress() as progress, orderly_exit() as ended:
+    weights = open_channel(recipe.weights.channel, reap.tag())
+    with Progress() as progress, contextlib.closing(weights), orderly_exit() as ended:
         progress.say(f"run directory {shown(directory.path)}")
         if newest:
             progress.say(f"continuing from {newest.name}: stage {entered.name}, step {state.stage_step}")
@@ -118,7 +120,7 @@ def train_command(name: str, overrides: list[str], run_dir: str | None, must_res
             services=services,
             progress=progress,
             tracker=Tracker(recipe.wandb, directory.path, recipe.name, {"config": compose.to_yaml(config)}),
-            weights=reap.weights_folder(),
+            weights=weights,
             model_path=model_path,
             earlier_s=state.wall_s,
             earlier_generated=state.generated,
@@ -165,7 +167,7 @@ async def supervised(run: Run) -> int:
         finally:
             with contextlib.suppress(Exception):  # the parts may be what failed
                 async with asyncio.timeout(15):
-                    await run.learner.forget_weights(run.weights)
+                    await run.learner.close_channel(run.weights)
                     await asyncio.gather(run.pool.stop(), run.services.stop(), run.learner.stop())
             run.tracker.finish()
     run.progress.say(closing_line(summary, run.dir.path))
@@ -179,7 +181,8 @@ async def start_parts(run: Run) -> None:
     engines = any(run.config.needs_engines(stage) for stage in run.config.stages[run.state.stage_index :])
     rank = Need(cpus=recipe.learner.threads, gpus=run.device.gpus_per_actor)
     ranks = [rank] * recipe.learner.ranks
-    placement = iter(await place([*ranks, *run.pool.needs, *run.services.needs] if engines else ranks))
+    needs = [*ranks, *run.pool.needs, *run.services.needs] if engines else ranks
+    placement = iter(await place(needs, one_node=run.weights.one_node))
     for_learner = list(islice(placement, len(ranks)))
     if engines:
         run.pool_start = asyncio.create_task(start_engines(run, list(placement)))
@@ -214,7 +217,7 @@ class Ended:
 
 @contextlib.contextmanager
 def orderly_exit() -> Iterator[Ended]:
-    """Orphans of dead runs go first; afterwards no process and no shared memory of this one is left."""
+    """Orphans of dead runs go first; afterwards no process of this one is left."""
 
     def stop_early(number: int, _: object) -> None:
         raise SystemExit(128 + number)
@@ -222,7 +225,7 @@ def orderly_exit() -> Iterator[Ended]:
     for number in (signal.SIGINT, signal.SIGTERM):  # until the loop takes over
         signal.signal(number, stop_early)
     reap.reap()
-    reap.remove_stale_weights()
+    remove_stale(reap.dead)
     try:
         yield Ended()
     finally:
@@ -233,7 +236,6 @@ def orderly_exit() -> Iterator[Ended]:
 
             ray.shutdown()
         reap.reap(reap.tag())
-        shutil.rmtree(reap.weights_folder(), ignore_errors=True)
 
 
 def starting_model(config: RunConfig, directory: RunDir, progress: Progress) -> str:

@@ -32,6 +32,7 @@ RUN_KEYS = (
     "model",
     "engine",
     "cluster",
+    "weights",
     "wandb",
     "rollout.workers",
     "rollout.threads",

@@ -1,24 +1,21 @@
-"""No process and no shared memory is left behind, however a run ends.
+"""No process is left behind, however a run ends.
 
 Every process of a run carries `RLSYS_OWNER=<machine>:<driver's pid>:<its start time>` in its environment, children of
-children too, and every weight folder carries the same tag in its name. Whoever bears the tag of a driver of this
-machine that is no longer alive is an orphan, and the next run removes it.
+children too, and a weight channel keeps the same tag on what it stores (`rlsys.channels`). Whatever bears the tag of a
+driver of this machine that is no longer alive is an orphan, and the next run removes it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import socket
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 
 VARIABLE = "RLSYS_OWNER"
-PREFIX = "rlsys-weights-"
 
 
 def _machine() -> str:
@@ -40,7 +37,7 @@ def tag() -> str:
     return f"{_machine()}:{os.getpid()}:{_started(os.getpid())}"
 
 
-def _dead(owner: str) -> bool:
+def dead(owner: str) -> bool:
     """Whether `owner` ran on this machine and is gone."""
     machine, pid, started = (owner.split(":") + ["", ""])[:3]
     return machine == _machine() and pid.isdigit() and _started(int(pid)) != started
@@ -56,7 +53,7 @@ def owned(owner: str | None = None) -> list[psutil.Process]:
             its = process.environ().get(VARIABLE)
         except psutil.Error:  # not ours to look at, or gone meanwhile
             continue
-        if its and (its == owner if owner else _dead(its)):
+        if its and (its == owner if owner else dead(its)):
             found.append(process)
     return found
 
@@ -76,23 +73,3 @@ def reap(owner: str | None = None, *, grace_s: float = 3.0) -> int:
 def _quietly(end: Callable[[], None]) -> None:
     with contextlib.suppress(psutil.Error):  # it ended by itself
         end()
-
-
-def _memory_root() -> Path:
-    """tmpfs where the system has one: engines map the weights from memory."""
-    shared = Path("/dev/shm")
-    return shared if os.access(shared, os.W_OK) else Path(tempfile.gettempdir())
-
-
-def weights_folder() -> Path:
-    folder = _memory_root() / f"{PREFIX}{tag()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    return folder
-
-
-def remove_stale_weights() -> int:
-    """Weight folders of dead drivers."""
-    stale = [path for path in _memory_root().glob(f"{PREFIX}*") if _dead(path.name.removeprefix(PREFIX))]
-    for path in stale:
-        shutil.rmtree(path, ignore_errors=True)
-    return len(stale)

@@ -13,7 +13,7 @@ import psutil
 import torch
 
 from envs import make_reward, make_world
-from envs.rewards.judging import NeedsJudging
+from envs.rewards.asks import NeedsJudging
 from envs.services.judge.judge import open_judge
 from envs.services.judge.templates import Prompts
 from rlsys.config import RecipeConfig

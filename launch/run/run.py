@@ -11,10 +11,9 @@ from collections import deque
 from collections.abc import Awaitable, Coroutine
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from actors.pool import Publication, RolloutPool
+from actors.pool import Publication, RolloutPool, logprob_gaps
 from actors.renderer import ChatRenderer
 from actors.services import Services
 from envs.base import World
@@ -23,11 +22,11 @@ from launch.run.rundir import DriverState, RunDir
 from launch.run.tracking import Tracker
 from learners.group import LearnerGroup
 from rlsys.buffer import SlotBuffer
+from rlsys.channels.base import WeightChannel
 from rlsys.config import RunConfig, StageConfig
 from rlsys.device import Device
 from rlsys.errors import RunFailed
 from rlsys.journal import Journal, ledger, read, surviving
-from rlsys.weights import folder_name
 
 log = logging.getLogger("rlsys.run")
 
@@ -78,7 +77,7 @@ class Run:
     services: Services
     progress: Progress
     tracker: Tracker
-    weights: Path  # folder of published versions, in memory
+    weights: WeightChannel  # from the learner to the engines
     model_path: str  # what the first stage begins from
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     background: set[asyncio.Task[Any]] = field(default_factory=set)
@@ -196,25 +195,22 @@ class Run:
 
     # -- weights ------------------------------------------------------------------------------------------------------
 
+    async def export(self, version: int, *, perturb: bool = False) -> Publication:
+        """Send the learner's weights as `version`, with its own log-probabilities of the probe to compare with."""
+        published, expected = await self.learner.export(self.weights, version, self.probe, perturb=perturb)
+        return Publication(published=published, probe=self.probe, expected=tuple(map(tuple, expected)))
+
     async def deliver(self, version: int) -> dict[str, float]:
         """Export the learner's weights as `version`, deliver them to every engine, and measure the gap."""
         started = time.monotonic()
-        await self.learner.export(self.weights, version)
-        expected = await self.learner.logprobs(self.probe)
-        row = await self.publish(version, expected)
+        row = await self.publish(await self.export(version))
         self.journal.publish(version, step=self.state.step)
         row["time/publish_total"] = time.monotonic() - started
         return row
 
-    async def publish(self, version: int, expected: list[list[float]]) -> dict[str, float]:
+    async def publish(self, publication: Publication) -> dict[str, float]:
         """Deliver an exported version to every engine."""
         started = time.monotonic()
-        publication = Publication(
-            folder=self.weights / folder_name(version),
-            version=version,
-            probe=self.probe,
-            expected=tuple(tuple(values) for values in expected),
-        )
         arrivals = await self.pool.publish(publication)
         seconds = time.monotonic() - started
         self.gap = {
@@ -227,19 +223,20 @@ class Run:
         }
 
     async def canary(self) -> None:
-        """Prove delivery where the change is large enough to see: perturbed weights out, compared, and back (law 8)."""
+        """Prove that weights arrive, with a change large enough to see (docs/laws.md, law 8).
+
+        Visibly perturbed weights go out and are compared with the learner; then the true ones go out.
+        """
         true = await self.learner.logprobs(self.probe)
-        perturbed = await self.learner.logprobs_perturbed(self.probe, self.weights, CANARY_VERSION)
+        perturbed = await self.export(CANARY_VERSION, perturb=True)
         limit = self.config.recipe.loop.mismatch_limit
-        pairs = [
-            (a, b) for ours, theirs in zip(true, perturbed, strict=True) for a, b in zip(ours, theirs, strict=True)
-        ]
-        moved = sum(abs(a - b) for a, b in pairs) / len(pairs)
+        gaps = logprob_gaps(true, perturbed.expected)
+        moved = sum(gaps) / len(gaps)
         if moved <= 2 * limit:
             raise RunFailed(
                 f"the start-up canary moved log-probabilities by {moved:.3g} only: it could not show a stale engine"
             )
-        await self.publish(CANARY_VERSION, perturbed)
+        await self.publish(perturbed)
 
     # -- the account --------------------------------------------------------------------------------------------------
 
@@ -261,7 +258,7 @@ class Run:
         self.tracker.log(row)
 
     def summary(self, status: str, reason: str | None = None) -> dict[str, Any]:
-        """The contract's `summary.json`."""
+        """What `summary.json` holds (docs/run-directory.md)."""
         state = self.state
         self.journal.commit()
         book = ledger(surviving(read(self.dir.journal)))

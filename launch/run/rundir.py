@@ -20,7 +20,9 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from rlsys.errors import BadInput
-from rlsys.types import Failure, Group, Trajectory
+from rlsys.jsonl import line_of
+from rlsys.records import record_of, to_json
+from rlsys.types import Group
 
 CHECKPOINT = re.compile(r"step-(\d{6,})")
 
@@ -138,16 +140,13 @@ class RunDir:
     def save_trajectories(
         self, name: str, groups: Iterable[Group], advantages: Mapping[tuple[int, int], float]
     ) -> None:
-        """Readable: one trajectory a line. `advantages` by (sequence, sibling)."""
-        lines = [
-            json.dumps(
-                readable(trajectory, group, advantages.get((group.ticket.sequence, trajectory.sibling))),
-                ensure_ascii=False,
-            )
+        """One trajectory a line. `advantages` by (sequence, sibling)."""
+        records = (
+            record_of(each, group, advantage=advantages.get((group.ticket.sequence, each.sibling)))
             for group in groups
-            for trajectory in group.trajectories
-        ]
-        _write(self.path / "trajectories" / f"{name}.jsonl", "".join(line + "\n" for line in lines))
+            for each in group.trajectories
+        )
+        _write(self.path / "trajectories" / f"{name}.jsonl", b"".join(line_of(to_json(each)) for each in records))
 
     def write_config(self, text: str) -> None:
         _write(self.path / "config.yaml", text)
@@ -163,42 +162,10 @@ def _step_of(line: str) -> float:
         return float("inf")
 
 
-def readable(trajectory: Trajectory, group: Group, advantage: float | None) -> dict[str, Any]:
-    """What a person wants to see of a trajectory."""
-    reward = trajectory.reward
-    graded: dict[str, Any]
-    if isinstance(reward, Failure):
-        graded = {"failure": {"kind": reward.kind, "where": reward.where, "detail": reward.detail}}
-    else:
-        graded = {"reward": reward.value, "parts": dict(reward.parts)}
-    return {
-        "task": trajectory.task.task_id,
-        "sequence": group.ticket.sequence,
-        "sibling": trajectory.sibling,
-        "attempt": group.ticket.attempt,
-        "worker": group.worker,
-        "answers": list(trajectory.task.answers),
-        "end": trajectory.end,
-        **graded,
-        "advantage": advantage,
-        "num_tokens": trajectory.num_sampled,
-        "weight_versions": [
-            [[span.version, span.start, span.end] for span in turn.completion.spans] for turn in trajectory.turns
-        ],
-        "token_ids": [list(turn.completion.token_ids) for turn in trajectory.turns],
-        "messages": [{"role": message.role, "content": message.content} for message in trajectory.messages],
-        "seconds": {
-            "generate": round(trajectory.timings.generate_s, 4),
-            "tool": round(trajectory.timings.tool_s, 4),
-            "score": round(trajectory.timings.score_s, 4),
-        },
-    }
-
-
-def _write(path: Path, text: str) -> None:
+def _write(path: Path, content: str | bytes) -> None:
     temporary = path.with_name(f".{path.name}.tmp")
-    with temporary.open("w") as file:
-        file.write(text)
+    with temporary.open("wb") as file:
+        file.write(content if isinstance(content, bytes) else content.encode())
         file.flush()
         os.fsync(file.fileno())
     temporary.rename(path)

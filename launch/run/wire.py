@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from actors.calls import SERVICE_TOKEN
-from actors.engine import engine_environment
 from actors.judge import JudgeServiceConfig
 from actors.pool import PoolOptions, RolloutPool
 from actors.scoring import ScoringSpec
 from actors.services import Services
-from actors.specs import make_engine_spec
+from actors.specs import engine_environment, make_engine_spec
 from actors.worker import WorkerSpec
 from envs import make_world
 from envs.services.judge.config import JudgeConfig

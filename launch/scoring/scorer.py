@@ -14,19 +14,22 @@ from collections import deque
 from collections.abc import Coroutine, Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from envs import make_reward
 from envs.rewards import RewardFunction
+from envs.rewards.asks import asks, decided
 from envs.rewards.maths.grader import Grader
-from envs.rewards.scoring import asks, decided, failure_of, inline_of, outcome, read_transcript
+from envs.rewards.transcript import inline_of, split_inline
 from envs.services.judge.config import JudgeConfig
 from envs.services.judge.judge import open_judge
 from envs.services.judge.request import Asks
 from launch.scoring.lines import MAX_LINE, Line
 from rlsys.config import RecipeConfig
 from rlsys.errors import BadInput
+from rlsys.records import HERE, read_transcript
+from rlsys.rollout import checked, failure_of
 from rlsys.types import Failure, Reward, Transcript
 
 PENDING = 1024  # lines read ahead of one that is not decided yet
@@ -54,7 +57,7 @@ class Scorer:
 
     def __init__(self, recipe: RecipeConfig) -> None:
         self.reward: RewardFunction = make_reward(recipe.reward)
-        self._inline = inline_of(recipe.env, self.reward)
+        self._split = partial(split_inline, inline=inline_of(recipe.env, self.reward))
         self._tokens = Tokens(recipe.model.path) if _uses_tokens(self.reward) else None
         self._deadline_s = recipe.rollout.grader_deadline_s
         self._waiting: deque[Scored] = deque()
@@ -90,8 +93,8 @@ class Scorer:
         read = Scored(number, 0 if line is None else len(line))
         try:
             if line is None:
-                raise BadInput(f"this line: longer than {MAX_LINE >> 20} MiB")
-            transcript = read_transcript(line, self._inline)
+                raise BadInput(f"{HERE}: longer than {MAX_LINE >> 20} MiB")
+            transcript = read_transcript(line, self._split)
             if self._tokens is not None:
                 transcript = self._tokens.counted(transcript)
             if asks(self.reward, transcript):
@@ -99,7 +102,7 @@ class Scorer:
             else:
                 read.transcript, read.result = transcript, outcome(self.reward, transcript)
         except Exception as error:
-            read.result = failure_of(error)
+            read.result = failure_of(error, "score")
         return read
 
     def _next(self) -> Scored:
@@ -111,12 +114,20 @@ class Scorer:
                 scored.transcript = scored.transcript.result()
                 scored.result = outcome(self.reward, scored.transcript)
             except Exception as error:
-                scored.transcript, scored.result = None, failure_of(error)
+                scored.transcript, scored.result = None, failure_of(error, "score")
         return scored
 
     @cached_property
     def _elsewhere(self) -> Elsewhere:
         return Elsewhere(self.reward, self._deadline_s)
+
+
+def outcome(reward: RewardFunction, transcript: Transcript) -> Reward | Failure:
+    """A fault boundary: what a reward raises is this transcript's failure and no other's."""
+    try:
+        return checked(reward(transcript))
+    except Exception as error:
+        return failure_of(error, "score")
 
 
 class Elsewhere:

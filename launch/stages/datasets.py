@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from envs.tasks.jsonl import json_object
-from launch.stages.examples import Example, read_answer, read_pair
 from launch.stages.store import pairs_path
 from rlsys.config import EvalConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput, RunFailed
+from rlsys.jsonl import json_object
+from rlsys.records import Example, read_answer, read_pair
 
 if TYPE_CHECKING:
     from launch.run.run import Run

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -17,9 +17,9 @@ from launch.run.run import Run
 from launch.run.run_dirs import without_places
 from launch.stages.delivery import first_delivery
 from launch.stages.store import TrajectoryStore, store_path, write_out
-from launch.stages.trajectories import entry_of, tokenizer_id, weights_id
+from launch.stages.trajectories import group_record, tokenizer_id, weights_id
 from rlsys.config import RecipeConfig, StageConfig
-from rlsys.errors import RunFailed
+from rlsys.harvest import check_failed
 from rlsys.rollout import RolloutPlan
 from rlsys.types import Failure, Group, Task
 
@@ -43,8 +43,8 @@ async def generate_stage(run: Run, stage: StageConfig) -> None:
         counts = await asyncio.to_thread(write_out, played, output, recipe, len(tasks))
     finally:
         played.close()
-    run.state.played[stage.name] = counts
-    run.progress.say(f"stage {stage.name}: {told(counts)}")
+    run.state.played[stage.name] = counts.row()
+    run.progress.say(f"stage {stage.name}: {counts.told()}")
 
 
 def tasks_to_generate(world: World, recipe: RecipeConfig) -> Sequence[Task]:
@@ -90,40 +90,22 @@ async def generate_missing(
     progress.say(f"playing {len(tasks)} tasks x {plan.group_size} at temperature {plan.temperature:g}{already}")
     again = frozenset(played.tried)  # tasks that fail whoever plays them must not stop what is left, or the filters
     failed: list[Failure] = []
-    failed_first = played_first = done = 0
+    failed_first: list[Failure] = []
+    limit, played_first, done = recipe.loop.max_failed_share, 0, 0
 
     def finished(group: Group) -> None:
-        nonlocal failed_first, played_first, done
+        nonlocal played_first, done
         broken = [each.reward for each in group.trajectories if isinstance(each.reward, Failure)]
         failed.extend(broken)
-        played.add(entry_of(group, tokenizer))
+        played.add(group_record(group, tokenizer))
         done += 1
         if group.ticket.sequence not in again:
-            failed_first, played_first = failed_first + len(broken), played_first + plan.group_size
+            failed_first.extend(broken)
+            played_first += plan.group_size
         if played_first >= FEW:
-            check_failed(failed_first, played_first)
+            check_failed(failed_first, played_first, limit, "trajectories")
         if done == len(missing):
-            check_failed(len(failed), len(tasks) * plan.group_size)
+            check_failed(failed, len(tasks) * plan.group_size, limit, "trajectories")
         progress.count(len(tasks) - len(missing) + done, len(tasks))
 
-    def check_failed(count: int, trajectories: int) -> None:
-        limit = recipe.loop.max_failed_share
-        if count > limit * trajectories:
-            first = failed[0]
-            raise RunFailed(
-                f"{count} of {trajectories} trajectories failed (limit loop.max_failed_share={limit:g}); "
-                f"the first: {first.kind} in {first.where}: {first.detail}"
-            )
-
     await rollout_each(pool, missing, plan, recipe.generate.concurrency, finished)
-
-
-def told(counts: Mapping[str, float]) -> str:
-    """In one line, for people."""
-    mean = f", mean reward {counts['mean_reward']:.3f}" if "mean_reward" in counts else ""
-    without = f" ({counts['ungraded_tasks']:,} more could not be graded)" if counts["ungraded_tasks"] else ""
-    return (
-        f"{counts['trajectories']:,} trajectories of {counts['tasks']:,} tasks{without}{mean}, "
-        f"{counts['solved']:,} solved, {counts['failed']:,} failed; "
-        f"{counts['kept']:,} kept, {counts['pairs']:,} preference pairs"
-    )

@@ -11,13 +11,12 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import psutil
 
+from actors.pool import Publication
 from envs.services.stats import ToolStats
 from envs.services.stats import merge as merge_stats
 from launch.run import wire
@@ -25,19 +24,15 @@ from launch.run.evaluate import evaluate
 from launch.run.run import Clock, Run, StopRequested
 from launch.stages.delivery import first_delivery
 from learners.algorithms import make_algorithm
-from learners.algorithms.base import Algorithm
 from rlsys.buffer import SlotBuffer
 from rlsys.config import StageConfig
 from rlsys.curriculum import Curriculum
-from rlsys.errors import RunFailed
-from rlsys.journal import Outcome
-from rlsys.metrics import Max, Mean, Metrics, Min, Sum, merge, values
-from rlsys.off_policy import without_stale
-from rlsys.packing import make_batch, sample_trajectory
-from rlsys.reductions import weigh
+from rlsys.harvest import Harvest, check_failures, harvest_groups
+from rlsys.metrics import Metrics, merge, values
+from rlsys.packing import make_batch
 from rlsys.rollout import RolloutPlan
 from rlsys.seeds import derive
-from rlsys.types import Failure, Group, Sample, Ticket, Trajectory
+from rlsys.types import Group, Ticket
 
 SETTLE_DEADLINE_S = 10.0  # of the last step's delivery and row when the run is stopped
 
@@ -76,7 +71,7 @@ async def rl_stage(run: Run, stage: StageConfig) -> None:
             with clock.phase("settle_previous"):
                 if settled is not None:
                     await run.until(asyncio.shield(settled))
-            metrics: list[Metrics] = [harvest.metrics, lag_metrics(groups, state.version)]
+            metrics: list[Metrics] = [harvest.metrics]
             trained, applied = 0, False
             if harvest.samples:
                 batch = make_batch(
@@ -91,13 +86,12 @@ async def rl_stage(run: Run, stage: StageConfig) -> None:
             state.stage_step += 1
             state.trained += trained
             buffer.trained()
-            account(run, stage, harvest, metrics)
-            expected: list[list[float]] | None = None
+            account(run, stage, harvest)
+            publication: Publication | None = None
             if applied:  # a step without signal publishes nothing: versions count weights, not steps
                 state.version += 1
                 with clock.phase("export"):
-                    await run.complete(run.learner.export(run.weights, state.version))
-                    expected = await run.complete(run.learner.logprobs(run.probe))
+                    publication = await run.complete(run.export(state.version))
             row: dict[str, Any] = {
                 "step": state.step,
                 "stage": stage.name,
@@ -105,7 +99,7 @@ async def rl_stage(run: Run, stage: StageConfig) -> None:
                 "version": state.version,
             }
             row |= values(merge(metrics)) | {"tokens/trained": trained} | clock.close()
-            settled = run.spawn(settle(run, stage, buffer, groups, harvest, row, expected))
+            settled = run.spawn(settle(run, stage, buffer, groups, harvest, row, publication))
             if state.stage_step % config.checkpoint.every == 0 and state.stage_step < stage.steps:
                 with clock.phase("checkpoint"):
                     await run.until(asyncio.shield(settled))
@@ -156,138 +150,22 @@ async def _play(run: Run, stage: StageConfig, buffer: SlotBuffer, ticket: Ticket
     await buffer.finish(group)
 
 
-# -- from groups to samples -------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Harvest:
-    """What a step's groups gave."""
-
-    samples: list[Sample]
-    advantages: dict[tuple[int, int], float]  # by (sequence, sibling)
-    outcomes: dict[int, Outcome]  # by sequence
-    metrics: Metrics
-
-
-def harvest_groups(
-    groups: Sequence[Group],
-    algorithm: Algorithm,
-    longest: int,
-    *,
-    version: int = 0,
-    max_token_lag: int | None = None,
-) -> Harvest:
-    """Advantages within each group, then samples. A failed sibling is left out of its group's baseline (law 3).
-
-    longest: tokens that a response can have, the constant of Dr. GRPO's reduction.
-    version: the weights that are trained. Tokens more than `max_token_lag` versions older become context. A trajectory
-    of such tokens alone still counts in the baseline but gives no sample; a group without samples is "filtered".
-    """
-    samples: list[list[list[Sample]]] = []  # by group and trajectory
-    advantages: dict[tuple[int, int], float] = {}
-    outcomes: dict[int, Outcome] = {}
-    metrics: list[Metrics] = []
-    stale_tokens = 0
-    for group in groups:
-        sequence = group.ticket.sequence
-        metrics += [trajectory_metrics(trajectory) for trajectory in group.trajectories]
-        rewards = [math.nan if isinstance(t.reward, Failure) else t.reward.value for t in group.trajectories]
-        credit = algorithm.advantages(rewards)
-        if credit is None:
-            outcomes[sequence] = "failed" if all(map(math.isnan, rewards)) else "filtered"
-            continue
-        kept: list[list[Sample]] = []
-        for trajectory, advantage in zip(group.trajectories, credit, strict=True):
-            if math.isnan(advantage):
-                continue
-            advantages[sequence, trajectory.sibling] = advantage
-            whole = sample_trajectory(trajectory, advantage)
-            fresh, stale = without_stale(whole, version=version, max_token_lag=max_token_lag)
-            stale_tokens += stale
-            kept.append(fresh)
-        outcomes[sequence] = "trained" if any(kept) else "filtered"
-        samples.append(kept)
-    for name in ("trained", "filtered", "failed"):
-        of_kind = [group for group in groups if outcomes[group.ticket.sequence] == name]
-        sampled = sum(trajectory.num_sampled for group in of_kind for trajectory in group.trajectories)
-        # the three add up to tokens/generated
-        metrics.append({f"groups/{name}": Sum(len(of_kind)), f"tokens/in_{name}_groups": Sum(sampled)})
-    metrics.append({"tokens/stale": Sum(stale_tokens)})
-    weighed = weigh(samples, algorithm.reduction, length=longest)
-    return Harvest(samples=weighed, advantages=advantages, outcomes=outcomes, metrics=merge(metrics))
-
-
-def trajectory_metrics(trajectory: Trajectory) -> Metrics:
-    reward = trajectory.reward
-    row: dict[str, Any] = {
-        "tokens/generated": Sum(trajectory.num_sampled),
-        "episode/tokens": Mean(trajectory.num_sampled),
-        "episode/tokens_max": Max(trajectory.num_sampled),
-        "episode/turns": Mean(len(trajectory.turns)),
-        "episode/repeated_calls": Mean(trajectory.repeated_calls),
-        "time/episode_generate": Mean(trajectory.timings.generate_s),
-        "time/episode_tool": Mean(trajectory.timings.tool_s),
-        "time/episode_score": Mean(trajectory.timings.score_s),
-        "failures/infra": Sum(0.0),
-        "failures/timeout": Sum(0.0),
-        "failures/data": Sum(0.0),
-        "failures/retried": Sum(float(len(trajectory.retried))),
-        "tokens/discarded": Sum(float(trajectory.discarded_tokens)),
-    }
-    for end in ("answered", "malformed", "turn_limit", "token_limit"):
-        row[f"episode/{end}"] = Mean(float(trajectory.end == end))
-    if isinstance(reward, Failure):
-        row[f"failures/{reward.kind}"] = Sum(1.0)
-        return row
-    row |= {"reward/mean": Mean(reward.value), "reward/max": Max(reward.value), "reward/min": Min(reward.value)}
-    return row | {f"reward/part/{name}": Mean(value) for name, value in reward.parts.items()}
-
-
-def lag_metrics(groups: Sequence[Group], version: int) -> Metrics:
-    """Versions between a trajectory's oldest token and the weights trained on it."""
-    rows: list[Metrics] = []
-    for trajectory in (trajectory for group in groups for trajectory in group.trajectories):
-        oldest = trajectory.oldest_version
-        if oldest is not None:
-            spans = {span.version for turn in trajectory.turns for span in turn.completion.spans}
-            lag = float(version - oldest)
-            rows.append({"lag/mean": Mean(lag), "lag/max": Max(lag), "lag/mixed_versions": Mean(float(len(spans) > 1))})
-    return merge(rows)
-
-
-def check_failures(groups: Sequence[Group], limit: float) -> None:
-    trajectories = [trajectory for group in groups for trajectory in group.trajectories]
-    failures = [t.reward for t in trajectories if isinstance(t.reward, Failure)]
-    if len(failures) > limit * len(trajectories):
-        first = failures[0]
-        raise RunFailed(
-            f"{len(failures)} of {len(trajectories)} trajectories of this step failed "
-            f"(limit loop.max_failed_share={limit:g}); the first: {first.kind} in {first.where}: {first.detail}"
-        )
-
-
 # -- the settler ------------------------------------------------------------------------------------------------------
 
 
-def account(run: Run, stage: StageConfig, harvest: Harvest, metrics: Sequence[Metrics]) -> None:
+def account(run: Run, stage: StageConfig, harvest: Harvest) -> None:
     """Into the journal and the driver's state: these groups are done with, in this step."""
     state = run.state
     for sequence, outcome in sorted(harvest.outcomes.items()):
         run.journal.outcome(stage.name, sequence, outcome, step=state.step)
-    numbers = merge(metrics)
-    lag = numbers.get("lag/mean")
-    if isinstance(lag, Mean):
-        state.lag_max = max(state.lag_max, int(numbers["lag/max"].value))
-        state.lag_sum += lag.total
-        state.lag_count += int(lag.weight)
-    for name, metric in numbers.items():
-        if name.startswith("failures/"):
-            kind = name.removeprefix("failures/")
-            state.failures[kind] = state.failures.get(kind, 0) + int(metric.value)
-    if "reward/mean" in numbers:
-        reward = numbers["reward/mean"].value
-        state.reward_first = reward if state.reward_first is None else state.reward_first
-        state.reward_last = reward
+    state.lag_max = max(state.lag_max, *harvest.lags, 0)
+    state.lag_sum += sum(harvest.lags)
+    state.lag_count += len(harvest.lags)
+    for kind, count in harvest.failures.items():
+        state.failures[kind] = state.failures.get(kind, 0) + count
+    if harvest.rewards:
+        state.reward_last = sum(harvest.rewards) / len(harvest.rewards)
+        state.reward_first = state.reward_last if state.reward_first is None else state.reward_first
 
 
 async def settle(
@@ -297,12 +175,12 @@ async def settle(
     groups: Sequence[Group],
     harvest: Harvest,
     row: dict[str, Any],
-    expected: list[list[float]] | None,
+    publication: Publication | None,
 ) -> None:
     """The weights go live, the slots come free, the row and the trajectories reach the disk."""
     version = int(row["version"])
-    if expected is not None:
-        row |= await run.publish(version, expected)
+    if publication is not None:
+        row |= await run.publish(publication)
         run.state.publish_s.append(float(row["weights/publish_s"]))
         run.journal.publish(version, step=int(row["step"]))
     await buffer.release(len(groups), live_version=version)

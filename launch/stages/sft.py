@@ -11,9 +11,9 @@ from envs import make_world
 from envs.base import demonstrated
 from launch.run.run import Run
 from launch.stages.delivery import measure_after
-from launch.stages.examples import given_sample
 from launch.stages.held_out import answer_loss
 from launch.stages.supervised import Prepared, begin_with_data, train_steps
+from launch.stages.tokenised import given_sample
 from rlsys.config import StageConfig
 from rlsys.curriculum import Curriculum
 from rlsys.errors import BadInput

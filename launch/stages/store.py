@@ -9,15 +9,16 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from envs.tasks.jsonl import json_object
-from launch.stages.trajectories import Record, graded, is_solved, kept, pair_of
+from launch.stages.trajectories import graded, is_solved, kept, pair_of
 from rlsys.config import RecipeConfig
 from rlsys.errors import BadInput
+from rlsys.jsonl import json_object, line_of
+from rlsys.records import GroupRecord, read_group, to_json
 
 BEGUN = "begun_with"  # key of the first line: what must be the same for episodes to lie in one file
 
@@ -68,26 +69,22 @@ class TrajectoryStore:
                 if number == 1 and not head.startswith(line):
                     self._compare(json_object(line, f"{self.path} line 1").get(BEGUN), begun_with)
                 break
-            record = json_object(line, f"{self.path} line {number}")
+            where = f"{self.path} line {number}"
+            record = json_object(line, where)
             if number == 1:
                 self._compare(record.get(BEGUN), begun_with)
-            elif not isinstance(record.get("sequence"), int) or not isinstance(record.get("trajectories"), list):
-                raise BadInput(
-                    f'{self.path} line {number}: no "sequence" with its "trajectories": '
-                    "not a file that rlsys generate has written"
-                )
             else:
-                self._found(record, end)
+                self._found(read_group(record, where), end)
             end += len(line)
         self._file.truncate(end)
         if end == 0:
             self._write(head)
 
-    def _found(self, entry: Record, place: int) -> None:
-        if graded(entry):
-            self._places[entry["sequence"]] = place
+    def _found(self, group: GroupRecord, place: int) -> None:
+        if graded(group):
+            self._places[group.sequence] = place
         else:
-            self.tried.add(entry["sequence"])
+            self.tried.add(group.sequence)
 
     def _compare(self, before: Any, now: Mapping[str, Any]) -> None:
         if not isinstance(before, dict):
@@ -103,55 +100,75 @@ class TrajectoryStore:
     def __contains__(self, sequence: int) -> bool:
         return sequence in self._places
 
-    def add(self, entry: Record) -> None:
+    def add(self, group: GroupRecord) -> None:
         """One task more; it is on disk when this returns, as far as a killed process goes."""
         place = self._file.seek(0, os.SEEK_END)
-        self._write(line_of(entry))
-        self._found(entry, place)
+        self._write(line_of(to_json(group)))
+        self._found(group, place)
 
     def _write(self, line: bytes) -> None:
         self._file.write(line)
         self._file.flush()
 
-    def entries(self, count: int) -> Iterator[Record]:
+    def groups(self, count: int) -> Iterator[GroupRecord]:
         """The tasks before number `count`, in order."""
         for sequence in sorted(sequence for sequence in self._places if sequence < count):
             self._file.seek(self._places[sequence])
-            yield json_object(self._file.readline(), str(self.path))
+            yield read_group(json_object(self._file.readline(), str(self.path)), str(self.path))
 
     def close(self) -> None:
         self._file.close()
 
 
-def line_of(record: Record) -> bytes:
-    """Half a surrogate pair, which UTF-8 has no bytes for, comes out as its JSON escape."""
-    return (json.dumps(record, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")
+@dataclass(slots=True, kw_only=True)
+class Counts:
+    """Of the tasks that were played, and of what was written of them."""
+
+    tasks: int = 0
+    trajectories: int = 0
+    failed: int = 0
+    solved: int = 0
+    kept: int = 0
+    pairs: int = 0
+    ungraded_tasks: int = 0
+    mean_reward: float | None = None
+
+    def row(self) -> dict[str, float]:
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    def told(self) -> str:
+        """In one line, for people."""
+        mean = "" if self.mean_reward is None else f", mean reward {self.mean_reward:.3f}"
+        without = f" ({self.ungraded_tasks:,} more could not be graded)" if self.ungraded_tasks else ""
+        return (
+            f"{self.trajectories:,} trajectories of {self.tasks:,} tasks{without}{mean}, "
+            f"{self.solved:,} solved, {self.failed:,} failed; {self.kept:,} kept, {self.pairs:,} preference pairs"
+        )
 
 
-def write_out(played: TrajectoryStore, output: Path, recipe: RecipeConfig, num_tasks: int) -> dict[str, float]:
-    """Write what is kept of the first `num_tasks` tasks, and their pairs; each file appears whole. Returns counts."""
-    counts: Counter[str] = Counter(tasks=0, trajectories=0, failed=0, solved=0, kept=0, pairs=0)
-    total = 0.0
+def write_out(played: TrajectoryStore, output: Path, recipe: RecipeConfig, num_tasks: int) -> Counts:
+    """Write what is kept of the first `num_tasks` tasks, and their pairs; each file appears whole."""
+    counts, total = Counts(), 0.0
     places = (output, pairs_path(output))
     unfinished = [place.with_name(f".{place.name}.tmp") for place in places]
     with unfinished[0].open("wb") as answers, unfinished[1].open("wb") as pairs:
-        for entry in played.entries(num_tasks):
-            found = graded(entry)
-            keeping, pair = kept(entry, recipe.generate, recipe.reward), pair_of(entry)
-            answers.writelines(map(line_of, keeping))
-            pairs.writelines([line_of(pair)] if pair is not None else [])
-            counts["tasks"] += 1
-            counts["trajectories"] += len(entry["trajectories"])
-            counts["failed"] += len(entry["trajectories"]) - len(found)
-            counts["solved"] += sum(is_solved(each, recipe.reward) for each in found)
-            counts["kept"] += len(keeping)
-            counts["pairs"] += pair is not None
-            total += sum(each["reward"] for each in found)
+        for group in played.groups(num_tasks):
+            found, keeping, pair = graded(group), kept(group, recipe.generate, recipe.reward), pair_of(group)
+            answers.writelines(line_of(to_json(each)) for each in keeping)
+            pairs.writelines([line_of(to_json(pair))] if pair is not None else [])
+            counts.tasks += 1
+            counts.trajectories += len(group.trajectories)
+            counts.failed += len(group.trajectories) - len(found)
+            counts.solved += sum(is_solved(each, recipe.reward) for _, each in found)
+            counts.kept += len(keeping)
+            counts.pairs += pair is not None
+            total += sum(value for value, _ in found)
         for file in (answers, pairs):
             file.flush()
             os.fsync(file.fileno())
     unfinished[1].rename(places[1])
     unfinished[0].rename(places[0])  # the output last: it says that all is done
-    counts["ungraded_tasks"] = num_tasks - counts["tasks"]
-    scored = counts["trajectories"] - counts["failed"]
-    return dict(counts) | ({"mean_reward": round(total / scored, 4)} if scored else {})
+    counts.ungraded_tasks = num_tasks - counts.tasks
+    scored = counts.trajectories - counts.failed
+    counts.mean_reward = round(total / scored, 4) if scored else None
+    return counts

@@ -10,12 +10,12 @@ from typing import Any
 from launch.run.run import Clock, Run
 from launch.stages.datasets import Data, data_of, sized
 from launch.stages.delivery import measure_before
-from launch.stages.examples import Example
 from launch.stages.tokenised import Tokenised
 from rlsys.batch import Batch
 from rlsys.config import StageConfig
 from rlsys.curriculum import Curriculum
 from rlsys.metrics import values
+from rlsys.records import Example
 from rlsys.seeds import derive
 
 

@@ -1,12 +1,4 @@
-"""Generated trajectories as JSON: what is written of each, which are kept, and which two make a preference pair.
-
-    {"task": {"task_id", "question", "answers", ...}, "sequence": 7, "sibling": 2, "prompt": [...], "messages": [...],
-     "end": "answered", "truncated": false, "reward": 1.0, "parts": {"correct": 1.0}, "tokenizer": "5f0c...",
-     "samples": [{"token_ids": [...], "sampled": [[12, 43]]}], "num_tokens": 31, "weight_versions": [[[1, 0, 31]]]}
-
-`prompt` is what the model was given and `messages` what followed, so that `rlsys score` reads such a file too.
-`samples` are the tokens as they were sampled, good for the tokenizer that `tokenizer` names.
-"""
+"""Generated trajectories: what is written of each group, which are kept, and which two make a preference pair."""
 
 from __future__ import annotations
 
@@ -19,9 +11,9 @@ from typing import Any
 from envs.rewards import solved
 from rlsys.config import GenerateConfig
 from rlsys.packing import sample_trajectory
-from rlsys.types import EpisodeEnd, Failure, Group, Message, Reward, Trajectory
+from rlsys.records import GroupRecord, PairRecord, Tokens, TrajectoryRecord, record_of
+from rlsys.types import Failure, Group, Reward, Trajectory
 
-Record = dict[str, Any]
 SLICES, SLICE = 64, 2**14  # how many places of a file of weights are read, and how many bytes at each
 
 
@@ -49,110 +41,77 @@ def weights_id(model: str) -> str:
     return whole.hexdigest()
 
 
-def entry_of(group: Group, tokenizer: str) -> Record:
+def group_record(group: Group, tokenizer: str) -> GroupRecord:
     """All that was played of one task."""
-    return {
-        "sequence": group.ticket.sequence,
-        "task_id": group.ticket.task.task_id,
-        "trajectories": [_record(trajectory, group, tokenizer) for trajectory in group.trajectories],
-    }
+    return GroupRecord(
+        sequence=group.ticket.sequence,
+        task_id=group.ticket.task.task_id,
+        trajectories=tuple(
+            record_of(each, group, tokenizer=tokenizer, samples=_samples(each)) for each in group.trajectories
+        ),
+    )
 
 
-def _record(trajectory: Trajectory, group: Group, tokenizer: str) -> Record:
-    task, reward, start = trajectory.task, trajectory.reward, trajectory.num_prompt
-    graded: Record
-    if isinstance(reward, Failure):
-        graded = {"failure": {"kind": reward.kind, "where": reward.where, "detail": reward.detail}}
-    else:
-        samples = [
-            {"token_ids": list(sample.token_ids), "sampled": _spans(sample.loss_mask)}
-            for sample in sample_trajectory(trajectory, 1.0)
-        ]
-        graded = {"reward": reward.value, "parts": dict(reward.parts), "tokenizer": tokenizer, "samples": samples}
-    return {
-        "task": {
-            **task.record,
-            "task_id": task.task_id,
-            "question": task.question,
-            "answers": list(task.answers),
-        },
-        "sequence": group.ticket.sequence,
-        "sibling": trajectory.sibling,
-        "prompt": [_message(message) for message in trajectory.messages[:start]],
-        "messages": [_message(message) for message in trajectory.messages[start:]],
-        "end": trajectory.end,
-        "truncated": trajectory.end is EpisodeEnd.TOKEN_LIMIT,
-        **graded,
-        "num_tokens": trajectory.num_sampled,
-        "weight_versions": [
-            [[span.version, span.start, span.end] for span in turn.completion.spans] for turn in trajectory.turns
-        ],
-    }
+def _samples(trajectory: Trajectory) -> tuple[Tokens, ...]:
+    """Good for training: none of a failure."""
+    made = [] if isinstance(trajectory.reward, Failure) else sample_trajectory(trajectory, 1.0)
+    return tuple(Tokens(token_ids=sample.token_ids, sampled=_spans(sample.loss_mask)) for sample in made)
 
 
-def _message(message: Message) -> Record:
-    said = {"role": message.role, "content": message.content}
-    return said | {"inline": True} if message.inline else said
-
-
-def _spans(mask: Sequence[int]) -> list[list[int]]:
-    """[0, 1, 1, 0, 1] gives [[1, 3], [4, 5]]."""
+def _spans(mask: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """[0, 1, 1, 0, 1] gives ((1, 3), (4, 5))."""
     edges = [index for index, (a, b) in enumerate(zip([0, *mask], [*mask, 0], strict=True)) if a != b]
-    return [[start, end] for start, end in zip(edges[::2], edges[1::2], strict=True)]
+    return tuple(zip(edges[::2], edges[1::2], strict=True))
 
 
-# -- of one task's entry ----------------------------------------------------------------------------------------------
+# -- of one task's group ----------------------------------------------------------------------------------------------
 
 
-def graded(entry: Record) -> list[Record]:
-    return [trajectory for trajectory in entry["trajectories"] if "reward" in trajectory]
+def graded(group: GroupRecord) -> list[tuple[float, TrajectoryRecord]]:
+    return [(each.reward, each) for each in group.trajectories if each.reward is not None]
 
 
-def is_solved(trajectory: Record, reward: Any) -> bool:
+def is_solved(trajectory: TrajectoryRecord, reward: Any) -> bool:
     """reward: its config."""
-    return solved(reward, Reward(value=trajectory["reward"], parts=trajectory["parts"]))
+    return solved(reward, Reward(value=trajectory.reward or 0.0, parts=trajectory.parts))
 
 
-def kept(entry: Record, config: GenerateConfig, reward: Any) -> list[Record]:
+def kept(group: GroupRecord, config: GenerateConfig, reward: Any) -> list[TrajectoryRecord]:
     """The trajectories of a task that are worth training on, in the order of their siblings; none of them twice."""
-    found = graded(entry)
+    found = graded(group)
     if config.keep == "best":
-        highest = max((each["reward"] for each in found), default=0.0)
-        found = [each for each in found if each["reward"] == highest]
+        highest = max((value for value, _ in found), default=0.0)
+        found = [(value, each) for value, each in found if value == highest]
     elif config.keep == "correct":
-        found = [each for each in found if is_solved(each, reward)]
+        found = [(value, each) for value, each in found if is_solved(each, reward)]
     if config.min_reward is not None:
-        found = [each for each in found if each["reward"] >= config.min_reward]
-    found = list({_said(each): each for each in reversed(found)}.values())  # of those that say the same, the first
-    found.sort(key=lambda each: (-each["reward"], each["sibling"]))
-    return sorted(found[: config.per_task], key=lambda each: each["sibling"])
+        found = [(value, each) for value, each in found if value >= config.min_reward]
+    found = list({each.messages: (value, each) for value, each in reversed(found)}.values())  # of the same, the first
+    found.sort(key=lambda pair: (-pair[0], pair[1].sibling))
+    return sorted((each for _, each in found[: config.per_task]), key=lambda each: each.sibling)
 
 
-def _said(trajectory: Record) -> str:
-    return json.dumps(trajectory["messages"])
-
-
-def pair_of(entry: Record) -> Record | None:
+def pair_of(group: GroupRecord) -> PairRecord | None:
     """The best against the worst of a task: None where both have the same reward, or say the same.
 
     An answer of several samples (a chat template rewrote its context) has no single likelihood: it is in no pair.
     """
-    found = [each for each in graded(entry) if len(each["samples"]) == 1]
+    found = [(value, each) for value, each in graded(group) if len(each.samples) == 1]
     if not found:
         return None
-    chosen, rejected = (pick(found, key=lambda each: each["reward"]) for pick in (max, min))
-    if not chosen["reward"] > rejected["reward"] or _said(chosen) == _said(rejected):  # a judge may waver
+    (better, chosen), (worse, rejected) = (pick(found, key=lambda pair: pair[0]) for pick in (max, min))
+    if not better > worse or chosen.messages == rejected.messages:  # a judge may waver
         return None
-    return {
-        "task_id": entry["task_id"],
-        "prompt": chosen["prompt"],
-        "chosen": chosen["messages"],
-        "rejected": rejected["messages"],
-        "chosen_reward": chosen["reward"],
-        "rejected_reward": rejected["reward"],
-        "tokenizer": chosen["tokenizer"],
-        "chosen_samples": chosen["samples"],
-        "rejected_samples": rejected["samples"],
-        "chosen_truncated": chosen["truncated"],
-        "rejected_truncated": rejected["truncated"],
-    }
+    return PairRecord(
+        task_id=group.task_id,
+        prompt=chosen.prompt,
+        chosen=chosen.messages,
+        rejected=rejected.messages,
+        chosen_reward=better,
+        rejected_reward=worse,
+        tokenizer=chosen.tokenizer,
+        chosen_samples=chosen.samples,
+        rejected_samples=rejected.samples,
+        chosen_truncated=chosen.truncated,
+        rejected_truncated=rejected.truncated,
+    )

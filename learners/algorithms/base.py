@@ -32,12 +32,12 @@ class Algorithm(Protocol):
 
     @property
     def needs(self) -> frozenset[str]:
-        """The forward passes to make before the first gradient: of REFERENCE, VALUES, PROXIMAL."""
+        """Forward passes that the learner makes before the first gradient: some of REFERENCE, VALUES, PROXIMAL."""
         ...
 
     @property
     def epochs(self) -> int:
-        """How often the batch is gone through. Optimizer steps per batch: epochs x minibatches."""
+        """Passes over each batch. It gets epochs x minibatches optimizer steps."""
         ...
 
     @property
@@ -112,7 +112,10 @@ def moments(
     masks: Sequence[torch.Tensor],
     add_up: Callable[[list[float]], list[float]] = lambda numbers: numbers,
 ) -> tuple[float, float, int]:
-    """`Moments` of one process; `add_up` adds each of a list of numbers over all ranks. (0, 0, 0) of nothing at all."""
+    """Mean, standard deviation (ddof 0) and count of what the masks keep; (0, 0, 0) when they keep nothing.
+
+    add_up: adds each number of a list over all ranks. By default there is one process.
+    """
     kept = [tensor.detach()[mask.bool()].double() for tensor, mask in zip(tensors, masks, strict=True)]
     total, count = add_up([sum(float(part.sum()) for part in kept), float(sum(part.numel() for part in kept))])
     mean = total / count if count else 0.0

@@ -21,12 +21,12 @@ from rlsys.masking import masked
 
 
 def scored(rewards: Sequence[float]) -> list[float] | None:
-    """What the driver is told: the rewards as they are, equal or not. None when all siblings failed."""
+    """The rewards themselves, for algorithms that find advantages on the learner. None when all siblings failed."""
     return None if all(math.isnan(reward) for reward in rewards) else list(rewards)
 
 
 def as_values(row: Row) -> Row:
-    """The row with each sample's advantage, from the driver, in its value's place: on its last sampled token."""
+    """The row with each sample's reward replaced by the advantage that the driver found, on its last sampled token."""
     if row.rewards is None:
         return row
     values_T = torch.zeros_like(row.advantages)
@@ -43,8 +43,8 @@ def token_rewards(
 ) -> torch.Tensor:
     """[M, T]: the row's rewards, the value bounded by reward_clip, less the KL penalty of each sampled token.
 
-    The penalty is that of the proximal policy where a pass was made for it, else of the behaviour policy: the sampled
-    log-probabilities serve again. Raises ValueError for a row of demonstrations.
+    The penalty compares the reference with the proximal policy where a pass was made for it, else with the recorded
+    log-probabilities of the behaviour policy. Raises ValueError for a row of demonstrations.
     """
     if row.rewards is None:
         raise ValueError("a row without rewards: expected trajectories, not demonstrations")

@@ -19,14 +19,17 @@ from rlsys.off_policy import Level
 class GRPOConfig(Terms):
     name: str = "grpo"
     clip_low: float = 0.2
+    """A token is not pushed down further once its probability is this share below what it was when sampled."""
     clip_high: float = 0.28
-    """Above clip_low: a rare token is stopped by the upper side only, so widening it lets exploration survive."""
+    """A token is not pushed up further once its probability is this share above what it was when sampled. Wider than
+    clip_low (DAPO): by this measure a rare token rises fast, and a narrow bound would keep it rare."""
     normalize_std: bool = True
-    """Divide by the group's standard deviation; false makes hard and easy tasks count by their spread (Dr. GRPO)."""
+    """Divide advantages by the standard deviation of their group's rewards. false is Dr. GRPO: a group whose rewards
+    differ more then counts more."""
     dual_clip: Optional[float] = None
-    """Bound on the loss of a token with a negative advantage whose ratio ran away, as a multiple of |advantage|."""
+    """Bound on the loss of a token with a negative advantage, as a multiple of |advantage|; 3 is usual. null: none."""
     ratio_level: Level = "token"
-    """Whose ratio is clipped: the token's, or its sequence's (ReSearch's printed form)."""
+    """Which ratio is clipped: the token's, or that of its whole sequence as ReSearch prints it (equation 1)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,5 +1,5 @@
 """Group sequence policy optimisation (arXiv 2507.18071): GRPO with one ratio per sequence, the geometric mean of its
-tokens' ratios. It lies close to 1, so the clips are narrow; every sequence counts the same."""
+tokens' ratios. That ratio stays close to 1, so the clips are narrow. Every sequence counts the same."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ class GSPOConfig(Terms):
     name: str = "gspo"
     reduction: Reduction = "sequence_mean"
     clip_low: float = 3e-4
+    """A sequence is not pushed down further once its ratio is this much below 1. Narrow, for ratios stay close to 1."""
     clip_high: float = 4e-4
+    """A sequence is not pushed up further once its ratio is this much above 1."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -21,22 +21,26 @@ from rlsys.losses import KLKind, LossOutput, value_loss
 class PPOConfig(Terms):
     name: str = "ppo"
     clip_low: float = 0.2
+    """A token is not pushed down further once its probability is this share below what it was when sampled."""
     clip_high: float = 0.2
+    """A token is not pushed up further once its probability is this share above what it was when sampled."""
     dual_clip: Optional[float] = None
-    """Bound on the loss of a token with a negative advantage whose ratio ran away, as a multiple of |advantage|."""
+    """Bound on the loss of a token with a negative advantage, as a multiple of |advantage|; 3 is usual. null: none."""
     value_clip: Optional[float] = 0.2
-    """How far a value may move from what it was before the update; null: as far as it wants."""
+    """How far the critic's value of a token may move in one update before its gradient stops. null: no bound."""
     discount: float = 1.0
-    """Of the trajectory's value, per sampled token; a reward's token streams bring their own."""
+    """Discount of the trajectory's reward per sampled token. Rewards per token, as Long CoT has, bring their own."""
     lam: float = 1.0
-    """Of the advantage estimate; a reward with token streams requires 1."""
+    """Lambda of generalised advantage estimation. Below 1 it trusts the critic more: less variance, more bias. A reward
+    that has rewards per token requires 1."""
     normalize_advantages: bool = True
-    """To mean 0 and standard deviation 1 over all sampled tokens of the batch."""
+    """Shift and scale advantages to mean 0 and standard deviation 1 over all sampled tokens of the batch."""
     reward_clip: Optional[float] = None
-    """Bound on a trajectory's value; null leaves it as it is."""
+    """A trajectory's reward is cut to between minus and plus this. Long CoT: 10. null leaves it as it is."""
     kl_in: Literal["reward", "loss"] = "reward"
-    """reward: taken from each token's reward, in equal parts from every stream; loss: a term beside the policy's."""
+    """Where the KL penalty goes. reward: it lowers the reward of each token. loss: it is a term beside the policy's."""
     kl_kind: KLKind = "k1"
+    """Estimate of the KL divergence, per token. In the loss it has to be k2 or k3."""
 
     @property
     def kl_in_loss(self) -> bool:

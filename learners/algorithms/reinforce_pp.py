@@ -22,16 +22,20 @@ from rlsys.losses import KLKind, LossOutput
 class ReinforcePPConfig(Terms):
     name: str = "reinforce_pp"
     clip_low: float = 0.2
+    """A token is not pushed down further once its probability is this share below what it was when sampled."""
     clip_high: float = 0.2
+    """A token is not pushed up further once its probability is this share above what it was when sampled."""
     group_baseline: bool = False
-    """Take the group's mean from each reward first (REINFORCE++-baseline); for groups of several siblings."""
+    """Subtract the group's mean from each reward first (REINFORCE++-baseline). For groups of at least 2."""
     discount: float = 1.0
-    """Of the trajectory's value, per sampled token; a reward's token streams bring their own."""
+    """Discount of the trajectory's reward per sampled token. Rewards per token, as Long CoT has, bring their own."""
     reward_clip: Optional[float] = None
-    """Bound on a trajectory's value, less the group's mean where that is taken; null leaves it as it is."""
+    """A trajectory's reward, less the group's mean where that is taken, is cut to between minus and plus this. null
+    leaves it as it is."""
     kl_in: Literal["reward", "loss"] = "reward"
-    """reward: taken from each token's reward, in equal parts from every stream; loss: a term beside the policy's."""
+    """Where the KL penalty goes. reward: it lowers the reward of each token. loss: it is a term beside the policy's."""
     kl_kind: KLKind = "k1"
+    """Estimate of the KL divergence, per token. In the loss it has to be k2 or k3."""
 
     @property
     def kl_in_loss(self) -> bool:

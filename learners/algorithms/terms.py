@@ -32,26 +32,29 @@ from rlsys.reductions import Reduction
 class Terms:
     name: str = ""
     reduction: Reduction = "token_mean"
-    """token_mean, sequence_mean, group_total, constant or sequence_sum: how token losses become one number."""
+    """How the losses of tokens become one number; `rlsys.reductions` has the formula of each name."""
     epochs: int = 1
-    """How often a batch is gone through."""
+    """Passes over each batch. More than 1 reuses samples, which then come from ever older weights."""
     minibatches: int = 1
-    """Optimizer steps in one epoch."""
+    """Optimizer steps in one pass over a batch."""
     kl_coef: float = 0.0
-    """Of the KL divergence from the reference model; 0 needs no reference model."""
+    """Weight of the KL divergence from the reference model. 0 loads no reference model."""
     kl_kind: KLKind = "k3"
+    """Estimate of the KL divergence, per token: `rlsys.losses.kl_estimate` has the formulas."""
     kl_clamp: Optional[float] = 10.0
-    """Bound on one token's KL estimate."""
+    """Largest KL estimate of one token, so that a single one cannot rule the loss. null: no bound."""
     entropy_coef: float = 0.0
+    """Weight of the entropy bonus. Above 0 it holds off the collapse to a few answers."""
     is_correction: Correction = "none"
-    """Of importance sampling, for tokens that older weights or the engine's numerics sampled: none trusts the clipped
-    ratio to them, decoupled weighs each token by its ratio, tis cuts that ratio at is_cap, mis leaves out what lies
-    outside is_floor and is_cap."""
+    """Importance sampling, for tokens sampled by older weights or with the engine's rounding. none: only the clipped
+    ratio corrects. decoupled: each token's loss is multiplied by its ratio. tis: that ratio is cut at is_cap. mis:
+    tokens with a ratio below is_floor or above is_cap are left out."""
     is_level: Level = "token"
-    """Whose ratio: the token's, its sequence's product, or that product's geometric mean."""
+    """Which ratio the correction takes: of the token, of its whole sequence, or their geometric mean."""
     is_cap: float = 2.0
+    """Largest ratio, for tis and mis."""
     is_floor: float = 0.0
-    """Of mis."""
+    """Smallest ratio, for mis."""
 
     @property
     def kl_in_loss(self) -> bool:
@@ -82,10 +85,10 @@ def with_signal(advantages_G: torch.Tensor) -> list[float] | None:
 
 
 class Configured(Plain):
-    """What the learner asks of an algorithm, read from its `Terms`."""
+    """The part of an algorithm that follows from its `Terms` alone."""
 
     def __init__(self, terms: Terms, *, clipped: bool = True) -> None:
-        """clipped: the loss holds a ratio to the behaviour policy, or, with a correction, to the proximal one."""
+        """clipped: the loss compares the policy with the one before the update, as PPO does and REINFORCE does not."""
         self.terms = terms
         self._clipped = clipped
 

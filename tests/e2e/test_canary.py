@@ -18,10 +18,13 @@ from actors.pool import RolloutPool
 from launch.run import wire
 from launch.run.run import Run
 from learners.algorithms.sft import SFTConfig
+from rlsys.channels.base import WeightChannel
+from rlsys.channels.shm import SharedMemory
 from rlsys.config import EngineConfig, RecipeConfig, RunConfig
 from rlsys.device import DEVICES
 from rlsys.errors import RunFailed
 from tests.e2e.tiny_models import save_tiny
+from tests.pickled_channel import Pickled
 
 HERE = Path(__file__).resolve().parent
 RECIPE = RecipeConfig(engine=EngineConfig(kv_cache_mb=64), algorithm=SFTConfig())
@@ -49,7 +52,7 @@ def make_pool(model_path: Path, extension: str | None = None) -> RolloutPool:
     return RolloutPool([spec], replace(plain._options, env_vars=variables))
 
 
-def make_run(learner: Any, pool: RolloutPool, weights: Path) -> Run:
+def make_run(learner: Any, pool: RolloutPool, weights: WeightChannel) -> Run:
     """With the parts that the canary touches, and no others."""
     others = ("dir", "state", "journal", "world", "renderer", "device", "progress", "tracker", "services", "model_path")
     config = RunConfig(recipe=RECIPE, stages=())
@@ -75,15 +78,18 @@ def test_the_canary_passes_a_healthy_engine_and_catches_those_that_keep_old_weig
 
         try:
             await asyncio.gather(begin(), healthy.start())  # the rest in turn: on two cores that is faster
-            run = make_run(learner, healthy, tmp_path / "weights")
+            run = make_run(learner, healthy, SharedMemory(tmp_path / "weights"))
             await run.canary()
             assert run.gap["mismatch/probe_max"] < 1e-3
-            await learner.export(run.weights, 0)
-            await run.publish(0, await learner.logprobs(PROBE))  # and back
+            await run.publish(await run.export(0))  # and back
             assert run.gap["mismatch/probe_max"] < 1e-3
+            other = make_run(learner, healthy, Pickled(tmp_path / "pickled"))
+            await other.canary()
+            await other.publish(await other.export(1))
+            assert other.gap["mismatch/probe_max"] < 1e-3
             for what, pool in broken.items():
                 await pool.start()
-                run = make_run(learner, pool, tmp_path / "weights")
+                run = make_run(learner, pool, SharedMemory(tmp_path / "weights"))
                 with pytest.raises(RunFailed, match="does not compute what the learner computes"):
                     await run.canary()
                     pytest.fail(f"an engine that {what} passed")

@@ -1,4 +1,4 @@
-"""The test mode of the design (one worker, one sequence, no prefix cache, no lag): two runs, the same tokens."""
+"""One worker, one sequence at a time, no prefix cache, no lag: two runs sample the same tokens."""
 
 import math
 from pathlib import Path

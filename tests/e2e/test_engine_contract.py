@@ -13,22 +13,17 @@ import subprocess
 import sys
 import threading
 from collections.abc import Coroutine, Iterator
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from actors.engine import (
-    Engine,
-    EngineFailed,
-    EngineSpec,
-    EngineStats,
-    PromptTooLong,
-    Sampling,
-    WeightsRejected,
-    engine_environment,
-)
+from actors.engine import Engine
+from actors.specs import EngineFailed, EngineSpec, EngineStats, PromptTooLong, engine_environment
+from rlsys.channels.base import Published, WeightsRejected
+from rlsys.rollout import TurnRequest
 from rlsys.types import Completion, TurnStop, VersionSpan
 from tests.e2e.tiny_models import END, Kind, logits, logprobs, publish, save_tiny, tiny_model, tiny_tokenizer
 
@@ -58,8 +53,8 @@ def spec(folder: Path, **changes: Any) -> EngineSpec:
     return EngineSpec(**defaults | changes)
 
 
-def sampling(**changes: Any) -> Sampling:
-    return Sampling(**dict(max_tokens=40, temperature=1.0, top_p=1.0, seed=1) | changes)
+def request(**changes: Any) -> TurnRequest:
+    return TurnRequest(**dict(max_tokens=40, temperature=1.0, top_p=1.0, seed=1) | changes)
 
 
 class Loop:
@@ -94,12 +89,12 @@ class Served:
         self.run(on_its_loop())
 
     async def generate(self, prompt: list[int] | None = None, *, request_id: str = "", **changes: Any) -> Completion:
-        return await self.engine.generate(prompt or PROMPT, sampling(**changes), request_id or f"r{next(self.names)}")
+        return await self.engine.generate(prompt or PROMPT, request(**changes), request_id or f"r{next(self.names)}")
 
     async def load(self, model: Any) -> int:
         """Publish a model as the next version and load it."""
         version = next(self.versions)
-        await self.engine.load(publish(self.root, model, version), version)
+        await self.engine.load(publish(self.root, model, version))
         self.model = model
         return version
 
@@ -250,25 +245,11 @@ def test_loads_that_overlap_happen_one_after_the_other(served: Served) -> None:
     assert sampled_gap(tiny_model("qwen3", seed=5), served.run(served.generate())) < CLOSE
 
 
-def test_pause_freezes_everything_even_across_a_load_and_resume_goes_on(served: Served) -> None:
-    async def frozen() -> list[Completion]:
-        tasks = await in_flight(served, 2)
-        await served.engine.pause()
-        tasks.append(asyncio.create_task(served.generate(max_tokens=1)))
-        await served.load(tiny_model("qwen3", seed=6))
-        done, _ = await asyncio.wait(tasks, timeout=0.5)
-        assert not done
-        await served.engine.resume()
-        return await asyncio.gather(*tasks)
-
-    assert [len(completion.token_ids) for completion in served.run(frozen())] == [400, 400, 1]
-
-
 def test_abort_returns_the_tokens_sampled_so_far(served: Served) -> None:
     async def aborted() -> tuple[Completion, EngineStats]:
         (task,) = await in_flight(served, 1, request_id="long")
         stats = served.engine.stats()
-        await served.engine.abort("long")
+        await served.engine._llm.abort("long")
         return await task, stats
 
     completion, stats = served.run(aborted())
@@ -280,22 +261,22 @@ def test_abort_returns_the_tokens_sampled_so_far(served: Served) -> None:
 
 
 def test_a_folder_with_another_version_is_refused_and_the_engine_serves_on(served: Served) -> None:
-    folder = publish(served.root / "wrong", served.model, 900)
-    for path, version in ((folder, 901), (served.root / "nowhere", 900)):
+    published = publish(served.root / "wrong", served.model, 900)
+    for wrong in (replace(published, version=901), replace(published, places=(str(served.root / "nowhere"),))):
         with pytest.raises(WeightsRejected):
-            served.run(served.engine.load(path, version))
+            served.run(served.engine.load(wrong))
     assert sampled_gap(served.model, served.run(served.generate())) < CLOSE
 
 
 def test_a_missing_part_of_a_fused_parameter_is_rejected_and_ends_the_engine(served: Served) -> None:
     """Last of those that share the engine: it serves nothing after this."""
     name = "model.layers.1.self_attn.k_proj.weight"
-    folder = publish(served.root / "hole", tiny_model("qwen3", seed=7), 1000, without=[name])
+    published = publish(served.root / "hole", tiny_model("qwen3", seed=7), 1000, without=[name])
 
     async def rejected() -> list[Any]:
         tasks = await in_flight(served, 2)
         with pytest.raises(WeightsRejected, match="layers.1.self_attn.qkv_proj"):
-            await served.engine.load(folder, 1000)
+            await served.engine.load(published)
         return await asyncio.gather(*tasks, served.generate(), return_exceptions=True)
 
     assert [type(outcome) for outcome in served.run(rejected())] == [EngineFailed] * 3
@@ -308,7 +289,7 @@ def test_a_tied_model_takes_its_head_from_the_stream_and_rejects_one_without_it(
         loop.run(tied.load(new))
         assert sampled_gap(new, loop.run(tied.generate())) < CLOSE
         with pytest.raises(WeightsRejected, match="lm_head"):
-            loop.run(tied.engine.load(publish(tmp_path, new, 50, without=["lm_head.weight"]), 50))
+            loop.run(tied.engine.load(publish(tmp_path, new, 50, without=["lm_head.weight"])))
         with pytest.raises(EngineFailed):
             loop.run(tied.generate())
     finally:
@@ -343,17 +324,18 @@ def test_a_start_that_fails_after_the_engine_core_is_up_leaves_no_process(loop: 
 
 SCRIPT = """
 import asyncio, json, sys
-from pathlib import Path
 
 async def main():
-    from actors.engine import Engine, EngineSpec
+    from actors.engine import Engine
+    from actors.specs import EngineSpec
+    from rlsys.channels.base import Published
 
-    fields, folder = json.loads(sys.argv[1]), Path(sys.argv[2])
+    fields, published = map(json.loads, sys.argv[1:])
     engine = await Engine.start(EngineSpec(**fields))
     before = await engine.prompt_logprobs([5, 6, 7])
-    loaded = await engine.load(folder, 1)
+    await engine.load(Published(**published))
     after = await engine.prompt_logprobs([5, 6, 7])
-    print(json.dumps({"cores": engine.core_pids(), "loaded": loaded, "before": before, "after": after}), flush=True)
+    print(json.dumps({"cores": engine.core_pids(), "before": before, "after": after}), flush=True)
     await asyncio.Event().wait()
 
 if __name__ == "__main__":
@@ -368,8 +350,8 @@ def test_a_killed_process_leaves_no_engine_core_and_an_engine_that_skips_reloads
     script.write_text(SCRIPT)
     engine_spec = spec(save_tiny(tmp_path / "model", "qwen3", seed=0), extension="tests.e2e.tiny_models.SkipsReload")
     fields = json.dumps({name: getattr(engine_spec, name) for name in EngineSpec.__dataclass_fields__})
-    folder = publish(tmp_path, tiny_model("qwen3", seed=1), 1)
-    command = [sys.executable, str(script), fields, str(folder)]
+    published = json.dumps(asdict(publish(tmp_path, tiny_model("qwen3", seed=1), 1)))
+    command = [sys.executable, str(script), fields, published]
     with subprocess.Popen(
         command, env=os.environ | {"PYTHONPATH": PYTHONPATH}, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -381,7 +363,6 @@ def test_a_killed_process_leaves_no_engine_core_and_an_engine_that_skips_reloads
         cores = [os.pidfd_open(pid) for pid in report["cores"]]
         process.kill()
         assert len(cores) == 1 and not outlives(cores[0], 30)
-    assert report["loaded"] == len(tiny_model("qwen3", seed=1).state_dict())
     assert gap(report["before"], report["after"]) < CLOSE  # it says that it loaded, and did not
 
 
@@ -392,8 +373,8 @@ class Host:
         self.engine = await Engine.start(engine_spec)
         return os.getpid(), self.engine.core_pids()
 
-    async def load(self, folder: Path, version: int) -> int:
-        return await self.engine.load(folder, version)
+    async def load(self, published: Published) -> None:
+        await self.engine.load(published)
 
     async def score(self, token_ids: list[int]) -> list[float]:
         return await self.engine.prompt_logprobs(token_ids)
@@ -418,7 +399,7 @@ def test_a_killed_ray_actor_leaves_no_engine_core_and_a_llama_in_it_reloads(
     try:
         host = ray.remote(Host).options(max_restarts=0, runtime_env={"env_vars": variables}).remote()
         pid, core_pids = ray.get(host.start.remote(engine_spec), timeout=150)
-        assert ray.get(host.load.remote(publish(tmp_path, new, 1), 1), timeout=60) == len(new.state_dict())
+        ray.get(host.load.remote(publish(tmp_path, new, 1)), timeout=60)
         assert gap(ray.get(host.score.remote(PROMPT), timeout=60), logprobs(new, PROMPT)) < CLOSE
         cores = [os.pidfd_open(core) for core in core_pids]
         os.kill(pid, signal.SIGKILL)

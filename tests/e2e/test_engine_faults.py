@@ -13,12 +13,15 @@ from typing import Any
 import pytest
 
 import actors.engine
-from actors.engine import IDLE, Engine, EngineFailed, EngineSpec
+from actors.engine import Engine
+from actors.specs import IDLE, EngineFailed, EngineSpec
+from rlsys.channels.base import Published
 
 SPEC = EngineSpec(
     model_path="nowhere", dtype="float32", max_model_len=8, max_num_seqs=1, seed=0, prefix_cache=False,
     enforce_eager=True, threads=1, kv_cache_mb=1, gpu_memory_utilization=0.5, block_size=32,
 )  # fmt: skip
+VERSION = Published(channel="rlsys.channels.shm.SharedMemory", version=1)
 
 
 class HangingLLM:
@@ -54,17 +57,17 @@ def run(work: Coroutine[Any, Any, Any]) -> list[str]:
     return complaints
 
 
-def test_a_cancelled_pause_ends_the_engine_since_nobody_would_resume_it() -> None:
+def test_a_cancelled_load_ends_the_engine_since_nobody_would_resume_it() -> None:
     async def cancelled() -> None:
         engine = make(HangingLLM())
-        pause = asyncio.create_task(engine.pause())
+        load = asyncio.create_task(engine.load(VERSION))
         for _ in range(3):  # until the call hangs
             await asyncio.sleep(0)
-        pause.cancel()
+        load.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await pause
-        with pytest.raises(EngineFailed, match="a pause was not confirmed"):
-            await engine.resume()
+            await load
+        with pytest.raises(EngineFailed, match="version 1 was not loaded whole"):
+            await engine.load(VERSION)
 
     assert run(cancelled()) == []
 
@@ -72,13 +75,13 @@ def test_a_cancelled_pause_ends_the_engine_since_nobody_would_resume_it() -> Non
 def test_a_call_that_fails_after_the_death_of_the_engine_core_is_not_left_unread() -> None:
     async def both() -> None:
         engine = make(HangingLLM())
-        pause = asyncio.create_task(engine.pause())
+        load = asyncio.create_task(engine.load(VERSION))
         for _ in range(3):  # until the call hangs
             await asyncio.sleep(0)
         engine._death.set_result(None)
         engine._fail("the EngineCore died")
         with pytest.raises(EngineFailed, match="the EngineCore died"):
-            await pause
+            await load
 
     assert run(both()) == []
 

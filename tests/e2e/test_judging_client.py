@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import pytest
 
 from actors.scoring import RewardService, ScoringSpec
-from envs.rewards.judging import judged, settled
+from envs.rewards.asks import decided, settled
 from envs.rewards.swirl import SwirlReward, SwirlRewardConfig
 from envs.services.guard import ToolFailed
 from envs.services.judge.config import JudgeConfig
@@ -31,6 +31,7 @@ from tests.judge_endpoint import ScriptedEndpoint, scripted
 
 T = TypeVar("T")
 KEY = "sk-very-secret-key"
+NOBODY: Any = None  # no grader is asked
 
 
 def request(answer: str = "5", kind: str = "outcome_math") -> JudgeRequest:
@@ -322,8 +323,8 @@ def test_judgements_that_came_with_the_transcript_stand() -> None:
         raise AssertionError("nothing is to be asked")
 
     settings = SwirlRewardConfig(judge=JudgeConfig(model="m"))
-    assert asyncio.run(judged(SwirlReward(settings), given, find)) is given
-    assert asyncio.run(judged(SwirlReward(SwirlRewardConfig()), TRANSCRIPT, find)) is TRANSCRIPT
+    assert asyncio.run(decided(SwirlReward(settings), given, NOBODY, find)) is given
+    assert asyncio.run(decided(SwirlReward(SwirlRewardConfig()), TRANSCRIPT, NOBODY, find)) is TRANSCRIPT
 
 
 def test_a_word_in_an_unfinished_thought_is_no_verdict() -> None:
@@ -367,7 +368,7 @@ def test_a_verdict_on_the_answer_fills_correct() -> None:
             return (request(transcript.messages[-1].content),)
 
     async def story(judge: Judge) -> bool | None:
-        return (await judged(Outcome(judge._config), TRANSCRIPT, lambda _: judge)).correct
+        return (await decided(Outcome(judge._config), TRANSCRIPT, NOBODY, lambda _: judge)).correct
 
     for said, correct in (("YES", True), ("NO", False), ("hm", False)):
         with scripted(lambda _, said=said: said) as endpoint:  # type: ignore[misc]

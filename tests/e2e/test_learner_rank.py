@@ -17,6 +17,7 @@ from learners.algorithms.grpo import GRPO, GRPOConfig
 from learners.export import gathered, weights
 from learners.rank import LearnerRank
 from rlsys.batch import Batch, Row
+from rlsys.channels.shm import SharedMemory
 from rlsys.choices import choose
 from rlsys.config import LearnerConfig
 from rlsys.errors import BadInput
@@ -26,7 +27,6 @@ from rlsys.metrics import finite
 from rlsys.packing import make_batch, split_rows
 from rlsys.reductions import weigh
 from rlsys.types import Sample
-from rlsys.weights import read_manifest
 from tests.e2e.learner_cases import bare_process, save_model, spawn, spec
 
 CONFIG = LearnerConfig(lr=1e-3, schedule="cosine", warmup_steps=2, weight_decay=0.1, clip_grad=0.5, logit_chunk=16)
@@ -254,7 +254,7 @@ def test_perturbed_weights_are_published_and_scored_and_leave_no_trace(learner, 
         learner.update(batch())
         before, true = tensors(learner), learner.logprobs(PROBE)
         if visit:
-            moved = learner.logprobs_perturbed(PROBE, tmp_path, 3)
+            _, moved = learner.export(SharedMemory(tmp_path), 3, PROBE, perturb=True)
             assert same(tensors(learner), before)
             assert learner.logprobs(PROBE) == true
             pairs = [(a, b) for old, new in zip(true, moved, strict=True) for a, b in zip(old, new, strict=True)]
@@ -269,9 +269,10 @@ def test_perturbed_weights_are_published_and_scored_and_leave_no_trace(learner, 
 def test_an_export_holds_the_weights_that_score(learner, path, tmp_path) -> None:
     begin(learner, path)
     learner.update(batch())
-    manifest = learner.export(tmp_path, 17)
-    assert manifest == read_manifest(tmp_path / "v000017")
-    assert same(load_file(tmp_path / "v000017" / manifest.buckets[0]), tensors(learner))
+    published, logprobs = learner.export(SharedMemory(tmp_path), 17, PROBE)
+    assert logprobs == learner.logprobs(PROBE)
+    SharedMemory.check(published)
+    assert same(dict(SharedMemory.receive(published)), tensors(learner))
 
 
 @pytest.mark.parametrize("zero_stage", [1, 2, 3])
@@ -523,8 +524,9 @@ def run_rank(rank: int, world_size: int, port: int, path: str, folder: str) -> N
         begin(learner, path, zero_stage=zero_stage)
         reports = [learner.update(split_rows(batch(step, 40), world_size)[rank]) for step in range(2)]
         assert all(report.applied for report in reports)
-        perturbed = learner.logprobs_perturbed(PROBE, Path(folder) / f"perturbed{zero_stage}", 1)
-        learner.export(Path(folder) / f"zero{zero_stage}", 1)
+        channel = SharedMemory(Path(folder) / f"perturbed{zero_stage}")
+        _, perturbed = learner.export(channel, 1, PROBE, perturb=True)
+        learner.export(SharedMemory(Path(folder) / f"zero{zero_stage}"), 1)
         learner.save(Path(folder) / f"zero{zero_stage}" / "learner")
         learner.save_hf(Path(folder) / f"zero{zero_stage}" / "hf", path)
         expected = learner.update(split_rows(batch(2, 40), world_size)[rank])

@@ -1,4 +1,4 @@
-"""The main job, shrunken, with every part real: it learns, within its bounds, and leaves what the design says."""
+"""The main job, shrunken, with every part real: it learns, keeps its bounds, and leaves docs/run-directory.md."""
 
 import json
 import math
@@ -11,6 +11,7 @@ from rlsys.journal import ledger, read, surviving
 from tests.e2e.runs import left_behind, rlsys, rows, summary, trajectories
 
 SHRUNKEN = ["stages.sft.steps=110", "stages.rl.steps=12", "eval.tasks=60", "checkpoint.every=6"]
+SHRUNKEN.append("env.demo_error_rate=0.5")  # so few steps get further with fewer mistakes
 SHRUNKEN.append("engine.max_num_seqs=64")  # so that a batch outlasts an update, and updates find it in flight
 
 
@@ -67,11 +68,24 @@ def test_trajectories_are_readable_and_token_exact(run: Path) -> None:
     two_calls = [t for t in played if len(t["token_ids"]) == 3 and t["end"] == "answered"]
     assert two_calls, "some problems need two tool calls"
     for t in two_calls[:20]:
-        assert [message["role"] for message in t["messages"]] == ["user", *["assistant", "user"] * 2, "assistant"]
+        roles = [message["role"] for message in t["prompt"] + t["messages"]]
+        assert roles == ["user", *["assistant", "user"] * 2, "assistant"]
         said = [message["content"] for message in t["messages"] if message["role"] == "assistant"]
         assert [tokenizer.decode(ids) for ids in t["token_ids"]] == said
         assert t["reward"] == pytest.approx(sum(t["parts"].values()))
         assert t["num_tokens"] == sum(map(len, t["token_ids"]))
+
+
+def test_what_the_run_left_behind_is_scored_again_to_the_same_rewards(run: Path, tmp_path: Path) -> None:
+    files = sorted((run / "trajectories").glob("step-*.jsonl"))
+    for step in (files[0], files[-1]):
+        output = tmp_path / step.name
+        result = rlsys("score", "quickstart", "--input", str(step), "--output", str(output))
+        assert result.code == 0, result.output[-3000:]
+        again = [json.loads(line) for line in output.read_text().splitlines()]
+        before = [json.loads(line) for line in step.read_text().splitlines()]
+        assert len(before) == 32 * 8
+        assert [(each["reward"], each["parts"]) for each in again] == [(t["reward"], t["parts"]) for t in before]
 
 
 def test_the_seconds_and_the_tokens_of_a_row_add_up(run: Path) -> None:

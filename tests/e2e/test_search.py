@@ -1,42 +1,45 @@
-"""A policy that searches, with the real retriever as a supervised service: the service is killed and nobody loses."""
+"""A policy that searches, with every part real: its retriever is killed, then its engine, and no prompt is lost."""
 
 import threading
+import time
 from pathlib import Path
 
 import psutil
 
+from rlsys.journal import ledger, read, surviving
 from tests.e2e.runs import left_behind, rlsys, rows, steps_of, summary, trajectories
 
 CONFIG = "worlds/search"
 SHORT = ["stages.sft.steps=30", "stages.rl.steps=6", "stages.rl.loop.groups_per_step=8", "eval.tasks=4"]
 
 
-def kill_the_service(run: Path, killed: list[int]) -> None:
-    """As soon as the first reinforcement step is taken."""
-    stop = threading.Event()
-    while not stop.wait(0.05):
-        if steps_of(run, "rl") >= 1:
-            for process in psutil.process_iter(["cmdline"]):
-                if "ToolService" in " ".join(process.info["cmdline"] or []):
-                    process.kill()
-                    killed.append(process.pid)
-            return
+def kill_in_turn(run: Path, killed: list[psutil.Process]) -> None:
+    """The retriever after the first reinforcement step, the rollout worker after the third, in mid-generation."""
+    for actor, step in (("ToolService", 1), ("RolloutWorker", 3)):
+        while steps_of(run, "rl") < step:
+            time.sleep(0.05)
+        for process in psutil.process_iter(["cmdline"]):
+            if actor in " ".join(process.info["cmdline"] or []):
+                killed += [process, *process.children(recursive=True)]
+                process.kill()
 
 
-def test_a_searching_policy_trains_through_the_death_of_its_retriever(tmp_path: Path) -> None:
+def test_a_searching_policy_trains_through_the_death_of_its_retriever_and_of_its_engine(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    killed: list[int] = []
-    killer = threading.Thread(target=kill_the_service, args=(run, killed), daemon=True)
-    killer.start()
+    killed: list[psutil.Process] = []
+    threading.Thread(target=kill_in_turn, args=(run, killed), daemon=True).start()
     result = rlsys("train", CONFIG, "--run-dir", str(run), *SHORT, "env.retriever.guard.cache_size=0")
     assert result.code == 0, result.output[-3000:]
-    assert len(killed) == 1 and not psutil.pid_exists(killed[0])
+    assert len(killed) >= 3 and not any(process.is_running() for process in killed)  # the worker has an engine process
     done = summary(run)
-    (restarts,) = (count for name, count in done["restarts"].items() if name.startswith("retriever-"))
-    assert restarts == 1
-    assert done["prompts"]["failed"] == 0
-    last = rows(run)[-1]
-    assert last["tool/search/calls"] > 0 and last["tool/search/retries"] > 0  # the outage was felt, and outlasted
+    assert sorted(done["restarts"].values()) == [1, 1]
+    assert (done["prompts"]["failed"], done["prompts"]["in_flight"]) == (0, 0)
+    journal = surviving(read(run / "journal.jsonl"))
+    assert ledger(journal).problems == ()
+    assert any(row["event"] == "dispatch" and row["attempt"] == 1 for row in journal), "no group was played again"
+    assert all(row["mismatch/probe_max"] < 1e-3 for row in rows(run) if row["stage"] == "rl")  # the new engine's too
+    felt = [row["tool/search/retries"] for row in rows(run) if "tool/search/retries" in row]
+    assert max(felt) > 0  # the outage was felt, and outlasted; a new worker counts from nothing
 
     played = trajectories(run)
     searched = [t for t in played if any("<result>" in message["content"] for message in t["messages"])]

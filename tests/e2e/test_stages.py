@@ -12,7 +12,7 @@ from tests.e2e.runs import left_behind, rlsys, rows, summary
 RECIPE = """
 extends: quickstart
 name: stages
-env: {train_tasks: 256}
+env: {train_tasks: 256, demo_error_rate: 0.5}
 eval: {tasks: 24}
 stages:
   - {name: sft, kind: sft, steps: 60, loop: {groups_per_step: 32}, learner: {lr: 2.0e-3}, eval: {every: 30}}

@@ -8,14 +8,15 @@ end-of-sequence token: a constant in dimension 0 of every embedding speaks again
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from safetensors.torch import save_file
 
 from actors.engine import ReloadExtension
-from rlsys.weights import Manifest, folder_name, write_manifest
+from rlsys.channels.base import Published
+from rlsys.channels.shm import SharedMemory
 
 Kind = Literal["qwen3", "qwen3_tied", "llama"]
 END = "<|im_end|>"
@@ -79,21 +80,15 @@ def save_tiny(folder: Path, kind: Kind, seed: int) -> Path:
     return folder
 
 
-def publish(root: Path, model: Any, version: int, *, without: Iterable[str] = (), buckets: int = 2) -> Path:
-    """Write a version as the learner does: checkpoint names, a tied model's head too. `without` leaves tensors out."""
+def publish(root: Path, model: Any, version: int, *, without: Iterable[str] = (), buckets: int = 2) -> Published:
+    """Send a version as the learner does: checkpoint names, a tied model's head too. `without` leaves tensors out."""
     tensors = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
     tensors["lm_head.weight"] = model.get_output_embeddings().weight.detach().clone()
     for name in without:
         del tensors[name]
-    folder = root / folder_name(version)
-    folder.mkdir(parents=True)
     names = list(tensors)
-    files = tuple(f"bucket-{index:03d}.safetensors" for index in range(buckets))
-    for index, file in enumerate(files):
-        save_file({name: tensors[name].contiguous() for name in names[index::buckets]}, folder / file)
-    size = sum(tensor.nbytes for tensor in tensors.values())
-    write_manifest(folder, Manifest(version=version, tensors=len(tensors), bytes=size, buckets=files))
-    return folder
+    parts = [{name: tensors[name].contiguous() for name in names[index::buckets]} for index in range(buckets)]
+    return SharedMemory(root).send(version, [partial(dict, part) for part in parts], 0, 1)
 
 
 @torch.no_grad()
@@ -111,16 +106,16 @@ def logprobs(model: Any, token_ids: Iterable[int]) -> list[float]:
 class SkipsReload(ReloadExtension):
     """Confirms every version and loads none."""
 
-    def rl_load(self, folder: str) -> tuple[int, list[str]]:
-        return sum(1 for _ in self.rl_tensors(folder)), []
+    def rl_load(self, published: dict[str, Any]) -> tuple[int, list[str]]:
+        return sum(1 for _ in self.rl_tensors(published)), []
 
 
 class SkipsHead(ReloadExtension):
     """Loads all but the head, and says that it loaded all of it."""
 
-    def rl_load(self, folder: str) -> tuple[int, list[str]]:
-        loaded, _ = super().rl_load(folder)
+    def rl_load(self, published: dict[str, Any]) -> tuple[int, list[str]]:
+        loaded, _ = super().rl_load(published)
         return loaded + 1, []
 
-    def rl_tensors(self, folder: str) -> Iterator[tuple[str, torch.Tensor]]:
-        return ((name, tensor) for name, tensor in super().rl_tensors(folder) if name != "lm_head.weight")
+    def rl_tensors(self, published: dict[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
+        return ((name, tensor) for name, tensor in super().rl_tensors(published) if name != "lm_head.weight")

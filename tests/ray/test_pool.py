@@ -1,7 +1,6 @@
 """The rollout pool on a real Ray cluster: workers die, hang and lie, and every group comes back."""
 
 import asyncio
-import json
 import os
 from collections.abc import Iterator
 from dataclasses import replace
@@ -9,12 +8,14 @@ from pathlib import Path
 
 import pytest
 import ray
+import torch
 
 import actors.pool
-from actors.engine import EngineSpec
 from actors.pool import PoolOptions, Publication, RolloutPool
 from actors.scoring import ScoringSpec
+from actors.specs import EngineSpec
 from actors.worker import WorkerSpec
+from rlsys.channels.shm import SharedMemory
 from rlsys.errors import RunFailed
 from rlsys.rollout import RolloutPlan
 from rlsys.types import EpisodeEnd, Group, Task, Ticket
@@ -77,10 +78,8 @@ def make_pool(tmp_path: Path, workers: int = 2, **changes: float) -> RolloutPool
 
 
 def publication(tmp_path: Path, version: int, logit: float = 0.0) -> Publication:
-    folder = tmp_path / f"v{version}"
-    folder.mkdir()
-    (folder / "logits.json").write_text(json.dumps([logit, 0.0]))
-    return Publication(folder=folder, version=version, probe=((1,),), expected=((logit,),))
+    published = SharedMemory(tmp_path).send(version, [lambda: {"logits": torch.tensor([logit, 0.0])}], 0, 1)
+    return Publication(published=published, probe=((1,),), expected=((logit,),))
 
 
 def ticket(sequence: int) -> Ticket:
@@ -106,19 +105,16 @@ def test_a_worker_that_dies_is_restarted_refitted_and_its_groups_played_elsewher
         assert all(t.end is EpisodeEnd.ANSWERED for group in groups for t in group.trajectories)
         assert retried and all(again.attempt == 1 for again in retried)
         assert {group.ticket.attempt for group in groups} == {0, 1}
-        arrivals = await pool.publish(publication(tmp_path, 2, logit=1.0))
+        second = publication(tmp_path, 2, logit=1.0)
+        arrivals = await pool.publish(second)
         while len(arrivals) < 2:  # w0 is still on its way: the version it comes back with is the newest
             await asyncio.sleep(0.05)
-            arrivals = await pool.publish(replace(publication_of(tmp_path, 2), version=2))
+            arrivals = await pool.publish(replace(second))
         assert {arrival.delivery.version for arrival in arrivals} == {2}
         assert pool.restarts == {"w0": 1, "w1": 0}
         await pool.stop()
 
     asyncio.run(asyncio.wait_for(scenario(), 120))
-
-
-def publication_of(tmp_path: Path, version: int) -> Publication:
-    return Publication(folder=tmp_path / f"v{version}", version=version, probe=((1,),), expected=((1.0,),))
 
 
 def test_every_worker_dying_under_a_delivery_is_survived(tmp_path: Path) -> None:

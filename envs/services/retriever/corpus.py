@@ -18,8 +18,9 @@ import numpy as np
 from pydantic_core import from_json
 
 from envs.services.retriever.documents import Document, contents
-from envs.tasks.jsonl import kind_of, text_field
+from envs.tasks.jsonl import text_field
 from rlsys.errors import BadInput
+from rlsys.jsonl import kind_of
 
 CHUNK = 1 << 24  # bytes read at once by the scan
 SHORT = 8  # bytes; no record is this short, so only such lines are looked at for being blank

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import actors.worker
-from actors.engine import EngineFailed, EngineStats
 from actors.scoring import ScoringSpec
+from actors.specs import EngineFailed, EngineStats
 from actors.worker import RolloutWorker, WorkerSpec
 from rlsys.rollout import RolloutPlan
 from rlsys.types import Task, Ticket

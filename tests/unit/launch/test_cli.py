@@ -1,4 +1,4 @@
-"""The command line's endings: one line, and the exit codes of the contract."""
+"""The command line's endings: one line, and the exit codes (docs/laws.md, law 11)."""
 
 import subprocess
 import sys

@@ -1,6 +1,7 @@
 """Weights leave the learner whole, named as on the hub, and come back bit for bit."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,8 @@ from transformers import AutoModelForCausalLM, GenerationConfig, Qwen3Config, Qw
 from learners import export
 from learners.export import buckets, export_version, perturbed, save_hf, weights
 from learners.policy import PolicyModel, load_policy, pack_ids
-from rlsys.weights import read_manifest
+from rlsys.channels.base import Published
+from rlsys.channels.shm import SharedMemory
 
 
 @pytest.fixture(params=[False, True], ids=["untied", "tied"])
@@ -34,10 +36,10 @@ def load(source: Path):
     return load_whole(source).model
 
 
-def read(folder: Path) -> dict[str, torch.Tensor]:
+def read(published: Published) -> dict[str, torch.Tensor]:
     found: dict[str, torch.Tensor] = {}
-    for name in read_manifest(folder).buckets:
-        part = load_file(folder / name)
+    for place in published.places:
+        part = load_file(place)
         assert not part.keys() & found.keys()
         found |= part
     return found
@@ -45,33 +47,34 @@ def read(folder: Path) -> dict[str, torch.Tensor]:
 
 def test_an_exported_version_holds_every_tensor_and_the_head_even_when_it_is_tied(source, tmp_path) -> None:
     model = load(source)
-    manifest = export_version(model, tmp_path / "out", 17, writer=True, bucket_bytes=10_000)
+    published = export_version(model, SharedMemory(tmp_path / "out"), 17, rank=0, num_ranks=1, bucket_bytes=10_000)
     folder = tmp_path / "out" / "v000017"
-    assert manifest == read_manifest(folder)
-    found, expected = read(folder), model.state_dict()
+    found, expected = read(published), model.state_dict()
     assert "lm_head.weight" in found
     assert found.keys() == expected.keys()
     assert all(torch.equal(found[name], expected[name]) for name in expected)
-    assert manifest.version == 17
-    assert manifest.tensors == len(expected) == 25
-    assert manifest.bytes == sum(4 * tensor.numel() for tensor in expected.values())
-    assert len(manifest.buckets) > 1
-    assert {file.name for file in folder.iterdir()} == {"manifest.json", *manifest.buckets}
+    assert published.version == 17
+    assert published.tensors == len(expected) == 25
+    assert published.bytes == sum(4 * tensor.numel() for tensor in expected.values())
+    assert len(published.places) > 1
+    assert {str(file) for file in folder.iterdir()} == {str(folder / "manifest.json"), *published.places}
+    assert json.loads((folder / "manifest.json").read_text()) == asdict(published) | {"places": [*published.places]}
     assert [file.name for file in (tmp_path / "out").iterdir()] == ["v000017"]  # no draft is left
 
 
 def test_an_export_replaces_a_folder_of_the_same_version(source, tmp_path) -> None:
     model = load(source)
-    export_version(model, tmp_path / "out", 1, writer=True, bucket_bytes=10_000)
+    export_version(model, SharedMemory(tmp_path / "out"), 1, rank=0, num_ranks=1, bucket_bytes=10_000)
     with torch.no_grad():
         model.model.norm.weight.fill_(2.0)
-    export_version(model, tmp_path / "out", 1, writer=True)
-    assert read(tmp_path / "out" / "v000001")["model.norm.weight"].eq(2.0).all()
+    again = export_version(model, SharedMemory(tmp_path / "out"), 1, rank=0, num_ranks=1)
+    assert read(again)["model.norm.weight"].eq(2.0).all()
     assert [file.name for file in (tmp_path / "out" / "v000001").glob("bucket*")] == ["bucket-000.safetensors"]
 
 
 def test_a_rank_that_does_not_write_writes_nothing(source, tmp_path) -> None:
-    assert export_version(load(source), tmp_path / "out", 1, writer=False) is None
+    share = export_version(load(source), SharedMemory(tmp_path / "out"), 1, rank=1, num_ranks=2)
+    assert (share.places, share.tensors, share.bytes) == ((), 0, 0)
     assert not (tmp_path / "out").exists()
 
 

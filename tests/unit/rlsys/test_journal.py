@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from rlsys.journal import Journal, ledger, read, surviving
+from rlsys.journal import Begin, Dispatched, Journal, ledger, read, surviving
 from rlsys.types import Task, Ticket
 
 
@@ -84,5 +84,5 @@ def test_a_row_torn_by_a_crash_is_cut_and_the_rest_kept(tmp_path: Path) -> None:
     again = Journal(path)
     again.close()
     rows = read(path)
-    assert [row["event"] for row in rows] == ["begin", "dispatch", "begin"]
-    assert rows[-1]["torn_bytes"] == 25
+    assert [type(row) for row in rows] == [Begin, Dispatched, Begin]
+    assert rows[-1] == Begin(keep=2, torn_bytes=25, lineage=1)

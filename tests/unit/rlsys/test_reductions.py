@@ -1,4 +1,4 @@
-"""The reductions by hand: facts 6.5, the example of verl issue 593, and trajectories of several samples."""
+"""The papers' reductions by hand, the example of verl issue 593, and trajectories of several samples."""
 
 import pytest
 import torch

@@ -2,8 +2,8 @@
 
 import asyncio
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -66,6 +66,7 @@ class Reply:
     end: EpisodeEnd | None = None
     repeated: bool = False
     max_tokens: int | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
 
 
 class Counting:

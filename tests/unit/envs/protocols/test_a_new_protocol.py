@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 import runpy
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,11 @@ import pytest
 
 import envs.protocols as table
 from envs.problems.knowledge import KnowledgeConfig, of_task
-from envs.rewards.scoring import inline_of, read_transcript
+from envs.rewards.transcript import inline_of, split_inline
 from envs.worlds.search import SearchQAConfig, SearchQAWorld
 from launch.config.compose import compose
 from rlsys.errors import BadInput
+from rlsys.records import read_transcript
 from rlsys.types import EpisodeEnd, Message
 from tests.paths import ROOT
 
@@ -74,7 +76,7 @@ def test_its_episodes_are_scored_from_one_string() -> None:
     inline = inline_of(SearchQAConfig(protocol="ask"), reward=None)
     response = "<ask>q</ask><found>The <answer>no</answer></found><answer>yes</answer>"
     line = json.dumps({"task": {"question": "q", "answers": ["yes"]}, "response": response})
-    said = read_transcript(line.encode(), inline).messages
+    said = read_transcript(line.encode(), partial(split_inline, inline=inline)).messages
     assert [(message.role, message.content) for message in said] == [
         ("assistant", "<ask>q</ask>"),
         ("tool", "<found>The <answer>no</answer></found>"),

@@ -1,4 +1,7 @@
-"""Whole episodes in each protocol, byte for byte as the papers' code writes them (facts 1.3, 2.3, 2.6 and 5)."""
+"""Whole episodes in each protocol, byte for byte as the papers' code writes them.
+
+ReSearch (arXiv 2503.19470), ICRL, ReTool for ICRL's half with code, and SWiRL (arXiv 2504.04736, appendix A).
+"""
 
 import asyncio
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""envs.rewards.icrl: the worked table of facts 2.2, and what its rules imply."""
+"""envs.rewards.icrl: ICRL's equations 7 and 8 and its table 2 on worked examples, and what they imply."""
 
 import pytest
 

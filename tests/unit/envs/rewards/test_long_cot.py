@@ -3,7 +3,7 @@
 import pytest
 
 from envs.rewards import make_reward
-from envs.rewards.grading import Grading, graded
+from envs.rewards.asks import Grading, decided
 from envs.rewards.long_cot import LongCotReward, LongCotRewardConfig
 from rlsys.errors import BadInput
 
@@ -99,7 +99,7 @@ class Judge:
 
 async def verdict(reward, transcript):
     judge = Judge()
-    return await graded(reward, transcript, judge), getattr(judge, "asked", None)
+    return await decided(reward, transcript, judge, None), getattr(judge, "asked", None)
 
 
 def test_only_what_needs_algebra_goes_to_the_grader(made) -> None:

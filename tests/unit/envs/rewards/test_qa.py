@@ -1,4 +1,4 @@
-"""envs.rewards.qa: published vectors (facts 6.2), and where the variants differ."""
+"""envs.rewards.qa: what HotpotQA's, MuSiQue's and ICRL's scripts give, and where they differ."""
 
 import pytest
 from hypothesis import given

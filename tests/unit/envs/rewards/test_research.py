@@ -1,4 +1,7 @@
-"""envs.rewards.research: the worked table of facts 1.2, in messages and in one string, and what its rules imply."""
+"""envs.rewards.research: ReSearch's equation 2 and its repository's stricter form (arXiv 2503.19470).
+
+A worked table, in messages and in one string, and what the rules imply.
+"""
 
 import pytest
 

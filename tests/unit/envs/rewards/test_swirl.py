@@ -1,4 +1,4 @@
-"""envs.rewards.swirl: verdicts, per-step rewards, aggregation and the four filters (facts 5)."""
+"""envs.rewards.swirl: verdicts, per-step rewards, aggregation and the four filters (arXiv 2504.04736)."""
 
 import pytest
 from hypothesis import given

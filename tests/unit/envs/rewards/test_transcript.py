@@ -4,16 +4,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from envs import REWARDS, make_reward
 from envs.protocols.icrl import INFORMATION, INVALID_ACTION
+from envs.protocols.research import RESULT
+from envs.protocols.retool import INTERPRETER
 from envs.rewards.transcript import (
     Piece,
     count,
     first,
+    inline_of,
     last_pair,
     lowered,
     split_inline,
     split_response,
 )
+from envs.worlds.calculator import CalculatorConfig
+from envs.worlds.python import PythonMathConfig
+from envs.worlds.search import SearchQAConfig
+from rlsys.choices import choose
 
 
 def parts(response: str, **kwargs: object) -> list[str]:
@@ -86,3 +94,13 @@ def test_a_pair_is_found_within_one_message_only() -> None:
 
 def test_lower_case_keeps_every_place() -> None:
     assert lowered([Piece(0, "\u0130<ANSWER>\u212a")])[0].text == "\u0130<answer>\u212a"
+
+
+def test_the_tags_are_the_environments_else_the_rewards() -> None:
+    rewards = (choose("reward", REWARDS, name).schema() for name in ("research", "icrl", "answer"))
+    research, icrl, answer = map(make_reward, rewards)
+    assert inline_of(SearchQAConfig(protocol="research"), answer) is RESULT
+    assert inline_of(SearchQAConfig(protocol="icrl"), research) is INFORMATION
+    assert inline_of(PythonMathConfig(), answer) is INTERPRETER
+    assert inline_of(CalculatorConfig(), icrl) is INFORMATION
+    assert inline_of(SearchQAConfig(protocol="swirl"), answer) is None

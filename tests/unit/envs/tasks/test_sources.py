@@ -15,7 +15,7 @@ from envs.tasks.hub import choose, is_hub_name
 from envs.tasks.sources import FORMATS, Located, read_source
 from rlsys.errors import BadInput
 from rlsys.types import Task
-from tests.paths import DATA as SHARED
+from tests.paths import DATA
 
 BOXED = "So it is \\boxed{\\frac{1}{2}}."
 CROSSWORD = {
@@ -427,7 +427,7 @@ def test_without_network_an_earlier_download_serves_or_one_line_says_what_to_do(
 # Real slices, where they are at hand
 
 
-@pytest.mark.skipif(not SHARED.exists(), reason="needs ../shared/data")
+@pytest.mark.skipif(not DATA.exists(), reason="needs RLSYS_TEST_DATA")
 @pytest.mark.parametrize(
     ("name", "count", "answer"),
     [
@@ -436,16 +436,16 @@ def test_without_network_an_earlier_download_serves_or_one_line_says_what_to_do(
         ("explagraphs_dev_200.tsv", 200, "support"),
     ],
 )
-def test_shared_slices_are_read_whole(name: str, count: int, answer: str) -> None:
-    tasks = read_source(str(SHARED / name))
+def test_slices_of_public_data_are_read_whole(name: str, count: int, answer: str) -> None:
+    tasks = read_source(str(DATA / name))
     assert len(tasks) == count and tasks[0].answers == (answer,)
     assert len({task.task_id for task in tasks}) == count
 
 
-@pytest.mark.skipif(not SHARED.exists(), reason="needs ../shared/data")
+@pytest.mark.skipif(not DATA.exists(), reason="needs RLSYS_TEST_DATA")
 @pytest.mark.parametrize(
     "name", ["blocksworld_plan_100.jsonl", "nlgift_shortest_path_train.jsonl", "wiki_passages_6119.jsonl"]
 )
-def test_shared_slices_of_other_readers_are_refused(name: str) -> None:
+def test_slices_for_other_readers_are_refused(name: str) -> None:
     with pytest.raises(BadInput, match="line 1: .* reads, expected questions with answers"):
-        read_source(str(SHARED / name))
+        read_source(str(DATA / name))

@@ -42,18 +42,6 @@ def test_a_pid_used_again_is_not_the_owner() -> None:
         process.wait()
 
 
-def test_weight_folders_of_dead_owners_are_removed_and_the_live_one_kept() -> None:
-    live = reap.weights_folder()
-    dead = live.with_name(f"{reap.PREFIX}{DEAD}")
-    dead.mkdir()
-    try:
-        assert reap.remove_stale_weights() >= 1
-        assert live.is_dir()
-        assert not dead.exists()
-    finally:
-        live.rmdir()
-
-
 def test_tags_of_other_machines_are_left_alone() -> None:
     process = sleeper("another-machine.1:999999999:1.00")
     try:

@@ -16,12 +16,13 @@ from hypothesis import strategies as st
 
 from launch.run.run import StopRequested
 from launch.stages.datasets import open_data
-from launch.stages.examples import Example, read_answer, read_pair, samples_of
 from launch.stages.held_out import pair_loss
+from launch.stages.tokenised import samples_of
 from rlsys.batch import Batch, UpdateReport
 from rlsys.config import EvalConfig
 from rlsys.errors import BadInput, RunFailed
 from rlsys.metrics import merge
+from rlsys.records import Example, read_answer, read_pair
 from rlsys.types import Group, Message
 from tests.fakes import BanditLearner, BanditPool
 from tests.unit.launch.stages import test_rl as driver
@@ -81,7 +82,11 @@ def test_tokens_of_another_tokenizer_are_not_taken_over() -> None:
         (read_pair, {"prompt": "p", "chosen": "c"}, 'no "rejected"'),
         (read_pair, {"prompt": "p", "chosen": "c", "rejected": "c"}, "are the same"),
         (read_pair, {"prompt": [], "chosen": "c", "rejected": "d"}, '"prompt" is an empty list'),
-        (read_pair, {"prompt": "p", "chosen": [{"role": "bot", "content": ""}], "rejected": "d"}, "\"role\" is 'bot'"),
+        (
+            read_pair,
+            {"prompt": "p", "chosen": [{"role": "bot", "content": ""}], "rejected": "d"},
+            "\"chosen\"[0].role is 'bot'",
+        ),
         (read_pair, {"prompt": "p", "chosen": "", "rejected": "d"}, "the assistant says nothing"),
         (read_answer, {"prompt": "p"}, 'neither "messages" nor "response"'),
         (read_answer, {"response": "only"}, 'no "prompt"'),

@@ -12,12 +12,13 @@ import pytest
 from envs.rewards.answer import AnswerRewardConfig
 from launch.cli import run
 from launch.config.compose import compose
-from launch.stages.examples import read_answer, read_pair, samples_of
 from launch.stages.generate import begun_with, generate_missing, plan_of
-from launch.stages.store import TrajectoryStore, pairs_path, store_path, write_out
-from launch.stages.trajectories import entry_of, kept, pair_of, weights_id
+from launch.stages.store import Counts, TrajectoryStore, pairs_path, store_path, write_out
+from launch.stages.tokenised import samples_of
+from launch.stages.trajectories import group_record, kept, pair_of, weights_id
 from rlsys.config import GenerateConfig
 from rlsys.errors import BadInput, RunFailed
+from rlsys.records import GroupRecord, TrajectoryRecord, read_answer, read_pair, to_json
 from rlsys.types import (
     Completion,
     EpisodeEnd,
@@ -70,13 +71,19 @@ def trajectory(sibling: int, reward: float | None, says: str = "", turns: tuple[
 TASK = Task(task_id="t:1", question="2 + 3?", answers=("5",), record={"source": "hand"})
 
 
-def entry(*trajectories: Trajectory, sequence: int = 0) -> dict[str, Any]:
+def entry(*trajectories: Trajectory, sequence: int = 0) -> GroupRecord:
     ticket = Ticket(sequence=sequence, epoch=0, task=TASK, attempt=0, start_version=0)
-    return entry_of(Group(ticket=ticket, trajectories=trajectories, worker="w"), "vocabulary-1")
+    return group_record(Group(ticket=ticket, trajectories=trajectories, worker="w"), "vocabulary-1")
 
 
-def siblings(records: list[dict[str, Any]]) -> list[int]:
-    return [record["sibling"] for record in records]
+def siblings(records: list[TrajectoryRecord]) -> list[int]:
+    return [record.sibling for record in records]
+
+
+def line(record: Any) -> dict[str, Any]:
+    """As it stands in a file."""
+    read: dict[str, Any] = json.loads(json.dumps(to_json(record)))
+    return read
 
 
 def test_filters() -> None:
@@ -102,6 +109,7 @@ def test_pairs_are_best_against_worst_without_ties() -> None:
         entry(trajectory(0, 0.5), trajectory(1, 1.0), trajectory(2, None), trajectory(3, 0.1), trajectory(4, 1.0))
     )
     assert pair is not None
+    pair = line(pair)
     assert (pair["chosen_reward"], pair["rejected_reward"], pair["task_id"]) == (1.0, 0.1, "t:1")
     assert pair["prompt"] == [{"role": "user", "content": "2 + 3?"}]
     assert pair["chosen"] == [{"role": "assistant", "content": "it is 1"}]
@@ -117,11 +125,11 @@ def test_pairs_are_best_against_worst_without_ties() -> None:
 
 def test_what_was_sampled_is_what_is_trained(tmp_path: Path) -> None:
     two_turns = (turn([1, 2], [5, 6]), turn([1, 2, 5, 6, 9, 9], [7]))
-    (record,) = kept(entry(trajectory(0, 1.0, turns=two_turns)), GenerateConfig(), REWARD)
+    record = line(kept(entry(trajectory(0, 1.0, turns=two_turns)), GenerateConfig(), REWARD)[0])
     assert record["samples"] == [{"token_ids": [1, 2, 5, 6, 9, 9, 7], "sampled": [[2, 4], [6, 7]]}]
     assert record["task"] == {"source": "hand", "task_id": "t:1", "question": "2 + 3?", "answers": ["5"]}
     assert record["weight_versions"] == [[[3, 0, 2]], [[3, 0, 1]]]
-    example = read_answer(json.loads(json.dumps(record)), "line 1")
+    example = read_answer(record, "line 1")
     ((sample,),) = samples_of(example, None, "vocabulary-1", ())  # type: ignore[arg-type]  # nothing is tokenised
     assert sample.token_ids == (1, 2, 5, 6, 9, 9, 7)
     assert sample.loss_mask == (0, 0, 1, 1, 0, 0, 1)
@@ -134,11 +142,11 @@ def test_an_answer_that_is_only_an_end_is_an_answer() -> None:
     )
     played = entry(silent, trajectory(1, 1.0))
     (record,) = kept(entry(silent), GenerateConfig(), REWARD)
-    ((sample,),) = samples_of(read_answer(record, "line 1"), None, "vocabulary-1", ())  # type: ignore[arg-type]
+    ((sample,),) = samples_of(read_answer(line(record), "line 1"), None, "vocabulary-1", ())  # type: ignore[arg-type]
     assert (sample.token_ids, sample.loss_mask) == ((1, 2, 9), (0, 0, 1))
     pair = pair_of(played)
     assert pair is not None
-    assert read_pair(pair, "line 1").answers[1].tokens[0].token_ids == (1, 2, 9)
+    assert read_pair(line(pair), "line 1").answers[1].samples[0].token_ids == (1, 2, 9)
 
 
 # -- the file ---------------------------------------------------------------------------------------------------------
@@ -156,8 +164,8 @@ def test_a_torn_line_is_played_again_and_another_policy_is_refused(tmp_path: Pat
     played = TrajectoryStore(path, {"weights": "step 4", "generate.samples": 2})
     assert [sequence in played for sequence in range(4)] == [True, False, True, False]
     played.add(entry(trajectory(0, 0.5, says="\ud800"), sequence=1))  # half a surrogate pair is no reason to stop
-    assert [found["sequence"] for found in played.entries(3)] == [0, 1, 2]
-    assert [found["sequence"] for found in played.entries(2)] == [0, 1]
+    assert [found.sequence for found in played.groups(3)] == [0, 1, 2]
+    assert [found.sequence for found in played.groups(2)] == [0, 1]
     played.close()
     with pytest.raises(BadInput, match="begun with generate.samples=2, not 8: choose another place"):
         TrajectoryStore(path, {"weights": "step 4", "generate.samples": 8})
@@ -205,7 +213,7 @@ def test_what_is_played_is_not_played_again(tmp_path: Path) -> None:
         finally:
             played.close()
 
-    counts: list[dict[str, float]] = []
+    counts: list[Counts] = []
     said: list[str] = []
     starts: list[int] = []
 
@@ -225,10 +233,10 @@ def test_what_is_played_is_not_played_again(tmp_path: Path) -> None:
     asyncio.run(go(Counting(fail=lambda ticket: ticket.sequence == 20), lambda *_: None))
     assert sorted(starts) == list(range(24))
     assert "9 of them already" in said[-1]
-    assert (counts[0]["tasks"], counts[0]["trajectories"], counts[0]["ungraded_tasks"]) == (23, 92, 1)
-    assert len(output.read_text().splitlines()) == counts[0]["kept"] > 23  # two texts at most per task
+    assert (counts[0].tasks, counts[0].trajectories, counts[0].ungraded_tasks) == (23, 92, 1)
+    assert len(output.read_text().splitlines()) == counts[0].kept > 23  # two texts at most per task
     pairs = [json.loads(line) for line in pairs_path(output).read_text().splitlines()]
-    assert len(pairs) == counts[0]["pairs"] > 0
+    assert len(pairs) == counts[0].pairs > 0
     assert all(pair["chosen_reward"] > pair["rejected_reward"] for pair in pairs)
     before = output.read_bytes()
 

@@ -17,8 +17,9 @@ from launch.run.progress import Progress
 from launch.run.run import Run, StopRequested
 from launch.run.rundir import DriverState, RunDir
 from rlsys.batch import Batch, UpdateReport
+from rlsys.channels.shm import SharedMemory
 from rlsys.errors import RunFailed
-from rlsys.journal import Journal, ledger, read, surviving
+from rlsys.journal import Dispatched, Journal, ledger, read, surviving
 from rlsys.types import Message
 from tests.fakes import BanditLearner, BanditPool
 
@@ -71,8 +72,6 @@ def play(
     from actors.services import Services
     from envs import make_world
 
-    weights = tmp_path / "weights"
-    weights.mkdir(exist_ok=True)
     pool = pool or BanditPool()
     error: BaseException | None = None
 
@@ -91,7 +90,7 @@ def play(
             services=Services([], env_vars={}, start_timeout_s=1),
             progress=Progress(),
             tracker=NoTracker(),  # type: ignore[arg-type]
-            weights=weights,
+            weights=SharedMemory(tmp_path / "weights"),
             model_path=str(tmp_path),
             earlier_s=state.wall_s,
             earlier_generated=state.generated,
@@ -161,7 +160,7 @@ def test_a_stopped_run_resumes_without_losing_or_repeating_a_prompt(tmp_path: Pa
         assert isinstance(play(tmp_path, on_row=stop_at(step)).error, StopRequested)
     assert play(tmp_path).error is None
     journal = read(tmp_path / "run" / "journal.jsonl")
-    assert {row["lineage"] for row in journal} == {0, 1, 2, 3}
+    assert {row.lineage for row in journal} == {0, 1, 2, 3}
     book = ledger(surviving(journal))
     assert (book.dispatched, book.in_flight, book.problems) == (48, 0, ())
     assert [row["step"] for row in rows(tmp_path)] == list(range(1, 13))
@@ -274,6 +273,6 @@ def test_no_token_past_its_lag_is_trained(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_tickets_are_journalled_with_the_version_they_started_under(tmp_path: Path) -> None:
     play(tmp_path, steps=4)
-    starts = [row["version"] for row in read(tmp_path / "run" / "journal.jsonl") if row["event"] == "dispatch"]
+    starts = [row.version for row in read(tmp_path / "run" / "journal.jsonl") if isinstance(row, Dispatched)]
     assert starts[:8] == [1] * 8
     assert starts == sorted(starts)

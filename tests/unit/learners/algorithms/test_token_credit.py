@@ -46,7 +46,7 @@ def valued(row: Row, value: float) -> Row:
 
 
 def test_ppo_discounts_each_stream_by_its_own_factor() -> None:
-    """The vector of facts 3.1, with a tool's token in the middle that takes no time."""
+    """Long CoT's estimator (arXiv 2502.03373, section 3) by hand; a tool's token in the middle takes no time."""
     row = valued(make_row([sample(2.0, (0.0, -0.05, -0.05, 0.0))]), 0.5)
     (credited,) = ppo().credit([row], moments)
     assert sampled(credited, "returns") == pytest.approx([1.901495, 1.9005, 1.95, 2.0])

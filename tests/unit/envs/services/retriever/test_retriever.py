@@ -19,7 +19,7 @@ from envs.services.retriever.documents import Document
 from envs.services.retriever.ranking import fuse
 from envs.services.retriever.retriever import Retriever, make_retriever
 from rlsys.errors import BadInput
-from tests.paths import DATA as SHARED
+from tests.paths import DATA
 
 FRUIT = ["apple banana", "apple apple cherry", "date"]
 
@@ -266,9 +266,9 @@ def test_a_server_config_out_of_bounds_is_refused(wrong: dict[str, int]) -> None
         RetrieverServerConfig(corpus="c.jsonl", **wrong)
 
 
-@pytest.mark.skipif(not (SHARED / "hotpotqa_distractor_50.jsonl").exists(), reason="needs the shared data")
+@pytest.mark.skipif(not (DATA / "hotpotqa_distractor_50.jsonl").exists(), reason="needs RLSYS_TEST_DATA")
 def test_bm25_recall_on_hotpotqa() -> None:
-    records = [json.loads(line) for line in (SHARED / "hotpotqa_distractor_50.jsonl").read_text().splitlines()]
+    records = [json.loads(line) for line in (DATA / "hotpotqa_distractor_50.jsonl").read_text().splitlines()]
     paragraphs: dict[str, str] = {}
     for record in records:
         for title, sentences in zip(record["context"]["title"], record["context"]["sentences"], strict=True):

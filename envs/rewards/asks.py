@@ -1,0 +1,108 @@
+"""What a reward that is a pure function asks others for: a grader in a process of its own, a judge.
+
+`grading` and `judging` name what is open, `decided` has it answered and fills `Transcript.correct`, or
+`Transcript.judgements` where a judge was asked about every message; the reward is called on that. Judgements that came
+with the transcript stand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, runtime_checkable
+
+from envs.services.judge.config import JudgeConfig
+from envs.services.judge.kinds import KINDS
+from envs.services.judge.parse import answer_of
+from envs.services.judge.request import Asks, Judged, JudgeRequest
+from rlsys.rollout import EpisodeBroken
+from rlsys.types import Failure, FailureKind, Transcript
+
+RETRY_SEED = 1
+SHOWN = 200  # characters of an answer without a verdict, in its failure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grading:
+    """Is `given` one of `golds`? Grading(given="\\frac{2}{4}", golds=("0.5",))"""
+
+    given: str
+    golds: tuple[str, ...]
+
+
+@runtime_checkable
+class NeedsGrading(Protocol):
+    """A reward that may ask for a verdict first."""
+
+    def grading(self, transcript: Transcript) -> Grading | None: ...
+
+
+@runtime_checkable
+class NeedsJudging(Protocol):
+    """A reward that may ask a judge first."""
+
+    judge: JudgeConfig
+    always_judged: bool  # no score without a judge; false where the rules can do without one
+
+    def judging(self, transcript: Transcript) -> tuple[JudgeRequest, ...]:
+        """One question for each of the model's messages, or one about its answer; none where nothing is open."""
+        ...
+
+
+class Grades(Protocol):
+    """The part of `envs.rewards.maths.grader.Grader` that is needed here."""
+
+    async def grade_any(self, given: str, golds: Sequence[str]) -> bool: ...
+
+
+def asks(reward: Any, transcript: Transcript) -> bool:
+    """Whether a judge or a grader has to decide something first."""
+    if isinstance(reward, NeedsJudging) and reward.judge.given and reward.judging(transcript):
+        return True
+    return isinstance(reward, NeedsGrading) and reward.grading(transcript) is not None
+
+
+async def decided(
+    reward: Any, transcript: Transcript, grader: Grades, find_judge: Callable[[JudgeConfig], Asks]
+) -> Transcript:
+    """The transcript with what the reward asks others for, or as it is.
+
+    Raises what the grader raises, and EpisodeBroken: of kind infra or timeout when the judge is out, data for a prompt
+    that it refuses and for an answer without a verdict where that is to fail. Never a zero for the judge's own fault.
+    """
+    requests = reward.judging(transcript) if isinstance(reward, NeedsJudging) and reward.judge.given else ()
+    if requests:
+        transcript = await _judged(find_judge(reward.judge), requests, reward.judge.unparsable, transcript)
+    asked = reward.grading(transcript) if isinstance(reward, NeedsGrading) else None
+    if asked is None:
+        return transcript
+    return replace(transcript, correct=await grader.grade_any(asked.given, asked.golds))
+
+
+async def _judged(
+    judge: Asks, requests: Sequence[JudgeRequest], unparsable: str | None, transcript: Transcript
+) -> Transcript:
+    asking = [asyncio.create_task(settled(judge, request, unparsable)) for request in requests]
+    try:
+        answers = await asyncio.gather(*asking)
+    finally:
+        for task in asking:  # one failed: nobody waits for the others
+            task.cancel()
+    if KINDS[requests[0].kind].judges == "answer":
+        verdict = answers[0].verdict
+        return replace(transcript, correct=verdict is not None and bool(verdict.accepted))
+    # Not what it thought on the way: a GOOD there is no verdict.
+    return replace(transcript, judgements=tuple(answer_of(answer.text) for answer in answers))
+
+
+async def settled(judge: Asks, request: JudgeRequest, unparsable: str | None) -> Judged:
+    """The judge's answer, under a rule for one without a verdict (None: the kind's own). Raises EpisodeBroken."""
+    rule = unparsable or KINDS[request.kind].unparsable
+    answer = await judge.ask(request)
+    if answer.verdict is None and rule == "retry":
+        answer = await judge.ask(request, seed=RETRY_SEED)
+    if answer.verdict is None and rule != "wrong":
+        detail = f"{request.kind}: an answer without a verdict: {answer.text[-SHOWN:]!r}"
+        raise EpisodeBroken(Failure(kind=FailureKind.DATA, where="judge", detail=detail))
+    return answer

@@ -1,0 +1,159 @@
+"""From a step's groups to weighted samples: what failed, and what says nothing, is left out and counted."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from rlsys.errors import RunFailed
+from rlsys.journal import Outcome
+from rlsys.metrics import Max, Mean, Metric, Metrics, Min, Sum, merge
+from rlsys.off_policy import without_stale
+from rlsys.packing import sample_trajectory
+from rlsys.reductions import Reduction, weigh
+from rlsys.types import EpisodeEnd, Failure, FailureKind, Group, Reward, Sample, Trajectory
+
+ENDS = [end for end in EpisodeEnd if end is not EpisodeEnd.FAILED]
+
+
+class Credits(Protocol):
+    """The part of an algorithm that is needed here: see `learners.algorithms.base.Algorithm`."""
+
+    @property
+    def reduction(self) -> Reduction: ...
+    def advantages(self, rewards: Sequence[float]) -> list[float] | None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Harvest:
+    """What a step's groups gave."""
+
+    samples: list[Sample]
+    advantages: dict[tuple[int, int], float]  # by (sequence, sibling)
+    outcomes: dict[int, Outcome]  # by sequence
+    rewards: list[float]  # of the graded trajectories
+    lags: list[int]  # of each trajectory with tokens: versions from its oldest one to the weights trained on it
+    failures: Mapping[str, int]  # trajectories by kind; `retried`: broke, tried again
+    metrics: Metrics
+
+
+def harvest_groups(
+    groups: Sequence[Group],
+    algorithm: Credits,
+    longest: int,
+    *,
+    version: int = 0,
+    max_token_lag: int | None = None,
+) -> Harvest:
+    """Advantages within each group, then samples. A failed sibling is left out of its group's baseline.
+
+    longest: tokens that a response can have, the constant of Dr. GRPO's reduction.
+    version: the weights that are trained. Tokens more than `max_token_lag` versions older become context. A trajectory
+    of such tokens alone still counts in the baseline but gives no sample; a group without samples is "filtered".
+    """
+    samples: list[list[list[Sample]]] = []  # by group and trajectory
+    advantages: dict[tuple[int, int], float] = {}
+    outcomes: dict[int, Outcome] = {}
+    stale_tokens = 0
+    for group in groups:
+        sequence = group.ticket.sequence
+        rewards = [math.nan if isinstance(t.reward, Failure) else t.reward.value for t in group.trajectories]
+        credit = algorithm.advantages(rewards)
+        if credit is None:
+            outcomes[sequence] = "failed" if all(map(math.isnan, rewards)) else "filtered"
+            continue
+        kept: list[list[Sample]] = []
+        for trajectory, advantage in zip(group.trajectories, credit, strict=True):
+            if math.isnan(advantage):
+                continue
+            advantages[sequence, trajectory.sibling] = advantage
+            whole = sample_trajectory(trajectory, advantage)
+            fresh, stale = without_stale(whole, version=version, max_token_lag=max_token_lag)
+            stale_tokens += stale
+            kept.append(fresh)
+        outcomes[sequence] = "trained" if any(kept) else "filtered"
+        samples.append(kept)
+    trajectories = [trajectory for group in groups for trajectory in group.trajectories]
+    failures = failure_counts(trajectories)
+    metrics: list[Metrics] = [trajectory_metrics(trajectory) for trajectory in trajectories]
+    metrics += [{f"failures/{kind}": Sum(float(count)) for kind, count in failures.items()}]
+    metrics += [group_metrics(groups, outcomes), {"tokens/stale": Sum(stale_tokens)}]
+    metrics += [environment_metrics(trajectories), *(lag_metrics(each, version) for each in trajectories)]
+    return Harvest(
+        samples=weigh(samples, algorithm.reduction, length=longest),
+        advantages=advantages,
+        outcomes=outcomes,
+        rewards=[each.reward.value for each in trajectories if isinstance(each.reward, Reward)],
+        lags=[version - each.oldest_version for each in trajectories if each.oldest_version is not None],
+        failures=failures,
+        metrics=merge(metrics),
+    )
+
+
+def trajectory_metrics(trajectory: Trajectory) -> Metrics:
+    reward, timings = trajectory.reward, trajectory.timings
+    row: dict[str, Metric] = {
+        "tokens/generated": Sum(trajectory.num_sampled),
+        "episode/tokens": Mean(trajectory.num_sampled),
+        "episode/tokens_max": Max(trajectory.num_sampled),
+        "episode/turns": Mean(len(trajectory.turns)),
+        "episode/repeated_calls": Mean(trajectory.repeated_calls),
+        "time/episode_generate": Mean(timings.generate_s),
+        "time/episode_tool": Mean(timings.tool_s),
+        "time/episode_score": Mean(timings.score_s),
+        "tokens/discarded": Sum(float(trajectory.discarded_tokens)),
+    }
+    row |= {f"episode/{end}": Mean(float(trajectory.end is end)) for end in ENDS}
+    if isinstance(reward, Reward):
+        row |= {"reward/mean": Mean(reward.value), "reward/max": Max(reward.value), "reward/min": Min(reward.value)}
+        row |= {f"reward/part/{name}": Mean(value) for name, value in reward.parts.items()}
+    return row
+
+
+def environment_metrics(trajectories: Sequence[Trajectory]) -> Metrics:
+    """Means over all trajectories: one in which the environment counted nothing of a name has 0 of it."""
+    names = sorted({name for trajectory in trajectories for name in trajectory.metrics})
+    return merge({f"env/{name}": Mean(each.metrics.get(name, 0.0)) for name in names} for each in trajectories)
+
+
+def lag_metrics(trajectory: Trajectory, version: int) -> Metrics:
+    """Versions between a trajectory's oldest token and the weights trained on it."""
+    if trajectory.oldest_version is None:
+        return {}
+    lag = float(version - trajectory.oldest_version)
+    spans = {span.version for turn in trajectory.turns for span in turn.completion.spans}
+    return {"lag/mean": Mean(lag), "lag/max": Max(lag), "lag/mixed_versions": Mean(float(len(spans) > 1))}
+
+
+def group_metrics(groups: Sequence[Group], outcomes: Mapping[int, Outcome]) -> Metrics:
+    """Groups and their tokens by what became of them; the three add up to `tokens/generated`."""
+    row: dict[str, Metric] = {}
+    for name in ("trained", "filtered", "failed"):
+        of_kind = [group for group in groups if outcomes[group.ticket.sequence] == name]
+        sampled = sum(trajectory.num_sampled for group in of_kind for trajectory in group.trajectories)
+        row |= {f"groups/{name}": Sum(len(of_kind)), f"tokens/in_{name}_groups": Sum(sampled)}
+    return row
+
+
+def failure_counts(trajectories: Sequence[Trajectory]) -> dict[str, int]:
+    kinds = Counter(each.reward.kind for each in trajectories if isinstance(each.reward, Failure))
+    return {kind.value: kinds[kind] for kind in FailureKind} | {"retried": sum(len(t.retried) for t in trajectories)}
+
+
+def check_failures(groups: Sequence[Group], limit: float) -> None:
+    trajectories = [trajectory for group in groups for trajectory in group.trajectories]
+    failures = [t.reward for t in trajectories if isinstance(t.reward, Failure)]
+    check_failed(failures, len(trajectories), limit, "trajectories of this step")
+
+
+def check_failed(failures: Sequence[Failure], of: int, limit: float, what: str) -> None:
+    """Raises RunFailed where more than this share of them failed."""
+    if len(failures) > limit * of:
+        first = failures[0]
+        raise RunFailed(
+            f"{len(failures)} of {of} {what} failed (limit loop.max_failed_share={limit:g}); "
+            f"the first: {first.kind} in {first.where}: {first.detail}"
+        )

@@ -1,0 +1,81 @@
+"""Objects as JSON, one a line: what is ours is a frozen dataclass whose fields are the keys, in their order.
+
+Only what comes from elsewhere is read by hand, key by key, so that a bad line says what is wrong with it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from functools import lru_cache
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
+
+from rlsys.errors import BadInput
+
+
+def encode(value: Any, optional: frozenset[str] = frozenset()) -> Any:
+    """A dataclass as plain JSON; its `optional` keys are left out where they hold their default, or are empty."""
+    if is_dataclass(value):
+        known = ((each, getattr(value, each.name)) for each in fields(value))
+        said = ((each.name, own) for each, own in known if each.name not in optional or own not in (each.default, {}))
+        return {name: encode(own, optional) for name, own in said}
+    if isinstance(value, tuple) and value and (is_dataclass(value[0]) or isinstance(value[0], tuple)):
+        return [encode(each, optional) for each in value]  # a tuple of numbers is JSON as it is
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+def decode(kind: Any, value: Any) -> Any:
+    """The inverse of `encode`, by the type hints of `kind`; keys that it does not have are ignored.
+
+    For files of ours: what does not fit raises TypeError, ValueError or AttributeError, or stays as it is.
+    """
+    if is_dataclass(kind) and isinstance(kind, type):
+        hints = _hints(kind)
+        return kind(**{name: decode(hints[name], own) for name, own in value.items() if name in hints})
+    arguments = get_args(kind)
+    if get_origin(kind) is UnionType:
+        return None if value is None else decode(arguments[0], value)
+    if get_origin(kind) is tuple:
+        inner = arguments[0]
+        return tuple(value) if inner in (int, str) else tuple(decode(inner, each) for each in value)
+    return kind(value) if isinstance(kind, type) and issubclass(kind, Enum) else value
+
+
+_hints = lru_cache(get_type_hints)
+
+
+def json_object(line: bytes, where: str) -> dict[str, Any]:
+    try:
+        value = json.loads(line.decode("utf-8").rstrip("\r\n"))
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{where}: not UTF-8 (byte 0x{line[error.start]:02x} at {error.start})") from error
+    except json.JSONDecodeError as error:
+        raise BadInput(f"{where}: not JSON ({error.msg} at column {error.colno})") from error
+    except (ValueError, RecursionError) as error:  # a number or a nesting past the parser's limits
+        raise BadInput(f"{where}: not usable JSON ({type(error).__name__})") from error
+    if not isinstance(value, dict):
+        raise BadInput(f"{where}: {kind_of(value)}, expected a JSON object")
+    return value
+
+
+def line_of(record: Mapping[str, Any]) -> bytes:
+    """Half a surrogate pair, which UTF-8 has no bytes for, comes out as its JSON escape."""
+    return (json.dumps(record, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")
+
+
+def kind_of(value: object) -> str:
+    """The JSON name of a value's type."""
+    names = {dict: "an object", list: "a list", str: "a text", bool: "true or false", type(None): "null"}
+    return names.get(type(value), "a number")
+
+
+def shown(value: object) -> str:
+    """A value in an error: short; what is long is told by its kind."""
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        odd = next((f" with {kind_of(each)}" for each in value if not isinstance(each, type(value[0]))), "")
+        return f"{kind_of(value)}{odd}" if value else "an empty list"
+    text = repr(value)
+    return text if len(text) <= 40 else kind_of(value)

@@ -1,0 +1,375 @@
+"""The JSON of a trajectory, a group, a pair, a reward and a failure: the one form of all files, written and read here.
+
+    {"task": {"task_id", "question", "answers", ...}, "sequence": 7, "sibling": 2, "attempt": 0, "worker": "rollout:0",
+     "prompt": [...], "messages": [...], "end": "answered", "truncated": false, "reward": 1.0, "parts": {"correct": 1},
+     "advantage": 0.3, "num_tokens": 31, "token_ids": [[...]], "weight_versions": [[[1, 0, 31]]], "seconds": {...}}
+
+`prompt` is what the model was given and `messages` what followed, so `rlsys score` reads what a run leaves behind. The
+sampled tokens stand in a line once, for rewards that look at them: by turn in `token_ids`, or, in what `generate` makes
+to be trained on, in `samples`, with the tokens around them and the name of the `tokenizer` they belong to.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rlsys.errors import BadInput
+from rlsys.jsonl import decode, encode, json_object, kind_of, shown
+from rlsys.rollout import EpisodeBroken
+from rlsys.types import EpisodeEnd, Failure, FailureKind, Group, Message, Reward, Task, Trajectory, Transcript
+
+HERE = "this line"
+ROLES = ("assistant", "user", "tool", "system")
+# Left out of a line where they say nothing.
+OPTIONAL = frozenset(
+    ("inline", "ended", "reward", "parts", "correct", "judgements", "failure", "token_ids", "tokenizer", "samples")
+    + ("metrics", "seconds")
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tokens:
+    """One training sample as it was sampled: token_ids[start:end] of each span are the policy's own."""
+
+    token_ids: tuple[int, ...]  # [L]
+    sampled: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrajectoryRecord:
+    """One trajectory as files have it: a field is a key."""
+
+    task: Mapping[str, Any]  # what the data had, and "task_id", "question", "answers"
+    sequence: int
+    sibling: int
+    attempt: int = 0  # of its ticket
+    worker: str = ""
+    prompt: tuple[Message, ...]
+    messages: tuple[Message, ...]  # after the prompt
+    end: EpisodeEnd
+    ended: EpisodeEnd | None = None  # how the conversation ended, where only its scoring failed
+    truncated: bool
+    reward: float | None = None  # None: `failure` says why
+    parts: Mapping[str, float] = field(default_factory=dict)
+    correct: bool | None = None  # the verdict of a grader or a judge, where one was asked
+    judgements: tuple[str, ...] = ()  # what a judge wrote of each message of the model, where one was asked
+    failure: Failure | None = None
+    advantage: float | None = None  # None where the group was not trained
+    tokenizer: str = ""  # of `samples`
+    samples: tuple[Tokens, ...] = ()
+    num_tokens: int
+    token_ids: tuple[tuple[int, ...], ...] = ()  # by turn; none where `samples` has them
+    weight_versions: tuple[tuple[tuple[int, int, int], ...], ...]  # by turn: (version, from token, to token)
+    metrics: Mapping[str, float] = field(default_factory=dict)  # of the environment
+    seconds: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupRecord:
+    """All that was played of one task."""
+
+    sequence: int
+    task_id: str
+    trajectories: tuple[TrajectoryRecord, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairRecord:
+    """The best and the worst answer to one prompt."""
+
+    task_id: str
+    prompt: tuple[Message, ...]
+    chosen: tuple[Message, ...]
+    rejected: tuple[Message, ...]
+    chosen_reward: float
+    rejected_reward: float
+    tokenizer: str
+    chosen_samples: tuple[Tokens, ...]
+    rejected_samples: tuple[Tokens, ...]
+    chosen_truncated: bool
+    rejected_truncated: bool
+
+
+Record = TrajectoryRecord | GroupRecord | PairRecord
+
+
+def record_of(
+    trajectory: Trajectory,
+    group: Group,
+    *,
+    advantage: float | None = None,
+    tokenizer: str = "",
+    samples: tuple[Tokens, ...] = (),
+) -> TrajectoryRecord:
+    task, reward, start = trajectory.task, trajectory.reward, trajectory.num_prompt
+    completions, timings = [turn.completion for turn in trajectory.turns], trajectory.timings
+    seconds = {"generate": timings.generate_s, "tool": timings.tool_s, "score": timings.score_s}
+    graded = reward if isinstance(reward, Reward) else None
+    return TrajectoryRecord(
+        task={**task.record, "task_id": task.task_id, "question": task.question, "answers": list(task.answers)},
+        sequence=group.ticket.sequence,
+        sibling=trajectory.sibling,
+        attempt=group.ticket.attempt,
+        worker=group.worker,
+        prompt=trajectory.messages[:start],
+        messages=trajectory.messages[start:],
+        end=trajectory.end,
+        ended=trajectory.ended,
+        truncated=trajectory.truncated,
+        reward=graded.value if graded else None,
+        parts=graded.parts if graded else {},
+        correct=graded.correct if graded else None,
+        judgements=(graded.judgements or ()) if graded else (),
+        failure=reward if isinstance(reward, Failure) else None,
+        advantage=advantage,
+        tokenizer=tokenizer if samples else "",
+        samples=samples,
+        num_tokens=trajectory.num_sampled,
+        token_ids=() if samples else tuple(each.token_ids for each in completions),
+        weight_versions=tuple(tuple((s.version, s.start, s.end) for s in each.spans) for each in completions),
+        metrics=trajectory.metrics,
+        seconds={name: round(value, 4) for name, value in seconds.items()},
+    )
+
+
+def to_json(record: Record) -> dict[str, Any]:
+    written: dict[str, Any] = encode(record, OPTIONAL)
+    return written
+
+
+def read_group(values: Mapping[str, Any], where: str) -> GroupRecord:
+    """The inverse of `to_json`, also of lines that earlier versions wrote. Raises BadInput."""
+    try:
+        group: GroupRecord = decode(GroupRecord, values)
+        return group
+    except (TypeError, ValueError, AttributeError) as error:
+        missing = 'no "sequence" with its "trajectories": not a file that rlsys generate has written'
+        raise BadInput(f"{where}: {missing} ({error})") from error
+
+
+def score_json(result: Reward | Failure, line: int) -> dict[str, Any]:
+    """What `rlsys score` writes about input line `line`, counted from 1."""
+    if isinstance(result, Failure):
+        return {"status": "failure", "kind": str(result.kind), "line": line, "detail": result.detail}
+    streams = {stream.name: list(stream.values) for stream in result.streams}
+    return {"status": "scored", "reward": result.value, "parts": dict(result.parts), "token_rewards": streams}
+
+
+# -- a transcript to score ---------------------------------------------------------------------------------------------
+
+
+def read_transcript(line: bytes, split: Callable[[str], tuple[Message, ...]]) -> Transcript:
+    """A line that is to be scored: `{"task": {...}, "response": "..."}`, or a trajectory of a run.
+
+    split: a response in one string to messages. Raises BadInput that names the key, and EpisodeBroken for a trajectory
+    that broke before it could be scored: half a conversation has no reward, and no zero either.
+    """
+    record = json_object(line, HERE)
+    failure = record.get("failure")
+    if isinstance(failure, dict) and failure.get("kind") in list(FailureKind) and record.get("ended") is None:
+        raise EpisodeBroken(decode(Failure, {"where": "", "detail": "", **failure}))
+    task = _given(record, "task", "an object", lambda value: isinstance(value, dict), _task)
+    if task is None:
+        raise BadInput(f'{HERE}: no "task"')
+    tokens = _given(record, "token_ids", "a list of whole numbers, 0 or more", _are_tokens, _flat)
+    if tokens is None and "tokenizer" in record:  # without it, somebody else's "samples"
+        samples = read_samples(record, "samples", HERE)
+        tokens = tuple(token for each in samples for start, end in each.sampled for token in each.token_ids[start:end])
+    return Transcript(
+        task=task,
+        messages=_response(record, split),
+        truncated=_given(record, "truncated", "true or false", _is_flag) or False,
+        token_ids=tokens or None,
+        num_tokens=_given(record, "num_tokens", "a whole number, 0 or more", _is_count),
+        correct=_given(record, "correct", "true or false", _is_flag),
+        judgements=_given(record, "judgements", "a list of texts", _are_texts, tuple),
+    )
+
+
+def _task(record: Mapping[str, Any]) -> Task:
+    """The forms differ: what only one reward reads is checked by that reward, from the record."""
+    question = _given(record, "question", "a text", lambda value: isinstance(value, str), inside="task.")
+    key = _given(record, "answers", "a list of texts", _are_texts, tuple, inside="task.")
+    # One name for all: rewards remember what they have read by it, and the failure says which line it is.
+    return Task(task_id="of this line", question=question or "", answers=key or (), record=record)
+
+
+def _response(record: Mapping[str, Any], split: Callable[[str], tuple[Message, ...]]) -> tuple[Message, ...]:
+    response = _given(record, "response", "a text", lambda value: isinstance(value, str))
+    messages = _given(record, "messages", "a list", lambda value: isinstance(value, list))
+    if (response is None) == (messages is None):
+        found = 'neither "response" nor' if response is None else '"response" and'
+        raise BadInput(f'{HERE}: {found} "messages", expected one of the two')
+    return split(response) if response is not None else _messages(messages, f"{HERE}: messages", ROLES[:3])
+
+
+def _given(
+    record: Mapping[str, Any],
+    key: str,
+    expected: str,
+    fits: Callable[[Any], bool],
+    build: Callable[[Any], Any] = lambda value: value,
+    *,
+    inside: str = "",
+) -> Any:
+    """A field, or None where it is absent or null. Raises BadInput for what does not fit."""
+    value = record.get(key)
+    if value is None:
+        return None
+    if not fits(value):
+        raise BadInput(f'{HERE}: "{inside}{key}" is {shown(value)}, expected {expected}')
+    return build(value)
+
+
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _are_counts(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_is_count, value))
+
+
+def _are_tokens(value: Any) -> bool:
+    """Of the whole response, or by turn."""
+    return _are_counts(value) or (isinstance(value, list) and all(map(_are_counts, value)))
+
+
+def _flat(tokens: list[Any]) -> tuple[int, ...]:
+    return tuple(token for each in tokens for token in (each if isinstance(each, list) else (each,)))
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)
+
+
+# -- an example to learn from ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    messages: tuple[Message, ...]  # after the prompt: assistant is the model
+    samples: tuple[Tokens, ...] = ()  # empty where it comes from elsewhere
+    truncated: bool = False  # a token limit cut it off: its text has no end to learn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """A prompt with one answer, or with [chosen, rejected]."""
+
+    prompt: tuple[Message, ...]
+    answers: tuple[Answer, ...]
+    tokenizer: str  # of the answers' samples
+    names: tuple[str, ...]  # of its prompt, and of its task: examples that share one are never on two sides of a split
+
+
+def read_answer(record: dict[str, Any], where: str) -> Example:
+    """`{"prompt": P, "messages": M}` or `{"prompt": P, "response": M}`; the prompt may also lead the messages.
+
+    P and M are a text or a list of {"role", "content"}. Raises BadInput that names the line and the key.
+    """
+    keys = [key for key in ("messages", "response") if key in record]
+    if len(keys) != 1:
+        found = 'both "messages" and' if keys else 'neither "messages" nor'
+        raise BadInput(f'{where}: {found} "response": expected one of them')
+    messages = _conversation(record, keys[0], "assistant", where)
+    if "prompt" in record:
+        prompt = _conversation(record, "prompt", "user", where)
+    else:
+        first = next((index for index, each in enumerate(messages) if each.role == "assistant"), 0)
+        prompt, messages = messages[:first], messages[first:]
+        if not prompt:
+            raise BadInput(f'{where}: no "prompt", and no message before the assistant\'s first')
+    samples, truncated = read_samples(record, "samples", where), record.get("truncated") is True
+    return _example(record, where, prompt, [Answer(messages=messages, samples=samples, truncated=truncated)])
+
+
+def read_pair(record: dict[str, Any], where: str) -> Example:
+    """`{"prompt": P, "chosen": M, "rejected": M}`. Raises BadInput that names the line and the key."""
+    for key in ("prompt", "chosen", "rejected"):
+        if key not in record:
+            raise BadInput(f'{where}: no "{key}", expected {{"prompt", "chosen", "rejected"}}')
+    answers = [
+        Answer(
+            messages=_conversation(record, key, "assistant", where),
+            samples=read_samples(record, f"{key}_samples", where),
+            truncated=record.get(f"{key}_truncated") is True,
+        )
+        for key in ("chosen", "rejected")
+    ]
+    if any(len(answer.samples) > 1 for answer in answers):
+        raise BadInput(f"{where}: an answer of a pair in several samples, expected one each")
+    if answers[0] == answers[1]:
+        raise BadInput(f'{where}: "chosen" and "rejected" are the same')
+    return _example(record, where, _conversation(record, "prompt", "user", where), answers)
+
+
+def _example(record: dict[str, Any], where: str, prompt: tuple[Message, ...], answers: list[Answer]) -> Example:
+    for answer in answers:
+        says = any(message.role == "assistant" and message.content for message in answer.messages)
+        if not says and not answer.samples:  # what was sampled may be the end of the message alone
+            raise BadInput(f"{where}: an answer in which the assistant says nothing")
+    said = json.dumps([[message.role, message.content] for message in prompt])
+    digest = hashlib.blake2b(said.encode(), digest_size=12).hexdigest()
+    given = record.get("task")
+    task = record.get("task_id") or (given.get("task_id") if isinstance(given, dict) else None)
+    names = (digest, f"task {task}") if task else (digest,)
+    return Example(prompt=prompt, answers=tuple(answers), tokenizer=str(record.get("tokenizer", "")), names=names)
+
+
+def _conversation(record: Mapping[str, Any], key: str, role: str, where: str) -> tuple[Message, ...]:
+    """A text or a list of messages, of what a tokenizer can take."""
+    value, where = record.get(key), f'{where}: "{key}"'
+    if isinstance(value, str):
+        value = [{"role": role, "content": value}]
+    if not isinstance(value, list) or not value:
+        found = "an empty list" if value == [] else kind_of(value)
+        raise BadInput(f"{where} is {found}, expected a text or a list of messages")
+    messages = _messages(value, where, ROLES)
+    for index, message in enumerate(messages):
+        if any("\ud800" <= character <= "\udfff" for character in message.content):
+            raise BadInput(f"{where}[{index}].content holds half of a surrogate pair: not a text")
+    return messages
+
+
+def _messages(values: Sequence[Any], where: str, roles: Sequence[str]) -> tuple[Message, ...]:
+    messages = []
+    for index, value in enumerate(values):
+        if not isinstance(value, dict):
+            raise BadInput(f"{where}[{index}] is {kind_of(value)}, expected an object")
+        role, content = value.get("role"), value.get("content")
+        if not isinstance(role, str) or role not in roles:
+            without = "" if "system" in roles else ": no prompt"
+            raise BadInput(f"{where}[{index}].role is {shown(role)}, expected one of {', '.join(roles)}{without}")
+        if not isinstance(content, str):
+            raise BadInput(f"{where}[{index}].content is {kind_of(content)}, expected a text")
+        messages.append(Message(role=role, content=content, inline=value.get("inline") is True))
+    return tuple(messages)
+
+
+def read_samples(record: Mapping[str, Any], key: str, where: str) -> tuple[Tokens, ...]:
+    value = record.get(key, [])
+    if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
+        raise BadInput(f'{where}: "{key}" is no list of objects')
+    return tuple(_one_sample(each, f'{where}: "{key}"[{index}]') for index, each in enumerate(value))
+
+
+def _one_sample(value: dict[str, Any], where: str) -> Tokens:
+    ids, spans = value.get("token_ids"), value.get("sampled")
+    if not isinstance(ids, list) or not _are_counts(ids):
+        raise BadInput(f'{where}: "token_ids" is no list of whole numbers')
+    if not isinstance(spans, list) or not spans:
+        raise BadInput(f'{where}: "sampled" is no list of [start, end]')
+    last = 1  # nothing predicts the first token
+    for span in spans:
+        if not _are_counts(span) or len(span) != 2 or not last <= span[0] < span[1] <= len(ids):
+            raise BadInput(f'{where}: "sampled" holds {span!r}: expected ascending [start, end] within 1:{len(ids)}')
+        last = span[1]
+    return Tokens(token_ids=tuple(ids), sampled=tuple((start, end) for start, end in spans))

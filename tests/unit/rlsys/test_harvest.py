@@ -1,0 +1,285 @@
+"""From a step's groups to weighted samples: what failed, and what says nothing, is left out and counted."""
+
+import asyncio
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from envs.base import Step
+from learners.algorithms import ALGORITHMS, make_algorithm
+from learners.algorithms.base import Plain
+from learners.algorithms.terms import Terms
+from rlsys.choices import choose
+from rlsys.config import LoopConfig
+from rlsys.errors import BadInput, RunFailed
+from rlsys.harvest import check_failures, harvest_groups
+from rlsys.metrics import values
+from rlsys.packing import make_batch
+from rlsys.rollout import Continuation, RolloutPlan, TurnRequest, run_group
+from rlsys.types import (
+    Completion,
+    EpisodeEnd,
+    Failure,
+    FailureKind,
+    Group,
+    Message,
+    Reward,
+    Task,
+    Ticket,
+    Timings,
+    Trajectory,
+    Transcript,
+    Turn,
+    TurnStop,
+    VersionSpan,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Centred(Plain):
+    reduction: str = "group_total"
+
+    def advantages(self, rewards):
+        scored = [reward for reward in rewards if not math.isnan(reward)]
+        mean = sum(scored) / max(1, len(scored))
+        return [reward - mean for reward in rewards] if len(set(scored)) > 1 else None
+
+
+def group(sequence: int, rewards: list[float | None], lengths: list[int]) -> Group:
+    """Siblings by their rewards, None for a failed one, all sampled by the same weights."""
+    return sampled_by(sequence, *zip(rewards, ((1,) * length for length in lengths), strict=True))
+
+
+def sampled_by(sequence: int, *siblings: tuple[float | None, tuple[int, ...]]) -> Group:
+    """Siblings as (reward, version of each token)."""
+    task = Task(task_id=f"t:{sequence}", question="q")
+    return Group(
+        ticket=Ticket(sequence=sequence, epoch=0, task=task, attempt=0, start_version=1),
+        worker="rollout:0",
+        trajectories=tuple(
+            Trajectory(
+                task=task,
+                sibling=sibling,
+                turns=(Turn(context_ids=(1, 2), completion=completion(versions), reply=None),),
+                messages=(),
+                end=EpisodeEnd.FAILED if reward is None else EpisodeEnd.ANSWERED,
+                reward=Failure(kind=FailureKind.INFRA, where="rollout:0", detail="gone")
+                if reward is None
+                else Reward(value=reward, parts={"correct": reward}),
+                timings=Timings(generate_s=0, tool_s=0, score_s=0),
+            )
+            for sibling, (reward, versions) in enumerate(siblings)
+        ),
+    )
+
+
+def completion(versions: tuple[int, ...]) -> Completion:
+    return Completion(
+        token_ids=(7,) * len(versions),
+        logprobs=(-1.0,) * len(versions),
+        stop=TurnStop.EOS,
+        text="",
+        spans=tuple(VersionSpan(version=version, start=at, end=at + 1) for at, version in enumerate(versions)),
+    )
+
+
+def test_failed_siblings_and_groups_without_signal_are_left_out_of_weights_and_shares() -> None:
+    groups = [
+        group(0, [1.0, None, 0.0], [3, 50, 1]),
+        group(1, [0.5, 0.5, 0.5], [9, 9, 9]),
+        group(2, [None, None, None], [2, 2, 2]),
+        group(3, [0.0, 2.0, 4.0], [2, 0, 6]),
+    ]
+    harvest = harvest_groups(groups, Centred(), longest=100)
+    assert harvest.outcomes == {0: "trained", 1: "filtered", 2: "failed", 3: "trained"}
+    assert [harvest.metrics[f"groups/{name}"].value for name in ("trained", "filtered", "failed")] == [2, 1, 1]
+    found = [(sample.advantages[-1], sample.weight, sample.share, sample.reward) for sample in harvest.samples]
+    assert found == [
+        (0.5, 1 / 4, 3 / 4, 1.0),
+        (-0.5, 1 / 4, 1 / 4, 0.0),
+        (-2.0, 1 / 8, 2 / 8, 0.0),
+        (2.0, 1 / 8, 6 / 8, 4.0),
+    ]
+    assert sum(sample.share for sample in harvest.samples) == 2.0  # each trained group once
+
+
+def test_a_step_where_all_groups_are_equal_gives_nothing_to_train_on() -> None:
+    harvest = harvest_groups([group(0, [1.0, 1.0], [3, 3])], Centred(), longest=100)
+    assert harvest.samples == [] and harvest.metrics["groups/filtered"].value == 1
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in ALGORITHMS if issubclass(choose("algorithm", ALGORITHMS, name).schema, Terms)]
+)
+def test_a_reward_that_is_not_a_number_trains_nothing_and_moves_no_sibling(name: str) -> None:
+    """Whoever let it through: its trajectory is left out as a failed one is. An infinite one ends the step."""
+    algorithm = make_algorithm(choose("algorithm", ALGORITHMS, name).schema())
+
+    def samples(*rewards: float) -> list[tuple[float, float]]:
+        made = harvest_groups([group(0, list(rewards), [2] * len(rewards))], algorithm, longest=100).samples
+        return [(sample.advantages[-1], sample.weight * sample.share) for sample in made]
+
+    assert samples(1.0, math.nan, 0.0) == samples(1.0, None, 0.0) == samples(1.0, 0.0) != []
+    with pytest.raises(ValueError, match="expected (a )?finite number"):
+        samples(1.0, math.inf, 0.0)
+
+
+def test_a_response_of_one_token_and_one_longer_than_a_row_are_rows_like_others() -> None:
+    harvest = harvest_groups([group(0, [1.0, 0.0], [1, 30])], Centred(), longest=100)
+    batch = make_batch(harvest.samples, 8, version=1)
+    assert [(row.num_tokens, int(row.loss_mask.sum())) for row in batch.rows] == [(3, 1), (32, 30)]
+    assert batch.denominators == (1.0,)  # of the one group, whichever way it is packed
+    assert [row.share for row in batch.rows] == pytest.approx([1 / 31, 30 / 31])
+
+
+def test_a_step_without_a_sample_makes_no_batch() -> None:
+    with pytest.raises(ValueError, match="0 samples without a token to train on"):
+        make_batch([], 8, version=1)
+
+
+# -- tokens past `loop.max_token_lag` ---------------------------------------------------------------------------------
+
+NOW = 7  # the version that is trained
+GROUPS = [
+    sampled_by(0, (1.0, (4, 5, 5, 7)), (0.0, (4, 4)), (0.5, (6, 7))),  # of two versions; all old; all new
+    sampled_by(1, (1.0, (4, 4)), (0.0, (3,))),  # nothing of it is new enough
+    sampled_by(2, (1.0, (4,)), (1.0, (4,))),  # without contrast anyway
+]
+
+
+def test_old_tokens_become_context_and_their_trajectory_stays_in_the_baseline() -> None:
+    harvest = harvest_groups(GROUPS, Centred(), longest=100, version=NOW, max_token_lag=2)
+    first, second = harvest.samples
+    assert (first.loss_mask, first.versions[2:]) == ((0, 0, 0, 1, 1, 1), (4, 5, 5, 7))
+    assert second.loss_mask == (0, 0, 1, 1)
+    # The mean of 1, 0 and 0.5: the sibling without tokens is one of three.
+    assert (first.advantages[-1], second.advantages[-1]) == (0.5, 0.0)
+    assert harvest.advantages[0, 1] == -0.5
+    # Weighed after masking: five tokens are the whole group.
+    assert [(sample.weight, sample.share) for sample in harvest.samples] == [(1 / 5, 3 / 5), (1 / 5, 2 / 5)]
+
+
+def test_a_group_of_old_tokens_alone_is_filtered_and_the_tokens_add_up() -> None:
+    harvest = harvest_groups(GROUPS, Centred(), longest=100, version=NOW, max_token_lag=2)
+    assert harvest.outcomes == {0: "trained", 1: "filtered", 2: "filtered"}  # each prompt once, none failed
+    counted = {name: metric.value for name, metric in harvest.metrics.items()}
+    assert counted["tokens/stale"] == (1 + 2) + (2 + 1)  # what had no contrast was left out for that
+    assert (counted["tokens/in_trained_groups"], counted["tokens/in_filtered_groups"]) == (8, 3 + 2)
+    assert sum(sum(sample.loss_mask) for sample in harvest.samples) == 8 - 3
+
+
+@pytest.mark.parametrize("limit", [None, 4, 100])
+def test_a_limit_that_nothing_exceeds_leaves_all_as_it_is(limit: int | None) -> None:
+    harvest = harvest_groups(GROUPS, Centred(), longest=100, version=NOW, max_token_lag=limit)
+    assert harvest.outcomes == {0: "trained", 1: "trained", 2: "filtered"}
+    assert harvest.metrics["tokens/stale"].value == 0
+    assert sum(sum(sample.loss_mask) for sample in harvest.samples) == 8 + 3
+
+
+def test_a_lag_below_zero_is_refused_and_one_that_does_nothing_is_not() -> None:
+    with pytest.raises(BadInput, match="loop.max_token_lag=-1: expected 0 or more, or null"):
+        LoopConfig(max_token_lag=-1)
+    assert LoopConfig(max_policy_lag=1, max_token_lag=5).slots == 64
+
+
+# -- what the row and the driver's state get --------------------------------------------------------------------------
+
+
+def test_what_a_harvest_says_of_rewards_lags_and_failures() -> None:
+    one = sampled_by(0, (1.0, (4, 6)), (None, (5,)), (0.5, ()))
+    retried = dataclasses.replace(one.trajectories[2], retried=(one.trajectories[1].reward,))
+    one = dataclasses.replace(one, trajectories=(*one.trajectories[:2], retried))
+    harvest = harvest_groups([one], Centred(), longest=100, version=7)
+    assert (harvest.rewards, harvest.lags) == ([1.0, 0.5], [3, 2])  # the third has no token
+    assert harvest.failures == {"infra": 1, "timeout": 0, "data": 0, "retried": 1}
+    row = values(harvest.metrics)
+    assert (row["reward/mean"], row["reward/max"], row["reward/min"]) == (0.75, 1.0, 0.5)
+    assert (row["lag/mean"], row["lag/max"], row["lag/mixed_versions"]) == (2.5, 3.0, 0.5)
+    assert (row["failures/infra"], row["failures/retried"], row["episode/answered"]) == (1.0, 1.0, pytest.approx(2 / 3))
+    with pytest.raises(RunFailed, match=r"1 of 3 trajectories of this step failed .*: infra in rollout:0: gone"):
+        check_failures([one], 0.3)
+    check_failures([one], 0.34)
+
+
+class Counts:
+    """A world's episode: two calls, of which the first fails, then the answer; numbers come with each step."""
+
+    stop_strings = ()
+
+    def __init__(self, task: Task) -> None:
+        self.errors = [1.0, 0.0] if task.answers else [0.0, 0.0]
+
+    def first_messages(self) -> tuple[Message, ...]:
+        return (Message(role="user", content="q"),)
+
+    async def step(self, text: str, *, turns_left: int) -> Step:
+        if not self.errors:
+            return Step(end=EpisodeEnd.ANSWERED, metrics={"seen": 3})
+        return Step(reply=Message(role="user", content="go on"), metrics={"errors": self.errors.pop(0), "seen": 1})
+
+
+class Ids:
+    def prompt_ids(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        return (1,)
+
+    def extend(self, context: Any, completion: Any, messages: Any, reply: Message, max_tokens: Any) -> Continuation:
+        return Continuation(context_ids=(*context, *completion.token_ids, 2), reply=reply, num_reply_tokens=1)
+
+
+def test_a_number_of_an_environment_is_a_column_of_the_row() -> None:
+    plan = RolloutPlan(
+        purpose="t", env=None, reward=None, group_size=1, temperature=1.0, top_p=1.0, max_turn_tokens=4, max_context=99,
+        timeout_s=5.0,
+    )  # fmt: skip
+
+    async def generate(context: Sequence[int], request: TurnRequest) -> Completion:
+        return completion((1,))
+
+    async def score(transcript: Transcript) -> Reward:
+        return Reward(value=1.0, parts={})
+
+    async def play(sequence: int, answers: tuple[str, ...]) -> Group:
+        task = Task(task_id=f"t:{sequence}", question="q", answers=answers)
+        return await run_group(
+            Ticket(sequence=sequence, epoch=0, task=task, attempt=0, start_version=1),
+            worker="w",
+            make_env=Counts,
+            max_turns=4,
+            plan=plan,
+            run_seed=0,
+            renderer=Ids(),
+            generate=generate,
+            score=score,
+        )
+
+    groups = [asyncio.run(play(0, ("5",))), asyncio.run(play(1, ()))]
+    groups.append(group(2, [1.0], [1]))  # of an environment that counts nothing
+    assert groups[0].trajectories[0].metrics == {"errors": 1.0, "seen": 5}
+    row = values(harvest_groups(groups, Centred(), longest=100).metrics)
+    assert (row["env/errors"], row["env/seen"]) == (pytest.approx(1 / 3), pytest.approx(10 / 3))
+
+
+def test_an_environments_number_that_is_none_is_its_failure() -> None:
+    class Broken(Counts):
+        async def step(self, text: str, *, turns_left: int) -> Step:
+            return Step(end=EpisodeEnd.ANSWERED, metrics={"errors": math.nan})
+
+    async def generate(context: Sequence[int], request: TurnRequest) -> Completion:
+        return completion((1,))
+
+    plan = RolloutPlan(
+        purpose="t", env=None, reward=None, group_size=1, temperature=1.0, top_p=1.0, max_turn_tokens=4, max_context=99,
+        timeout_s=5.0,
+    )  # fmt: skip
+    played = asyncio.run(
+        run_group(
+            group(0, [1.0], [1]).ticket, worker="w", make_env=Broken, max_turns=1, plan=plan, run_seed=0,
+            renderer=Ids(), generate=generate, score=None,
+        )
+    )  # fmt: skip
+    reward = played.trajectories[0].reward
+    assert isinstance(reward, Failure) and (reward.kind, reward.where) == (FailureKind.DATA, "environment")
+    assert "finite metrics" in reward.detail
