@@ -66,7 +66,6 @@ class Engine:
 
     def __init__(self, spec: EngineSpec, llm: Any, processes: Sequence[Any], gauges: _Gauges) -> None:
         self.spec = spec
-        self.version = 0
         self._llm = llm
         self._processes = processes
         self._gauges = gauges
@@ -148,7 +147,6 @@ class Engine:
                 await self._ask(self._llm.pause_generation(mode="keep", clear_cache=True))
                 await self._reload(published)
                 await self._ask(self._llm.update_weight_version(str(published.version)))
-                self.version = published.version
                 await self._ask(self._llm.resume_generation())
             except BaseException:  # a cancellation too: the worker may be anywhere in the reload
                 self._fail(f"version {published.version} was not loaded whole")

@@ -38,7 +38,8 @@ def table(rows: list[Row], summary: Row) -> list[tuple[str, str]]:
     lines.append(("whole run, seconds", f"{summary['wall_s']:.0f}"))
     if sft:
         lines.append(("sft: seconds per step (median)", f"{middle(sft, 'time/step'):.2f}"))
-        lines.append(("sft: packed tokens per second", f"{middle(sft, 'tokens/trained_per_s'):,.0f}"))
+        lines.append(("sft: tokens trained per second", f"{middle(sft, 'tokens/trained_per_s'):,.0f}"))
+        lines.append(("sft: packed tokens per second", f"{middle(sft, 'tokens/packed_per_s'):,.0f}"))
     if rl:
         step_s = total(rl, "time/step")
         lines += [

@@ -28,7 +28,7 @@ class Step:
     end: EpisodeEnd | None = None  # exactly one of the two is set
     repeated: bool = False  # the same call was made before in this episode
     max_tokens: int | None = None  # the reply is cut to this many tokens
-    metrics: Mapping[str, float] = field(default_factory=dict)  # {"errors": 1}: `env/errors` in the row, see Trajectory
+    metrics: Mapping[str, float] = field(default_factory=dict)  # {"errors": 1}: summed, `env/errors` of the row
 
 
 class Env(Protocol):

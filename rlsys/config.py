@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from itertools import takewhile
 from typing import Any, Literal, Optional
 
 from rlsys.channels import CHANNELS
@@ -339,17 +338,19 @@ class WandbConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class StageConfig:
-    """One stage: its kind, how long it lasts, and the whole configuration that holds in it."""
+    """One stage of a recipe."""
 
     name: str
-    kind: Literal["sft", "rl", "generate", "dpo"]
+    kind: str
+    """A name in `launch.stages.STAGES`: sft, rl, generate or dpo."""
     steps: int
-    """Optimizer steps. 0 for `generate`, and where `epochs` is set."""
+    """Optimizer steps. 0 in a stage that trains nothing, and as long as `epochs` is set."""
     config: RecipeConfig
+    """The whole configuration, as it holds in this stage."""
     data: Optional[str] = None
-    """What an sft or dpo stage trains on: the name of an earlier `generate` stage, or a path."""
+    """What to train on: the name of an earlier `generate` stage, or the path of a JSON-lines file."""
     epochs: Optional[float] = None
-    """Only over what a `generate` stage will keep: how many steps that is shows when the stage begins."""
+    """Set only over the data of an earlier stage: its size, and with it the number of steps, is not known yet."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -390,17 +391,9 @@ class RecipeConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """A whole recipe: what holds everywhere, and its stages in order."""
+    """A recipe, as a run needs it."""
 
     recipe: RecipeConfig
+    """What is given outside of `stages`. Model, engines and learner ranks are the same in all stages."""
     stages: tuple[StageConfig, ...]
-
-    def maker(self, stage: StageConfig) -> StageConfig | None:
-        """The earlier `generate` stage whose trajectories `stage` trains on; None where `data` is a path, or null."""
-        earlier = takewhile(lambda other: other.name != stage.name, self.stages)
-        return next((other for other in earlier if other.kind == "generate" and other.name == stage.data), None)
-
-    def needs_engines(self, stage: StageConfig) -> bool:
-        """Whether a stage needs engines: to play, or, where the run has them anyway, to measure what its `data` did."""
-        playing = ("rl", "generate")
-        return stage.kind in playing or (stage.data is not None and any(other.kind in playing for other in self.stages))
+    """In the order in which they run."""

@@ -159,7 +159,7 @@ def score_json(result: Reward | Failure, line: int) -> dict[str, Any]:
     return {"status": "scored", "reward": result.value, "parts": dict(result.parts), "token_rewards": streams}
 
 
-# -- a transcript to score ---------------------------------------------------------------------------------------------
+# -- a transcript to score --------------------------------------------------------------------------------------------
 
 
 def read_transcript(line: bytes, split: Callable[[str], tuple[Message, ...]]) -> Transcript:
@@ -172,61 +172,31 @@ def read_transcript(line: bytes, split: Callable[[str], tuple[Message, ...]]) ->
     failure = record.get("failure")
     if isinstance(failure, dict) and failure.get("kind") in list(FailureKind) and record.get("ended") is None:
         raise EpisodeBroken(decode(Failure, {"where": "", "detail": "", **failure}))
-    task = _given(record, "task", "an object", lambda value: isinstance(value, dict), _task)
-    if task is None:
+    asked = _given(record, "task", OBJECT)
+    if asked is None:
         raise BadInput(f'{HERE}: no "task"')
-    tokens = _given(record, "token_ids", "a list of whole numbers, 0 or more", _are_tokens, _flat)
-    if tokens is None and "tokenizer" in record:  # without it, somebody else's "samples"
-        samples = read_samples(record, "samples", HERE)
-        tokens = tuple(token for each in samples for start, end in each.sampled for token in each.token_ids[start:end])
-    return Transcript(
-        task=task,
-        messages=_response(record, split),
-        truncated=_given(record, "truncated", "true or false", _is_flag) or False,
-        token_ids=tokens or None,
-        num_tokens=_given(record, "num_tokens", "a whole number, 0 or more", _is_count),
-        correct=_given(record, "correct", "true or false", _is_flag),
-        judgements=_given(record, "judgements", "a list of texts", _are_texts, tuple),
-    )
-
-
-def _task(record: Mapping[str, Any]) -> Task:
-    """The forms differ: what only one reward reads is checked by that reward, from the record."""
-    question = _given(record, "question", "a text", lambda value: isinstance(value, str), inside="task.")
-    key = _given(record, "answers", "a list of texts", _are_texts, tuple, inside="task.")
-    # One name for all: rewards remember what they have read by it, and the failure says which line it is.
-    return Task(task_id="of this line", question=question or "", answers=key or (), record=record)
-
-
-def _response(record: Mapping[str, Any], split: Callable[[str], tuple[Message, ...]]) -> tuple[Message, ...]:
-    response = _given(record, "response", "a text", lambda value: isinstance(value, str))
-    messages = _given(record, "messages", "a list", lambda value: isinstance(value, list))
+    # One name for all: rewards remember what they have read by it, and the failure says which line it is. The forms
+    # differ: what only one reward reads is checked by that reward, from the record.
+    question, key = _given(asked, "question", TEXT, "task."), _given(asked, "answers", TEXTS, "task.")
+    task = Task(task_id="of this line", question=question or "", answers=tuple(key or ()), record=asked)
+    response, messages = _given(record, "response", TEXT), _given(record, "messages", LIST)
     if (response is None) == (messages is None):
         found = 'neither "response" nor' if response is None else '"response" and'
         raise BadInput(f'{HERE}: {found} "messages", expected one of the two')
-    return split(response) if response is not None else _messages(messages, f"{HERE}: messages", ROLES[:3])
-
-
-def _given(
-    record: Mapping[str, Any],
-    key: str,
-    expected: str,
-    fits: Callable[[Any], bool],
-    build: Callable[[Any], Any] = lambda value: value,
-    *,
-    inside: str = "",
-) -> Any:
-    """A field, or None where it is absent or null. Raises BadInput for what does not fit."""
-    value = record.get(key)
-    if value is None:
-        return None
-    if not fits(value):
-        raise BadInput(f'{HERE}: "{inside}{key}" is {shown(value)}, expected {expected}')
-    return build(value)
-
-
-def _is_flag(value: Any) -> bool:
-    return isinstance(value, bool)
+    tokens = _flat(_given(record, "token_ids", TOKENS))
+    if tokens is None and "tokenizer" in record:  # without it, somebody else's "samples"
+        samples = _samples(record, "samples", HERE)
+        tokens = tuple(token for each in samples for start, end in each.sampled for token in each.token_ids[start:end])
+    judgements = _given(record, "judgements", TEXTS)
+    return Transcript(
+        task=task,
+        messages=_messages(messages, f"{HERE}: messages", ROLES[:3]) if response is None else split(response),
+        truncated=_given(record, "truncated", FLAG) or False,
+        token_ids=tokens,
+        num_tokens=_given(record, "num_tokens", COUNT),
+        correct=_given(record, "correct", FLAG),
+        judgements=None if judgements is None else tuple(judgements),
+    )
 
 
 def _is_count(value: Any) -> bool:
@@ -237,17 +207,33 @@ def _are_counts(value: Any) -> bool:
     return isinstance(value, list) and all(map(_is_count, value))
 
 
-def _are_tokens(value: Any) -> bool:
-    """Of the whole response, or by turn."""
-    return _are_counts(value) or (isinstance(value, list) and all(map(_are_counts, value)))
+# What a field may hold: in the words of an error, and as a check.
+Kind = tuple[str, Callable[[Any], bool]]
+OBJECT: Kind = "an object", lambda value: isinstance(value, dict)
+LIST: Kind = "a list", lambda value: isinstance(value, list)
+TEXT: Kind = "a text", lambda value: isinstance(value, str)
+TEXTS: Kind = "a list of texts", lambda value: isinstance(value, list) and all(isinstance(each, str) for each in value)
+FLAG: Kind = "true or false", lambda value: isinstance(value, bool)
+COUNT: Kind = "a whole number, 0 or more", _is_count
+TOKENS: Kind = (
+    "a list of whole numbers, 0 or more",  # of the whole response, or by turn
+    lambda value: _are_counts(value) or (isinstance(value, list) and all(map(_are_counts, value))),
+)
 
 
-def _flat(tokens: list[Any]) -> tuple[int, ...]:
+def _given(record: Mapping[str, Any], key: str, kind: Kind, inside: str = "") -> Any:
+    """A field, or None where it is absent or null. Raises BadInput for what does not fit."""
+    value = record.get(key)
+    expected, fits = kind
+    if value is not None and not fits(value):
+        raise BadInput(f'{HERE}: "{inside}{key}" is {shown(value)}, expected {expected}')
+    return value
+
+
+def _flat(tokens: list[Any] | None) -> tuple[int, ...] | None:
+    if tokens is None:
+        return None
     return tuple(token for each in tokens for token in (each if isinstance(each, list) else (each,)))
-
-
-def _are_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(each, str) for each in value)
 
 
 # -- an example to learn from ------------------------------------------------------------------------------------------
@@ -287,7 +273,7 @@ def read_answer(record: dict[str, Any], where: str) -> Example:
         prompt, messages = messages[:first], messages[first:]
         if not prompt:
             raise BadInput(f'{where}: no "prompt", and no message before the assistant\'s first')
-    samples, truncated = read_samples(record, "samples", where), record.get("truncated") is True
+    samples, truncated = _samples(record, "samples", where), record.get("truncated") is True
     return _example(record, where, prompt, [Answer(messages=messages, samples=samples, truncated=truncated)])
 
 
@@ -299,7 +285,7 @@ def read_pair(record: dict[str, Any], where: str) -> Example:
     answers = [
         Answer(
             messages=_conversation(record, key, "assistant", where),
-            samples=read_samples(record, f"{key}_samples", where),
+            samples=_samples(record, f"{key}_samples", where),
             truncated=record.get(f"{key}_truncated") is True,
         )
         for key in ("chosen", "rejected")
@@ -354,7 +340,7 @@ def _messages(values: Sequence[Any], where: str, roles: Sequence[str]) -> tuple[
     return tuple(messages)
 
 
-def read_samples(record: Mapping[str, Any], key: str, where: str) -> tuple[Tokens, ...]:
+def _samples(record: Mapping[str, Any], key: str, where: str) -> tuple[Tokens, ...]:
     value = record.get(key, [])
     if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
         raise BadInput(f'{where}: "{key}" is no list of objects')

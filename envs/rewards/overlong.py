@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from envs.rewards.findings import Finding
 from envs.rewards.length import overlong
@@ -12,6 +12,7 @@ from rlsys.errors import require
 from rlsys.types import Transcript
 
 
+@runtime_checkable
 class Overlong(Protocol):
     """The keys, in a reward's config."""
 

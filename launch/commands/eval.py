@@ -2,94 +2,84 @@
 
 from __future__ import annotations
 
-import asyncio
+import argparse
 import json
-import re
-import tempfile
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from actors.renderer import ChatRenderer
-from envs import make_world
-from envs.tasks.config import TaskConfig
-from launch.commands.train import orderly_exit
-from launch.config import compose
-from launch.run import engines, preflight, wire
-from launch.run.evaluate import accuracy, plans, rollout_tasks
-from launch.run.progress import Progress
-from rlsys.config import RecipeConfig, RunConfig
-from rlsys.errors import BadInput
-from rlsys.records import record_of, to_json
-from rlsys.types import Failure, Group, Task
+from launch.commands.shared import add_checkpoint, add_config
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from launch.run.evaluate import Score
+    from rlsys.types import Group
+
+HELP = "the recipe's evaluation of a checkpoint"
+EXAMPLES = """examples:
+  rlsys eval quickstart                                   the last run's checkpoint on held-out tasks
+  rlsys eval quickstart env.data=gsm8k.jsonl --output result.json
+  rlsys eval quickstart --checkpoint runs/mine            any run, checkpoint, model folder or hub name
+"""
 
 
-def eval_command(name: str, overrides: list[str], checkpoint: str | None, output: str | None) -> int:
-    config = compose.compose(name, overrides)
+def add(parser: argparse.ArgumentParser) -> None:
+    add_config(parser)
+    add_checkpoint(parser)
+    parser.add_argument("--output", metavar="F", help="write accuracy and trajectories as JSON")
+
+
+def run(options: argparse.Namespace) -> int:
+    from actors.renderer import ChatRenderer
+    from envs import make_world
+    from launch.config.compose import compose
+    from launch.run import preflight
+    from launch.run.cleanup import orderly_exit
+    from launch.run.engines import Engines, find_checkpoint, model_or_scratch, on_engines
+    from launch.run.evaluate import plans, rollout_tasks, score
+    from launch.run.progress import Progress
+
+    config = compose(options.config, options.overrides)
     recipe = config.stages[-1].config  # the last stage's environment is the one that the recipe ends in
-    found = find_checkpoint(config, checkpoint)
+    found = find_checkpoint(config.recipe, options.checkpoint)
     split = split_to_evaluate(recipe.env, trained_on(found) if found is not None else None)
     available = make_world(recipe.env).tasks(split)
     tasks = available[: recipe.eval.tasks]
-    preflight.check_model_folder(found)
     preflight.check(recipe, learner=False)
     preflight.check_rollouts(recipe)
-    if output is not None:
-        preflight.check_output(output)
-    with Progress() as progress, orderly_exit() as ended, tempfile.TemporaryDirectory() as scratch:
+    if options.output is not None:
+        preflight.check_output(options.output)
+
+    async def play(engines: Engines) -> dict[str, list[Group]]:
+        groups: dict[str, list[Group]] = {}
+        for name, plan in plans(recipe, engines.services).items():
+            progress.say(f"playing {len(tasks) * plan.group_size} episodes, {name}")
+            groups[name] = await rollout_tasks(engines.pool, tasks, plan, recipe.eval.concurrency, progress.count)
+        return groups
+
+    with Progress() as progress, orderly_exit():
         if found is None:
             progress.say("no checkpoint and no model.path: evaluating the untrained policy")
-            found = str(Path(scratch) / "model")
-            wire.build_scratch_model(recipe, Path(found))
-        progress.say(
-            f"evaluating {found} on {len(tasks)} of {len(available)} tasks ({split}; eval.tasks={recipe.eval.tasks})"
-        )
-        ChatRenderer(found)  # a hub name that does not exist, a folder without a tokenizer: said before anything starts
-        groups = asyncio.run(_evaluate(engines.engines_of(recipe, found), recipe, tasks, progress))
-        report = summarize(groups, found, len(tasks), recipe.reward)
-        for line in table(report):
+        with model_or_scratch(recipe, found) as model:
+            limit = f"{len(tasks)} of {len(available)} tasks ({split}; eval.tasks={recipe.eval.tasks})"
+            progress.say(f"evaluating {model} on {limit}")
+            ChatRenderer(
+                model
+            )  # a hub name that does not exist, a folder without a tokenizer: said before anything starts
+            groups = on_engines(recipe, model, progress, play)
+        scores = {name: score(played, recipe.reward) for name, played in groups.items()}
+        for line in table(scores):
             progress.say(line)
-        if output is not None:
-            write(Path(output), report, groups)
-            progress.say(f"wrote {output}")
-        ended.code = 0
-    return ended.code
-
-
-async def _evaluate(
-    parts: engines.Engines, recipe: RecipeConfig, tasks: Sequence[Task], progress: Progress
-) -> dict[str, list[Group]]:
-    await engines.start(parts, progress)
-    groups: dict[str, list[Group]] = {}
-    for name, plan in plans(recipe, parts.services).items():
-        progress.say(f"playing {len(tasks) * plan.group_size} episodes, {name}")
-        groups[name] = await rollout_tasks(parts.pool, tasks, plan, recipe.eval.concurrency, progress.count)
-    await engines.stop(parts)
-    return groups
-
-
-def find_checkpoint(config: RunConfig, given: str | None) -> str | None:
-    """A run directory's newest checkpoint, a checkpoint's `hf`, a model folder, a hub name; or the last run's."""
-    if given is not None:
-        path = Path(given)
-        if not path.exists():
-            if given.startswith((".", "/", "~")) or given.count("/") > 1:
-                raise BadInput(f"--checkpoint {given}: no such folder")
-            return given  # a hub name
-        found = _weights_in(path)
-        if found is None:
-            raise BadInput(f"--checkpoint {given}: neither a run directory, a checkpoint nor a model folder")
-        return str(found.resolve())
-    if config.recipe.model.path is not None:
-        return wire.resolved_model_path(config.recipe)
-    numbered = re.compile(re.escape(config.recipe.name) + r"(-\d+)?")
-    runs = [run for run in Path("runs").glob("*") if numbered.fullmatch(run.name) and _weights_in(run) is not None]
-    newest = max(runs, key=lambda run: run.stat().st_mtime, default=None)
-    return str(_weights_in(newest).resolve()) if newest is not None else None  # type: ignore[union-attr]
+        if options.output is not None:
+            write(Path(options.output), {"checkpoint": model, "tasks": len(tasks)}, scores, groups)
+            progress.say(f"wrote {options.output}")
+    return 0
 
 
 def split_to_evaluate(env: Any, trained: Any) -> str:
     """`all` for a data file that the checkpoint has not seen; else `held_out`, whatever other keys were changed."""
+    from envs.tasks.config import TaskConfig
+
     data = env.data if isinstance(env, TaskConfig) else None
     if data is None or env.eval_data is not None:
         return "held_out"
@@ -99,49 +89,32 @@ def split_to_evaluate(env: Any, trained: Any) -> str:
 
 def trained_on(checkpoint: str) -> Any:
     """The environment that a run's checkpoint was trained in: its training tasks are no evaluation. None if unknown."""
+    from launch.config.compose import compose
+
     saved = next(
         (parent / "config.yaml" for parent in Path(checkpoint).parents if (parent / "config.yaml").is_file()), None
     )
-    return compose.compose(str(saved), []).stages[-1].config.env if saved is not None else None
+    return compose(str(saved), []).stages[-1].config.env if saved is not None else None
 
 
-def _weights_in(path: Path) -> Path | None:
-    candidates = [path, path / "hf", *sorted((path / "checkpoints").glob("step-*/hf"), reverse=True)]
-    return next((folder for folder in candidates if (folder / "config.json").is_file()), None)
-
-
-def summarize(groups: dict[str, list[Group]], checkpoint: str, num_tasks: int, reward: Any) -> dict[str, Any]:
-    trajectories = {name: [t for group in plans for t in group.trajectories] for name, plans in groups.items()}
-    return {
-        "checkpoint": checkpoint,
-        "tasks": num_tasks,
-        # null, and no bare NaN, where nothing was graded
-        "accuracy": {
-            name: score if (score := accuracy(plans, reward)) == score else None for name, plans in groups.items()
-        },
-        "episodes": {name: len(played) for name, played in trajectories.items()},
-        "failures": {name: sum(isinstance(t.reward, Failure) for t in played) for name, played in trajectories.items()},
-        "ends": {name: _count(t.end for t in played) for name, played in trajectories.items()},
-    }
-
-
-def _count(ends: Any) -> dict[str, int]:
-    counted: dict[str, int] = {}
-    for end in ends:
-        counted[str(end)] = counted.get(str(end), 0) + 1
-    return counted
-
-
-def table(report: dict[str, Any]) -> list[str]:
+def table(scores: Mapping[str, Score]) -> list[str]:
     lines = [f"{'':<10}{'accuracy':>10}{'episodes':>10}{'failures':>10}   how they ended"]
-    for name, value in report["accuracy"].items():
-        ends = ", ".join(f"{end} {count}" for end, count in sorted(report["ends"][name].items()))
-        shown = "-" if value is None else f"{value:.3f}"
-        lines.append(f"{name:<10}{shown:>10}{report['episodes'][name]:>10}{report['failures'][name]:>10}   {ends}")
+    for name, each in scores.items():
+        ends = ", ".join(f"{end} {count}" for end, count in sorted(each.ends.items()))
+        shown = "-" if each.accuracy is None else f"{each.accuracy:.3f}"
+        lines.append(f"{name:<10}{shown:>10}{each.episodes:>10}{each.failures:>10}   {ends}")
     return lines
 
 
-def write(path: Path, report: dict[str, Any], groups: dict[str, list[Group]]) -> None:
+def write(
+    path: Path, about: dict[str, Any], scores: Mapping[str, Score], groups: Mapping[str, Sequence[Group]]
+) -> None:
+    from rlsys.records import record_of, to_json
+
+    report = about | {
+        key: {name: getattr(each, key) for name, each in scores.items()}
+        for key in ("accuracy", "episodes", "failures", "ends")
+    }
     episodes = [
         {"play": name} | to_json(record_of(t, group))
         for name, plans in groups.items()

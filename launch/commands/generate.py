@@ -2,80 +2,104 @@
 
 from __future__ import annotations
 
-import asyncio
-import tempfile
-from collections.abc import Sequence
-from pathlib import Path
+import argparse
+from typing import TYPE_CHECKING
 
-from actors.renderer import ChatRenderer
-from envs import make_world
-from launch.commands.eval import find_checkpoint
-from launch.commands.train import orderly_exit
-from launch.config import compose
-from launch.run import engines, preflight, wire
-from launch.run.progress import Progress
-from launch.stages.generate import begun_with, generate_missing, plan_of, tasks_to_generate
-from launch.stages.store import TrajectoryStore, pairs_path, store_path, write_out
-from launch.stages.trajectories import tokenizer_id, weights_id
-from rlsys.config import RecipeConfig, RunConfig
+from launch.commands.shared import add_checkpoint, add_config
 from rlsys.errors import BadInput
-from rlsys.types import Task
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rlsys.config import RecipeConfig, RunConfig
+
+HELP = "trajectories to train on; the same command again goes on where it was stopped"
+EXAMPLES = """examples:
+  rlsys generate quickstart --output tries.jsonl          the last run's answers to the training tasks
+  rlsys generate quickstart --output best.jsonl --samples 8 --keep correct
+"""
+FLAGS = {  # each a key of `generate` in the config
+    "samples": ("N", "trajectories per task"),
+    "temperature": ("T", "of the samples"),
+    "tasks": ("N", "at most this many training tasks"),
+    "keep": ("all|best|correct", "which of a task's trajectories are written"),
+    "min_reward": ("R", "write those with at least this reward"),
+    "per_task": ("K", "write at most this many of a task"),
+}
 
 
-def generate_command(name: str, overrides: list[str], checkpoint: str | None, output: str) -> int:
-    config = compose.compose(name, overrides)
-    recipe = recipe_to_generate(config)
+def add(parser: argparse.ArgumentParser) -> None:
+    add_config(parser, "override a key, such as generate.top_p=0.95")
+    parser.add_argument(
+        "--output",
+        metavar="F.jsonl",
+        required=True,
+        help="what is kept; F.pairs.jsonl gets preference pairs, F.played.jsonl all that was played",
+    )
+    add_checkpoint(parser)
+    for key, (shown, meaning) in FLAGS.items():
+        parser.add_argument(f"--{key.replace('_', '-')}", metavar=shown, help=f"{meaning} (generate.{key})")
+
+
+def run(options: argparse.Namespace) -> int:
+    from actors.renderer import ChatRenderer
+    from envs import make_world
+    from launch.config.compose import compose
+    from launch.run import preflight
+    from launch.run.cleanup import orderly_exit
+    from launch.run.engines import Engines, find_checkpoint, model_or_scratch, on_engines
+    from launch.run.progress import Progress
+    from launch.stages.generate import begun_with, generate_missing, plan_of, tasks_to_generate
+    from launch.stages.store import TrajectoryStore, pairs_path, store_path, write_out
+    from launch.stages.trajectories import tokenizer_id, weights_id
+
+    flags = {key: getattr(options, key) for key in FLAGS}
+    given = [f"generate.{key}={value}" for key, value in flags.items() if value is not None]
+    recipe = recipe_to_generate(config := compose(options.config, [*options.overrides, *given]))
     tasks = tasks_to_generate(make_world(recipe.env), recipe)
-    found = find_checkpoint(config, checkpoint)
-    target = output_file(output)
-    preflight.check_model_folder(found)
+    found = find_checkpoint(config.recipe, options.checkpoint)
+    target = output_file(options.output)
     preflight.check(recipe, learner=False)
     preflight.check_rollouts(recipe)
-    with Progress() as progress, orderly_exit() as ended, tempfile.TemporaryDirectory() as scratch:
+
+    async def play(engines: Engines) -> None:
+        plan = plan_of(recipe, "generate", engines.services)
+        await generate_missing(engines.pool, tasks, plan, recipe, played, tokenizer, progress)
+
+    with Progress() as progress, orderly_exit():
         weights = found or "the untrained policy"
         if found is None:
             progress.say("no checkpoint and no model.path: the untrained policy plays")
-            found = str(Path(scratch) / "model")
-            wire.build_scratch_model(recipe, Path(found))
-        tokenizer = tokenizer_id(ChatRenderer(found))
-        played = TrajectoryStore(store_path(target), begun_with(recipe, f"{weights} ({weights_id(found)})", tokenizer))
-        progress.say(f"the policy is {weights}")
-        if any(sequence not in played for sequence in range(len(tasks))):
-            parts = engines.engines_of(recipe, found)
-            asyncio.run(_play(parts, recipe, tasks, played, tokenizer, progress))
-        else:
-            progress.say(f"all {len(tasks)} tasks have been played: {played.path}")
-        counts = write_out(played, target, recipe, len(tasks))
+        with model_or_scratch(recipe, found) as model:
+            tokenizer = tokenizer_id(ChatRenderer(model))
+            begun = begun_with(recipe, f"{weights} ({weights_id(model)})", tokenizer)
+            played = TrajectoryStore(store_path(target), begun)
+            progress.say(f"the policy is {weights}")
+            if any(sequence not in played for sequence in range(len(tasks))):
+                on_engines(recipe, model, progress, play)
+            else:
+                progress.say(f"all {len(tasks)} tasks have been played: {played.path}")
+            counts = write_out(played, target, recipe, len(tasks))
         played.close()
         progress.say(counts.told())
         progress.say(f"wrote {target} and {pairs_path(target)}")
-        ended.code = 0
-    return ended.code
-
-
-async def _play(
-    parts: engines.Engines,
-    recipe: RecipeConfig,
-    tasks: Sequence[Task],
-    played: TrajectoryStore,
-    tokenizer: str,
-    progress: Progress,
-) -> None:
-    await engines.start(parts, progress)
-    plan = plan_of(recipe, "generate", parts.services)
-    await generate_missing(parts.pool, tasks, plan, recipe, played, tokenizer, progress)
-    await engines.stop(parts)
+    return 0
 
 
 def recipe_to_generate(config: RunConfig) -> RecipeConfig:
     """What holds in the recipe's last generate stage; in its last stage where there is none."""
-    generating = [stage for stage in config.stages if stage.kind == "generate"]
+    from launch.stages.base import stage_of
+
+    generating = [stage for stage in config.stages if stage_of(stage.kind).makes_data]
     return (generating or config.stages)[-1].config
 
 
 def output_file(output: str) -> Path:
     """Raises BadInput for a place that cannot be written, or a file that is not this command's."""
-    path = preflight.check_output(output)
+    from launch.run.preflight import check_output
+    from launch.stages.store import pairs_path, store_path
+
+    path = check_output(output)
     for place in (path, pairs_path(path)):
         if place.exists() and not store_path(path).exists():
             goes_on = f"no {store_path(path).name} to continue from"

@@ -6,10 +6,10 @@ import argparse
 import signal
 import sys
 import time
-from typing import Any
 
 from launch.commands.retriever_options import Bars, add_retriever_options, retriever_config
 
+HELP = "build a retrieval index; the same command again goes on with a build that was killed"
 EXAMPLES = """examples:
   rlsys index --corpus wiki.jsonl --index indexes/wiki                                  BM25
   rlsys index --corpus wiki.jsonl --index indexes/wiki --retriever hybrid --encoder minilm
@@ -18,17 +18,12 @@ EXAMPLES = """examples:
 """
 
 
-def add_index(commands: argparse._SubParsersAction[Any]) -> None:
-    text = "build a retrieval index; the same command again goes on with a build that was killed"
-    command = commands.add_parser(
-        "index", help=text, description=text, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    add_retriever_options(command)
-    command.add_argument("--index", metavar="DIR", required=True, help="folder to write")
-    command.set_defaults(handler=index_command)
+def add(parser: argparse.ArgumentParser) -> None:
+    add_retriever_options(parser)
+    parser.add_argument("--index", metavar="DIR", required=True, help="folder to write")
 
 
-def index_command(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     from envs.services.retriever.corpus import FileCorpus
     from envs.services.retriever.retriever import build_index
 

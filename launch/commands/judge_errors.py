@@ -15,6 +15,7 @@ from typing import Any
 from launch.commands.serve_judge import add_judge_options, judge_config, service_config
 from rlsys.errors import BadInput, RunFailed
 
+HELP = "a judge's confusion table on labelled answers; the same command again goes on where it was stopped"
 EXAMPLES = """examples:
   rlsys judge-errors --input labelled.jsonl --kind process --endpoint https://host/v1 --model NAME --key-env JUDGE_KEY
   rlsys judge-errors --input labelled.jsonl --kind outcome_math --model Qwen/Qwen2.5-7B-Instruct --output errors.json
@@ -32,15 +33,7 @@ class Labelled:
     label: str
 
 
-def add_judge_errors(commands: argparse._SubParsersAction[Any]) -> None:
-    text = "a judge's confusion table on labelled answers; the same command again goes on where it was stopped"
-    command = commands.add_parser(
-        "judge-errors",
-        help=text,
-        description=text,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add(command: argparse.ArgumentParser) -> None:
     command.add_argument("config", metavar="CONFIG", nargs="?", help="a recipe whose reward.judge is asked")
     command.add_argument("overrides", metavar="key=value", nargs="*", help="override a key of the config")
     command.add_argument("--input", metavar="F.jsonl", required=True, help='{"fields": {..}, "label": ".."} per line')
@@ -53,7 +46,7 @@ def add_judge_errors(commands: argparse._SubParsersAction[Any]) -> None:
     add_judge_options(command)
 
 
-def judge_errors(options: argparse.Namespace, overrides: Sequence[str]) -> int:
+def run(options: argparse.Namespace) -> int:
     from envs.services.judge.confusion import lines, report
     from envs.services.judge.kinds import KINDS
     from envs.services.judge.templates import BadRequest, check_kind
@@ -66,7 +59,7 @@ def judge_errors(options: argparse.Namespace, overrides: Sequence[str]) -> int:
     if not kind.values:
         raise BadInput(f"--kind {options.kind}: its answers are free text, expected a kind with verdicts to count")
     records = read_labelled(Path(options.input), options.kind)
-    config = _judge(options, overrides)
+    config = _judge(options, options.overrides)
     counts, refused = asyncio.run(_count(options, config, records))
     rule = config.unparsable or kind.unparsable
     shown = report(counts, kind.values, reject_unparsable=rule == "wrong")

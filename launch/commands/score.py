@@ -2,129 +2,44 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import signal
-import sys
-from collections import Counter
-from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
-from typing import Any, TextIO
+import argparse
 
-from envs.rewards import Explains, RewardFunction
-from launch.config.compose import last_recipe
-from launch.scoring.explain import explanation, visible
-from launch.scoring.lines import LineReader
-from launch.scoring.scorer import Scored, Scorer
-from rlsys.errors import BadInput, RunFailed
-from rlsys.records import score_json
-from rlsys.types import Failure, Transcript
+from launch.commands.shared import add_config
+from rlsys.errors import BadInput
+
+HELP = "rewards of given transcripts, offline"
+EXAMPLES = """examples:
+  rlsys score research --input answers.jsonl              rewards of given transcripts, as JSON lines
+  rlsys score icrl --input answers.jsonl --explain 7      line 7: each rule that fired, and on which text
+"""
 
 
-def score_command(
-    config: str, overrides: list[str], source: str, target: str | None, *, strict: bool, explain: str | None
-) -> int:
-    """0, also where lines are failures. Raises BadInput for the first of those with `strict`.
+def add(parser: argparse.ArgumentParser) -> None:
+    add_config(parser, "override a key, such as reward.clamp=false")
+    parser.add_argument(
+        "--input",
+        metavar="F.jsonl",
+        required=True,
+        help='one {"task": {...}, "response": "..."} per line; - is stdin',
+    )
+    parser.add_argument("--output", metavar="G.jsonl", help="one result per line, in order (default: stdout)")
+    parser.add_argument("--strict", action="store_true", help="stop with exit code 2 at the first line that fails")
+    parser.add_argument(
+        "--explain", metavar="N", nargs="?", const="", help="print why line N (default: the first) got its reward"
+    )
 
-    `explain` is a line number, or "" for the first; without a `target` only that line is scored then.
-    """
-    recipe = last_recipe(config, overrides)
+
+def run(options: argparse.Namespace) -> int:
+    from launch.config.compose import last_recipe
+    from launch.scoring.report import score_file
+
+    explain, overrides = options.explain, options.overrides
+    if explain is not None and "=" in explain:  # `--explain reward.clamp=false`: no line number
+        explain, overrides = "", [*overrides, explain]
+    recipe = last_recipe(options.config, overrides)
     explained = None if explain is None else _line_number(explain)
-    only_explain = explained is not None and target is None
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(_orderly_stop())
-        lines = LineReader(source)
-        stack.callback(lines.close)
-        out = None if only_explain else stack.enter_context(_opened(target, lines))
-        scorer = stack.enter_context(Scorer(recipe))
-        report = Report(out, scorer.reward, strict=strict, explained=explained)
-        wanted = (line for line in lines if line is None or not only_explain or explained in (0, line[0]))
-        print(f"rlsys: reward {_settings(recipe.reward)}", file=sys.stderr)
-        try:
-            with _progress(lines, report, out) as show:
-                for scored in scorer.run(wanted):
-                    if scored is None:
-                        report.flush()
-                    else:
-                        report.take(scored)
-                        show()
-                    if only_explain and report.explained_done:
-                        break
-                report.flush()
-        except BrokenPipeError:  # whoever reads has seen enough
-            _forget_stdout()
-            return 0
-        except OSError as error:
-            _forget_stdout()
-            raise RunFailed(f"{target or 'standard output'}: cannot be written ({error.strerror})") from error
-    report.close(source)
+    score_file(recipe, options.input, options.output, strict=options.strict, explained=explained)
     return 0
-
-
-class Report:
-    """Writes each result, explains one of them, and counts."""
-
-    def __init__(self, out: TextIO | None, reward: RewardFunction, *, strict: bool, explained: int | None) -> None:
-        self._out = out
-        self._reward = reward
-        self._strict = strict
-        self._explained = explained
-        self.explained_done = False
-        self.lines = 0
-        self._rewards: list[float] = [0.0, 0.0]  # how many, their sum
-        self._failures: Counter[str] = Counter()
-        self._first_failure = ""
-
-    def take(self, scored: Scored) -> None:
-        result = scored.result
-        assert result is not None
-        self.lines += 1
-        if self._out is not None:
-            self._out.write(json.dumps(score_json(result, scored.line)) + "\n")
-        if self._explained in (0, scored.line) and not self.explained_done:
-            self.explained_done = True
-            self._explain(scored)
-        if isinstance(result, Failure):
-            self._failures[str(result.kind)] += 1
-            detail = f"line {scored.line}: {result.kind}: {visible(result.detail)}"
-            self._first_failure = self._first_failure or detail
-            if self._strict:
-                self.flush()
-                raise BadInput(detail)
-        else:
-            self._rewards = [self._rewards[0] + 1, self._rewards[1] + result.value]
-
-    def _explain(self, scored: Scored) -> None:
-        if isinstance(scored.result, Failure):
-            print(f"line {scored.line}: failure ({scored.result.kind}): {visible(scored.result.detail)}")
-            return
-        assert isinstance(scored.transcript, Transcript) and scored.result is not None
-        findings = self._reward.findings(scored.transcript) if isinstance(self._reward, Explains) else ()
-        color = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-        for line in explanation(scored.line, scored.transcript, findings, scored.result, color=color):
-            print(line)
-
-    def flush(self) -> None:
-        if self._out is not None:
-            self._out.flush()
-        sys.stdout.flush()
-
-    def close(self, source: str) -> None:
-        """Say what there was. Raises BadInput when there was nothing to explain, or with `strict` nothing at all."""
-        if self._explained and not self.explained_done:
-            raise BadInput(f"--explain {self._explained}: {source} has no such line, or it is blank")
-        if self.lines == 0 and (self._strict or self._explained is not None):
-            raise BadInput(f"{source}: no records, expected one JSON object per line")
-        if self._out is None:
-            return
-        count, total = self._rewards
-        mean = f", mean reward {total / count:.6g}" if count else ""
-        said = f"rlsys: {int(count):,} of {self.lines:,} lines scored{mean}"
-        if self._failures:
-            kinds = ", ".join(f"{kind} {number:,}" for kind, number in sorted(self._failures.items()))
-            said += f"; failures: {kinds}; the first: {self._first_failure}"
-        print(said, file=sys.stderr)
 
 
 def _line_number(text: str) -> int:
@@ -132,65 +47,3 @@ def _line_number(text: str) -> int:
     if text and not (text.isascii() and text.isdigit() and 0 < len(text) < 16 and int(text) > 0):
         raise BadInput(f"--explain {text}: expected the number of a line, from 1")
     return int(text or 0)
-
-
-def _settings(config: Any) -> str:
-    """`research: format_gate=true`: which of the variants is used. Of options inside options, those that were given."""
-    shown = []
-    for field in fields(config):
-        value = getattr(config, field.name)
-        if is_dataclass(value) and not isinstance(value, type):
-            usual = type(value)()
-            inner = {each.name: getattr(value, each.name) for each in fields(value)}
-            given = {key: own for key, own in inner.items() if own != getattr(usual, key)}
-            shown += [f"{field.name}.{key}={json.dumps(own, default=str)}" for key, own in given.items()]
-        elif field.name != "name":
-            shown.append(f"{field.name}={json.dumps(value, default=str)}")
-    return f"{config.name}: {', '.join(shown)}" if shown else str(config.name)
-
-
-@contextlib.contextmanager
-def _opened(target: str | None, lines: LineReader) -> Iterator[TextIO]:
-    if target is None or target == "-":
-        yield sys.stdout
-        return
-    if lines.reads(target):
-        raise BadInput(f"--output {target}: is the input too, expected another file")
-    try:
-        file = open(target, "w", encoding="utf-8")  # noqa: SIM115  closed below, where nothing may replace an error
-    except OSError as error:
-        raise BadInput(f"--output {target}: cannot be written ({error.strerror})") from error
-    try:
-        yield file
-    finally:
-        with contextlib.suppress(OSError):  # all was flushed before, or its failure is on its way up
-            file.close()
-
-
-@contextlib.contextmanager
-def _progress(lines: LineReader, report: Report, out: TextIO | None) -> Iterator[Any]:
-    """A bar on stderr when that is a terminal and not full of results."""
-    if not sys.stderr.isatty() or out is None or out.isatty():
-        yield lambda: None
-        return
-    from tqdm import tqdm
-
-    unit = {"unit": "B", "unit_scale": True, "total": lines.size} if lines.size else {"unit": " lines"}
-    with tqdm(desc="scoring", leave=False, **unit) as bar:
-        yield lambda: bar.update((lines.bytes_read if lines.size else report.lines) - bar.n)
-
-
-@contextlib.contextmanager
-def _orderly_stop() -> Iterator[None]:
-    """SIGTERM unwinds as Ctrl-C does, so that the graders end too."""
-    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _forget_stdout() -> None:
-    """What could not be written is not tried again when Python ends."""
-    with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

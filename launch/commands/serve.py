@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any
 
 from launch.commands.retriever_options import Bars, add_retriever_options, retriever_config
 from launch.commands.serve_judge import add_serve_judge
 
+HELP = "a service alone: the retriever, the judge"
 EXAMPLES = """examples:
   rlsys serve retriever --corpus wiki.jsonl                             BM25, built in memory, on 127.0.0.1:8000
   rlsys serve retriever --corpus wiki.jsonl --retriever dense --encoder minilm
@@ -18,11 +18,8 @@ EXAMPLES = """examples:
 """
 
 
-def add_serve(commands: argparse._SubParsersAction[Any]) -> None:
-    text = "a service alone: the retriever, the judge"
-    services = commands.add_parser("serve", help=text, description=text).add_subparsers(
-        dest="service", metavar="SERVICE", required=True
-    )
+def add(parser: argparse.ArgumentParser) -> None:
+    services = parser.add_subparsers(dest="service", metavar="SERVICE", required=True)
     text = "answer Search-R1's /retrieve and ReSearch's /search and /batch_search"
     command = services.add_parser(
         "retriever",
@@ -46,8 +43,12 @@ def add_serve(commands: argparse._SubParsersAction[Any]) -> None:
     command.add_argument("--cache-mb", type=int, default=64, help="recent answers, 0 for none (default: %(default)s)")
     command.add_argument("--nprobe", type=int, default=64, help="IVF lists a search looks into (default: %(default)s)")
     command.add_argument("--ef-search", type=int, default=128, help="width of a search in HNSW (default: %(default)s)")
-    command.set_defaults(handler=serve_retriever)
+    command.set_defaults(serve=serve_retriever)
     add_serve_judge(services)
+
+
+def run(options: argparse.Namespace) -> int:
+    return int(options.serve(options))
 
 
 def serve_retriever(options: argparse.Namespace) -> int:

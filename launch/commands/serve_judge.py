@@ -29,7 +29,7 @@ def add_serve_judge(services: argparse._SubParsersAction[Any]) -> None:
     command.add_argument(
         "--max-queue", type=int, default=1024, help="questions inside, then 503 (default: %(default)s)"
     )
-    command.set_defaults(handler=serve_judge)
+    command.set_defaults(serve=serve_judge)
 
 
 def add_judge_options(command: argparse.ArgumentParser) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, get_type_hints
 
 import yaml
@@ -18,7 +18,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from envs import REWARDS, WORLDS
 from launch.config.layers import Layer, Raw, find_config, parse_overrides, read_files
-from launch.stages.rules import KIND_ALGORITHM, STAGE_KEYS, build_stage
+from launch.stages import STAGES
+from launch.stages.base import STAGE_KEYS, Head, Stage, stage_of
 from learners.algorithms import ALGORITHMS
 from rlsys.choices import Table, choose
 from rlsys.config import RecipeConfig, RunConfig, StageConfig
@@ -38,58 +39,70 @@ RUN_KEYS = (
     "rollout.threads",
     "learner.ranks",
 )
-SUPERVISED = ("sft", "dpo", "generate")  # a recipe's algorithm.name means its rl stages
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageSource:
+    """One entry of `stages`, as the files and the command line have it."""
+
+    where: str  # how an error line begins: "quickstart: stages.rl"
+    name: str
+    head: Head
+    layers: tuple[Layer, ...]  # all that is merged for this stage, in order
+    own: tuple[Layer, ...]  # those of them that speak to this stage alone
 
 
 def compose(config: str, overrides: Sequence[str]) -> RunConfig:
     """Read, merge, check. Raises BadInput with one line."""
-    layers, stages = read_files(find_config(config), seen=())
-    command_line, stage_overrides = parse_overrides(overrides, stages)
-    layers.append(Layer("command line", command_line))
-    recipe = _recipe(layers, kind=None)
+    layers, stages = _read(config, overrides)
+    recipe = _recipe(layers, None)
     if not stages:
         raise BadInput(f"{config}: no stages: expected a list such as [{{name: rl, kind: rl, steps: 100}}]")
     built: list[StageConfig] = []
-    names = [str(stage.get("name", stage.get("kind"))) for stage in stages]
-    for index, stage in enumerate(stages):
-        where = f"{config}: stages.{stage.get('name', index)}"
-        own = {key: value for key, value in stage.items() if key not in STAGE_KEYS}
-        from_cli = stage_overrides.get(index, {})
-        head = {key: from_cli.pop(key, stage.get(key)) for key in STAGE_KEYS}
-        kind: Any = head["kind"]
-        if not isinstance(kind, str) or kind not in KIND_ALGORITHM:
-            hint = nearest(str(kind), KIND_ALGORITHM)
-            raise BadInput(f"{where}.kind={kind!r}: expected one of {', '.join(KIND_ALGORITHM)}{hint}")
-        stage_layers = [
-            *layers[:-1],
-            Layer(where, own),
-            layers[-1],
-            Layer(f"command line: stages.{names[index]}", from_cli),
-        ]
-        for values in (own, from_cli):
-            for key in RUN_KEYS:
-                if _has(values, key):
-                    raise BadInput(f"{where}: {key} holds for the whole run: give it outside of stages")
-        built.append(build_stage(where, head, _recipe(stage_layers, kind=kind), built))
+    for source in stages:
+        kind = source.head.kind
+        if not isinstance(kind, str) or kind not in STAGES:
+            hint = nearest(str(kind), STAGES)
+            raise BadInput(f"{source.where}.kind={kind!r}: expected one of {', '.join(STAGES)}{hint}")
+        for key in RUN_KEYS:
+            if any(_has(layer.values, key) for layer in source.own):
+                raise BadInput(f"{source.where}: {key} holds for the whole run: give it outside of stages")
+        stage = stage_of(kind)
+        built.append(stage.build(source.where, source.head, _recipe(source.layers, stage), built))
+    names = [source.name for source in stages]
     if len(set(names)) != len(names):
         raise BadInput(f"{config}: stages need different names, found {', '.join(names)}")
     return RunConfig(recipe=recipe, stages=tuple(built))
 
 
-def last_recipe(config: str, overrides: list[str]) -> RecipeConfig:
+def last_recipe(config: str, overrides: Sequence[str]) -> RecipeConfig:
     """What holds in the last stage, the one that the recipe ends in. Its tasks and its data are not looked at."""
-    layers, stages = read_files(find_config(config), seen=())
-    command_line, by_stage = parse_overrides(overrides, stages)
+    layers, stages = _read(config, overrides)
     if not stages:
-        return _recipe([*layers, Layer("command line", command_line)], None)
-    own, given = (
-        {key: value for key, value in values.items() if key not in STAGE_KEYS}
-        for values in (stages[-1], by_stage.get(len(stages) - 1, {}))
-    )
-    name, kind = stages[-1].get("name", len(stages) - 1), stages[-1].get("kind")
-    layers += [Layer(f"{config}: stages.{name}", own), Layer("command line", command_line)]
-    layers += [Layer(f"command line: stages.{name}", given)]
-    return _recipe(layers, kind if kind in KIND_ALGORITHM else None)
+        return _recipe(layers, None)
+    kind = stages[-1].head.kind
+    return _recipe(stages[-1].layers, stage_of(kind) if kind in STAGES else None)
+
+
+def _read(config: str, overrides: Sequence[str]) -> tuple[list[Layer], list[StageSource]]:
+    """What holds everywhere, and the stages. Keys are checked as far as that takes no algorithm and no environment."""
+    files, stages = read_files(find_config(config), seen=())
+    everywhere, by_stage = parse_overrides(overrides, stages)
+    command_line = Layer("command line", everywhere)
+    found: list[StageSource] = []
+    for index, stage in enumerate(stages):
+        where, name = f"{config}: stages.{stage.get('name', index)}", str(stage.get("name", stage.get("kind")))
+        given = by_stage.get(index, {})
+        own, asked = (
+            Layer(source, {key: value for key, value in values.items() if key not in STAGE_KEYS})
+            for source, values in ((where, stage), (f"command line: stages.{name}", given))
+        )
+        head = Head(**{key: given.get(key, stage.get(key)) for key in STAGE_KEYS})
+        layers = (*files, own, command_line, asked)
+        found.append(StageSource(where=where, name=name, head=head, layers=layers, own=(own, asked)))
+    for layer in (*files, command_line, *(layer for source in found for layer in source.own)):
+        _check_keys(layer.source, layer.values, RecipeConfig, {}, "")
+    return [*files, command_line], found
 
 
 def _has(values: Raw, key: str) -> bool:
@@ -101,11 +114,9 @@ def _has(values: Raw, key: str) -> bool:
 # -- the schema -----------------------------------------------------------------------------------------------------
 
 
-def _recipe(layers: Sequence[Layer], kind: str | None) -> RecipeConfig:
-    """Merge layers over the defaults. For a stage, `kind` decides the algorithm that nothing names."""
-    chosen: dict[str, str] = {}
-    for key, table in TABLES.items():
-        chosen[key] = _chosen_name(key, table, layers, kind)
+def _recipe(layers: Sequence[Layer], stage: Stage | None) -> RecipeConfig:
+    """Merge layers over the defaults. For a stage, its kind decides the algorithm that nothing names."""
+    chosen = {key: _chosen_name(key, table, layers, stage) for key, table in TABLES.items()}
     schema = OmegaConf.structured(RecipeConfig)
     OmegaConf.set_readonly(schema, False)
     schemas = {key: choose(key, TABLES[key], name).schema for key, name in chosen.items()}
@@ -119,7 +130,7 @@ def _recipe(layers: Sequence[Layer], kind: str | None) -> RecipeConfig:
             if isinstance(part, dict) and part.get("name", name) != name:
                 del values[key]  # belongs to another algorithm, environment or reward than the one that holds here
             elif key == "algorithm" and isinstance(part, dict) and "name" not in part and not _fits(part, schemas[key]):
-                if kind is not None and _fits_any(key, part):
+                if stage is not None and _fits_any(key, part):
                     del values[key]  # `algorithm.clip_low=0.1` on the command line speaks to the rl stages only
         _check_keys(layer.source, values, RecipeConfig, schemas, "")
         try:
@@ -138,7 +149,7 @@ def _recipe(layers: Sequence[Layer], kind: str | None) -> RecipeConfig:
     return recipe
 
 
-def _chosen_name(key: str, table: Table, layers: Sequence[Layer], kind: str | None) -> str:
+def _chosen_name(key: str, table: Table, layers: Sequence[Layer], stage: Stage | None) -> str:
     name, source = None, ""
     for layer in layers:
         part = layer.values.get(key)
@@ -148,11 +159,11 @@ def _chosen_name(key: str, table: Table, layers: Sequence[Layer], kind: str | No
             raise BadInput(
                 f"{layer.source}: {key}={part!r}: expected keys and values, such as {key}.name={next(iter(table))}"
             )
-        is_stage = ": stages." in layer.source
-        if part.get("name") is not None and not (key == "algorithm" and kind in SUPERVISED and not is_stage):
+        of_rl_only = key == "algorithm" and stage is not None and not stage.recipe_algorithm
+        if part.get("name") is not None and not (of_rl_only and ": stages." not in layer.source):
             name, source = part["name"], layer.source
     if name is None:
-        name = KIND_ALGORITHM[kind or "rl"] if key == "algorithm" else next(iter(table))
+        name = stage.algorithm if key == "algorithm" and stage is not None else next(iter(table))
     if not isinstance(name, str):
         raise BadInput(f"{source}: {key}.name={name!r}: expected one of {', '.join(table)}, or module.Class")
     try:
@@ -203,7 +214,7 @@ def to_yaml(config: RunConfig) -> str:
 
 def _head(stage: StageConfig) -> Raw:
     head: Raw = {"name": stage.name, "kind": stage.kind}
-    if stage.kind != "generate":
+    if stage_of(stage.kind).has_length:
         head |= {"steps": stage.steps} if stage.epochs is None else {"epochs": stage.epochs}
     return head | ({"data": stage.data} if stage.data is not None else {})
 

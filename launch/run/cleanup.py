@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
+
+from rlsys.channels import remove_stale
 
 VARIABLE = "RLSYS_OWNER"
 
@@ -58,9 +62,18 @@ def owned(owner: str | None = None) -> list[psutil.Process]:
     return found
 
 
-def reap(owner: str | None = None, *, grace_s: float = 3.0) -> int:
-    """End the processes of `owner` (None: of dead owners): SIGTERM, a moment, SIGKILL. Returns how many there were."""
-    processes = owned(owner)
+def end_orphans() -> int:
+    """End the processes of dead drivers. Returns how many there were."""
+    return _end(owned())
+
+
+def end_own() -> int:
+    """The same for every process that this one, or a child of its, has started."""
+    return _end(owned(tag()))
+
+
+def _end(processes: list[psutil.Process], *, grace_s: float = 3.0) -> int:
+    """SIGTERM, a moment, SIGKILL."""
     for process in processes:
         _quietly(process.terminate)
     _, stubborn = psutil.wait_procs(processes, timeout=grace_s)
@@ -73,3 +86,26 @@ def reap(owner: str | None = None, *, grace_s: float = 3.0) -> int:
 def _quietly(end: Callable[[], None]) -> None:
     with contextlib.suppress(psutil.Error):  # it ended by itself
         end()
+
+
+@contextlib.contextmanager
+def orderly_exit() -> Iterator[None]:
+    """Orphans of dead runs go first; afterwards no process of this one is left."""
+
+    def stop_early(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    for number in (signal.SIGINT, signal.SIGTERM):  # until the loop takes over
+        signal.signal(number, stop_early)
+    end_orphans()
+    remove_stale(dead)
+    try:
+        yield
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):  # tidying up is short, and must not be left half-done
+            signal.signal(number, signal.SIG_IGN)
+        if "ray" in sys.modules:
+            import ray
+
+            ray.shutdown()
+        end_own()

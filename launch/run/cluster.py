@@ -6,10 +6,11 @@ import logging
 import os
 import socket
 from pathlib import Path
+from typing import Any
 
 import psutil
 
-from launch.run import cleanup as reap
+from launch.run import cleanup
 from rlsys.config import ClusterConfig
 from rlsys.device import Device, choose
 from rlsys.errors import BadInput, RunFailed
@@ -21,7 +22,7 @@ def inside_ray_job() -> bool:
 
 def connect(config: ClusterConfig, *, cpus_needed: float, gpus_needed: float) -> Device:
     """`cluster.address`, else RAY_ADDRESS, else a local cluster of this machine's cores. Checks that the actors fit."""
-    os.environ[reap.VARIABLE] = reap.tag()  # inherited by every process that starts from here
+    os.environ[cleanup.VARIABLE] = cleanup.tag()  # inherited by every process that starts from here
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
     # Ray 2.60 warns that this will become the default: actors with num_gpus=0 keep their view of the devices.
@@ -32,28 +33,21 @@ def connect(config: ClusterConfig, *, cpus_needed: float, gpus_needed: float) ->
     local = address is None
     if address is not None and not inside_ray_job():
         _check_reachable(address)
+    options: dict[str, Any] = {}  # inside a Ray job: of the job's own cluster
+    if local:
+        # As many CPUs as the actors ask for: on a small machine they share the cores, and Ray must not refuse.
+        options = {
+            "address": "local",
+            "num_cpus": max(int(cpus_needed) + 1, psutil.cpu_count() or 1),
+            "object_store_memory": config.object_store_mb * 2**20,
+            "include_dashboard": config.dashboard_port is not None,
+            "dashboard_port": config.dashboard_port,
+        }
+    elif not inside_ray_job():
+        root = str(Path(__file__).resolve().parents[2])
+        options = {"address": address, "runtime_env": {"env_vars": {"PYTHONPATH": root}}}
     try:
-        if local:
-            # As many CPUs as the actors ask for: on a small machine they share the cores, and Ray must not refuse.
-            ray.init(
-                address="local",
-                num_cpus=max(int(cpus_needed) + 1, psutil.cpu_count() or 1),
-                object_store_memory=config.object_store_mb * 2**20,
-                include_dashboard=config.dashboard_port is not None,
-                dashboard_port=config.dashboard_port,
-                logging_level=logging.ERROR,
-                log_to_driver=False,
-            )
-        elif inside_ray_job():
-            ray.init(logging_level=logging.ERROR, log_to_driver=False)
-        else:
-            root = str(Path(__file__).resolve().parents[2])
-            ray.init(
-                address=address,
-                runtime_env={"env_vars": {"PYTHONPATH": root}},
-                logging_level=logging.ERROR,
-                log_to_driver=False,
-            )
+        ray.init(**options, logging_level=logging.ERROR, log_to_driver=False)
     except (ConnectionError, RuntimeError, ValueError) as error:
         if local:
             raise RunFailed(f"a local Ray cluster does not start: {str(error).strip().splitlines()[0]}") from error

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from envs.rewards import solved
@@ -22,11 +24,12 @@ async def evaluate(run: Run, recipe: RecipeConfig, when: str) -> dict[str, float
     """{"greedy": accuracy, "sampled": accuracy} on the held-out tasks; the episodes are kept in trajectories/."""
     tasks = run.world.tasks("held_out")[: recipe.eval.tasks]
     run.progress.say(f"evaluating {when}: {len(tasks)} held-out tasks, greedy and {recipe.eval.samples} sampled")
-    results: dict[str, float] = {}
+    results: dict[str, float] = {}  # nan where nothing was graded
     groups: dict[str, list[Group]] = {}
     for name, plan in plans(recipe, run.services).items():
         groups[name] = await rollout_tasks(run.pool, tasks, plan, recipe.eval.concurrency, run.progress.count)
-        results[name] = accuracy(groups[name], recipe.reward)
+        accuracy = score(groups[name], recipe.reward).accuracy
+        results[name] = float("nan") if accuracy is None else accuracy
         run.dir.save_trajectories(f"eval-{when}-{name}", groups[name], {})
     run.progress.say(
         f"held-out accuracy {when}: " + ", ".join(f"{name} {value:.3f}" for name, value in results.items())
@@ -85,7 +88,23 @@ async def rollout_each(
         await asyncio.gather(*players, return_exceptions=True)
 
 
-def accuracy(groups: Sequence[Group], reward: Any) -> float:
-    """Over trajectories that were graded; a failure is not a wrong answer. nan when none was. reward: its config."""
-    graded = [t.reward for group in groups for t in group.trajectories if not isinstance(t.reward, Failure)]
-    return sum(solved(reward, each) for each in graded) / len(graded) if graded else float("nan")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """What one plan's episodes came to."""
+
+    accuracy: float | None  # over those that were graded: a failure is not a wrong answer. None where none was
+    episodes: int
+    failures: int
+    ends: Mapping[str, int]  # {"answered": 180, "turn_limit": 20}
+
+
+def score(groups: Sequence[Group], reward: Any) -> Score:
+    """reward: its config."""
+    trajectories = [trajectory for group in groups for trajectory in group.trajectories]
+    graded = [each.reward for each in trajectories if not isinstance(each.reward, Failure)]
+    return Score(
+        accuracy=sum(solved(reward, each) for each in graded) / len(graded) if graded else None,
+        episodes=len(trajectories),
+        failures=len(trajectories) - len(graded),
+        ends=dict(Counter(str(each.end) for each in trajectories)),
+    )

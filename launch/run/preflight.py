@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
-import torch
 
 from envs import make_reward, make_world
 from envs.rewards.asks import NeedsJudging
@@ -151,6 +150,8 @@ def check_rollouts(recipe: RecipeConfig) -> None:
 def check(recipe: RecipeConfig, *, learner: bool) -> None:
     check_model_folder(recipe.model.path)
     check_port(recipe.cluster.dashboard_port)
+    import torch
+
     elsewhere = recipe.cluster.address or os.environ.get("RAY_ADDRESS")
     if not elsewhere and recipe.cluster.device != "cuda" and torch.cuda.device_count() == 0:
         check_memory(recipe, learner=learner)

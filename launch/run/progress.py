@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
-from typing import Any
 
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
+
+from launch.run.row import StepRow
 
 
 def duration(seconds: float) -> str:
@@ -51,16 +51,16 @@ class Progress:
             self._last_line = time.monotonic()
             self.say(f"{done}/{total}")
 
-    def step(self, row: Mapping[str, Any], stage_steps: int) -> None:
+    def step(self, row: StepRow, stage_steps: int) -> None:
         """Show one row of metrics.jsonl."""
-        stage, stage_step = str(row["stage"]), int(row["stage_step"])
+        stage, stage_step, values = row.stage, row.stage_step, row.to_json()
         self._recent = [r for r in self._recent if r[2] == stage][-20:] + [(time.monotonic(), stage_step, stage)]
         (first_s, first, _), (last_s, last, _) = self._recent[0], self._recent[-1]
         left = (stage_steps - stage_step) * (last_s - first_s) / (last - first) if last > first else None
         shown = {"stage": stage, "step": f"{stage_step}/{stage_steps}"}
         for title, key, form in COLUMNS:
-            if key in row:
-                shown[title] = form.format(row[key])
+            if key in values:
+                shown[title] = form.format(values[key])
         shown["stage ends in"] = duration(left) if left is not None else "…"
         if self._live is not None:
             table = Table(box=None, pad_edge=False)

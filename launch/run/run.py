@@ -9,7 +9,6 @@ import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Coroutine
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +17,7 @@ from actors.renderer import ChatRenderer
 from actors.services import Services
 from envs.base import World
 from launch.run.progress import Progress
+from launch.run.row import StepRow
 from launch.run.rundir import DriverState, RunDir
 from launch.run.tracking import Tracker
 from learners.group import LearnerGroup
@@ -38,60 +38,38 @@ class StopRequested(Exception):
     """Ctrl-C or SIGTERM: save, sum up, leave."""
 
 
-class Clock:
-    """Seconds by phase, and what none of them covers: the account of a step closes to 100 %."""
-
-    def __init__(self) -> None:
-        self._started = time.monotonic()
-        self._phases: dict[str, float] = {}
-
-    @contextmanager
-    def phase(self, name: str) -> Any:
-        started = time.monotonic()
-        try:
-            yield
-        finally:
-            self._phases[name] = self._phases.get(name, 0.0) + time.monotonic() - started
-
-    def close(self) -> dict[str, float]:
-        """{time/wait_rollout, ..., time/other, time/step} of the step that ends now, and a new one begins."""
-        now = time.monotonic()
-        total = now - self._started
-        row = {f"time/{name}": seconds for name, seconds in self._phases.items()}
-        row |= {"time/other": total - sum(self._phases.values()), "time/step": total}
-        self._started, self._phases = now, {}
-        return row
-
-
 @dataclass(slots=True, kw_only=True)
 class Run:
+    """What the stages of one run share. Made once by `launch.run.parts`; the stages change what is below the line."""
+
     config: RunConfig
     dir: RunDir
-    state: DriverState
-    journal: Journal
-    world: World
+    state: DriverState  # how far the run has come: what a checkpoint saves of the driver
+    journal: Journal  # what became of every group of tasks
+    world: World  # of the stage that is running
     renderer: ChatRenderer
-    device: Device
+    device: Device  # what the actors compute on: CPUs or GPUs
     learner: LearnerGroup
     pool: RolloutPool
-    services: Services
+    services: Services  # tool servers and judges of the run's own
     progress: Progress
     tracker: Tracker
     weights: WeightChannel  # from the learner to the engines
-    model_path: str  # what the first stage begins from
-    stop: asyncio.Event = field(default_factory=asyncio.Event)
-    background: set[asyncio.Task[Any]] = field(default_factory=set)
-    probe: tuple[tuple[int, ...], ...] = ()
-    gap: dict[str, float] = field(default_factory=dict)  # between engines and learner, as last measured
-    buffer: SlotBuffer | None = None  # of the rl stage that is running
-    reissue: deque[int] = field(default_factory=deque)  # left open by an earlier process, waiting for a slot
-    stopped_at: float | None = None
-    gave_up: bool = False  # what the learner was doing outlived a stop: the last checkpoint stands
-    pool_start: asyncio.Task[None] | None = None
-    started: float = field(default_factory=time.monotonic)
+    model_path: str  # the model that the first stage begins with
     earlier_s: float = 0.0  # wall seconds of the processes that this one continues
-    earlier_generated: int = 0
-    earlier_restarts: dict[str, int] = field(default_factory=dict)
+    earlier_generated: int = 0  # tokens that they sampled
+    earlier_restarts: dict[str, int] = field(default_factory=dict)  # of their workers and services, by name
+    started: float = field(default_factory=time.monotonic)
+    # -- what changes while it runs --
+    stop: asyncio.Event = field(default_factory=asyncio.Event)  # set by Ctrl-C and SIGTERM
+    stopped_at: float | None = None  # when that was
+    gave_up: bool = False  # the learner was busy for too long after a stop: the last checkpoint stands
+    background: set[asyncio.Task[Any]] = field(default_factory=set)  # an error in one of them ends the run
+    pool_start: asyncio.Task[None] | None = None  # engines and services start while the first stage trains
+    probe: tuple[tuple[int, ...], ...] = ()  # token ids of a few prompts, on which engines and learner are compared
+    gap: dict[str, float] = field(default_factory=dict)  # between their log-probabilities, as last measured
+    buffer: SlotBuffer | None = None  # of the rl stage that is running
+    reissue: deque[int] = field(default_factory=deque)  # groups that an earlier process began: next to get a slot
 
     # -- waiting ------------------------------------------------------------------------------------------------------
 
@@ -161,16 +139,18 @@ class Run:
         folder = self.dir.newest()
         return str(folder / "hf") if folder is not None else self.model_path
 
-    async def begin_stage(self, stage: StageConfig) -> None:
-        """The learner takes the weights that this stage starts from and, in its middle, the optimizer that it had."""
+    async def begin_stage(self, stage: StageConfig, *, temperature: float = 1.0) -> None:
+        """The learner takes the weights that this stage starts from and, in its middle, the optimizer that it had.
+
+        temperature: of the answers that it will learn from; 1 where nobody sampled them.
+        """
         await self.until(
             self.learner.begin(
                 self.saved_model,
                 stage.config.learner,
                 stage.config.algorithm,
                 total_steps=stage.steps,
-                # log-probabilities of what was sampled are those of the sampler; a demonstration has no temperature
-                temperature=stage.config.rollout.temperature if stage.kind == "rl" else 1.0,
+                temperature=temperature,
                 reference_path=self.model_path,
             )
         )
@@ -253,9 +233,12 @@ class Run:
         counts = self.pool.restarts | self.services.restarts
         return {name: self.earlier_restarts.get(name, 0) + count for name, count in counts.items()}
 
-    def record(self, row: dict[str, Any]) -> None:
-        self.dir.log(row)
-        self.tracker.log(row)
+    def record(self, row: StepRow, stage_steps: int) -> None:
+        """Into metrics.jsonl, to the tracker, and onto the terminal."""
+        line = row.to_json() | {"wall_s": self.wall_s}
+        self.dir.log(line)
+        self.tracker.log(line)
+        self.progress.step(row, stage_steps)
 
     def summary(self, status: str, reason: str | None = None) -> dict[str, Any]:
         """What `summary.json` holds (docs/run-directory.md)."""
@@ -277,11 +260,7 @@ class Run:
                 "mean": round(state.lag_sum / state.lag_count, 4) if state.lag_count else 0.0,
             },
             "prompts": {
-                "dispatched": book.dispatched,
-                "trained": book.trained,
-                "failed": book.failed,
-                "filtered": book.filtered,
-                "in_flight": book.in_flight,
+                key: getattr(book, key) for key in ("dispatched", "trained", "failed", "filtered", "in_flight")
             },
             "failures": {kind: state.failures.get(kind, 0) for kind in ("infra", "timeout", "data", "retried")},
             "restarts": self.restarts,

@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
+from launch.run.cluster import inside_ray_job
 from rlsys.errors import BadInput
 from rlsys.jsonl import line_of
 from rlsys.records import record_of, to_json
@@ -153,6 +154,35 @@ class RunDir:
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         _write(self.path / "summary.json", json.dumps(summary, indent=1) + "\n")
+
+
+def choose_run_dir(name: str, config: str, given: str | None, must_resume: bool) -> Path:
+    """`--run-dir`, else the newest unfinished runs/NAME of this very configuration, else the next free runs/NAME-N.
+
+    name: of the recipe. config: the text of the configuration, as a run directory keeps it.
+    """
+    if inside_ray_job() and (given is None or not Path(given).is_absolute()):
+        raise BadInput(
+            "inside a Ray job give an absolute --run-dir on shared storage: "
+            "a relative one vanishes with the job's folder"
+        )
+    if given is not None:
+        path = Path(given).resolve()  # actors work elsewhere
+        if must_resume and not path.is_dir():
+            raise BadInput(f"--resume: there is no run directory {given}")
+        return path
+    base = Path("runs").resolve() / name
+    number, path = 1, base
+    while path.exists():
+        saved, summary = path / "config.yaml", path / "summary.json"
+        finished = summary.is_file() and '"status": "done"' in summary.read_text()
+        if saved.is_file() and saved.read_text() == config and not finished:
+            return path
+        number += 1
+        path = base.with_name(f"{base.name}-{number}")
+    if must_resume:
+        raise BadInput(f"--resume: no unfinished run of this configuration under {base.parent}/; give its --run-dir")
+    return path
 
 
 def _step_of(line: str) -> float:

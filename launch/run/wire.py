@@ -15,7 +15,7 @@ from actors.services import Services
 from actors.specs import engine_environment, make_engine_spec
 from actors.worker import WorkerSpec
 from envs import make_world
-from envs.services.judge.config import JudgeConfig
+from envs.rewards.options import judge_of
 from learners.group import GroupOptions, LearnerGroup, rank_specs
 from learners.rank import RankSpec
 from rlsys.config import RecipeConfig
@@ -51,15 +51,15 @@ def services(recipes: Sequence[RecipeConfig]) -> Services:
 
 def judge(recipe: RecipeConfig) -> JudgeServiceConfig | None:
     """The judge that the run itself serves: of a reward that names a model and no address."""
-    asked = getattr(recipe.reward, "judge", None)
-    if not isinstance(asked, JudgeConfig) or asked.model is None or asked.endpoint is not None:
+    asked = judge_of(recipe.reward)
+    if asked is None or asked.model is None or asked.endpoint is not None:
         return None
     return JudgeServiceConfig(judge=asked, device=recipe.cluster.device, threads=recipe.rollout.threads)
 
 
 def secrets_of(recipes: Sequence[RecipeConfig]) -> dict[str, str]:
     """The variables that a configuration names, for actors on other nodes. Their values stand in no file of the run."""
-    names = [getattr(getattr(recipe.reward, "judge", None), "key_env", None) for recipe in recipes]
+    names = [asked.key_env for recipe in recipes if (asked := judge_of(recipe.reward)) is not None]
     names += [getattr(getattr(recipe.env, "retriever", None), "token_env", None) for recipe in recipes]
     return {name: os.environ[name] for name in names if name is not None and name in os.environ}
 

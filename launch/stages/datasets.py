@@ -1,26 +1,27 @@
-"""The `data` of a stage: where it lies, how many examples it holds, and which of them are held out."""
+"""The `data` of a stage: where it lies, how many examples it holds, and which of them are held out.
+
+`DataStage` is what the kinds of stage that learn from such examples have in common.
+"""
 
 from __future__ import annotations
 
 import codecs
 import hashlib
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from launch.stages.store import pairs_path
-from rlsys.config import EvalConfig, RunConfig, StageConfig
+from launch.stages.base import Head, Stage, maker_of, product, steps_for
+from rlsys.config import EvalConfig, RecipeConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput, RunFailed
 from rlsys.jsonl import json_object
-from rlsys.records import Example, read_answer, read_pair
+from rlsys.records import Example
 
 if TYPE_CHECKING:
     from launch.run.run import Run
 
 Parse = Callable[[dict[str, Any], str], Example]
-PARSE: dict[str, Parse] = {"sft": read_answer, "dpo": read_pair}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,33 +63,32 @@ class Data:
     held_out: Examples  # empty without `eval.every`
 
 
-def open_data(kind: str, path: Path, config: EvalConfig, seed: int) -> Data:
+def open_data(parse: Parse, path: Path, config: EvalConfig, seed: int) -> Data:
     """Every line is read and checked once. Raises BadInput for a file or a line that cannot be used."""
-    parse = PARSE[kind]
     places: list[Place] = []
-    together = Together()
+    families = Families()
     try:
         with path.open("rb") as file:
             offset = 0
             for number, line in enumerate(file, start=1):
                 if line.strip():
                     names = parse(*_object(path, number, line)).names
-                    together.join(names)
+                    families.join(names)
                     places.append(Place(number, offset, names[0]))
                 offset += len(line)
     except OSError as error:
         raise BadInput(f"{path}: cannot be read ({error.strerror}), expected a JSON-lines file") from error
-    prompts = {together.first(place.name) for place in places}
+    prompts = {families.first(place.name) for place in places}
     held = _held_out(prompts, config, seed) if config.every else set()
     if config.every and places and not held:
         raise BadInput(f"{path}: eval.every={config.every}: expected at least two prompts, to hold one out")
     return Data(
-        train=Examples(path, parse, tuple(place for place in places if together.first(place.name) not in held)),
-        held_out=Examples(path, parse, tuple(place for place in places if together.first(place.name) in held)),
+        train=Examples(path, parse, tuple(place for place in places if families.first(place.name) not in held)),
+        held_out=Examples(path, parse, tuple(place for place in places if families.first(place.name) in held)),
     )
 
 
-class Together:
+class Families:
     """Which names belong to one another, over any number of steps: a prompt of two tasks, a task of two prompts."""
 
     def __init__(self) -> None:
@@ -126,35 +126,76 @@ def _held_out(prompts: set[str], config: EvalConfig, seed: int) -> set[str]:
 # -- of a stage -------------------------------------------------------------------------------------------------------
 
 
-def given_data(stage: StageConfig) -> Data:
-    """The `data` of a stage that is a path, before a run. Raises BadInput where there is nothing to train on."""
-    assert stage.data is not None
-    path = Path(stage.data)
-    data = open_data(stage.kind, path, stage.config.eval, stage.config.seed)
-    if not data.train:
-        raise BadInput(f"{path}: no records, expected one JSON object per line")
-    return data
+class DataStage(Stage):
+    """A kind that learns from given examples: a file of theirs, or what an earlier generate stage makes."""
 
+    made = "what it keeps"  # of an earlier stage's trajectories
+    nothing_made: str  # why there may be none, and what to change
 
-def data_of(run: Run, stage: StageConfig) -> Data:
-    """The same when the stage begins, or what an earlier stage of the run has made."""
-    maker = run.config.maker(stage)
-    if maker is None:
-        return given_data(stage)
-    kept = run.dir.generated(maker.name)
-    path = pairs_path(kept) if stage.kind == "dpo" else kept
-    if not path.is_file():
-        raise RunFailed(f"stages.{stage.name}: {path} is missing, which stage {maker.name} has written")
-    data = open_data(stage.kind, path, stage.config.eval, stage.config.seed)
-    if not data.train:
-        counts = run.state.played.get(maker.name, {})
-        hint = (
-            "no task had two answers of different reward; raise generate.samples or generate.temperature"
-            if stage.kind == "dpo"
-            else "nothing passed generate.keep and generate.min_reward"
-        )
-        raise RunFailed(f"stages.{stage.name}: nothing to train on in {path}: {hint} ({counts})")
-    return data
+    def parse(self, record: dict[str, Any], where: str) -> Example:
+        """One line of the file. Raises BadInput that names the line and the key."""
+        raise NotImplementedError
+
+    def made_file(self, kept: Path) -> Path:
+        """The file to read, of those that an earlier stage writes; `kept` holds the trajectories that it keeps."""
+        return kept
+
+    def check(self, where: str, head: Head, recipe: RecipeConfig) -> None:
+        if head.data is not None and (not isinstance(head.data, str) or not head.data):
+            raise BadInput(f"{where}.data={head.data!r}: expected the name of a generate stage, or a path")
+
+    def epoch(self, recipe: RecipeConfig, data: str | None) -> int:
+        if data is None:
+            return super().epoch(recipe, data)
+        return len(open_data(self.parse, Path(data), recipe.eval, recipe.seed).train)
+
+    def ready(self, config: RunConfig, stage: StageConfig) -> None:
+        if stage.data is not None and maker_of(config, stage) is None:
+            self.given(stage)
+
+    def identity(self, stage: StageConfig) -> dict[str, Any]:
+        if stage.data is None:
+            return {}
+        config = stage.config.eval
+        held_out = {"eval.share": config.share, "eval.tasks": config.tasks}
+        return {"data": stage.data} | (held_out if config.every else dict.fromkeys(held_out))
+
+    def arithmetic(self, config: RunConfig, stage: StageConfig) -> list[str]:
+        if stage.data is None:
+            return super().arithmetic(config, stage)
+        maker = maker_of(config, stage)
+        if maker is not None:
+            examples = f"{self.made} of stage {maker.name}: known when it is over"
+        else:
+            data = self.given(stage)
+            held = f", {len(data.held_out)} more held out" if data.held_out else ""
+            examples = f"{len(data.train)} of {stage.data}{held}"
+        drawn = f"drawn = {product(stage)}"
+        if stage.epochs is not None:
+            drawn = f"steps = {stage.epochs:g} epochs x examples / {stage.config.loop.groups_per_step}, rounded up"
+        return [f"examples = {examples}", drawn]
+
+    def given(self, stage: StageConfig) -> Data:
+        """The examples of a `data` that is a path. Raises BadInput where there is nothing to train on."""
+        path = Path(stage.data or "")
+        data = open_data(self.parse, path, stage.config.eval, stage.config.seed)
+        if not data.train:
+            raise BadInput(f"{path}: no records, expected one JSON object per line")
+        return data
+
+    def open(self, run: Run, stage: StageConfig) -> Data:
+        """The examples when the stage begins: given, or made by an earlier stage of the run."""
+        maker = maker_of(run.config, stage)
+        if maker is None:
+            return self.given(stage)
+        path = self.made_file(run.dir.generated(maker.name))
+        if not path.is_file():
+            raise RunFailed(f"stages.{stage.name}: {path} is missing, which stage {maker.name} has written")
+        data = open_data(self.parse, path, stage.config.eval, stage.config.seed)
+        if not data.train:
+            counts = run.state.played.get(maker.name, {})
+            raise RunFailed(f"stages.{stage.name}: nothing to train on in {path}: {self.nothing_made} ({counts})")
+        return data
 
 
 def sized(stage: StageConfig, data: Data) -> StageConfig:
@@ -162,18 +203,3 @@ def sized(stage: StageConfig, data: Data) -> StageConfig:
     if stage.epochs is None:
         return stage
     return replace(stage, steps=steps_for(stage.epochs, len(data.train), stage.config.loop.groups_per_step))
-
-
-def steps_for(epochs: float, examples: int, groups_per_step: int) -> int:
-    return math.ceil(epochs * examples / groups_per_step)
-
-
-def described(config: RunConfig, stage: StageConfig) -> str:
-    """For `--dry-run`: how many examples, and where from."""
-    maker = config.maker(stage)
-    if maker is None:
-        data = given_data(stage)
-        held = f", {len(data.held_out)} more held out" if data.held_out else ""
-        return f"examples = {len(data.train)} of {stage.data}{held}"
-    what = "its preference pairs" if stage.kind == "dpo" else "what it keeps"
-    return f"examples = {what} of stage {maker.name}: known when it is over"

@@ -1,44 +1,75 @@
-"""The `dpo` stage: preference pairs, against the weights that the stage began with (arXiv 2305.18290)."""
+"""The `dpo` kind: preference pairs, against the weights that the stage began with (arXiv 2305.18290)."""
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from launch.run.run import Run
-from launch.stages.delivery import measure_after
-from launch.stages.held_out import answer_logprobs, pair_loss
-from launch.stages.supervised import Prepared, begin_with_data, train_steps
-from learners.algorithms.dpo import DPOConfig
-from rlsys.config import StageConfig
+from launch.stages.base import Head
+from launch.stages.datasets import DataStage
+from learners.algorithms import ALGORITHMS
+from rlsys.choices import choose
+from rlsys.config import RecipeConfig, StageConfig
 from rlsys.errors import BadInput
-from rlsys.packing import make_batch
+from rlsys.records import Example, read_pair
 from rlsys.reductions import weigh
 from rlsys.types import Sample
 
+if TYPE_CHECKING:
+    from launch.run.run import Run
 
-async def dpo_stage(run: Run, stage: StageConfig) -> None:
-    """Pairs -> Batch -> learner, `stage.steps` times."""
-    given = await begin_with_data(run, stage, "steps of {} preference pairs")
-    stage, config = given.stage, given.stage.config
 
-    def prepare(stage_step: int) -> Prepared:
-        pairs, left_out = given.tokenised.drawn(given.curriculum, stage_step, config.loop.groups_per_step)
-        samples = weigh(pairs, "sequence_sum")  # an answer counts once, however long it is
-        batch = make_batch(samples, config.learner.tokens_per_row, run.state.version, together=2)
-        return Prepared(batch, {"data/too_long": left_out})
+class DPO(DataStage):
+    algorithm = "dpo"
+    made = "its preference pairs"
+    nothing_made = "no task had two answers of different reward; raise generate.samples or generate.temperature"
 
-    held_out = flat(await asyncio.to_thread(given.tokenised.all_of, given.data.held_out, "held-out pairs"))
-    if held_out:
-        await remember_reference(run, stage, held_out)
+    def parse(self, record: dict[str, Any], where: str) -> Example:
+        return read_pair(record, where)
 
-    async def loss() -> dict[str, float]:
-        assert isinstance(config.algorithm, DPOConfig)
-        policy = await answer_logprobs(run.learner, held_out)
-        return pair_loss(policy, run.state.reference, config.algorithm.beta)
+    def made_file(self, kept: Path) -> Path:
+        from launch.stages.store import pairs_path
 
-    await train_steps(run, stage, prepare, loss if held_out else None)
-    await measure_after(run, stage)
+        return pairs_path(kept)
+
+    def check(self, where: str, head: Head, recipe: RecipeConfig) -> None:
+        if not isinstance(recipe.algorithm, choose("algorithm", ALGORITHMS, "dpo").schema):
+            raise BadInput(f"{where}: algorithm.name={recipe.algorithm.name!r} in a dpo stage: expected 'dpo'")
+        if head.data is None:
+            raise BadInput(
+                f"{where}: a dpo stage without data: expected the name of a generate stage, or a path to pairs"
+            )
+        super().check(where, head, recipe)
+        if recipe.eval.every and recipe.learner.reference != "stage":
+            raise BadInput(
+                f"{where}: learner.reference={recipe.learner.reference!r} with eval.every={recipe.eval.every}: "
+                "expected stage, since the held-out loss is measured against the weights that the stage begins with"
+            )
+
+    async def run(self, run: Run, stage: StageConfig) -> None:
+        from launch.stages import supervised
+
+        begun = await supervised.begin_with_data(run, stage, self, "steps of {} preference pairs")
+        stage, config = begun.stage, begun.stage.config
+
+        def prepare(stage_step: int) -> supervised.Prepared:
+            pairs, left_out = begun.drawn(stage_step)
+            samples = weigh(pairs, "sequence_sum")  # an answer counts once, however long it is
+            return supervised.Prepared(samples, together=2, metrics={"data/too_long": left_out})
+
+        held_out = flat(await asyncio.to_thread(begun.fitting, begun.data.held_out, "held-out pairs"))
+        if held_out:
+            await remember_reference(run, stage, held_out)
+
+        async def loss() -> dict[str, float]:
+            policy = await supervised.answer_logprobs(run.learner, held_out)
+            return pair_loss(policy, run.state.reference, config.algorithm.beta)
+
+        await supervised.train_steps(run, stage, prepare, loss if held_out else None)
+        await supervised.measure_after(run, stage)
 
 
 def flat(pairs: Sequence[Sequence[Sequence[Sample]]]) -> list[Sample]:
@@ -48,6 +79,8 @@ def flat(pairs: Sequence[Sequence[Sequence[Sample]]]) -> list[Sample]:
 
 async def remember_reference(run: Run, stage: StageConfig, held_out: Sequence[Sample]) -> None:
     """What the weights that the stage begins with think of the held-out pairs: saved with the run, for a resume."""
+    from launch.stages.supervised import answer_logprobs
+
     if run.state.stage_step == 0:
         run.state.reference = await run.until(answer_logprobs(run.learner, held_out))
     elif len(run.state.reference) != len(held_out):
@@ -55,3 +88,16 @@ async def remember_reference(run: Run, stage: StageConfig, held_out: Sequence[Sa
             f"stages.{stage.name}: {len(held_out)} held-out pairs, {len(run.state.reference)} values of the reference: "
             "expected the data, eval keys and engine.max_model_len that the stage began with"
         )
+
+
+def pair_loss(policy: Sequence[float], reference: Sequence[float], beta: float) -> dict[str, float]:
+    """DPO's loss, margin and accuracy, means over pairs. policy, reference: log p of chosen, rejected, chosen, ..."""
+    gains = [ours - theirs for ours, theirs in zip(policy, reference, strict=True)]
+    margins = [beta * (chosen - rejected) for chosen, rejected in zip(gains[0::2], gains[1::2], strict=True)]
+    losses = [max(-margin, 0.0) + math.log1p(math.exp(-abs(margin))) for margin in margins]  # -log sigmoid(margin)
+    count = len(margins)
+    return {
+        "eval/loss": math.fsum(losses) / count,
+        "eval/margin": math.fsum(margins) / count,
+        "eval/accuracy": sum(margin > 0 for margin in margins) / count,
+    }

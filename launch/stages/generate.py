@@ -1,50 +1,82 @@
-"""The `generate` stage: trajectories to train on later, played with the weights as they are."""
+"""The `generate` kind: trajectories to train on later, played with the weights as they are."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from actors.pool import RolloutPool
-from actors.services import Services
+from envs import make_world
 from envs.base import World
-from launch.run import wire
-from launch.run.evaluate import rollout_each
-from launch.run.progress import Progress
-from launch.run.run import Run
-from launch.run.run_dirs import without_places
-from launch.stages.delivery import first_delivery
-from launch.stages.store import TrajectoryStore, store_path, write_out
-from launch.stages.trajectories import group_record, tokenizer_id, weights_id
-from rlsys.config import RecipeConfig, StageConfig
-from rlsys.harvest import check_failed
+from launch.stages.base import Head, Stage, check_response_length, without_places
+from rlsys.config import RecipeConfig, RunConfig, StageConfig
+from rlsys.errors import BadInput
 from rlsys.rollout import RolloutPlan
 from rlsys.types import Failure, Group, Task
 
+if TYPE_CHECKING:
+    from actors.pool import RolloutPool
+    from actors.services import Services
+    from launch.run.progress import Progress
+    from launch.run.run import Run
+    from launch.stages.store import TrajectoryStore
+
 FEW = 64  # trajectories: fewer say nothing yet about the share that fails
+SAMPLING = ("samples", "temperature", "top_p")  # keys of `generate` that decide what is played; the others filter it
 
 
-async def generate_stage(run: Run, stage: StageConfig) -> None:
-    """Every training task is played; `generated/NAME.jsonl` is what is kept of it. A resumed run plays the rest."""
-    recipe = stage.config
-    tasks = tasks_to_generate(run.world, recipe)
-    output, tokenizer = run.dir.generated(stage.name), tokenizer_id(run.renderer)
-    await run.begin_stage(stage)
-    weights = f"step {run.state.step} ({await asyncio.to_thread(weights_id, run.saved_model)})"
-    played = TrajectoryStore(store_path(output), begun_with(recipe, weights, tokenizer))
-    try:
-        if any(sequence not in played for sequence in range(len(tasks))):
-            await first_delivery(run)
-            plan = plan_of(recipe, f"generate-{stage.name}", run.services)
-            await run.until(generate_missing(run.pool, tasks, plan, recipe, played, tokenizer, run.progress))
-            await run.until(run.pool.status())  # the account of generated tokens
-        counts = await asyncio.to_thread(write_out, played, output, recipe, len(tasks))
-    finally:
-        played.close()
-    run.state.played[stage.name] = counts.row()
-    run.progress.say(f"stage {stage.name}: {counts.told()}")
+class Generate(Stage):
+    """Every training task is played once; the learner holds the weights and is not updated."""
+
+    has_length = False
+    plays = True
+    makes_data = True
+
+    def check(self, where: str, head: Head, recipe: RecipeConfig) -> None:
+        check_response_length(where, recipe)
+        for key in ("steps", "epochs", "data"):
+            if getattr(head, key) is not None:
+                raise BadInput(
+                    f"{where}.{key}={getattr(head, key)!r}: a generate stage plays every training task once: "
+                    "expected generate.tasks and generate.samples"
+                )
+        if not all(letter.isalnum() or letter in "-_" for letter in head.label):
+            raise BadInput(f"{where}.name={head.label!r}: expected letters, digits, - and _ : it names a file")
+
+    def identity(self, stage: StageConfig) -> dict[str, Any]:
+        return sampling(stage.config)
+
+    def arithmetic(self, config: RunConfig, stage: StageConfig) -> list[str]:
+        tasks, samples = (
+            len(tasks_to_generate(make_world(stage.config.env), stage.config)),
+            stage.config.generate.samples,
+        )
+        return [f"trajectories = {tasks} tasks x {samples} = {tasks * samples}"]
+
+    async def run(self, run: Run, stage: StageConfig) -> None:
+        """`generated/NAME.jsonl` is what is kept of the trajectories. A resumed run plays the rest."""
+        from launch.run.delivery import first_delivery
+        from launch.stages.store import TrajectoryStore, store_path, write_out
+        from launch.stages.trajectories import tokenizer_id, weights_id
+
+        recipe = stage.config
+        tasks = tasks_to_generate(run.world, recipe)
+        output, tokenizer = run.dir.generated(stage.name), tokenizer_id(run.renderer)
+        await run.begin_stage(stage)
+        weights = f"step {run.state.step} ({await asyncio.to_thread(weights_id, run.saved_model)})"
+        played = TrajectoryStore(store_path(output), begun_with(recipe, weights, tokenizer))
+        try:
+            if any(sequence not in played for sequence in range(len(tasks))):
+                await first_delivery(run)
+                plan = plan_of(recipe, f"generate-{stage.name}", run.services)
+                await run.until(generate_missing(run.pool, tasks, plan, recipe, played, tokenizer, run.progress))
+                await run.until(run.pool.status())  # the account of generated tokens
+            counts = await asyncio.to_thread(write_out, played, output, recipe, len(tasks))
+        finally:
+            played.close()
+        run.state.played[stage.name] = counts.row()
+        run.progress.say(f"stage {stage.name}: {counts.told()}")
 
 
 def tasks_to_generate(world: World, recipe: RecipeConfig) -> Sequence[Task]:
@@ -52,18 +84,20 @@ def tasks_to_generate(world: World, recipe: RecipeConfig) -> Sequence[Task]:
 
 
 def plan_of(recipe: RecipeConfig, purpose: str, services: Services) -> RolloutPlan:
+    from launch.run.wire import rollout_plan
+
     config = recipe.generate
-    plan = wire.rollout_plan(
-        recipe, purpose, group_size=config.samples, temperature=config.temperature, services=services
-    )
+    plan = rollout_plan(recipe, purpose, group_size=config.samples, temperature=config.temperature, services=services)
     return replace(plan, top_p=config.top_p)
+
+
+def sampling(recipe: RecipeConfig) -> dict[str, Any]:
+    return {f"generate.{key}": getattr(recipe.generate, key) for key in SAMPLING}
 
 
 def begun_with(recipe: RecipeConfig, weights: str, tokenizer: str) -> dict[str, Any]:
     """What trajectories of one file have in common: how they were played, and by whom. Filters may change."""
-    config = recipe.generate
-    common: dict[str, Any] = {"weights": weights, "tokenizer": tokenizer, "seed": recipe.seed}
-    common |= {f"generate.{key}": getattr(config, key) for key in ("samples", "temperature", "top_p")}
+    common = {"weights": weights, "tokenizer": tokenizer, "seed": recipe.seed} | sampling(recipe)
     common |= {f"rollout.{key}": getattr(recipe.rollout, key) for key in ("max_turn_tokens", "max_response_tokens")}
     common |= {"engine.max_model_len": recipe.engine.max_model_len}
     for key, part in (("env", recipe.env), ("reward", recipe.reward)):
@@ -85,6 +119,10 @@ async def generate_missing(
     Raises RunFailed where more than `loop.max_failed_share` of the trajectories are failures: of the tasks that are
     played for the first time while they are played; at the end all that failed in this process, of all tasks.
     """
+    from launch.run.evaluate import rollout_each
+    from launch.stages.trajectories import group_record
+    from rlsys.harvest import check_failed
+
     missing = [(sequence, task) for sequence, task in enumerate(tasks) if sequence not in played]
     already = f", {len(tasks) - len(missing)} of them already" if len(missing) < len(tasks) else ""
     progress.say(f"playing {len(tasks)} tasks x {plan.group_size} at temperature {plan.temperature:g}{already}")

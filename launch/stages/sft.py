@@ -1,72 +1,96 @@
-"""The `sft` stage: supervised training on the environment's demonstrations, or on the answers of a file."""
+"""The `sft` kind: supervised training on the environment's demonstrations, or on the answers of a file."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from envs import make_world
 from envs.base import demonstrated
-from launch.run.run import Run
-from launch.stages.delivery import measure_after
-from launch.stages.held_out import answer_loss
-from launch.stages.supervised import Prepared, begin_with_data, train_steps
-from launch.stages.tokenised import given_sample
-from rlsys.config import StageConfig
+from launch.stages.base import Head
+from launch.stages.datasets import DataStage
+from launch.stages.samples import given_sample
+from learners.algorithms import ALGORITHMS
+from rlsys.config import RecipeConfig, RunConfig, StageConfig
 from rlsys.curriculum import Curriculum
 from rlsys.errors import BadInput
-from rlsys.packing import make_batch
+from rlsys.records import Example, read_answer
 from rlsys.seeds import derive
 from rlsys.types import Sample, Task
 
-
-async def sft_stage(run: Run, stage: StageConfig) -> None:
-    """Answers -> Batch -> learner, `stage.steps` times."""
-    if stage.data is not None:
-        await from_data(run, stage)
-    else:
-        await from_demonstrations(run, stage)
+if TYPE_CHECKING:
+    from launch.run.run import Run
 
 
-async def from_data(run: Run, stage: StageConfig) -> None:
-    given = await begin_with_data(run, stage, "supervised steps of {} answers")
-    stage, config = given.stage, given.stage.config
-    apart = await asyncio.to_thread(given.tokenised.all_of, given.data.held_out, "held-out answers")
+class SFT(DataStage):
+    nothing_made = "nothing passed generate.keep and generate.min_reward"
+
+    def parse(self, record: dict[str, Any], where: str) -> Example:
+        return read_answer(record, where)
+
+    def check(self, where: str, head: Head, recipe: RecipeConfig) -> None:
+        name = recipe.algorithm.name
+        if name in ALGORITHMS and name != "sft":
+            raise BadInput(f"{where}: algorithm.name={name!r} in an sft stage: expected 'sft'")
+        super().check(where, head, recipe)
+
+    def epoch(self, recipe: RecipeConfig, data: str | None) -> int:
+        shown = demonstrated(make_world(recipe.env))[0] if data is None else []
+        return len(shown) or super().epoch(recipe, data)  # `ready` refuses tasks of which none can be shown
+
+    def ready(self, config: RunConfig, stage: StageConfig) -> None:
+        super().ready(config, stage)
+        if stage.data is None:
+            demonstrable(stage)
+
+    async def run(self, run: Run, stage: StageConfig) -> None:
+        from launch.stages.supervised import measure_after
+
+        stage = await (from_demonstrations(run, stage) if stage.data is None else from_data(run, stage, self))
+        await measure_after(run, stage)
+
+
+async def from_data(run: Run, stage: StageConfig, kind: DataStage) -> StageConfig:
+    from launch.stages import supervised
+
+    begun = await supervised.begin_with_data(run, stage, kind, "supervised steps of {} answers")
+    apart = await asyncio.to_thread(begun.fitting, begun.data.held_out, "held-out answers")
     held_out = [sample for answers in apart for sample in answers[0]]
 
-    def prepare(stage_step: int) -> Prepared:
-        examples, left_out = given.tokenised.drawn(given.curriculum, stage_step, config.loop.groups_per_step)
+    def prepare(stage_step: int) -> supervised.Prepared:
+        examples, left_out = begun.drawn(stage_step)
         samples = [sample for answers in examples for sample in answers[0]]
-        batch = make_batch(samples, tokens_per_row=config.learner.tokens_per_row, version=run.state.version)
-        return Prepared(batch, {"data/too_long": left_out})
+        return supervised.Prepared(samples, metrics={"data/too_long": left_out})
 
-    await train_steps(run, stage, prepare, partial(answer_loss, run.learner, held_out) if held_out else None)
-    await measure_after(run, stage)
+    loss = partial(supervised.answer_loss, run.learner, held_out) if held_out else None
+    await supervised.train_steps(run, begun.stage, prepare, loss)
+    return begun.stage
 
 
-async def from_demonstrations(run: Run, stage: StageConfig) -> None:
+async def from_demonstrations(run: Run, stage: StageConfig) -> StageConfig:
+    from launch.stages import supervised
+
     tasks, left_out = demonstrable(stage)
-    config = stage.config
-    curriculum = Curriculum(tasks, seed=derive(config.seed, stage.name))
+    count = stage.config.loop.groups_per_step
+    curriculum = Curriculum(tasks, seed=derive(stage.config.seed, stage.name))
     await run.begin_stage(stage)
-    run.progress.say(
-        f"stage {stage.name}: {stage.steps} supervised steps of {config.loop.groups_per_step} demonstrations"
-    )
+    run.progress.say(f"stage {stage.name}: {stage.steps} supervised steps of {count} demonstrations")
     if left_out:
         run.progress.say(
             f"{len(left_out)} of {len(tasks) + len(left_out)} tasks have no demonstration: {left_out[0]} ..."
         )
 
-    def prepare(stage_step: int) -> Prepared:
-        count = config.loop.groups_per_step
+    def prepare(stage_step: int) -> supervised.Prepared:
         sequences = range(stage_step * count, (stage_step + 1) * count)
-        samples = [demonstration(run, stage, curriculum.draw(sequence)[1], sequence) for sequence in sequences]
-        return Prepared(make_batch(samples, tokens_per_row=config.learner.tokens_per_row, version=run.state.version))
+        drawn = [demonstration(run, stage, curriculum.draw(sequence)[1], sequence) for sequence in sequences]
+        return supervised.Prepared(drawn)
 
-    await train_steps(run, stage, prepare, held_out_loss(run, stage) if config.eval.every else None)
-    await measure_after(run, stage)
+    held_out = held_out_demonstrations(run, stage) if stage.config.eval.every else []
+    loss = partial(supervised.answer_loss, run.learner, held_out) if held_out else None
+    await supervised.train_steps(run, stage, prepare, loss)
+    return stage
 
 
 def demonstrable(stage: StageConfig) -> tuple[list[Task], list[str]]:
@@ -85,10 +109,9 @@ def demonstration(run: Run, stage: StageConfig, task: Task, sequence: int) -> Sa
     return given_sample(*run.renderer.demonstration(shown.messages, len(env.first_messages()), env.stop_strings))
 
 
-def held_out_loss(run: Run, stage: StageConfig) -> Callable[[], Awaitable[dict[str, float]]] | None:
-    """Of the held-out tasks' demonstrations; None where there is none."""
+def held_out_demonstrations(run: Run, stage: StageConfig) -> list[Sample]:
     samples: list[Sample] = []
     for sequence, task in enumerate(run.world.tasks("held_out")[: stage.config.eval.tasks]):
         with contextlib.suppress(BadInput):  # this one cannot be demonstrated
             samples.append(demonstration(run, stage, task, sequence))
-    return partial(answer_loss, run.learner, samples) if samples else None
+    return samples

@@ -3,35 +3,68 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+import math
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from launch.run.run import Clock, Run
-from launch.stages.datasets import Data, data_of, sized
-from launch.stages.delivery import measure_before
-from launch.stages.tokenised import Tokenised
+from launch.run.delivery import first_delivery
+from launch.run.evaluate import evaluate
+from launch.run.row import Clock, StepRow
+from launch.run.run import Run
+from launch.stages.base import needs_engines
+from launch.stages.datasets import Data, DataStage, sized
+from launch.stages.samples import samples_of
+from launch.stages.trajectories import tokenizer_id
+from learners.group import LearnerGroup
 from rlsys.batch import Batch
 from rlsys.config import StageConfig
 from rlsys.curriculum import Curriculum
+from rlsys.errors import BadInput
 from rlsys.metrics import values
+from rlsys.packing import make_batch
 from rlsys.records import Example
 from rlsys.seeds import derive
+from rlsys.types import Sample
+
+Samples = list[list[list[Sample]]]  # by example and answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
-    """What a stage that learns from a file begins with."""
+class Begun:
+    """A stage that learns from a file, ready for its first step."""
 
     stage: StageConfig  # with its number of steps
     data: Data
-    tokenised: Tokenised
     curriculum: Curriculum[Example]
+    read: Callable[[Example], list[list[Sample]]]  # the samples of each of its answers
+    longest: int  # tokens of the context window
+
+    def drawn(self, stage_step: int) -> tuple[Samples, int]:
+        """The examples of one step, and how many of them were left out. A function of the seed and the step alone."""
+        count = self.stage.config.loop.groups_per_step
+        sequences = range(stage_step * count, (stage_step + 1) * count)
+        found = self.fitting([self.curriculum.draw(sequence)[1] for sequence in sequences], "examples of a step")
+        return found, count - len(found)
+
+    def fitting(self, examples: Sequence[Example], what: str) -> Samples:
+        """The samples of `examples`. One is left out that is longer than the context window, or in which an answer has
+        no token to train on.
+
+        Raises BadInput where all of them are; `what` names them in its message: "held-out pairs".
+        """
+        found = [answers for answers in map(self.read, examples) if self._fits(answers)]
+        if examples and not found:
+            raise BadInput(f"all {len(examples)} {what} are longer than engine.max_model_len={self.longest}, or empty")
+        return found
+
+    def _fits(self, answers: list[list[Sample]]) -> bool:
+        short = all(len(sample.token_ids) <= self.longest for samples in answers for sample in samples)
+        return short and all(any(any(sample.loss_mask) for sample in samples) for samples in answers)
 
 
-async def begin_with_data(run: Run, stage: StageConfig, what: str) -> Given:
+async def begin_with_data(run: Run, stage: StageConfig, kind: DataStage, what: str) -> Begun:
     """Open the stage's data, load the learner, measure the weights as they are. `what`: "steps of {} answers"."""
-    data = await asyncio.to_thread(data_of, run, stage)
+    data = await asyncio.to_thread(kind.open, run, stage)
     stage = sized(stage, data)
     await run.begin_stage(stage)
     await measure_before(run, stage)
@@ -39,16 +72,23 @@ async def begin_with_data(run: Run, stage: StageConfig, what: str) -> Given:
         f"stage {stage.name}: {stage.steps} {what.format(stage.config.loop.groups_per_step)} "
         f"from {len(data.train)} ({data.train.path.name})"
     )
-    curriculum = Curriculum(data.train, seed=derive(stage.config.seed, stage.name))
-    return Given(stage=stage, data=data, tokenised=Tokenised(run), curriculum=curriculum)
+    tokenizer, stop = tokenizer_id(run.renderer), tuple(run.world.env(run.world.tasks("train")[0]).stop_strings)
+    return Begun(
+        stage=stage,
+        data=data,
+        curriculum=Curriculum(data.train, seed=derive(stage.config.seed, stage.name)),
+        read=lambda example: samples_of(example, run.renderer, tokenizer, stop),
+        longest=run.config.recipe.engine.max_model_len,
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """What one step trains on, and what is worth a place in its row."""
 
-    batch: Batch
-    row: Mapping[str, float] = field(default_factory=dict)
+    samples: list[Sample]
+    together: int = 1  # so many samples in a row stay in one row of the batch: 2 for pairs
+    metrics: Mapping[str, float] = field(default_factory=dict)
 
 
 async def train_steps(
@@ -59,43 +99,84 @@ async def train_steps(
 ) -> None:
     """`stage.steps` updates. The next batch is made while this one trains.
 
-    prepare: the batch of a stage's step, counted from 0; called in a thread. held_out: measured every `eval.every`
+    prepare: the samples of a stage's step, counted from 0; called in a thread. held_out: measured every `eval.every`
     steps and after the last one.
     """
     clock = Clock()
     state, every = run.state, stage.config.eval.every
 
-    def start(stage_step: int) -> asyncio.Task[Prepared]:
-        return asyncio.create_task(asyncio.to_thread(prepare, min(stage_step, stage.steps - 1)))
+    def batch_of(stage_step: int) -> tuple[Prepared, Batch]:
+        prepared = prepare(min(stage_step, stage.steps - 1))
+        tokens_per_row = stage.config.learner.tokens_per_row
+        return prepared, make_batch(prepared.samples, tokens_per_row, state.version, together=prepared.together)
+
+    def start(stage_step: int) -> asyncio.Task[tuple[Prepared, Batch]]:
+        return asyncio.create_task(asyncio.to_thread(batch_of, stage_step))
 
     if state.stage_step >= stage.steps:
         return
-    next_batch = start(state.stage_step)
+    following = start(state.stage_step)
     while state.stage_step < stage.steps:
         with clock.phase("wait_data"):
-            prepared = await run.until(asyncio.shield(next_batch))
-        batch = prepared.batch
-        next_batch = start(state.stage_step + 1)
+            prepared, batch = await run.until(asyncio.shield(following))
+        following = start(state.stage_step + 1)
         with clock.phase("update"):
             report = await run.complete(run.learner.update(batch))
         state.step += 1
         state.stage_step += 1
         trained = batch.num_loss_tokens if report.applied else 0
         state.trained += trained
-        row: dict[str, Any] = {"step": state.step, "stage": stage.name, "stage_step": state.stage_step}
-        row |= values(report.metrics) | prepared.row
+        metrics = {**values(report.metrics), **prepared.metrics}
         if held_out is not None and (state.stage_step % every == 0 or state.stage_step == stage.steps):
             with clock.phase("held_out"):
-                row |= await run.complete(held_out())
-        row |= clock.close()
-        row["tokens/trained"] = trained
-        row["tokens/packed"] = batch.num_tokens
-        row["tokens/trained_per_s"] = batch.num_tokens / row["time/step"]
-        row["wall_s"] = run.wall_s
-        run.record(row)
-        run.progress.step(row, stage.steps)
+                metrics |= await run.complete(held_out())
+        row = StepRow(
+            stage=stage.name,
+            step=state.step,
+            stage_step=state.stage_step,
+            trained=trained,
+            packed=batch.num_tokens,
+            time=clock.close(),
+            metrics=metrics,
+        )
+        run.record(row, stage.steps)
         if state.stage_step % stage.config.checkpoint.every == 0 and state.stage_step < stage.steps:
             with clock.phase("checkpoint"):
                 await run.complete(run.checkpoint(stage))
         run.check_stop()
-    next_batch.cancel()
+    following.cancel()
+
+
+# -- what the weights are worth ---------------------------------------------------------------------------------------
+
+
+async def answer_loss(learner: LearnerGroup, samples: Sequence[Sample]) -> dict[str, float]:
+    """{"eval/loss": mean of -log p over the answers' own tokens}."""
+    sums = await answer_logprobs(learner, samples)
+    return {"eval/loss": -math.fsum(sums) / sum(sum(sample.loss_mask) for sample in samples)}
+
+
+async def answer_logprobs(learner: LearnerGroup, samples: Sequence[Sample]) -> list[float]:
+    """log p of each sample's own tokens, summed."""
+    scores = await learner.logprobs([sample.token_ids for sample in samples])
+    return [
+        math.fsum(score for score, mask in zip(scored, sample.loss_mask[1:], strict=True) if mask)
+        for sample, scored in zip(samples, scores, strict=True)
+    ]
+
+
+async def measure_before(run: Run, stage: StageConfig) -> None:
+    """Held-out accuracy of the weights that a stage begins with, where the run has engines for it."""
+    state = run.state
+    if needs_engines(run.config, stage) and state.stage_step == 0 and not state.eval_before:
+        await first_delivery(run)
+        state.eval_before = await run.until(evaluate(run, stage.config, "before"))
+
+
+async def measure_after(run: Run, stage: StageConfig) -> None:
+    """The same of the weights that it ends with."""
+    if run.state.version:
+        run.state.version += 1  # engines have held other weights under the last number
+    if needs_engines(run.config, stage):
+        await first_delivery(run)
+        run.state.eval_after = await run.until(evaluate(run, stage.config, "after"))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from learners.algorithms.base import Algorithm
 from rlsys.choices import Table, choose, construct
 from rlsys.errors import BadInput
+
+if TYPE_CHECKING:
+    from learners.algorithms.base import Algorithm
 
 ALGORITHMS: Table = {
     "grpo": "learners.algorithms.grpo.GRPO",

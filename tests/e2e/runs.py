@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 
-from launch.run import cleanup as reap
+from launch.run import cleanup
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 420
@@ -84,8 +84,10 @@ def trajectories(run: Path, pattern: str = "step-*.jsonl") -> list[dict[str, Any
 
 def left_behind() -> list[str]:
     """Processes and weight folders of runs whose driver is gone. A run beside this one keeps its own."""
-    orphans = [process for process in reap.owned() if process.status() != psutil.STATUS_ZOMBIE]
+    orphans = [process for process in cleanup.owned() if process.status() != psutil.STATUS_ZOMBIE]
     folders = [
-        path for path in Path("/dev/shm").glob(f"{reap.PREFIX}*") if reap._dead(path.name.removeprefix(reap.PREFIX))
+        path
+        for path in Path("/dev/shm").glob(f"{cleanup.PREFIX}*")
+        if cleanup._dead(path.name.removeprefix(cleanup.PREFIX))
     ]
     return [f"{process.pid} {process.name()}" for process in orphans] + [str(path) for path in folders]

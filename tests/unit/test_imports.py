@@ -7,6 +7,7 @@ import gc
 import sys
 from collections.abc import Iterator
 from functools import lru_cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,15 @@ SEES = {  # the packages of ours that each may import, besides itself
     "actors": {"rlsys", "envs"},
     "learners": {"rlsys", "envs"},
     "launch": {"rlsys", "envs", "actors", "learners"},
+}
+ROOMS = {  # of launch: the rooms that each may import, besides itself
+    "run": set(),
+    "stages": {"run"},
+    "config": {"run", "stages"},
+    "scoring": {"run", "stages", "config"},
+    "commands": {"run", "stages", "config", "scoring"},
+    "cli": {"commands"},
+    "__main__": {"cli"},
 }
 CORE_MAY_IMPORT = {"rlsys", "torch", "omegaconf"}
 SHM = "rlsys/channels/shm.py"  # learners and actors load it: both ends of a channel are one file, its files safetensors
@@ -76,6 +86,35 @@ def imports_of(folder: str) -> list[tuple[str, str, str]]:
 def test_imports_go_one_way(package: str) -> None:
     forbidden = set(PACKAGES) - SEES[package] - {package}
     assert [f"{where} imports {name}" for _, where, name in imports_of(package) if name in forbidden] == []
+
+
+def launch_imports(*, annotations: bool) -> dict[str, set[str]]:
+    """Modules of launch, and those that each imports wherever that stands. annotations: under TYPE_CHECKING too."""
+    trees = {path: ast.parse(path.read_text()) for path in sorted((ROOT / "launch").rglob("*.py"))}
+    trees = {".".join(path.relative_to(ROOT).with_suffix("").parts): tree for path, tree in trees.items()}
+    found: dict[str, set[str]] = {name: set() for name in trees}
+    for name, tree in trees.items():
+        checked = [
+            node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        ]
+        skipped = set() if annotations else {inner for node in checked for inner in ast.walk(node)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module and node not in skipped:
+                names = {node.module, f"{node.module}.__init__", *(f"{node.module}.{each.name}" for each in node.names)}
+                found[name] |= names & set(trees)
+    return found
+
+
+def test_the_rooms_of_launch_see_only_what_is_below_them() -> None:
+    pairs = [(name, other) for name, others in launch_imports(annotations=True).items() for other in others]
+    rooms = {(name, other): (name.split(".")[1], other.split(".")[1]) for name, other in pairs}
+    assert [pair for pair, (here, there) in rooms.items() if here != there and there not in ROOMS[here]] == []
+
+
+def test_no_module_of_launch_imports_one_that_imports_it() -> None:
+    imports = launch_imports(annotations=False)
+    TopologicalSorter(imports).prepare()  # raises CycleError with the modules
+    assert "launch.stages.base" in imports["launch.stages.rl"]
 
 
 def test_the_core_imports_torch_and_omegaconf_at_most() -> None:

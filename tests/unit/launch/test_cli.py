@@ -1,12 +1,16 @@
 """The command line's endings: one line, and the exit codes (docs/laws.md, law 11)."""
 
+import argparse
+import importlib
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from launch.cli import run
+from launch.cli import COMMANDS, run
+from rlsys.errors import BadInput
 
 
 def rlsys(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
@@ -90,18 +94,61 @@ def test_a_relative_run_directory_is_refused_inside_a_ray_job(
     assert "absolute --run-dir" in err
 
 
-HELP = """
+QUIET = """
 import sys
 from launch.cli import run
 try:
-    run(["train", "--help"])
+    print(run(sys.argv[1:]))
 except SystemExit:
     pass
-print([module for module in ("torch", "ray", "vllm") if module in sys.modules])
+print([name for name in ("torch", "ray", "vllm", "transformers", "fastapi", "omegaconf") if name in sys.modules])
+print([name for name in sys.modules if name.startswith("launch.commands.")])
 """
 
 
-def test_help_answers_without_heavy_imports() -> None:
-    shown = subprocess.run([sys.executable, "-c", HELP], capture_output=True, text=True, check=True).stdout
-    assert "examples:" in shown
-    assert shown.strip().endswith("[]")
+def in_a_process(*argv: str) -> list[str]:
+    return subprocess.run([sys.executable, "-c", QUIET, *argv], capture_output=True, text=True).stdout.splitlines()
+
+
+def test_help_imports_nothing() -> None:
+    assert in_a_process("--help")[-2:] == ["[]", "[]"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_help_of_a_command_imports_its_module_alone(command: str) -> None:
+    *shown, heavy, modules = in_a_process(command, "--help")
+    assert "examples:" in shown or command == "serve"
+    assert heavy == "[]"
+    shared = {f"launch.commands.{name}" for name in ("shared", "retriever_options", "serve_judge")}
+    assert set(modules.strip("[]").replace("'", "").split(", ")) <= shared | {COMMANDS[command][0]}
+    module = importlib.import_module(COMMANDS[command][0])
+    assert module.HELP.startswith(COMMANDS[command][1])
+
+
+@pytest.mark.parametrize("key", ["learner.lrr=1", "stages.rl.learner.lrr=1"])
+def test_a_wrong_key_is_said_without_heavy_imports(key: str) -> None:
+    code, heavy, _ = in_a_process("train", "quickstart", key, "--dry-run")
+    assert (code, heavy) == ("2", "['omegaconf']")
+
+
+def test_a_new_command_is_a_module_and_a_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def add(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("name")
+        parser.add_argument("overrides", nargs="*")
+        parser.add_argument("--loud", action="store_true")
+
+    def greet(options: argparse.Namespace) -> int:
+        if options.name == "nobody":
+            raise BadInput("nobody is there")
+        print(f"hello {options.name}, {options.overrides}, {options.loud}")
+        return 7
+
+    module = SimpleNamespace(HELP="say hello", EXAMPLES="examples:\n", add=add, run=greet)
+    monkeypatch.setitem(sys.modules, "greetings", module)  # type: ignore[arg-type]
+    monkeypatch.setitem(COMMANDS, "greet", ("greetings", "say hello"))
+    assert rlsys(capsys, "greet", "you", "a=1", "--loud", "b=2") == (7, "hello you, ['a=1', 'b=2'], True\n", "")
+    assert rlsys(capsys, "greet", "nobody") == (2, "", "rlsys: error: nobody is there\n")
+    assert rlsys(capsys, "greet", "you", "--quiet")[0] == 2
+    assert rlsys(capsys, "gret")[0] == 2

@@ -6,26 +6,26 @@ import sys
 
 import psutil
 
-from launch.run import cleanup as reap
+from launch.run import cleanup
 
-DEAD = f"{reap.tag().split(':')[0]}:999999999:1"
+DEAD = f"{cleanup.tag().split(':')[0]}:999999999:1"
 
 
 def sleeper(owner: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-c", "import time; time.sleep(60)"], env={**os.environ, reap.VARIABLE: owner}
+        [sys.executable, "-c", "import time; time.sleep(60)"], env={**os.environ, cleanup.VARIABLE: owner}
     )
 
 
 def test_only_processes_of_dead_owners_are_orphans() -> None:
-    orphan, owned = sleeper(DEAD), sleeper(reap.tag())
+    orphan, owned = sleeper(DEAD), sleeper(cleanup.tag())
     try:
-        assert orphan.pid in {process.pid for process in reap.owned()}
-        assert owned.pid not in {process.pid for process in reap.owned()}
-        assert reap.reap() >= 1
+        assert orphan.pid in {process.pid for process in cleanup.owned()}
+        assert owned.pid not in {process.pid for process in cleanup.owned()}
+        assert cleanup.end_orphans() >= 1
         assert not psutil.pid_exists(orphan.pid)
         assert owned.poll() is None
-        assert reap.reap(reap.tag()) == 1
+        assert cleanup.end_own() == 1
         assert not psutil.pid_exists(owned.pid)
     finally:
         for process in (orphan, owned):
@@ -34,9 +34,9 @@ def test_only_processes_of_dead_owners_are_orphans() -> None:
 
 
 def test_a_pid_used_again_is_not_the_owner() -> None:
-    process = sleeper(reap.tag().rpartition(":")[0] + ":1")  # this pid, another start
+    process = sleeper(cleanup.tag().rpartition(":")[0] + ":1")  # this pid, another start
     try:
-        assert process.pid in {found.pid for found in reap.owned()}
+        assert process.pid in {found.pid for found in cleanup.owned()}
     finally:
         process.kill()
         process.wait()
@@ -45,7 +45,7 @@ def test_a_pid_used_again_is_not_the_owner() -> None:
 def test_tags_of_other_machines_are_left_alone() -> None:
     process = sleeper("another-machine.1:999999999:1.00")
     try:
-        assert process.pid not in {found.pid for found in reap.owned()}
+        assert process.pid not in {found.pid for found in cleanup.owned()}
     finally:
         process.kill()
         process.wait()

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from launch.run.run import StopRequested
 from launch.stages.datasets import open_data
-from launch.stages.held_out import pair_loss
-from launch.stages.tokenised import samples_of
+from launch.stages.dpo import pair_loss
+from launch.stages.samples import samples_of
 from rlsys.batch import Batch, UpdateReport
 from rlsys.config import EvalConfig
 from rlsys.errors import BadInput, RunFailed
@@ -144,7 +144,7 @@ def test_a_prompt_of_two_tasks_and_a_task_of_two_prompts_stay_together(tmp_path:
     held = []
     for order in (records, records[::-1]):
         path.write_text("\n".join(map(json.dumps, order)))
-        data = open_data("sft", path, EvalConfig(every=1, share=0.4), seed=1)
+        data = open_data(read_answer, path, EvalConfig(every=1, share=0.4), seed=1)
         sides = [{(e.prompt[0].content[-2:], *e.names[1:]) for e in side} for side in (data.train, data.held_out)]
         assert [len({prompt for prompt, _ in side}) for side in sides] == [3, 2]
         assert len(data.held_out) == 2 * 5
@@ -156,14 +156,14 @@ def test_prompts_are_held_out_whole(tmp_path: Path) -> None:
     path = tmp_path / "answers.jsonl"
     lines = [json.dumps({"prompt": f"q{n // 3}", "response": f"r{n}"}) for n in range(30)]
     path.write_text("\ufeff" + "\n\n".join(lines))
-    data = open_data("sft", path, EvalConfig(every=1, share=0.2), seed=1)
+    data = open_data(read_answer, path, EvalConfig(every=1, share=0.2), seed=1)
     assert (len(data.train), len(data.held_out)) == (24, 6)
     assert not {example.names for example in data.train} & {example.names for example in data.held_out}
-    assert len(open_data("sft", path, EvalConfig(every=1, share=0.2, tasks=1), seed=1).held_out) == 3
-    assert len(open_data("sft", path, EvalConfig(), seed=1).train) == 30
+    assert len(open_data(read_answer, path, EvalConfig(every=1, share=0.2, tasks=1), seed=1).held_out) == 3
+    assert len(open_data(read_answer, path, EvalConfig(), seed=1).train) == 30
     path.write_text(lines[0])
     with pytest.raises(BadInput, match="expected at least two prompts"):
-        open_data("sft", path, EvalConfig(every=1), seed=1)
+        open_data(read_answer, path, EvalConfig(every=1), seed=1)
 
 
 def test_pair_loss_by_hand() -> None:

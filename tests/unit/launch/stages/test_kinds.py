@@ -7,15 +7,21 @@ from typing import Any
 
 import pytest
 
+from launch.cli import run as rlsys
+from launch.commands.train import arithmetic
 from launch.config.compose import compose, to_yaml
-from launch.run.run_dirs import refuse_other_config
-from launch.stages.arithmetic import arithmetic
-from launch.stages.rules import check_algorithm
+from launch.config.identity import refuse_other_config
+from launch.run.run import Run
+from launch.stages import STAGES
+from launch.stages.base import Head, Stage, maker_of, needs_engines, stage_of
+from launch.stages.samples import given_sample
 from learners.algorithms import ALGORITHMS
 from learners.algorithms.dpo import DPOConfig
 from learners.algorithms.sft import SFTConfig
 from rlsys.choices import choose
+from rlsys.config import RecipeConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput
+from tests.unit.launch.stages import test_rl as driver
 
 SFT = "{name: a, kind: sft, steps: 2}"
 GENERATE = "{name: tries, kind: generate, generate: {samples: 8}}"
@@ -37,8 +43,8 @@ def test_each_kind_has_its_algorithm_and_reads_back(tmp_path: Path) -> None:
     assert isinstance(dpo.config.algorithm, DPOConfig)
     assert (tries.steps, tries.config.generate.samples) == (0, 8)
     assert (dpo.steps, dpo.epochs, dpo.data) == (0, 2.0, "tries")
-    assert (config.maker(dpo), config.maker(again), config.maker(sft)) == (tries, tries, None)
-    assert [config.needs_engines(stage) for stage in config.stages] == [False, True, True, True]
+    assert (maker_of(config, dpo), maker_of(config, again), maker_of(config, sft)) == (tries, tries, None)
+    assert [needs_engines(config, stage) for stage in config.stages] == [False, True, True, True]
     (tmp_path / "again.yaml").write_text(to_yaml(config))
     assert compose(str(tmp_path / "again.yaml"), []) == config
     shown = "\n".join(arithmetic(config))
@@ -54,7 +60,7 @@ def test_epochs_over_a_file_are_steps(tmp_path: Path) -> None:
     dpo = f"{{name: b, kind: dpo, data: {pairs}, epochs: 3, loop: {{groups_per_step: 4}}}}"
     config = composed(tmp_path, dpo)
     assert (config.stages[0].steps, config.stages[0].epochs) == (4, None)  # 3 x 5 / 4, rounded up
-    assert not config.needs_engines(config.stages[0])
+    assert not needs_engines(config, config.stages[0])
     config = composed(tmp_path, dpo, overrides=("eval.every=1", "eval.share=0.4"))
     assert config.stages[0].steps == 3  # 2 of the 5 are held out
     assert any(f"examples = 3 of {pairs}, 2 more held out" in line for line in arithmetic(config))
@@ -148,10 +154,71 @@ def test_an_algorithm_that_a_kind_has_nothing_for_is_refused() -> None:
             if name != kind:
                 refused = f"^stages.a: algorithm.name='{name}' in an? {kind} stage: expected '{kind}'$"
                 with pytest.raises(BadInput, match=refused):
-                    check_algorithm("stages.a", kind, of_name)
+                    stage_of(kind).check("stages.a", Head(kind=kind, data="f.jsonl"), of_name)
     with pytest.raises(
         BadInput, match="stages.rl: algorithm.name='dpo' in an rl stage, which makes no preference pairs"
     ):
         compose("quickstart", ["stages.rl.algorithm.name=dpo"])  # pairs would be of answers to different questions
     with pytest.raises(BadInput, match="stages.sft: algorithm.name='rloo' in an sft stage"):
         compose("quickstart", ["stages.sft.algorithm.name=rloo"])
+
+
+# -- a kind of one's own ----------------------------------------------------------------------------------------------
+
+
+class Drill(Stage):
+    """Says the right token, over and over: `[7, 1]`, of which the 1 is learned."""
+
+    def check(self, where: str, head: Head, recipe: RecipeConfig) -> None:
+        if head.data is not None:
+            raise BadInput(f"{where}.data: a drill knows what to say")
+
+    def arithmetic(self, config: RunConfig, stage: StageConfig) -> list[str]:
+        return [*super().arithmetic(config, stage), "drills = always the same"]
+
+    async def run(self, run: Run, stage: StageConfig) -> None:
+        from launch.stages.supervised import Prepared, train_steps
+
+        samples = [given_sample((7, 1), (0, 1))] * stage.config.loop.groups_per_step
+        await run.begin_stage(stage)
+        await train_steps(run, stage, lambda _: Prepared(samples))
+
+
+DRILL = "stages: [{name: warm, kind: drill, epochs: 1}, {name: rl, kind: rl, steps: 3}]\n"
+
+
+@pytest.fixture
+def _drill(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(STAGES, "drill", f"{__name__}.Drill")
+
+
+@pytest.mark.usefixtures("_drill")
+def test_a_new_kind_is_composed_and_its_arithmetic_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "recipe.yaml"
+    path.write_text(driver.HEAD + DRILL)
+    assert rlsys(["train", str(path), "--dry-run"]) == 0
+    shown = capsys.readouterr().out
+    assert "warm (drill)              tasks = 4 steps x 4 = 16 (1.00 epochs of 16)" in shown
+    assert "warm (drill)              drills = always the same" in shown
+    assert rlsys(["train", str(path), "--dry-run", "stages.warm.data=x.jsonl"]) == 2
+    assert "stages.warm.data: a drill knows what to say" in capsys.readouterr().err
+    assert rlsys(["train", str(path), "--dry-run", "stages.warm.kind=dril"]) == 2
+    assert "expected one of sft, rl, generate, dpo, drill (did you mean 'drill'?)" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("_drill")
+def test_a_new_kind_trains_and_is_resumed(tmp_path: Path) -> None:
+    stopped = driver.play(tmp_path, stages=DRILL, on_row=lambda run, row: run.stop.set() if row["step"] == 3 else None)
+    assert stopped.error is not None and stopped.run.state.stage_step == 3
+    outcome = driver.play(tmp_path, stages=DRILL)
+    assert outcome.error is None and outcome.run.state.step == 7
+    logged = driver.rows(tmp_path)
+    assert [(row["stage"], row["stage_step"]) for row in logged] == [
+        *(("warm", step) for step in (1, 2, 3, 4)),
+        *(("rl", step) for step in (1, 2, 3)),
+    ]
+    for row in logged:  # one unit in every kind of stage
+        assert row["tokens/trained_per_s"] == pytest.approx(row["tokens/trained"] / row["time/step"])
+        assert row["tokens/packed_per_s"] == pytest.approx(row["tokens/packed"] / row["time/step"])
+    assert (logged[0]["tokens/trained"], logged[0]["tokens/packed"]) == (4, 8)
+    assert outcome.run.state.eval_before["greedy"] == 1.0  # what rl begins with is what was drilled

@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from launch.commands.train import save_at_stop, train
 from launch.config.compose import compose
 from launch.run.progress import Progress
 from launch.run.run import Run, StopRequested
 from launch.run.rundir import DriverState, RunDir
+from launch.run.session import save_at_stop
+from launch.stages.train import train
 from rlsys.batch import Batch, UpdateReport
 from rlsys.channels.shm import SharedMemory
 from rlsys.errors import RunFailed

@@ -1,12 +1,10 @@
-"""The engines get the learner's weights, and prove that they did."""
+"""The first delivery of a stage: the engines get the learner's weights, and prove that they can."""
 
 from __future__ import annotations
 
 import asyncio
 
-from launch.run.evaluate import evaluate
 from launch.run.run import Run
-from rlsys.config import StageConfig
 from rlsys.errors import BadInput
 
 PROBE_TASKS = 4
@@ -14,7 +12,7 @@ PROBE_TOKENS = 64
 
 
 async def first_delivery(run: Run) -> None:
-    """The engines get the learner's weights, and prove that they can."""
+    """Wait for the engines to start, show that a delivery changes what they say, then deliver."""
     assert run.pool_start is not None
     if not run.pool_start.done():
         run.progress.say("waiting for the rollout engines")
@@ -25,23 +23,6 @@ async def first_delivery(run: Run) -> None:
         run.state.version = 1
     await run.until(run.deliver(run.state.version))
     run.progress.say(f"weights delivered and proven: engine-learner gap {run.gap['mismatch/probe_max']:.1e}")
-
-
-async def measure_before(run: Run, stage: StageConfig) -> None:
-    """Held-out accuracy of the weights that a supervised stage begins with, where the run has engines for it."""
-    state = run.state
-    if run.config.needs_engines(stage) and state.stage_step == 0 and not state.eval_before:
-        await first_delivery(run)
-        state.eval_before = await run.until(evaluate(run, stage.config, "before"))
-
-
-async def measure_after(run: Run, stage: StageConfig) -> None:
-    """The same of the weights that it ends with."""
-    if run.state.version:
-        run.state.version += 1  # engines have held other weights under the last number
-    if run.config.needs_engines(stage):
-        await first_delivery(run)
-        run.state.eval_after = await run.until(evaluate(run, stage.config, "after"))
 
 
 def probe(run: Run) -> tuple[tuple[int, ...], ...]:

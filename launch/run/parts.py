@@ -1,0 +1,116 @@
+"""The parts of a run: made from its configuration, and started."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from actors.placement import Need, place
+from actors.renderer import ChatRenderer
+from envs import make_world
+from launch.run import wire
+from launch.run.cluster import connect
+from launch.run.progress import Progress
+from launch.run.run import Run
+from launch.run.rundir import DriverState, RunDir
+from launch.run.tracking import Tracker
+from learners.rope import scaled_copy
+from learners.zero import require_device
+from rlsys.channels.base import WeightChannel
+from rlsys.config import RecipeConfig, RunConfig
+from rlsys.journal import Journal
+
+
+def make_run(
+    config: RunConfig,
+    directory: RunDir,
+    state: DriverState,
+    progress: Progress,
+    *,
+    text: str,
+    playing: Sequence[RecipeConfig],
+    weights: WeightChannel,
+) -> Run:
+    """Connects to Ray, builds a scratch policy where the recipe has no model, and starts no actor yet.
+
+    text: the configuration as YAML. playing: of the stages that need engines.
+    """
+    recipe = config.recipe
+    directory.write_config(text)
+    directory.rewind_metrics(state.step)
+    journal = Journal(directory.journal, keep=state.mark)
+    model_path = starting_model(recipe, directory, progress)
+    services = wire.services(playing)
+    cpus = recipe.rollout.workers * recipe.rollout.threads + recipe.learner.ranks * recipe.learner.threads
+    gpus = recipe.rollout.workers + recipe.learner.ranks + services.engines
+    progress.say("starting Ray")
+    device = connect(recipe.cluster, cpus_needed=cpus + len(services.needs), gpus_needed=gpus)
+    for stage in config.stages:
+        require_device(stage.config.learner, device)
+    services.gpus_per_engine = device.gpus_per_actor
+    return Run(
+        config=config,
+        dir=directory,
+        state=state,
+        journal=journal,
+        world=make_world(recipe.env),
+        renderer=ChatRenderer(model_path),
+        device=device,
+        learner=wire.learner(recipe, device),
+        pool=wire.pool(recipe, device, model_path, services.token, wire.secrets_of(playing)),
+        services=services,
+        progress=progress,
+        tracker=Tracker(recipe.wandb, directory.path, recipe.name, {"config": text}),
+        weights=weights,
+        model_path=model_path,
+        earlier_s=state.wall_s,
+        earlier_generated=state.generated,
+        earlier_restarts=state.restarts,
+    )
+
+
+def starting_model(recipe: RecipeConfig, directory: RunDir, progress: Progress) -> str:
+    """`model.path`, or the scratch policy, built once per run directory."""
+    given = wire.resolved_model_path(recipe)
+    scale = recipe.learner.rope_theta_scale
+    folder = directory.path / "model"
+    if given is not None:
+        return scaled_copy(given, scale, folder) if scale != 1.0 else given
+    if not directory.checkpoints():  # nothing was learned yet: the configuration may be another one now
+        shutil.rmtree(folder, ignore_errors=True)
+    if not folder.exists():
+        progress.say("building the policy and its tokenizer from nothing")
+        temporary = folder.with_name(".model.tmp")
+        shutil.rmtree(temporary, ignore_errors=True)
+        wire.build_scratch_model(recipe, temporary)
+        temporary.rename(folder)
+    return str(folder.resolve())
+
+
+async def start_parts(run: Run, *, engines: bool) -> None:
+    """The learner first: a supervised stage trains while the engines are still starting."""
+    recipe = run.config.recipe
+    run.progress.say(f"starting {recipe.learner.ranks} learner rank(s), {recipe.rollout.workers} rollout worker(s)")
+    rank = Need(cpus=recipe.learner.threads, gpus=run.device.gpus_per_actor)
+    ranks = [rank] * recipe.learner.ranks
+    needs = [*ranks, *run.pool.needs, *run.services.needs] if engines else ranks
+    placement = iter(await place(needs, one_node=run.weights.one_node))
+    for_learner = list(islice(placement, len(ranks)))
+    if engines:
+        for_workers = list(islice(placement, len(run.pool.needs)))
+        run.pool_start = asyncio.create_task(start_engines(run, for_workers, list(placement)))
+    await run.learner.start(for_learner)
+
+
+async def start_engines(run: Run, for_workers: list[Any], for_services: list[Any]) -> None:
+    """The rollout workers, and the tool services that their environments call."""
+    await asyncio.gather(run.pool.start(for_workers), run.services.start(for_services))
+
+
+def shown(path: Path) -> Path:
+    """As a person at this prompt would write it."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

@@ -1,0 +1,69 @@
+"""One optimizer step as a line of metrics.jsonl, and where its seconds went."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTime:
+    """Seconds of one step: {"wait_rollout": 0.8, "update": 1.2, "other": 0.1} of 2.1."""
+
+    phases: Mapping[str, float]  # add up to `total`
+    total: float
+
+
+class Clock:
+    """Seconds by phase, and what none of them covers: the account of a step closes to 100 %."""
+
+    def __init__(self) -> None:
+        self._started = time.monotonic()
+        self._phases: dict[str, float] = {}
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            self._phases[name] = self._phases.get(name, 0.0) + time.monotonic() - started
+
+    def close(self) -> StepTime:
+        """Of the step that ends now, and a new one begins."""
+        now = time.monotonic()
+        total = now - self._started
+        closed = StepTime(phases=self._phases | {"other": total - sum(self._phases.values())}, total=total)
+        self._started, self._phases = now, {}
+        return closed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRow:
+    stage: str
+    step: int  # over all stages
+    stage_step: int
+    trained: int  # tokens in the loss: the model's own
+    packed: int  # tokens that went through the model: prompts and replies too
+    time: StepTime
+    metrics: dict[str, float]  # what the stage, the learner and the engines measured, by key
+    version: int | None = None  # of the weights after the step; None in a stage that publishes none
+
+    def to_json(self) -> dict[str, Any]:
+        version = {} if self.version is None else {"version": self.version}
+        return {
+            "step": self.step,
+            "stage": self.stage,
+            "stage_step": self.stage_step,
+            **version,
+            **self.metrics,
+            **{f"time/{name}": seconds for name, seconds in self.time.phases.items()},
+            "time/step": self.time.total,
+            "tokens/trained": self.trained,
+            "tokens/packed": self.packed,
+            "tokens/trained_per_s": self.trained / self.time.total,
+            "tokens/packed_per_s": self.packed / self.time.total,
+        }

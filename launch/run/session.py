@@ -1,0 +1,88 @@
+"""One process's share of a run, from the first part that starts to the exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import time
+from collections.abc import Awaitable, Callable
+
+from launch.run.parts import shown, start_parts
+from launch.run.run import Run, StopRequested
+from rlsys.errors import BadInput, RunFailed
+
+SAVE_DEADLINE_S = 10.0  # of the checkpoint that a stop writes
+END_DEADLINE_S = 15.0  # of the parts
+
+
+async def go_through(run: Run, work: Callable[[Run], Awaitable[None]], *, engines: bool) -> int:
+    """Start the parts, do `work`, and leave a summary however it ends: done, stopped or failed.
+
+    engines: whether some of the work needs them. Returns the exit code; what failed is raised.
+    """
+    loop = asyncio.get_running_loop()
+    signals: list[int] = []
+
+    def on_signal(number: int) -> None:
+        signals.append(number)
+        run.stopped_at = run.stopped_at or time.monotonic()
+        run.stop.set()
+        run.progress.say("stopping: a checkpoint is written, then every process ends")
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, on_signal, number)
+    status, reason, code = "failed", None, 1
+    try:
+        await run.until(start_parts(run, engines=engines))
+        await work(run)
+        status, code = "done", 0
+    except StopRequested:
+        status, code = "stopped", 128 + signals[0]
+        await save_at_stop(run)
+    except BaseException as error:
+        reason = f"{error}" if isinstance(error, (RunFailed, BadInput)) else f"{type(error).__name__}: {error}"
+        raise
+    finally:
+        await run.cancel_background()
+        if run.pool_start is not None:
+            run.pool_start.cancel()
+            await asyncio.gather(run.pool_start, return_exceptions=True)
+        try:
+            run.dir.write_summary(run.summary(status, reason))
+            run.journal.close()
+        finally:
+            with contextlib.suppress(Exception):  # the parts may be what failed
+                async with asyncio.timeout(END_DEADLINE_S):
+                    await run.learner.close_channel(run.weights)
+                    await asyncio.gather(run.pool.stop(), run.services.stop(), run.learner.stop())
+            run.tracker.finish()
+    run.progress.say(closing_line(run, status))
+    return code
+
+
+async def save_at_stop(run: Run) -> None:
+    """The newest state, unless a checkpoint already holds it or nobody knows the weights any more.
+
+    A save that fails is reported and costs the steps since the last checkpoint: the run can go on from there.
+    """
+    newest = run.dir.newest()
+    if run.gave_up:
+        run.progress.say("what was going on took too long to wait for: the last checkpoint stands")
+    elif run.state.step > (run.dir.load_state(newest).step if newest else 0):
+        try:
+            async with asyncio.timeout(SAVE_DEADLINE_S):
+                await run.checkpoint(run.config.stages[run.state.stage_index])
+        except Exception as error:
+            run.progress.say(f"no checkpoint was written ({type(error).__name__}: {error}): the last one stands")
+
+
+def closing_line(run: Run, status: str) -> str:
+    before, after = run.state.eval_before, run.state.eval_after
+    change = ""
+    if before and after:
+        scores = (f"{name} {before[name]:.3f} -> {after[name]:.3f}" for name in after if name in before)
+        change = "; held-out accuracy " + ", ".join(scores)
+    again = "" if status == "done" else "; the same command continues it"
+    taken = f"{status} after {run.state.step} steps in {run.wall_s:.0f} s"
+    return f"{taken}{change}; see {shown(run.dir.path)}{again}"

@@ -1,0 +1,178 @@
+"""What a kind of stage is: one object that answers every question that depends on the kind.
+
+    compose        algorithm, build, check              may the recipe say this, and how many steps is it?
+    --dry-run      arithmetic                           the numbers that follow
+    before a run   ready, needs_engines                 what must be there before anything starts
+    the run        run                                  the stage itself
+    resuming       identity                             what may not change
+
+The file of a kind is imported by every command that reads a recipe. What needs torch or Ray is therefore imported
+inside its methods.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from itertools import takewhile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from envs import make_world
+from envs.rewards.options import length_limit
+from launch.stages import STAGES
+from rlsys.choices import load
+from rlsys.config import RecipeConfig, RunConfig, StageConfig
+from rlsys.errors import BadInput, nearest
+
+if TYPE_CHECKING:
+    from launch.run.run import Run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """The keys of a stage that are not configuration, as the recipe has them. Only `kind` has been checked."""
+
+    name: Any = None  # the kind where it is not given
+    kind: Any = None
+    steps: Any = None
+    epochs: Any = None
+    data: Any = None
+
+    @property
+    def label(self) -> str:
+        return str(self.name or self.kind)
+
+
+STAGE_KEYS = tuple(field.name for field in fields(Head))
+
+
+class Stage:
+    """A kind of stage. What stands here fits one that goes through the training tasks and needs no engines."""
+
+    algorithm = "sft"  # the learner's, where nothing names one
+    recipe_algorithm = False  # `algorithm.name` outside of `stages` is meant for this kind
+    has_length = True  # `steps` or `epochs` has to be given
+    plays = False  # it needs rollout engines
+    makes_data = False  # later stages may name it as their `data`
+
+    def check(self, where: str, head: Head, recipe: RecipeConfig) -> None:
+        """Raises BadInput for what this kind has no use for. `where` begins the line: "quickstart: stages.rl"."""
+
+    def epoch(self, recipe: RecipeConfig, data: str | None) -> int:
+        """How many tasks or examples one epoch goes through. `data` is a path, or None."""
+        return len(make_world(recipe.env).tasks("train"))
+
+    def ready(self, config: RunConfig, stage: StageConfig) -> None:
+        """Look before a run starts whether there is something to train on. Raises BadInput."""
+
+    def identity(self, stage: StageConfig) -> dict[str, Any]:
+        """The keys of this kind that a run directory must be continued with, besides environment and group size."""
+        return {}
+
+    def arithmetic(self, config: RunConfig, stage: StageConfig) -> list[str]:
+        """The lines of `--dry-run`."""
+        total = stage.steps * stage.config.loop.groups_per_step
+        tasks = self.epoch(stage.config, None)
+        return [f"tasks = {product(stage)} ({total / tasks:.2f} epochs of {tasks})"]
+
+    async def run(self, run: Run, stage: StageConfig) -> None:
+        """Go through the stage, or through what a resumed run has left of it."""
+        raise NotImplementedError(type(self).__name__)
+
+    def build(self, where: str, head: Head, recipe: RecipeConfig, earlier: Sequence[StageConfig]) -> StageConfig:
+        """The stage, checked against the ones before it. Raises BadInput in one line.
+
+        `epochs` become steps here, unless they go over what an earlier stage has yet to make.
+        """
+        self.check(where, head, recipe)
+        made = any(stage.name == head.data and stage_of(stage.kind).makes_data for stage in earlier)
+        if head.data is not None and not made:
+            _check_path(where, head.data, earlier)
+        steps, epochs = _length(where, head) if self.has_length else (0, None)
+        if epochs is not None and not made:
+            steps, epochs = steps_for(epochs, self.epoch(recipe, head.data), recipe.loop.groups_per_step), None
+        return StageConfig(name=head.label, kind=head.kind, steps=steps, config=recipe, data=head.data, epochs=epochs)
+
+
+# -- of a run's stages ------------------------------------------------------------------------------------------------
+
+
+def stage_of(kind: str) -> Stage:
+    stage: Stage = load(STAGES[kind])()
+    return stage
+
+
+def maker_of(config: RunConfig, stage: StageConfig) -> StageConfig | None:
+    """The earlier stage whose trajectories `stage` trains on. None where `data` is a path, or null."""
+    earlier = takewhile(lambda other: other.name != stage.name, config.stages)
+    return next((other for other in earlier if other.name == stage.data and stage_of(other.kind).makes_data), None)
+
+
+def needs_engines(config: RunConfig, stage: StageConfig) -> bool:
+    """Whether rollout engines must run while `stage` does.
+
+    They must where it plays. A stage with `data` also has its weights evaluated, before and after it, in a run that
+    starts engines anyway.
+    """
+    return stage_of(stage.kind).plays or (
+        stage.data is not None and any(stage_of(other.kind).plays for other in config.stages)
+    )
+
+
+# -- parts of several kinds -------------------------------------------------------------------------------------------
+
+
+def check_response_length(where: str, recipe: RecipeConfig) -> None:
+    """A response that generation cuts off never reaches a longer limit, nor the whole punishment before it."""
+    limit = length_limit(recipe.reward)
+    key, most = "rollout.max_response_tokens", recipe.rollout.max_response_tokens
+    if most is None:
+        key, most = "engine.max_model_len", recipe.engine.max_model_len
+    if limit is not None and limit > most:
+        raise BadInput(f"{where}: reward.max_length={limit}: expected at most {key}={most}, where a response ends")
+
+
+def steps_for(epochs: float, examples: int, groups_per_step: int) -> int:
+    return math.ceil(epochs * examples / groups_per_step)
+
+
+def product(stage: StageConfig) -> str:
+    """ "10 steps x 32 = 320"."""
+    count = stage.config.loop.groups_per_step
+    return f"{stage.steps} steps x {count} = {stage.steps * count}"
+
+
+def without_places(values: dict[str, Any]) -> dict[str, Any]:
+    """Configuration without what may differ from machine to machine: addresses of servers, patience, secrets."""
+    return {
+        key: without_places(value) if isinstance(value, dict) else value
+        for key, value in values.items()
+        if key not in ("url", "token_env", "guard", "endpoint", "service", "key_env")
+    }
+
+
+def _check_path(where: str, data: str, earlier: Sequence[StageConfig]) -> None:
+    """What is neither a stage nor looks like a path. A path is opened where it is used: a saved configuration may
+    outlive its files."""
+    made = [stage.name for stage in earlier if stage_of(stage.kind).makes_data]
+    if Path(data).suffix or "/" in data or Path(data).exists():
+        return
+    hint = nearest(data, made, otherwise="")
+    stages = f"one of the generate stages before it ({', '.join(made)})" if made else "a generate stage before it"
+    raise BadInput(f"{where}.data={data!r}: neither {stages} nor a file{hint}")
+
+
+def _length(where: str, head: Head) -> tuple[int, float | None]:
+    """(steps, None) or (0, epochs)."""
+    steps, epochs = head.steps, head.epochs
+    if (steps is None) == (epochs is None):
+        raise BadInput(f"{where}: expected exactly one of steps and epochs")
+    if steps is None:
+        if not isinstance(epochs, (int, float)) or isinstance(epochs, bool) or not 0 <= epochs < float("inf"):
+            raise BadInput(f"{where}.epochs={epochs!r}: expected a number, 0 or more")
+        return 0, float(epochs)
+    if not isinstance(steps, int) or isinstance(steps, bool) or steps < 0:
+        raise BadInput(f"{where}.steps={steps!r}: expected a whole number, 0 or more")
+    return steps, None

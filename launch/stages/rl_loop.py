@@ -1,0 +1,243 @@
+"""The asynchronous loop of an `rl` stage.
+
+    feeder      draws tasks, waits for a slot, journals, starts a group      unblocked by the publisher's release
+    groups      play on the rollout workers, land in the buffer              unblocked by the engines
+    stepper     waits for a batch, updates the learner, exports              unblocked by groups landing
+    publisher   delivers the weights, frees the slots, writes the row        one at a time, beside the next step's wait
+
+`rl_loop` is the stepper; the others are background tasks whose error ends the stage.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import psutil
+
+from actors.pool import Publication
+from envs.services.stats import ToolStats
+from envs.services.stats import merge as merge_stats
+from launch.run import wire
+from launch.run.delivery import first_delivery
+from launch.run.evaluate import evaluate
+from launch.run.row import Clock, StepRow
+from launch.run.run import Run, StopRequested
+from learners.algorithms import make_algorithm
+from rlsys.buffer import SlotBuffer
+from rlsys.config import StageConfig
+from rlsys.curriculum import Curriculum
+from rlsys.harvest import Harvest, check_failures, harvest_groups
+from rlsys.metrics import Metrics, merge, values
+from rlsys.packing import make_batch
+from rlsys.rollout import RolloutPlan
+from rlsys.seeds import derive
+from rlsys.types import Group, Ticket
+
+PUBLISH_DEADLINE_S = 10.0  # of the last step's delivery and row when the run is stopped
+
+
+async def rl_loop(run: Run, stage: StageConfig) -> None:
+    """Groups -> Batch -> learner -> new weights, `stage.steps` times."""
+    config, state = stage.config, run.state
+    # Log-probabilities of what was sampled are those of the sampler.
+    await run.begin_stage(stage, temperature=config.rollout.temperature)
+    await first_delivery(run)
+    if not state.eval_before:
+        state.eval_before = await run.until(evaluate(run, config, "before"))
+    run.progress.say(
+        f"stage {stage.name}: {stage.steps} steps of {config.loop.groups_per_step} groups x {config.loop.group_size}, "
+        f"at most {config.loop.slots} groups open"
+    )
+    run.buffer = SlotBuffer(
+        groups_per_step=config.loop.groups_per_step,
+        max_policy_lag=config.loop.max_policy_lag,
+        live_version=state.version,
+    )
+    run.spawn(feed(run, stage, run.buffer))
+    stepper = Stepper(run, stage, run.buffer)
+    try:
+        while state.stage_step < stage.steps:
+            await stepper.step()
+            if state.stage_step % config.checkpoint.every == 0 and state.stage_step < stage.steps:
+                with stepper.clock.phase("checkpoint"):
+                    await stepper.published()
+                    await run.complete(run.checkpoint(stage))
+            run.check_stop()
+        await stepper.published()
+    except StopRequested:
+        await stepper.stop()
+        raise
+    state.eval_after = await run.until(evaluate(run, config, "after"))
+
+
+class Stepper:
+    """One optimizer step after another. While the next one waits for its groups, the last one is published."""
+
+    def __init__(self, run: Run, stage: StageConfig, buffer: SlotBuffer) -> None:
+        self.run, self.stage, self.buffer = run, stage, buffer
+        self.algorithm = make_algorithm(stage.config.algorithm)
+        self.clock = Clock()
+        self._publishing: asyncio.Task[None] | None = None
+
+    async def step(self) -> None:
+        run, config, state, clock = self.run, self.stage.config, self.run.state, self.clock
+        with clock.phase("wait_rollout"):
+            groups = await run.until(self.buffer.take(state.version))
+        with clock.phase("build"):
+            longest = config.rollout.max_response_tokens or config.engine.max_model_len
+            harvest = harvest_groups(
+                groups, self.algorithm, longest, version=state.version, max_token_lag=config.loop.max_token_lag
+            )
+            check_failures(groups, config.loop.max_failed_share)
+        with clock.phase("publish_previous"):
+            await self.published()
+        metrics: list[Metrics] = [harvest.metrics]
+        trained = packed = 0
+        if harvest.samples:
+            batch = make_batch(
+                harvest.samples, config.learner.tokens_per_row, state.version, minibatches=self.algorithm.minibatches
+            )
+            with clock.phase("update"):
+                report = await run.complete(run.learner.update(batch))
+            metrics.append(report.metrics)
+            packed, trained = batch.num_tokens, batch.num_loss_tokens if report.applied else 0
+        # From here to the end of `account` nothing may wait: the weights, the journal and the state are one.
+        state.step += 1
+        state.stage_step += 1
+        state.trained += trained
+        self.buffer.trained()
+        account(run, self.stage, harvest)
+        publication: Publication | None = None
+        if trained:  # a step without signal publishes nothing: versions count weights, not steps
+            state.version += 1
+            with clock.phase("export"):
+                publication = await run.complete(run.export(state.version))
+        row = StepRow(
+            stage=self.stage.name,
+            step=state.step,
+            stage_step=state.stage_step,
+            version=state.version,
+            trained=trained,
+            packed=packed,
+            time=clock.close(),
+            metrics=values(merge(metrics)),
+        )
+        self._publishing = run.spawn(publish_step(run, self.stage, self.buffer, groups, harvest, row, publication))
+
+    async def published(self) -> None:
+        """Until the last step's weights are live and its row is written."""
+        if self._publishing is not None:
+            await self.run.until(asyncio.shield(self._publishing))
+
+    async def stop(self) -> None:
+        """The last step was taken: its row and its trajectories belong to it. They get a moment."""
+        if self._publishing is not None:
+            _, late = await asyncio.wait({self._publishing}, timeout=PUBLISH_DEADLINE_S)
+            # Without its row the step is taken again, from the last checkpoint.
+            self.run.gave_up = self.run.gave_up or bool(late)
+
+
+# -- the feeder -----------------------------------------------------------------------------------------------------
+
+
+async def feed(run: Run, stage: StageConfig, buffer: SlotBuffer) -> None:
+    """Start what an earlier process left open, then every further sequence of the stage, as slots come free."""
+    config, state = stage.config, run.state
+    curriculum = Curriculum(run.world.tasks("train"), seed=derive(config.seed, stage.name))
+    plan = wire.rollout_plan(
+        config,
+        stage.name,
+        group_size=config.loop.group_size,
+        temperature=config.rollout.temperature,
+        services=run.services,
+    )
+    total = stage.steps * config.loop.groups_per_step
+    again = set(state.open_sequences)
+    run.reissue.extend(sorted(again))
+    while run.reissue or state.next_sequence < total:
+        live = await buffer.admit()
+        sequence = run.reissue.popleft() if run.reissue else state.next_sequence
+        epoch, task = curriculum.draw(sequence)
+        attempt = int(sequence in again)
+        ticket = Ticket(sequence=sequence, epoch=epoch, task=task, attempt=attempt, start_version=live)
+        run.journal.dispatch(stage.name, ticket)
+        buffer.start(ticket)
+        state.next_sequence = max(state.next_sequence, sequence + 1)
+        run.spawn(_play(run, stage, buffer, ticket, plan))
+    await buffer.end()
+
+
+async def _play(run: Run, stage: StageConfig, buffer: SlotBuffer, ticket: Ticket, plan: RolloutPlan) -> None:
+    group = await run.pool.run(ticket, plan, on_retry=lambda retried: run.journal.dispatch(stage.name, retried))
+    await buffer.finish(group)
+
+
+# -- the publisher ----------------------------------------------------------------------------------------------------
+
+
+def account(run: Run, stage: StageConfig, harvest: Harvest) -> None:
+    """Into the journal and the driver's state: these groups are done with, in this step."""
+    state = run.state
+    for sequence, outcome in sorted(harvest.outcomes.items()):
+        run.journal.outcome(stage.name, sequence, outcome, step=state.step)
+    state.lag_max = max(state.lag_max, *harvest.lags, 0)
+    state.lag_sum += sum(harvest.lags)
+    state.lag_count += len(harvest.lags)
+    for kind, count in harvest.failures.items():
+        state.failures[kind] = state.failures.get(kind, 0) + count
+    if harvest.rewards:
+        state.reward_last = sum(harvest.rewards) / len(harvest.rewards)
+        state.reward_first = state.reward_last if state.reward_first is None else state.reward_first
+
+
+async def publish_step(
+    run: Run,
+    stage: StageConfig,
+    buffer: SlotBuffer,
+    groups: Sequence[Group],
+    harvest: Harvest,
+    row: StepRow,
+    publication: Publication | None,
+) -> None:
+    """The weights go live, the slots come free, the row and the trajectories reach the disk.
+
+    publication: what was exported after this step; None where it made no new weights.
+    """
+    version, metrics = row.version, row.metrics
+    assert version is not None
+    if publication is not None:
+        published = await run.publish(publication)
+        metrics = metrics | published
+        run.state.publish_s.append(published["weights/publish_s"])
+        run.journal.publish(version, step=row.step)
+    await buffer.release(len(groups), live_version=version)
+    metrics = {**metrics, **run.gap, **await engine_metrics(run)}
+    run.journal.commit()
+    await asyncio.to_thread(run.dir.save_trajectories, f"step-{row.step:06d}", groups, harvest.advantages)
+    metrics["tokens/generated_per_s"] = metrics["tokens/generated"] / row.time.total
+    metrics["learner/idle_share"] = 1 - row.time.phases.get("update", 0.0) / row.time.total
+    run.record(replace(row, metrics=metrics), stage.steps)
+
+
+async def engine_metrics(run: Run) -> Mapping[str, float]:
+    statuses = await run.pool.status()
+    return tool_metrics([status.tools for status in statuses]) | {
+        "engine/busy_s": sum(status.busy_s for status in statuses),  # cumulative, as is the next
+        "engine/alive_s": sum(status.alive_s for status in statuses),
+        "memory/driver_rss_mb": psutil.Process().memory_info().rss / 2**20,
+        "engine/waiting": float(sum(status.waiting for status in statuses)),
+        "engine/kv_usage": max((status.kv_usage for status in statuses), default=0.0),
+        "engine/rss_mb": sum(status.rss_mb for status in statuses),
+        "engine/restarts": float(sum(run.pool.restarts.values())),
+    }
+
+
+def tool_metrics(workers: Sequence[Mapping[str, ToolStats]]) -> dict[str, float]:
+    """Every tool over all workers, counted since their start."""
+    row: dict[str, float] = {}
+    for tool in sorted({tool for stats in workers for tool in stats}):
+        whole = merge_stats(stats[tool] for stats in workers if tool in stats)
+        row |= {f"tool/{tool}/{name}": value for name, value in whole.row().items()}
+    return row
