@@ -13,13 +13,13 @@ import torch
 from actors.engine import Engine
 from actors.renderer import ChatRenderer
 from actors.specs import EngineSpec, PromptTooLong, make_engine_spec
-from envs.base import World
 from envs.services.guard import ToolRefused
 from envs.services.http import HttpService
 from envs.services.judge.config import JudgeConfig
-from envs.services.judge.endpoint import Chat, EndpointChat, read_key
+from envs.services.judge.endpoint import Chat, EndpointChat
 from envs.services.judge.server import JudgeServerConfig
 from envs.services.judge.service import judge_service
+from envs.services.secrets import read_secret
 from rlsys.config import EngineConfig
 from rlsys.device import choose
 from rlsys.errors import BadInput, require
@@ -70,9 +70,8 @@ class EngineChat:
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeServiceConfig:
-    """A judge for a whole run. Stands among the environments whose services `actors.services` keeps alive."""
+    """A judge for a whole run, or the one of `rlsys serve judge`."""
 
-    name: str = "actors.judge.JudgeService"
     judge: JudgeConfig = field(default_factory=JudgeConfig)
     """With `model` alone: vLLM serves it here. With `endpoint`: one cache and one rate limit for all workers."""
     server: JudgeServerConfig = field(default_factory=JudgeServerConfig)
@@ -91,23 +90,12 @@ class JudgeServiceConfig:
         require(self.judge.service is None, "judge.service", self.judge.service, "null: this is the service")
         require(self.threads >= 1, "judge.threads", self.threads, "at least 1")
 
-    @property
-    def own_engine(self) -> bool:
-        return self.judge.endpoint is None
 
-
-class JudgeService(World):
-    """A world without tasks: one server, shared by all rollout workers. Rewards find it by `connect_judge`."""
-
-    def __init__(self, config: JudgeServiceConfig) -> None:
-        self._config = config
-        self.service = service_name(config.judge)
-
-    def start_service(self, *, host: str, port: int, token: str | None) -> HttpService:
-        """Return when it answers. Raises BadInput for a key, prompts, a cache or a model that cannot be used."""
-        service = make_service(self._config, host=host, port=port, token=token)
-        service.start(START_S)
-        return service
+def start_judge(config: JudgeServiceConfig, *, host: str, port: int, token: str | None) -> HttpService:
+    """Return when it answers. Raises BadInput for a key, prompts, a cache or a model that cannot be used."""
+    service = make_service(config, host=host, port=port, token=token)
+    service.start(START_S)
+    return service
 
 
 def service_name(judge: JudgeConfig) -> str:
@@ -125,7 +113,7 @@ def make_service(config: JudgeServiceConfig, *, host: str, port: int, token: str
     if judge.model is None:
         raise BadInput("judge.model: expected a model folder or hub name, or judge.endpoint and its model's name")
     model, endpoint = judge.model, judge.endpoint
-    key = read_key(judge.key_env)
+    key = read_secret("judge.key_env", judge.key_env)
 
     async def open_chat() -> Chat:
         if endpoint is not None:

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import os
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from secrets import token_urlsafe
 from typing import Any
@@ -22,7 +22,7 @@ from ray.exceptions import RayError
 from actors.calls import PING_EVERY_S, SERVICE_TOKEN, call, reason
 from actors.placement import Need
 from envs import make_world
-from envs.base import Service, World
+from envs.base import Service
 from rlsys.errors import RunFailed
 
 log = logging.getLogger("rlsys.services")
@@ -33,18 +33,34 @@ MAX_BACKOFF_S = 60.0
 _LOOPBACK = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # the machine's proxy is for the web
 
 
-class ToolService:
-    """Plain class; `Services` makes it a Ray actor. One server of one world."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceSpec:
+    """A server that a run keeps alive. `launch.run.wire` makes one of each world and judge that asks for it."""
 
-    def __init__(self, env: Any, secrets: Mapping[str, str]) -> None:
+    name: str  # those with the same name are one server
+    config: Any  # of what asks for it; by it `Services.url` finds the address
+    start: Callable[..., Service]  # (config, host=.., port=.., token=..), in a process of its own, until it answers
+    engine: bool = False  # whether it serves a model of its own: then it takes a GPU where there are any
+
+
+def start_world(config: Any, *, host: str, port: int, token: str) -> Service:
+    """The server of an environment's tool."""
+    return make_world(config).start_service(host=host, port=port, token=token)
+
+
+class ToolService:
+    """Plain class; `Services` makes it a Ray actor. One server."""
+
+    def __init__(self, spec: ServiceSpec, secrets: Mapping[str, str]) -> None:
         """`secrets`: variables of the environment that must not stand in Ray's logs, where `env_vars` do."""
         os.environ.update(secrets)
-        self._world: World = make_world(env)
+        self._spec = spec
         self._service: Service | None = None
 
     def start(self, port: int) -> str:
         """The server's address, once it answers."""
-        self._service = self._world.start_service(host=HOST, port=port, token=os.environ[SERVICE_TOKEN])
+        token = os.environ[SERVICE_TOKEN]
+        self._service = self._spec.start(self._spec.config, host=HOST, port=port, token=token)
         return self._service.url
 
     def ping(self) -> None:
@@ -62,8 +78,7 @@ class ToolService:
 
 @dataclass(slots=True)
 class _Member:
-    name: str
-    config: Any
+    spec: ServiceSpec
     placement: Any = "DEFAULT"
     handle: Any = None
     url: str = ""
@@ -72,9 +87,9 @@ class _Member:
 
 @dataclass(slots=True)
 class Services:
-    """One server for each different `World.service` among what a run's configurations build."""
+    """One server for each different name among `specs`."""
 
-    configs: Sequence[Any]  # of environments and judges
+    specs: Sequence[ServiceSpec]
     env_vars: dict[str, str]  # no secrets: Ray logs them
     start_timeout_s: float
     gpus_per_engine: float = 0.0  # known once the cluster is
@@ -83,14 +98,11 @@ class Services:
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)  # by environment variable
     token: str = field(default_factory=lambda: token_urlsafe(24), repr=False)
     _members: dict[str, _Member] = field(default_factory=dict)
-    _names: dict[str, str] = field(default_factory=dict)  # by configuration
     _watching: asyncio.Task[None] | None = None
 
     def __post_init__(self) -> None:
-        for config in self.configs:
-            name = self._names[repr(config)] = served_by(config)
-            if name:
-                self._members.setdefault(name, _Member(name=name, config=config))
+        for spec in self.specs:
+            self._members.setdefault(spec.name, _Member(spec))
 
     @property
     def needs(self) -> list[Need]:
@@ -99,10 +111,10 @@ class Services:
     @property
     def engines(self) -> int:
         """How many serve a model of their own: judges, which take a GPU each where there are any."""
-        return sum(getattr(member.config, "own_engine", False) for member in self._members.values())
+        return sum(member.spec.engine for member in self._members.values())
 
     def _gpus(self, member: _Member) -> float:
-        return self.gpus_per_engine if getattr(member.config, "own_engine", False) else 0.0
+        return self.gpus_per_engine if member.spec.engine else 0.0
 
     @property
     def restarts(self) -> dict[str, int]:
@@ -110,8 +122,9 @@ class Services:
 
     def url(self, config: Any) -> str:
         """Where the server of this environment or judge listens; empty for one that needs none."""
-        name = self._names.get(repr(config))
-        return self._members[name].url if name else ""
+        asked = (spec.name for spec in self.specs if spec.config == config)
+        name = next(asked, None)
+        return self._members[name].url if name is not None else ""
 
     async def start(self, placement: Sequence[Any] | None = None) -> None:
         """Start every server; one that cannot start is an error of the run."""
@@ -127,7 +140,7 @@ class Services:
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)
         alive = [member for member in self._members.values() if member.handle is not None]
-        stops = (call(member.handle.stop.remote(), f"{member.name} stopping", 10.0) for member in alive)
+        stops = (call(member.handle.stop.remote(), f"{member.spec.name} stopping", 10.0) for member in alive)
         await asyncio.gather(*stops, return_exceptions=True)
         for member in alive:
             ray.kill(member.handle)
@@ -141,12 +154,14 @@ class Services:
             scheduling_strategy=member.placement,
             runtime_env={"env_vars": self.env_vars},
         )
-        member.handle = actor.remote(member.config, {**self.secrets, SERVICE_TOKEN: self.token})
+        member.handle = actor.remote(member.spec, {**self.secrets, SERVICE_TOKEN: self.token})
         port = int(member.url.rpartition(":")[2]) if member.url else 0
         try:
-            member.url = await call(member.handle.start.remote(port), f"{member.name} starting", self.start_timeout_s)
+            member.url = await call(
+                member.handle.start.remote(port), f"{member.spec.name} starting", self.start_timeout_s
+            )
         except RayError as error:
-            raise RunFailed(f"{member.name} could not start: {reason(error)}") from error
+            raise RunFailed(f"{member.spec.name} could not start: {reason(error)}") from error
 
     async def _watch(self) -> None:
         await asyncio.gather(*(self._keep(member) for member in self._members.values()))
@@ -157,10 +172,10 @@ class Services:
         while True:
             await asyncio.sleep(PING_EVERY_S)
             try:
-                await call(member.handle.ping.remote(), f"{member.name} answering a ping", self.ping_timeout_s)
+                await call(member.handle.ping.remote(), f"{member.spec.name} answering a ping", self.ping_timeout_s)
                 backoff = 1.0
             except (RayError, RunFailed) as error:
-                log.warning("%s is dead (%s): restarting it", member.name, reason(error))
+                log.warning("%s is dead (%s): restarting it", member.spec.name, reason(error))
                 ray.kill(member.handle)
                 member.restarts += 1
                 try:
@@ -169,8 +184,3 @@ class Services:
                     log.warning("%s; the next try is in %.0f s", failed, backoff)
                     await asyncio.sleep(backoff)
                     backoff = min(2 * backoff, MAX_BACKOFF_S)
-
-
-def served_by(config: Any) -> str:
-    """The name of the server that a configuration asks for; empty without one."""
-    return make_world(config).service

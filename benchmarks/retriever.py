@@ -35,14 +35,15 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.http_load import load
 from envs.services.http import take_port
 from envs.services.retriever import bm25, dense
-from envs.services.retriever.config import RetrieverConfig, RetrieverServerConfig
+from envs.services.retriever.config import KINDS, RetrieverConfig, RetrieverServerConfig
 from envs.services.retriever.corpus import FileCorpus, ListCorpus
+from envs.services.retriever.dense import make_encoder
 from envs.services.retriever.documents import Document, contents
-from envs.services.retriever.ranking import FUSION_DEPTH, Hit, fuse
-from envs.services.retriever.retriever import build_index, make_encoder, make_retriever
+from envs.services.retriever.hybrid import FUSION_DEPTH, fuse
+from envs.services.retriever.ranking import Hit
+from envs.services.retriever.retriever import build_index, make_retriever
 from envs.services.retriever.server import opened
 
-KINDS = ("bm25", "dense", "hybrid")
 DEPTHS = (2, 5, 10)
 CONCURRENCY = (1, 16, 64)
 # A handler that searches in the event loop, so one query after the other (ReSearch), and one that FastAPI calls in its

@@ -13,11 +13,13 @@ whatever else a call raises may be mended by another attempt.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
+
+from cachetools import LRUCache
 
 from envs.services.stats import ToolStats, latency_bucket, merge
 from rlsys.errors import require
@@ -108,7 +110,7 @@ class Guard(Generic[Q, R]):
         self._key: Callable[[Q], Hashable] = key or _itself
         self._circuit = _Circuit(config)
         self._slots = asyncio.Semaphore(config.max_concurrent)
-        self._cache: OrderedDict[Hashable, R] = OrderedDict()
+        self._cache: LRUCache[Hashable, R] = LRUCache(config.cache_size)
         self._flights: dict[Hashable, _Flight[R]] = {}
         self._counts: Counter[str] = Counter()
         self._errors: Counter[str] = Counter()
@@ -122,8 +124,8 @@ class Guard(Generic[Q, R]):
         key = self._key(query)
         if key in self._cache:
             self._counts["cache_hits"] += 1
-            self._cache.move_to_end(key)
-            return self._cache[key]
+            known: R = self._cache[key]
+            return known
         flight = self._flights.get(key)
         if flight is None:
             flight = self._flights[key] = _Flight(asyncio.create_task(self._fetch(query, key, self._counts["calls"])))
@@ -173,7 +175,8 @@ class Guard(Generic[Q, R]):
                     asked = error.after_s if isinstance(error, ToolBusy) else 0.0
                     await asyncio.sleep(max(self._backoff_s(number, attempt), min(asked, self._config.deadline_s)))
                 else:
-                    self._keep(key, result)
+                    if self._config.cache_size:
+                        self._cache[key] = result
                     return result
             raise AssertionError("at least one attempt")
         finally:
@@ -232,13 +235,6 @@ class Guard(Generic[Q, R]):
         """Spread by a hash of the call's number: the same in every run, different for calls that failed together."""
         spread = 0.5 + derive(self._name, number, attempt) / 2**31
         return self._config.backoff_s * 2.0**attempt * spread
-
-    def _keep(self, key: Hashable, result: R) -> None:
-        if self._config.cache_size == 0:
-            return
-        self._cache[key] = result
-        if len(self._cache) > self._config.cache_size:
-            self._cache.popitem(last=False)
 
     def _given_up(self, error: Exception, attempts: int) -> ToolFailed:
         if isinstance(error, TimeoutError):

@@ -1,9 +1,14 @@
-"""The life of an HTTP service: a port, a thread with an event loop of its own, the stop."""
+"""The life of an HTTP service: a port, a thread with an event loop of its own, the stop.
+
+What every connection is held to is said here, once for all services: `MAX_CONNECTIONS`, `MAX_HEAD_BYTES` and, from the
+service's configuration, `arrive_s`.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import os
 import signal
 import socket
@@ -11,13 +16,20 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from typing import NoReturn, Protocol
+from functools import partial
+from http import HTTPStatus
+from typing import Any, NoReturn, Protocol, cast
 
 import uvicorn
-from starlette.types import ASGIApp
 from uvicorn.loops.auto import auto_loop_factory
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from envs.services.app import REFUSED
 from rlsys.errors import BadInput, RunFailed
+
+MAX_CONNECTIONS = 4096
+MAX_HEAD_BYTES = 1 << 16  # of whatever of a request is not its body: headers, marks between chunks, trailers
+WATCH_S = 1.0  # at most so often are connections looked at
 
 
 class HttpService:
@@ -30,15 +42,20 @@ class HttpService:
     def __init__(
         self,
         name: str,
-        open_app: Callable[[], AbstractAsyncContextManager[ASGIApp]],
+        open_app: Callable[[], AbstractAsyncContextManager[Any]],
         *,
         host: str,
         port: int,
+        arrive_s: float,
         stop_s: float,
     ) -> None:
-        """`stop_s` is how long requests under way may take to end. Raises BadInput for a port that cannot be had."""
+        """A request has `arrive_s` to arrive whole; those under way have `stop_s` to end at the stop.
+
+        Raises BadInput for a port that cannot be had.
+        """
         self._name = name
         self._open_app = open_app
+        self._arrive_s = arrive_s
         self._stop_s = stop_s
         self._socket = take_port(host, port)
         self._server: uvicorn.Server | None = None
@@ -85,13 +102,83 @@ class HttpService:
     async def _serve(self) -> None:
         async with self._open_app() as app:
             settings = uvicorn.Config(
-                app, log_config=None, access_log=False, timeout_graceful_shutdown=int(self._stop_s) + 1
+                app,
+                http=cast(Any, partial(Connection, self._arrive_s)),
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                timeout_graceful_shutdown=int(self._stop_s) + 1,
             )
             listen(self._socket)
             server = uvicorn.Server(settings)
             server.should_exit = self._stopping
             self._server = server
-            await server.serve(sockets=[self._socket])
+            watching = asyncio.create_task(self._watch(server))
+            try:
+                await server.serve(sockets=[self._socket])
+            finally:
+                watching.cancel()
+
+    async def _watch(self, server: uvicorn.Server) -> None:
+        """One timer for all connections: one for each request would cost a twentieth of the retriever's answers."""
+        while True:
+            await asyncio.sleep(min(WATCH_S, self._arrive_s / 4))
+            for connection in list(server.server_state.connections):
+                cast(Connection, connection).look()
+
+
+class Connection(HttpToolsProtocol):
+    """uvicorn's, which by itself waits for the end of a request for ever and keeps a head of any length."""
+
+    def __init__(self, arrive_s: float, *args: Any, **keys: Any) -> None:
+        super().__init__(*args, **keys)
+        self._arrive_s = arrive_s
+        self._head_bytes = 0  # of the request that is arriving, or since the last one
+        self._since: float | None = None  # it is arriving, on the loop's clock; None while none is
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._since = self.loop.time()
+        if len(self.connections) > MAX_CONNECTIONS:
+            self._refuse(503, f"no more than {MAX_CONNECTIONS} connections may be open", "retry-after: 1\r\n")
+
+    def data_received(self, data: bytes) -> None:
+        if self._since is None:
+            self._since = self.loop.time()
+        self._head_bytes += len(data)
+        super().data_received(data)
+        if self._head_bytes > MAX_HEAD_BYTES:
+            self._refuse(431, f"the head of the request is longer than {MAX_HEAD_BYTES} bytes")
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        if self._since is None:  # behind the end of another one
+            self._since = self.loop.time()
+
+    def on_body(self, body: bytes) -> None:
+        super().on_body(body)
+        self._head_bytes -= len(body)
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._since, self._head_bytes = None, 0
+
+    def look(self) -> None:
+        """End a request that has taken too long to arrive. One behind another in a pipeline is not read meanwhile."""
+        if self._since is not None and not self.pipeline and self.loop.time() - self._since > self._arrive_s:
+            self._refuse(408, f"the request did not arrive within {self._arrive_s:g} s")
+
+    def _refuse(self, status: int, detail: str, headers: str = "") -> None:
+        """What waits for the body is told that the client is gone."""
+        if self.transport.is_closing():
+            return
+        if self.scope is not None:
+            cast(dict[str, Any], self.scope)[REFUSED] = status
+        body = json.dumps({"detail": detail})
+        head = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: application/json\r\n{headers}"
+        self.transport.write(f"{head}content-length: {len(body)}\r\nconnection: close\r\n\r\n{body}".encode())
+        self.transport.close()
 
 
 class Serving(Protocol):
@@ -145,14 +232,3 @@ def listen(bound: socket.socket) -> None:
     except OSError as error:
         host, port = bound.getsockname()[:2]
         raise BadInput(f"--port {port} on {host}: {error.strerror or error}; --port 0 takes a free one") from error
-
-
-def read_token(name: str | None) -> str | None:
-    """The token in the environment variable `name`. Raises BadInput, never with the token's text."""
-    if name is None:
-        return None
-    token = os.environ.get(name, "")
-    if not token or not token.isascii() or not token.isprintable() or " " in token:
-        found = "is not set" if name not in os.environ else "is empty or not plain text"
-        raise BadInput(f"--token-env {name}: the environment variable {found}, expected a bearer token")
-    return token

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,8 +11,9 @@ from typing import TYPE_CHECKING, Literal, Optional
 from urllib.parse import urlsplit
 
 from envs.services.guard import Guard, GuardConfig, ToolFailed
-from envs.services.retriever.config import RetrieverConfig, RetrieverServerConfig
+from envs.services.retriever.config import KINDS, RetrieverConfig, RetrieverServerConfig
 from envs.services.retriever.documents import Document
+from envs.services.secrets import read_secret
 from envs.services.stats import ToolStats
 from rlsys.errors import BadInput, require
 
@@ -37,7 +37,7 @@ class SearchConfig:
     """Name of the environment variable with the token of the server at `url`; null sends none."""
     corpus: Optional[str] = None
     """JSON lines of {"id", "contents"} for the server to start; null with made-up questions, as made up as they are."""
-    kind: Literal["bm25", "dense", "hybrid"] = "bm25"
+    kind: str = "bm25"
     """This and the next three are the started server's; `envs.services.retriever.config` says more."""
     index: Optional[str] = None
     """A folder that `rlsys index` built; null builds the index in memory."""
@@ -49,6 +49,7 @@ class SearchConfig:
     guard: GuardConfig = field(default_factory=GuardConfig)
 
     def __post_init__(self) -> None:
+        require(self.kind in KINDS, "env.retriever.kind", self.kind, f"one of {', '.join(KINDS)}")
         alone = self.url is None or self.corpus is None
         require(alone, "env.retriever.corpus", self.corpus, "null beside retriever.url, whose server has its own")
         asked = self.token_env is None or self.url is not None
@@ -166,12 +167,7 @@ def start_server(
 
 def token_of(variable: str | None) -> str | None:
     """The bearer token of a server that runs already. Raises BadInput where the variable does not hold one."""
-    if variable is None:
-        return None
-    token = os.environ.get(variable, "")
-    usable = token.isascii() and token.isprintable() and token.strip() == token != ""
-    require(usable, "env.retriever.token_env", variable, "an environment variable that holds a bearer token")
-    return token
+    return read_secret("env.retriever.token_env", variable)
 
 
 def service_name(*parts: object) -> str:

@@ -7,7 +7,7 @@ import signal
 import sys
 import time
 
-from launch.commands.retriever_options import Bars, add_retriever_options, retriever_config
+from launch.commands.retriever_options import add_retriever_options, retriever_config
 
 HELP = "build a retrieval index; the same command again goes on with a build that was killed"
 EXAMPLES = """examples:
@@ -26,12 +26,13 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from envs.services.retriever.corpus import FileCorpus
     from envs.services.retriever.retriever import build_index
+    from launch.run.bar import Bar
 
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # nothing to tidy: any kill can be resumed
     started = time.monotonic()
     config = retriever_config(options)
     corpus = FileCorpus(options.corpus)
-    with Bars() as bars:
-        build_index(config, corpus, bars)
+    with Bar() as show:
+        build_index(config, corpus, show)
     print(f"rlsys: {options.index}: {config.kind} of {len(corpus):,} passages, {time.monotonic() - started:.1f} s")
     return 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -59,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
     if not kind.values:
         raise BadInput(f"--kind {options.kind}: its answers are free text, expected a kind with verdicts to count")
     records = read_labelled(Path(options.input), options.kind)
-    config = _judge(options, options.overrides)
+    config = _judge(options)
     counts, refused = asyncio.run(_count(options, config, records))
     rule = config.unparsable or kind.unparsable
     shown = report(counts, kind.values, reject_unparsable=rule == "wrong")
@@ -116,13 +115,13 @@ def _json(where: str, text: str) -> dict[str, Any]:
     return record
 
 
-def _judge(options: argparse.Namespace, overrides: Sequence[str]) -> Any:
+def _judge(options: argparse.Namespace) -> Any:
     """The JudgeConfig of the flags, or of the recipe; answers go to a file beside the input unless one is named."""
     beside = f"{options.input}.judge-cache.sqlite"
     if options.config is not None:
         from launch.config.compose import compose
 
-        config = getattr(compose(options.config, overrides).recipe.reward, "judge", None)
+        config = getattr(compose(options.config, options.overrides).recipe.reward, "judge", None)
         if config is None or not config.given:
             raise BadInput(
                 f"{options.config}: its reward has no judge: give reward.judge.endpoint and reward.judge.model"
@@ -140,13 +139,13 @@ async def _count(
     options: argparse.Namespace, config: Any, records: Sequence[Labelled]
 ) -> tuple[Counter[tuple[str, str]], list[int]]:
     """How often each label got each verdict, and the lines that the judge refused."""
-    from tqdm import tqdm
 
     from envs.rewards.asks import RETRY_SEED
     from envs.services.guard import ToolFailed
     from envs.services.judge.confusion import UNPARSABLE
     from envs.services.judge.judge import Judge, open_judge
     from envs.services.judge.request import Asks, JudgeRequest
+    from launch.run.bar import Bar
     from rlsys.types import FailureKind
 
     judge: Asks
@@ -159,10 +158,10 @@ async def _count(
     counts: Counter[tuple[str, str]] = Counter()
     refused: list[int] = []
     waiting = iter(records)
-    # In a log, a line every ten seconds.
-    bar = tqdm(total=len(records), unit=" answers", mininterval=0.2 if sys.stderr.isatty() else 10.0)
+    done = 0
 
     async def work() -> None:
+        nonlocal done
         for record in waiting:
             request = JudgeRequest(kind=options.kind, fields=record.fields)
             try:
@@ -174,16 +173,17 @@ async def _count(
                 if failed.failure.kind is not FailureKind.DATA:
                     raise
                 refused.append(record.line)
-            bar.update()
+            done += 1
+            show("judged", done, len(records))
 
     try:
-        async with asyncio.TaskGroup() as group:
-            for _ in range(min(config.max_concurrent, len(records))):
-                group.create_task(work())
+        with Bar() as show:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(min(config.max_concurrent, len(records))):
+                    group.create_task(work())
     except* ToolFailed as failures:
-        done = f"{bar.n} of {len(records)} judged"
-        raise RunFailed(f"{failures.exceptions[0]}; {done}: the same command goes on from there") from failures
+        judged = f"{done} of {len(records)} judged"
+        raise RunFailed(f"{failures.exceptions[0]}; {judged}: the same command goes on from there") from failures
     finally:
-        bar.close()
         await judge.close()
     return counts, sorted(refused)

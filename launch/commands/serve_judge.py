@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import Any
 
+from launch.commands.address import add_address, warn_if_open
+
+HELP = "give verdicts: POST /judge and /judge_batch"
 EXAMPLES = """examples:
   rlsys serve judge --model Qwen/Qwen2.5-7B-Instruct                    vLLM in this process, on 127.0.0.1:8100
   rlsys serve judge --endpoint https://host/v1 --model NAME --key-env JUDGE_KEY --rpm 500 --cache judge.sqlite
@@ -15,21 +17,12 @@ EXAMPLES = """examples:
 """
 
 
-def add_serve_judge(services: argparse._SubParsersAction[Any]) -> None:
-    text = "give verdicts: POST /judge and /judge_batch"
-    command = services.add_parser(
-        "judge", help=text, description=text, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def add(command: argparse.ArgumentParser) -> None:
     add_judge_options(command)
-    command.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
-    command.add_argument("--port", type=int, default=8100, help="0 takes a free one (default: %(default)s)")
-    command.add_argument(
-        "--token-env", metavar="NAME", help="environment variable that holds the bearer token to ask for"
-    )
+    add_address(command, port=8100)
     command.add_argument(
         "--max-queue", type=int, default=1024, help="questions inside, then 503 (default: %(default)s)"
     )
-    command.set_defaults(serve=serve_judge)
 
 
 def add_judge_options(command: argparse.ArgumentParser) -> None:
@@ -97,16 +90,16 @@ def service_config(options: argparse.Namespace, judge: Any, **more: Any) -> Any:
     )
 
 
-def serve_judge(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     from actors.judge import START_S, make_service
-    from envs.services.http import read_token, serve_until_signal
+    from envs.services.http import serve_until_signal
     from envs.services.judge.server import JudgeServerConfig
+    from envs.services.secrets import read_secret
 
     server = JudgeServerConfig(max_queue=options.max_queue, max_batch=min(256, options.max_queue))
     config = service_config(options, judge_config(options), server=server)
-    token = read_token(options.token_env)
-    if options.host not in ("127.0.0.1", "localhost", "::1") and token is None:
-        print(f"rlsys: warning: {options.host} without --token-env: whoever reaches it may ask", file=sys.stderr)
+    token = read_secret("--token-env", options.token_env)
+    warn_if_open(options.host, options.token_env)
     service = make_service(config, host=options.host, port=options.port, token=token)
 
     def started(url: str) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from actors.calls import SERVICE_TOKEN
-from actors.judge import JudgeServiceConfig
+from actors.judge import JudgeServiceConfig, service_name, start_judge
 from actors.pool import PoolOptions, RolloutPool
 from actors.scoring import ScoringSpec
-from actors.services import Services
+from actors.services import Services, ServiceSpec, start_world
 from actors.specs import engine_environment, make_engine_spec
 from actors.worker import WorkerSpec
 from envs import make_world
@@ -44,9 +44,20 @@ def resolved_model_path(recipe: RecipeConfig) -> str | None:
 
 def services(recipes: Sequence[RecipeConfig]) -> Services:
     """The tool services and judges of these stages, not yet started."""
-    configs = [config for recipe in recipes for config in (recipe.env, judge(recipe)) if config is not None]
+    specs = [spec for recipe in recipes for spec in _served(recipe)]
     timeout_s = max((recipe.rollout.start_timeout_s for recipe in recipes), default=0.0)
-    return Services(configs, env_vars=_environment({}), secrets=secrets_of(recipes), start_timeout_s=timeout_s)
+    return Services(specs, env_vars=_environment({}), secrets=secrets_of(recipes), start_timeout_s=timeout_s)
+
+
+def _served(recipe: RecipeConfig) -> Iterator[ServiceSpec]:
+    """The servers that a recipe's environment and its reward ask for."""
+    world = make_world(recipe.env)
+    if world.service:
+        yield ServiceSpec(name=world.service, config=recipe.env, start=start_world)
+    asked = judge(recipe)
+    if asked is not None:
+        engine = asked.judge.endpoint is None
+        yield ServiceSpec(name=service_name(asked.judge), config=asked, start=start_judge, engine=engine)
 
 
 def judge(recipe: RecipeConfig) -> JudgeServiceConfig | None:

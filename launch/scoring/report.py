@@ -161,11 +161,10 @@ def _progress(lines: LineReader, report: Report, out: TextIO | None) -> Iterator
     if not sys.stderr.isatty() or out is None or out.isatty():
         yield lambda: None
         return
-    from tqdm import tqdm
+    from launch.run.bar import Bar
 
-    unit = {"unit": "B", "unit_scale": True, "total": lines.size} if lines.size else {"unit": " lines"}
-    with tqdm(desc="scoring", leave=False, **unit) as bar:
-        yield lambda: bar.update((lines.bytes_read if lines.size else report.lines) - bar.n)
+    with Bar() as show:
+        yield lambda: show("scoring", lines.bytes_read if lines.size else report.lines, lines.size or None)
 
 
 @contextlib.contextmanager

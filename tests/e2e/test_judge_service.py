@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 import os
 import re
 import signal
@@ -20,12 +18,8 @@ import httpx
 import psutil
 import pytest
 
-from actors.judge import EngineChat, JudgeService, JudgeServiceConfig
+from actors.judge import EngineChat
 from actors.renderer import ChatRenderer
-from envs.services.judge.config import JudgeConfig
-from envs.services.judge.judge import open_judge
-from envs.services.judge.request import Judged, JudgeRequest
-from launch.cli import run
 from tests.judge_endpoint import scripted
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -110,59 +104,6 @@ def test_the_protocol_of_a_service_in_front_of_an_endpoint(tmp_path: Path) -> No
             endpoint.say = say
             asked = len(endpoint.asked)
             assert post(url, QUESTION, "t0ken").json()["cached"] and len(endpoint.asked) == asked
-
-
-def test_labels_against_verdicts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    labelled = tmp_path / "labelled.jsonl"
-    answers = [("5", "YES"), ("five", "YES"), ("15", "NO"), ("7", "NO"), ("unsure", "NO"), ("too long", "NO")]
-    rows = [{"fields": FIELDS | {"answer": answer}, "label": label} for answer, label in answers]
-    labelled.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with scripted(say) as endpoint:
-        flags = ["--input", str(labelled), "--kind", "outcome_math", "--endpoint", endpoint.url, "--model", "scripted"]
-        assert run(["judge-errors", *flags, "--output", str(tmp_path / "errors.json")]) == 0
-        shown = json.loads((tmp_path / "errors.json").read_text())
-        assert shown["table"]["YES"] == {"YES": 1, "NO": 1, "unparsable": 0}
-        assert shown["table"]["NO"] == {"YES": 1, "NO": 1, "unparsable": 1}
-        assert (shown["false_positive"]["count"], shown["false_positive"]["of"]) == (1, 3)
-        assert shown["false_negative"]["rate"] == 0.5
-        assert shown["refused_lines"] == [6] and "false positive" in capsys.readouterr().out
-        asked = len(endpoint.asked)
-        assert run(["judge-errors", *flags]) == 0
-        assert len(endpoint.asked) == asked + 1  # the rest is in the cache; what was refused is asked again
-        labelled.write_text(json.dumps(rows[0] | {"label": "MAYBE"}))
-        assert run(["judge-errors", *flags]) == 2
-        assert "line 1: label='MAYBE': expected one of YES, NO" in capsys.readouterr().err
-
-
-def test_a_service_that_is_killed_and_comes_back_costs_no_verdict(tmp_path: Path) -> None:
-    """Scoring waits for the supervisor to bring it back at its address, as it does for a tool service."""
-    with scripted(say) as endpoint:
-        config = JudgeServiceConfig(judge=JudgeConfig(endpoint=endpoint.url, model="scripted"))
-        service = JudgeService(config).start_service(host="127.0.0.1", port=0, token=None)
-        port = int(service.url.rpartition(":")[2])
-
-        async def story() -> list[Judged]:
-            judge = open_judge(JudgeConfig(service=service.url, breaker_s=0.2, backoff_s=0.05))
-            try:
-                assert (await judge.ask(JudgeRequest(kind="outcome_math", fields=FIELDS))).text == "YES"
-                await asyncio.to_thread(service.stop)
-                requests = [FIELDS | {"answer": str(number)} for number in range(6)]
-                asking = [
-                    asyncio.create_task(judge.ask(JudgeRequest(kind="outcome_math", fields=fields)))
-                    for fields in requests
-                ]
-                await asyncio.sleep(0.5)
-                assert not any(task.done() for task in asking)
-                again = JudgeService(config).start_service(host="127.0.0.1", port=port, token=None)
-                try:
-                    return await asyncio.gather(*asking)
-                finally:
-                    await asyncio.to_thread(again.stop)
-            finally:
-                await judge.close()
-
-        answers = asyncio.run(story())
-    assert [answer.text for answer in answers] == ["NO"] * 5 + ["YES"]
 
 
 def test_a_model_of_its_own_that_says_nothing_usable(tmp_path: Path) -> None:

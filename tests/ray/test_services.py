@@ -13,7 +13,7 @@ import pytest
 import ray
 
 import actors.services
-from actors.services import Services
+from actors.services import Services, ServiceSpec, start_world
 from rlsys.errors import RunFailed
 from tests.served import EchoConfig
 
@@ -30,7 +30,8 @@ def cluster() -> Iterator[None]:
 
 @asynccontextmanager
 async def started(*envs: EchoConfig) -> AsyncIterator[Services]:
-    services = Services(envs, env_vars={}, start_timeout_s=60, ping_timeout_s=2)
+    specs = [ServiceSpec(name=env.server, config=env, start=start_world) for env in envs if env.server]
+    services = Services(specs, env_vars={}, start_timeout_s=60, ping_timeout_s=2)
     try:
         await services.start()
         yield services

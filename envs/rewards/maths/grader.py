@@ -21,6 +21,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
+from cachetools import LRUCache
+
 from envs.rewards.maths.compare import MAX_ANSWER, decided
 from rlsys.rollout import EpisodeBroken
 from rlsys.types import Failure, FailureKind
@@ -63,7 +65,7 @@ class Grader:
         self._started: set[_Worker] = set()
         self._lock = threading.Lock()
         self._closed = False
-        self._known: dict[tuple[str, str], bool] = {}
+        self._known: LRUCache[tuple[str, str], bool] = LRUCache(REMEMBERED)
         self.timeouts = 0
         self.respawns = 0
 
@@ -118,7 +120,10 @@ class Grader:
 
     def _at_once(self, given: str, gold: str) -> bool | None:
         verdict = decided(given, (gold,))
-        return self._known.get((given, gold)) if verdict is None else verdict
+        if verdict is None:
+            with self._lock:
+                verdict = self._known.get((given, gold))
+        return verdict
 
     def _submit(self, given: str, gold: str) -> Future[bool]:
         if self._closed:
@@ -133,7 +138,8 @@ class Grader:
             worker.wait_ready(self._start_timeout_s)
             answer = worker.ask([given, gold], self._deadline_s)
             reusable = worker
-            self._remember(given, gold, answer)
+            with self._lock:
+                self._known[given, gold] = answer
             return answer
         except (GraderTimeout, GraderFailed) as error:
             self.timeouts += isinstance(error, GraderTimeout)
@@ -158,12 +164,6 @@ class Grader:
         worker.kill()
         with self._lock:
             self._started.discard(worker)
-
-    def _remember(self, given: str, gold: str, verdict: bool) -> None:
-        with self._lock:
-            if len(self._known) >= REMEMBERED:
-                del self._known[next(iter(self._known))]
-            self._known[given, gold] = verdict
 
 
 class _Worker:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import sqlite3
-from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+
+from cachetools import LRUCache
 
 from rlsys.errors import BadInput
 
@@ -21,16 +23,15 @@ class Cache:
 
     def __init__(self, size: int, file: str | None = None) -> None:
         """Raises BadInput for a file that cannot be used."""
-        self._size = size
-        self._texts: OrderedDict[str, str] = OrderedDict()
+        self._texts: LRUCache[str, str] = LRUCache(size)
         self._file = file
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="judge-cache")
         self._disk = self._open(file) if file is not None else None
 
     async def get(self, key: str) -> str | None:
-        if key in self._texts:
-            self._texts.move_to_end(key)
-            return self._texts[key]
+        known: str | None = self._texts.get(key)
+        if known is not None:
+            return known
         text = await self._on_disk("SELECT text FROM answers WHERE key = ?", key)
         if text is not None:
             self._remember(key, text)
@@ -47,10 +48,8 @@ class Cache:
         self._thread.shutdown(wait=False)
 
     def _remember(self, key: str, text: str) -> None:
-        self._texts[key] = text
-        self._texts.move_to_end(key)
-        if len(self._texts) > self._size:
-            self._texts.popitem(last=False)
+        with suppress(ValueError):  # a size of 0 keeps none
+            self._texts[key] = text
 
     def _open(self, file: str) -> sqlite3.Connection:
         try:

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from envs.services.judge.config import JudgeConfig
-from envs.services.judge.endpoint import Poster
 from envs.services.judge.kinds import KINDS
 from envs.services.judge.patience import Patient
 from envs.services.judge.request import Judged, JudgeRequest
 from envs.services.judge.templates import check
+from envs.services.poster import Poster
 from envs.services.stats import ToolStats
 
 

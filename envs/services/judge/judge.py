@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from envs.services.judge.cache import Cache
 from envs.services.judge.client import JudgeClient
 from envs.services.judge.config import JudgeConfig
-from envs.services.judge.endpoint import Chat, EndpointChat, read_key
+from envs.services.judge.endpoint import Chat, EndpointChat
 from envs.services.judge.kinds import KINDS
 from envs.services.judge.patience import Patient
 from envs.services.judge.request import Asks, Judged, JudgeRequest
 from envs.services.judge.templates import Prompts
+from envs.services.secrets import read_secret
 from envs.services.stats import ToolStats
 from rlsys.errors import BadInput
 
@@ -94,7 +95,7 @@ class Judge:
 
 def open_judge(config: JudgeConfig) -> Asks:
     """The judge at `config.endpoint` or `config.service`. Raises BadInput without one, or without its key."""
-    key = read_key(config.key_env)
+    key = read_secret("judge.key_env", config.key_env)
     if config.service is not None:
         return JudgeClient(config.service, key, config)
     if config.endpoint is None or config.model is None:

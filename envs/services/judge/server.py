@@ -14,26 +14,25 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import FastAPI, HTTPException, Request, Response
-from fastapi.exceptions import RequestValidationError
-from prometheus_client import CollectorRegistry, Counter, generate_latest
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Metric
-from pydantic import BaseModel
+from pydantic import BaseModel, FailFast
 
-from envs.services.gate import Gate
+from envs.services.app import App, Post, Refused, Reply, check, invalid, unavailable
 from envs.services.guard import ToolFailed
 from envs.services.judge.judge import Judge
 from envs.services.judge.request import Judged, JudgeRequest
-from envs.services.judge.templates import BadRequest, check
+from envs.services.judge.templates import BadRequest
+from envs.services.judge.templates import check as check_request
 from rlsys.errors import require
 from rlsys.types import FailureKind
 
 RETRY_AFTER_S = 5
-ROUTES = ("/judge", "/judge_batch", "/health", "/metrics")
 MAX_SEED = 2**31 - 1
 
 
@@ -62,28 +61,25 @@ class One(BaseModel):
 
 
 class Many(BaseModel):
-    requests: list[One]
+    requests: Annotated[list[One], FailFast()]
 
 
-def create_app(judge: Judge, config: JudgeServerConfig, token: str | None) -> FastAPI:
-    app = FastAPI(title="rlsys judge", docs_url=None, redoc_url=None, openapi_url=None)
-    metrics = _Metrics(judge)
+def make_app(judge: Judge, config: JudgeServerConfig, token: str | None) -> App:
     load = _Load(config.max_queue)
 
-    @app.post("/judge")
-    async def judge_one(asked: One) -> Response:
-        request = _request(asked, ())
+    async def judge_one(asked: One) -> bytes:
+        request = _request(asked)
         with load.take(1):
             try:
-                return _answer(_shown(await judge.ask(request, asked.seed)))
+                return json.dumps(_shown(await judge.ask(request, asked.seed))).encode()
             except ToolFailed as failed:
-                raise _refused(failed) from failed
+                if failed.failure.kind is FailureKind.DATA:
+                    raise Refused(400, failed.failure.detail) from failed
+                raise unavailable(failed.failure.detail, RETRY_AFTER_S) from failed
 
-    @app.post("/judge_batch")
-    async def judge_many(asked: Many) -> Response:
-        if len(asked.requests) > config.max_batch:
-            raise _invalid(("requests",), f"found {len(asked.requests)}, expected at most {config.max_batch}")
-        requests = [_request(one, ("requests", index)) for index, one in enumerate(asked.requests)]
+    async def judge_many(asked: Many) -> bytes:
+        check("requests", len(asked.requests), 0, config.max_batch)
+        requests = [_request(one, "requests", index) for index, one in enumerate(asked.requests)]
 
         async def ask(request: JudgeRequest, seed: int) -> dict[str, Any]:
             try:
@@ -93,32 +89,16 @@ def create_app(judge: Judge, config: JudgeServerConfig, token: str | None) -> Fa
 
         with load.take(len(requests)):
             asks = (ask(request, one.seed) for request, one in zip(requests, asked.requests, strict=True))
-            return _answer({"results": await asyncio.gather(*asks)})
+            return json.dumps({"results": await asyncio.gather(*asks)}).encode()
 
-    @app.get("/health")
-    async def health() -> Response:
+    def health() -> Reply:
         status = "unhealthy" if judge.broken else "waiting" if judge.stats().breaker_open else "healthy"
-        return _answer({"status": status, "model": judge.model}, 503 if judge.broken else 200)
+        return Reply(json.dumps({"status": status, "model": judge.model}).encode(), 503 if judge.broken else 200)
 
-    @app.get("/metrics")
-    async def show_metrics() -> Response:
-        return Response(metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
-
-    @app.exception_handler(RequestValidationError)
-    async def name_the_field(_: Request, error: RequestValidationError) -> Response:
-        """FastAPI's 422 without the request's own text, which may be huge and need not be printable."""
-        named = [{key: one[key] for key in ("type", "loc", "msg")} for one in error.errors()[:20]]
-        return _answer({"detail": named}, 422)
-
-    @app.middleware("http")
-    async def count(request: Request, go_on: Callable[[Request], Awaitable[Response]]) -> Response:
-        response = await go_on(request)
-        route = request.url.path if request.url.path in ROUTES else "other"  # any path may be asked for
-        metrics.requests.labels(route, str(response.status_code)).inc()
-        return response
-
-    app.add_middleware(Gate, token=token, max_body_bytes=config.max_body_kb << 10, deadline_s=config.body_deadline_s)
-    return app
+    registry = CollectorRegistry()
+    registry.register(_Counts(judge))
+    posts: dict[str, Post] = {"/judge": (One, judge_one), "/judge_batch": (Many, judge_many)}
+    return App("judge", posts, health, registry, token=token, max_body_bytes=config.max_body_kb << 10)
 
 
 class _Load:
@@ -128,37 +108,22 @@ class _Load:
         self._limit = limit
         self._now = 0
 
-    def take(self, count: int) -> _Taken:
+    @contextmanager
+    def take(self, count: int) -> Iterator[None]:
         if self._now + count > self._limit:
-            raise _unavailable(f"{self._limit} questions are waiting already")
-        return _Taken(self, count)
-
-    def add(self, count: int) -> None:
+            raise unavailable(f"{self._limit} questions are waiting already", RETRY_AFTER_S)
         self._now += count
+        try:
+            yield
+        finally:
+            self._now -= count
 
 
-@dataclass(frozen=True, slots=True)
-class _Taken:
-    load: _Load
-    count: int
-
-    def __enter__(self) -> None:
-        self.load.add(self.count)
-
-    def __exit__(self, *_: object) -> None:
-        self.load.add(-self.count)
-
-
-class _Metrics:
-    """What the judge counted, read when asked."""
+class _Counts:
+    """What the judge counted, read when /metrics is asked."""
 
     def __init__(self, judge: Judge) -> None:
         self._judge = judge
-        self._registry = CollectorRegistry()
-        self.requests = Counter(
-            "judge_requests", "HTTP requests by route and status", ["route", "status"], registry=self._registry
-        )
-        self._registry.register(self)
 
     def collect(self) -> Iterator[Metric]:
         for name, value in self._judge.stats().row().items():
@@ -168,18 +133,14 @@ class _Metrics:
             verdicts.add_metric(name.split(" "), float(count))
         yield verdicts
 
-    def text(self) -> bytes:
-        return generate_latest(self._registry)
 
-
-def _request(asked: One, where: tuple[str | int, ...]) -> JudgeRequest:
-    if not 0 <= asked.seed <= MAX_SEED:
-        raise _invalid((*where, "seed"), f"expected 0 to {MAX_SEED}")
+def _request(asked: One, *where: str | int) -> JudgeRequest:
+    check("seed", asked.seed, 0, MAX_SEED, *where)
     request = JudgeRequest(kind=asked.kind, fields=asked.fields)
     try:
-        check(request)
+        check_request(request)
     except BadRequest as error:
-        raise _invalid((*where, *error.field), error.message) from error
+        raise invalid("request", (*where, *error.field), error.message) from error
     return request
 
 
@@ -193,21 +154,3 @@ def _shown(judged: Judged) -> dict[str, Any]:
         "seconds": round(judged.seconds, 4),
     }
     return shown | ({"parts": dict(verdict.parts)} if verdict is not None and verdict.parts else {})
-
-
-def _invalid(where: tuple[str | int, ...], message: str) -> RequestValidationError:
-    return RequestValidationError([{"type": "request", "loc": ("body", *where), "msg": message}])
-
-
-def _refused(failed: ToolFailed) -> HTTPException:
-    if failed.failure.kind is FailureKind.DATA:
-        return HTTPException(status_code=400, detail=failed.failure.detail)
-    return _unavailable(failed.failure.detail)
-
-
-def _unavailable(detail: str) -> HTTPException:
-    return HTTPException(status_code=503, detail=detail, headers={"Retry-After": str(RETRY_AFTER_S)})
-
-
-def _answer(content: Any, status: int = 200) -> Response:
-    return Response(json.dumps(content), status, media_type="application/json")

@@ -19,9 +19,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from envs.services.deadlines import Deadlines
-from envs.services.retriever.cache import Cache
-from envs.services.retriever.metrics import Metrics
+from cachetools import LRUCache
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from envs.services.app import SECONDS
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +33,7 @@ ENTRY_BYTES = 400  # of an entry in the cache: key, tuple, links
 CHARACTER_BYTES = 2  # of a query, between Latin text and the rest
 
 BRIEF_S = 0.01  # the event loop may stand still for so long
+QUERIES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
 class Busy(Exception):
@@ -57,6 +59,23 @@ class _Asked(Generic[Answer]):
     key: Key
     requests: list[_Request] = field(default_factory=list)  # that wait for it
     answer: Answer | None = None
+
+
+class Metrics:
+    """What a retriever counts of its queries, for /metrics."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+        self.queries = Counter("retriever_queries", "Queries asked", registry=registry)
+        self.cut = Counter("retriever_queries_cut", "Queries longer than max_query_chars", registry=registry)
+        self.cache_hits = Counter("retriever_cache_hits", "Queries answered from the cache", registry=registry)
+        self.shared = Counter("retriever_shared", "Queries that joined an equal one under way", registry=registry)
+        self.batch = Histogram("retriever_batch_queries", "Queries of a search", buckets=QUERIES, registry=registry)
+        self.search = Histogram("retriever_search_seconds", "Time of one batch", buckets=SECONDS, registry=registry)
+
+    def watch(self, name: str, text: str, read: Callable[[], float]) -> None:
+        """A gauge that is read when asked."""
+        Gauge(name, text, registry=self._registry).set_function(read)
 
 
 class Batcher(Generic[Answer]):
@@ -86,10 +105,9 @@ class Batcher(Generic[Answer]):
         self._max_batch = max_batch
         self._max_queue = max_queue
         self._deadline_s = deadline_s
-        self._deadlines = Deadlines(deadline_s)
         self._waiting: deque[_Asked[Answer]] = deque()
         self._under_way: dict[Key, _Asked[Answer]] = {}
-        self._cache: Cache[Key, Answer] = Cache(cache_bytes)
+        self._cache: LRUCache[Key, tuple[Answer, int]] = LRUCache(cache_bytes, getsizeof=lambda kept: kept[1])
         self._size = size
         self._some = asyncio.Event()
         self._closing = False
@@ -100,7 +118,7 @@ class Batcher(Generic[Answer]):
         self._pace_s = math.inf  # of the last batch, per character: a long query costs what its words do
         self._searched: dict[asyncio.Task[None], tuple[int, float]] = {}  # how many queries, and since when
         metrics.watch("retriever_queue", "Queries that wait", lambda: float(len(self._waiting)))
-        metrics.watch("retriever_cache_bytes", "Size of the cache, estimated", lambda: float(self._cache.bytes))
+        metrics.watch("retriever_cache_bytes", "Size of the cache, estimated", lambda: self.cache_bytes)
 
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -119,6 +137,10 @@ class Batcher(Generic[Answer]):
         return not hanging
 
     @property
+    def cache_bytes(self) -> float:
+        return float(self._cache.currsize)
+
+    @property
     def stuck(self) -> bool:
         """A worker has been at one batch for longer than any request may wait."""
         now = time.monotonic()
@@ -126,7 +148,7 @@ class Batcher(Generic[Answer]):
 
     async def search(self, queries: Sequence[str], k: int) -> list[Answer]:
         """Answers in the order of `queries`. Raises Busy, Late or SearchFailed."""
-        found = {query: self._cache.get((query, k)) for query in queries}
+        found = {query: self._cache.get((query, k), (None,))[0] for query in queries}
         unknown = [query for query, answer in found.items() if answer is None]
         new = sum((query, k) not in self._under_way for query in unknown)
         hits = sum(found[query] is not None for query in queries) if unknown else len(queries)
@@ -139,7 +161,7 @@ class Batcher(Generic[Answer]):
             request = _Request(len(unknown), self._loop.create_future())
             waited = [self._ask((query, k), request) for query in unknown]
             try:
-                with self._deadlines.begin():
+                async with asyncio.timeout(self._deadline_s):
                     await request.found
             except TimeoutError:
                 raise Late from None
@@ -202,10 +224,14 @@ class Batcher(Generic[Answer]):
                 del self._searched[task]
                 self._metrics.search.observe(time.monotonic() - started)
             for asked, answer in zip(group, found, strict=True):
-                size = ENTRY_BYTES + len(asked.key[0]) * CHARACTER_BYTES + self._size(answer)
-                self._cache.put(asked.key, answer, size)
+                self._keep(asked.key, answer)
                 asked.answer = answer
                 self._settle(asked)
+
+    def _keep(self, key: Key, answer: Answer) -> None:
+        size = ENTRY_BYTES + len(key[0]) * CHARACTER_BYTES + self._size(answer)
+        if size <= self._cache.maxsize:
+            self._cache[key] = answer, size
 
     async def _found(self, queries: list[str], k: int) -> Sequence[Answer]:
         """What a search found, in a thread or at once."""

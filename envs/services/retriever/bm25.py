@@ -8,7 +8,9 @@ none all gave the same recall within noise, and Pyserini's k1 = 0.9, b = 0.4 a l
 from __future__ import annotations
 
 import logging
+import os
 import re
+import shutil
 import unicodedata
 from array import array
 from collections.abc import Callable, Sequence
@@ -18,8 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from envs.services.retriever.config import RetrieverConfig
 from envs.services.retriever.corpus import Corpus
-from envs.services.retriever.ranking import Hit
+from envs.services.retriever.index import COMPLETE, Progress, alone, check_facts, facts_of, readable, write_facts
+from envs.services.retriever.ranking import Hit, Ranker
 from rlsys.errors import BadInput
 
 if TYPE_CHECKING:
@@ -46,8 +50,10 @@ def words(text: str) -> list[str]:
     return [word for word in WORD.findall(unicodedata.normalize("NFKC", text).casefold()) if word not in STOP_WORDS]
 
 
-class BM25Ranker:
-    """No shared word, no hit: a query may have fewer than `k` hits, or none. Several threads may rank at once."""
+class BM25Ranker(Ranker):
+    """No shared word, no hit: a query may have fewer than `k` hits, or none."""
+
+    may_be_brief = True
 
     def __init__(self, model: bm25s.BM25) -> None:
         from envs.services.retriever import (
@@ -56,6 +62,31 @@ class BM25Ranker:
 
         self._model = model
         self._rank = postings.rank
+
+    @classmethod
+    def open(cls, config: RetrieverConfig, corpus: Corpus, progress: Progress) -> BM25Ranker:
+        if config.index is None:
+            return cls(build(corpus, lambda done: progress("BM25", done, len(corpus))))
+        directory = Path(config.index)
+        check_facts(directory / "bm25" / COMPLETE, facts_of(corpus, bm25=RULES))
+        with readable(directory, "bm25"):
+            return cls(load(directory / "bm25"))
+
+    @classmethod
+    def build_index(cls, config: RetrieverConfig, corpus: Corpus, directory: Path, progress: Progress) -> None:
+        folder, part, facts = directory / "bm25", directory / "bm25.part", facts_of(corpus, bm25=RULES)
+        with alone(directory):
+            if (folder / COMPLETE).exists():
+                check_facts(folder / COMPLETE, facts)
+                return
+            if folder.exists():  # Search-R1's Lucene index has that name, too
+                raise BadInput(
+                    f"index {directory}: its folder bm25 is not one that `rlsys index` made; give another --index"
+                )
+            shutil.rmtree(part, ignore_errors=True)  # a build that was killed: it takes minutes at most, so begin again
+            save(build(corpus, lambda done: progress("BM25", done, len(corpus))), part)
+            write_facts(part / COMPLETE, facts)
+            os.replace(part, folder)
 
     def rank(self, queries: Sequence[str], k: int) -> list[list[Hit]]:
         vocabulary = self._model.vocab_dict

@@ -2,61 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-import aiohttp
-
-from envs.services.guard import ToolBusy, ToolRefused
+from envs.services.guard import ToolRefused
+from envs.services.poster import Poster
 from envs.services.retriever.documents import Document, contents
 
 MAX_CONNECTIONS = 256
-BUSY = (429, 503)  # come back later
-RETRIED = (408, 425)  # of the other 4xx: not the request's fault
+MAX_BYTES = 1 << 26  # of an answer
 
 
 class RetrieverClient:
-    """One HTTP session, opened by the first search; for one event loop. Retries and deadlines are the guard's."""
+    """For one event loop. Retries and deadlines are the guard's."""
 
     def __init__(self, url: str, topk: int = 3, token: str | None = None, timeout_s: float = 30.0) -> None:
-        self._url = url.rstrip("/").removesuffix("/retrieve") + "/retrieve"
         self._topk = topk
-        self._headers = {"Authorization": f"Bearer {token}"} if token is not None else {}
-        self._timeout = aiohttp.ClientTimeout(total=timeout_s)
-        self._session: aiohttp.ClientSession | None = None
+        self._poster = Poster(
+            url.rstrip("/").removesuffix("/retrieve") + "/retrieve",
+            token,
+            refused_key=ToolRefused,
+            timeout_s=timeout_s,
+            max_bytes=MAX_BYTES,
+            max_connections=MAX_CONNECTIONS,
+            proxy=False,
+        )
 
     async def search(self, query: str) -> tuple[Document, ...]:
-        """At most `topk` documents, best first.
-
-        Raises ToolRefused where the server finds fault with the request, ToolBusy where it asks to come back, and
-        otherwise aiohttp's errors, TimeoutError, or ValueError for an answer that is not the protocol's.
-        """
+        """At most `topk` documents, best first. Raises what `Poster.post` does; ValueError for another protocol too."""
         asked = {"queries": [query], "topk": self._topk, "return_scores": True}
-        async with self._open().post(self._url, json=asked) as response:
-            if response.status in BUSY:
-                raise ToolBusy(f"{self._url} answered {response.status}", retry_after(response.headers))
-            if 400 <= response.status < 500 and response.status not in RETRIED:
-                raise ToolRefused(f"{self._url} answered {response.status}: {(await response.text())[:200]}")
-            response.raise_for_status()
-            return read_answer(await response.json(content_type=None))[: self._topk]
+        return read_answer(await self._poster.post("", asked))[: self._topk]
 
     async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
-
-    def _open(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=MAX_CONNECTIONS), headers=self._headers, timeout=self._timeout
-            )
-        return self._session
-
-
-def retry_after(headers: Mapping[str, str]) -> float:
-    """Seconds; 1 where the server does not say, or gives a date."""
-    stated = headers.get("Retry-After", "")
-    return float(stated[:6]) if stated.isascii() and stated.isdigit() else 1.0
+        await self._poster.close()
 
 
 def read_answer(answer: Any) -> tuple[Document, ...]:

@@ -7,11 +7,18 @@ from typing import Literal, Optional
 
 from rlsys.errors import require
 
+# Each a `envs.services.retriever.ranking.Ranker`, by dotted name: a retriever loads what its kind needs.
+KINDS = {
+    "bm25": "envs.services.retriever.bm25.BM25Ranker",
+    "dense": "envs.services.retriever.dense.DenseRanker",
+    "hybrid": "envs.services.retriever.hybrid.HybridRanker",
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class RetrieverConfig:
-    kind: Literal["bm25", "dense", "hybrid"] = "bm25"
-    """hybrid fuses the two by reciprocal ranks."""
+    kind: str = "bm25"
+    """A key of KINDS; hybrid fuses the two by reciprocal ranks."""
     index: Optional[str] = None
     """A folder that `rlsys index` built; null builds the index in memory, which suits up to some 100,000 passages."""
     encoder: str = "e5"
@@ -30,8 +37,7 @@ class RetrieverConfig:
     """Of the encoder and the index; null uses every core."""
 
     def __post_init__(self) -> None:
-        kinds = ("bm25", "dense", "hybrid")
-        require(self.kind in kinds, "retriever.kind", self.kind, f"one of {', '.join(kinds)}")
+        require(self.kind in KINDS, "retriever.kind", self.kind, f"one of {', '.join(KINDS)}")
         require(bool(self.encoder.strip()), "retriever.encoder", self.encoder, "e5, minilm, a folder or a hub name")
         require(self.nprobe >= 1, "retriever.nprobe", self.nprobe, "at least 1")
         require(self.ef_search >= 1, "retriever.ef_search", self.ef_search, "at least 1")

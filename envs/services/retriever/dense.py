@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from envs.services.retriever.encoder import Encoder
-from envs.services.retriever.ranking import Hit
+from envs.services.retriever.config import RetrieverConfig
+from envs.services.retriever.corpus import Corpus
+from envs.services.retriever.encoder import Encoder, spec_of
+from envs.services.retriever.index import (
+    COMPLETE,
+    Facts,
+    Progress,
+    alone,
+    check_facts,
+    facts_of,
+    readable,
+    write_facts,
+)
+from envs.services.retriever.ranking import Hit, Ranker
 from rlsys.errors import BadInput, nearest
 
 # Not whatever faiss's factory takes: of these it is known that they map from disk and which of them a GPU can hold.
@@ -18,6 +32,7 @@ KEY = re.compile(r"Flat|HNSW(?:16|32|64)|IVF(?P<lists>[1-9]\d{0,6}),(?:Flat|SQ8|
 EXAMPLES = ("Flat", "HNSW16", "HNSW32", "HNSW64", "IVF256,Flat", "IVF4096,SQ8", "IVF4096,PQ64")
 CENTROIDS = 256  # of product quantisation with 8 bits
 ROWS_AT_ONCE = 65536
+PASSAGES_AT_ONCE = 512  # encoded together, like lengths with like, and then on disk
 TRAIN_ROWS_PER_LIST = 64
 
 
@@ -91,12 +106,61 @@ def prepare(index: Any, *, nprobe: int, ef_search: int, device: str) -> Any:
     return faiss.index_cpu_to_all_gpus(index, co=options)
 
 
-class DenseRanker:
+class DenseRanker(Ranker):
     """A blank query has no hits, whatever its vector would be near to."""
 
     def __init__(self, encoder: Encoder, index: Any) -> None:
         self._encoder = encoder
         self._index = index
+        # Two that share the cores finish more than one that has all: a forward pass of several threads waits for the
+        # slowest at every layer, and while one searches, the other's answers are sent.
+        self.searchers = 2 if encoder.threads > 1 else 1
+
+    @classmethod
+    def open(cls, config: RetrieverConfig, corpus: Corpus, progress: Progress) -> DenseRanker:
+        encoder = make_encoder(config)
+        if config.index is None:
+            check_key(config.faiss, dimension=encoder.dimension, documents=len(corpus))
+            vectors_ND = np.concatenate(list(_blocks(corpus, encoder, 0, progress)))
+            found = build(vectors_ND, config.faiss, lambda done: None)
+        else:
+            directory = Path(config.index)
+            check_facts(directory / "dense" / COMPLETE, _facts(corpus, encoder))
+            with readable(directory, f"dense/{COMPLETE}"):  # the vectors can stay
+                found = load(directory / "dense" / "index.faiss")
+        return cls(encoder, prepare(found, nprobe=config.nprobe, ef_search=config.ef_search, device=config.device))
+
+    @classmethod
+    def build_index(cls, config: RetrieverConfig, corpus: Corpus, directory: Path, progress: Progress) -> None:
+        """Goes on where a killed build stopped."""
+        encoder, key = make_encoder(config), config.faiss
+        check_key(key, dimension=encoder.dimension, documents=len(corpus))
+        folder, facts = directory / "dense", _facts(corpus, encoder)
+        with alone(directory):
+            folder.mkdir(exist_ok=True)
+            whole = folder / COMPLETE
+            if whole.exists():  # and perhaps no vectors: they may be deleted
+                check_facts(whole, facts)
+            if (folder / "vectors.json").exists():
+                check_facts(folder / "vectors.json", facts)
+            else:
+                (folder / "vectors.f32").unlink(missing_ok=True)  # whose they are is not known
+                write_facts(folder / "vectors.json", facts)
+            if whole.exists() and json.loads(whole.read_text()).get("faiss") == key:
+                return
+            encode(corpus, encoder, folder / "vectors.f32", progress)
+            vectors_ND = np.memmap(folder / "vectors.f32", np.float32, "r", shape=(len(corpus), encoder.dimension))
+            found = build(vectors_ND, key, lambda done: progress(f"faiss {key}", done, len(corpus)))
+            whole.unlink(missing_ok=True)
+            save(found, folder / "index.part")
+            os.replace(folder / "index.part", folder / "index.faiss")
+            write_facts(whole, facts | {"faiss": key})
+
+    def enter_thread(self) -> None:
+        """Give the calling thread its share of the cores."""
+        if self.searchers > 1:
+            self._encoder.limit_threads(self._encoder.threads // self.searchers)
+            limit_threads(self._encoder.threads // self.searchers)
 
     def rank(self, queries: Sequence[str], k: int) -> list[list[Hit]]:
         asked = [place for place, query in enumerate(queries) if query.strip()]
@@ -109,3 +173,34 @@ class DenseRanker:
             # faiss fills up with row -1 where inverted lists held too few
             found[place] = [(row, score) for row, score in zip(rows, scores, strict=True) if row >= 0]
         return found
+
+
+def make_encoder(config: RetrieverConfig) -> Encoder:
+    """Limits faiss to the config's threads, too."""
+    if config.threads is not None:
+        limit_threads(config.threads)
+    return Encoder(spec_of(config.encoder), device=config.device, dtype=config.dtype, threads=config.threads)
+
+
+def encode(corpus: Corpus, encoder: Encoder, path: Path, progress: Progress) -> None:
+    """Append the vectors that `path` lacks. A row that a kill cut short is cut off first."""
+    row_bytes = encoder.dimension * np.dtype(np.float32).itemsize
+    with open(path, "ab") as file:
+        done = min(file.tell() // row_bytes, len(corpus))
+        file.truncate(done * row_bytes)
+        for block in _blocks(corpus, encoder, done, progress):
+            file.write(block.tobytes())
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def _blocks(corpus: Corpus, encoder: Encoder, start: int, progress: Progress) -> Iterator[np.ndarray[Any, Any]]:
+    for first in range(start, len(corpus), PASSAGES_AT_ONCE):
+        rows = range(first, min(first + PASSAGES_AT_ONCE, len(corpus)))
+        yield encoder.passages([corpus[row].contents for row in rows])
+        progress("encode", rows.stop, len(corpus))
+
+
+def _facts(corpus: Corpus, encoder: Encoder) -> Facts:
+    known = {"identity": encoder.identity, "dimension": encoder.dimension, "name": encoder.spec.path}
+    return facts_of(corpus, encoder=known)

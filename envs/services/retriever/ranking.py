@@ -1,36 +1,43 @@
-"""Rankers turn queries into row numbers with scores; those of several rankers are fused here."""
+"""What a kind of retriever is: a class that turns queries into row numbers with scores."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Protocol
+from pathlib import Path
+
+from envs.services.retriever.config import KINDS, RetrieverConfig
+from envs.services.retriever.corpus import Corpus
+from envs.services.retriever.index import Progress
+from rlsys.choices import load
 
 Hit = tuple[int, float]  # row of the corpus, score
 
-RRF_K = 60  # Cormack, Clarke and Büttcher 2009
-FUSION_DEPTH = 100  # hits of each ranker that are fused; fixed, so that the best 3 are the first 3 of the best 10
 
+class Ranker(ABC):
+    """One kind. A new one is a file with such a class and a line in `envs.services.retriever.config.KINDS`."""
 
-class Ranker(Protocol):
+    searchers = 1  # so many threads at once may rank, if each has called `enter_thread`
+    may_be_brief = False  # whether ranking may be less work than handing it to a thread
+
+    @classmethod
+    @abstractmethod
+    def open(cls, config: RetrieverConfig, corpus: Corpus, progress: Progress) -> Ranker:
+        """From the index in the folder `config.index`, or without one from `corpus`. Raises BadInput."""
+
+    @classmethod
+    @abstractmethod
+    def build_index(cls, config: RetrieverConfig, corpus: Corpus, directory: Path, progress: Progress) -> None:
+        """Write the index, or finish it. Raises BadInput: a malformed line, or another corpus's index is there."""
+
+    @abstractmethod
     def rank(self, queries: Sequence[str], k: int) -> list[list[Hit]]:
-        """For each query at most `k` hits, best first. Several threads may call."""
-        ...
+        """For each query at most `k` hits, best first."""
+
+    def enter_thread(self) -> None:  # noqa: B027  most kinds need nothing
+        """Before the first ranking of a thread among `searchers`."""
 
 
-class FusedRanker:
-    """Reciprocal rank fusion: a document's score is the sum of 1 / (60 + its rank) over the rankers."""
-
-    def __init__(self, rankers: Sequence[Ranker]) -> None:
-        self._rankers = tuple(rankers)
-
-    def rank(self, queries: Sequence[str], k: int) -> list[list[Hit]]:
-        depth = max(k, FUSION_DEPTH)
-        return [fuse(lists)[:k] for lists in zip(*(r.rank(queries, depth) for r in self._rankers), strict=True)]
-
-
-def fuse(lists: Sequence[Sequence[Hit]]) -> list[Hit]:
-    scores: dict[int, float] = {}
-    for hits in lists:
-        for place, (row, _) in enumerate(hits, start=1):
-            scores[row] = scores.get(row, 0.0) + 1.0 / (RRF_K + place)
-    return sorted(scores.items(), key=lambda hit: (-hit[1], hit[0]))
+def kind_of(config: RetrieverConfig) -> type[Ranker]:
+    found: type[Ranker] = load(KINDS[config.kind])
+    return found

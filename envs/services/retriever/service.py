@@ -6,12 +6,13 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import NoReturn
 
-from envs.services.http import HttpService, read_token, serve_until_signal
+from envs.services.http import HttpService, serve_until_signal
 from envs.services.retriever.config import RetrieverServerConfig
 from envs.services.retriever.corpus import Corpus, FileCorpus
 from envs.services.retriever.index import Progress, no_progress
 from envs.services.retriever.retriever import Retriever, make_retriever
 from envs.services.retriever.server import RetrieverApp, opened
+from envs.services.secrets import read_secret
 
 START_S = 30.0  # from a loaded index to an open port
 WARM_UP = "a query before the first query"
@@ -30,11 +31,16 @@ class RetrieverServer:
         """`token` stands in for the one that `config.token_env` names."""
         self._config = config
         self._progress = progress
-        self._token = read_token(config.token_env) if token is None else token
+        self._token = read_secret("--token-env", config.token_env) if token is None else token
         self._retriever: Retriever | None = None
         self._hangs = False  # a search: its thread would keep the process
         self._service = HttpService(
-            "retriever server", self._opened, host=config.host, port=config.port, stop_s=config.deadline_s
+            "retriever server",
+            self._opened,
+            host=config.host,
+            port=config.port,
+            arrive_s=config.deadline_s,
+            stop_s=config.deadline_s,
         )
 
     @property

@@ -2,32 +2,30 @@
 
 The web's text is hostile twice over: it may hold markup, and it may hold a protocol's own tags. Tags are taken out, and
 what is left of angle brackets is replaced, so that no page can close a result and speak as the environment or the
-model. `WebSearch` makes one attempt; retries and deadlines are the guard's.
+model. `WebSearch` makes one attempt; retries and deadlines are the guard's. Nothing asks for it yet: a search world
+whose retriever is the live web will.
 """
 
 from __future__ import annotations
 
 import html
-import json
-import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-import aiohttp
-
 from envs.services.address import is_loopback
-from envs.services.guard import ToolBusy, ToolRefused
+from envs.services.guard import ToolRefused
+from envs.services.poster import Poster
 from envs.services.retriever.documents import Document, contents
-from rlsys.errors import BadInput, require
+from envs.services.secrets import read_secret
+from rlsys.errors import require
 
 MAX_QUERY = 1000  # characters
 MAX_TITLE = 200
 MAX_TEXT = 2000
 MAX_BYTES = 2_000_000  # of an answer
-BUSY_S = 1.0  # where a 429 does not say how long
 
 _BOXES = ("answerBox", "answer_box", "knowledgeGraph", "knowledge_graph")
 _LISTS = ("organic", "organic_results")
@@ -60,58 +58,30 @@ class WebSearch:
 
     def __init__(self, config: WebSearchConfig) -> None:
         """Raises BadInput without a usable key in the environment."""
-        self._config = config
-        self._host = urlsplit(config.url).hostname
-        self._key = _key(config.key_env)
-        self._session: aiohttp.ClientSession | None = None
+        self._results = config.results
+        self._name = urlsplit(config.url).hostname or ""
+        self._poster = Poster(
+            config.url,
+            read_secret("web_search.key_env", config.key_env),
+            key_header="X-API-KEY",
+            key_from=config.key_env,
+            name=self._name,
+            timeout_s=config.timeout_s,
+            max_bytes=MAX_BYTES,
+        )
 
     async def __call__(self, query: str) -> tuple[Document, ...]:
-        """Raises ToolRefused (a bad query), ToolBusy (429), ConnectionError, TimeoutError, or ValueError (no JSON)."""
+        """Raises ToolRefused for a blank query, else what `Poster.post` does; ValueError for no search answer too."""
         if not query.strip():
             raise ToolRefused("empty query")
-        status, retry_after, body = await self._post({"q": query[:MAX_QUERY], "num": self._config.results})
-        if status in (400, 413, 414, 422):
-            raise ToolRefused(f"{self._host} refused the query with {status}")
-        if status in (401, 403):
-            raise ConnectionError(f"{self._host} answered {status}: is the key in {self._config.key_env} valid?")
-        if status == 429:
-            raise ToolBusy(f"{self._host} answered 429", _seconds(retry_after))
-        if status != 200:
-            raise ConnectionError(f"{self._host} answered {status}")
+        answer = await self._poster.post("", {"q": query[:MAX_QUERY], "num": self._results})
         try:
-            return parse_results(json.loads(body), self._config.results)
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"{self._host}: {error}"[:200]) from None
+            return parse_results(answer, self._results)
+        except ValueError as error:
+            raise ValueError(f"{self._name}: {error}") from None
 
     async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
-
-    async def _post(self, query: Mapping[str, object]) -> tuple[int, str, bytes]:
-        """Status, Retry-After and body. Redirects are not followed: the key is for one host."""
-        if self._session is None:
-            # A proxy of the machine is for the web, not for loopback.
-            self._session = aiohttp.ClientSession(trust_env=not is_loopback(self._config.url))
-        body = bytearray()
-        try:
-            async with self._session.post(
-                self._config.url,
-                json=query,
-                headers={"X-API-KEY": self._key},
-                timeout=aiohttp.ClientTimeout(total=self._config.timeout_s),
-                allow_redirects=False,
-            ) as response:
-                async for chunk in response.content.iter_chunked(65_536):
-                    body += chunk
-                    if len(body) > MAX_BYTES:
-                        raise ValueError(f"{self._host}: an answer of more than {MAX_BYTES} bytes")
-                return response.status, response.headers.get("Retry-After", ""), bytes(body)
-        except aiohttp.ClientError as error:
-            if isinstance(error, TimeoutError):
-                raise TimeoutError(f"{self._host}: no answer") from None
-            # aiohttp's own errors carry the request with its headers.
-            raise ConnectionError(f"{self._host}: {type(error).__name__}") from None
+        await self._poster.close()
 
 
 def parse_results(payload: object, limit: int) -> tuple[Document, ...]:
@@ -158,17 +128,3 @@ def plain(text: str, limit: int) -> str:
     text = html.unescape(_MARKUP.sub(" ", text[: 4 * limit]))
     text = text.replace("<", "\u2039").replace(">", "\u203a")
     return " ".join("".join(char if char.isprintable() else " " for char in text).split())[:limit]
-
-
-def _key(variable: str) -> str:
-    key = os.environ.get(variable, "").strip()
-    if not key:
-        raise BadInput(f"web search needs a key: the environment variable {variable} is not set")
-    if not (key.isascii() and key.isprintable()):
-        raise BadInput(f"the environment variable {variable} holds characters that no key has")
-    return key
-
-
-def _seconds(retry_after: str) -> float:
-    """Retry-After in seconds; its form with a date is read as BUSY_S."""
-    return float(retry_after) if re.fullmatch(r"[0-9]{1,6}", retry_after) else BUSY_S

@@ -12,13 +12,15 @@ import pytest
 
 import actors.worker
 from actors.calls import SERVICE_TOKEN
-from actors.judge import JudgeService, JudgeServiceConfig, engine_spec
+from actors.judge import JudgeServiceConfig, engine_spec, start_judge
 from actors.scoring import RewardService, ScoringSpec
 from actors.worker import RolloutWorker, WorkerSpec
 from envs.base import World
 from envs.rewards.swirl import SwirlRewardConfig
 from envs.services.http import HttpService
 from envs.services.judge.config import JudgeConfig
+from envs.services.judge.judge import open_judge
+from envs.services.judge.request import Judged, JudgeRequest
 from rlsys.rollout import EpisodeBroken, RolloutPlan
 from rlsys.types import FailureKind, Message, Reward, Task, Ticket, Transcript
 from tests.judge_endpoint import scripted
@@ -28,11 +30,12 @@ TASK = Task(task_id="t", question="2 + 3?")
 TRANSCRIPT = Transcript(task=TASK, messages=(Message(role="assistant", content="5"),))
 QUICK: dict[str, Any] = {"deadline_s": 2.0, "breaker_s": 0.1, "outage_s": 0.6, "attempts": 2, "backoff_s": 0.02}
 TOKEN = "t0ken"
+FIELDS = {"question": "2 + 3?", "answers": "5", "answer": "5.0"}
 
 
 def serve(endpoint: str) -> HttpService:
     config = JudgeServiceConfig(judge=JudgeConfig(endpoint=endpoint, model="scripted", **QUICK))
-    return JudgeService(config).start_service(host="127.0.0.1", port=0, token=TOKEN)
+    return start_judge(config, host="127.0.0.1", port=0, token=TOKEN)
 
 
 def reward(model: str) -> SwirlRewardConfig:
@@ -100,3 +103,38 @@ def test_no_longer_context_than_the_model_was_made_for(tmp_path: Path, config: d
     asked = JudgeServiceConfig(judge=JudgeConfig(model=str(tmp_path)), device="cpu")
     assert engine_spec(asked, str(tmp_path)).max_model_len == length
     assert engine_spec(asked, str(tmp_path / "nothing")).max_model_len == 16384  # the tokenizer says what is missing
+
+
+def test_a_service_that_is_killed_and_comes_back_costs_no_verdict() -> None:
+    """Scoring waits for the supervisor to bring it back at its address, as it does for a tool service."""
+
+    def say(prompt: str) -> str:
+        return "YES" if "5" in prompt.split("My answer:")[1] else "NO"
+
+    with scripted(say) as endpoint:
+        config = JudgeServiceConfig(judge=JudgeConfig(endpoint=endpoint.url, model="scripted"))
+        service = start_judge(config, host="127.0.0.1", port=0, token=None)
+        port = int(service.url.rpartition(":")[2])
+
+        async def story() -> list[Judged]:
+            judge = open_judge(JudgeConfig(service=service.url, breaker_s=0.2, backoff_s=0.05))
+            try:
+                assert (await judge.ask(JudgeRequest(kind="outcome_math", fields=FIELDS))).text == "YES"
+                await asyncio.to_thread(service.stop)
+                requests = [FIELDS | {"answer": str(number)} for number in range(6)]
+                asking = [
+                    asyncio.create_task(judge.ask(JudgeRequest(kind="outcome_math", fields=fields)))
+                    for fields in requests
+                ]
+                await asyncio.sleep(0.5)
+                assert not any(task.done() for task in asking)
+                again = start_judge(config, host="127.0.0.1", port=port, token=None)
+                try:
+                    return await asyncio.gather(*asking)
+                finally:
+                    await asyncio.to_thread(again.stop)
+            finally:
+                await judge.close()
+
+        answers = asyncio.run(story())
+    assert [answer.text for answer in answers] == ["NO"] * 5 + ["YES"]

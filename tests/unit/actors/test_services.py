@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from actors.calls import SERVICE_TOKEN
-from actors.services import ToolService
+from actors.services import ServiceSpec, ToolService, start_world
 from tests.served import EchoConfig
 
 
@@ -13,7 +13,7 @@ def test_a_ping_does_not_go_through_the_machines_proxy(monkeypatch: pytest.Monke
     monkeypatch.setenv(SERVICE_TOKEN, "an earlier one's")  # put back afterwards
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     monkeypatch.delenv("no_proxy", raising=False)
-    service = ToolService(EchoConfig(), {SERVICE_TOKEN: "secret"})
+    service = ToolService(ServiceSpec(name="echo", config=EchoConfig(), start=start_world), {SERVICE_TOKEN: "secret"})
     service.start(0)
     try:
         service.ping()

@@ -7,11 +7,18 @@ import threading
 from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
+from prometheus_client import CollectorRegistry
 
-from envs.services.retriever.batching import Batcher, Busy, Late, SearchFailed
-from envs.services.retriever.cache import Cache
+from envs.services.retriever.batching import (
+    CHARACTER_BYTES,
+    ENTRY_BYTES,
+    Batcher,
+    Busy,
+    Late,
+    Metrics,
+    SearchFailed,
+)
 from envs.services.retriever.documents import Document
-from envs.services.retriever.metrics import Metrics
 from envs.services.retriever.retriever import Found
 
 
@@ -55,9 +62,10 @@ def run(
     search = Slow()
 
     async def main() -> None:
+        registry = CollectorRegistry()
         batcher = Batcher(
             search,
-            Metrics(),
+            Metrics(registry),
             max_batch=max_batch,
             max_queue=max_queue,
             cache_bytes=cache_bytes,
@@ -228,12 +236,17 @@ def test_closing_answers_what_waits_and_takes_nothing_new() -> None:
 
 
 def test_the_cache_stays_within_its_bytes_and_forgets_the_oldest() -> None:
-    cache: Cache[str, int] = Cache(30)
-    for row in range(4):
-        cache.put(f"q{row}", row, 10)
-        cache.get("q0")
-    assert [cache.get(f"q{row}") for row in range(4)] == [0, None, 2, 3]
-    assert cache.bytes == 30
-    cache.put("x", 9, 31)  # larger than the whole cache
-    cache.put("q0", 0, 10)  # there already
-    assert (cache.get("x"), cache.bytes) == (None, 30)
+    async def play(batcher: Batcher[Found], search: Slow) -> None:
+        search.go.set()
+        for query in "aabac":  # of two that are kept, b was asked longest ago when c comes
+            await batcher.search([query], 1)
+        assert [queries for queries, _ in search.batches] == [["a"], ["b"], ["c"]]
+        assert batcher.cache_bytes == 2 * ENTRY
+        await batcher.search(["a"], 1)
+        await batcher.search(["b"], 1)
+        await batcher.search(["x" * 2 * ENTRY], 1)  # larger than the whole cache
+        assert [queries[0][0] for queries, _ in search.batches] == ["a", "b", "c", "b", "x"]
+        assert batcher.cache_bytes == 2 * ENTRY
+
+    ENTRY = ENTRY_BYTES + CHARACTER_BYTES + 1
+    run(play, cache_bytes=3 * ENTRY - 1)

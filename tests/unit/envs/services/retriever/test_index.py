@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from envs.services.retriever import index
+from envs.services.retriever import bm25, dense
 from envs.services.retriever.config import RetrieverConfig
 from envs.services.retriever.corpus import FileCorpus, ListCorpus
 from envs.services.retriever.documents import Document
@@ -101,7 +101,7 @@ class Killed(BaseException):
 def test_a_killed_build_goes_on_where_it_stopped(
     models: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(index, "PASSAGES_AT_ONCE", 5)
+    monkeypatch.setattr(dense, "PASSAGES_AT_ONCE", 5)
     config = config_of(models, tmp_path / "index")
 
     def kill_after_fifteen(what: str, done: int, total: int) -> None:
@@ -178,7 +178,7 @@ def test_a_killed_bm25_build_begins_again(
 
     config = config_of(models, tmp_path, "bm25")
     with monkeypatch.context() as patch:
-        patch.setattr(index, "_write", kill)
+        patch.setattr(bm25, "write_facts", kill)
         with pytest.raises(Killed):
             build_index(config, CORPUS)
     with pytest.raises(BadInput, match="is not finished"):

@@ -40,7 +40,7 @@ def request(answer: str = "5", kind: str = "outcome_math") -> JudgeRequest:
 
 def config(endpoint: ScriptedEndpoint | str, **more: Any) -> JudgeConfig:
     url = endpoint if isinstance(endpoint, str) else endpoint.url
-    quick = {"deadline_s": 0.4, "breaker_s": 0.1, "outage_s": 0.6, "attempts": 2, "backoff_s": 0.02} | more
+    quick = {"deadline_s": 4.0, "breaker_s": 0.1, "outage_s": 0.6, "attempts": 2, "backoff_s": 0.02} | more
     return JudgeConfig(endpoint=url, model="scripted", **quick)
 
 
@@ -168,7 +168,7 @@ def test_a_busy_server_is_waited_for_as_it_says() -> None:
 def test_what_may_be_mended_is_tried_again(said: Any) -> None:
     script = [said]
     with scripted(lambda _: script.pop() if script else "NO") as endpoint:
-        answer = ask(config(endpoint, outage_s=5.0))
+        answer = ask(config(endpoint, deadline_s=1.0, outage_s=10.0))
     assert answer.text == "NO"
     assert len(endpoint.asked) == 2
 

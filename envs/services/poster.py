@@ -1,0 +1,117 @@
+"""JSON in, JSON out, to one server: what environments ask their services with. One attempt; retries are the guard's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import aiohttp
+
+from envs.services.address import is_loopback
+from envs.services.guard import ToolBusy, ToolRefused
+
+BUSY = (429, 503)  # come back later
+MENDABLE = (408, 425)  # of the other 4xx: not the request's fault
+KEPT_OUT = (401, 403)
+
+
+class Poster:
+    """For one event loop; the session opens with the first request. The key travels in a header, in no error text."""
+
+    def __init__(
+        self,
+        url: str,
+        key: str | None,
+        *,
+        key_header: str = "Authorization",
+        name: str | None = None,
+        key_from: str = "",
+        refused_key: type[Exception] = ConnectionError,
+        timeout_s: float | None = None,
+        max_bytes: int = 4_000_000,
+        max_connections: int = 0,
+        proxy: bool = True,
+    ) -> None:
+        """`name` stands in messages for the url, `key_from` says where the key came from.
+
+        `refused_key` is what 401 and 403 raise; `timeout_s` is of one request, `max_bytes` of an answer;
+        `max_connections` 0 is no limit; `proxy`: whether the machine's is used, which no loopback address needs.
+        """
+        self._url = url.rstrip("/")
+        self._key = key
+        self._name = name or self._url
+        self._key_from = f" in {key_from}" if key_from else ""
+        self._refused_key = refused_key
+        self._max_bytes = max_bytes
+        value = f"Bearer {key}" if key_header == "Authorization" else key
+        self._headers = {key_header: str(value)} if key else {}
+        self._timeout = aiohttp.ClientTimeout(total=timeout_s)
+        self._max_connections = max_connections
+        self._proxy = proxy and not is_loopback(url)
+        self._session: aiohttp.ClientSession | None = None
+
+    def __repr__(self) -> str:
+        return f"Poster({self._name!r})"
+
+    async def post(self, path: str, content: Any) -> Any:
+        """The answer. Raises what `_check` does, TimeoutError, or ValueError for an answer that is no JSON."""
+        status, headers, body = await self._answer(path, content)
+        self._check(status, headers, body)
+        try:
+            return json.loads(body)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{self._name}: {error}"[:200]) from None
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def _answer(self, path: str, content: Any) -> tuple[int, Mapping[str, str], bytes]:
+        """Redirects are not followed: the key is for one host."""
+        body = bytearray()
+        try:
+            async with self._open().post(self._url + path, json=content, allow_redirects=False) as response:
+                async for chunk in response.content.iter_chunked(65_536):
+                    body += chunk
+                    if len(body) > self._max_bytes:
+                        raise ValueError(f"{self._name}: an answer of more than {self._max_bytes} bytes")
+                return response.status, response.headers, bytes(body)
+        except aiohttp.ClientError as error:
+            if isinstance(error, TimeoutError):
+                raise TimeoutError(f"{self._name}: no answer") from None
+            # aiohttp's own errors carry the request with its headers.
+            raise ConnectionError(f"{self._name}: {type(error).__name__}") from None
+
+    def _check(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        """Raises ToolBusy, ToolRefused where the request is at fault, ConnectionError where another try may help."""
+        said = f"{self._name} answered {status}"
+        if status in BUSY:
+            raise ToolBusy(said, retry_after(headers))
+        if status in KEPT_OUT:
+            raise self._refused_key(f"{said}: is the key{self._key_from} valid?")
+        if 400 <= status < 500 and status not in MENDABLE:
+            raise ToolRefused(f"{said}: {self._shown(body)}")
+        if status != 200:
+            raise ConnectionError(said)
+
+    def _shown(self, body: bytes) -> str:
+        text = " ".join(body[:4096].decode("utf-8", "replace").split())
+        return (text.replace(self._key, "***") if self._key else text)[:300]
+
+    def _open(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                headers=self._headers,
+                timeout=self._timeout,
+                connector=aiohttp.TCPConnector(limit=self._max_connections),
+                trust_env=self._proxy,
+            )
+        return self._session
+
+
+def retry_after(headers: Mapping[str, str]) -> float:
+    """Seconds; 1 where the server does not say, or gives a date."""
+    stated = headers.get("Retry-After", "")
+    return float(stated[:6]) if stated.isascii() and stated.isdigit() else 1.0

@@ -1,0 +1,113 @@
+"""What every service holds its connections and requests to, on real sockets."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+import pytest
+from prometheus_client import CollectorRegistry
+from pydantic import BaseModel
+
+import envs.services.http
+from envs.services.app import App, Reply
+from envs.services.http import MAX_HEAD_BYTES, HttpService
+
+HEAD = b"POST /echo HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+
+
+class Echo(BaseModel):
+    text: str
+
+
+@contextmanager
+def serving(arrive_s: float) -> Iterator[int]:
+    """The port of an app that sends back what it is sent."""
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[App]:
+        async def echo(asked: Echo) -> bytes:
+            return json.dumps(asked.text).encode()
+
+        health = lambda: Reply(b"{}")  # noqa: E731
+        yield App("echo", {"/echo": (Echo, echo)}, health, CollectorRegistry(), token=None, max_body_bytes=1 << 20)
+
+    service = HttpService("echo", opened, host="127.0.0.1", port=0, arrive_s=arrive_s, stop_s=1.0)
+    try:
+        yield int(service.start(10.0).rpartition(":")[2])
+    finally:
+        assert service.stop()
+
+
+def answered(port: int, *parts: bytes, pause_s: float = 0.0) -> bytes:
+    """All that the server says until it closes the connection, where each part is sent after a pause."""
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+        said = b""
+        try:
+            for part in parts:
+                time.sleep(pause_s)
+                connection.sendall(part)
+            while chunk := connection.recv(1 << 16):
+                said += chunk
+        except ConnectionError:  # it is gone before all was sent
+            pass
+        return said
+
+
+@pytest.mark.parametrize(
+    "half",
+    [
+        b"",
+        b"POST /echo HT",
+        HEAD,
+        HEAD + b"content-length: 9\r\n\r\n",
+        HEAD + b'content-length: 15\r\n\r\n{"text": "a"}\n\n' + HEAD,
+    ],
+    ids=["nothing", "a line", "a head", "no body", "a second head"],
+)
+def test_a_request_that_does_not_arrive_whole_is_408(half: bytes) -> None:
+    with serving(0.2) as port:
+        started = time.monotonic()
+        said = answered(port, half)
+        assert said.count(b"HTTP/1.1 408 Request Timeout\r\n") == 1
+        assert said.endswith(b'{"detail": "the request did not arrive within 0.2 s"}')
+        assert 0.2 <= time.monotonic() - started < 5
+
+
+def test_a_byte_at_a_time_is_late_too() -> None:
+    with serving(0.2) as port:
+        started = time.monotonic()
+        said = answered(port, HEAD + b"x: ", *[b"x"] * 1000, pause_s=0.01)
+        assert said.startswith(b"HTTP/1.1 408 ") or said == b""  # later bytes may have reset the connection
+        assert time.monotonic() - started < 9
+
+
+@pytest.mark.parametrize("start", [b"POST /", HEAD + b"x: ", HEAD + b"transfer-encoding: chunked\r\n\r\n0\r\nx: "])
+def test_a_head_without_an_end_is_431(start: bytes) -> None:
+    with serving(30.0) as port:
+        said = answered(port, start, *[b"x" * 1024] * (MAX_HEAD_BYTES // 1024), b"x")
+        assert said.startswith(b"HTTP/1.1 431 ") or said == b""  # the rest of it may have reset the connection
+
+
+def test_a_body_is_not_taken_for_a_head() -> None:
+    with serving(30.0) as port:
+        body = json.dumps({"text": "x" * (4 * MAX_HEAD_BYTES)}).encode()
+        request = HEAD + b"connection: close\r\ncontent-length: %d\r\n\r\n" % len(body) + body
+        said = answered(port, request)
+        assert said.startswith(b"HTTP/1.1 200 ") and len(said) > 4 * MAX_HEAD_BYTES
+
+
+def test_one_connection_too_many_is_told_to_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(envs.services.http, "MAX_CONNECTIONS", 2)
+    with serving(30.0) as port:
+        held = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(2)]
+        for connection in held:  # both are taken once they are answered
+            connection.sendall(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n")
+            assert connection.recv(1 << 16).startswith(b"HTTP/1.1 200 ")
+        refused = answered(port)
+        assert refused.startswith(b"HTTP/1.1 503 ") and b"\r\nretry-after: 1\r\n" in refused
+        for connection in held:
+            connection.close()

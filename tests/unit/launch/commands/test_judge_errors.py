@@ -1,0 +1,42 @@
+"""`rlsys judge-errors` with a scripted judge."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launch.cli import run
+from tests.judge_endpoint import scripted
+
+FIELDS = {"question": "2 + 3?", "answers": "5", "answer": "5.0"}
+
+
+def say(prompt: str) -> Any:
+    if "too long" in prompt:
+        return (400, {"x": "y"}, "context exceeded")
+    return "hm" if "unsure" in prompt else "YES" if "5" in prompt.split("My answer:")[1] else "NO"
+
+
+def test_labels_against_verdicts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    labelled = tmp_path / "labelled.jsonl"
+    answers = [("5", "YES"), ("five", "YES"), ("15", "NO"), ("7", "NO"), ("unsure", "NO"), ("too long", "NO")]
+    rows = [{"fields": FIELDS | {"answer": answer}, "label": label} for answer, label in answers]
+    labelled.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with scripted(say) as endpoint:
+        flags = ["--input", str(labelled), "--kind", "outcome_math", "--endpoint", endpoint.url, "--model", "scripted"]
+        assert run(["judge-errors", *flags, "--output", str(tmp_path / "errors.json")]) == 0
+        shown = json.loads((tmp_path / "errors.json").read_text())
+        assert shown["table"]["YES"] == {"YES": 1, "NO": 1, "unparsable": 0}
+        assert shown["table"]["NO"] == {"YES": 1, "NO": 1, "unparsable": 1}
+        assert (shown["false_positive"]["count"], shown["false_positive"]["of"]) == (1, 3)
+        assert shown["false_negative"]["rate"] == 0.5
+        assert shown["refused_lines"] == [6] and "false positive" in capsys.readouterr().out
+        asked = len(endpoint.asked)
+        assert run(["judge-errors", *flags]) == 0
+        assert len(endpoint.asked) == asked + 1  # the rest is in the cache; what was refused is asked again
+        labelled.write_text(json.dumps(rows[0] | {"label": "MAYBE"}))
+        assert run(["judge-errors", *flags]) == 2
+        assert "line 1: label='MAYBE': expected one of YES, NO" in capsys.readouterr().err
