@@ -45,9 +45,7 @@ class ServiceSpec:
 
 def start_world(config: Any, *, host: str, port: int, token: str) -> Service:
     """The server of an environment's tool."""
-    world: Any = make_world(config)
-    service: Service = world.start_service(host=host, port=port, token=token)
-    return service
+    return make_world(config).start_service(host=host, port=port, token=token)
 
 
 class ToolService:

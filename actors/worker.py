@@ -21,8 +21,8 @@ from actors.engine import Engine
 from actors.renderer import ChatRenderer
 from actors.scoring import RewardService, ScoringSpec
 from actors.specs import EngineFailed, EngineSpec, PromptTooLong
-from envs import make_world
-from envs.base import World, is_served, is_tooled
+from envs import new_world
+from envs.base import World
 from envs.services.stats import ToolStats, merge
 from rlsys.channels.base import Published
 from rlsys.rollout import EpisodeBroken, RolloutPlan, TurnRequest, run_group
@@ -103,7 +103,7 @@ class RolloutWorker:
         self._playing[key] += 1
         try:
             world = await self._world(key, plan.env)
-            if plan.service_url and is_served(world):
+            if plan.service_url and world.service:
                 world.connect(plan.service_url, os.environ[SERVICE_TOKEN])
             if plan.judge_url:
                 self.rewards.connect_judge(plan.reward.judge, plan.judge_url, os.environ[SERVICE_TOKEN])
@@ -141,9 +141,9 @@ class RolloutWorker:
     async def _world(self, key: str, config: Any) -> World:
         """One world per config, however many groups ask for it. A new stage's closes those that nobody plays."""
         if key not in self._worlds:
-            self._worlds[key] = make_world(config)  # before the first await: many groups come at once
+            self._worlds[key] = new_world(config)  # before the first await: many groups come at once
             for idle in [self._worlds.pop(other) for other in list(self._worlds) if not self._playing[other]]:
-                await _close(idle)
+                await idle.close()
         return self._worlds[key]
 
     async def load_weights(self, published: Published, probe: Sequence[Sequence[int]]) -> Delivery:
@@ -196,23 +196,17 @@ class RolloutWorker:
         """Of every world made here, worlds of different stages added up."""
         found = {tool: [stats] for tool, stats in self.rewards.tool_stats().items()}
         for world in self._worlds.values():
-            if is_tooled(world):
-                for tool, stats in world.tool_stats().items():
-                    found.setdefault(tool, []).append(stats)
+            for tool, stats in world.tool_stats().items():
+                found.setdefault(tool, []).append(stats)
         return {tool: merge(all_stats) for tool, all_stats in found.items()}
 
     async def stop(self) -> None:
         for world in self._worlds.values():
-            await _close(world)
+            await world.close()
         await self.rewards.close()
         if self.engine is not None:
             self.engine.stop()
             self.engine = None
-
-
-async def _close(world: World) -> None:
-    if is_tooled(world):
-        await world.close()
 
 
 def _log_file() -> str:

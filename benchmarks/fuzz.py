@@ -20,9 +20,12 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from envs.problems.blocks.words import read_action, read_plan, read_verdict
 from envs.problems.graphs import parse as graphs
 from envs.problems.graphs.encodings import ENCODINGS
-from envs.protocols import DIALECTS
+from envs.protocols import PROTOCOLS, Inline
+from envs.protocols.icrl import INFORMATION
+from envs.protocols.research import RESULT
+from envs.protocols.retool import INTERPRETER
 from envs.rewards.maths.compare import text as maths_text
-from envs.rewards.transcript import INFORMATION, INTERPRETER, RESULT, Inline, split_inline
+from envs.rewards.transcript import split_inline
 from envs.services.judge import parse as judging
 from envs.text import boxed
 from envs.tools.calculator import calculate
@@ -44,7 +47,7 @@ def rejoined(text: str, inline: Inline) -> None:
 
 
 def readers() -> dict[str, Callable[[str], Any]]:
-    found: dict[str, Callable[[str], Any]] = {f"dialect {name}": each.parse for name, each in DIALECTS.items()}
+    found: dict[str, Callable[[str], Any]] = {f"protocol {name}": each.parse for name, each in PROTOCOLS.items()}
     for kind in ("process", "outcome", "research", "reference", "extract", "starred", "order", "clarify", "decompose"):
         found[f"judge {kind}"] = getattr(judging, kind)
     for encoding in ENCODINGS:

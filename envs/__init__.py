@@ -8,7 +8,7 @@ from envs.base import World
 from envs.rewards import REWARDS, make_reward
 from rlsys.choices import Table, construct
 
-__all__ = ["REWARDS", "WORLDS", "make_reward", "make_world"]
+__all__ = ["REWARDS", "WORLDS", "make_reward", "make_world", "new_world"]
 
 WORLDS: Table = {
     "calculator": "envs.worlds.calculator.CalculatorWorld",
@@ -20,7 +20,21 @@ WORLDS: Table = {
 }
 
 
+MAX_WORLDS = 8  # remembered: those of a run's stages, and of their evaluations
+_made: dict[str, World] = {}
+
+
 def make_world(config: Any) -> World:
-    """The world that `config.name` picks, built from `config`. Raises BadInput for a name that is not in WORLDS."""
+    """The world of a config, made once in this process: for those who read its tasks and do not close it."""
+    key = repr(config)
+    if key not in _made:
+        if len(_made) >= MAX_WORLDS:
+            del _made[next(iter(_made))]
+        _made[key] = new_world(config)
+    return _made[key]
+
+
+def new_world(config: Any) -> World:
+    """A world of one's own, to play in and to close. Raises BadInput for a `config.name` that is not in WORLDS."""
     world: World = construct("env", WORLDS, config)
     return world

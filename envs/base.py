@@ -1,15 +1,18 @@
 """The environment contract.
 
 A `World` makes tasks and, for each, single-use `Env` objects. Both live in message space: they know nothing of
-Ray, vLLM or tokens. One environment is one file here, one line in `envs.WORLDS`, and a YAML under `configs/`.
+Ray, vLLM or tokens. One environment is one file in `envs/worlds`, one line in `envs.WORLDS`, and a YAML under
+`configs/`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
+from itertools import islice
+from typing import TYPE_CHECKING, Protocol
 
+from envs.tasks.splits import Split
 from rlsys.errors import BadInput
 from rlsys.types import EpisodeEnd, Message, Task
 
@@ -40,43 +43,12 @@ class Env(Protocol):
         ...
 
 
-class World(Protocol):
-    """The tasks of an environment and the way to play them. Built from its config alone, in any process."""
-
-    max_turns: int  # model messages per episode
-
-    def tasks(self, split: str) -> Sequence[Task]:
-        """`train`, `held_out` (disjoint from train, same in every run of a seed) or `all`. Raises BadInput."""
-        ...
-
-    def env(self, task: Task) -> Env: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demonstration:
     """A worked episode for supervised training: the prompt, then assistant and environment messages in turn."""
 
     task: Task
     messages: tuple[Message, ...]
-
-
-class Demonstrator(Protocol):
-    """A world that can also show how its tasks are solved, well or badly. Needed by `sft` stages only."""
-
-    def demonstration(self, task: Task, seed: int) -> Demonstration: ...
-
-
-def demonstrated(world: Any) -> tuple[list[Task], list[str]]:
-    """The training tasks of a Demonstrator that have a demonstration, and for each of the others why not."""
-    tasks: list[Task] = []
-    left_out: list[str] = []
-    for task in world.tasks("train"):
-        try:
-            world.demonstration(task, 0)
-            tasks.append(task)
-        except BadInput as error:
-            left_out.append(str(error))
-    return tasks, left_out
 
 
 class Service(Protocol):
@@ -87,47 +59,84 @@ class Service(Protocol):
     def stop(self) -> object: ...
 
 
-class Served(Protocol):
-    """A world whose tool is a server: shared by all rollout workers, kept alive by the driver."""
+class Tool(Protocol):
+    """What a world's episodes call, where it holds processes or connections."""
 
-    service: str  # names the server: worlds with the same name share one; "" when the config names a running one
+    def stats(self) -> Mapping[str, ToolStats]: ...
+
+    async def check(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+class World:
+    """The tasks of an environment and the way to play them. Built from its config alone, in any process.
+
+    A world has `split` and `env`. Everything below them is optional: the methods here say no, or do nothing.
+    """
+
+    split: Split  # set by `__init__`, mostly with `envs.tasks.splits.split_tasks`
+    max_turns: int = 1  # model messages per episode
+    tags: Sequence[str] = ()  # each becomes one token where a tokenizer is trained
+    service: str = ""  # names the server to start: worlds with the same name share one; "" for none
+    tool: Tool | None = None  # tool_stats, check and close are about it
+
+    def tasks(self, split: str) -> Sequence[Task]:
+        """`train`, `held_out` (disjoint from train, same in every run of a seed) or `all`. Raises BadInput."""
+        return self.split.tasks(split)
+
+    def env(self, task: Task) -> Env:
+        raise NotImplementedError(f"{type(self).__name__} has no env(task)")
+
+    def demonstration(self, task: Task, seed: int) -> Demonstration:
+        """How the task is solved, well or badly, for `sft` stages. Raises BadInput for a task that cannot be shown."""
+        raise BadInput(f"{task.task_id}: {type(self).__name__} has no demonstrations")
+
+    def texts(self, limit: int) -> Iterator[str]:
+        """At most `limit` texts of the training tasks, for the tokenizer of a policy that is built from nothing."""
+        return islice((text for task in self.tasks("train") for text in self.texts_of(task)), limit)
+
+    def texts_of(self, task: Task) -> list[str]:
+        """The messages of its demonstration; of a task without one the prompt, and what `answers_of` gives."""
+        try:
+            return [message.content for message in self.demonstration(task, 0).messages]
+        except BadInput:  # still a task to train on
+            return [*(message.content for message in self.env(task).first_messages()), *self.answers_of(task)]
+
+    def answers_of(self, task: Task) -> Sequence[str]:
+        """The task's answers as a model would write them."""
+        return task.answers
 
     def start_service(self, *, host: str, port: int, token: str) -> Service:
-        """Start the server and return when it answers. Called in a process of its own."""
-        ...
+        """Start the server that `service` names and return when it answers. Called in a process of its own."""
+        raise NotImplementedError(f"{type(self).__name__} names the server {self.service!r} and cannot start it")
 
     def connect(self, url: str, token: str) -> None:
         """Where the episodes of this process find the server."""
-        ...
-
-
-def is_served(world: object) -> TypeGuard[Served]:
-    return bool(getattr(world, "service", ""))
-
-
-class Tooled(Protocol):
-    """A world whose episodes call tools that hold processes or connections."""
 
     def tool_stats(self) -> Mapping[str, ToolStats]:
         """By tool, counted since this world was made in this process."""
-        ...
+        return self.tool.stats() if self.tool is not None else {}
 
     async def check(self) -> None:
         """Try, before a run starts, that the tools can be had on this machine. Raises BadInput."""
-        ...
+        if self.tool is not None:
+            await self.tool.check()
 
     async def close(self) -> None:
-        """End processes and connections; the world is not used again."""
-        ...
+        """End the processes and connections of the tools; the world is not used again."""
+        if self.tool is not None:
+            await self.tool.close()
 
 
-def is_tooled(world: object) -> TypeGuard[Tooled]:
-    return hasattr(world, "tool_stats")
-
-
-class TextSource(Protocol):
-    """A world whose text can train a tokenizer. Needed only where a policy is built from nothing."""
-
-    tags: Sequence[str]  # of its dialect: each becomes one token
-
-    def texts(self, limit: int) -> Iterator[str]: ...
+def demonstrated(world: World) -> tuple[list[Task], list[str]]:
+    """The training tasks that have a demonstration, and for each of the others why it has none."""
+    tasks: list[Task] = []
+    left_out: list[str] = []
+    for task in world.tasks("train"):
+        try:
+            world.demonstration(task, 0)
+            tasks.append(task)
+        except BadInput as error:
+            left_out.append(str(error))
+    return tasks, left_out

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from envs.base import World
 from rlsys.types import Task
 
 
@@ -48,9 +49,7 @@ class EchoService:
         self._server.shutdown()
 
 
-class EchoWorld:
-    max_turns = 1
-
+class EchoWorld(World):
     def __init__(self, config: EchoConfig) -> None:
         self.service = config.server
 
@@ -61,6 +60,3 @@ class EchoWorld:
         if self.service == "broken":
             raise OSError("no such corpus")
         return EchoService(host, port, token)
-
-    def connect(self, url: str, token: str) -> None:
-        pass

@@ -11,14 +11,18 @@ way to an answer is to read it.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from envs.services.retriever.documents import Document, contents
+from envs.tasks.few_shot import MAX_EXAMPLES
+from envs.tasks.splits import is_held_out
 from rlsys.errors import require
 from rlsys.seeds import derive
+from rlsys.types import Task
 
 SYLLABLES = ("ba", "di", "fo", "ka", "lu", "mi", "no", "pe", "ra", "su", "te", "zo")
 # By kind of thing: each relation and the kind of what it leads to, so that any relation can follow any other.
@@ -87,6 +91,40 @@ def questions(base: KnowledgeBase, hops: int, seed: int) -> list[Question]:
     found = [question for name in base.kinds for question in _chains(base, name, hops)]
     random.Random(derive("questions", seed)).shuffle(found)
     return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MadeUp:
+    """A base and its questions, in the same order every time. No question is in two of the three."""
+
+    base: KnowledgeBase
+    examples: tuple[Question, ...]  # for prompts
+    train: tuple[Question, ...]
+    held_out: tuple[Question, ...]
+
+
+def made_up(config: KnowledgeConfig, seed: int) -> MadeUp:
+    base = knowledge_base(config, seed)
+    found = questions(base, config.hops, seed)
+    train = [question for question in found if not is_held_out(question.text)]
+    held_out = tuple(question for question in found if is_held_out(question.text))
+    examples, train = tuple(train[:MAX_EXAMPLES]), train[MAX_EXAMPLES:]
+    return MadeUp(base=base, examples=examples, train=tuple(train), held_out=held_out)
+
+
+def to_task(question: Question) -> Task:
+    digest = hashlib.blake2b(question.text.encode(), digest_size=6).hexdigest()
+    return Task(
+        task_id=f"made-up-{digest}",
+        question=question.text,
+        answers=(question.answer,),
+        record={"start": question.start, "relations": list(question.relations)},
+    )
+
+
+def of_task(task: Task) -> Question:
+    record = task.record
+    return Question(start=str(record["start"]), relations=tuple(map(str, record["relations"])), answer=task.answers[0])
 
 
 def _chains(base: KnowledgeBase, start: str, hops: int) -> Iterator[Question]:

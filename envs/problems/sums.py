@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from envs.tasks.splits import is_held_out
 from rlsys.errors import BadInput, require
 from rlsys.seeds import derive
+from rlsys.types import Task
 
 RECHECK = "Wait, recheck."
 Terms = tuple[int, ...]
@@ -71,6 +72,20 @@ def generate(count: int, seed: int, config: SumsConfig, *, held_out: bool) -> li
         f"{count} different sums asked for: {config.min_terms} to {config.max_terms} terms of up to {config.digits} "
         f"digits give about {len(found)}; raise env.sums.max_terms or env.sums.digits"
     )
+
+
+def to_task(terms: Terms) -> Task:
+    return Task(
+        task_id=f"sum-{'-'.join(map(str, terms))}",
+        question=question(terms),
+        answers=(str(sum(terms)),),
+        record={"terms": list(terms)},
+    )
+
+
+def of_task(task: Task) -> Terms | None:
+    """None for a task of a file, whose record holds its question too."""
+    return tuple(int(term) for term in task.record["terms"]) if task.record.keys() == {"terms"} else None
 
 
 def solution(terms: Terms, *, columns: bool, slip: Slip | None = None, recheck: bool = False) -> tuple[str, int]:

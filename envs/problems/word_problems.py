@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from rlsys.errors import BadInput
 from rlsys.seeds import derive
+from rlsys.types import Task
 
 HELD_OUT_ONE_IN = 8  # share of all possible questions that is never trained on
 MAX_RESULT = 999
@@ -134,6 +135,33 @@ def generate(count: int, seed: int, *, held_out: bool | None = None) -> list[Pro
         if held_out is None or problem.held_out == held_out:
             found.setdefault(problem.question, problem)
     raise BadInput(f"{count} generated word problems asked for: the templates give about {len(found)} different ones")
+
+
+def to_task(problem: Problem) -> Task:
+    digest = hashlib.blake2b(problem.question.encode(), digest_size=6).hexdigest()
+    record = {"steps": [list(step) for step in problem.steps]}
+    return Task(task_id=f"word-{digest}", question=problem.question, answers=(str(problem.answer),), record=record)
+
+
+def shown_steps(task: Task, rng: random.Random, error_rate: float) -> Steps | None:
+    """How a made-up task is solved, in a share `error_rate` of the draws with a mistake; None for a file's task."""
+    if task.record.keys() != {"steps"}:  # the record of a file holds its question too
+        return None
+    steps = tuple((str(expression), int(result)) for expression, result in task.record["steps"])
+    return flawed(steps, rng) if rng.random() < error_rate else steps
+
+
+def program(steps: Steps) -> str:
+    """All calculations as one: 6 * 8, then 48 - 5, is `print(6 * 8 - 5)`. Every result is whole, and stays so."""
+    whole, so_far = "", None
+    for expression, result in steps:
+        left, operator, right = expression.replace("/", "//").split(" ")
+        if left == so_far:
+            left = f"({whole})" if operator in ("*", "//") else whole
+        elif right == so_far:
+            right = f"({whole})"
+        whole, so_far = f"{left} {operator} {right}", str(result)
+    return f"print({whole})"
 
 
 def apply(operator: str, left: int, right: int) -> int | None:

@@ -9,10 +9,17 @@
 
 from __future__ import annotations
 
-from envs.protocols.record import Answer, Dialect, Malformed, Parsed
-from envs.protocols.scan import last_between
+from envs.protocols.record import Protocol
+from envs.protocols.scan import parse_answer
 
 TAGS = ("<think>", "</think>", "<response>", "</response>", "<answer>", "</answer>")
+
+# The paper asks for the three parts, but does not print how.
+INSTRUCTION = (
+    "Reply in three parts: <think>how you search</think><response>one sentence for each step, like "
+    '"5 is connected to 1." or "5 -> 1 -> 6 with a total weight of 2 + 3 = 5."</response><answer>yes or no; or the '
+    'shortest path and its length, like "The shortest path is 5->1->6. The length of shortest path is 5."</answer>'
+)
 
 
 def formatted(text: str) -> bool:
@@ -25,16 +32,11 @@ def write_parts(think: str, response: str, answer: str) -> str:
     return f"<think>{think}</think><response>{response}</response><answer>{answer}</answer>"
 
 
-def _parse(text: str) -> Parsed:
-    given = last_between(text, "<answer>", "</answer>")
-    return Malformed() if given is None else Answer(given)
-
-
-GRAPH_RL = Dialect(
+GRAPH_RL = Protocol(
     name="graph_rl",
     tags=TAGS,
     stop=("</answer>",),
-    parse=_parse,
-    write_answer=lambda text: f"<answer>{text}</answer>",
+    instruction=INSTRUCTION,
+    parse=parse_answer,
     thinks=True,
 )

@@ -22,7 +22,11 @@ cut as theirs.
 
 from __future__ import annotations
 
-from envs.protocols.record import Answer, Call, Dialect, Malformed, Parsed
+from collections.abc import Sequence
+
+from envs.protocols.record import Answer, Asked, Call, Inline, Malformed, Parsed, Protocol
+from envs.services.retriever.documents import Document
+from envs.tasks.few_shot import with_examples
 from rlsys.types import Message
 
 SEARCH_OPEN, SEARCH_CLOSE = "<search>", "</search>"
@@ -31,6 +35,14 @@ ANSWER_OPEN, ANSWER_CLOSE = "<answer>", "</answer>"
 INVALID_ACTION = (
     "\nMy previous action is invalid. If I want to search, I should put the query between <search> and </search>. "
     "If I want to give the final answer, I should put the answer between <answer> and </answer>. Let me try again.\n"
+)
+INFORMATION = Inline(opening="<information>", closing="</information>", notices=(INVALID_ACTION,))
+# The sentences around the tags are ours.
+INSTRUCTION = (
+    "Solve the problem step by step. Whenever you learn something new, reason about it inside <think> and </think>. If "
+    "you lack some knowledge, call a search engine with <search> query </search>: the best results will stand between "
+    "<information> and </information>. You can search as often as you want. At the end write the answer alone inside "
+    "<answer> and </answer>, for example <answer> Beijing </answer>."
 )
 
 
@@ -61,19 +73,41 @@ def _reply(_: str, result: str) -> Message:
     return Message(role="tool", content=f"\n\n<information>{result.strip()}</information>\n\n", inline=True)
 
 
-ICRL = Dialect(
+def _prompt(asked: Asked) -> tuple[Message, ...]:
+    """One user message: the instruction, the examples if any, the question; blank lines between."""
+    question = asked.question if asked.question.endswith("?") else f"{asked.question}?"
+    content = with_examples(asked.instruction, asked.examples, question, alone=f"Problem: {question}")
+    return (Message(role="user", content=content, inline=asked.raw),)
+
+
+def _show(documents: Sequence[Document]) -> str:
+    lines = []
+    for number, document in enumerate(documents, start=1):
+        title, _, text = document.contents.partition("\n")
+        lines.append(f"Doc {number}(Title: {title}) {text}\n")
+    return "".join(lines)
+
+
+ICRL = Protocol(
     name="icrl",
     tags=(
         *("<think>", "</think>", SEARCH_OPEN, SEARCH_CLOSE),
         *("<information>", "</information>", ANSWER_OPEN, ANSWER_CLOSE),
     ),
     stop=(SEARCH_CLOSE, ANSWER_CLOSE),
+    instruction=INSTRUCTION,
+    base_instruction=INSTRUCTION,
+    shows_examples=True,
+    prompt=_prompt,
     parse=_parse,
     write_call=lambda query: f"{SEARCH_OPEN} {query} {SEARCH_CLOSE}",
     write_answer=lambda text: f"{ANSWER_OPEN} {text} {ANSWER_CLOSE}",
     reply=_reply,
+    inline=INFORMATION,
     calls=6,
     malformed=Message(role="tool", content=INVALID_ACTION, inline=True),
     max_reply_tokens=500,
     thinks=True,
+    topk=3,
+    show=_show,
 )

@@ -1,10 +1,11 @@
-"""What a dialect is: how a policy writes a call or an answer, and how the environment's words reach it."""
+"""What a protocol is: how a policy writes a call or an answer, and how the environment's words reach it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from envs.services.retriever.documents import Document
 from rlsys.types import Message
 
 
@@ -31,28 +32,72 @@ class Malformed:
 Parsed = Call | Answer | Malformed
 
 
-def _no_call(_: str) -> str:
-    raise NotImplementedError("this dialect has no tool to call")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What a prompt is made of."""
 
-
-def _no_reply(_: str, __: str) -> Message:
-    raise NotImplementedError("this dialect has no tool that could reply")
+    question: str
+    instruction: str = ""
+    examples: tuple[str, ...] = ()
+    raw: bool = False  # for base models: one text without a chat template
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dialect:
+class Inline:
+    """How the environment's text is found in an episode that was written down as one string."""
+
+    opening: str
+    closing: str
+    notices: tuple[str, ...] = ()  # whole texts of the environment outside of the tags
+
+
+def _no_call(_: str) -> str:
+    raise NotImplementedError("this protocol has no tool to call")
+
+
+def write_answer(text: str) -> str:
+    return f"<answer>{text}</answer>"
+
+
+def _user_turn(_: str, result: str) -> Message:
+    return Message(role="user", content=result)
+
+
+def _no_search(_: Sequence[Document]) -> str:
+    raise NotImplementedError("this protocol does not search")
+
+
+def one_user_message(asked: Asked) -> tuple[Message, ...]:
+    """The instruction, if any, on a line above the question. No system role: some chat templates have none."""
+    content = "\n".join(part for part in (asked.instruction, asked.question) if part)
+    return (Message(role="user", content=content, inline=asked.raw),)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Protocol:
     """Pure functions and constants. `parse` takes any text, raises nothing and is linear in its length."""
 
     name: str
     tags: tuple[str, ...]  # each becomes one token where a tokenizer is trained
     stop: tuple[str, ...]  # generation ends after any of these, or at the end of the model's turn
+    # what the policy is shown
+    instruction: str = ""  # the default; `{calls}` becomes the number of calls
+    base_instruction: str | None = None  # for base models; None where the protocol needs a chat
+    shows_examples: bool = False  # solved problems may stand in the prompt
+    prompt: Callable[[Asked], tuple[Message, ...]] = one_user_message
+    # what it writes
     parse: Callable[[str], Parsed]
-    write_answer: Callable[[str], str]
+    write_answer: Callable[[str], str] = write_answer
     write_call: Callable[[str], str] = _no_call
-    reply: Callable[[str, str], Message] = _no_reply  # (the call, the tool's result)
+    thinks: bool = False  # reasoning stands in <think> tags
+    # what the environment says
+    reply: Callable[[str, str], Message] = _user_turn  # (the call, the tool's result)
+    inline: Inline | None = None  # None: what the environment says stands in messages of its own
     calls: int | None = 0  # calls per episode; None: as many as the token budget allows
     blank: str = ""  # the result of an empty call, which is not sent to the tool
     malformed: Message | None = None  # said to a malformed message, which costs a turn; None: the episode ends
     over_limit: Message | None = None  # said to the first call over the limit; the next message must answer
     max_reply_tokens: int | None = None  # what the environment says is cut to this
-    thinks: bool = False  # reasoning stands in <think> tags
+    # where its tool is a search
+    topk: int = 0  # passages per search; 0: it has another tool, or none
+    show: Callable[[Sequence[Document]], str] = _no_search

@@ -16,18 +16,37 @@ Generation stops only after `</search>` or at the end of the model's turn. The r
 
 from __future__ import annotations
 
-from envs.protocols.record import Answer, Call, Dialect, Malformed, Parsed
-from envs.protocols.scan import last_between
+from collections.abc import Sequence
+
+from envs.protocols.record import Asked, Call, Inline, Parsed, Protocol
+from envs.protocols.scan import last_between, parse_answer
+from envs.services.retriever.documents import Document
 from rlsys.types import Message
 
 SEARCH_OPEN, SEARCH_CLOSE = "<search>", "</search>"
+RESULT = Inline(opening="<result>", closing="</result>")
+# The sentences around the tags and the example are ours.
+_FORMAT = (
+    "The reasoning stands in <think> </think> tags and the answer in <answer> </answer> tags; a search query stands in "
+    "<search> </search> tags and what was found in <result> </result> tags. For example, <think> This is the "
+    "reasoning. </think> <search> search query here </search> <result> search result here </result> <think> This is "
+    "the reasoning. </think> <answer> The final answer is \\[ \\boxed{answer here} \\] </answer>. In the last part of "
+    "the answer, the final exact answer is enclosed within \\boxed{} with latex format."
+)
+BASE_INSTRUCTION = (
+    "The User asks a question and the Assistant answers it. The Assistant thinks first, and during its thinking it can "
+    "use the wikipedia search tool to look up facts. " + _FORMAT
+)
+INSTRUCTION = (
+    "You solve the given question step by step with the help of the wikipedia search tool. Think first, and during "
+    "your thinking look up facts with the tool where you need them. " + _FORMAT
+)
 
 
 def _parse(text: str) -> Parsed:
     if SEARCH_CLOSE in text:
         return Call(last_between(text, SEARCH_OPEN, SEARCH_CLOSE) or "")
-    given = last_between(text, "<answer>", "</answer>")
-    return Malformed() if given is None else Answer(given)
+    return parse_answer(text)
 
 
 def _write_answer(text: str) -> str:
@@ -38,15 +57,34 @@ def _reply(_: str, result: str) -> Message:
     return Message(role="tool", content=f" <result>\n{result}\n</result>", inline=True)
 
 
-RESEARCH = Dialect(
+def _prompt(asked: Asked) -> tuple[Message, ...]:
+    """One text for a base model, else the instruction as the system's message."""
+    if asked.raw:
+        text = f"{asked.instruction} User: {asked.question}. Assistant:".lstrip()
+        return (Message(role="user", content=text, inline=True),)
+    system = (Message(role="system", content=asked.instruction),) if asked.instruction else ()
+    return (*system, Message(role="user", content=asked.question))
+
+
+def _show(documents: Sequence[Document]) -> str:
+    return "\n\n".join(document.contents for document in documents)
+
+
+RESEARCH = Protocol(
     name="research",
     tags=("<think>", "</think>", SEARCH_OPEN, SEARCH_CLOSE, "<result>", "</result>", "<answer>", "</answer>"),
     stop=(SEARCH_CLOSE,),
+    instruction=INSTRUCTION,
+    base_instruction=BASE_INSTRUCTION,
+    prompt=_prompt,
     parse=_parse,
     write_call=lambda query: f"{SEARCH_OPEN} {query} {SEARCH_CLOSE}",
     write_answer=_write_answer,
     reply=_reply,
+    inline=RESULT,
     calls=None,
     blank="nothing to search",
     thinks=True,
+    topk=5,
+    show=_show,
 )

@@ -16,20 +16,26 @@ that the model wrote: `\\n<interpreter>\\n{output}</interpreter>\\n\\n`. There i
 
 from __future__ import annotations
 
-from envs.protocols.record import Answer, Call, Dialect, Malformed, Parsed
-from envs.protocols.scan import last_between
+from envs.protocols.record import Asked, Call, Inline, Parsed, Protocol
+from envs.protocols.scan import parse_answer
+from envs.tasks.few_shot import with_examples
 from rlsys.types import Message
 
 CODE_OPEN, CODE_CLOSE = "<code>", "</code>"
 FENCE, FENCE_END = "```python", "```"
+INTERPRETER = Inline(opening="<interpreter>", closing="</interpreter>")
+INSTRUCTION = (
+    "Solve the problem step by step. Where a calculation helps, write Python between <code> and </code>, in a "
+    "```python block that prints what you want to know: it is run, and the output is shown between <interpreter> and "
+    "</interpreter>. At the end write <answer>\\boxed{the answer}</answer>."
+)
 
 
 def _parse(text: str) -> Parsed:
     before, closing, _ = text.partition(CODE_CLOSE)
     if closing:
         return Call(_code(before))
-    given = last_between(text, "<answer>", "</answer>")
-    return Malformed() if given is None else Answer(given)
+    return parse_answer(text)
 
 
 def _code(text: str) -> str:
@@ -43,17 +49,27 @@ def _reply(_: str, result: str) -> Message:
     return Message(role="tool", content=f"\n<interpreter>\n{result}</interpreter>\n\n", inline=True)
 
 
-RETOOL = Dialect(
+def _prompt(asked: Asked) -> tuple[Message, ...]:
+    """One user message, for some chat templates have no system role; examples stand in it as ICRL's do."""
+    content = with_examples(asked.instruction, asked.examples, asked.question, alone=asked.question)
+    return (Message(role="user", content=content, inline=asked.raw),)
+
+
+RETOOL = Protocol(
     name="retool",
     tags=(
         *("<think>", "</think>", CODE_OPEN, CODE_CLOSE),
         *("<interpreter>", "</interpreter>", "<answer>", "</answer>"),
     ),
     stop=(CODE_CLOSE,),
+    instruction=INSTRUCTION,
+    shows_examples=True,
+    prompt=_prompt,
     parse=_parse,
     write_call=lambda code: f"{CODE_OPEN}\n{FENCE}\n{code}\n{FENCE_END}\n{CODE_CLOSE}",
     write_answer=lambda text: f"<answer>\\boxed{{{text}}}</answer>",
     reply=_reply,
+    inline=INTERPRETER,
     calls=None,
     blank="None",
     thinks=True,

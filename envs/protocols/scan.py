@@ -6,6 +6,10 @@ the tags is kept as it is, stripped.
 
 from __future__ import annotations
 
+from envs.protocols.record import Answer, Call, Malformed, Parsed
+
+ANSWER_OPEN, ANSWER_CLOSE = "<answer>", "</answer>"
+
 
 def first_between(text: str, opening: str, closing: str) -> str | None:
     """What stands between the first `opening` and the next `closing`; None without such a pair."""
@@ -25,3 +29,27 @@ def last_between(text: str, opening: str, closing: str) -> str | None:
         return None
     start = text.rfind(opening, 0, end) + len(opening)
     return text[start:end].strip()
+
+
+def answer(text: str) -> str | None:
+    """The last answer of a message; an empty tag is the answer "", no complete tag is None."""
+    return last_between(text, ANSWER_OPEN, ANSWER_CLOSE)
+
+
+def one_answer(text: str) -> bool:
+    """Whether a message holds exactly one answer tag, opened and closed once, in that order."""
+    return text.count(ANSWER_OPEN) == 1 == text.count(ANSWER_CLOSE) and answer(text) is not None
+
+
+def parse_answer(text: str) -> Parsed:
+    """The last answer, where there is no call to look for."""
+    given = answer(text)
+    return Malformed() if given is None else Answer(given)
+
+
+def parse_tags(text: str, opening: str, closing: str) -> Parsed:
+    """The last answer, else the first call between two tags."""
+    given, call = answer(text), first_between(text, opening, closing)
+    if given is not None:
+        return Answer(given, with_call=call is not None)
+    return Malformed() if call is None else Call(call)

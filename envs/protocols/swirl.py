@@ -18,43 +18,25 @@ mathematics.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from envs.protocols.record import Answer, Call, Dialect, Malformed, Parsed
-from envs.protocols.scan import first_between, last_between
+from envs.protocols.record import Asked, Protocol, one_user_message
+from envs.protocols.scan import ANSWER_CLOSE, ANSWER_OPEN, parse_tags
+from envs.services.retriever.documents import Document
 from rlsys.types import Message
 
 SEARCH_OPEN, SEARCH_CLOSE = "<search_query>", "</search_query>"
 MATH_OPEN, MATH_CLOSE = "<math_exp>", "</math_exp>"
-ANSWER_OPEN, ANSWER_CLOSE = "<answer>", "</answer>"
+# The sentences around the tags are ours.
+INSTRUCTION = (
+    "Answer the question below in a few words. If a search would help, write one search query enclosed by "
+    "<search_query> and </search_query>. You may make up to {calls} queries, one after the other, and each result will "
+    "be shown as QUERY -> RESULT. Do not make the same query twice. When you know enough, write your answer enclosed "
+    "by <answer> and </answer>. Write either a query or an answer, never both."
+)
+MATH_INSTRUCTION = "Calculate with <math_exp>48 / 2</math_exp>, then finish with <answer>24</answer>."
 OVER_LIMIT = "No more queries are allowed. Write the answer now, enclosed by <answer> and </answer>."
-
-
-def answer(text: str) -> str | None:
-    """The last answer of a message; an empty tag is the answer "", no complete tag is None."""
-    return last_between(text, ANSWER_OPEN, ANSWER_CLOSE)
-
-
-def one_answer(text: str) -> bool:
-    """Whether a message holds exactly one answer tag, opened and closed once, in that order."""
-    return text.count(ANSWER_OPEN) == 1 == text.count(ANSWER_CLOSE) and answer(text) is not None
-
-
-def write_answer(text: str) -> str:
-    return f"{ANSWER_OPEN}{text}{ANSWER_CLOSE}"
-
-
-def math_call(text: str) -> str | None:
-    """The first calculator call of a message: `<math_exp>48 / 2</math_exp>` gives `48 / 2`."""
-    return first_between(text, MATH_OPEN, MATH_CLOSE)
-
-
-def write_math_call(expression: str) -> str:
-    return f"{MATH_OPEN}{expression}{MATH_CLOSE}"
-
-
-def write_search_call(query: str) -> str:
-    return f"{SEARCH_OPEN}{query}{SEARCH_CLOSE}"
 
 
 def tool_reply(query: str, result: str, *, max_query: int = 512) -> str:
@@ -67,32 +49,41 @@ def _reply(call: str, result: str) -> Message:
     return Message(role="user", content=tool_reply(call, result))
 
 
-def _parse(text: str, opening: str, closing: str) -> Parsed:
-    given, call = answer(text), first_between(text, opening, closing)
-    if given is not None:
-        return Answer(given, with_call=call is not None)
-    return Malformed() if call is None else Call(call)
+def _prompt(asked: Asked) -> tuple[Message, ...]:
+    question = f"The question is: {asked.question}" if asked.instruction else asked.question
+    return one_user_message(replace(asked, question=question))
 
 
-SWIRL = Dialect(
+def _show(documents: Sequence[Document]) -> str:
+    """The article's text without its title, as in appendix E."""
+    return "\n".join(document.text or document.title for document in documents) or "nothing found"
+
+
+SWIRL = Protocol(
     name="swirl",
     tags=(SEARCH_OPEN, SEARCH_CLOSE, ANSWER_OPEN, ANSWER_CLOSE),
     stop=(SEARCH_CLOSE, ANSWER_CLOSE),
-    parse=lambda text: _parse(text, SEARCH_OPEN, SEARCH_CLOSE),
-    write_call=write_search_call,
-    write_answer=write_answer,
+    instruction=INSTRUCTION,
+    prompt=_prompt,
+    parse=lambda text: parse_tags(text, SEARCH_OPEN, SEARCH_CLOSE),
+    write_call=lambda query: f"{SEARCH_OPEN}{query}{SEARCH_CLOSE}",
     reply=_reply,
     calls=5,
     blank="error: empty query",
     over_limit=Message(role="user", content=OVER_LIMIT),
+    topk=1,
+    show=_show,
 )
 SWIRL_MATH = replace(
     SWIRL,
     name="swirl_math",
     tags=(MATH_OPEN, MATH_CLOSE, ANSWER_OPEN, ANSWER_CLOSE),
     stop=(MATH_CLOSE, ANSWER_CLOSE),
-    parse=lambda text: _parse(text, MATH_OPEN, MATH_CLOSE),
-    write_call=write_math_call,
+    instruction=MATH_INSTRUCTION,
+    prompt=one_user_message,
+    parse=lambda text: parse_tags(text, MATH_OPEN, MATH_CLOSE),
+    write_call=lambda expression: f"{MATH_OPEN}{expression}{MATH_CLOSE}",
     calls=10,
     blank="error: empty expression",
+    topk=0,
 )

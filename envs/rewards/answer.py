@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import ClassVar, Optional
 
-from envs.protocols import ANSWER_CLOSE, ANSWER_OPEN, one_answer
+from envs.protocols.scan import ANSWER_CLOSE, ANSWER_OPEN, one_answer
 from envs.rewards import RIGHT
 from envs.rewards.findings import Finding, found, total
 from envs.rewards.overlong import check_overlong, overlong_findings, overlong_parts
 from envs.rewards.transcript import answers, last_pair, written
+from envs.text.numbers import parse_number
 from rlsys.errors import require
 from rlsys.types import Reward, Transcript
 
 PARTS = ("correct", "format")
-MAX_NUMBER = 64  # characters; a longer answer is compared as text
-# Three exponent digits keep the exact value small; [0-9], for \d accepts digits of other scripts.
-_NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
-_THOUSANDS = re.compile(r"[+-]?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]*)?")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,15 +85,3 @@ def same_answer(given: str, answers: Sequence[str]) -> bool:
     if number is None:
         return any(given.strip().casefold() == gold.strip().casefold() for gold in answers)
     return any(parse_number(gold) == number for gold in answers)
-
-
-def parse_number(text: str) -> Fraction | None:
-    """The exact value of a decimal number; a currency sign, percent sign, thousands and a final period are dropped."""
-    if len(text) > MAX_NUMBER:
-        return None
-    cleaned = text.strip().removesuffix(".").removesuffix("%").rstrip()
-    sign, rest = (cleaned[0], cleaned[1:]) if cleaned[:1] in ("-", "+") else ("", cleaned)
-    cleaned = sign + rest.removeprefix("$").lstrip()
-    if _THOUSANDS.fullmatch(cleaned):
-        cleaned = cleaned.replace(",", "")
-    return Fraction(cleaned) if _NUMBER.fullmatch(cleaned) else None

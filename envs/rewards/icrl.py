@@ -10,10 +10,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from envs.protocols.icrl import INFORMATION
 from envs.rewards import RIGHT
 from envs.rewards.findings import Finding, Span, found, total
 from envs.rewards.qa import exact_match
-from envs.rewards.transcript import INFORMATION, Piece, answers, count, first, last_pair, lowered, written
+from envs.rewards.transcript import Piece, answers, count, first, last_pair, lowered, written
 from rlsys.errors import require
 from rlsys.types import Reward, Transcript
 

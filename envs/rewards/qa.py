@@ -1,28 +1,20 @@
 """Short answers against a key: SQuAD's exact match and F1 in the variants of the papers, and cover match.
 
-One normaliser for all: lower case, without ASCII punctuation, without a, an and the, single spaces. The scripts of
-HotpotQA, 2WikiMultihopQA, MuSiQue, FlashRAG and Search-R1 agree on it. Everything here is linear in its texts and
-raises nothing.
+One normaliser for all (`envs.text.words`): the scripts of HotpotQA, 2WikiMultihopQA, MuSiQue, FlashRAG and Search-R1
+agree on it. Everything here is linear in its texts and raises nothing.
 """
 
 from __future__ import annotations
 
-import re
-import string
 from collections import Counter
 from collections.abc import Sequence
 from typing import Literal
 
+from envs.text.words import normalize_answer
+
 Style = Literal["hotpotqa", "musique", "icrl"]
 
-_PUNCTUATION = str.maketrans("", "", string.punctuation)
-_ARTICLE = re.compile(r"\b(?:a|an|the)\b")
 _VERDICTS = frozenset(("yes", "no", "noanswer"))
-
-
-def normalize_answer(text: str) -> str:
-    """`The  Cat!` gives `cat`."""
-    return " ".join(_ARTICLE.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
 def exact_match(prediction: str, golds: Sequence[str]) -> bool:

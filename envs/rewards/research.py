@@ -9,10 +9,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from envs.protocols.research import RESULT
 from envs.rewards import WHOLE
 from envs.rewards.findings import Finding, Span, found, total
 from envs.rewards.qa import best_f1
-from envs.rewards.transcript import RESULT, Piece, answers, count, first, last_pair, written
+from envs.rewards.transcript import Piece, answers, count, first, last_pair, written
 from envs.text.boxed import last_boxed_span, unboxed
 from rlsys.types import Reward, Transcript
 

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import random
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, TypeVar
@@ -16,11 +15,10 @@ from envs.rewards.findings import Finding, Span, found, total
 from envs.rewards.transcript import written
 from envs.services.judge.config import JudgeConfig
 from envs.services.judge.request import JudgeRequest
+from envs.text.verdicts import step_verdict
 from rlsys.errors import BadInput
 from rlsys.types import Reward, Transcript
 
-_STEP = re.compile(r"\b(?:GOOD|BAD)\b")
-_OUTCOME = re.compile(r"\b(?:YES|NO)\b")
 PARTS = ("process",)
 _SPEAKER = {"assistant": "my message"}
 
@@ -96,16 +94,6 @@ class SwirlReward:
         return [counted * reward / len(rewards) for reward in rewards]
 
 
-def step_verdict(judgement: str) -> str | None:
-    """The last whole word GOOD or BAD of a judge's text; None without one."""
-    return _last(_STEP, judgement)
-
-
-def outcome_verdict(judgement: str) -> str | None:
-    """The last whole word YES or NO of a judge's text; None without one."""
-    return _last(_OUTCOME, judgement)
-
-
 def step_rewards(judgements: Sequence[str]) -> tuple[float, ...]:
     """GOOD is 1, BAD and a text without a verdict 0: the reward of each action by itself."""
     return tuple(float(step_verdict(judgement) == "GOOD") for judgement in judgements)
@@ -131,10 +119,3 @@ def equalised(sets: Mapping[str, Sequence[T]], *, seed: int) -> dict[str, list[T
         chosen = random.Random(f"{seed} {name}").sample(range(len(members)), size)
         drawn[name] = [members[index] for index in sorted(chosen)]
     return drawn
-
-
-def _last(pattern: re.Pattern[str], text: str) -> str | None:
-    last = None
-    for match in pattern.finditer(text):
-        last = match.group()
-    return last

@@ -11,34 +11,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from envs.protocols.icrl import INVALID_ACTION
+from envs.protocols import PROTOCOLS, Inline
 from envs.rewards.findings import Span
+from envs.tasks.config import TaskConfig
 from rlsys.errors import BadInput
 from rlsys.types import Message, Task, Transcript
 
 _LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inline:
-    """How a recipe writes the environment's text into one string."""
-
-    opening: str
-    closing: str
-    notices: tuple[str, ...] = ()  # whole texts of the environment outside of the tags
-
-
-RESULT = Inline(opening="<result>", closing="</result>")
-INFORMATION = Inline(opening="<information>", closing="</information>", notices=(INVALID_ACTION,))
-INTERPRETER = Inline(opening="<interpreter>", closing="</interpreter>")
-_OF_PROTOCOL = {"research": RESULT, "icrl": INFORMATION}  # of `env.name=search_qa`
-
-
 def inline_of(env: Any, reward: Any) -> Inline | None:
-    """How the recipe writes the environment's text into one string: the environment's way, else the reward's."""
-    if env.name == "python_math":
-        return INTERPRETER
-    own = _OF_PROTOCOL.get(env.protocol) if env.name == "search_qa" else None
+    """How the recipe writes the environment's text into one string: the protocol's way, else the reward's."""
+    protocol = PROTOCOLS.get(env.protocol_name) if isinstance(env, TaskConfig) else None
+    own: Inline | None = protocol.inline if protocol is not None else None
     return own or getattr(reward, "inline", None)
 
 
@@ -118,7 +103,7 @@ def split_response(response: str, *, opening: str, closing: str, notices: Sequen
 
 
 def split_inline(response: str, inline: Inline | None) -> tuple[Message, ...]:
-    """`split_response` in a recipe's way; without one, all of it is the model's."""
+    """`split_response` in a protocol's way; without one, all of it is the model's."""
     if inline is None:
         return (Message(role="assistant", content=response),)
     return split_response(response, opening=inline.opening, closing=inline.closing, notices=inline.notices)

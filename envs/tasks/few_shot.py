@@ -3,13 +3,48 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Optional
 
-from rlsys.errors import BadInput
+from rlsys.errors import BadInput, require
+
+MAX_EXAMPLES = 5  # made-up tasks kept for examples in prompts: never trained on, never held out
 
 MARK = "=" * 15
 PROBLEM, SOLUTION = "Example Problem:", "Example Solution:"
+EXAMPLES = "Here are some examples of solved problems:"
+AFTER_EXAMPLES = (
+    "Now solve the following problem with the ability you just learned from the examples. Remember, DO NOT take the "
+    "problem from examples as the problem you need to solve."
+)
 _SEPARATOR = re.compile(rf"{MARK}Example [0-9]{{1,6}}{MARK}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExamplesConfig:
+    """Solved problems in front of the question (ICRL's curriculum: 3, then 2, then 0)."""
+
+    count: int = 0
+    """The first so many of the file."""
+    file: Optional[str] = None
+    """Each after a line `===============Example N===============`; null writes examples of made-up tasks."""
+
+    def __post_init__(self) -> None:
+        require(self.count >= 0, "env.demonstrations.count", self.count, "0 or more")
+        few = self.file is not None or self.count <= MAX_EXAMPLES
+        require(few, "env.demonstrations.count", self.count, f"at most {MAX_EXAMPLES} without demonstrations.file")
+
+
+def examples_of(config: ExamplesConfig, solved: Callable[[], Iterable[str]]) -> tuple[str, ...]:
+    """The examples for every prompt: of the config's file, or of what is `solved` here. Raises BadInput."""
+    if config.count == 0 or config.file is None:
+        return tuple(islice(solved(), config.count)) if config.count else ()
+    examples = read_examples(config.file)
+    enough = f"at most {len(examples)}, the examples of {config.file}"
+    require(config.count <= len(examples), "env.demonstrations.count", config.count, enough)
+    return examples[: config.count]
 
 
 def read_examples(path: str) -> tuple[str, ...]:
@@ -46,6 +81,8 @@ def write_example(problem: str, solution: str) -> str:
     return f"{PROBLEM} {problem}\n\n{SOLUTION} {solution}"
 
 
-def numbered(examples: Sequence[str]) -> str:
-    """The examples as they stand in a prompt."""
-    return "\n".join(f"{MARK}Example {number}{MARK}\n{example}" for number, example in enumerate(examples, start=1))
+def with_examples(instruction: str, examples: Sequence[str], question: str, *, alone: str) -> str:
+    """A prompt: the instruction if any, the examples, the question; blank lines between. Without examples `alone`."""
+    shown = "\n".join(f"{MARK}Example {number}{MARK}\n{example}" for number, example in enumerate(examples, start=1))
+    asked = [EXAMPLES, shown, AFTER_EXAMPLES, f"Actual Problem: {question}"] if examples else [alone]
+    return "\n\n".join(part for part in (instruction, *asked) if part)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from envs.tasks.hub import choose, download, is_hub_name
+from envs.tasks.hub import download, in_folder, is_hub_name
 from envs.tasks.jsonl import read_jsonl
 from rlsys.errors import BadInput
 
@@ -57,12 +57,7 @@ def located(path: str) -> Iterator[Located]:
 
 def _paths(source: str, split: str | None) -> Sequence[str]:
     if os.path.isdir(source):
-        names = [
-            os.path.relpath(os.path.join(folder, file), source)
-            for folder, _, files in os.walk(source)
-            for file in files
-        ]
-        return [os.path.join(source, name) for name in choose(_data_files(names), source, config=None, split=split)]
+        return in_folder(source, source, config=None, split=split, data_files=_data_files)
     if os.path.exists(source):
         if split is not None:
             raise BadInput(
@@ -71,7 +66,8 @@ def _paths(source: str, split: str | None) -> Sequence[str]:
         return [source]
     if is_hub_name(source) and not source.lower().endswith(SUFFIXES):
         return download(source, split, _data_files)
-    raise BadInput(f"{source}: no such file, expected a path, or owner/name or owner/name:config on the hub")
+    expected = "a path, or owner/name or owner/name:config on the hub"
+    raise BadInput(f"{source}: cannot be read (No such file or directory), expected {expected}")
 
 
 def _data_files(names: Sequence[str]) -> list[str]:

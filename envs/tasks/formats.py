@@ -10,9 +10,9 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from envs.rewards.answer import parse_number
 from envs.tasks.fields import answer, lower, task, text, texts, value_text
 from envs.tasks.files import Located
+from envs.tasks.jsonl import text_field
 from envs.tasks.structured import (
     expla_graphs,
     knowledge_crosswords,
@@ -22,6 +22,7 @@ from envs.tasks.structured import (
     strategy_qa,
 )
 from envs.text.boxed import last_boxed
+from envs.text.numbers import parse_number
 from rlsys.errors import BadInput
 from rlsys.types import Task
 
@@ -110,12 +111,14 @@ def trivia_qa(record: Located) -> Task:
 
 def gsm8k(record: Located) -> Task:
     """GSM8K: the result stands in "answer" after `#### `; thousands lose their commas."""
-    _, mark, final = answer(record).rpartition(FINAL_ANSWER.strip())
+    question, solution = text(record, "question"), text_field(lower(record), "answer", record.where)
+    _, mark, final = solution.rpartition(FINAL_ANSWER)
     final = final.strip()
     if not mark or not final:
-        raise BadInput(f'{record.where}: "answer" does not end in "{FINAL_ANSWER}" and the result')
+        found = f'"answer" ends in {solution[-20:]!r}'
+        raise BadInput(f'{record.where}: {found}, expected "{FINAL_ANSWER}" and the result')
     final = final.replace(",", "") if parse_number(final) is not None else final
-    return task(record, text(record, "question"), (final,))
+    return task(record, question, (final,))
 
 
 def mathematics(record: Located) -> Task:

@@ -45,12 +45,13 @@ def download(source: str, split: str | None, data_files: Filter) -> list[str]:
         raise BadInput(
             f"{source}: no such file here, and not to be had from the hub ({reason}); download it and give its path"
         ) from None
-    names = [
-        os.path.relpath(os.path.join(place, file), folder) for place, _, files in os.walk(folder) for file in files
-    ]
-    return [
-        os.path.join(folder, file) for file in choose(data_files(names), source, config=config or None, split=split)
-    ]
+    return in_folder(folder, source, config=config or None, split=split, data_files=data_files)
+
+
+def in_folder(folder: str, source: str, *, config: str | None, split: str | None, data_files: Filter) -> list[str]:
+    """The paths of the files of one configuration and one split that lie below a folder."""
+    names = [os.path.relpath(os.path.join(at, file), folder) for at, _, files in os.walk(folder) for file in files]
+    return [os.path.join(folder, name) for name in choose(data_files(names), source, config=config, split=split)]
 
 
 def choose(names: Sequence[str], source: str, *, config: str | None, split: str | None) -> list[str]:

@@ -6,6 +6,8 @@ import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from envs.tasks.config import TaskConfig
+from envs.tasks.sources import read_source
 from rlsys.errors import BadInput, require
 from rlsys.types import Task
 
@@ -32,31 +34,32 @@ def is_held_out(question: str) -> bool:
 
 
 def split_tasks(
+    config: TaskConfig,
     *,
-    data: str | None,
-    eval_data: str | None,
-    held_out_tasks: int,
-    seed: int,
-    read: Callable[[str], Iterable[Task]],
-    generate: Callable[[bool], Iterable[Task]],
+    make: Callable[[int, bool], Iterable[Task]],
+    read: Callable[..., Iterable[Task]] = read_source,
+    same: Callable[[Task], object] = lambda task: _plain(task.question),
+    what: str = "question",
 ) -> Split:
-    """Tasks of a config: from `data` with `read`, or where it is null from `generate(held_out)`.
+    """Tasks of a config: `read(source, split=split)` of its data, or `make(count, held_out)` where it names none.
 
     Held out is all of `eval_data`; without it, `held_out_tasks` of `data` in a seeded hash order (half of them at
-    most), or what `generate` gives. A held-out question is not trained on, wherever and however it is written.
+    most), or what is made up. A held-out task is not trained on: `same` gives what two tasks that are the same have in
+    common, a question without case, white space and the mark at its end.
     """
-    train = list(generate(False) if data is None else read(data))
+    data, eval_data = config.data, config.eval_data
+    train = list(make(config.train_tasks, False) if data is None else read(data, split=config.data_split))
     if eval_data is not None:
-        held_out = list(read(eval_data))
+        held_out = list(read(eval_data, split=config.eval_split))
     elif data is None:
-        held_out = list(generate(True))
+        held_out = list(make(config.held_out_tasks, True))
     else:
-        count = min(held_out_tasks, len(train) // 2)
-        held_out = sorted(train, key=lambda task: _digest(f"{seed}\x1f{task.question}"))[:count]
-    questions = {_plain(task.question) for task in held_out}
-    train = [task for task in train if _plain(task.question) not in questions]
+        count = min(config.held_out_tasks, len(train) // 2)
+        held_out = sorted(train, key=lambda task: _digest(f"{config.seed}\x1f{task.question}"))[:count]
+    apart = {same(task) for task in held_out}
+    train = [task for task in train if same(task) not in apart]
     if not train:
-        raise BadInput(f"{data}: every question is also held out in {eval_data or data}: nothing is left to train on")
+        raise BadInput(f"{data}: every {what} is also held out in {eval_data or data}: nothing is left to train on")
     return Split(train=tuple(train), held_out=tuple(held_out))
 
 

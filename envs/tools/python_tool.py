@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import replace
 
 from envs.services.guard import Guard, GuardConfig, ToolFailed
@@ -26,8 +27,8 @@ class PythonTool:
         """What the code printed, or how it ended. Raises ToolFailed when the sandbox cannot be had."""
         return await self._guard(code)
 
-    def stats(self) -> ToolStats:
-        return self._guard.stats()
+    def stats(self) -> Mapping[str, ToolStats]:
+        return {"python": self._guard.stats()}
 
     async def check(self) -> None:
         """One worker, started and ended. Raises BadInput where the host forbids the walls."""

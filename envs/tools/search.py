@@ -6,25 +6,59 @@ import asyncio
 import hashlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, Optional
 from urllib.parse import urlsplit
 
-from envs.services.guard import Guard, ToolFailed
-from envs.services.retriever.config import RetrieverConfig, RetrieverServerConfig
+from envs.services.guard import Guard, GuardConfig, ToolFailed
+from envs.services.retriever.config import KINDS, RetrieverConfig, RetrieverServerConfig
 from envs.services.retriever.documents import Document
 from envs.services.secrets import read_secret
 from envs.services.stats import ToolStats
-from envs.worlds.search_config import MAX_TOPK, SearchConfig
-from rlsys.errors import BadInput
+from rlsys.errors import BadInput, require
 
 if TYPE_CHECKING:
     from envs.services.retriever.client import RetrieverClient
     from envs.services.retriever.retriever import Retriever
     from envs.services.retriever.service import RetrieverServer
 
+MAX_TOPK = 100  # what the server allows
 CHECK_DEADLINE_S = 5.0
 MAX_QUERY = 1024  # characters; a longer query is cut before it is sent and remembered
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchConfig:
+    """Where passages come from, and what a search may cost."""
+
+    url: Optional[str] = None
+    """A running server that speaks Search-R1's protocol; null starts one."""
+    token_env: Optional[str] = None
+    """Name of the environment variable with the token of the server at `url`; null sends none."""
+    corpus: Optional[str] = None
+    """JSON lines of {"id", "contents"} for the server to start; null with made-up questions, as made up as they are."""
+    kind: str = "bm25"
+    """This and the next three are the started server's; `envs.services.retriever.config` says more."""
+    index: Optional[str] = None
+    """A folder that `rlsys index` built; null builds the index in memory."""
+    encoder: str = "e5"
+    """e5, minilm, a folder or a hub name (dense, hybrid)."""
+    faiss: str = "Flat"
+    on_failure: Literal["fail", "empty"] = "fail"
+    """Of the retriever. fail: the episode is a typed failure; empty: its policy sees an empty result, as in ICRL."""
+    guard: GuardConfig = field(default_factory=GuardConfig)
+
+    def __post_init__(self) -> None:
+        require(self.kind in KINDS, "env.retriever.kind", self.kind, f"one of {', '.join(KINDS)}")
+        alone = self.url is None or self.corpus is None
+        require(alone, "env.retriever.corpus", self.corpus, "null beside retriever.url, whose server has its own")
+        asked = self.token_env is None or self.url is not None
+        require(asked, "env.retriever.token_env", self.token_env, "null without retriever.url")
+
+    @property
+    def options(self) -> RetrieverConfig:
+        """Of the server to start."""
+        return RetrieverConfig(kind=self.kind, index=self.index, encoder=self.encoder, faiss=self.faiss)
 
 
 class SearchTool:

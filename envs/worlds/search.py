@@ -1,4 +1,4 @@
-"""Question answering with search, in SWiRL's, ReSearch's or ICRL's protocol.
+"""Question answering with search, in the protocol that the config names (`envs.protocols`).
 
 The retriever is a server: one that runs already (`retriever.url`), or one that the driver starts from
 `retriever.corpus` and keeps alive. Without data, questions and passages are made up (`envs.problems.knowledge`).
@@ -6,92 +6,121 @@ The retriever is a server: one that runs already (`retriever.url`), or one that 
 
 from __future__ import annotations
 
-import hashlib
-import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import islice
+from typing import Literal, Optional
 
-from envs.base import Demonstration, Service, Step
-from envs.problems.knowledge import KnowledgeBase, Question, knowledge_base, questions
-from envs.protocols.record import Dialect
-from envs.protocols.turns import max_turns, settle
-from envs.services.stats import ToolStats
-from envs.tasks.few_shot import read_examples, write_example
-from envs.tasks.sources import read_source
-from envs.tasks.splits import is_held_out, split_tasks
-from envs.tools.search import LocalSearch, SearchTool, service_name, start_server, token_of
-from envs.worlds.search_config import MAX_EXAMPLES, SearchQAConfig
-from envs.worlds.search_demos import episode, flawed
-from envs.worlds.search_protocols import PROTOCOLS, Asked, SearchProtocol
+from envs.base import Demonstration, Service, World
+from envs.episode import ToolEpisode
+from envs.problems.knowledge import KnowledgeConfig, MadeUp, made_up, of_task, to_task
+from envs.problems.search_demos import episode, flawed
+from envs.protocols import PROTOCOLS, Asked
+from envs.protocols.turns import max_turns
+from envs.tasks.config import TaskConfig
+from envs.tasks.few_shot import ExamplesConfig, examples_of, write_example
+from envs.tasks.splits import split_tasks
+from envs.tools.search import MAX_TOPK, LocalSearch, SearchConfig, SearchTool, service_name, start_server, token_of
 from rlsys.errors import BadInput, require
-from rlsys.seeds import derive
 from rlsys.types import Message, Task
 
 
-class SearchEnv:
-    """One episode: single use, holds the queries made so far."""
+@dataclass(frozen=True, kw_only=True)
+class SearchQAConfig(TaskConfig):
+    name: str = "search_qa"
+    protocol: str = "research"
+    """One that searches: swirl, research or icrl."""
+    template: Literal["base", "instruct"] = "instruct"
+    """base: one text without a chat template (research, icrl)."""
+    train_tasks: int = 2048
+    knowledge: KnowledgeConfig = field(default_factory=KnowledgeConfig)
+    """What is made up."""
+    max_turns: Optional[int] = None
+    """Messages per episode; null: swirl 6, icrl 7 (the searches and the answer), research as many as the tokens allow.
+    swirl grants one more where the last of them is a search: it is told to answer."""
+    topk: Optional[int] = None
+    """Passages per search; null: swirl 1, research 5, icrl 3."""
+    max_reply_tokens: Optional[int] = None
+    """Longer results are cut; null: icrl 500, the others never."""
+    instruction: Optional[str] = None
+    """In front of every question; `{calls}` becomes the number of searches; null is the protocol's, "" none."""
+    demonstrations: ExamplesConfig = field(default_factory=ExamplesConfig)
+    """In the prompt (icrl)."""
+    retriever: SearchConfig = field(default_factory=SearchConfig)
 
-    def __init__(
-        self, prompt: tuple[Message, ...], protocol: SearchProtocol, dialect: Dialect, tool: SearchTool
-    ) -> None:
-        self.stop_strings: Sequence[str] = dialect.stop
-        self._prompt = prompt
-        self._protocol = protocol
-        self._dialect = dialect
-        self._tool = tool
-        self._queries: set[str] = set()
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        searching = [name for name, protocol in PROTOCOLS.items() if protocol.topk]
+        require(self.protocol in searching, "env.protocol", self.protocol, f"one of {', '.join(searching)}")
+        self.require_above_0("max_turns", "max_reply_tokens")
+        require(self.topk is None or 1 <= self.topk <= MAX_TOPK, "env.topk", self.topk, f"1 to {MAX_TOPK}, or null")
+        allowed = self.template == "instruct" or PROTOCOLS[self.protocol].base_instruction is not None
+        require(allowed, "env.template", self.template, f"instruct: protocol={self.protocol} is a chat")
+        shown, corpus, made = self.demonstrations, self.retriever.corpus, self.data is None
+        plain = shown.count == 0 or PROTOCOLS[self.protocol].shows_examples
+        require(plain, "env.demonstrations.count", shown.count, f"0: {self.protocol} shows no examples in its prompt")
+        require(corpus is None or not made, "env.retriever.corpus", corpus, "null, or questions about it in env.data")
+        require(self.eval_data is None or not made, "env.eval_data", self.eval_data, "null, or env.data too")
+        found = made or corpus is not None or self.retriever.url is not None
+        require(found, "env.retriever.corpus", corpus, "passages for the questions of env.data, or retriever.url")
+        written = made or shown.count == 0 or shown.file is not None
+        require(written, "env.demonstrations.file", shown.file, "a file: examples are written for made-up questions")
 
-    def first_messages(self) -> tuple[Message, ...]:
-        return self._prompt
-
-    async def step(self, text: str, *, turns_left: int) -> Step:
-        """What happens to each kind of message is the table of its dialect's file. Raises ToolFailed in an outage."""
-        settled = settle(self._dialect, text, turns_left=turns_left)
-        if isinstance(settled, Step):
-            return settled
-        query = settled.text
-        repeated = query in self._queries
-        self._queries.add(query)
-        result = self._protocol.show(await self._tool.search(query)) if query else self._dialect.blank
-        reply = self._dialect.reply(query, result)
-        return Step(reply=reply, repeated=repeated, max_tokens=self._dialect.max_reply_tokens)
+    @property
+    def protocol_name(self) -> str:
+        return self.protocol
 
 
-class SearchQAWorld:
-    """Raises BadInput when a file of its config is missing or holds a malformed record."""
+class SearchQAWorld(World):
+    """Raises BadInput when a source of its config is missing or holds a record that cannot be used."""
 
     def __init__(self, config: SearchQAConfig) -> None:
         self._config = config
         self._protocol = PROTOCOLS[config.protocol]
-        self._dialect = self._protocol.dialect
         if config.max_reply_tokens is not None:
-            self._dialect = replace(self._dialect, max_reply_tokens=config.max_reply_tokens)
-        self.max_turns = max_turns(self._dialect, config.max_turns)
-        self.tags: Sequence[str] = self._dialect.tags
-        self.service = "" if config.retriever.url is not None else self._service_name()
-        topk = config.topk or self._protocol.topk
-        self._tool = SearchTool(config.retriever, topk)
-        if config.retriever.url is not None:
-            self._tool.connect(config.retriever.url, token_of(config.retriever.token_env))
-        self._local = LocalSearch(config.retriever.options, lambda: self._base.documents, topk)
-        splits = iter((config.data_split, config.eval_split))  # `data` is read first; both may name one data set
-        self._split = split_tasks(
-            data=config.data,
-            eval_data=config.eval_data,
-            held_out_tasks=config.held_out_tasks,
-            seed=config.seed,
-            read=lambda source: read_source(source, split=next(splits)),
-            generate=self._generate,
-        )
-        self._examples = self._in_prompt()
+            self._protocol = replace(self._protocol, max_reply_tokens=config.max_reply_tokens)
+        self.max_turns = max_turns(self._protocol, config.max_turns)
+        self.tags = self._protocol.tags
+        topk, retriever = config.topk or self._protocol.topk, config.retriever
+        self.tool = self._retriever = SearchTool(retriever, topk)
+        if retriever.url is not None:
+            self._retriever.connect(retriever.url, token_of(retriever.token_env))
+        else:
+            made = (config.knowledge.entities, config.seed)
+            self.service = service_name(made if config.data is None else retriever.corpus, retriever.options)
+        self._local = LocalSearch(retriever.options, lambda: self._made_up.base.documents, topk)
+        self.split = split_tasks(config, make=self._make)
+        self._examples = examples_of(config.demonstrations, self._solved)
 
-    def tasks(self, split: str) -> Sequence[Task]:
-        return self._split.tasks(split)
+    @cached_property
+    def _made_up(self) -> MadeUp:
+        return made_up(self._config.knowledge, self._config.seed)
 
-    def env(self, task: Task) -> SearchEnv:
-        return SearchEnv(self._prompt(task), self._protocol, self._dialect, self._tool)
+    def _make(self, count: int, held_out: bool) -> Iterable[Task]:
+        found = self._made_up.held_out if held_out else self._made_up.train
+        most = f"at most {len(found)}: knowledge.entities={self._config.knowledge.entities} gives no more"
+        require(count <= len(found), f"env.{'held_out' if held_out else 'train'}_tasks", count, most)
+        return map(to_task, found[:count])
+
+    def _solved(self) -> Iterator[str]:
+        for question in self._made_up.examples:
+            said = episode(question, self._protocol, self._local, None)
+            yield write_example(question.text, "".join(message.content for message in said))
+
+    def env(self, task: Task) -> ToolEpisode:
+        return ToolEpisode(self._prompt(task), self._protocol, self._search)
+
+    async def _search(self, query: str) -> str:
+        return self._protocol.show(await self._retriever.search(query))
+
+    def _prompt(self, task: Task) -> tuple[Message, ...]:
+        config, protocol, raw = self._config, self._protocol, self._config.template == "base"
+        default = (protocol.base_instruction if raw else None) or protocol.instruction
+        instruction = default if config.instruction is None else config.instruction
+        calls = str(config.max_turns - 1 if config.max_turns is not None else protocol.calls)
+        instruction = instruction.replace("{calls}", calls)
+        asked = Asked(question=task.question, instruction=instruction, examples=self._examples, raw=raw)
+        return protocol.prompt(asked)
 
     def demonstration(self, task: Task, seed: int) -> Demonstration:
         """How a made-up question is answered, with a mistake in a share `demo_error_rate` of the seeds.
@@ -100,111 +129,23 @@ class SearchQAWorld:
         """
         if self._config.data is not None:
             raise BadInput(f"{task.task_id}: no demonstration: only made-up questions have one")
-        question = _question(task)
-        turns, enough = self._config.max_turns, len(question.relations) + 1
-        if self._dialect.malformed is not None and self._config.demo_error_rate > 0:
-            enough += 1  # a malformed call, made again
+        question, rate, turns = of_task(task), self._config.demo_error_rate, self._config.max_turns
+        again = self._protocol.malformed is not None and rate > 0  # a malformed call, made again
+        enough = len(question.relations) + 1 + again
         require(turns is None or enough <= turns, "env.max_turns", turns, f"at least {enough} to show a solution")
-        rng = random.Random(derive("demonstration", self._config.seed, task.task_id, seed))
-        if rng.random() < self._config.demo_error_rate:
-            messages = flawed(question, self._base, self._protocol, self._local, rng)
+        rng = self._config.drawn_for(task, seed)
+        if rng.random() < rate:
+            said = flawed(question, self._made_up.base, self._protocol, self._local, rng)
         else:
-            messages = episode(question, self._protocol, self._local, None)
-        return Demonstration(task=task, messages=(*self._prompt(task), *messages))
+            said = episode(question, self._protocol, self._local, None)
+        return Demonstration(task=task, messages=(*self._prompt(task), *said))
 
-    def texts(self, limit: int) -> Iterator[str]:
-        """At most `limit` texts of the training tasks, for a tokenizer: prompts, searches, results and answers."""
-        return islice((text for task in self._split.train for text in self._texts(task)), limit)
+    def answers_of(self, task: Task) -> Sequence[str]:
+        return [self._protocol.write_answer(answer) for answer in task.answers]
 
     def start_service(self, *, host: str, port: int, token: str) -> Service:
-        documents = self._base.documents if self._config.data is None else None
+        documents = self._made_up.base.documents if self._config.data is None else None
         return start_server(self._config.retriever, documents, host=host, port=port, token=token)
 
     def connect(self, url: str, token: str) -> None:
-        self._tool.connect(url, token)
-
-    def tool_stats(self) -> Mapping[str, ToolStats]:
-        return self._tool.stats()
-
-    async def check(self) -> None:
-        await self._tool.check()
-
-    async def close(self) -> None:
-        await self._tool.close()
-
-    @cached_property
-    def _base(self) -> KnowledgeBase:
-        return knowledge_base(self._config.knowledge, self._config.seed)
-
-    @cached_property
-    def _made_up(self) -> tuple[list[Task], list[Task]]:
-        """(for training, for holding out): decided by the question alone."""
-        found = questions(self._base, self._config.knowledge.hops, self._config.seed)
-        tasks = [_task(question) for question in found]
-        return [t for t in tasks if not is_held_out(t.question)], [t for t in tasks if is_held_out(t.question)]
-
-    def _generate(self, held_out: bool) -> Iterable[Task]:
-        key = "held_out_tasks" if held_out else "train_tasks"
-        tasks = self._made_up[1] if held_out else self._made_up[0][MAX_EXAMPLES:]
-        count = getattr(self._config, key)
-        entities = self._config.knowledge.entities
-        enough = count <= len(tasks)
-        require(enough, f"env.{key}", count, f"at most {len(tasks)}: knowledge.entities={entities} gives no more")
-        return tasks[:count]
-
-    def _prompt(self, task: Task) -> tuple[Message, ...]:
-        raw = self._config.template == "base"
-        instruction = self._config.instruction
-        if instruction is None:
-            instruction = (self._protocol.base_instruction if raw else None) or self._protocol.instruction
-        calls = self._config.max_turns - 1 if self._config.max_turns is not None else self._dialect.calls
-        instruction = instruction.replace("{calls}", str(calls))
-        return self._protocol.prompt(
-            Asked(question=task.question, instruction=instruction, examples=self._examples, raw=raw)
-        )
-
-    def _in_prompt(self) -> tuple[str, ...]:
-        """The solved problems in front of every question."""
-        wanted = self._config.demonstrations
-        if wanted.count == 0:
-            return ()
-        if wanted.file is not None:
-            examples = read_examples(wanted.file)
-            require(
-                wanted.count <= len(examples),
-                "env.demonstrations.count",
-                wanted.count,
-                f"at most {len(examples)}, as {wanted.file} has",
-            )
-            return examples[: wanted.count]
-        solved = [_question(task) for task in self._made_up[0][: wanted.count]]
-        return tuple(
-            write_example(each.text, "".join(m.content for m in episode(each, self._protocol, self._local, None)))
-            for each in solved
-        )
-
-    def _texts(self, task: Task) -> list[str]:
-        if self._config.data is None:
-            return [message.content for message in self.demonstration(task, 0).messages]
-        answers = [self._dialect.write_answer(answer) for answer in task.answers]
-        return [message.content for message in self._prompt(task)] + answers
-
-    def _service_name(self) -> str:
-        config = self._config
-        passages = config.retriever.corpus if config.data is not None else (config.knowledge.entities, config.seed)
-        return service_name(passages, config.retriever.options)
-
-
-def _question(task: Task) -> Question:
-    record = task.record
-    return Question(start=str(record["start"]), relations=tuple(map(str, record["relations"])), answer=task.answers[0])
-
-
-def _task(question: Question) -> Task:
-    digest = hashlib.blake2b(question.text.encode(), digest_size=6).hexdigest()
-    return Task(
-        task_id=f"made-up-{digest}",
-        question=question.text,
-        answers=(question.answer,),
-        record={"start": question.start, "relations": list(question.relations)},
-    )
+        self._retriever.connect(url, token)

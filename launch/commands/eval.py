@@ -78,10 +78,12 @@ def run(options: argparse.Namespace) -> int:
 
 def split_to_evaluate(env: Any, trained: Any) -> str:
     """`all` for a data file that the checkpoint has not seen; else `held_out`, whatever other keys were changed."""
-    data = getattr(env, "data", None)
-    if data is None or getattr(env, "eval_data", None) is not None:
+    from envs.tasks.config import TaskConfig
+
+    data = env.data if isinstance(env, TaskConfig) else None
+    if data is None or env.eval_data is not None:
         return "held_out"
-    seen = getattr(trained, "data", None)
+    seen = trained.data if isinstance(trained, TaskConfig) else None
     return "held_out" if seen is not None and Path(seen).resolve() == Path(data).resolve() else "all"
 
 

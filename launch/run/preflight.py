@@ -12,7 +12,6 @@ from pathlib import Path
 import psutil
 
 from envs import make_reward, make_world
-from envs.base import is_tooled
 from envs.rewards.asks import NeedsJudging
 from envs.services.judge.judge import open_judge
 from envs.services.judge.templates import Prompts
@@ -123,9 +122,7 @@ def check_output(output: str) -> Path:
 
 def check_rollouts(recipe: RecipeConfig) -> None:
     """A tool or a judge that cannot be had is said before anything starts, not by every episode."""
-    world = make_world(recipe.env)
-    if is_tooled(world):
-        asyncio.run(world.check())
+    asyncio.run(make_world(recipe.env).check())
     reward = make_reward(recipe.reward)
     if not isinstance(reward, NeedsJudging):
         return

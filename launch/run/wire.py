@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from actors.calls import SERVICE_TOKEN
 from actors.judge import JudgeServiceConfig, service_name, start_judge
@@ -16,7 +15,6 @@ from actors.services import Services, ServiceSpec, start_world
 from actors.specs import engine_environment, make_engine_spec
 from actors.worker import WorkerSpec
 from envs import make_world
-from envs.base import is_served
 from envs.rewards.options import judge_of
 from learners.group import GroupOptions, LearnerGroup, rank_specs
 from learners.rank import RankSpec
@@ -53,8 +51,8 @@ def services(recipes: Sequence[RecipeConfig]) -> Services:
 
 def _served(recipe: RecipeConfig) -> Iterator[ServiceSpec]:
     """The servers that a recipe's environment and its reward ask for."""
-    world: Any = make_world(recipe.env)
-    if is_served(world):
+    world = make_world(recipe.env)
+    if world.service:
         yield ServiceSpec(name=world.service, config=recipe.env, start=start_world)
     asked = judge(recipe)
     if asked is not None:
@@ -164,14 +162,15 @@ def build_scratch_model(recipe: RecipeConfig, folder: Path) -> None:
     """The policy that a recipe without `model.path` starts from: random weights, own tokenizer."""
     from learners.scratch import build
 
-    source: Any = make_world(recipe.env)  # an `envs.base.TextSource`, or not
-    if not hasattr(source, "texts"):
+    world = make_world(recipe.env)
+    texts = list(world.texts(4096))
+    if not texts:
         raise BadInput(f"env.name={recipe.env.name!r} has no text to build a tokenizer from: give model.path")
     build(
         folder,
         recipe.model.scratch,
-        texts=source.texts(4096),
-        tags=source.tags,
+        texts=texts,
+        tags=world.tags,
         max_positions=recipe.engine.max_model_len,
         seed=derive(recipe.seed, "scratch"),
     )

@@ -37,10 +37,8 @@ class SFT(DataStage):
         super().check(where, head, recipe)
 
     def epoch(self, recipe: RecipeConfig, data: str | None) -> int:
-        world = make_world(recipe.env)
-        if data is None and hasattr(world, "demonstration"):
-            return len(demonstrated(world)[0])
-        return super().epoch(recipe, data)
+        shown = demonstrated(make_world(recipe.env))[0] if data is None else []
+        return len(shown) or super().epoch(recipe, data)  # `ready` refuses tasks of which none can be shown
 
     def ready(self, config: RunConfig, stage: StageConfig) -> None:
         super().ready(config, stage)
@@ -97,10 +95,7 @@ async def from_demonstrations(run: Run, stage: StageConfig) -> StageConfig:
 
 def demonstrable(stage: StageConfig) -> tuple[list[Task], list[str]]:
     """The training tasks that the stage's world can demonstrate, and why it cannot the others. Raises BadInput."""
-    world = make_world(stage.config.env)
-    if not hasattr(world, "demonstration"):
-        raise BadInput(f"stages.{stage.name}: env.name={stage.config.env.name!r} has no demonstrations to train on")
-    tasks, left_out = demonstrated(world)
+    tasks, left_out = demonstrated(make_world(stage.config.env))
     if not tasks:
         raise BadInput(f"stages.{stage.name}: no training task has a demonstration; the first: {left_out[0]}")
     return tasks, left_out
@@ -108,7 +103,7 @@ def demonstrable(stage: StageConfig) -> tuple[list[Task], list[str]]:
 
 def demonstration(run: Run, stage: StageConfig, task: Task, sequence: int) -> Sample:
     """One worked episode: a function of the seed and the sequence number alone."""
-    world: Any = run.world  # `demonstrable` has seen that it can
+    world = run.world
     shown = world.demonstration(task, derive(stage.config.seed, "demonstration", sequence))
     env = world.env(task)
     return given_sample(*run.renderer.demonstration(shown.messages, len(env.first_messages()), env.stop_strings))

@@ -51,6 +51,22 @@ def imported_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
                 yield node.lineno, node.args[0].value.split(".")[0]
 
 
+# The rooms of envs, lowest first: none imports one above it, so that no two import each other.
+ROOMS = ("text", "tasks", "services", "base", "protocols", "problems", "tools", "rewards", "episode", "worlds")
+
+
+def rooms_imported(path: Path) -> Iterator[tuple[int, str]]:
+    """(line, room of envs) of every import, also under TYPE_CHECKING and inside functions."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("envs."):
+            yield node.lineno, node.module.split(".")[1]
+        elif isinstance(node, ast.ImportFrom) and node.module == "envs":
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names if alias.name.startswith("envs.")]
+            yield from ((node.lineno, name.split(".")[1]) for name in names)
+
+
 @lru_cache
 def imports_of(folder: str) -> list[tuple[str, str, str]]:
     """(file, file:line, imported package) of every import below a top-level folder."""
@@ -110,6 +126,36 @@ def test_the_core_imports_torch_and_omegaconf_at_most() -> None:
 def test_environments_know_no_ray_no_engine_and_no_learner() -> None:
     found = {(file, name) for file, _, name in imports_of("envs") if name in ENVS_MAY_NOT_IMPORT}
     assert found <= {(ENCODER, "transformers")}
+
+
+def test_rooms_of_envs_import_only_what_is_below_them() -> None:
+    upwards = []
+    for path in sorted((ROOT / "envs").rglob("*.py")):
+        room = path.relative_to(ROOT / "envs").parts[0].removesuffix(".py")
+        if room == "__init__":  # the tables: above all rooms
+            continue
+        assert room in ROOMS, f"{path}: a room without a place in the order"
+        seen = [(line, other) for line, other in rooms_imported(path) if ROOMS.index(other) > ROOMS.index(room)]
+        upwards += [f"{path.relative_to(ROOT)}:{line} imports envs.{other}" for line, other in seen]
+    assert upwards == []
+
+
+def test_no_two_folders_of_envs_import_each_other() -> None:
+    """At any depth: envs/services/judge and envs/services/retriever are folders too."""
+    seen: dict[str, set[str]] = {}
+    for path in sorted((ROOT / "envs").rglob("*.py")):
+        folder = ".".join(path.relative_to(ROOT).parent.parts)
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("envs"):
+                place = ROOT.joinpath(*node.module.split("."))
+                seen.setdefault(folder, set()).add(node.module if place.is_dir() else node.module.rpartition(".")[0])
+    both = {
+        tuple(sorted((a, b)))
+        for a, others in seen.items()
+        for b in others
+        if a != b and a in seen.get(b, ()) and not (a.startswith(f"{b}.") or b.startswith(f"{a}."))
+    }
+    assert both == set()
 
 
 def test_algorithms_are_torch_only() -> None:

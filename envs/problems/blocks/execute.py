@@ -101,6 +101,12 @@ def unmet_facts(state: State, wanted: Sequence[Fact]) -> tuple[Fact, ...]:
     return tuple(fact for fact in wanted if fact not in state)
 
 
+def solves(state: State, goal: Sequence[Fact], plan: Sequence[Action]) -> bool:
+    """Whether the plan can be carried out and meets the goal."""
+    execution = execute(state, plan)
+    return execution.failed is None and not unmet_facts(execution.final, goal)
+
+
 def contradiction(state: State) -> tuple[Fact, ...]:
     """Facts of a state that cannot all hold, or that lack another one; () for a state of the world.
 

@@ -18,7 +18,7 @@ from envs.problems.blocks.execute import (
     Verb,
     apply,
     blocks_of,
-    execute,
+    solves,
     unmet_facts,
 )
 from envs.problems.blocks.words import state_facts, statement
@@ -150,14 +150,10 @@ def flawed(instance: Instance, plan: Plan, rng: random.Random) -> Plan:
     Of the kinds that this plan allows, one is drawn: stopping early, leaving a step out, doing a step twice, doing two
     steps in the wrong order, or taking another block.
     """
-    mistakes = [(kind, changed) for kind, changed in _mistakes(plan, instance.blocks) if not solves(instance, changed)]
+    every, start, goal = _mistakes(plan, instance.blocks), instance.initial, instance.goal
+    mistakes = [(kind, changed) for kind, changed in every if not solves(start, goal, changed)]
     drawn = rng.choice(sorted({kind for kind, _ in mistakes}))
     return rng.choice([changed for kind, changed in mistakes if kind == drawn])
-
-
-def solves(instance: Instance, plan: Plan) -> bool:
-    execution = execute(instance.initial, plan)
-    return execution.failed is None and not unmet_facts(execution.final, instance.goal)
 
 
 def _mistakes(plan: Plan, blocks: Sequence[str]) -> Iterator[tuple[str, Plan]]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from envs.problems.blocks.execute import Fact, Plan, State, blocks_of, contradiction, execute, unmet_facts
+from envs.problems.blocks.execute import Fact, Plan, State, blocks_of, contradiction, solves
 from envs.problems.blocks.words import (
     PLAN,
     PLAN_END,
@@ -46,12 +46,7 @@ class Problem:
     @property
     def valid(self) -> bool:
         """Whether the plan of the record can be carried out and meets the goal."""
-        return solves(self, self.plan or ())
-
-
-def solves(problem: Problem, plan: Plan) -> bool:
-    execution = execute(problem.state, plan)
-    return execution.failed is None and not unmet_facts(execution.final, problem.goal)
+        return solves(self.state, self.goal, self.plan or ())
 
 
 def problem(task: Task) -> Problem:

@@ -30,19 +30,22 @@ MAX_STATEMENT = 100_000  # characters of the words of a state or a goal: thousan
 MAX_LINE = 200  # a longer line is no action
 
 _NAME = r"([a-z0-9][a-z0-9_-]{0,31})"
-_FACTS = (
-    (Kind.CLEAR, re.compile(rf"the {_NAME} block is clear")),
-    (Kind.TABLE, re.compile(rf"the {_NAME} block is on the table")),
-    (Kind.ON, re.compile(rf"the {_NAME} block is on top of the {_NAME} block")),
-    (Kind.HAND_EMPTY, re.compile(r"the hand is empty")),
-    (Kind.HOLDING, re.compile(rf"the hand is currently holding (?:the )?{_NAME} block")),
-)
-_ACTIONS = (
-    (Verb.PICK_UP, re.compile(rf"pick up the {_NAME} block")),
-    (Verb.PUT_DOWN, re.compile(rf"put down the {_NAME} block")),
-    (Verb.STACK, re.compile(rf"stack the {_NAME} block on top of the {_NAME} block")),
-    (Verb.UNSTACK, re.compile(rf"unstack the {_NAME} block from on top of the {_NAME} block")),
-)
+_FACTS = {
+    Kind.CLEAR: "the {} block is clear",
+    Kind.TABLE: "the {} block is on the table",
+    Kind.ON: "the {} block is on top of the {} block",
+    Kind.HAND_EMPTY: "the hand is empty",
+    Kind.HOLDING: "the hand is currently holding {} block",
+}
+_ACTIONS = {
+    Verb.PICK_UP: "pick up the {} block",
+    Verb.PUT_DOWN: "put down the {} block",
+    Verb.STACK: "stack the {} block on top of the {} block",
+    Verb.UNSTACK: "unstack the {} block from on top of the {} block",
+}
+_READ_FACTS = {kind: re.compile(form.format(_NAME, _NAME)) for kind, form in _FACTS.items()}
+_READ_FACTS[Kind.HOLDING] = re.compile(rf"the hand is currently holding (?:the )?{_NAME} block")
+_READ_ACTIONS = {verb: re.compile(form.format(_NAME, _NAME)) for verb, form in _ACTIONS.items()}
 _NUMBERING = re.compile(r"(?:(?:step )?[0-9]{1,4}[.):] ?|[-*] )")
 _PDDL = re.compile(rf"\((pick-up|put-down|stack|unstack) {_NAME}(?: {_NAME})?\)")
 _VERDICT = re.compile(r"((?:\bnot|n['’]t)\s{1,4}(?:an?\s{1,4})?)?\b(in)?valid\b", re.IGNORECASE)
@@ -59,13 +62,7 @@ class PlanText:
 
 
 def fact_words(fact: Fact) -> str:
-    if fact.kind is Kind.CLEAR:
-        return f"the {fact.block} block is clear"
-    if fact.kind is Kind.TABLE:
-        return f"the {fact.block} block is on the table"
-    if fact.kind is Kind.ON:
-        return f"the {fact.block} block is on top of the {fact.under} block"
-    return "the hand is empty" if fact.kind is Kind.HAND_EMPTY else f"the hand is currently holding {fact.block} block"
+    return _FACTS[fact.kind].format(fact.block, fact.under)
 
 
 def facts_words(facts: Sequence[Fact]) -> str:
@@ -87,13 +84,7 @@ def state_facts(state: State, blocks: Sequence[str]) -> list[Fact]:
 
 
 def action_words(action: Action) -> str:
-    if action.verb is Verb.PICK_UP:
-        return f"pick up the {action.block} block"
-    if action.verb is Verb.PUT_DOWN:
-        return f"put down the {action.block} block"
-    if action.verb is Verb.STACK:
-        return f"stack the {action.block} block on top of the {action.under} block"
-    return f"unstack the {action.block} block from on top of the {action.under} block"
+    return _ACTIONS[action.verb].format(action.block, action.under)
 
 
 def plan_words(plan: Sequence[Action]) -> str:
@@ -124,7 +115,7 @@ def read_action(line: str) -> Action | None:
     plain = plain[numbering.end() :] if numbering else plain
     if plain[-1:] in (".", ",", ";"):
         plain = plain[:-1]
-    for verb, pattern in _ACTIONS:
+    for verb, pattern in _READ_ACTIONS.items():
         if found := pattern.fullmatch(plain):
             return Action(verb, *found.groups())
     return None
@@ -209,7 +200,7 @@ def _goal_reason(unmet: Sequence[Fact]) -> str:
 
 
 def _fact(piece: str, where: str) -> Fact:
-    for kind, pattern in _FACTS:
+    for kind, pattern in _READ_FACTS.items():
         if found := pattern.fullmatch(piece):
             return HAND_EMPTY if kind is Kind.HAND_EMPTY else Fact(kind, *found.groups())
     raise BadInput(f"{where}: {piece[:60]!r} is no fact, expected one like 'the red block is on top of the blue block'")

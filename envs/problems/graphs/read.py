@@ -9,7 +9,7 @@ from typing import Any
 from envs.problems.graphs.encodings import heading
 from envs.problems.graphs.oracle import truth
 from envs.problems.graphs.problem import Kind, Problem, Weight, from_record, make_problem
-from envs.tasks.jsonl import read_jsonl
+from envs.tasks.files import read_records
 from rlsys.errors import BadInput
 
 _RAW_PAIR = re.compile(r"\(([0-9]{1,5}),([0-9]{1,5})\)")
@@ -20,22 +20,21 @@ _NEIGHBOUR = re.compile(r"([0-9]{1,5})|node ([0-9]{1,5}) with weight ([0-9]{1,9}
 _QUESTION = re.compile(r"between node ([0-9]{1,5}) and node ([0-9]{1,5})[,?]")
 
 
-def read_problems(path: str) -> list[tuple[int, Problem]]:
-    """Line numbers with their problems, whose stored answers, where there are any, are the oracle's.
+def read_problems(source: str, *, split: str | None = None) -> list[tuple[str, Problem]]:
+    """Task ids with their problems, whose stored answers, where there are any, are the oracle's.
 
     Raises BadInput: `graphs.jsonl line 7: "source" is 9, ...`.
     """
-    problems: list[tuple[int, Problem]] = []
-    for number, record in read_jsonl(path):
-        where = f"{path} line {number}"
-        problem, stored = read_record(record, where)
+    problems: list[tuple[str, Problem]] = []
+    for record in read_records(source, split=split):
+        problem, stored = read_record(record.fields, record.where)
         try:
             found = truth(problem)
         except BadInput as error:
-            raise BadInput(f"{where}: {error}") from error
+            raise BadInput(f"{record.where}: {error}") from error
         if stored is not None and stored != found:
-            raise BadInput(f"{where}: the answer is {stored!r}, but the graph says {found!r}")
-        problems.append((number, problem))
+            raise BadInput(f"{record.where}: the answer is {stored!r}, but the graph says {found!r}")
+        problems.append((record.task_id, problem))
     return problems
 
 

@@ -6,9 +6,9 @@ import json
 import re
 from collections.abc import Callable, Sequence
 
-from envs.rewards.swirl import outcome_verdict, step_verdict
 from envs.services.judge.request import Verdict
 from envs.text.boxed import last_boxed
+from envs.text.verdicts import outcome_verdict, step_verdict
 
 Parse = Callable[[str], Verdict | None]
 

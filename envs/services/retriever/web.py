@@ -1,6 +1,6 @@
 """Live web search as a retriever: Serper's JSON, or SerpAPI's, becomes the Documents that a search world shows.
 
-The web's text is hostile twice over: it may hold markup, and it may hold a dialect's own tags. Tags are taken out, and
+The web's text is hostile twice over: it may hold markup, and it may hold a protocol's own tags. Tags are taken out, and
 what is left of angle brackets is replaced, so that no page can close a result and speak as the environment or the
 model. `WebSearch` makes one attempt; retries and deadlines are the guard's. Nothing asks for it yet: a search world
 whose retriever is the live web will.

@@ -15,6 +15,7 @@ from actors.calls import SERVICE_TOKEN
 from actors.judge import JudgeServiceConfig, engine_spec, start_judge
 from actors.scoring import RewardService, ScoringSpec
 from actors.worker import RolloutWorker, WorkerSpec
+from envs.base import World
 from envs.rewards.swirl import SwirlRewardConfig
 from envs.services.http import HttpService
 from envs.services.judge.config import JudgeConfig
@@ -44,7 +45,7 @@ def reward(model: str) -> SwirlRewardConfig:
 def test_stages_with_different_judges_ask_each_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SERVICE_TOKEN, "an earlier one's")  # put back afterwards
     monkeypatch.setattr(actors.worker, "ChatRenderer", lambda path: None)
-    monkeypatch.setattr(actors.worker, "make_world", lambda env: SimpleNamespace(max_turns=1, env=None))
+    monkeypatch.setattr(actors.worker, "new_world", lambda env: World())
     scored: list[Any] = []
 
     async def group(ticket: Ticket, *, score: Any, plan: RolloutPlan, **_: Any) -> None:

@@ -82,7 +82,7 @@ def test_a_world_is_made_once_and_closed_once_when_many_groups_come_with_a_new_o
     worker: RolloutWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     MADE.clear()
-    monkeypatch.setattr(actors.worker, "make_world", Slow)
+    monkeypatch.setattr(actors.worker, "new_world", Slow)
     monkeypatch.setattr(actors.worker, "run_group", lambda *_, **__: asyncio.sleep(0.01))
     ticket = Ticket(sequence=0, epoch=0, task=Task(task_id="t", question="?"), attempt=0, start_version=1)
     asyncio.run(worker.adopt())

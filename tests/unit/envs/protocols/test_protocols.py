@@ -5,28 +5,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from envs.base import Step
-from envs.protocols import (
-    DIALECTS,
-    Answer,
-    Call,
-    Dialect,
-    Malformed,
-    Parsed,
-    answer,
-    math_call,
-    one_answer,
-    tool_reply,
-    write_answer,
-    write_math_call,
-)
+from envs.protocols import PROTOCOLS, Answer, Call, Malformed, Parsed, Protocol
 from envs.protocols.graph_rl import formatted, write_parts
 from envs.protocols.icrl import INVALID_ACTION
-from envs.protocols.swirl import OVER_LIMIT
-from envs.protocols.turns import UNLIMITED, max_turns, settle
+from envs.protocols.record import write_answer
+from envs.protocols.scan import answer, first_between, one_answer
+from envs.protocols.swirl import MATH_CLOSE, MATH_OPEN, OVER_LIMIT, SWIRL_MATH, tool_reply
+from envs.protocols.turns import UNLIMITED, max_turns, read_turn
 from rlsys.types import EpisodeEnd, Message
 from tests.paths import ROOT
 
-CALLING = [dialect for dialect in DIALECTS.values() if dialect.name != "graph_rl"]
+
+def math_call(text: str) -> str | None:
+    return first_between(text, MATH_OPEN, MATH_CLOSE)
+
+
+CALLING = [protocol for protocol in PROTOCOLS.values() if protocol.name != "graph_rl"]
 
 
 def test_first_call_is_taken_and_stripped() -> None:
@@ -60,7 +54,7 @@ def test_reply_repeats_the_query_within_bounds() -> None:
     assert tool_reply("9" * 600, "error: x") == "9" * 512 + "... -> error: x"
 
 
-# What each dialect makes of a message: the tables in their files.
+# What each protocol makes of a message: the tables in their files.
 
 SWIRL_TABLE: list[tuple[str, Parsed]] = [
     ("I look. <search_query> the scorch trials publisher </search_query>", Call("the scorch trials publisher")),
@@ -133,7 +127,7 @@ TABLES = {
 
 @pytest.mark.parametrize(("name", "text", "parsed"), [(name, *row) for name, rows in TABLES.items() for row in rows])
 def test_a_message_is_read_as_its_table_says(name: str, text: str, parsed: Parsed) -> None:
-    assert DIALECTS[name].parse(text) == parsed
+    assert PROTOCOLS[name].parse(text) == parsed
 
 
 @pytest.mark.parametrize(
@@ -169,39 +163,39 @@ TURN_LIMIT = Step(end=EpisodeEnd.TURN_LIMIT)
 def test_turns_are_the_calls_the_answer_and_a_warning_where_one_is_given(
     name: str, calls: int | None, turns: int
 ) -> None:
-    dialect = DIALECTS[name]
-    assert (dialect.calls, max_turns(dialect, None)) == (calls, turns)
-    assert max_turns(dialect, 3) == 3 + (name.startswith("swirl"))
+    protocol = PROTOCOLS[name]
+    assert (protocol.calls, max_turns(protocol, None)) == (calls, turns)
+    assert max_turns(protocol, 3) == 3 + (name.startswith("swirl"))
 
 
-@pytest.mark.parametrize("dialect", CALLING, ids=lambda dialect: dialect.name)
-def test_exactly_the_calls_of_the_protocol_are_executed(dialect: Dialect) -> None:
-    allowed = dialect.calls if dialect.calls is not None else 50
-    turns = max_turns(dialect, None if dialect.calls is not None else allowed + 1)
-    steps = [settle(dialect, dialect.write_call("q"), turns_left=turns - turn - 1) for turn in range(turns)]
+@pytest.mark.parametrize("protocol", CALLING, ids=lambda protocol: protocol.name)
+def test_exactly_the_calls_of_the_protocol_are_executed(protocol: Protocol) -> None:
+    allowed = protocol.calls if protocol.calls is not None else 50
+    turns = max_turns(protocol, None if protocol.calls is not None else allowed + 1)
+    steps = [read_turn(protocol, protocol.write_call("q"), turns_left=turns - turn - 1) for turn in range(turns)]
     assert steps[:allowed] == [Call("q")] * allowed
-    warning = [Step(reply=dialect.over_limit)] if dialect.over_limit else []
+    warning = [Step(reply=protocol.over_limit)] if protocol.over_limit else []
     assert steps[allowed:] == [*warning, TURN_LIMIT]
-    assert settle(dialect, dialect.write_answer("a"), turns_left=0) == ANSWERED
+    assert read_turn(protocol, protocol.write_answer("a"), turns_left=0) == ANSWERED
 
 
 def test_swirl_is_told_to_answer_once() -> None:
-    assert DIALECTS["swirl"].over_limit == Message(role="user", content=OVER_LIMIT)
+    assert PROTOCOLS["swirl"].over_limit == Message(role="user", content=OVER_LIMIT)
 
 
-@pytest.mark.parametrize("dialect", DIALECTS.values(), ids=lambda dialect: dialect.name)
-def test_a_malformed_message_ends_the_episode_or_costs_a_turn(dialect: Dialect) -> None:
+@pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=lambda protocol: protocol.name)
+def test_a_malformed_message_ends_the_episode_or_costs_a_turn(protocol: Protocol) -> None:
     expected = MALFORMED
-    if dialect.name == "icrl":
+    if protocol.name == "icrl":
         expected = Step(reply=Message(role="tool", content=INVALID_ACTION, inline=True), max_tokens=500)
-    assert settle(dialect, "nothing of use", turns_left=1) == expected
-    assert settle(dialect, "nothing of use", turns_left=0) == MALFORMED
+    assert read_turn(protocol, "nothing of use", turns_left=1) == expected
+    assert read_turn(protocol, "nothing of use", turns_left=0) == MALFORMED
 
 
 # Any text
 
 TAGS = sorted(
-    {tag for dialect in DIALECTS.values() for tag in dialect.tags} | {"```python", "```", "<", ">", "/", "1", " "}
+    {tag for protocol in PROTOCOLS.values() for tag in protocol.tags} | {"```python", "```", "<", ">", "/", "1", " "}
 )
 NOISE = st.lists(st.sampled_from(TAGS) | st.text(max_size=3), max_size=25).map("".join)
 
@@ -209,10 +203,10 @@ NOISE = st.lists(st.sampled_from(TAGS) | st.text(max_size=3), max_size=25).map("
 @settings(max_examples=150)
 @given(NOISE)
 def test_parsers_never_raise_and_find_only_what_is_there(text: str) -> None:
-    for dialect in DIALECTS.values():
-        parsed = dialect.parse(text)
+    for protocol in PROTOCOLS.values():
+        parsed = protocol.parse(text)
         assert isinstance(parsed, Malformed) or parsed.text in text
-        step = settle(dialect, text, turns_left=3)
+        step = read_turn(protocol, text, turns_left=3)
         assert isinstance(step, Call) or (step.reply is None) != (step.end is None)
     for found in (answer(text), math_call(text)):
         assert found is None or found in text
@@ -224,24 +218,24 @@ def test_parsers_never_raise_and_find_only_what_is_there(text: str) -> None:
 @given(st.text().filter(lambda text: "<" not in text and "`" not in text))
 def test_what_is_written_is_read_back(text: str) -> None:
     assert answer(write_answer(text)) == text.strip()
-    assert math_call(write_math_call(text)) == text.strip()
-    for dialect in CALLING:
-        written = text.strip("\n").rstrip() if dialect.name == "retool" else text.strip()  # code keeps its indentation
-        assert dialect.parse(dialect.write_call(text)) == Call(written)
-        assert dialect.parse("so " + dialect.write_call(text)) == Call(written)
-    for dialect in DIALECTS.values():
-        given_answer = dialect.parse(dialect.write_answer(text))
+    assert math_call(SWIRL_MATH.write_call(text)) == text.strip()
+    for protocol in CALLING:
+        written = text.strip("\n").rstrip() if protocol.name == "retool" else text.strip()  # code keeps its indentation
+        assert protocol.parse(protocol.write_call(text)) == Call(written)
+        assert protocol.parse("so " + protocol.write_call(text)) == Call(written)
+    for protocol in PROTOCOLS.values():
+        given_answer = protocol.parse(protocol.write_answer(text))
         assert isinstance(given_answer, Answer) and text.strip() in given_answer.text
-        if dialect.name not in ("research", "retool"):  # theirs is boxed
+        if protocol.name not in ("research", "retool"):  # theirs is boxed
             assert given_answer == Answer(text.strip())
 
 
-@pytest.mark.parametrize("dialect", CALLING, ids=lambda dialect: dialect.name)
-def test_generation_stops_right_after_a_call_and_in_some_dialects_after_an_answer(dialect: Dialect) -> None:
-    stops_at_answers = dialect.name not in ("research", "retool")  # there the model ends its turn itself
-    for written, stops in ((dialect.write_call("q"), True), (dialect.write_answer("a"), stops_at_answers)):
-        assert written.endswith(dialect.stop) is stops
-        assert sum(written.count(stop) for stop in dialect.stop) == stops
+@pytest.mark.parametrize("protocol", CALLING, ids=lambda protocol: protocol.name)
+def test_generation_stops_right_after_a_call_and_in_some_protocols_after_an_answer(protocol: Protocol) -> None:
+    stops_at_answers = protocol.name not in ("research", "retool")  # there the model ends its turn itself
+    for written, stops in ((protocol.write_call("q"), True), (protocol.write_answer("a"), stops_at_answers)):
+        assert written.endswith(protocol.stop) is stops
+        assert sum(written.count(stop) for stop in protocol.stop) == stops
 
 
 def test_a_megabyte_of_tags_is_read_in_one_pass() -> None:
@@ -249,14 +243,14 @@ def test_a_megabyte_of_tags_is_read_in_one_pass() -> None:
     assert answer(text) is None
     assert answer(text + "</answer>" * 10) is not None
     assert math_call("<math_exp>" * 100_000) is None
-    for dialect in DIALECTS.values():
-        for tag in dialect.tags:
-            dialect.parse(tag * (1_000_000 // len(tag)))
+    for protocol in PROTOCOLS.values():
+        for tag in protocol.tags:
+            protocol.parse(tag * (1_000_000 // len(tag)))
 
 
-def test_the_page_on_dialects_names_every_one_with_its_stop_strings() -> None:
-    page = (ROOT / "docs" / "environments" / "dialects.md").read_text()
-    for dialect in DIALECTS.values():
-        (row,) = [line for line in page.splitlines() if line.startswith(f"| `{dialect.name}` |")]
+def test_the_page_on_protocols_names_every_one_with_its_stop_strings() -> None:
+    page = (ROOT / "docs" / "environments" / "protocols.md").read_text()
+    for protocol in PROTOCOLS.values():
+        (row,) = [line for line in page.splitlines() if line.startswith(f"| `{protocol.name}` |")]
         stops = row.split(" | ")[3]
-        assert stops == ", ".join(f"`{stop}`" for stop in dialect.stop)
+        assert stops == ", ".join(f"`{stop}`" for stop in protocol.stop)

@@ -7,11 +7,10 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from envs.protocols import DIALECTS, Call
-from envs.protocols.turns import max_turns, settle
+from envs.episode import ToolEpisode
+from envs.protocols import PROTOCOLS, Call
+from envs.protocols.turns import max_turns, read_turn
 from envs.services.retriever.documents import Document
-from envs.worlds.search import SearchEnv
-from envs.worlds.search_protocols import PROTOCOLS
 from rlsys.types import EpisodeEnd, Message
 
 DOCUMENTS = (
@@ -36,8 +35,13 @@ class Shelf:
 def play(name: str, *texts: str, turns: int | None = None, shelf: Shelf | None = None) -> tuple[str, EpisodeEnd | None]:
     """What stands after the prompt, user turns in brackets, and how it ended."""
     protocol = PROTOCOLS[name]
-    env = SearchEnv((), protocol, protocol.dialect, shelf or Shelf())  # type: ignore[arg-type]
-    limit = max_turns(protocol.dialect, turns)
+    documents = shelf or Shelf()
+
+    async def search(query: str) -> str:
+        return protocol.show(await documents.search(query))
+
+    env = ToolEpisode((), protocol, search)
+    limit = max_turns(protocol, turns)
     said = ""
     for turn, text in enumerate(texts):
         said += text
@@ -65,10 +69,10 @@ def test_swirl() -> None:
 
 
 def test_swirl_calculator() -> None:
-    dialect = DIALECTS["swirl_math"]
-    call = settle(dialect, "<math_exp>48 / 2 </math_exp>", turns_left=9)
+    protocol = PROTOCOLS["swirl_math"]
+    call = read_turn(protocol, "<math_exp>48 / 2 </math_exp>", turns_left=9)
     assert call == Call("48 / 2")
-    assert dialect.reply("48 / 2", "24.0") == Message(role="user", content="48 / 2 -> 24.0")
+    assert protocol.reply("48 / 2", "24.0") == Message(role="user", content="48 / 2 -> 24.0")
 
 
 def test_swirl_after_its_last_query() -> None:
@@ -146,11 +150,11 @@ def test_icrl_searches_six_times_and_speaks_once_more() -> None:
 
 
 def test_retool() -> None:
-    dialect = DIALECTS["retool"]
-    text = dialect.write_call("print(6 * 7)")
+    protocol = PROTOCOLS["retool"]
+    text = protocol.write_call("print(6 * 7)")
     assert text == "<code>\n```python\nprint(6 * 7)\n```\n</code>"
-    assert settle(dialect, text, turns_left=9) == Call("print(6 * 7)")
-    reply = dialect.reply("print(6 * 7)", "42\n")
+    assert read_turn(protocol, text, turns_left=9) == Call("print(6 * 7)")
+    reply = protocol.reply("print(6 * 7)", "42\n")
     assert reply == Message(role="tool", content="\n<interpreter>\n42\n</interpreter>\n\n", inline=True)
-    assert dialect.reply("", dialect.blank).content == "\n<interpreter>\nNone</interpreter>\n\n"
-    assert dialect.write_answer("42") == "<answer>\\boxed{42}</answer>"
+    assert protocol.reply("", protocol.blank).content == "\n<interpreter>\nNone</interpreter>\n\n"
+    assert protocol.write_answer("42") == "<answer>\\boxed{42}</answer>"

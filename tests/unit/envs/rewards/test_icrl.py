@@ -2,8 +2,9 @@
 
 import pytest
 
+from envs.protocols.icrl import INFORMATION, INVALID_ACTION
 from envs.rewards.icrl import IcrlReward, IcrlRewardConfig
-from envs.rewards.transcript import INFORMATION, INVALID_ACTION, split_inline
+from envs.rewards.transcript import split_inline
 from rlsys.errors import BadInput
 
 REWARD = IcrlReward(IcrlRewardConfig())

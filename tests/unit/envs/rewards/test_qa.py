@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.rewards.qa import best_f1, cover_match, exact_match, f1, normalize_answer
+from envs.rewards.qa import best_f1, cover_match, exact_match, f1
+from envs.text.words import normalize_answer
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,9 @@ A worked table, in messages and in one string, and what the rules imply.
 
 import pytest
 
+from envs.protocols.research import RESULT
 from envs.rewards.research import ResearchReward, ResearchRewardConfig
-from envs.rewards.transcript import RESULT, split_inline
+from envs.rewards.transcript import split_inline
 from rlsys.errors import BadInput
 
 REPO = ResearchReward(ResearchRewardConfig())

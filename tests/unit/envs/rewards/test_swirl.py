@@ -9,10 +9,9 @@ from envs.rewards.swirl import (
     SwirlRewardConfig,
     equalised,
     kept,
-    outcome_verdict,
     step_rewards,
-    step_verdict,
 )
+from envs.text.verdicts import outcome_verdict, step_verdict
 from rlsys.errors import BadInput
 
 

@@ -5,11 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envs import REWARDS, make_reward
+from envs.protocols.icrl import INFORMATION, INVALID_ACTION
+from envs.protocols.research import RESULT
+from envs.protocols.retool import INTERPRETER
 from envs.rewards.transcript import (
-    INFORMATION,
-    INTERPRETER,
-    INVALID_ACTION,
-    RESULT,
     Piece,
     count,
     first,
@@ -21,7 +20,7 @@ from envs.rewards.transcript import (
 )
 from envs.worlds.calculator import CalculatorConfig
 from envs.worlds.python import PythonMathConfig
-from envs.worlds.search_config import SearchQAConfig
+from envs.worlds.search import SearchQAConfig
 from rlsys.choices import choose
 
 
@@ -63,7 +62,7 @@ def test_notices_are_the_environments_outside_of_its_tags() -> None:
     assert said == ["assistant", "tool", "assistant"]
 
 
-def test_without_a_dialect_all_of_it_is_the_models() -> None:
+def test_without_a_protocol_all_of_it_is_the_models() -> None:
     assert [each.role for each in split_inline("a<information>b</information>", None)] == ["assistant"]
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from envs.tasks.config import TaskConfig
 from envs.tasks.splits import HELD_OUT_ONE_IN, Split, is_held_out, split_tasks
 from rlsys.errors import BadInput
 from rlsys.types import Task
@@ -24,12 +25,9 @@ FILES = {
 
 def made(data: str | None, eval_data: str | None, held_out_tasks: int = 9, seed: int = 0) -> Split:
     return split_tasks(
-        data=data,
-        eval_data=eval_data,
-        held_out_tasks=held_out_tasks,
-        seed=seed,
-        read=lambda name: FILES[name],
-        generate=lambda held_out: tasks("made", ["h1", "h2"] if held_out else ["t1", "q1"]),
+        TaskConfig(name="made", data=data, eval_data=eval_data, held_out_tasks=held_out_tasks, seed=seed),
+        read=lambda name, split: FILES[name],
+        make=lambda count, held_out: tasks("made", ["h1", "h2"] if held_out else ["t1", "q1"]),
     )
 
 

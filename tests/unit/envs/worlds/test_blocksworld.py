@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envs.base import Step
-from envs.problems.blocks.files import tasks as read_tasks
-from envs.problems.blocks.read import problem, read_task, solves, stored_plan
+from envs.problems.blocks.execute import solves
+from envs.problems.blocks.read import problem, read_task, stored_plan
+from envs.problems.blocks.tasks import read_tasks
 from envs.problems.blocks.words import read_plan, read_verdict, state_facts, statement, verdict_words
 from envs.worlds.blocksworld import BlocksworldConfig, BlocksworldWorld
 from rlsys.errors import BadInput
@@ -130,7 +131,7 @@ def test_the_share_of_right_demonstrations_follows_the_error_rate(rate: float, l
             assert (prompt,) == world.env(task).first_messages() and answer.role == "assistant"
             assert said(world, task, answer.content) == ENDED
             if asked.plan is None:
-                right.append(solves(asked, read_plan(answer.content).actions))
+                right.append(solves(asked.state, asked.goal, read_plan(answer.content).actions))
             else:
                 read = read_verdict(answer.content)
                 right.append(read is not None and read[0] == asked.valid)
@@ -258,7 +259,7 @@ def test_every_stored_plan_of_planbench_is_valid_and_its_wording_is_ours() -> No
     assert len(tasks) == 100
     for task in tasks:
         asked, plan = problem(task), stored_plan(task.record, "here")
-        assert plan is not None and solves(asked, plan)
+        assert plan is not None and solves(asked.state, asked.goal, plan)
         said_there = task.record["query"].rpartition("[STATEMENT]\n")[2]
         assert said_there.startswith(
             statement(state_facts(asked.state, ["red", "blue", "orange", "yellow"]), asked.goal)

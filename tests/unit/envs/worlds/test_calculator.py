@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import envs
 from envs.base import Step
-from envs.protocols import answer
+from envs.protocols.scan import answer
 from envs.protocols.swirl import OVER_LIMIT
 from envs.worlds.calculator import CalculatorConfig, CalculatorWorld, annotated_calls
 from rlsys.errors import BadInput

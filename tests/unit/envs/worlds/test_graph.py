@@ -39,7 +39,7 @@ def test_a_message_with_an_answer_ends_the_episode_and_any_other_is_malformed() 
     assert tuple(WORLD.env(WORLD.tasks("train")[0]).stop_strings) == ("</answer>",)
 
 
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 @given(st.text())
 def test_any_message_ends_the_episode(text: str) -> None:
     assert play(text).end in (EpisodeEnd.ANSWERED, EpisodeEnd.MALFORMED)

@@ -13,15 +13,16 @@ from hypothesis import strategies as st
 
 from actors.renderer import ChatRenderer
 from envs.base import Step
-from envs.problems.word_problems import generate
-from envs.protocols import DIALECTS, Answer
+from envs.problems.word_problems import generate, program
+from envs.protocols import PROTOCOLS, Answer
+from envs.protocols.retool import INSTRUCTION
 from envs.services.guard import ToolFailed
+from envs.tasks.few_shot import ExamplesConfig
 from envs.text.boxed import last_boxed
 from envs.tools.calculator import calculate
 from envs.tools.python_tool import PythonTool, guard_config
 from envs.tools.sandbox import SandboxConfig
-from envs.worlds.python import INSTRUCTION, PythonMathConfig, PythonMathWorld, program, recorded
-from envs.worlds.search_config import ExamplesConfig
+from envs.worlds.python import PythonMathConfig, PythonMathWorld, recorded
 from learners.scratch import train_tokenizer
 from rlsys.errors import BadInput
 from rlsys.packing import sample_trajectory
@@ -171,7 +172,7 @@ def test_generated_splits_are_disjoint_whatever_the_examples() -> None:
     assert not any(task.question in prompt for task in WORLD.tasks("all")[1:])
     assert prompt.endswith(f"Actual Problem: {train[0].question}")
     assert prompt.count("Example Problem:") == prompt.count("<answer>\\boxed{") == 3
-    assert DIALECTS["retool"].parse(prompt.partition("</code>")[0]) == DIALECTS["retool"].parse("no call")
+    assert PROTOCOLS["retool"].parse(prompt.partition("</code>")[0]) == PROTOCOLS["retool"].parse("no call")
 
 
 def test_the_prompt_is_one_user_message() -> None:
@@ -273,7 +274,7 @@ def test_any_response_is_an_episode_or_bad_input(pieces: list[str]) -> None:
     except BadInput:
         return
     assert [message.role for message in said] == ["assistant", "tool"] * (len(said) // 2) + ["assistant"]
-    assert isinstance(DIALECTS["retool"].parse(said[-1].content), Answer)
+    assert isinstance(PROTOCOLS["retool"].parse(said[-1].content), Answer)
 
 
 def test_records_without_a_response_are_tasks_all_the_same(tmp_path: Path) -> None:

@@ -11,14 +11,13 @@ import pytest
 from actors.renderer import ChatRenderer
 from envs.base import Step
 from envs.problems.knowledge import KnowledgeConfig
-from envs.protocols import DIALECTS
+from envs.protocols import PROTOCOLS
 from envs.rewards.icrl import IcrlReward, IcrlRewardConfig
 from envs.rewards.research import ResearchReward, ResearchRewardConfig
 from envs.services.guard import GuardConfig, ToolFailed
-from envs.tasks.few_shot import read_examples
-from envs.worlds.search import SearchQAWorld
-from envs.worlds.search_config import ExamplesConfig, SearchConfig, SearchQAConfig
-from envs.worlds.search_protocols import ICRL_AFTER_EXAMPLES, ICRL_EXAMPLES, PROTOCOLS
+from envs.tasks.few_shot import AFTER_EXAMPLES, EXAMPLES, ExamplesConfig, read_examples
+from envs.tools.search import SearchConfig
+from envs.worlds.search import SearchQAConfig, SearchQAWorld
 from learners.scratch import train_tokenizer
 from rlsys.errors import BadInput
 from rlsys.packing import sample_trajectory
@@ -37,12 +36,13 @@ from rlsys.types import (
 )
 from tests.paths import DATA
 
+SEARCHING = ("swirl", "research", "icrl")
 SMALL: dict[str, Any] = {"train_tasks": 150, "held_out_tasks": 20, "knowledge": KnowledgeConfig(entities=60), "topk": 1}
 TOKEN = "a secret of the run".replace(" ", "-")
 
 
 def world(protocol: str, **values: Any) -> SearchQAWorld:
-    return SearchQAWorld(SearchQAConfig(protocol=protocol, **(SMALL | values)))  # type: ignore[arg-type]
+    return SearchQAWorld(SearchQAConfig(protocol=protocol, **(SMALL | values)))
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def steps(env: Any, texts: Sequence[str], limit: int, close: Any) -> list[Step]:
 # Episodes
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", SEARCHING)
 def test_demonstrations_replay_against_the_server(protocol: str, url: str) -> None:
     played = world(protocol)
     played.connect(url, TOKEN)
@@ -99,7 +99,7 @@ def test_a_repeated_query_is_answered_from_the_cache_and_flagged(url: str) -> No
     played.connect(url, TOKEN)
     played.connect(url, TOKEN)  # the same place: the cache stays
     env = played.env(played.tasks("train")[0])
-    query = DIALECTS["research"].write_call("ruler of Bikano")
+    query = PROTOCOLS["research"].write_call("ruler of Bikano")
     done = steps(env, [query, query, "<search>ruler  of Bikano </search>"], 9, played.close)
     assert [step.repeated for step in done] == [False, True, False]
     assert done[0].reply == done[1].reply
@@ -149,8 +149,8 @@ def test_a_wrong_token_is_a_failure_that_is_not_retried(url: str) -> None:
 @pytest.fixture(scope="module")
 def renderer(tmp_path_factory: pytest.TempPathFactory) -> ChatRenderer:
     folder = tmp_path_factory.mktemp("tokenizer")
-    tags = list(dict.fromkeys(tag for name in PROTOCOLS for tag in DIALECTS[name].tags))
-    texts = [text for name in PROTOCOLS for text in world(name, instruction="").texts(400)]
+    tags = list(dict.fromkeys(tag for name in SEARCHING for tag in PROTOCOLS[name].tags))
+    texts = [text for name in SEARCHING for text in world(name, instruction="").texts(400)]
     train_tokenizer(texts, tags, vocab_size=512, max_positions=512).save_pretrained(folder)
     (folder / "config.json").write_text('{"model_type": "qwen3"}')
     return ChatRenderer(str(folder))
@@ -192,7 +192,7 @@ def full(transcript: Transcript) -> Reward:
     return Reward(value=0.0, parts={})
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", SEARCHING)
 def test_what_the_policy_said_is_trained_and_what_was_found_is_masked(
     protocol: str, url: str, renderer: ChatRenderer
 ) -> None:
@@ -218,7 +218,7 @@ def test_a_long_result_is_cut_by_tokens_closing_tag_and_all(url: str, renderer: 
     played = world("icrl", instruction="", max_reply_tokens=9)
     played.connect(url, TOKEN)
     task = played.tasks("train")[0]
-    call = DIALECTS["icrl"].write_call("ruler of Bikano")
+    call = PROTOCOLS["icrl"].write_call("ruler of Bikano")
     trajectory = play(played, task, [call, "<answer> x </answer>"], renderer, full)
     reply = trajectory.turns[0].reply
     assert reply.startswith("\n\n<information>Doc 1") and "</information>" not in reply
@@ -284,7 +284,7 @@ def test_texts_show_prompts_searches_results_and_answers_up_to_the_limit() -> No
     assert len(texts) == 150
     for piece in ("Problem: What is the", "<search>", "<information>Doc 1", "<answer>"):
         assert any(piece in text for text in texts)
-    assert set(played.tags) == set(DIALECTS["icrl"].tags)
+    assert set(played.tags) == set(PROTOCOLS["icrl"].tags)
 
 
 # Tasks
@@ -397,7 +397,7 @@ def test_icrl_prompt_without_and_with_examples(tmp_path: Path) -> None:
         f"===============Example 1===============\n{blocks[0]}\n===============Example 2===============\n{blocks[1]}"
     )
     assert two.content == (
-        f"I.\n\n{ICRL_EXAMPLES}\n\n{shown}\n\n"
+        f"I.\n\n{EXAMPLES}\n\n{shown}\n\n"
         "Now solve the following problem with the ability you just learned from the examples. Remember, "
         "DO NOT take the problem from examples as the problem you need to solve.\n\n"
         "Actual Problem: Who built it?"
@@ -411,7 +411,7 @@ def test_the_curriculum_changes_the_prompt_and_not_the_tasks() -> None:
     assert worlds[0].tasks("all") == worlds[1].tasks("all") == worlds[2].tasks("all")
     texts = [each.env(QUESTION).first_messages()[0].content for each in worlds]
     assert [text.count("Example Solution: <think> I need the") for text in texts] == [3, 2, 0]
-    assert [ICRL_AFTER_EXAMPLES in text for text in texts] == [True, True, False]
+    assert [AFTER_EXAMPLES in text for text in texts] == [True, True, False]
     for task in worlds[0].tasks("all"):
         assert f"Example Problem: {task.question}" not in texts[0]
 

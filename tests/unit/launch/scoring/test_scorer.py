@@ -10,8 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from envs import REWARDS, make_reward
+from envs.protocols import Inline
+from envs.protocols.icrl import INFORMATION
+from envs.protocols.research import RESULT
 from envs.rewards.asks import asks, decided
-from envs.rewards.transcript import INFORMATION, RESULT, Inline, split_inline
+from envs.rewards.transcript import split_inline
 from launch.scoring.scorer import outcome
 from rlsys.choices import choose
 from rlsys.errors import BadInput

@@ -5,8 +5,8 @@ from collections import deque
 
 import pytest
 
-from envs.problems.blocks.execute import HAND_EMPTY, Fact, Kind, State, apply, contradiction, unmet_facts
-from envs.problems.blocks.generate import Instance, arrange, draw, flawed, generate, possible, shortest_plan, solves
+from envs.problems.blocks.execute import HAND_EMPTY, Fact, Kind, State, apply, contradiction, solves, unmet_facts
+from envs.problems.blocks.generate import Instance, arrange, draw, flawed, generate, possible, shortest_plan
 from envs.tasks.splits import is_held_out
 from rlsys.errors import BadInput
 
@@ -65,7 +65,7 @@ def test_plans_are_the_shortest() -> None:
     for number in range(60):
         instance = draw(rng, 3 + number % 2)
         plan = shortest_plan(instance.initial, instance.goal)
-        assert plan is not None and solves(instance, plan)
+        assert plan is not None and solves(instance.initial, instance.goal, plan)
         assert len(plan) == distance(instance.initial, instance.goal)
 
 
@@ -99,7 +99,7 @@ def test_a_flawed_plan_fails_in_more_than_one_way() -> None:
         plan = shortest_plan(instance.initial, instance.goal)
         assert plan
         wrong = flawed(instance, plan, rng)
-        assert wrong and not solves(instance, wrong)
+        assert wrong and not solves(instance.initial, instance.goal, wrong)
         failures.add(len(wrong) - len(plan))
     assert {-1, 0, 1} <= failures
 
@@ -109,4 +109,4 @@ def test_even_a_one_step_plan_can_be_flawed() -> None:
     instance = Instance(initial=frozenset({Fact(Kind.HOLDING, "red")}), goal=goal)
     plan = shortest_plan(instance.initial, goal)
     assert plan and len(plan) == 1
-    assert not solves(instance, flawed(instance, plan, random.Random(0)))
+    assert not solves(instance.initial, instance.goal, flawed(instance, plan, random.Random(0)))

@@ -15,7 +15,7 @@ from envs.services.retriever.documents import Document
 from envs.services.retriever.index import Progress
 from envs.services.retriever.ranking import Hit, Ranker, kind_of
 from envs.services.retriever.service import RetrieverServer
-from envs.worlds.search_config import SearchConfig
+from envs.tools.search import SearchConfig
 from launch.cli import run
 from rlsys.errors import BadInput
 

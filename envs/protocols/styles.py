@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from envs.protocols import ANSWER_CLOSE, ANSWER_OPEN, answer, write_answer
-from envs.rewards.multiple_choice import chosen
-from envs.rewards.qa import normalize_answer
-from envs.rewards.transcript import Piece
+from envs.protocols.record import write_answer
+from envs.protocols.scan import ANSWER_CLOSE, ANSWER_OPEN, answer
 from envs.text.boxed import last_boxed
+from envs.text.choice import letter_in, named
+from envs.text.words import normalize_answer
 from rlsys.types import Task
 
 BOX_OPEN, BOX_CLOSE = "\\boxed{", "}"
@@ -37,7 +37,8 @@ def _in_tag(text: str, task: Task) -> bool:
 
 
 def _letter(text: str, task: Task) -> bool:
-    return chosen([Piece(0, text)], options(task))[0] is not None
+    given, letters = answer(text), options(task)
+    return (letter_in(text, letters)[0] if given is None else named(given, letters)) is not None
 
 
 def _yes_or_no(text: str, task: Task) -> bool:

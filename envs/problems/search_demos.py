@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from envs.problems.knowledge import RELATIONS, KnowledgeBase, Question, query, read_anything, read_value
-from envs.protocols import Answer
+from envs.protocols import Answer, Protocol
 from envs.services.retriever.documents import Document
-from envs.worlds.search_protocols import SearchProtocol
 from rlsys.types import Message
 
 Search = Callable[[str], Sequence[Document]]
@@ -25,13 +24,12 @@ class Mistake:
     instead: str = ""  # the relation or the name that is searched for
 
 
-def episode(question: Question, protocol: SearchProtocol, search: Search, mistake: Mistake | None) -> list[Message]:
+def episode(question: Question, protocol: Protocol, search: Search, mistake: Mistake | None) -> list[Message]:
     """The messages after the prompt. Results are true, and the answer is what was read in the last of them.
 
     `relation` and `name` search for something else, `early` answers one hop too soon, `malformed` leaves a call's tag
     open: the episode ends there, or where the protocol allows it goes on rightly.
     """
-    dialect = protocol.dialect
     messages: list[Message] = []
     name = question.start
     thought = f"I need the {question.relations[0]} of {name}."
@@ -44,23 +42,23 @@ def episode(question: Question, protocol: SearchProtocol, search: Search, mistak
         if slip is not None and slip.kind == "name":
             name = slip.instead
         asked = query(relation, name)
-        call = _thinking(protocol, thought) + dialect.write_call(asked)
+        call = _thinking(protocol, thought) + protocol.write_call(asked)
         if slip is not None and slip.kind == "malformed":
-            messages.append(Message(role="assistant", content=call.removesuffix(dialect.stop[0]).rstrip()))
-            if dialect.malformed is None:
+            messages.append(Message(role="assistant", content=call.removesuffix(protocol.stop[0]).rstrip()))
+            if protocol.malformed is None:
                 return messages
-            messages.append(dialect.malformed)
+            messages.append(protocol.malformed)
         found = search(asked)
         messages.append(Message(role="assistant", content=call))
-        messages.append(dialect.reply(asked, protocol.show(found)))
+        messages.append(protocol.reply(asked, protocol.show(found)))
         name = read_value(found, relation, name) or read_anything(found) or name
         thought = f"It is {name}."
-    messages.append(Message(role="assistant", content=_thinking(protocol, thought) + dialect.write_answer(name)))
+    messages.append(Message(role="assistant", content=_thinking(protocol, thought) + protocol.write_answer(name)))
     return messages
 
 
-def _thinking(protocol: SearchProtocol, thought: str) -> str:
-    return f"<think> {thought} </think> " if protocol.dialect.thinks else ""
+def _thinking(protocol: Protocol, thought: str) -> str:
+    return f"<think> {thought} </think> " if protocol.thinks else ""
 
 
 def mistakes(question: Question, base: KnowledgeBase, rng: random.Random) -> list[Mistake]:
@@ -86,13 +84,13 @@ def mistakes(question: Question, base: KnowledgeBase, rng: random.Random) -> lis
 
 
 def flawed(
-    question: Question, base: KnowledgeBase, protocol: SearchProtocol, search: Search, rng: random.Random
+    question: Question, base: KnowledgeBase, protocol: Protocol, search: Search, rng: random.Random
 ) -> list[Message]:
     """An episode with a mistake in it: it ends in a wrong answer or, after a malformed call, as the protocol has it."""
-    right = protocol.dialect.write_answer(question.answer)
+    right = protocol.write_answer(question.answer)
     for mistake in mistakes(question, base, rng):
         messages = episode(question, protocol, search, mistake)
-        parsed = protocol.dialect.parse(messages[-1].content)
+        parsed = protocol.parse(messages[-1].content)
         if mistake.kind == "malformed" or (isinstance(parsed, Answer) and not messages[-1].content.endswith(right)):
             return messages
     raise AssertionError("a malformed call is always possible")

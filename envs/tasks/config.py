@@ -1,0 +1,59 @@
+"""What every environment's configuration has: where its tasks come from, and how many are made up."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Optional
+
+from rlsys.errors import require
+from rlsys.seeds import derive
+from rlsys.types import Task
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskConfig:
+    """The keys are flat: `env.data`, `env.seed`. An environment's own config adds its keys to them."""
+
+    name: str
+    data: Optional[str] = None
+    """Training tasks: a file (JSON lines, a JSON array, parquet), a folder, or owner/name on the hub; null makes them
+    up."""
+    data_split: Optional[str] = None
+    """Of a folder or a data set on the hub, such as train."""
+    eval_data: Optional[str] = None
+    """Held-out tasks, all of them; null holds out from `data` (half of it at most), or makes them up."""
+    eval_split: Optional[str] = None
+    """Of `eval_data`, such as test: `data` and `eval_data` may be the same data set."""
+    train_tasks: int = 4096
+    """Made-up training tasks; `data` is used whole."""
+    held_out_tasks: int = 256
+    """Made-up ones, or how many are taken out of `data` in a seeded hash order."""
+    seed: int = 0
+    """Of everything made up, of the split of `data` and of the demonstrations."""
+    demo_error_rate: float = 0.5
+    """Share of the demonstrations of made-up tasks with a mistake in them, which mostly end in a wrong answer."""
+
+    def __post_init__(self) -> None:
+        require(self.train_tasks >= 1, "env.train_tasks", self.train_tasks, "at least 1")
+        require(self.held_out_tasks >= 1, "env.held_out_tasks", self.held_out_tasks, "at least 1")
+        self.require_share("demo_error_rate")
+
+    @property
+    def protocol_name(self) -> str:
+        """In `envs.protocols.PROTOCOLS`; empty for an environment without one."""
+        return ""
+
+    def require_share(self, *keys: str) -> None:
+        for key in keys:
+            require(0 <= getattr(self, key) <= 1, f"env.{key}", getattr(self, key), "between 0 and 1")
+
+    def require_above_0(self, *keys: str) -> None:
+        """Whole numbers that may be null."""
+        for key in keys:
+            value = getattr(self, key)
+            require(value is None or value >= 1, f"env.{key}", value, "at least 1, or null")
+
+    def drawn_for(self, task: Task, seed: int) -> random.Random:
+        """What a demonstration draws from: the same for the same task and seed, in every process."""
+        return random.Random(derive("demonstration", self.seed, task.task_id, seed))
