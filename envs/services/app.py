@@ -1,6 +1,6 @@
 """What both services are made of: a table of routes behind a token and a size limit, JSON errors, metrics.
 
-One plain ASGI function. Starlette's own work on a request would cost the retriever a seventh of its answers per second
+One plain ASGI function. Starlette's own work on a request would cost the retriever a sixth of its answers per second
 (docs/retriever.md). When a request is late or has too long a head is `envs.services.http`'s to say.
 """
 

@@ -103,6 +103,7 @@ def test_a_body_is_not_taken_for_a_head() -> None:
 def test_one_connection_too_many_is_told_to_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(envs.services.http, "MAX_CONNECTIONS", 2)
     with serving(30.0) as port:
+        assert answered(port, b"GET /health HTTP/1.1\r\nconnection: close\r\n\r\n").startswith(b"HTTP/1.1 200 ")
         held = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(2)]
         for connection in held:  # both are taken once they are answered
             connection.sendall(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n")
