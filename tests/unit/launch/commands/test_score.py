@@ -139,7 +139,7 @@ def test_what_is_graded_elsewhere_keeps_its_place_and_a_hang_costs_one_timeout(s
     for k in range(2, 12):
         lines += [boxed(f"{k}\\sqrt{{2}}", f"\\sqrt{{{2 * k * k}}}"), boxed("1", "2"), "nope"]
     lines.insert(4, boxed(HANGS, "17"))
-    code, out, _ = score("long_cot", "rollout.grader_deadline_s=1.5", lines=lines)
+    code, out, _ = score("long_cot", "rollout.grader_deadline_s=4", lines=lines)
     assert code == 0
     hung = out.pop(4)
     assert (hung["status"], hung["kind"], hung["line"]) == ("failure", "timeout", 5)
