@@ -10,9 +10,8 @@ import pytest
 from rlsys.journal import ledger, read, surviving
 from tests.e2e.runs import left_behind, rlsys, rows, summary, trajectories
 
-SHRUNKEN = ["stages.sft.steps=110", "stages.rl.steps=12", "eval.tasks=60", "checkpoint.every=6"]
-# So few steps get further with fewer mistakes in the demonstrations, and with a rate that does not fall.
-SHRUNKEN += ["env.demo_error_rate=0.5", "stages.rl.learner.schedule=constant"]
+SHRUNKEN = ["stages.sft.steps=150", "stages.rl.steps=12", "eval.tasks=60", "checkpoint.every=6"]
+SHRUNKEN.append("stages.rl.learner.schedule=constant")  # over so few steps it would fall before much is learned
 SHRUNKEN.append("engine.max_num_seqs=64")  # so that a batch outlasts an update, and updates find it in flight
 
 
@@ -31,7 +30,7 @@ def rl_rows(run: Path) -> list[dict[str, Any]]:
 
 def test_the_policy_learns(run: Path) -> None:
     done = summary(run)
-    assert (done["status"], done["steps"]) == ("done", 122)
+    assert (done["status"], done["steps"]) == ("done", 162)
     before, after = done["eval"]["before"]["sampled"], done["eval"]["after"]["sampled"]
     assert before < 0.65
     assert after > before + 0.15
@@ -102,7 +101,7 @@ def test_the_seconds_and_the_tokens_of_a_row_add_up(run: Path) -> None:
 def test_checkpoints_are_hugging_face_folders_and_wandb_is_offline(run: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    folder = run / "checkpoints" / "step-000122" / "hf"
+    folder = run / "checkpoints" / "step-000162" / "hf"
     model = AutoModelForCausalLM.from_pretrained(folder)
     ids = AutoTokenizer.from_pretrained(folder)("2 + 3", return_tensors="pt").input_ids
     assert model(ids).logits.isfinite().all()
