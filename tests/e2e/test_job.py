@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.runs import ROOT, rows, summary, trajectories
+from tests.e2e.runs import ROOT, rlsys, rows, summary, trajectories
 from tests.e2e.tiny_models import save_tiny
 
 BIN = Path(sys.executable).parent
@@ -61,8 +61,6 @@ def test_a_llama_folder_trains_as_a_ray_job(tmp_path: Path) -> None:
 
 
 def test_a_model_without_a_tokenizer_is_refused_before_anything_starts(tmp_path: Path) -> None:
-    from runs import rlsys
-
     model = save_tiny(tmp_path / "llama", "llama", 1)
     for file in Path(model).glob("tokenizer*"):
         file.unlink()

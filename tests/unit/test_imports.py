@@ -135,7 +135,9 @@ def test_rooms_of_envs_import_only_what_is_below_them() -> None:
         if room == "__init__":  # the tables: above all rooms
             continue
         assert room in ENVS_ROOMS, f"{path}: a room without a place in the order"
-        seen = [(line, other) for line, other in rooms_imported(path) if ENVS_ROOMS.index(other) > ENVS_ROOMS.index(room)]
+        seen = [
+            (line, other) for line, other in rooms_imported(path) if ENVS_ROOMS.index(other) > ENVS_ROOMS.index(room)
+        ]
         upwards += [f"{path.relative_to(ROOT)}:{line} imports envs.{other}" for line, other in seen]
     assert upwards == []
 
