@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Optional
@@ -13,7 +12,7 @@ from envs.rewards.findings import Finding, found, total
 from envs.rewards.overlong import check_overlong, overlong_findings, overlong_parts
 from envs.rewards.transcript import answers, last_pair, written
 from envs.text.numbers import parse_number
-from rlsys.errors import require
+from rlsys.errors import require, require_bounds
 from rlsys.types import Reward, Transcript
 
 PARTS = ("correct", "format")
@@ -34,8 +33,7 @@ class AnswerRewardConfig:
     """From `max_length` tokens on."""
 
     def __post_init__(self) -> None:
-        require(math.isfinite(self.correct), "reward.correct", self.correct, "a finite number")
-        require(math.isfinite(self.format), "reward.format", self.format, "a finite number")
+        require_bounds(self, "reward.", "a finite number", "correct", "format")
         check_overlong(self)
         used = self.max_length is None or self.overlong_buffer is not None
         require(used, "reward.max_length", self.max_length, "null without reward.overlong_buffer")

@@ -6,7 +6,6 @@ sources are in `docs/rewards/blocksworld.md`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -17,7 +16,7 @@ from envs.problems.blocks.words import PLAN_END, fact_words, facts_words, read_p
 from envs.rewards import RIGHT
 from envs.rewards.findings import Finding, Span, found, total
 from envs.rewards.transcript import Piece, written
-from rlsys.errors import require
+from rlsys.errors import require_bounds
 from rlsys.types import Message, Reward, Transcript
 
 PARTS = ("valid", "steps", "goal", "verdict")
@@ -36,9 +35,7 @@ class BlocksworldRewardConfig:
     """Partial credit for a failing plan: times the share of the goal, open at the start, that holds at the end."""
 
     def __post_init__(self) -> None:
-        for key in ("valid", "verdict", "step_credit", "goal_credit"):
-            value = getattr(self, key)
-            require(math.isfinite(value), f"reward.{key}", value, "a finite number")
+        require_bounds(self, "reward.", "a finite number", "valid", "verdict", "step_credit", "goal_credit")
 
 
 class BlocksworldReward:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import ClassVar, Literal, Optional
@@ -17,7 +16,7 @@ from envs.problems.graphs.verify import Checked, Report, Verdict, check
 from envs.rewards import RIGHT
 from envs.rewards.findings import Finding, Span, found, total
 from envs.rewards.transcript import written
-from rlsys.errors import BadInput, require
+from rlsys.errors import BadInput, require_bounds
 from rlsys.types import Message, Reward, Task, Transcript
 
 PARTS = ("format", "process_format", "steps", "answer")
@@ -63,9 +62,7 @@ class GraphRLRewardConfig:
     format_error: Optional[float] = None
 
     def __post_init__(self) -> None:
-        for field in fields(Values):
-            value = getattr(self, field.name)
-            require(value is None or math.isfinite(value), f"reward.{field.name}", value, "a finite number, or null")
+        require_bounds(self, "reward.", "a finite number, or null", *(field.name for field in fields(Values)))
 
     @property
     def values(self) -> Values:

@@ -20,7 +20,7 @@ from envs.rewards.transcript import Piece, answers, num_tokens, written
 from envs.services.judge.config import JudgeConfig
 from envs.services.judge.request import JudgeRequest
 from envs.text.boxed import last_boxed_span
-from rlsys.errors import BadInput, require
+from rlsys.errors import BadInput, require, require_bounds
 from rlsys.types import Reward, TokenStream, Transcript
 
 PARTS = ("outcome",)
@@ -70,9 +70,8 @@ class LongCotRewardConfig:
         for key in ("r0_wrong", "rL_wrong"):
             value = getattr(self, key)
             require(value is None or value <= 0, f"reward.{key}", value, "0 or less: a wrong answer earns nothing")
-        require(self.max_length >= 1, "reward.max_length", self.max_length, "at least 1")
+        require_bounds(self, "reward.", "at least 1", "max_length", "repetition_ngram")
         require(0 <= self.margin < self.max_length, "reward.margin", self.margin, "from 0 to below reward.max_length")
-        require(self.repetition_ngram >= 1, "reward.repetition_ngram", self.repetition_ngram, "at least 1")
         require(self.repetition_penalty <= 0, "reward.repetition_penalty", self.repetition_penalty, "0 or less")
         discount = self.repetition_discount
         require(0 <= discount <= 1, "reward.repetition_discount", discount, "between 0 and 1")
