@@ -14,12 +14,10 @@ from envs.problems.blocks.execute import execute, unmet_facts
 from envs.problems.blocks.read import INVALID, VALID, Problem, problem
 from envs.problems.blocks.words import PLAN_END, fact_words, facts_words, read_plan, read_verdict, reason_words
 from envs.rewards import RIGHT
-from envs.rewards.findings import Finding, Span, found, total
+from envs.rewards.findings import Finding, Span, SumOfFindings, found
 from envs.rewards.transcript import Piece, written
 from rlsys.errors import require_bounds
-from rlsys.types import Message, Reward, Transcript
-
-PARTS = ("valid", "steps", "goal", "verdict")
+from rlsys.types import Message, Transcript
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,22 +36,17 @@ class BlocksworldRewardConfig:
         require_bounds(self, "reward.", "a finite number", "valid", "verdict", "step_credit", "goal_credit")
 
 
-class BlocksworldReward:
+class BlocksworldReward(SumOfFindings):
     """`valid` + `steps` + `goal` for a plan, `verdict` for a verdict; of the last message that the model wrote.
 
     A right plan: Reward(value=1.0, parts={"valid": 1.0, "steps": 0.0, "goal": 0.0, "verdict": 0.0}).
     """
 
+    parts = ("valid", "steps", "goal", "verdict")
     solved_by: ClassVar[Mapping[str, float]] = {"valid": RIGHT, "verdict": RIGHT}
-
-    inline = None
 
     def __init__(self, config: BlocksworldRewardConfig) -> None:
         self._config = config
-
-    def __call__(self, transcript: Transcript) -> Reward:
-        """Raises BadInput for a task whose conditions, goal or plan cannot be read."""
-        return total(self.findings(transcript), PARTS)
 
     def findings(self, transcript: Transcript) -> tuple[Finding, ...]:
         asked = problem(transcript.task)

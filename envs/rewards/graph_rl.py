@@ -14,12 +14,10 @@ from envs.problems.graphs.encodings import ENCODINGS, Encoding
 from envs.problems.graphs.problem import Problem, from_record
 from envs.problems.graphs.verify import Checked, Report, Verdict, check
 from envs.rewards import RIGHT
-from envs.rewards.findings import Finding, Span, found, total
+from envs.rewards.findings import Finding, Span, SumOfFindings, found
 from envs.rewards.transcript import written
 from rlsys.errors import BadInput, require_bounds
-from rlsys.types import Message, Reward, Task, Transcript
-
-PARTS = ("format", "process_format", "steps", "answer")
+from rlsys.types import Message, Task, Transcript
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,24 +69,19 @@ class GraphRLRewardConfig:
         return Values(**{name: getattr(preset, name) if value is None else value for name, value in own.items()})
 
 
-class GraphRLReward:
+class GraphRLReward(SumOfFindings):
     """`format` + `process_format` + `steps` (the mean over the steps) + `answer`.
 
     Two steps, one of which names an edge that does not exist, and the right answer:
     Reward(value=0.125, parts={"format": 0.1, "process_format": 0.0, "steps": -0.975, "answer": 1.0}).
     """
 
+    parts = ("format", "process_format", "steps", "answer")
     solved_by: ClassVar[Mapping[str, float]] = {"answer": RIGHT}
-
-    inline = None
 
     def __init__(self, config: GraphRLRewardConfig) -> None:
         self._process = config.kind == "process"
         self._values = config.values
-
-    def __call__(self, transcript: Transcript) -> Reward:
-        """Raises BadInput for a task that is no graph problem."""
-        return total(self.findings(transcript), PARTS)
 
     def findings(self, transcript: Transcript) -> tuple[Finding, ...]:
         """One for the format, one for each step (their number is in the rule: more steps dilute each), the answer's."""

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, Optional
 
 from envs.rewards import RIGHT
 from envs.rewards.asks import Grading
-from envs.rewards.findings import Finding, Span, found, total
-from envs.rewards.length import cosine_reward, ngram_penalty
+from envs.rewards.findings import Finding, Span, SumOfFindings, found
+from envs.rewards.length import check_overlong, cosine_reward, ngram_penalty, overlong_findings, overlong_parts
 from envs.rewards.maths.compare import decided
-from envs.rewards.overlong import check_overlong, overlong_findings, overlong_parts
 from envs.rewards.transcript import Piece, answers, num_tokens, written
 from envs.services.judge.config import JudgeConfig
 from envs.services.judge.request import JudgeRequest
@@ -23,7 +22,6 @@ from envs.text.boxed import last_boxed_span
 from rlsys.errors import BadInput, require, require_bounds
 from rlsys.types import Reward, TokenStream, Transcript
 
-PARTS = ("outcome",)
 # Correct at length 0 and at the limit, wrong at length 0 and at the limit (section 3.3, figure 9, appendix K.5).
 PRESETS: Mapping[str, tuple[float, float, float, float]] = {
     "default": (2.0, 1.0, -10.0, 0.0),
@@ -85,7 +83,7 @@ class LongCotRewardConfig:
         return bool(self.repetition_penalty)
 
 
-class LongCotReward:
+class LongCotReward(SumOfFindings):
     """`outcome`, with `overlong` where that is asked for, and beside it the stream `repetition` of known tokens.
 
     Right after 7168 of 14336 tokens: Reward(value=1.5, parts={"outcome": 1.5}).
@@ -94,11 +92,11 @@ class LongCotReward:
     solved_by: ClassVar[Mapping[str, float]] = {"outcome": RIGHT}
 
     always_judged = False
-    inline = None
     uses_tokens = True
 
     def __init__(self, config: LongCotRewardConfig) -> None:
         self._config = config
+        self.parts = ("outcome", *overlong_parts(config))
         self.judge = config.judge
         given = (config.r0_correct, config.rL_correct, config.r0_wrong, config.rL_wrong)
         if config.kind == "classic":
@@ -110,13 +108,12 @@ class LongCotReward:
 
     def __call__(self, transcript: Transcript) -> Reward:
         """Raises BadInput where the verdict or the length is needed and missing: see `grading` for the verdict."""
-        streams: tuple[TokenStream, ...] = ()
-        config = self._config
-        if transcript.token_ids is not None and config.token_streams:
-            values = ngram_penalty(transcript.token_ids, n=config.repetition_ngram, penalty=config.repetition_penalty)
-            stream = TokenStream(name="repetition", values=tuple(values), discount=config.repetition_discount)
-            streams = (stream,)
-        return total(self.findings(transcript), (*PARTS, *overlong_parts(config)), streams)
+        reward, config = super().__call__(transcript), self._config
+        if transcript.token_ids is None or not config.token_streams:
+            return reward
+        values = ngram_penalty(transcript.token_ids, n=config.repetition_ngram, penalty=config.repetition_penalty)
+        stream = TokenStream(name="repetition", values=tuple(values), discount=config.repetition_discount)
+        return replace(reward, streams=(stream,))
 
     def judging(self, transcript: Transcript) -> tuple[JudgeRequest, ...]:
         """The question whether the answer is right, for a recipe with a judge; none where it is answered already."""

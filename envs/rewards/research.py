@@ -11,14 +11,13 @@ from typing import ClassVar
 
 from envs.protocols.research import RESULT
 from envs.rewards import WHOLE
-from envs.rewards.findings import Finding, Span, found, total
+from envs.rewards.findings import Finding, Span, SumOfFindings, found
 from envs.rewards.qa import best_f1
 from envs.rewards.transcript import Piece, answers, count, first, last_pair, written
 from envs.text.boxed import last_boxed_span, unboxed
-from rlsys.types import Reward, Transcript
+from rlsys.types import Transcript
 
 FORMAT_REWARD = 0.1
-PARTS = ("f1", "format")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,23 +27,19 @@ class ResearchRewardConfig:
     """True, as the authors' code: broken in form, or cut off, is 0. False, as equation 2: F1 comes first."""
 
 
-class ResearchReward:
+class ResearchReward(SumOfFindings):
     """`f1` + `format`, only one of which is not 0.
 
     "Paris, France" in the box of a well-formed response, to the answer Paris: Reward(value=0.667, parts={"f1": 0.667,
     "format": 0.0}); "London": Reward(value=0.1, parts={"f1": 0.0, "format": 0.1}).
     """
 
+    parts = ("f1", "format")
     solved_by: ClassVar[Mapping[str, float]] = {"f1": WHOLE}
-
     inline = RESULT
 
     def __init__(self, config: ResearchRewardConfig) -> None:
         self._gate = config.format_gate
-
-    def __call__(self, transcript: Transcript) -> Reward:
-        """Raises BadInput for a task without an answer key."""
-        return total(self.findings(transcript), PARTS)
 
     def findings(self, transcript: Transcript) -> tuple[Finding, ...]:
         golds = answers(transcript.task)

@@ -11,15 +11,14 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal, TypeVar
 
 from envs.rewards import WHOLE
-from envs.rewards.findings import Finding, Span, found, total
+from envs.rewards.findings import Finding, Span, SumOfFindings, found
 from envs.rewards.transcript import written
 from envs.services.judge.config import JudgeConfig
 from envs.services.judge.request import JudgeRequest
 from envs.text.verdicts import step_verdict
 from rlsys.errors import BadInput
-from rlsys.types import Reward, Transcript
+from rlsys.types import Transcript
 
-PARTS = ("process",)
 _SPEAKER = {"assistant": "my message"}
 
 Filter = Literal["none", "process", "outcome", "both"]
@@ -35,24 +34,20 @@ class SwirlRewardConfig:
     """Who judges transcripts that come without judgements."""
 
 
-class SwirlReward:
+class SwirlReward(SumOfFindings):
     """`process`, from `transcript.judgements`: one text of the judge for each message of the model.
 
     GOOD, BAD, GOOD: Reward(value=0.667, parts={"process": 0.667}).
     """
 
+    parts = ("process",)
     solved_by: ClassVar[Mapping[str, float]] = {"process": WHOLE}
 
     always_judged = True
-    inline = None  # the environment answers in messages of its own
 
     def __init__(self, config: SwirlRewardConfig) -> None:
         self._aggregate = config.aggregate
         self.judge = config.judge
-
-    def __call__(self, transcript: Transcript) -> Reward:
-        """Raises BadInput without judgements, or with another number of them than the model wrote messages."""
-        return total(self.findings(transcript), PARTS)
 
     def judging(self, transcript: Transcript) -> tuple[JudgeRequest, ...]:
         """One question for each message of the model, with the conversation up to it; none where they are answered."""

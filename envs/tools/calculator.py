@@ -300,7 +300,7 @@ class _Reader:
         return False
 
     def _juxtaposed(self) -> bool:
-        """Does the token at hand multiply the operand before it: `2pi`, `2(3)`, `(1)(2)`, `3 sqrt(2)`? No number does."""
+        """Does the token at hand, which is no number, multiply the operand before it: `2pi`, `2(3)`, `3 sqrt(2)`?"""
         before, token = self._tokens[self._next - 1], self.token
         if token not in _FACTORS:
             return False
