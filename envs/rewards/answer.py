@@ -11,7 +11,7 @@ from envs.rewards import RIGHT
 from envs.rewards.findings import Finding, SumOfFindings, found
 from envs.rewards.length import check_overlong, overlong_findings, overlong_parts
 from envs.rewards.transcript import answers, last_pair, written
-from envs.text.numbers import parse_number
+from envs.text.words import parse_number
 from rlsys.errors import require, require_bounds
 from rlsys.types import Transcript
 

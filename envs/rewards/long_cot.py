@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, Optional
@@ -22,7 +21,8 @@ from envs.text.boxed import last_boxed_span
 from rlsys.errors import BadInput, require, require_bounds
 from rlsys.types import Reward, TokenStream, Transcript
 
-# Correct at length 0 and at the limit, wrong at length 0 and at the limit (section 3.3, figure 9, appendix K.5).
+COSINE = ("r0_correct", "rL_correct", "r0_wrong", "rL_wrong")  # at length 0 and at the limit
+# Of these (section 3.3, figure 9, appendix K.5).
 PRESETS: Mapping[str, tuple[float, float, float, float]] = {
     "default": (2.0, 1.0, -10.0, 0.0),
     "A": (0.0, 10.0, 0.0, 0.0),
@@ -62,9 +62,8 @@ class LongCotRewardConfig:
     """The model-based verifier of section 4, in the place of comparing boxed answers; none without a model."""
 
     def __post_init__(self) -> None:
-        for key in ("r0_correct", "rL_correct", "r0_wrong", "rL_wrong", "exceed", "repetition_penalty"):
-            value = getattr(self, key)
-            require(value is None or math.isfinite(value), f"reward.{key}", value, "a finite number")
+        require_bounds(self, "reward.", "a finite number, or null", *COSINE)
+        require_bounds(self, "reward.", "a finite number", "exceed", "repetition_penalty")
         for key in ("r0_wrong", "rL_wrong"):
             value = getattr(self, key)
             require(value is None or value <= 0, f"reward.{key}", value, "0 or less: a wrong answer earns nothing")
@@ -98,13 +97,11 @@ class LongCotReward(SumOfFindings):
         self._config = config
         self.parts = ("outcome", *overlong_parts(config))
         self.judge = config.judge
-        given = (config.r0_correct, config.rL_correct, config.r0_wrong, config.rL_wrong)
         if config.kind == "classic":
-            self._values, self._exceed = (1.0, 1.0, 0.0, 0.0), 0.0
+            self._values, self._exceed = dict(zip(COSINE, (1.0, 1.0, 0.0, 0.0), strict=True)), 0.0
         else:
-            pairs = zip(given, PRESETS[config.preset], strict=True)
-            a, b, c, d = (preset if value is None else value for value, preset in pairs)
-            self._values, self._exceed = (a, b, c, d), config.exceed
+            self._values, self._exceed = dict(zip(COSINE, PRESETS[config.preset], strict=True)), config.exceed
+            self._values |= {key: getattr(config, key) for key in COSINE if getattr(config, key) is not None}
 
     def __call__(self, transcript: Transcript) -> Reward:
         """Raises BadInput where the verdict or the length is needed and missing: see `grading` for the verdict."""
@@ -147,19 +144,9 @@ class LongCotReward(SumOfFindings):
             value = BASE_CORRECT if correct else BASE_WRONG if given is not None else BASE_NO_ANSWER
             return found("outcome", says, value, transcript.messages, span)
         length = num_tokens(transcript)
-        r0_correct, rL_correct, r0_wrong, rL_wrong = self._values
-        value = cosine_reward(
-            correct,
-            length,
-            max_length=config.max_length,
-            r0_correct=r0_correct,
-            rL_correct=rL_correct,
-            r0_wrong=r0_wrong,
-            rL_wrong=rL_wrong,
-            exceed=self._exceed,
-            margin=config.margin,
-        )
         rule = f"{says}, {length} of {config.max_length} tokens"
+        limit, margin = config.max_length, config.margin
+        value = cosine_reward(correct, length, **self._values, exceed=self._exceed, max_length=limit, margin=margin)
         return found("outcome", rule, value, transcript.messages, span)
 
     def _settled(self, transcript: Transcript) -> bool:

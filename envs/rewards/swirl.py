@@ -15,7 +15,7 @@ from envs.rewards.findings import Finding, Span, SumOfFindings, found
 from envs.rewards.transcript import written
 from envs.services.judge.config import JudgeConfig
 from envs.services.judge.request import JudgeRequest
-from envs.text.verdicts import step_verdict
+from envs.text.words import step_verdict
 from rlsys.errors import BadInput
 from rlsys.types import Transcript
 
