@@ -84,15 +84,12 @@ class BlocksworldReward(SumOfFindings):
         whole = Span(message=last.message, start=plan.spans[0][0], end=plan.spans[-1][1])
         if execution.failed is None and not unmet:
             return (found("valid", "every step can be done and the goal is met", self._config.valid, messages, whole),)
-        if execution.failed is None:
-            findings = [found("valid", f"the goal is not met: {facts_words(unmet)}", 0.0, messages, whole)]
-            done = len(plan.actions)
-        else:
+        done, rule, where = len(plan.actions), f"the goal is not met: {facts_words(unmet)}", whole
+        if execution.failed is not None:
             done = execution.failed
-            start, end = plan.spans[done]
-            span = Span(message=last.message, start=start, end=end)
-            reason = " ".join(reason_words(plan.actions, execution).split())
-            findings = [found("valid", reason, 0.0, messages, span)]
+            rule = " ".join(reason_words(plan.actions, execution).split())
+            where = Span(message=last.message, start=plan.spans[done][0], end=plan.spans[done][1])
+        findings = [found("valid", rule, 0.0, messages, where)]
         if self._config.step_credit:
             share = done / len(plan.actions)
             rule = f"{done} of {len(plan.actions)} steps can be done"

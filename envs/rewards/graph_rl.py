@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, Optional
 
 from envs.problems.graphs import parse
@@ -124,9 +124,7 @@ def _overruled(answer: Checked, correct: bool | None) -> Checked:
     """A verdict that was given stands in for the oracle's; a hallucination stays one."""
     if correct is None or answer.verdict.hallucinated or correct == (answer.verdict is Verdict.CORRECT):
         return answer
-    return Checked(
-        verdict=Verdict.CORRECT if correct else Verdict.INCORRECT, span=answer.span, detail="as the transcript says"
-    )
+    return replace(answer, verdict=Verdict.CORRECT if correct else Verdict.INCORRECT, detail="as the transcript says")
 
 
 def _span(checked: Checked, message: int) -> Span | None:
