@@ -73,18 +73,13 @@ class IcrlReward(SumOfFindings):
 
 def _violations(pieces: list[Piece], given: Span | None, answer: str) -> Iterator[tuple[str, float, Span | None]]:
     """(rule, penalty, where) of each row of table 2 that is violated."""
-    opened, closed = count(pieces, "<answer>"), count(pieces, "</answer>")
-    where = first(pieces, "<answer>") or first(pieces, "</answer>")
-    if not (opened and closed):
-        yield "no <answer> or no </answer>", NO_ANSWER, where
-    if opened != closed:
-        yield f"{opened} <answer> and {closed} </answer>: not balanced", UNBALANCED_ANSWER, where
-    opened, closed = count(pieces, "<think>"), count(pieces, "</think>")
-    where = first(pieces, "<think>") or first(pieces, "</think>")
-    if not (opened and closed):
-        yield "no <think> or no </think>", NO_THINK, where
-    if opened != closed:
-        yield f"{opened} <think> and {closed} </think>: not balanced", UNBALANCED_THINK, where
+    for tag, missing, unbalanced in (("answer", NO_ANSWER, UNBALANCED_ANSWER), ("think", NO_THINK, UNBALANCED_THINK)):
+        opened, closed = count(pieces, f"<{tag}>"), count(pieces, f"</{tag}>")
+        where = first(pieces, f"<{tag}>") or first(pieces, f"</{tag}>")
+        if not (opened and closed):
+            yield f"no <{tag}> or no </{tag}>", missing, where
+        if opened != closed:
+            yield f"{opened} <{tag}> and {closed} </{tag}>: not balanced", unbalanced, where
     if not (count(pieces, "<search>") or count(pieces, "</search>")):
         yield "no <search>", NO_SEARCH, None
     if given is not None and not answer:

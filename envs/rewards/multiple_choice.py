@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from envs.rewards import RIGHT
 from envs.rewards.findings import Finding, Span, SumOfFindings, found
-from envs.rewards.transcript import Piece, answers, last_pair, written
+from envs.rewards.transcript import Piece, answers, last_pair, said, written
 from envs.text.choice import letter_in, named
 from rlsys.errors import BadInput
 from rlsys.types import Task, Transcript
@@ -52,8 +52,7 @@ def chosen(pieces: Sequence[Piece], options: Mapping[str, str]) -> tuple[str | N
     """
     tag = last_pair(pieces, "<answer>", "</answer>")
     if tag is not None:
-        text = next(piece.text for piece in pieces if piece.message == tag.message)
-        return named(text[tag.start : tag.end], options), tag
+        return named(said(pieces, tag), options), tag
     for piece in reversed(pieces):
         if piece.text.strip():
             letter, at = letter_in(piece.text, options)

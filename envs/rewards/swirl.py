@@ -54,24 +54,20 @@ class SwirlReward(SumOfFindings):
         if transcript.judgements is not None:
             return ()
         said = [f"[{_SPEAKER.get(each.role, 'result')}]\n{each.content}" for each in transcript.messages]
+        question = transcript.task.question
+        talks = ("\n\n".join(said[: piece.message + 1]) for piece in written(transcript))
         return tuple(
-            JudgeRequest(
-                kind="process",
-                fields={"question": transcript.task.question, "conversation": "\n\n".join(said[: piece.message + 1])},
-            )
-            for piece in written(transcript)
+            JudgeRequest(kind="process", fields={"question": question, "conversation": talk}) for talk in talks
         )
 
     def findings(self, transcript: Transcript) -> tuple[Finding, ...]:
         judgements = transcript.judgements
         pieces = written(transcript)
+        where, each = f"task {transcript.task.task_id}", "one for each message of the model"
         if not judgements:
-            raise BadInput(f"task {transcript.task.task_id}: no judgements, expected one for each message of the model")
+            raise BadInput(f"{where}: no judgements, expected {each}")
         if len(pieces) > 1 and len(judgements) != len(pieces):  # one text may hold several steps
-            raise BadInput(
-                f"task {transcript.task.task_id}: {len(judgements)} judgements, expected {len(pieces)}: "
-                "one for each message of the model"
-            )
+            raise BadInput(f"{where}: {len(judgements)} judgements, expected {len(pieces)}: {each}")
         weights = self._weights(step_rewards(judgements))
         findings = []
         for step, (judgement, weight) in enumerate(zip(judgements, weights, strict=True)):

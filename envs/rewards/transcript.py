@@ -60,6 +60,11 @@ def first(pieces: Sequence[Piece], tag: str) -> Span | None:
     return None
 
 
+def said(pieces: Sequence[Piece], span: Span) -> str:
+    """The text of a span."""
+    return next(piece.text for piece in pieces if piece.message == span.message)[span.start : span.end]
+
+
 def last_pair(pieces: Sequence[Piece], opening: str, closing: str) -> Span | None:
     """Between the last `closing` that has an `opening` before it in its message, and the nearest such `opening`."""
     for piece in reversed(pieces):

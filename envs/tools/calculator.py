@@ -49,14 +49,8 @@ ARITY: dict[str, tuple[int, int]] = {  # fewest and most arguments
     **dict.fromkeys(("min", "max", "gcd", "lcm", "sum", "prod", "mean", "median"), (1, MANY)),
 }
 ALIASES = {
-    "ceiling": "ceil",
-    "arcsin": "asin",
-    "arccos": "acos",
-    "arctan": "atan",
-    "comb": "binomial",
-    "ncr": "binomial",
-    "npr": "perm",
-    "average": "mean",
+    **{"arcsin": "asin", "arccos": "acos", "arctan": "atan", "ceiling": "ceil", "average": "mean"},
+    **{"comb": "binomial", "ncr": "binomial", "npr": "perm"},
 }
 
 # Explicit [0-9]: \d would accept digits of other scripts. No alternative can fail after a long match: linear time.
