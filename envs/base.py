@@ -54,8 +54,8 @@ class Demonstration:
 class Service(Protocol):
     """A running server. Its actor asks whether it lives, and stops it."""
 
-    url: str
-
+    @property
+    def url(self) -> str: ...
     def stop(self) -> object: ...
 
 

@@ -7,12 +7,11 @@ together. A YAML holds only what differs from the defaults. Values that follow f
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import Any, Literal, Optional
 
 from rlsys.channels import CHANNELS
-from rlsys.errors import require
+from rlsys.errors import require, require_bounds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,11 +34,10 @@ class ScratchModel:
     def __post_init__(self) -> None:
         known = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
         require(self.head_dim in known, "model.scratch.head_dim", self.head_dim, f"one of {known}")
-        require(self.num_kv_heads >= 1, "model.scratch.num_kv_heads", self.num_kv_heads, "at least 1")
+        sizes = ("num_kv_heads", "hidden_size", "intermediate_size", "num_layers")
+        require_bounds(self, "model.scratch.", "at least 1", *sizes)
         shared = self.num_heads >= 1 and self.num_heads % self.num_kv_heads == 0
         require(shared, "model.scratch.num_heads", self.num_heads, f"a multiple of num_kv_heads={self.num_kv_heads}")
-        for key in ("hidden_size", "intermediate_size", "num_layers"):
-            require(getattr(self, key) >= 1, f"model.scratch.{key}", getattr(self, key), "at least 1")
         require(self.vocab_size >= 300, "model.scratch.vocab_size", self.vocab_size, "at least 300: bytes and tags")
 
 
@@ -73,14 +71,9 @@ class EngineConfig:
 
     def __post_init__(self) -> None:
         require(self.max_model_len >= 16, "engine.max_model_len", self.max_model_len, "at least 16")
-        require(self.max_num_seqs >= 1, "engine.max_num_seqs", self.max_num_seqs, "at least 1")
-        require(self.kv_cache_mb >= 1, "engine.kv_cache_mb", self.kv_cache_mb, "at least 1")
-        require(
-            0 < self.gpu_memory_utilization < 1,
-            "engine.gpu_memory_utilization",
-            self.gpu_memory_utilization,
-            "between 0 and 1",
-        )
+        require_bounds(self, "engine.", "at least 1", "max_num_seqs", "kv_cache_mb")
+        share = self.gpu_memory_utilization
+        require(0 < share < 1, "engine.gpu_memory_utilization", share, "between 0 and 1")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,19 +111,14 @@ class RolloutConfig:
     """Seconds that a worker, or a tool service, may take to start. Raise it for large models."""
 
     def __post_init__(self) -> None:
-        require(self.workers >= 1, "rollout.workers", self.workers, "at least 1")
-        require(self.threads >= 1, "rollout.threads", self.threads, "at least 1")
-        require(self.max_turn_tokens >= 1, "rollout.max_turn_tokens", self.max_turn_tokens, "at least 1")
-        response = self.max_response_tokens
-        require(response is None or response >= 1, "rollout.max_response_tokens", response, "at least 1, or null")
-        require(0 < self.temperature <= 2, "rollout.temperature", self.temperature, "above 0 and at most 2")
-        require(0 < self.top_p <= 1, "rollout.top_p", self.top_p, "above 0 and at most 1")
-        require(self.infra_attempts >= 1, "rollout.infra_attempts", self.infra_attempts, "at least 1")
-        for key in ("infra_retries", "data_retries"):
-            require(getattr(self, key) >= 0, f"rollout.{key}", getattr(self, key), "0 or more")
-        require(self.grader_workers >= 1, "rollout.grader_workers", self.grader_workers, "at least 1")
-        for key in ("grader_deadline_s", "episode_timeout_s", "call_timeout_s", "start_timeout_s"):
-            require(getattr(self, key) > 0, f"rollout.{key}", getattr(self, key), "above 0")
+        counts = ("workers", "threads", "max_turn_tokens", "infra_attempts", "grader_workers")
+        require_bounds(self, "rollout.", "at least 1", *counts)
+        require_bounds(self, "rollout.", "at least 1, or null", "max_response_tokens")
+        require_bounds(self, "rollout.", "above 0 and at most 2", "temperature")
+        require_bounds(self, "rollout.", "above 0 and at most 1", "top_p")
+        require_bounds(self, "rollout.", "0 or more", "infra_retries", "data_retries")
+        seconds = ("grader_deadline_s", "episode_timeout_s", "call_timeout_s", "start_timeout_s")
+        require_bounds(self, "rollout.", "above 0", *seconds)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,22 +169,14 @@ class LearnerConfig:
     """Seconds that the ranks may take to start and to find each other."""
 
     def __post_init__(self) -> None:
-        require(self.ranks >= 1, "learner.ranks", self.ranks, "at least 1")
-        require(self.threads >= 1, "learner.threads", self.threads, "at least 1")
-        require(self.lr > 0, "learner.lr", self.lr, "above 0")
-        require(self.critic_lr > 0, "learner.critic_lr", self.critic_lr, "above 0")
-        require(self.rope_theta_scale > 0, "learner.rope_theta_scale", self.rope_theta_scale, "above 0")
+        require_bounds(self, "learner.", "at least 1", "ranks", "threads", "tokens_per_row", "logit_chunk")
+        positive = ("lr", "critic_lr", "rope_theta_scale", "clip_grad", "update_timeout_s", "start_timeout_s")
+        require_bounds(self, "learner.", "above 0", *positive)
+        require_bounds(self, "learner.", "0 or more", "warmup_steps", "weight_decay")
         fits = self.offload != "all" or self.zero_stage == 3
         require(fits, "learner.offload", self.offload, "none or optimizer, unless learner.zero_stage=3")
-        require(self.tokens_per_row >= 1, "learner.tokens_per_row", self.tokens_per_row, "at least 1")
-        require(self.logit_chunk >= 1, "learner.logit_chunk", self.logit_chunk, "at least 1")
-        require(self.clip_grad > 0, "learner.clip_grad", self.clip_grad, "above 0")
-        require(self.warmup_steps >= 0, "learner.warmup_steps", self.warmup_steps, "0 or more")
         require(0 <= self.final_lr_ratio <= 1, "learner.final_lr_ratio", self.final_lr_ratio, "between 0 and 1")
-        require(self.weight_decay >= 0, "learner.weight_decay", self.weight_decay, "0 or more")
         require(all(0 <= beta < 1 for beta in self.betas), "learner.betas", self.betas, "two numbers from 0 to below 1")
-        for key in ("update_timeout_s", "start_timeout_s"):
-            require(getattr(self, key) > 0, f"learner.{key}", getattr(self, key), "above 0")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,12 +200,10 @@ class LoopConfig:
     """The run stops with the reason when more than this share of a step's trajectories failed."""
 
     def __post_init__(self) -> None:
-        require(self.groups_per_step >= 1, "loop.groups_per_step", self.groups_per_step, "at least 1")
-        require(self.group_size >= 1, "loop.group_size", self.group_size, "at least 1")
-        require(self.max_policy_lag >= 0, "loop.max_policy_lag", self.max_policy_lag, "0 or more")
-        lag = self.max_token_lag
-        require(lag is None or lag >= 0, "loop.max_token_lag", lag, "0 or more, or null")
-        require(self.mismatch_limit > 0, "loop.mismatch_limit", self.mismatch_limit, "above 0")
+        require_bounds(self, "loop.", "at least 1", "groups_per_step", "group_size")
+        require_bounds(self, "loop.", "0 or more", "max_policy_lag")
+        require_bounds(self, "loop.", "0 or more, or null", "max_token_lag")
+        require_bounds(self, "loop.", "above 0", "mismatch_limit")
         require(0 <= self.max_failed_share <= 1, "loop.max_failed_share", self.max_failed_share, "between 0 and 1")
 
     @property
@@ -252,10 +230,9 @@ class EvalConfig:
     """Share of the prompts in a stage's `data` that is held out for that loss: at least one prompt, at most `tasks`."""
 
     def __post_init__(self) -> None:
-        for key in ("tasks", "samples", "concurrency"):
-            require(getattr(self, key) >= 1, f"eval.{key}", getattr(self, key), "at least 1")
-        require(0 < self.temperature <= 2, "eval.temperature", self.temperature, "above 0 and at most 2")
-        require(self.every >= 0, "eval.every", self.every, "0 or more")
+        require_bounds(self, "eval.", "at least 1", "tasks", "samples", "concurrency")
+        require_bounds(self, "eval.", "above 0 and at most 2", "temperature")
+        require_bounds(self, "eval.", "0 or more", "every")
         require(0 < self.share < 1, "eval.share", self.share, "between 0 and 1")
 
 
@@ -281,15 +258,11 @@ class GenerateConfig:
     """Trajectories kept per task, at most: those with the highest rewards. null keeps all that differ."""
 
     def __post_init__(self) -> None:
-        for key in ("samples", "concurrency"):
-            require(getattr(self, key) >= 1, f"generate.{key}", getattr(self, key), "at least 1")
-        for key in ("tasks", "per_task"):
-            found = getattr(self, key)
-            require(found is None or found >= 1, f"generate.{key}", found, "at least 1, or null")
-        least = self.min_reward
-        require(least is None or math.isfinite(least), "generate.min_reward", least, "a finite number, or null")
-        require(0 < self.temperature <= 2, "generate.temperature", self.temperature, "above 0 and at most 2")
-        require(0 < self.top_p <= 1, "generate.top_p", self.top_p, "above 0 and at most 1")
+        require_bounds(self, "generate.", "at least 1", "samples", "concurrency")
+        require_bounds(self, "generate.", "at least 1, or null", "tasks", "per_task")
+        require_bounds(self, "generate.", "a finite number, or null", "min_reward")
+        require_bounds(self, "generate.", "above 0 and at most 2", "temperature")
+        require_bounds(self, "generate.", "above 0 and at most 1", "top_p")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -300,8 +273,7 @@ class CheckpointConfig:
     """Checkpoints that stay on disk, the newest ones."""
 
     def __post_init__(self) -> None:
-        require(self.every >= 1, "checkpoint.every", self.every, "at least 1")
-        require(self.keep >= 1, "checkpoint.keep", self.keep, "at least 1")
+        require_bounds(self, "checkpoint.", "at least 1", "every", "keep")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -378,15 +350,10 @@ class RecipeConfig:
 
     def __post_init__(self) -> None:
         plain = bool(self.name) and all(letter.isalnum() or letter in "-_." for letter in self.name)
-        require(
-            plain and not self.name.startswith("."), "name", self.name, "letters, digits, - _ . : it names a folder"
-        )
-        require(
-            self.rollout.max_turn_tokens < self.engine.max_model_len,
-            "rollout.max_turn_tokens",
-            self.rollout.max_turn_tokens,
-            f"less than engine.max_model_len={self.engine.max_model_len}",
-        )
+        fits = plain and not self.name.startswith(".")
+        require(fits, "name", self.name, "letters, digits, - _ . : it names a folder")
+        turn, window = self.rollout.max_turn_tokens, self.engine.max_model_len
+        require(turn < window, "rollout.max_turn_tokens", turn, f"less than engine.max_model_len={window}")
 
 
 @dataclass(frozen=True, kw_only=True)

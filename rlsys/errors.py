@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import math
+from collections.abc import Callable, Iterable
+
+BOUNDS: dict[str, Callable[[float], bool]] = {
+    "at least 1": lambda found: found >= 1,
+    "0 or more": lambda found: found >= 0,
+    "above 0": lambda found: found > 0,
+    "above 0 and at most 1": lambda found: 0 < found <= 1,
+    "above 0 and at most 2": lambda found: 0 < found <= 2,
+    "a finite number": math.isfinite,
+}
 
 
 class BadInput(Exception):
@@ -18,6 +28,18 @@ def require(condition: bool, key: str, found: object, expected: str) -> None:
     """Raise BadInput naming the key, what was found and what was expected."""
     if not condition:
         raise BadInput(f"{key}={found!r}: expected {expected}")
+
+
+def require_bounds(config: object, prefix: str, expected: str, *keys: str) -> None:
+    """`require_bounds(self, "loop.", "0 or more", "max_policy_lag")` looks at each of these fields of `config`.
+
+    `expected` is one of BOUNDS; with ", or null" behind it or "null, or " before it None is right too.
+    """
+    bound = expected.removesuffix(", or null").removeprefix("null, or ")
+    for key in keys:
+        found = getattr(config, key)
+        fits = bound != expected if found is None else BOUNDS[bound](found)
+        require(fits, prefix + key, found, expected)
 
 
 def nearest(word: str, known: Iterable[object], *, otherwise: str | None = None) -> str:

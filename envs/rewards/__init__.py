@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from envs.rewards.findings import Finding
+from envs.services.judge.config import JudgeConfig
 from rlsys.choices import Table, choose, construct
 from rlsys.types import Reward, Transcript
 
@@ -58,6 +59,23 @@ def solved(config: Any, reward: Reward) -> bool:
     if by is None:
         return reward.parts.get("correct", reward.value) > 0
     return any(reward.parts.get(part, 0.0) > least for part, least in by.items())
+
+
+def judge_of(config: Any) -> JudgeConfig | None:
+    """Who judges for the reward of this config, which may be of somebody else's; None for one that asks nobody."""
+    judge = getattr(config, "judge", None)
+    return judge if isinstance(judge, JudgeConfig) else None
+
+
+def has_token_streams(config: Any) -> bool:
+    """Whether rewards come with streams of single tokens, which have discounts of their own."""
+    return bool(getattr(config, "token_streams", False))
+
+
+def length_limit(config: Any) -> int | None:
+    """The tokens from which on a response gets the whole punishment for its length; None where none is given."""
+    limit: int | None = getattr(config, "max_length", None)
+    return limit if getattr(config, "overlong_buffer", None) is not None else None
 
 
 def make_reward(config: Any) -> RewardFunction:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Optional
 
 from envs.protocols.scan import ANSWER_CLOSE, ANSWER_OPEN, one_answer
 from envs.rewards import RIGHT
-from envs.rewards.findings import Finding, found, total
-from envs.rewards.overlong import check_overlong, overlong_findings, overlong_parts
+from envs.rewards.findings import Finding, SumOfFindings, found
+from envs.rewards.length import check_overlong, overlong_findings, overlong_parts
 from envs.rewards.transcript import answers, last_pair, written
-from envs.text.numbers import parse_number
-from rlsys.errors import require
-from rlsys.types import Reward, Transcript
-
-PARTS = ("correct", "format")
+from envs.text.words import parse_number
+from rlsys.errors import require, require_bounds
+from rlsys.types import Transcript
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,14 +31,13 @@ class AnswerRewardConfig:
     """From `max_length` tokens on."""
 
     def __post_init__(self) -> None:
-        require(math.isfinite(self.correct), "reward.correct", self.correct, "a finite number")
-        require(math.isfinite(self.format), "reward.format", self.format, "a finite number")
+        require_bounds(self, "reward.", "a finite number", "correct", "format")
         check_overlong(self)
         used = self.max_length is None or self.overlong_buffer is not None
         require(used, "reward.max_length", self.max_length, "null without reward.overlong_buffer")
 
 
-class AnswerReward:
+class AnswerReward(SumOfFindings):
     """`correct` + `format`, from the last message that the model wrote; what the environment wrote never counts.
     With `overlong_buffer` also `overlong`, 0 or less.
 
@@ -50,15 +46,10 @@ class AnswerReward:
 
     solved_by: ClassVar[Mapping[str, float]] = {"correct": RIGHT}
 
-    inline = None  # the recipe's environment says how its text stands in a response
-
     def __init__(self, config: AnswerRewardConfig) -> None:
         self._config = config
+        self.parts = ("correct", "format", *overlong_parts(config))
         self.uses_tokens = config.overlong_buffer is not None
-
-    def __call__(self, transcript: Transcript) -> Reward:
-        """Raises BadInput for a task without an answer key, and without a length that is needed."""
-        return total(self.findings(transcript), (*PARTS, *overlong_parts(self._config)))
 
     def findings(self, transcript: Transcript) -> tuple[Finding, ...]:
         golds = answers(transcript.task)

@@ -6,7 +6,6 @@ sources are in `docs/rewards/blocksworld.md`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -15,12 +14,10 @@ from envs.problems.blocks.execute import execute, unmet_facts
 from envs.problems.blocks.read import INVALID, VALID, Problem, problem
 from envs.problems.blocks.words import PLAN_END, fact_words, facts_words, read_plan, read_verdict, reason_words
 from envs.rewards import RIGHT
-from envs.rewards.findings import Finding, Span, found, total
+from envs.rewards.findings import Finding, Span, SumOfFindings, found
 from envs.rewards.transcript import Piece, written
-from rlsys.errors import require
-from rlsys.types import Message, Reward, Transcript
-
-PARTS = ("valid", "steps", "goal", "verdict")
+from rlsys.errors import require_bounds
+from rlsys.types import Message, Transcript
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,27 +33,20 @@ class BlocksworldRewardConfig:
     """Partial credit for a failing plan: times the share of the goal, open at the start, that holds at the end."""
 
     def __post_init__(self) -> None:
-        for key in ("valid", "verdict", "step_credit", "goal_credit"):
-            value = getattr(self, key)
-            require(math.isfinite(value), f"reward.{key}", value, "a finite number")
+        require_bounds(self, "reward.", "a finite number", "valid", "verdict", "step_credit", "goal_credit")
 
 
-class BlocksworldReward:
+class BlocksworldReward(SumOfFindings):
     """`valid` + `steps` + `goal` for a plan, `verdict` for a verdict; of the last message that the model wrote.
 
     A right plan: Reward(value=1.0, parts={"valid": 1.0, "steps": 0.0, "goal": 0.0, "verdict": 0.0}).
     """
 
+    parts = ("valid", "steps", "goal", "verdict")
     solved_by: ClassVar[Mapping[str, float]] = {"valid": RIGHT, "verdict": RIGHT}
-
-    inline = None
 
     def __init__(self, config: BlocksworldRewardConfig) -> None:
         self._config = config
-
-    def __call__(self, transcript: Transcript) -> Reward:
-        """Raises BadInput for a task whose conditions, goal or plan cannot be read."""
-        return total(self.findings(transcript), PARTS)
 
     def findings(self, transcript: Transcript) -> tuple[Finding, ...]:
         asked = problem(transcript.task)
@@ -94,15 +84,12 @@ class BlocksworldReward:
         whole = Span(message=last.message, start=plan.spans[0][0], end=plan.spans[-1][1])
         if execution.failed is None and not unmet:
             return (found("valid", "every step can be done and the goal is met", self._config.valid, messages, whole),)
-        if execution.failed is None:
-            findings = [found("valid", f"the goal is not met: {facts_words(unmet)}", 0.0, messages, whole)]
-            done = len(plan.actions)
-        else:
+        done, rule, where = len(plan.actions), f"the goal is not met: {facts_words(unmet)}", whole
+        if execution.failed is not None:
             done = execution.failed
-            start, end = plan.spans[done]
-            span = Span(message=last.message, start=start, end=end)
-            reason = " ".join(reason_words(plan.actions, execution).split())
-            findings = [found("valid", reason, 0.0, messages, span)]
+            rule = " ".join(reason_words(plan.actions, execution).split())
+            where = Span(message=last.message, start=plan.spans[done][0], end=plan.spans[done][1])
+        findings = [found("valid", rule, 0.0, messages, where)]
         if self._config.step_credit:
             share = done / len(plan.actions)
             rule = f"{done} of {len(plan.actions)} steps can be done"

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
-from rlsys.types import Message, Reward, TokenStream
+from envs.protocols import Inline
+from rlsys.types import Message, Reward, Transcript
 
 EXCERPT = 80  # characters of a finding's text that are kept
 
@@ -40,10 +42,23 @@ def found(part: str, rule: str, value: float, messages: Sequence[Message], span:
     return Finding(part=part, rule=rule, value=value, span=span, text=text)
 
 
-def total(findings: Iterable[Finding], parts: Sequence[str], streams: tuple[TokenStream, ...] = ()) -> Reward:
+def total(findings: Iterable[Finding], parts: Sequence[str]) -> Reward:
     """The reward that the findings add up to. Every name in `parts` is there, with 0 where nothing was found."""
     values: dict[str, list[float]] = {part: [] for part in parts}
     for finding in findings:
         values[finding.part].append(finding.value)
     summed = {part: math.fsum(each) for part, each in values.items()}
-    return Reward(value=sum(summed.values()), parts=summed, streams=streams)
+    return Reward(value=sum(summed.values()), parts=summed)
+
+
+class SumOfFindings:
+    """A reward. Calling it, and `findings`, raise BadInput for a task or a transcript that lacks what they look at."""
+
+    parts: tuple[str, ...]
+    inline: ClassVar[Inline | None] = None  # where the environment's text stands inside a response
+
+    def findings(self, transcript: Transcript) -> tuple[Finding, ...]:
+        raise NotImplementedError
+
+    def __call__(self, transcript: Transcript) -> Reward:
+        return total(self.findings(transcript), self.parts)

@@ -5,9 +5,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, Optional
 
 from envs.problems.graphs import parse
@@ -15,29 +14,16 @@ from envs.problems.graphs.encodings import ENCODINGS, Encoding
 from envs.problems.graphs.problem import Problem, from_record
 from envs.problems.graphs.verify import Checked, Report, Verdict, check
 from envs.rewards import RIGHT
-from envs.rewards.findings import Finding, Span, found, total
+from envs.rewards.findings import Finding, Span, SumOfFindings, found
 from envs.rewards.transcript import written
-from rlsys.errors import BadInput, require
-from rlsys.types import Message, Reward, Task, Transcript
+from rlsys.errors import BadInput, require_bounds
+from rlsys.types import Message, Task, Transcript
 
-PARTS = ("format", "process_format", "steps", "answer")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Values:
-    """What the rules are worth; the defaults are appendix B's."""
-
-    correct: float = 1.0
-    wrong: float = 0.0
-    hallucination: float = -2.0
-    correct_step: float = 0.05
-    incorrect_step: float = 0.0
-    format: float = 0.1
-    process_format: float = 0.0
-    format_error: float = 0.0
-
-
-PRESETS = {"appendix": Values(), "text": Values(format=0.2, process_format=0.1)}
+APPENDIX = {
+    **{"correct": 1.0, "wrong": 0.0, "hallucination": -2.0, "correct_step": 0.05, "incorrect_step": 0.0},
+    **{"format": 0.1, "process_format": 0.0, "format_error": 0.0},
+}
+PRESETS = {"appendix": APPENDIX, "text": {**APPENDIX, "format": 0.2, "process_format": 0.1}}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,35 +49,28 @@ class GraphRLRewardConfig:
     format_error: Optional[float] = None
 
     def __post_init__(self) -> None:
-        for field in fields(Values):
-            value = getattr(self, field.name)
-            require(value is None or math.isfinite(value), f"reward.{field.name}", value, "a finite number, or null")
+        require_bounds(self, "reward.", "a finite number, or null", *APPENDIX)
 
     @property
-    def values(self) -> Values:
-        preset = PRESETS[self.preset]
-        own = {field.name: getattr(self, field.name) for field in fields(Values)}
-        return Values(**{name: getattr(preset, name) if value is None else value for name, value in own.items()})
+    def values(self) -> dict[str, float]:
+        """What the rules are worth."""
+        own = {name: getattr(self, name) for name in APPENDIX}
+        return PRESETS[self.preset] | {name: value for name, value in own.items() if value is not None}
 
 
-class GraphRLReward:
+class GraphRLReward(SumOfFindings):
     """`format` + `process_format` + `steps` (the mean over the steps) + `answer`.
 
     Two steps, one of which names an edge that does not exist, and the right answer:
     Reward(value=0.125, parts={"format": 0.1, "process_format": 0.0, "steps": -0.975, "answer": 1.0}).
     """
 
+    parts = ("format", "process_format", "steps", "answer")
     solved_by: ClassVar[Mapping[str, float]] = {"answer": RIGHT}
-
-    inline = None
 
     def __init__(self, config: GraphRLRewardConfig) -> None:
         self._process = config.kind == "process"
         self._values = config.values
-
-    def __call__(self, transcript: Transcript) -> Reward:
-        """Raises BadInput for a task that is no graph problem."""
-        return total(self.findings(transcript), PARTS)
 
     def findings(self, transcript: Transcript) -> tuple[Finding, ...]:
         """One for the format, one for each step (their number is in the rule: more steps dilute each), the answer's."""
@@ -104,35 +83,32 @@ class GraphRLReward:
             findings += [self._process_format(report), *self._steps(report, transcript.messages, message)]
         answer = _overruled(report.answer, transcript.correct)
         span = _span(answer, message)
+        value = self._value(answer.verdict, "correct", "wrong")
         rule = _rule(f"{answer.verdict} answer", answer)
-        return (*findings, found("answer", rule, self._answer(answer.verdict), transcript.messages, span))
+        return (*findings, found("answer", rule, value, transcript.messages, span))
 
     def _format(self, report: Report) -> Finding:
-        if report.well_formed:
-            return Finding(part="format", rule="the three parts, once each, in order", value=self._values.format)
-        return Finding(part="format", rule="not the three parts, once each, in order", value=self._values.format_error)
+        rule, key = "the three parts, once each, in order", "format"
+        if not report.well_formed:
+            rule, key = f"not {rule}", "format_error"
+        return Finding(part="format", rule=rule, value=self._values[key])
 
     def _process_format(self, report: Report) -> Finding:
         unreadable = sum(step.verdict is Verdict.UNREADABLE for step in report.steps)
         if report.well_formed and not unreadable:
-            return Finding(part="process_format", rule="every step can be read", value=self._values.process_format)
+            return Finding(part="process_format", rule="every step can be read", value=self._values["process_format"])
         return Finding(part="process_format", rule=f"broken format, or unreadable steps: {unreadable}")
 
     def _steps(self, report: Report, messages: tuple[Message, ...], message: int) -> Iterator[Finding]:
         count = len(report.steps)
         for number, step in enumerate(report.steps, start=1):
             rule = _rule(f"{step.verdict} step {number} of {count}", step)
-            yield found("steps", rule, self._step(step.verdict) / count, messages, _span(step, message))
+            value = self._value(step.verdict, "correct_step", "incorrect_step") / count
+            yield found("steps", rule, value, messages, _span(step, message))
 
-    def _step(self, verdict: Verdict) -> float:
-        if verdict.hallucinated:
-            return self._values.hallucination
-        return self._values.correct_step if verdict is Verdict.CORRECT else self._values.incorrect_step
-
-    def _answer(self, verdict: Verdict) -> float:
-        if verdict.hallucinated:
-            return self._values.hallucination
-        return self._values.correct if verdict is Verdict.CORRECT else self._values.wrong
+    def _value(self, verdict: Verdict, correct: str, wrong: str) -> float:
+        rule = "hallucination" if verdict.hallucinated else correct if verdict is Verdict.CORRECT else wrong
+        return self._values[rule]
 
 
 def problem_of(task: Task) -> tuple[Problem, Encoding]:
@@ -148,9 +124,7 @@ def _overruled(answer: Checked, correct: bool | None) -> Checked:
     """A verdict that was given stands in for the oracle's; a hallucination stays one."""
     if correct is None or answer.verdict.hallucinated or correct == (answer.verdict is Verdict.CORRECT):
         return answer
-    return Checked(
-        verdict=Verdict.CORRECT if correct else Verdict.INCORRECT, span=answer.span, detail="as the transcript says"
-    )
+    return replace(answer, verdict=Verdict.CORRECT if correct else Verdict.INCORRECT, detail="as the transcript says")
 
 
 def _span(checked: Checked, message: int) -> Span | None:

@@ -12,16 +12,15 @@ from typing import ClassVar
 
 from envs.protocols.icrl import INFORMATION
 from envs.rewards import RIGHT
-from envs.rewards.findings import Finding, Span, found, total
+from envs.rewards.findings import Finding, Span, SumOfFindings, found
 from envs.rewards.qa import exact_match
 from envs.rewards.transcript import Piece, answers, count, first, last_pair, lowered, written
 from rlsys.errors import require
-from rlsys.types import Reward, Transcript
+from rlsys.types import Transcript
 
 NO_ANSWER, UNBALANCED_ANSWER, EMPTY_ANSWER = 0.5, 0.2, 0.2
 NO_THINK, UNBALANCED_THINK = 0.15, 0.1
 NO_SEARCH = 0.1
-PARTS = ("accuracy", "format", "clamp")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,23 +35,19 @@ class IcrlRewardConfig:
         require(0 <= self.alpha <= 1, "reward.alpha", self.alpha, "between 0 and 1")
 
 
-class IcrlReward:
+class IcrlReward(SumOfFindings):
     """`accuracy` + `format` + `clamp`, of the response only; tags in any case.
 
     The right answer without a search: Reward(value=0.98, parts={"accuracy": 0.8, "format": 0.18, "clamp": 0.0}).
     """
 
+    parts = ("accuracy", "format", "clamp")
     solved_by: ClassVar[Mapping[str, float]] = {"accuracy": RIGHT}
-
     inline = INFORMATION
 
     def __init__(self, config: IcrlRewardConfig) -> None:
         self._alpha = config.alpha
         self._clamp = config.clamp
-
-    def __call__(self, transcript: Transcript) -> Reward:
-        """Raises BadInput for a task without an answer key."""
-        return total(self.findings(transcript), PARTS)
 
     def findings(self, transcript: Transcript) -> tuple[Finding, ...]:
         golds = answers(transcript.task)
@@ -78,18 +73,13 @@ class IcrlReward:
 
 def _violations(pieces: list[Piece], given: Span | None, answer: str) -> Iterator[tuple[str, float, Span | None]]:
     """(rule, penalty, where) of each row of table 2 that is violated."""
-    opened, closed = count(pieces, "<answer>"), count(pieces, "</answer>")
-    where = first(pieces, "<answer>") or first(pieces, "</answer>")
-    if not (opened and closed):
-        yield "no <answer> or no </answer>", NO_ANSWER, where
-    if opened != closed:
-        yield f"{opened} <answer> and {closed} </answer>: not balanced", UNBALANCED_ANSWER, where
-    opened, closed = count(pieces, "<think>"), count(pieces, "</think>")
-    where = first(pieces, "<think>") or first(pieces, "</think>")
-    if not (opened and closed):
-        yield "no <think> or no </think>", NO_THINK, where
-    if opened != closed:
-        yield f"{opened} <think> and {closed} </think>: not balanced", UNBALANCED_THINK, where
+    for tag, missing, unbalanced in (("answer", NO_ANSWER, UNBALANCED_ANSWER), ("think", NO_THINK, UNBALANCED_THINK)):
+        opened, closed = count(pieces, f"<{tag}>"), count(pieces, f"</{tag}>")
+        where = first(pieces, f"<{tag}>") or first(pieces, f"</{tag}>")
+        if not (opened and closed):
+            yield f"no <{tag}> or no </{tag}>", missing, where
+        if opened != closed:
+            yield f"{opened} <{tag}> and {closed} </{tag}>: not balanced", unbalanced, where
     if not (count(pieces, "<search>") or count(pieces, "</search>")):
         yield "no <search>", NO_SEARCH, None
     if given is not None and not answer:

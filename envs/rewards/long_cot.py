@@ -5,26 +5,24 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, Optional
 
 from envs.rewards import RIGHT
 from envs.rewards.asks import Grading
-from envs.rewards.findings import Finding, Span, found, total
-from envs.rewards.length import cosine_reward, ngram_penalty
+from envs.rewards.findings import Finding, Span, SumOfFindings, found
+from envs.rewards.length import check_overlong, cosine_reward, ngram_penalty, overlong_findings, overlong_parts
 from envs.rewards.maths.compare import decided
-from envs.rewards.overlong import check_overlong, overlong_findings, overlong_parts
 from envs.rewards.transcript import Piece, answers, num_tokens, written
 from envs.services.judge.config import JudgeConfig
 from envs.services.judge.request import JudgeRequest
 from envs.text.boxed import last_boxed_span
-from rlsys.errors import BadInput, require
+from rlsys.errors import BadInput, require, require_bounds
 from rlsys.types import Reward, TokenStream, Transcript
 
-PARTS = ("outcome",)
-# Correct at length 0 and at the limit, wrong at length 0 and at the limit (section 3.3, figure 9, appendix K.5).
+COSINE = ("r0_correct", "rL_correct", "r0_wrong", "rL_wrong")  # at length 0 and at the limit
+# Of these (section 3.3, figure 9, appendix K.5).
 PRESETS: Mapping[str, tuple[float, float, float, float]] = {
     "default": (2.0, 1.0, -10.0, 0.0),
     "A": (0.0, 10.0, 0.0, 0.0),
@@ -64,15 +62,13 @@ class LongCotRewardConfig:
     """The model-based verifier of section 4, in the place of comparing boxed answers; none without a model."""
 
     def __post_init__(self) -> None:
-        for key in ("r0_correct", "rL_correct", "r0_wrong", "rL_wrong", "exceed", "repetition_penalty"):
-            value = getattr(self, key)
-            require(value is None or math.isfinite(value), f"reward.{key}", value, "a finite number")
+        require_bounds(self, "reward.", "a finite number, or null", *COSINE)
+        require_bounds(self, "reward.", "a finite number", "exceed", "repetition_penalty")
         for key in ("r0_wrong", "rL_wrong"):
             value = getattr(self, key)
             require(value is None or value <= 0, f"reward.{key}", value, "0 or less: a wrong answer earns nothing")
-        require(self.max_length >= 1, "reward.max_length", self.max_length, "at least 1")
+        require_bounds(self, "reward.", "at least 1", "max_length", "repetition_ngram")
         require(0 <= self.margin < self.max_length, "reward.margin", self.margin, "from 0 to below reward.max_length")
-        require(self.repetition_ngram >= 1, "reward.repetition_ngram", self.repetition_ngram, "at least 1")
         require(self.repetition_penalty <= 0, "reward.repetition_penalty", self.repetition_penalty, "0 or less")
         discount = self.repetition_discount
         require(0 <= discount <= 1, "reward.repetition_discount", discount, "between 0 and 1")
@@ -86,7 +82,7 @@ class LongCotRewardConfig:
         return bool(self.repetition_penalty)
 
 
-class LongCotReward:
+class LongCotReward(SumOfFindings):
     """`outcome`, with `overlong` where that is asked for, and beside it the stream `repetition` of known tokens.
 
     Right after 7168 of 14336 tokens: Reward(value=1.5, parts={"outcome": 1.5}).
@@ -95,29 +91,26 @@ class LongCotReward:
     solved_by: ClassVar[Mapping[str, float]] = {"outcome": RIGHT}
 
     always_judged = False
-    inline = None
     uses_tokens = True
 
     def __init__(self, config: LongCotRewardConfig) -> None:
         self._config = config
+        self.parts = ("outcome", *overlong_parts(config))
         self.judge = config.judge
-        given = (config.r0_correct, config.rL_correct, config.r0_wrong, config.rL_wrong)
         if config.kind == "classic":
-            self._values, self._exceed = (1.0, 1.0, 0.0, 0.0), 0.0
+            self._values, self._exceed = dict(zip(COSINE, (1.0, 1.0, 0.0, 0.0), strict=True)), 0.0
         else:
-            pairs = zip(given, PRESETS[config.preset], strict=True)
-            a, b, c, d = (preset if value is None else value for value, preset in pairs)
-            self._values, self._exceed = (a, b, c, d), config.exceed
+            self._values, self._exceed = dict(zip(COSINE, PRESETS[config.preset], strict=True)), config.exceed
+            self._values |= {key: getattr(config, key) for key in COSINE if getattr(config, key) is not None}
 
     def __call__(self, transcript: Transcript) -> Reward:
         """Raises BadInput where the verdict or the length is needed and missing: see `grading` for the verdict."""
-        streams: tuple[TokenStream, ...] = ()
-        config = self._config
-        if transcript.token_ids is not None and config.token_streams:
-            values = ngram_penalty(transcript.token_ids, n=config.repetition_ngram, penalty=config.repetition_penalty)
-            stream = TokenStream(name="repetition", values=tuple(values), discount=config.repetition_discount)
-            streams = (stream,)
-        return total(self.findings(transcript), (*PARTS, *overlong_parts(config)), streams)
+        reward, config = super().__call__(transcript), self._config
+        if transcript.token_ids is None or not config.token_streams:
+            return reward
+        values = ngram_penalty(transcript.token_ids, n=config.repetition_ngram, penalty=config.repetition_penalty)
+        stream = TokenStream(name="repetition", values=tuple(values), discount=config.repetition_discount)
+        return replace(reward, streams=(stream,))
 
     def judging(self, transcript: Transcript) -> tuple[JudgeRequest, ...]:
         """The question whether the answer is right, for a recipe with a judge; none where it is answered already."""
@@ -151,19 +144,9 @@ class LongCotReward:
             value = BASE_CORRECT if correct else BASE_WRONG if given is not None else BASE_NO_ANSWER
             return found("outcome", says, value, transcript.messages, span)
         length = num_tokens(transcript)
-        r0_correct, rL_correct, r0_wrong, rL_wrong = self._values
-        value = cosine_reward(
-            correct,
-            length,
-            max_length=config.max_length,
-            r0_correct=r0_correct,
-            rL_correct=rL_correct,
-            r0_wrong=r0_wrong,
-            rL_wrong=rL_wrong,
-            exceed=self._exceed,
-            margin=config.margin,
-        )
         rule = f"{says}, {length} of {config.max_length} tokens"
+        limit, margin = config.max_length, config.margin
+        value = cosine_reward(correct, length, **self._values, exceed=self._exceed, max_length=limit, margin=margin)
         return found("outcome", rule, value, transcript.messages, span)
 
     def _settled(self, transcript: Transcript) -> bool:

@@ -10,13 +10,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from envs.rewards import RIGHT
-from envs.rewards.findings import Finding, Span, found, total
-from envs.rewards.transcript import Piece, answers, last_pair, written
+from envs.rewards.findings import Finding, Span, SumOfFindings, found
+from envs.rewards.transcript import Piece, answers, last_pair, said, written
 from envs.text.choice import letter_in, named
 from rlsys.errors import BadInput
-from rlsys.types import Reward, Task, Transcript
-
-PARTS = ("correct",)
+from rlsys.types import Task, Transcript
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,19 +22,14 @@ class MultipleChoiceRewardConfig:
     name: str = "multiple_choice"
 
 
-class MultipleChoiceReward:
+class MultipleChoiceReward(SumOfFindings):
     """`correct`: 1.0 when the letter that the model ends on is one of the task's answers."""
 
+    parts = ("correct",)
     solved_by: ClassVar[Mapping[str, float]] = {"correct": RIGHT}
-
-    inline = None
 
     def __init__(self, config: MultipleChoiceRewardConfig) -> None:
         pass
-
-    def __call__(self, transcript: Transcript) -> Reward:
-        """Raises BadInput for a task whose options or answers cannot be used."""
-        return total(self.findings(transcript), PARTS)
 
     def findings(self, transcript: Transcript) -> tuple[Finding, ...]:
         options = _options(transcript.task)
@@ -59,8 +52,7 @@ def chosen(pieces: Sequence[Piece], options: Mapping[str, str]) -> tuple[str | N
     """
     tag = last_pair(pieces, "<answer>", "</answer>")
     if tag is not None:
-        text = next(piece.text for piece in pieces if piece.message == tag.message)
-        return named(text[tag.start : tag.end], options), tag
+        return named(said(pieces, tag), options), tag
     for piece in reversed(pieces):
         if piece.text.strip():
             letter, at = letter_in(piece.text, options)

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from envs.rewards import WHOLE
-from envs.rewards.findings import Finding, Span, found, total
+from envs.rewards.findings import Finding, Span, SumOfFindings, found
 from envs.rewards.transcript import Piece, last_pair, lowered, written
 from rlsys.errors import BadInput
-from rlsys.types import Reward, Task, Transcript
+from rlsys.types import Task, Transcript
 
-PARTS = ("constraints",)
 _STEP = re.compile(r"step\s{0,2}([0-9]{1,6})(?![0-9])")
 _ARROW = re.compile(r"\s*(?:-{1,3}>|={1,2}>|\u2192|\u27f6|\$?\\(?:rightarrow|to)\$?)\s*")
 MAX_ARROW = 40  # characters between two steps of one chain
@@ -25,23 +24,18 @@ class ProscriptRewardConfig:
     name: str = "proscript"
 
 
-class ProscriptReward:
+class ProscriptReward(SumOfFindings):
     """`constraints`: the share of the task's (earlier, later) pairs that the order `step3 -> step1 -> step2` keeps.
 
     A step that is missing or named twice satisfies nothing. The order is the last chain of arrows in the answer tag,
     or without one in the last message with such a chain.
     """
 
+    parts = ("constraints",)
     solved_by: ClassVar[Mapping[str, float]] = {"constraints": WHOLE}
-
-    inline = None
 
     def __init__(self, config: ProscriptRewardConfig) -> None:
         pass
-
-    def __call__(self, transcript: Transcript) -> Reward:
-        """Raises BadInput for a task whose steps and constraints cannot be used."""
-        return total(self.findings(transcript), PARTS)
 
     def findings(self, transcript: Transcript) -> tuple[Finding, ...]:
         constraints = _constraints(transcript.task)

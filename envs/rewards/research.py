@@ -11,14 +11,13 @@ from typing import ClassVar
 
 from envs.protocols.research import RESULT
 from envs.rewards import WHOLE
-from envs.rewards.findings import Finding, Span, found, total
+from envs.rewards.findings import Finding, Span, SumOfFindings, found
 from envs.rewards.qa import best_f1
-from envs.rewards.transcript import Piece, answers, count, first, last_pair, written
+from envs.rewards.transcript import Piece, answers, count, first, last_pair, said, written
 from envs.text.boxed import last_boxed_span, unboxed
-from rlsys.types import Reward, Transcript
+from rlsys.types import Transcript
 
 FORMAT_REWARD = 0.1
-PARTS = ("f1", "format")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,23 +27,19 @@ class ResearchRewardConfig:
     """True, as the authors' code: broken in form, or cut off, is 0. False, as equation 2: F1 comes first."""
 
 
-class ResearchReward:
+class ResearchReward(SumOfFindings):
     """`f1` + `format`, only one of which is not 0.
 
     "Paris, France" in the box of a well-formed response, to the answer Paris: Reward(value=0.667, parts={"f1": 0.667,
     "format": 0.0}); "London": Reward(value=0.1, parts={"f1": 0.0, "format": 0.1}).
     """
 
+    parts = ("f1", "format")
     solved_by: ClassVar[Mapping[str, float]] = {"f1": WHOLE}
-
     inline = RESULT
 
     def __init__(self, config: ResearchRewardConfig) -> None:
         self._gate = config.format_gate
-
-    def __call__(self, transcript: Transcript) -> Reward:
-        """Raises BadInput for a task without an answer key."""
-        return total(self.findings(transcript), PARTS)
 
     def findings(self, transcript: Transcript) -> tuple[Finding, ...]:
         golds = answers(transcript.task)
@@ -53,7 +48,7 @@ class ResearchReward:
         if transcript.truncated and self._gate:
             broken.append(Finding(part="format", rule="cut off: no end of sequence"))
         given = _boxed(pieces)
-        text = "" if given is None else unboxed(_text(transcript, given))
+        text = "" if given is None else unboxed(said(pieces, given))
         score = best_f1(text, golds, style="hotpotqa")
         if score > 0:
             counted = not (broken and self._gate)
@@ -69,8 +64,7 @@ def _boxed(pieces: list[Piece]) -> Span | None:
     answer = last_pair(pieces, "<answer>", "</answer>")
     if answer is None:
         return None
-    text = next(piece.text for piece in pieces if piece.message == answer.message)
-    box = last_boxed_span(text[answer.start : answer.end])
+    box = last_boxed_span(said(pieces, answer))
     if box is None:
         return None
     return Span(message=answer.message, start=answer.start + box[0], end=answer.start + box[1])
@@ -106,12 +100,8 @@ def _broken_form(transcript: Transcript, pieces: list[Piece]) -> Iterator[Findin
         yield broken(rule, first(pieces, "<answer>") or first(pieces, "</answer>"))
     elif answer is None:
         yield broken("</answer> before <answer>", first(pieces, "</answer>"))
-    elif _boxed(pieces) is None or "\\boxed{" not in _text(transcript, answer):
+    elif _boxed(pieces) is None or "\\boxed{" not in said(pieces, answer):
         yield broken("no closed \\boxed{} in the answer", answer)
-
-
-def _text(transcript: Transcript, span: Span) -> str:
-    return transcript.messages[span.message].content[span.start : span.end]
 
 
 def _answered(transcript: Transcript, message: int) -> bool:

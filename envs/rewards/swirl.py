@@ -11,15 +11,14 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal, TypeVar
 
 from envs.rewards import WHOLE
-from envs.rewards.findings import Finding, Span, found, total
+from envs.rewards.findings import Finding, Span, SumOfFindings, found
 from envs.rewards.transcript import written
 from envs.services.judge.config import JudgeConfig
 from envs.services.judge.request import JudgeRequest
-from envs.text.verdicts import step_verdict
+from envs.text.words import step_verdict
 from rlsys.errors import BadInput
-from rlsys.types import Reward, Transcript
+from rlsys.types import Transcript
 
-PARTS = ("process",)
 _SPEAKER = {"assistant": "my message"}
 
 Filter = Literal["none", "process", "outcome", "both"]
@@ -35,48 +34,40 @@ class SwirlRewardConfig:
     """Who judges transcripts that come without judgements."""
 
 
-class SwirlReward:
+class SwirlReward(SumOfFindings):
     """`process`, from `transcript.judgements`: one text of the judge for each message of the model.
 
     GOOD, BAD, GOOD: Reward(value=0.667, parts={"process": 0.667}).
     """
 
+    parts = ("process",)
     solved_by: ClassVar[Mapping[str, float]] = {"process": WHOLE}
 
     always_judged = True
-    inline = None  # the environment answers in messages of its own
 
     def __init__(self, config: SwirlRewardConfig) -> None:
         self._aggregate = config.aggregate
         self.judge = config.judge
-
-    def __call__(self, transcript: Transcript) -> Reward:
-        """Raises BadInput without judgements, or with another number of them than the model wrote messages."""
-        return total(self.findings(transcript), PARTS)
 
     def judging(self, transcript: Transcript) -> tuple[JudgeRequest, ...]:
         """One question for each message of the model, with the conversation up to it; none where they are answered."""
         if transcript.judgements is not None:
             return ()
         said = [f"[{_SPEAKER.get(each.role, 'result')}]\n{each.content}" for each in transcript.messages]
+        question = transcript.task.question
+        talks = ("\n\n".join(said[: piece.message + 1]) for piece in written(transcript))
         return tuple(
-            JudgeRequest(
-                kind="process",
-                fields={"question": transcript.task.question, "conversation": "\n\n".join(said[: piece.message + 1])},
-            )
-            for piece in written(transcript)
+            JudgeRequest(kind="process", fields={"question": question, "conversation": talk}) for talk in talks
         )
 
     def findings(self, transcript: Transcript) -> tuple[Finding, ...]:
         judgements = transcript.judgements
         pieces = written(transcript)
+        where, each = f"task {transcript.task.task_id}", "one for each message of the model"
         if not judgements:
-            raise BadInput(f"task {transcript.task.task_id}: no judgements, expected one for each message of the model")
+            raise BadInput(f"{where}: no judgements, expected {each}")
         if len(pieces) > 1 and len(judgements) != len(pieces):  # one text may hold several steps
-            raise BadInput(
-                f"task {transcript.task.task_id}: {len(judgements)} judgements, expected {len(pieces)}: "
-                "one for each message of the model"
-            )
+            raise BadInput(f"{where}: {len(judgements)} judgements, expected {len(pieces)}: {each}")
         weights = self._weights(step_rewards(judgements))
         findings = []
         for step, (judgement, weight) in enumerate(zip(judgements, weights, strict=True)):

@@ -6,6 +6,8 @@ only, so nothing that the environment wrote can open, close or stand inside a ta
 
 from __future__ import annotations
 
+import bisect
+import re
 import string
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -58,6 +60,11 @@ def first(pieces: Sequence[Piece], tag: str) -> Span | None:
     return None
 
 
+def said(pieces: Sequence[Piece], span: Span) -> str:
+    """The text of a span."""
+    return next(piece.text for piece in pieces if piece.message == span.message)[span.start : span.end]
+
+
 def last_pair(pieces: Sequence[Piece], opening: str, closing: str) -> Span | None:
     """Between the last `closing` that has an `opening` before it in its message, and the nearest such `opening`."""
     for piece in reversed(pieces):
@@ -95,10 +102,22 @@ def split_response(response: str, *, opening: str, closing: str, notices: Sequen
     where there is none, nowhere: the rest is the environment's. A `closing` alone is the model's text. So are spaces
     around. Of `notices`, whole texts of the environment, every copy outside of the tags is cut out too.
     """
+    notice = re.compile("|".join(map(re.escape, sorted(filter(None, notices)))) or "(?!)")
     messages: list[Message] = []
-    for start, end, mine in _spans(response, opening, closing, notices):
+
+    def add(role: str, start: int, end: int) -> None:
         if end > start:
-            messages.append(Message(role="assistant" if mine else "tool", content=response[start:end]))
+            messages.append(Message(role=role, content=response[start:end]))
+
+    at = 0
+    for start, end in (*_environment(response, opening, closing), (len(response), len(response))):
+        for each in notice.finditer(response, at, start):
+            add("assistant", at, each.start())
+            add("tool", *each.span())
+            at = each.end()
+        add("assistant", at, start)
+        add("tool", start, end)
+        at = end
     return tuple(messages)
 
 
@@ -109,64 +128,24 @@ def split_inline(response: str, inline: Inline | None) -> tuple[Message, ...]:
     return split_response(response, opening=inline.opening, closing=inline.closing, notices=inline.notices)
 
 
-def _spans(text: str, opening: str, closing: str, notices: Sequence[str]) -> Iterator[tuple[int, int, bool]]:
-    """(start, end, the model's?) of each stretch."""
-    at = 0
-    for start, end in _environment(text, opening, closing):
-        yield from _without_notices(text, at, start, notices)
-        yield start, end, False
-        at = end
-    yield from _without_notices(text, at, len(text), notices)
-
-
 def _environment(text: str, opening: str, closing: str) -> Iterator[tuple[int, int]]:
     """The outermost stretches between the tags, tags included."""
     closed_at: dict[int, int] = {}  # opening -> end of its closing
     open_tags: list[int] = []
     openings: list[int] = []
-    closings: list[int] = []
-    for place, is_opening in _tags(text, opening, closing):
-        if is_opening:
-            openings.append(place)
-            open_tags.append(place)
+    closings: list[int] = []  # where they end
+    for tag in re.finditer(f"{re.escape(opening)}|{re.escape(closing)}", text):
+        if tag.group() == opening:
+            openings.append(tag.start())
+            open_tags.append(tag.start())
         else:
-            closings.append(place + len(closing))
+            closings.append(tag.end())
             if open_tags:
-                closed_at[open_tags.pop()] = place + len(closing)
-    done, next_closing = 0, 0
+                closed_at[open_tags.pop()] = tag.end()
+    done = 0
     for start in openings:
-        if start < done:
-            continue
-        while next_closing < len(closings) and closings[next_closing] <= start:
-            next_closing += 1
-        nearest = closings[next_closing] if next_closing < len(closings) else len(text)
-        done = closed_at.get(start, nearest)
-        yield start, done
-
-
-def _tags(text: str, opening: str, closing: str) -> Iterator[tuple[int, bool]]:
-    """Every tag in order of its place; True for an opening."""
-    a, b = text.find(opening), text.find(closing)
-    while a >= 0 or b >= 0:
-        if b < 0 or 0 <= a < b:
-            yield a, True
-            a = text.find(opening, a + len(opening))
-        else:
-            yield b, False
-            b = text.find(closing, b + len(closing))
-
-
-def _without_notices(text: str, start: int, end: int, notices: Sequence[str]) -> Iterator[tuple[int, int, bool]]:
-    where = {notice: text.find(notice, start, end) for notice in notices if notice}
-    at = start
-    while True:
-        here = [(place, notice) for notice, place in where.items() if place >= 0]
-        if not here:
-            break
-        place, notice = min(here)
-        yield at, place, True
-        at = place + len(notice)
-        yield place, at, False
-        # Only what this one has covered is looked for again: one pass over the text for each notice.
-        where = {each: text.find(each, at, end) if 0 <= found < at else found for each, found in where.items()}
-    yield at, end, True
+        if start >= done:
+            following = bisect.bisect_right(closings, start)
+            nearest = closings[following] if following < len(closings) else len(text)
+            done = closed_at.get(start, nearest)
+            yield start, done

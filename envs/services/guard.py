@@ -22,7 +22,7 @@ from typing import Any, Generic, TypeVar
 from cachetools import LRUCache
 
 from envs.services.stats import ToolStats, latency_bucket, merge
-from rlsys.errors import require
+from rlsys.errors import require_bounds
 from rlsys.rollout import EpisodeBroken
 from rlsys.seeds import derive
 from rlsys.types import Failure, FailureKind
@@ -69,12 +69,9 @@ class GuardConfig:
     """Calls at once; others queue."""
 
     def __post_init__(self) -> None:
-        for key in ("deadline_s", "breaker_s"):
-            require(getattr(self, key) > 0, f"guard.{key}", getattr(self, key), "above 0")
-        for key in ("attempts", "breaker_failures", "max_concurrent"):
-            require(getattr(self, key) >= 1, f"guard.{key}", getattr(self, key), "at least 1")
-        for key in ("backoff_s", "cache_size"):
-            require(getattr(self, key) >= 0, f"guard.{key}", getattr(self, key), "0 or more")
+        require_bounds(self, "guard.", "above 0", "deadline_s", "breaker_s")
+        require_bounds(self, "guard.", "at least 1", "attempts", "breaker_failures", "max_concurrent")
+        require_bounds(self, "guard.", "0 or more", "backoff_s", "cache_size")
 
     @property
     def patience_s(self) -> float:

@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass
 from typing import Optional
 
-from rlsys.errors import require
+from rlsys.errors import require, require_bounds
 from rlsys.seeds import derive
 from rlsys.types import Task
 
@@ -35,8 +35,7 @@ class TaskConfig:
     """Share of the demonstrations of made-up tasks with a mistake in them, which mostly end in a wrong answer."""
 
     def __post_init__(self) -> None:
-        require(self.train_tasks >= 1, "env.train_tasks", self.train_tasks, "at least 1")
-        require(self.held_out_tasks >= 1, "env.held_out_tasks", self.held_out_tasks, "at least 1")
+        require_bounds(self, "env.", "at least 1", "train_tasks", "held_out_tasks")
         self.require_share("demo_error_rate")
 
     @property
@@ -47,12 +46,6 @@ class TaskConfig:
     def require_share(self, *keys: str) -> None:
         for key in keys:
             require(0 <= getattr(self, key) <= 1, f"env.{key}", getattr(self, key), "between 0 and 1")
-
-    def require_above_0(self, *keys: str) -> None:
-        """Whole numbers that may be null."""
-        for key in keys:
-            value = getattr(self, key)
-            require(value is None or value >= 1, f"env.{key}", value, "at least 1, or null")
 
     def drawn_for(self, task: Task, seed: int) -> random.Random:
         """What a demonstration draws from: the same for the same task and seed, in every process."""

@@ -22,7 +22,7 @@ from envs.tasks.structured import (
     strategy_qa,
 )
 from envs.text.boxed import last_boxed
-from envs.text.numbers import parse_number
+from envs.text.words import parse_number
 from rlsys.errors import BadInput
 from rlsys.types import Task
 

@@ -11,95 +11,93 @@ A value is an int, a Fraction, or mpmath's mpf (SymPy computes with the same). T
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from fractions import Fraction
+from functools import partial, reduce
 from typing import Any, TypeAlias
 
 from mpmath.ctx_mp import MPContext  # type: ignore[import-untyped]
 
-from envs.tools.expression import Refused
-
 MAX_BITS = 4096  # of an exact numerator or denominator
+MAX_COUNTED_BITS = 32_768  # of a factorial, binomial or number of arrangements, before it is computed
 MAX_LOG = 1_000_000  # of a result's natural logarithm, either way
 MAX_ARGUMENT = 10**20  # of sin, cos, tan and of an exponent: 60 digits less 20 are left
 MAX_PLACES = 30  # of round(x, places)
 
-Exact = int | Fraction
 Value: TypeAlias = int | Fraction | Any  # Any is mpf: mpmath has no types
 
-CONTEXT = MPContext()  # its own: the precision of `mpmath.mp` belongs to whoever sets it
-CONTEXT.dps = 60
-PI = +CONTEXT.pi
-_NEGLIGIBLE = CONTEXT.mpf(10) ** -40
-_WHOLE_BELOW = CONTEXT.mpf(10) ** 20
+_CONTEXT = MPContext()  # its own: the precision of `mpmath.mp` belongs to whoever sets it
+_CONTEXT.dps = 60
+_PI = +_CONTEXT.pi
+_NEGLIGIBLE = _CONTEXT.mpf(10) ** -40
+_WHOLE_BELOW = _CONTEXT.mpf(10) ** 20
 
 
-def is_exact(value: Value) -> bool:
-    return isinstance(value, (int, Fraction))
+class Refused(Exception):
+    """The expression has no value; the text says why in a few words."""
 
 
-def real(value: Value) -> Any:
+def _is_exact(*values: Value) -> bool:
+    return all(isinstance(value, (int, Fraction)) for value in values)
+
+
+def _is_whole(value: Value) -> bool:
+    return _is_exact(value) and value.denominator == 1
+
+
+def _real(value: Value) -> Any:
     """The mpf nearest to a value."""
-    return CONTEXT.mpf(value.numerator) / value.denominator if is_exact(value) else value
+    return _CONTEXT.mpf(value.numerator) / value.denominator if _is_exact(value) else value
 
 
-def bounded(value: Exact) -> Value:
-    """Exact while short."""
-    if max(value.numerator.bit_length(), value.denominator.bit_length()) > MAX_BITS:
-        return real(value)
-    return value
-
-
-def settled(value: Any, scale: Any = 0) -> Value:
-    """An mpf that a computation gave: 0 where it is nothing beside `scale`, exact where it is a whole number."""
+def _settled(value: Value, scale: Any = 0) -> Value:
+    """What a computation gave: exact while short; of an mpf 0 where it is nothing beside `scale`, an int if whole."""
+    if _is_exact(value):
+        long = max(value.numerator.bit_length(), value.denominator.bit_length()) > MAX_BITS
+        return _real(value) if long else value
     size = abs(value)
     if size <= scale * _NEGLIGIBLE:
         return 0
     if 0.5 < size < _WHOLE_BELOW:
-        nearest = CONTEXT.nint(value)
+        nearest = _CONTEXT.nint(value)
         if abs(value - nearest) < size * _NEGLIGIBLE:
             return int(nearest)
     return value
 
 
-def add(left: Value, right: Value) -> Value:
-    if is_exact(left) and is_exact(right):
-        return bounded(left + right)
-    left, right = real(left), real(right)
-    return settled(left + right, max(abs(left), abs(right)))
+def _add(left: Value, right: Value) -> Value:
+    if _is_exact(left, right):
+        return _settled(left + right)
+    left, right = _real(left), _real(right)
+    return _settled(left + right, max(abs(left), abs(right)))
 
 
-def multiply(left: Value, right: Value) -> Value:
-    if is_exact(left) and is_exact(right):
-        return bounded(left * right)
-    return settled(real(left) * real(right))
+def _multiply(left: Value, right: Value) -> Value:
+    return _settled(left * right if _is_exact(left, right) else _real(left) * _real(right))
 
 
-def divide(left: Value, right: Value) -> Value:
+def _divide(left: Value, right: Value) -> Value:
     if right == 0:
         raise ZeroDivisionError
-    if is_exact(left) and is_exact(right):
-        return bounded(Fraction(left, right))
-    return settled(real(left) / real(right))
+    return _settled(Fraction(left, right) if _is_exact(left, right) else _real(left) / _real(right))
 
 
-def floor(value: Value) -> Value:
+def _floor(value: Value) -> Value:
     """The whole number at or below."""
-    if is_exact(value):
-        return value.numerator // value.denominator
-    return settled(CONTEXT.floor(value))
+    return math.floor(value) if _is_exact(value) else _settled(_CONTEXT.floor(value))
 
 
-def remainder(left: Value, right: Value) -> Value:
+def _remainder(left: Value, right: Value) -> Value:
     """With the divisor's sign, as in Python: `-7 % 3` is 2."""
     if right == 0:
         raise ZeroDivisionError
-    if is_exact(left) and is_exact(right):
+    if _is_exact(left, right):
         return left % right
-    return add(left, -multiply(right, floor(divide(left, right))))
+    return _add(left, -_multiply(right, _floor(_divide(left, right))))
 
 
-def power(base: Value, exponent: Value) -> Value:
-    whole = isinstance(exponent, int) or (is_exact(exponent) and exponent.denominator == 1)
+def _power(base: Value, exponent: Value) -> Value:
+    whole = _is_whole(exponent)
     if base == 0:
         if exponent < 0:
             raise ZeroDivisionError
@@ -109,63 +107,124 @@ def power(base: Value, exponent: Value) -> Value:
     odd = whole and exponent.numerator % 2 == 1
     if base in (1, -1):
         return base if odd else 1
-    if whole and is_exact(base):
+    if whole and _is_exact(base):
         bits = max(base.numerator.bit_length(), base.denominator.bit_length())
         if bits * abs(exponent.numerator) <= MAX_BITS:  # the size of an exact result is known before it is computed
             return Fraction(base) ** exponent.numerator
     if abs(exponent) > MAX_ARGUMENT:
         raise Refused("exponent too large")
-    size = exponential(real(exponent) * CONTEXT.ln(abs(real(base))))
+    size = _exponential(_real(exponent) * _CONTEXT.ln(abs(_real(base))))
     return -size if base < 0 and odd else size
 
 
-def exponential(value: Value) -> Value:
+def _exponential(value: Value) -> Value:
     if value > MAX_LOG:
         raise OverflowError
-    return settled(CONTEXT.exp(real(value))) if value > -MAX_LOG else 0
+    return _settled(_CONTEXT.exp(_real(value))) if value > -MAX_LOG else 0
 
 
-def logarithm(value: Value) -> Value:
+def _logarithm(value: Value, base: Value | None = None) -> Value:
+    """Natural without a base."""
     if value <= 0:
         raise Refused("logarithm of a number that is not positive")
-    return settled(CONTEXT.ln(real(value)))
+    natural = _settled(_CONTEXT.ln(_real(value)))
+    return natural if base is None else _divide(natural, _logarithm(base))
 
 
-def root(value: Value, degree: Value) -> Value:
+def _root(value: Value, degree: Value) -> Value:
     """The real root: of a negative number where the degree is odd."""
-    if not is_exact(degree) or degree.denominator != 1 or not 1 <= degree <= MAX_BITS:
+    if not _is_whole(degree) or not 1 <= degree <= MAX_BITS:
         raise Refused(f"a root's degree is a whole number from 1 to {MAX_BITS}")
     degree = degree.numerator
     if value < 0:
         if degree % 2 == 0:
             raise Refused("square root of a negative number" if degree == 2 else "even root of a negative number")
-        return -root(-value, degree)
-    if degree == 2 and is_exact(value):
+        return -_root(-value, degree)
+    if degree == 2 and _is_exact(value):
         roots = math.isqrt(value.numerator), math.isqrt(value.denominator)
         if (roots[0] ** 2, roots[1] ** 2) == (value.numerator, value.denominator):
             return Fraction(*roots)
-    return power(value, Fraction(1, degree))
+    return _power(value, Fraction(1, degree))
 
 
-def rounded(value: Value, places: Value) -> Value:
+def _rounded(value: Value, places: Value = 0) -> Value:
     """Halves go to the even neighbour, as in Python: `round(2.5)` is 2."""
-    if not is_exact(places) or places.denominator != 1 or abs(places) > MAX_PLACES:
+    if not _is_whole(places) or abs(places) > MAX_PLACES:
         raise Refused(f"round takes a number and at most {MAX_PLACES} places")
-    if is_exact(value):
+    if _is_exact(value):
         return round(Fraction(value), places.numerator)
     unit = Fraction(10) ** -places.numerator
-    count = value / real(unit)
+    count = value / _real(unit)
     if abs(count) >= _WHOLE_BELOW**2:  # of its 60 digits, none of interest stands so far right
         return value
-    return bounded(int(CONTEXT.nint(count)) * unit)
+    return _settled(int(_CONTEXT.nint(count)) * unit)
 
 
-def wave(name: str, value: Value) -> Value:
+def _wave(name: str, value: Value) -> Value:
     """sin, cos and tan of radians."""
     if abs(value) > MAX_ARGUMENT:
         raise Refused(f"argument of {name} too large")
-    value = real(value)
+    value = _real(value)
     if name == "tan":
-        return divide(wave("sin", value), wave("cos", value))
+        return _divide(_wave("sin", value), _wave("cos", value))
     scale = max(1, abs(value)) if abs(value) > 1 else 0  # no zeros but 0 itself near 0
-    return settled(getattr(CONTEXT, name)(value), scale)
+    return _settled(getattr(_CONTEXT, name)(value), scale)
+
+
+def _whole(name: str, values: Sequence[Value]) -> list[int]:
+    if not all(map(_is_whole, values)):
+        raise Refused(f"{name} takes whole numbers")
+    return [value.numerator for value in values]
+
+
+def _counted(name: str, *values: Value) -> Value:
+    """A factorial, a number of arrangements or a binomial; its size is known before it is computed."""
+    numbers = _whole(name, values)
+    if min(numbers) < 0:
+        raise Refused(f"{name} takes no negative numbers")
+    n, k = numbers[0], numbers[-1]
+    bits = min(n, k) * n.bit_length()
+    if name == "binomial":
+        bits = min(n, min(k, abs(n - k)) * n.bit_length())
+    if bits > MAX_COUNTED_BITS:
+        raise OverflowError
+    return _settled((math.comb if name == "binomial" else math.perm)(*numbers))
+
+
+def _arc(name: str, value: Value) -> Value:
+    if name != "atan" and abs(value) > 1:
+        raise Refused(f"{name} takes a number from -1 to 1")
+    return _settled(getattr(_CONTEXT, name)(_real(value)))
+
+
+def _ordered(values: Sequence[Value]) -> list[Value]:
+    return sorted(values, key=None if _is_exact(*values) else _real)
+
+
+def _mean(*values: Value) -> Value:
+    return _divide(reduce(_add, values), len(values))
+
+
+OPERATIONS: dict[str, Callable[..., Value]] = {
+    **{"+": _add, "-": lambda left, right: _add(left, -right), "negative": lambda value: -value},
+    **{"*": _multiply, "/": _divide, "//": lambda left, right: _floor(_divide(left, right)), "%": _remainder},
+    **{"**": _power, "pow": _power, "rational": _divide, "mod": _remainder},
+    **{"pi": lambda: _PI, "tau": lambda: 2 * _PI, "e": lambda: +_CONTEXT.e},
+    **{"root": _root, "sqrt": lambda value: _root(value, 2), "cbrt": lambda value: _root(value, 3)},
+    **{"abs": abs, "floor": _floor, "ceil": lambda value: -_floor(-value), "round": _rounded},
+    **{name: partial(_counted, name) for name in ("factorial", "binomial", "perm")},
+    "gcd": lambda *values: math.gcd(*_whole("gcd", values)),
+    "lcm": lambda *values: _settled(math.lcm(*_whole("lcm", values))),
+    "min": lambda *values: _ordered(values)[0],
+    "max": lambda *values: _ordered(values)[-1],
+    "sum": lambda *values: reduce(_add, values),
+    "prod": lambda *values: reduce(_multiply, values),
+    "mean": _mean,
+    "median": lambda *values: _mean(*_ordered(values)[(len(values) - 1) // 2 : len(values) // 2 + 1]),
+    **{"exp": _exponential, "ln": _logarithm, "log": _logarithm},
+    **{"log2": lambda value: _logarithm(value, 2), "log10": lambda value: _logarithm(value, 10)},
+    **{name: partial(_wave, name) for name in ("sin", "cos", "tan")},
+    **{name: partial(_arc, name) for name in ("asin", "acos", "atan")},
+    "degrees": lambda value: _divide(_multiply(value, 180), _PI),
+    "radians": lambda value: _divide(_multiply(value, _PI), 180),
+}

@@ -2,9 +2,10 @@ r"""A calculator for text that a model wrote.
 
 `calculate("48 / 2")` is `24.0`. Numbers are exact rationals, so that `0.1 + 0.2` is `0.3` and `(1/3) * 3` is `1.0`;
 irrational steps are computed with 60 digits (`envs.tools.arithmetic`) and rounded to a float once, at the end. The
-grammar is our own (`envs.tools.expression`): nothing is evaluated by Python or sympified. SymPy is not needed at run
-time, only mpmath, the arithmetic that SymPy stands on; the tests compare with SymPy. Length, nesting and magnitude are
-bounded before every operation: every input is answered within milliseconds.
+grammar is our own: nothing is evaluated by Python or sympified. SymPy is not needed at run time, only mpmath, the
+arithmetic that SymPy stands on; the tests compare with SymPy. The text is hostile: the tokens are one pass of one
+regular expression without backtracking, every character and name that is not listed is refused, and length, nesting
+and magnitude are bounded before every operation: every input is answered within milliseconds.
 
 | written | read as |
 |---|---|
@@ -29,32 +30,58 @@ Names are read in any case. Complex numbers do not exist here: `sqrt(-1)` is an 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from functools import reduce
+import re
+from collections.abc import Callable
+from fractions import Fraction
 
-from envs.tools.arithmetic import (
-    CONTEXT,
-    PI,
-    Value,
-    add,
-    bounded,
-    divide,
-    exponential,
-    floor,
-    is_exact,
-    logarithm,
-    multiply,
-    power,
-    real,
-    remainder,
-    root,
-    rounded,
-    settled,
-    wave,
+from envs.tools.arithmetic import OPERATIONS, Refused, Value
+
+MAX_LENGTH = 512  # characters of an expression
+MAX_DEPTH = 48  # nested parentheses, signs, roots and powers
+MANY = MAX_LENGTH  # arguments
+
+CONSTANTS = frozenset({"pi", "e", "tau"})
+ARITY: dict[str, tuple[int, int]] = {  # fewest and most arguments
+    **dict.fromkeys(("sqrt", "cbrt", "abs", "floor", "ceil", "factorial", "exp", "ln", "log2", "log10"), (1, 1)),
+    **dict.fromkeys(("sin", "cos", "tan", "asin", "acos", "atan", "degrees", "radians"), (1, 1)),
+    **dict.fromkeys(("root", "mod", "binomial", "perm", "pow", "rational"), (2, 2)),
+    **dict.fromkeys(("log", "round"), (1, 2)),
+    **dict.fromkeys(("min", "max", "gcd", "lcm", "sum", "prod", "mean", "median"), (1, MANY)),
+}
+ALIASES = {
+    **{"arcsin": "asin", "arccos": "acos", "arctan": "atan", "ceiling": "ceil", "average": "mean"},
+    **{"comb": "binomial", "ncr": "binomial", "npr": "perm"},
+}
+
+# Explicit [0-9]: \d would accept digits of other scripts. No alternative can fail after a long match: linear time.
+_TOKEN = re.compile(
+    r"(?P<space>[ \t\n\r]+|\\[,;! ]|\\(?:left|right)(?![A-Za-z])|\\?\$(?=[0-9.]))"
+    r"|(?P<number>(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])(?:\.[0-9]*)?|[0-9]+\.?[0-9]*|\.[0-9]+)"
+    r"(?:[eE][+-]?[0-9]{1,3}(?![0-9]))?)"
+    r"|(?P<name>[A-Za-z_][A-Za-z0-9_]*)"
+    r"|(?P<degree>°|\^ ?\\circ|\^ ?\{ ?\\circ ?\})"
+    r"|(?P<symbol>\*\*|//|[-+*/^%!()\[\]{},=√²³×÷·⋅−π]|\\%)"
+    r"|(?P<command>\\[A-Za-z]+)"
+    r"|(?P<other>.)",
+    re.DOTALL,
 )
-from envs.tools.expression import Operation, Refused, parse
-
-MAX_COUNTED_BITS = 32_768  # of a factorial, binomial or number of arrangements, before it is computed
+_SPELLINGS = {
+    **{"^": "**", "×": "*", "·": "*", "⋅": "*", "÷": "/", "−": "-", "π": "pi", "of": "*", r"\%": "%"},
+    **{r"\times": "*", r"\cdot": "*", r"\div": "/", r"\dfrac": r"\frac", r"\tfrac": r"\frac"},
+}
+_CLOSING = {"(": ")", "[": "]", "{": "}"}
+_PRECEDENCE = {"+": 1, "-": 1, "*": 2, "/": 2, "//": 2, "%": 2, "**": 4}
+_SIGN = 3  # looser than a power, tighter than a product
+_POSTFIX: dict[str, Callable[[Value], Value]] = {
+    "!": OPERATIONS["factorial"],
+    "°": OPERATIONS["radians"],
+    "%": lambda value: OPERATIONS["/"](value, 100),
+    "²": lambda value: OPERATIONS["**"](value, 2),
+    "³": lambda value: OPERATIONS["**"](value, 3),
+}
+_AMBIGUOUS = frozenset({"!!", "²²", "²³", "³²", "³³"})
+_FACTORS = frozenset({"(", "[", "√", r"\frac", r"\sqrt", *CONSTANTS, *ARITY})  # what starts an operand, but a number
+_END = ""  # the token after the last one
 
 
 def calculate(expression: str) -> str:
@@ -74,122 +101,215 @@ def calculate(expression: str) -> str:
         return "error: result too large"
 
 
-def _evaluate(expression: str) -> Value:
-    stack: list[Value] = []
-    for item in parse(expression):
-        if isinstance(item, Operation):
-            start = len(stack) - item.arity
-            stack[start:] = [OPERATIONS[item.name](*stack[start:])]
-        else:
-            stack.append(item)
-    (value,) = stack
+def _evaluate(text: str) -> Value:
+    if len(text) > MAX_LENGTH:
+        raise Refused(f"expression longer than {MAX_LENGTH} characters")
+    tokens = _tokens(_unframed(text))
+    if not tokens:
+        raise Refused("empty expression")
+    reader = _Reader([*tokens, _END])
+    value = reader.expression()
+    if reader.token != _END:
+        raise Refused(f"unexpected {_shown(reader.token)}")
     return value
 
 
-def _whole(name: str, *values: Value) -> list[int]:
-    if not all(is_exact(value) and value.denominator == 1 for value in values):
-        raise Refused(f"{name} takes whole numbers")
-    return [value.numerator for value in values]
+def _unframed(text: str) -> str:
+    """Without a trailing `=` or `= ?`, and without the dollar signs around a formula."""
+    text = text.strip()
+    asked = text.removesuffix("?").rstrip()
+    if asked.endswith("="):
+        text = asked[:-1].rstrip()
+    return text[1:-1] if len(text) > 2 and text[0] == text[-1] == "$" else text
 
 
-def _counted(name: str, *values: Value) -> list[int]:
-    numbers = _whole(name, *values)
-    if min(numbers) < 0:
-        raise Refused(f"{name} takes no negative numbers")
-    return numbers
+def _tokens(text: str) -> list[str]:
+    """Numbers as they are written; operators, brackets, commas and lower-case names in one spelling each."""
+    tokens = []
+    for found in _TOKEN.finditer(text):
+        kind, token = found.lastgroup, found.group()
+        if kind == "space":
+            continue
+        if kind == "degree":
+            token = "°"
+        elif kind == "other":
+            raise Refused(f"unexpected character {token!a}")
+        elif kind == "name":
+            token = token.lower()
+        elif kind == "command" and token not in _SPELLINGS and token not in _FACTORS:
+            token = ALIASES.get(token[1:], token[1:])
+            if token not in _FACTORS:
+                raise Refused(f"unknown command {_shown(found.group())}")
+        token = _SPELLINGS.get(token, token)
+        tokens.append(ALIASES.get(token, token))
+    return tokens
 
 
-def _factorial(value: Value) -> Value:
-    (n,) = _counted("factorial", value)
-    if n * n.bit_length() > MAX_COUNTED_BITS:
-        raise OverflowError
-    return bounded(math.factorial(n))
+class _Reader:
+    """Precedence climbing over tokens that end in _END, computing on the way. Raises what `calculate` catches."""
+
+    def __init__(self, tokens: list[str]) -> None:
+        self._tokens = tokens
+        self._next = 0
+        self._depth = 0
+        self._tail = ""  # how the last operand ends where a factor without a sign after it could be read in two ways
+        self._in_list = False  # does a comma separate here? else it groups thousands
+
+    @property
+    def token(self) -> str:
+        return self._tokens[self._next]
+
+    def expression(self, floor: int = 1) -> Value:
+        """An operand and every operator after it that binds at least as tightly as `floor`."""
+        self._deeper()
+        value = self._signed() if self.token in ("+", "-") else self._operand()
+        while True:
+            operator = "*" if self._juxtaposed() else self.token
+            if _PRECEDENCE.get(operator, 0) < floor:
+                break
+            if operator == self.token:
+                self._next += 1
+            elif self._tail:
+                raise Refused(f"a product without a sign after {self._tail!a} is ambiguous: write * or parentheses")
+            # A power groups to the right, everything else to the left.
+            value = OPERATIONS[operator](value, self.expression(_PRECEDENCE[operator] + (operator != "**")))
+            if operator in ("/", "//", "%", "**"):
+                self._tail = operator
+        self._depth -= 1
+        return value
+
+    def _deeper(self) -> None:
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise Refused("expression nested too deeply")
+
+    def _signed(self) -> Value:
+        negative = False
+        while self.token in ("+", "-"):
+            negative ^= self.token == "-"
+            self._next += 1
+        value = self.expression(_SIGN)
+        return -value if negative else value
+
+    def _operand(self) -> Value:
+        rooted = self.token == "√"
+        value = self._atom()
+        while (token := self.token) in _POSTFIX:
+            after = self._tokens[self._next + 1]
+            if token == "%" and (_is_number(after) or after in _FACTORS):
+                break
+            if token + after in _AMBIGUOUS:
+                raise Refused(f"{_shown(token)} twice is ambiguous: write parentheses")
+            if rooted and token not in ("²", "³"):
+                raise Refused(f"{_shown(token)} after a root is ambiguous: write parentheses")
+            value = _POSTFIX[token](value)
+            self._next += 1
+        self._tail = "√" if rooted else ""
+        return value
+
+    def _atom(self) -> Value:
+        token = self.token
+        if self._in_list and "," in token[1:]:
+            self._tokens[self._next : self._next + 1] = re.split("(,)", token)
+            token = self.token
+        self._next += 1
+        if _is_number(token):
+            return int(token) if token.isdecimal() else Fraction(token.replace(",", ""))
+        if token in _CLOSING:
+            return self._single(token)
+        if token == "√":
+            self._deeper()
+            value = OPERATIONS["sqrt"](self._atom())
+            self._depth -= 1
+            return value
+        if token == r"\frac":
+            return OPERATIONS["/"](self._argument(token), self._argument(token))
+        if token == r"\sqrt":
+            degree: Value = 2
+            if self.token == "[":
+                self._next += 1
+                degree = self._single("[")
+            return OPERATIONS["root"](self._argument(token), degree)
+        if token in CONSTANTS:
+            return OPERATIONS[token]()
+        if token in ARITY:
+            return self._call(token)
+        if token == _END:
+            raise Refused("expression ends too early")
+        raise Refused(f"{'unknown name' if token.isidentifier() else 'unexpected'} {_shown(token)}")
+
+    def _list(self, opening: str, *, called: bool = False) -> list[Value]:
+        """The values between commas up to the bracket that closes."""
+        outside, self._in_list = self._in_list, called or opening == "["
+        values = [self.expression()]
+        while self.token == ",":
+            self._next += 1
+            values.append(self.expression())
+        self._in_list = outside
+        self._close(_CLOSING[opening])
+        return values
+
+    def _single(self, opening: str) -> Value:
+        values = self._list(opening)
+        if len(values) != 1:
+            raise Refused("a list of numbers stands only in a function's parentheses")
+        return values[0]
+
+    def _close(self, closing: str) -> None:
+        if self.token != closing:
+            raise Refused(f"missing {closing!r}" if self.token == _END else f"unexpected {_shown(self.token)}")
+        self._next += 1
+
+    def _argument(self, command: str) -> Value:
+        """In braces, after a command of LaTeX."""
+        if self.token != "{":
+            raise Refused(f"expected '{{' after {command[1:]!r}")
+        self._next += 1
+        return self._single("{")
+
+    def _call(self, name: str) -> Value:
+        """`max(1, 2)`, and `max([1, 2])` as in Python."""
+        if self.token != "(":
+            raise Refused(f"expected '(' after {name!r}")
+        self._next += 1
+        fewest, most = ARITY[name]
+        if most == MANY and self._lone_list():
+            self._next += 1
+            values = self._list("[")
+            self._close(")")
+        else:
+            values = self._list("(", called=True)
+        if not fewest <= len(values) <= most:
+            expected = ("one number", "two numbers")[fewest - 1] if fewest == most else "one or two numbers"
+            raise Refused(f"{name} takes {expected}")
+        return OPERATIONS[name](*values)
+
+    def _lone_list(self) -> bool:
+        """Does the bracket at hand close right before the function's parenthesis?"""
+        depth = 0
+        for at in range(self._next, len(self._tokens)):
+            depth += (self._tokens[at] == "[") - (self._tokens[at] == "]")
+            if depth == 0:
+                return at > self._next and self._tokens[at + 1] == ")"
+        return False
+
+    def _juxtaposed(self) -> bool:
+        """Does the token at hand, which is no number, multiply the operand before it: `2pi`, `2(3)`, `3 sqrt(2)`?"""
+        before, token = self._tokens[self._next - 1], self.token
+        if token not in _FACTORS:
+            return False
+        if _is_number(before):
+            if token == r"\frac":
+                raise Refused("a number before a fraction is ambiguous: write + or *")
+            return True
+        # `e(2)` may mean exp.
+        return before in (")", "]", "}") or (before in CONSTANTS and not (before == "e" and token in _CLOSING))
 
 
-def _binomial(total: Value, chosen: Value) -> Value:
-    n, k = _counted("binomial", total, chosen)
-    if min(n, min(k, abs(n - k)) * n.bit_length()) > MAX_COUNTED_BITS:
-        raise OverflowError
-    return bounded(math.comb(n, k))
+def _is_number(token: str) -> bool:
+    return token[:1].isdecimal() or token[:1] == "."
 
 
-def _perm(total: Value, chosen: Value) -> Value:
-    n, k = _counted("perm", total, chosen)
-    if min(n, k) * n.bit_length() > MAX_COUNTED_BITS:
-        raise OverflowError
-    return bounded(math.perm(n, k))
-
-
-def _log(value: Value, base: Value | None = None) -> Value:
-    return logarithm(value) if base is None else divide(logarithm(value), logarithm(base))
-
-
-def _arc(name: str, value: Value) -> Value:
-    if name != "atan" and abs(value) > 1:
-        raise Refused(f"{name} takes a number from -1 to 1")
-    return settled(getattr(CONTEXT, name)(real(value)))
-
-
-def _ordered(values: Sequence[Value]) -> list[Value]:
-    return sorted(values, key=None if all(map(is_exact, values)) else real)
-
-
-def _sum(*values: Value) -> Value:
-    return reduce(add, values)
-
-
-def _mean(*values: Value) -> Value:
-    return divide(_sum(*values), len(values))
-
-
-def _median(*values: Value) -> Value:
-    return _mean(*_ordered(values)[(len(values) - 1) // 2 : len(values) // 2 + 1])
-
-
-OPERATIONS: dict[str, Callable[..., Value]] = {
-    "+": add,
-    "-": lambda left, right: add(left, -right),
-    "*": multiply,
-    "/": divide,
-    "//": lambda left, right: floor(divide(left, right)),
-    "%": remainder,
-    "**": power,
-    "negative": lambda value: -value,
-    "pi": lambda: PI,
-    "tau": lambda: 2 * PI,
-    "e": lambda: +CONTEXT.e,
-    "sqrt": lambda value: root(value, 2),
-    "cbrt": lambda value: root(value, 3),
-    "root": root,
-    "abs": abs,
-    "floor": floor,
-    "ceil": lambda value: -floor(-value),
-    "round": lambda value, places=0: rounded(value, places),
-    "mod": remainder,
-    "pow": power,
-    "rational": divide,
-    "factorial": _factorial,
-    "binomial": _binomial,
-    "perm": _perm,
-    "gcd": lambda *values: math.gcd(*_whole("gcd", *values)),
-    "lcm": lambda *values: bounded(math.lcm(*_whole("lcm", *values))),
-    "min": lambda *values: _ordered(values)[0],
-    "max": lambda *values: _ordered(values)[-1],
-    "sum": _sum,
-    "prod": lambda *values: reduce(multiply, values),
-    "mean": _mean,
-    "median": _median,
-    "exp": exponential,
-    "ln": logarithm,
-    "log": _log,
-    "log2": lambda value: _log(value, 2),
-    "log10": lambda value: _log(value, 10),
-    "sin": lambda value: wave("sin", value),
-    "cos": lambda value: wave("cos", value),
-    "tan": lambda value: wave("tan", value),
-    "asin": lambda value: _arc("asin", value),
-    "acos": lambda value: _arc("acos", value),
-    "atan": lambda value: _arc("atan", value),
-    "degrees": lambda value: divide(multiply(value, 180), PI),
-    "radians": lambda value: divide(multiply(value, PI), 180),
-}
+def _shown(token: str) -> str:
+    """A token in an error text, a few characters at most, in quotes."""
+    return ascii(token if len(token) <= 20 else token[:17] + "...")

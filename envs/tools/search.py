@@ -138,31 +138,18 @@ class LocalSearch:
             return self._found[query]
 
 
-@dataclass(slots=True)
-class StartedServer:
-    url: str
-    server: RetrieverServer
-
-    def stop(self) -> None:
-        self.server.stop()
-
-
 def start_server(
     config: SearchConfig, documents: Sequence[Document] | None, *, host: str, port: int, token: str
-) -> StartedServer:
+) -> RetrieverServer:
     """Serve `config.corpus`, or `documents`, from a thread of this process. Raises BadInput."""
     from envs.services.retriever.corpus import ListCorpus
     from envs.services.retriever.service import RetrieverServer
 
-    options = RetrieverServerConfig(
-        corpus=config.corpus or "made-up passages",
-        retriever=config.options,
-        host=host,
-        port=port,
-        max_topk=MAX_TOPK,
-    )
+    corpus = config.corpus or "made-up passages"
+    options = RetrieverServerConfig(corpus=corpus, retriever=config.options, host=host, port=port, max_topk=MAX_TOPK)
     server = RetrieverServer(options, token=token)
-    return StartedServer(server.start(None if documents is None else ListCorpus(documents, options.corpus)), server)
+    server.start(None if documents is None else ListCorpus(documents, corpus))
+    return server
 
 
 def token_of(variable: str | None) -> str | None:

@@ -23,7 +23,7 @@ from envs.tasks.few_shot import MAX_EXAMPLES, ExamplesConfig, examples_of, write
 from envs.tasks.splits import split_tasks
 from envs.tools.python_tool import PythonTool
 from envs.tools.sandbox import SandboxConfig
-from rlsys.errors import BadInput, require
+from rlsys.errors import BadInput, require, require_bounds
 from rlsys.seeds import derive
 from rlsys.types import Message, Task
 
@@ -45,7 +45,7 @@ class PythonMathConfig(TaskConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require_above_0("max_turns", "max_reply_tokens")
+        require_bounds(self, "env.", "at least 1, or null", "max_turns", "max_reply_tokens")
 
 
 class PythonMathWorld(World):

@@ -21,7 +21,7 @@ from envs.tasks.config import TaskConfig
 from envs.tasks.few_shot import ExamplesConfig, examples_of, write_example
 from envs.tasks.splits import split_tasks
 from envs.tools.search import MAX_TOPK, LocalSearch, SearchConfig, SearchTool, service_name, start_server, token_of
-from rlsys.errors import BadInput, require
+from rlsys.errors import BadInput, require, require_bounds
 from rlsys.types import Message, Task
 
 
@@ -52,7 +52,7 @@ class SearchQAConfig(TaskConfig):
         super().__post_init__()
         searching = [name for name, protocol in PROTOCOLS.items() if protocol.topk]
         require(self.protocol in searching, "env.protocol", self.protocol, f"one of {', '.join(searching)}")
-        self.require_above_0("max_turns", "max_reply_tokens")
+        require_bounds(self, "env.", "at least 1, or null", "max_turns", "max_reply_tokens")
         require(self.topk is None or 1 <= self.topk <= MAX_TOPK, "env.topk", self.topk, f"1 to {MAX_TOPK}, or null")
         allowed = self.template == "instruct" or PROTOCOLS[self.protocol].base_instruction is not None
         require(allowed, "env.template", self.template, f"instruct: protocol={self.protocol} is a chat")

@@ -15,7 +15,7 @@ from actors.services import Services, ServiceSpec, start_world
 from actors.specs import engine_environment, make_engine_spec
 from actors.worker import WorkerSpec
 from envs import make_world
-from envs.rewards.options import judge_of
+from envs.rewards import judge_of
 from learners.group import GroupOptions, LearnerGroup, rank_specs
 from learners.rank import RankSpec
 from rlsys.config import RecipeConfig

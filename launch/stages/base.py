@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from envs import make_world
-from envs.rewards.options import length_limit
+from envs.rewards import length_limit
 from launch.stages import STAGES
 from rlsys.choices import load
 from rlsys.config import RecipeConfig, RunConfig, StageConfig

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from envs.rewards.options import has_token_streams
+from envs.rewards import has_token_streams
 from launch.stages.base import Head, Stage, check_response_length
 from learners.algorithms import ALGORITHMS
 from rlsys.choices import choose

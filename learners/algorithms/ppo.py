@@ -13,7 +13,7 @@ from learners.algorithms.base import VALUES, Moments
 from learners.algorithms.credit import estimate, normalize, scored, token_rewards
 from learners.algorithms.terms import Configured, Terms, check_clips, clipped_loss
 from rlsys.batch import Row
-from rlsys.errors import require
+from rlsys.errors import require, require_bounds
 from rlsys.losses import KLKind, LossOutput, value_loss
 
 
@@ -51,9 +51,7 @@ class PPOConfig(Terms):
         check_clips(self.clip_low, self.clip_high, self.dual_clip)
         for key in ("discount", "lam"):
             require(0 <= getattr(self, key) <= 1, f"algorithm.{key}", getattr(self, key), "from 0 to 1")
-        for key in ("value_clip", "reward_clip"):
-            found = getattr(self, key)
-            require(found is None or found > 0, f"algorithm.{key}", found, "null, or above 0")
+        require_bounds(self, "algorithm.", "null, or above 0", "value_clip", "reward_clip")
 
 
 class PPO(Configured):

@@ -14,7 +14,7 @@ from learners.algorithms.credit import as_values, estimate, normalize, scored, t
 from learners.algorithms.terms import Configured, Terms, check_clips, clipped_loss, with_signal
 from rlsys.advantages import group_advantages
 from rlsys.batch import Row
-from rlsys.errors import require
+from rlsys.errors import require, require_bounds
 from rlsys.losses import KLKind, LossOutput
 
 
@@ -45,8 +45,7 @@ class ReinforcePPConfig(Terms):
         super().__post_init__()
         check_clips(self.clip_low, self.clip_high)
         require(0 <= self.discount <= 1, "algorithm.discount", self.discount, "from 0 to 1")
-        found = self.reward_clip
-        require(found is None or found > 0, "algorithm.reward_clip", found, "null, or above 0")
+        require_bounds(self, "algorithm.", "null, or above 0", "reward_clip")
 
 
 class ReinforcePP(Configured):

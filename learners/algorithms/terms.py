@@ -12,7 +12,7 @@ import torch
 
 from learners.algorithms.base import PROXIMAL, REFERENCE, Plain
 from rlsys.batch import Row
-from rlsys.errors import require
+from rlsys.errors import require, require_bounds
 from rlsys.losses import (
     KLKind,
     LossOutput,
@@ -61,8 +61,7 @@ class Terms:
         return True
 
     def __post_init__(self) -> None:
-        for key in ("epochs", "minibatches"):
-            require(getattr(self, key) >= 1, f"algorithm.{key}", getattr(self, key), "at least 1")
+        require_bounds(self, "algorithm.", "at least 1", "epochs", "minibatches")
         for key in ("kl_coef", "entropy_coef"):
             require(getattr(self, key) >= 0, f"algorithm.{key}", getattr(self, key), "at least 0")
         useless = self.kl_coef > 0 and self.kl_in_loss and self.kl_kind == "k1"

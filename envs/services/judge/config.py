@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from envs.services.address import is_loopback
 from envs.services.guard import GuardConfig
-from rlsys.errors import require
+from rlsys.errors import require, require_bounds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,15 +68,10 @@ class JudgeConfig:
         unnamed = self.service is None or self.model is None
         require(unnamed, "judge.model", self.model, "null beside judge.service, which has its own")
         require(0 < self.retry_temperature <= 2, "judge.retry_temperature", self.retry_temperature, "above 0, up to 2")
-        for key in ("max_tokens", "requests_per_minute"):
-            value = getattr(self, key)
-            require(value is None or value >= 1, f"judge.{key}", value, "at least 1, or null")
-        for key in ("max_concurrent", "attempts", "breaker_failures"):
-            require(getattr(self, key) >= 1, f"judge.{key}", getattr(self, key), "at least 1")
-        for key in ("deadline_s", "breaker_s", "outage_s"):
-            require(getattr(self, key) > 0, f"judge.{key}", getattr(self, key), "above 0")
-        for key in ("cache_size", "backoff_s"):
-            require(getattr(self, key) >= 0, f"judge.{key}", getattr(self, key), "0 or more")
+        require_bounds(self, "judge.", "at least 1, or null", "max_tokens", "requests_per_minute")
+        require_bounds(self, "judge.", "at least 1", "max_concurrent", "attempts", "breaker_failures")
+        require_bounds(self, "judge.", "above 0", "deadline_s", "breaker_s", "outage_s")
+        require_bounds(self, "judge.", "0 or more", "cache_size", "backoff_s")
 
     @property
     def given(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, Optional
 
-from rlsys.errors import require
+from rlsys.errors import require, require_bounds
 
 # Each a `envs.services.retriever.ranking.Ranker`, by dotted name: a retriever loads what its kind needs.
 KINDS = {
@@ -39,9 +39,8 @@ class RetrieverConfig:
     def __post_init__(self) -> None:
         require(self.kind in KINDS, "retriever.kind", self.kind, f"one of {', '.join(KINDS)}")
         require(bool(self.encoder.strip()), "retriever.encoder", self.encoder, "e5, minilm, a folder or a hub name")
-        require(self.nprobe >= 1, "retriever.nprobe", self.nprobe, "at least 1")
-        require(self.ef_search >= 1, "retriever.ef_search", self.ef_search, "at least 1")
-        require(self.threads is None or self.threads >= 1, "retriever.threads", self.threads, "at least 1, or null")
+        require_bounds(self, "retriever.", "at least 1", "nprobe", "ef_search")
+        require_bounds(self, "retriever.", "at least 1, or null", "threads")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,11 +78,10 @@ class RetrieverServerConfig:
     def __post_init__(self) -> None:
         require(0 <= self.port <= 65535, "port", self.port, "0 to 65535")
         require(1 <= self.topk <= self.max_topk, "topk", self.topk, f"1 to max_topk={self.max_topk}")
-        for key in ("max_query_chars", "max_body_kb", "max_batch"):
-            require(getattr(self, key) >= 1, key, getattr(self, key), "at least 1")
+        require_bounds(self, "", "at least 1", "max_query_chars", "max_body_kb", "max_batch")
         fits = self.max_documents >= self.max_topk
         require(fits, "max_documents", self.max_documents, f"at least max_topk={self.max_topk}")
         fits = 1 <= self.max_queries <= self.max_queue
         require(fits, "max_queries", self.max_queries, f"1 to max_queue={self.max_queue}, or it could never be served")
-        require(self.cache_mb >= 0, "cache_mb", self.cache_mb, "0 or more")
-        require(self.deadline_s > 0, "deadline_s", self.deadline_s, "above 0")
+        require_bounds(self, "", "0 or more", "cache_mb")
+        require_bounds(self, "", "above 0", "deadline_s")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from rlsys.errors import require
+from rlsys.errors import require, require_bounds
 
 # What short programs use. Extension modules of the standard library that need libraries of the system must be here:
 # an execution sees no such library.
@@ -52,12 +52,10 @@ class SandboxConfig:
 
     def __post_init__(self) -> None:
         whole = ("workers", "total_memory_mb", "output_kb", "file_kb", "disk_kb", "processes", "code_kb")
-        for key in whole:
-            require(getattr(self, key) >= 1, f"sandbox.{key}", getattr(self, key), "at least 1")
+        require_bounds(self, "sandbox.", "at least 1", *whole)
         require(self.memory_mb >= 16, "sandbox.memory_mb", self.memory_mb, "at least 16")
         require(0.1 <= self.timeout_s <= 3600, "sandbox.timeout_s", self.timeout_s, "between 0.1 and 3600")
-        for key in ("start_timeout_s", "queue_timeout_s"):
-            require(getattr(self, key) > 0, f"sandbox.{key}", getattr(self, key), "above 0")
+        require_bounds(self, "sandbox.", "above 0", "start_timeout_s", "queue_timeout_s")
         for name in self.preload:
             require(name.replace(".", "_").isidentifier(), "sandbox.preload", name, "names of modules")
 

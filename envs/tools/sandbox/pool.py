@@ -29,16 +29,13 @@ class Sandbox:
 
     async def start(self) -> None:
         """Raises BadInput where the host does not give the walls, ToolFailed where a worker cannot start."""
-        try:
-            await self._start_workers()
-        except LayerRefused as refused:
-            if self._weaker or not self._config.allow_weaker or refused.layer.startswith("preload="):
-                raise BadInput(_advice(refused)) from refused
-            self._weaker = True
+        while True:
             try:
-                await self._start_workers()
-            except LayerRefused as again:
-                raise BadInput(_advice(again)) from again
+                return await self._start_workers()
+            except LayerRefused as refused:
+                if self._weaker or not self._config.allow_weaker or refused.layer.startswith("preload="):
+                    raise BadInput(_advice(refused)) from refused
+                self._weaker = True
 
     async def run(self, code: str) -> Execution:
         """Raises ToolFailed: the sandbox broke twice, or no worker was free within `queue_timeout_s`."""
@@ -88,11 +85,10 @@ class Sandbox:
             others = await asyncio.gather(*(worker.start() for worker in workers[1:]), return_exceptions=True)
             for failed in filter(None, others):  # after all: none may come up behind the end below
                 raise failed
-        except WorkerLost as lost:
+        except BaseException as error:
             await asyncio.gather(*(worker.end() for worker in workers))
-            raise _failed(FailureKind.INFRA, f"a worker did not start: {lost}") from lost
-        except BaseException:
-            await asyncio.gather(*(worker.end() for worker in workers))
+            if isinstance(error, WorkerLost):
+                raise _failed(FailureKind.INFRA, f"a worker did not start: {error}") from error
             raise
         self._workers = workers
         for worker in workers:

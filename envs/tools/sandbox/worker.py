@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import json
 import os
 import sys
@@ -18,6 +17,7 @@ from envs.tools.sandbox.jail import frames
 
 _HERE = str(Path(__file__).parent)
 _COMMAND = f"import sys; sys.path.insert(0, {_HERE!r}); from jail import zygote; del sys.path[0]; zygote.main()"
+_LIMITS = ("timeout_s", "memory_mb", "total_memory_mb", "output_kb", "file_kb", "disk_kb", "processes")
 _FLAGS = ("-P", "-s", "-S", "-X", "utf8")  # nothing from the working directory, the user's folder or site-packages
 _LARGEST_ANSWER = 1 << 24
 _KEPT_STDERR = 2000
@@ -63,7 +63,7 @@ class Worker:
             raise WorkerLost(str(error)) from error
         paths = sysconfig.get_paths()
         first = {
-            "limits": _limits(self._config, self._weaker),
+            "limits": {"weaker": self._weaker, **{name: getattr(self._config, name) for name in _LIMITS}},
             "preload": self._config.preload,
             "package_paths": sorted({paths["purelib"], paths["platlib"]}),
         }
@@ -127,9 +127,3 @@ def _environment() -> dict[str, str]:
     kept = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
     one_thread = {name: "1" for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")}
     return {**kept, **one_thread, "LANG": "C.UTF-8", "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
-
-
-def _limits(config: SandboxConfig, weaker: bool) -> dict[str, Any]:
-    names = ("timeout_s", "memory_mb", "total_memory_mb", "output_kb", "file_kb", "disk_kb", "processes")
-    values = dataclasses.asdict(config)
-    return {"weaker": weaker, **{name: values[name] for name in names}}

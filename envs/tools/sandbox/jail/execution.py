@@ -40,11 +40,11 @@ def execute(code: str, world: World) -> dict[str, Any]:
     os.close(output_write)
     os.close(report_write)
     try:
-        watched = _watch(child, output_read, report_read, started, world)
+        told = _watch(child, output_read, report_read, started, world)
     finally:
         os.close(output_read)
         os.close(report_read)
-    return {**_told(watched, world.limits), "seconds": round(time.monotonic() - started, 6)}
+    return {**told, "seconds": round(time.monotonic() - started, 6)}
 
 
 def _fork(code: str, world: World, output_fd: int, report_fd: int) -> int:
@@ -81,16 +81,7 @@ def _be_the_child(code: str, world: World, base: int, output_fd: int, report_fd:
     runner.run(code, 3, world.limits.output_kb * 1024)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Watched:
-    output: bytes
-    report: bytes
-    status: int  # as wait(2) gives it
-    cpu_s: float
-    stopped_for: str  # outcome, empty if it ended by itself
-
-
-def _watch(child: int, output_fd: int, report_fd: int, started: float, world: World) -> _Watched:
+def _watch(child: int, output_fd: int, report_fd: int, started: float, world: World) -> dict[str, str]:
     """Read what comes until the child ends, or end it: at the deadline, above a limit, when the pool is gone."""
     limits = world.limits
     room = {output_fd: limits.output_kb * 1024 + 1, report_fd: limits.output_kb * 4096 + 64}
@@ -99,13 +90,9 @@ def _watch(child: int, output_fd: int, report_fd: int, started: float, world: Wo
     deadline, look = started + limits.timeout_s, started + _FIRST_LOOK_S
     ended = os.pidfd_open(child)
     poll = select.poll()
-    for fd, events in (
-        (output_fd, select.POLLIN),
-        (report_fd, select.POLLIN),
-        (ended, select.POLLIN),
-        (world.hang_up_fd, 0),
-    ):
-        poll.register(fd, events)
+    for fd in (output_fd, report_fd, ended):
+        poll.register(fd, select.POLLIN)
+    poll.register(world.hang_up_fd, 0)
     stopped_for = ""
     try:
         while not stopped_for:
@@ -135,11 +122,13 @@ def _watch(child: int, output_fd: int, report_fd: int, started: float, world: Wo
     for fd in (output_fd, report_fd):  # all writers are gone: this ends
         while _take(fd, taken[fd], room[fd]):
             pass
-    if not stopped_for:
-        stopped_for = "output" if len(taken[output_fd]) >= room[output_fd] else ""
+    if not stopped_for and len(taken[output_fd]) >= room[output_fd]:
+        stopped_for = "output"
     cpu_s = usage.ru_utime + usage.ru_stime
-    output, report = bytes(taken[output_fd]), bytes(taken[report_fd])
-    return _Watched(output=output, report=report, status=status, cpu_s=cpu_s, stopped_for=stopped_for)
+    exhausted = os.waitstatus_to_exitcode(status) == -signal.SIGKILL and cpu_s > setup.cpu_seconds(limits) - 1
+    if exhausted and stopped_for != "output":
+        stopped_for = "timeout"
+    return _told(bytes(taken[output_fd]), bytes(taken[report_fd]), status, stopped_for, limits)
 
 
 def _take(fd: int, taken: bytearray, room: int) -> bool:
@@ -149,22 +138,19 @@ def _take(fd: int, taken: bytearray, room: int) -> bool:
     return bool(piece) and len(taken) < room
 
 
-def _told(watched: _Watched, limits: Limits) -> dict[str, str]:
-    report = watched.report
+def _told(output: bytes, report: bytes, status: int, stopped_for: str, limits: Limits) -> dict[str, str]:
     if report[:1] != _READY:
-        if watched.stopped_for == "timeout":
+        if stopped_for == "timeout":
             return {"broken": f"the walls were not up after {limits.timeout_s:g} s"}
-        return {"broken": report[1:].decode(errors="replace") or f"the child ended with status {watched.status}"}
-    printed = watched.output[: limits.output_kb * 1024].decode(errors="replace")
+        return {"broken": report[1:].decode(errors="replace") or f"the child ended with status {status}"}
+    printed = output[: limits.output_kb * 1024].decode(errors="replace")
     kind, said = report[1:2], report[2:].decode(errors="replace")
-    exit_code = os.waitstatus_to_exitcode(watched.status)
-    if watched.stopped_for == "output":
+    exit_code = os.waitstatus_to_exitcode(status)
+    if stopped_for == "output":
         return {"outcome": "output", "text": f"{printed}\n[output cut at {limits.output_kb} KB]"}
-    if watched.stopped_for == "timeout" or (
-        exit_code == -signal.SIGKILL and watched.cpu_s > setup.cpu_seconds(limits) - 1
-    ):
+    if stopped_for == "timeout":
         return {"outcome": "timeout", "text": f"TimeoutError: the code ran longer than {limits.timeout_s:g} s"}
-    if watched.stopped_for == "memory":
+    if stopped_for == "memory":
         return {"outcome": "memory", "text": f"MemoryError: more than {limits.total_memory_mb} MB in all processes"}
     if kind == runner.MEMORY:
         return {"outcome": "memory", "text": said}

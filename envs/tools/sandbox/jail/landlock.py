@@ -39,14 +39,10 @@ def restrict(version: int, readable: Sequence[str], writable: Sequence[str]) -> 
     change = every & ~(_EXECUTE | _MAKE_CHAR | _MAKE_SOCK | _MAKE_BLOCK)
     for paths, rights in ((readable, _READ), (writable, change)):
         for path in paths:
-            _allow(ruleset, path, rights)
+            beneath = os.open(path, os.O_PATH | os.O_CLOEXEC)
+            rule = struct.pack("=Qi", rights, beneath)
+            arguments = (ctypes.c_int(ruleset), ctypes.c_int(_PATH_BENEATH), rule, ctypes.c_uint32(0))
+            syscall("landlock_add_rule", _ADD_RULE, *arguments)
+            os.close(beneath)
     syscall("landlock_restrict_self", _RESTRICT_SELF, ctypes.c_int(ruleset), ctypes.c_uint32(0))
     os.close(ruleset)
-
-
-def _allow(ruleset: int, path: str, rights: int) -> None:
-    beneath = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    rule = struct.pack("=Qi", rights, beneath)
-    arguments = (ctypes.c_int(ruleset), ctypes.c_int(_PATH_BENEATH), rule, ctypes.c_uint32(0))
-    syscall("landlock_add_rule", _ADD_RULE, *arguments)
-    os.close(beneath)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 from typing import Any
@@ -20,7 +21,6 @@ NAMESPACE_FLAGS = (
 MS_RDONLY = 1
 MS_NOSUID = 2
 MS_NODEV = 4
-MS_NOEXEC = 8
 MS_REMOUNT = 32
 MS_BIND = 4096
 MS_REC = 16384
@@ -78,11 +78,9 @@ def prctl(option: int, value: int = 0, pointer: int = 0) -> None:
 
 def drop_bounding_set() -> None:
     """No descendant gets a capability back, whatever it executes. Those that this process holds stay."""
-    for capability in range(64):
-        try:
+    with contextlib.suppress(OSError):  # past the last one that this kernel knows, or nothing without CAP_SETPCAP
+        for capability in range(64):
             prctl(PR_CAPBSET_DROP, capability)
-        except OSError:  # past the last one that this kernel knows, or nothing to drop without CAP_SETPCAP
-            break
 
 
 def drop_capabilities() -> None:

@@ -7,10 +7,6 @@ import os
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
-def open_proc() -> int:
-    return os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-
-
 def address_space(proc: int) -> int:
     """Bytes of address space of this process."""
     return int(_read(proc, "self/statm").split()[0]) * PAGE

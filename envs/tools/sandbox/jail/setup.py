@@ -62,8 +62,11 @@ def enter(trees: Sequence[str]) -> None:
     outer_uid, outer_gid = os.getuid(), os.getgid()
     with layer("user namespace"):
         linux.unshare(linux.CLONE_NEWUSER)
-        for name, text in (("setgroups", "deny"), ("uid_map", _only(outer_uid)), ("gid_map", _only(outer_gid))):
-            _write(name, text, own_entry)
+        own_maps = (("uid_map", f"{NOBODY} {outer_uid} 1"), ("gid_map", f"{NOBODY} {outer_gid} 1"))
+        for name, text in (("setgroups", "deny"), *own_maps):
+            entry = os.open(name, os.O_WRONLY | os.O_CLOEXEC, dir_fd=own_entry)
+            os.write(entry, text.encode())
+            os.close(entry)
         os.close(own_entry)
     for name, flag in _NAMESPACES.items():
         with layer(name):
@@ -110,7 +113,8 @@ def confine(limits: Limits, base_bytes: int, readable: Sequence[str], landlock_a
     linux.prctl(linux.PR_SET_DUMPABLE, 0)
     if landlock_abi:
         if limits.weaker:
-            landlock.restrict(landlock_abi, _openable(readable), [])
+            openable = [path for path in readable if os.access(path, os.R_OK | os.X_OK)]
+            landlock.restrict(landlock_abi, openable, [])
         else:
             landlock.restrict(landlock_abi, ["/"], ["/tmp", "/dev"])
     seccomp.install(program)
@@ -136,22 +140,6 @@ def _may_mount() -> bool:
     except PermissionError:  # root of a container: try as anybody else would
         return False
     return True
-
-
-def _only(outer: int) -> str:
-    return f"{NOBODY} {outer} 1"
-
-
-def _write(name: str, text: str, directory: int) -> None:
-    fd = os.open(name, os.O_WRONLY | os.O_CLOEXEC, dir_fd=directory)
-    try:
-        os.write(fd, text.encode())
-    finally:
-        os.close(fd)
-
-
-def _openable(paths: Sequence[str]) -> list[str]:
-    return [path for path in paths if os.access(path, os.R_OK | os.X_OK)]
 
 
 def _limit_resources(limits: Limits, base_bytes: int) -> None:

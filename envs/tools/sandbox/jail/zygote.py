@@ -9,10 +9,13 @@ import gc
 import importlib
 import os
 import sys
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from . import execution, frames, landlock, linux, memory, setup, view
 from .setup import Limits, Refused
+
+T = TypeVar("T")
 
 _SELF_TEST = """
 import os
@@ -56,12 +59,12 @@ def _serve(first: dict[str, Any], requests: int, answers: int) -> None:
     limits = Limits(**first["limits"])
     _load(first["preload"], first["package_paths"])
     trees = view.python_trees()
-    proc = memory.open_proc()
+    proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     if not limits.weaker:
         setup.enter(trees)
         _become_first_process(requests, answers)
-    landlock_abi, no_landlock = _landlock()
-    watch, no_watch = _watch(proc)
+    landlock_abi, no_landlock = _tried(landlock.abi)
+    children, no_watch = _tried(lambda: memory.children(proc, "self"))
     gc.collect()
     gc.freeze()  # a collection in a child would copy every page that it looks at
     linux.drop_bounding_set()
@@ -69,13 +72,13 @@ def _serve(first: dict[str, Any], requests: int, answers: int) -> None:
         limits=limits,
         trees=tuple(trees),
         proc=proc,
-        watch=watch,
-        landlock_abi=landlock_abi,
-        program=setup.system_calls(limits, landlock_abi),
+        watch=children is not None,
+        landlock_abi=landlock_abi or 0,
+        program=setup.system_calls(limits, landlock_abi or 0),
         hang_up_fd=requests,
     )
     _self_test(world)
-    frames.write(answers, {"layers": _layers(limits, no_landlock, no_watch), "packages": first["preload"]})
+    frames.write(answers, {"layers": _layers(limits, no_landlock, no_watch)})
     while (request := frames.read(requests)) is not None:
         frames.write(answers, execution.execute(request["code"], world))
 
@@ -109,19 +112,12 @@ def _become_first_process(requests: int, answers: int) -> None:
     linux.prctl(linux.PR_SET_PDEATHSIG, 9)
 
 
-def _landlock() -> tuple[int, str]:
+def _tried(call: Callable[[], T]) -> tuple[T | None, str]:
+    """What the kernel answers, or None and why it does not."""
     try:
-        return landlock.abi(), ""
+        return call(), ""
     except OSError as error:
-        return 0, str(error)
-
-
-def _watch(proc: int) -> tuple[bool, str]:
-    try:
-        memory.children(proc, "self")
-    except OSError as error:
-        return False, str(error)
-    return True, ""
+        return None, str(error)
 
 
 def _self_test(world: execution.World) -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from envs.rewards import make_reward
 from envs.rewards.answer import AnswerReward, AnswerRewardConfig, same_answer
-from envs.text.numbers import parse_number
+from envs.text.words import parse_number
 from rlsys.errors import BadInput
 from rlsys.types import Message, Reward, Task, Transcript
 

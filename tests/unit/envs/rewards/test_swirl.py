@@ -11,7 +11,7 @@ from envs.rewards.swirl import (
     kept,
     step_rewards,
 )
-from envs.text.verdicts import outcome_verdict, step_verdict
+from envs.text.words import outcome_verdict, step_verdict
 from rlsys.errors import BadInput
 
 

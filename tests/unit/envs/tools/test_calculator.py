@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.tools.calculator import calculate
-from envs.tools.expression import MAX_DEPTH, MAX_LENGTH
+from envs.tools.calculator import MAX_DEPTH, MAX_LENGTH, calculate
 
 
 @pytest.mark.parametrize(

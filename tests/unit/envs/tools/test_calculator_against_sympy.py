@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from envs.tools.calculator import OPERATIONS, calculate
-from envs.tools.expression import ALIASES, ARITY, CONSTANTS
+from envs.tools.arithmetic import OPERATIONS
+from envs.tools.calculator import ALIASES, ARITY, CONSTANTS, calculate
 
 sympy = pytest.importorskip("sympy")
 
