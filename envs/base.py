@@ -7,7 +7,7 @@ Ray, vLLM or tokens. One environment is one file in `envs/worlds`, one line in `
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Protocol
@@ -72,12 +72,14 @@ class Tool(Protocol):
 class World:
     """The tasks of an environment and the way to play them. Built from its config alone, in any process.
 
-    A world has `split` and `env`. Everything below them is optional: the methods here say no, or do nothing.
+    Making it raises BadInput when a source of its config is missing or holds a record that cannot be used. It has
+    `split` and `env`. Everything below them is optional: the methods here say no, or do nothing.
     """
 
     split: Split  # set by `__init__`, mostly with `envs.tasks.splits.split_tasks`
     max_turns: int = 1  # model messages per episode
     tags: Sequence[str] = ()  # each becomes one token where a tokenizer is trained
+    write_answer: Callable[[str], str] = str  # as a model would write one, where `texts` has no demonstration to show
     service: str = ""  # names the server to start: worlds with the same name share one; "" for none
     tool: Tool | None = None  # tool_stats, check and close are about it
 
@@ -105,7 +107,7 @@ class World:
 
     def answers_of(self, task: Task) -> Sequence[str]:
         """The task's answers as a model would write them."""
-        return task.answers
+        return [self.write_answer(answer) for answer in task.answers]
 
     def start_service(self, *, host: str, port: int, token: str) -> Service:
         """Start the server that `service` names and return when it answers. Called in a process of its own."""

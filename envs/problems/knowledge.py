@@ -11,7 +11,6 @@ way to an answer is to read it.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import random
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +18,7 @@ from dataclasses import dataclass
 
 from envs.services.retriever.documents import Document, contents
 from envs.tasks.few_shot import MAX_EXAMPLES
-from envs.tasks.splits import is_held_out
+from envs.tasks.splits import is_held_out, made_up_id
 from rlsys.errors import require
 from rlsys.seeds import derive
 from rlsys.types import Task
@@ -113,9 +112,8 @@ def made_up(config: KnowledgeConfig, seed: int) -> MadeUp:
 
 
 def to_task(question: Question) -> Task:
-    digest = hashlib.blake2b(question.text.encode(), digest_size=6).hexdigest()
     return Task(
-        task_id=f"made-up-{digest}",
+        task_id=made_up_id("made-up", question.text),
         question=question.text,
         answers=(question.answer,),
         record={"start": question.start, "relations": list(question.relations)},

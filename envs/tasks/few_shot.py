@@ -19,7 +19,7 @@ AFTER_EXAMPLES = (
     "Now solve the following problem with the ability you just learned from the examples. Remember, DO NOT take the "
     "problem from examples as the problem you need to solve."
 )
-_SEPARATOR = re.compile(rf"{MARK}Example [0-9]{{1,6}}{MARK}")
+_SEPARATOR = re.compile(rf"^[ \t]*{MARK}Example [0-9]{{1,6}}{MARK}[ \t]*$", re.MULTILINE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,17 +55,10 @@ def read_examples(path: str) -> tuple[str, ...]:
     """
     try:
         with open(path, encoding="utf-8-sig") as file:
-            lines = file.read().splitlines()
+            before, *examples = map(str.strip, _SEPARATOR.split(file.read()))
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
         raise BadInput(f"{path}: cannot be read ({reason}), expected examples for a prompt") from error
-    blocks: list[list[str]] = [[]]
-    for line in lines:
-        if _SEPARATOR.fullmatch(line.strip()):
-            blocks.append([])
-        else:
-            blocks[-1].append(line)
-    before, *examples = ["\n".join(block).strip() for block in blocks]
     if before or not examples:
         found = repr(before[:40]) if before else "no example"
         raise BadInput(f"{path}: begins with {found}, expected a line {MARK}Example 1{MARK}")

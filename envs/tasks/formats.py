@@ -1,5 +1,6 @@
-"""What the fields of a public data set mean: one small reader per format, and the table that picks one.
+"""Tasks from public data sets: what their fields mean, one small reader per format, and the table that picks one.
 
+`read_source("musique/train.jsonl")` or `read_source("hotpotqa/hotpot_qa:distractor", split="validation")` gives tasks.
 A reader takes one record and gives a task, or raises BadInput naming the record. Field names are compared without case.
 Every task keeps its record as it was read; multiple choice and ProScript add the fields that their rewards look at.
 """
@@ -9,9 +10,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 
-from envs.tasks.fields import answer, lower, task, text, texts, value_text
-from envs.tasks.files import Located
+from envs.tasks.files import Located, read_records
 from envs.tasks.jsonl import text_field
 from envs.tasks.structured import (
     expla_graphs,
@@ -23,7 +24,7 @@ from envs.tasks.structured import (
 )
 from envs.text.boxed import last_boxed
 from envs.text.numbers import parse_number
-from rlsys.errors import BadInput
+from rlsys.errors import BadInput, nearest, require
 from rlsys.types import Task
 
 FINAL_ANSWER = "#### "  # GSM8K
@@ -37,19 +38,19 @@ ICRL_MARKS = ("\nActual Problem: ", "\nProblem: ")
 class Format:
     """The fields by which a format is recognised, and its reader."""
 
-    fields: frozenset[str]
+    fields: tuple[str, ...]
     read: Callable[[Located], Task]
     mark: str = ""  # stands in the answer
 
 
 def recognise(record: Located) -> Format:
     """The first format of the table whose fields the record has. Raises BadInput naming those found and those known."""
-    fields = lower(record)
+    fields = record.lower
     for names, what in FOREIGN.items():
-        if names <= fields.keys():
+        if fields.keys() >= set(names):
             raise BadInput(f"{record.where}: {what}, expected questions with answers")
     for known in FORMATS.values():
-        if known.fields <= fields.keys() and known.mark in str(fields.get("answer")):
+        if fields.keys() >= set(known.fields) and known.mark in str(fields.get("answer")):
             return known
     found = ", ".join(sorted(key[:40] for key in record.fields)[:20]) or "none"
     formats = "; ".join(f"{name} ({', '.join(sorted(known.fields))})" for name, known in FORMATS.items())
@@ -58,17 +59,17 @@ def recognise(record: Located) -> Format:
 
 def own(record: Located) -> Task:
     """This project's own: {"question", "answers": [..]}; multiple choice has {"options": {"A": ..}} too."""
-    fields = lower(record)
-    answers = texts(fields.get("answers"), "answers", record)
+    fields = record.lower
+    answers = record.texts(fields.get("answers"), "answers")
     options = fields.get("options")
     if options is not None and not (isinstance(options, Mapping) and all(letter in options for letter in answers)):
         raise BadInput(f'{record.where}: "answers" {answers} are not among "options", expected letters of {{"A": ..}}')
-    return task(record, text(record, "question"), answers)
+    return record.task(record.text("question"), answers)
 
 
 def flash_rag(record: Located) -> Task:
     """FlashRAG: any of "golden_answers"."""
-    return task(record, text(record, "question"), texts(lower(record).get("golden_answers"), "golden_answers", record))
+    return record.task(record.text("question"), record.texts(record.lower.get("golden_answers"), "golden_answers"))
 
 
 def rule_rows(record: Located) -> Task:
@@ -76,85 +77,81 @@ def rule_rows(record: Located) -> Task:
 
     The question is the field "question", or what "prompt" holds without the instructions around it.
     """
-    fields = lower(record)
+    fields = record.lower
     model = fields.get("reward_model")
     truth = model.get("ground_truth") if isinstance(model, Mapping) else None
     truth = truth.get("target") if isinstance(truth, Mapping) else truth
     truth = [truth] if isinstance(truth, str | int | float) else truth
-    answers = texts(truth, "reward_model.ground_truth", record)
-    return task(record, text(record, "question") if "question" in fields else _from_prompt(record), answers)
+    answers = record.texts(truth, "reward_model.ground_truth")
+    return record.task(record.text("question") if "question" in fields else _from_prompt(record), answers)
 
 
-def hotpot_qa(record: Located) -> Task:
-    """HotpotQA and 2WikiMultiHopQA: one "answer"; paragraphs and supporting facts stay in the record."""
-    return task(record, text(record, "question"), (answer(record),))
+def multi_hop(record: Located) -> Task:
+    """HotpotQA, 2WikiMultiHopQA and MuSiQue: "answer" or any of "answer_aliases"; paragraphs stay in the record.
 
-
-def musique(record: Located) -> Task:
-    """MuSiQue: "answer" or any of "answer_aliases". Its unanswerable questions have no answer key."""
-    fields = lower(record)
+    MuSiQue's unanswerable questions have no answer key.
+    """
+    fields = record.lower
     if fields.get("answerable") is False:
         raise BadInput(f"{record.where}: an unanswerable question, expected MuSiQue-Ans, which has none")
     aliases = fields.get("answer_aliases")
-    also = texts(aliases, "answer_aliases", record) if aliases else ()
-    return task(record, text(record, "question"), (answer(record), *also))
+    also = record.texts(aliases, "answer_aliases") if aliases else ()
+    return record.task(record.text("question"), (record.answer(), *also))
 
 
 def trivia_qa(record: Located) -> Task:
     """TriviaQA: "answer" holds "value" and "aliases"."""
-    key = lower(record).get("answer")
+    key = record.lower.get("answer")
     if not isinstance(key, Mapping):
         raise BadInput(f'{record.where}: "answer" is no object with "value" and "aliases"')
-    also = texts(key["aliases"], "answer.aliases", record) if key.get("aliases") else ()
-    return task(record, text(record, "question"), (value_text(key.get("value"), "answer.value", record), *also))
+    also = record.texts(key["aliases"], "answer.aliases") if key.get("aliases") else ()
+    return record.task(record.text("question"), (record.value_text(key.get("value"), "answer.value"), *also))
 
 
 def gsm8k(record: Located) -> Task:
     """GSM8K: the result stands in "answer" after `#### `; thousands lose their commas."""
-    question, solution = text(record, "question"), text_field(lower(record), "answer", record.where)
+    question, solution = record.text("question"), text_field(record.lower, "answer", record.where)
     _, mark, final = solution.rpartition(FINAL_ANSWER)
     final = final.strip()
     if not mark or not final:
         found = f'"answer" ends in {solution[-20:]!r}'
         raise BadInput(f'{record.where}: {found}, expected "{FINAL_ANSWER}" and the result')
     final = final.replace(",", "") if parse_number(final) is not None else final
-    return task(record, question, (final,))
+    return record.task(question, (final,))
 
 
 def mathematics(record: Located) -> Task:
     """MATH, MATH-500 and AIME: "answer", or else the last box of "solution"."""
-    if lower(record).get("answer") is not None:
-        return task(record, text(record, "problem"), (answer(record),))
-    boxed = last_boxed(text(record, "solution"))
-    if not boxed:
+    known = record.lower.get("answer") is not None
+    final = record.answer() if known else last_boxed(record.text("solution"))
+    if not final:
         raise BadInput(f'{record.where}: no "answer", and no \\boxed{{}} ends "solution"')
-    return task(record, text(record, "problem"), (boxed,))
+    return record.task(record.text("problem"), (final,))
 
 
 def theorem_qa(record: Located) -> Task:
     """TheoremQA: "Answer" is a text, a number, true or false, or one list: `True`, `[1, 2]`."""
-    value = lower(record).get("answer")
+    value = record.lower.get("answer")
     if isinstance(value, bool):
         value = str(value)
     elif isinstance(value, list):
         value = json.dumps([number for number in value if isinstance(number, int | float)])
-    return task(record, text(record, "question"), (value_text(value, "answer", record),))
+    return record.task(record.text("question"), (record.value_text(value, "answer"),))
 
 
 def question_answer(record: Located) -> Task:
     """Any other "question" and "answer": a text, a number, or a list of which any is right."""
-    value = lower(record).get("answer")
-    answers = texts(value, "answer", record) if isinstance(value, list) else (answer(record),)
-    return task(record, text(record, "question"), answers)
+    value = record.lower.get("answer")
+    answers = record.texts(value, "answer") if isinstance(value, list) else (record.answer(),)
+    return record.task(record.text("question"), answers)
 
 
 def _from_prompt(record: Located) -> str:
-    prompt = lower(record).get("prompt")
+    prompt = record.lower.get("prompt")
     if isinstance(prompt, list):
         said = [each.get("content") for each in prompt if isinstance(each, Mapping) and each.get("role") == "user"]
         prompt = said[-1] if said else None
-    whole = value_text(prompt, "prompt", record)
-    question = _unwrapped(whole).strip()
+    question = _unwrapped(record.value_text(prompt, "prompt")).strip()
     if not question:
         raise BadInput(f'{record.where}: "prompt" holds no question')
     return question
@@ -171,39 +168,56 @@ def _unwrapped(prompt: str) -> str:
     return prompt
 
 
-def _fields(*names: str) -> frozenset[str]:
-    return frozenset(names)
-
-
 # Records that belong to other readers, and would be taken for something else here.
-FOREIGN: dict[frozenset[str], str] = {
-    _fields("node_number", "graph"): "an NLGift graph, which env.name=graph reads",
-    _fields("query", "ground_truth_plan"): "a PlanBench instance, which env.name=blocksworld reads",
-    _fields("initial", "goal"): "a Blocksworld instance, which env.name=blocksworld reads",
-    _fields("contents"): "a passage of a corpus, which a retriever reads",
+FOREIGN: dict[tuple[str, ...], str] = {
+    ("node_number", "graph"): "an NLGift graph, which env.name=graph reads",
+    ("query", "ground_truth_plan"): "a PlanBench instance, which env.name=blocksworld reads",
+    ("initial", "goal"): "a Blocksworld instance, which env.name=blocksworld reads",
+    ("contents",): "a passage of a corpus, which a retriever reads",
 }
 # Tried in this order: a format stands before those whose fields are among its own.
 FORMATS: dict[str, Format] = {
-    "rlsys": Format(_fields("question", "answers"), own),
-    "flashrag": Format(_fields("question", "golden_answers"), flash_rag),
-    "rule_rows": Format(_fields("reward_model"), rule_rows),
+    "rlsys": Format(("question", "answers"), own),
+    "flashrag": Format(("question", "golden_answers"), flash_rag),
+    "rule_rows": Format(("reward_model",), rule_rows),
     "knowledge_crosswords": Format(
-        _fields("source", "relation", "target", "blanks", "options", "golds"), knowledge_crosswords
+        ("source", "relation", "target", "blanks", "options", "golds"), knowledge_crosswords
     ),
     "proscript": Format(
-        _fields("scenario", "flatten_input_for_edge_prediction", "flatten_output_for_edge_prediction"), proscript
+        ("scenario", "flatten_input_for_edge_prediction", "flatten_output_for_edge_prediction"), proscript
     ),
-    "ordered_steps": Format(_fields("goal", "steps", "constraints"), ordered_steps),
-    "explagraphs": Format(_fields("belief", "argument", "stance"), expla_graphs),
-    "musique": Format(_fields("question", "answer", "paragraphs"), musique),
-    "2wiki": Format(_fields("question", "answer", "supporting_facts", "context", "evidences"), hotpot_qa),
-    "hotpotqa": Format(_fields("question", "answer", "supporting_facts", "context"), hotpot_qa),
-    "strategyqa": Format(_fields("question", "answer", "term"), strategy_qa),
-    "mmlu_pro": Format(_fields("question", "answer", "options"), mmlu_pro),
-    "triviaqa": Format(_fields("question", "answer", "question_source"), trivia_qa),
-    "theoremqa": Format(_fields("question", "answer", "answer_type"), theorem_qa),
-    "gsm8k": Format(_fields("question", "answer"), gsm8k, mark=FINAL_ANSWER),
-    "math": Format(_fields("problem", "solution"), mathematics),
-    "aime": Format(_fields("problem", "answer"), mathematics),
-    "question_answer": Format(_fields("question", "answer"), question_answer),
+    "ordered_steps": Format(("goal", "steps", "constraints"), ordered_steps),
+    "explagraphs": Format(("belief", "argument", "stance"), expla_graphs),
+    "musique": Format(("question", "answer", "paragraphs"), multi_hop),
+    "2wiki": Format(("question", "answer", "supporting_facts", "context", "evidences"), multi_hop),
+    "hotpotqa": Format(("question", "answer", "supporting_facts", "context"), multi_hop),
+    "strategyqa": Format(("question", "answer", "term"), strategy_qa),
+    "mmlu_pro": Format(("question", "answer", "options"), mmlu_pro),
+    "triviaqa": Format(("question", "answer", "question_source"), trivia_qa),
+    "theoremqa": Format(("question", "answer", "answer_type"), theorem_qa),
+    "gsm8k": Format(("question", "answer"), gsm8k, mark=FINAL_ANSWER),
+    "math": Format(("problem", "solution"), mathematics),
+    "aime": Format(("problem", "answer"), mathematics),
+    "question_answer": Format(("question", "answer"), question_answer),
 }
+
+
+def read_source(source: str, *, split: str | None = None, format: str = "auto", limit: int | None = None) -> list[Task]:
+    """The tasks of a file, of a folder or of a data set on the hub; the first `limit` of them.
+
+    `source` is a path (JSON lines, a JSON array, parquet, tab-separated), or `owner/name` or `owner/name:config` on the
+    hub; `split` chooses among the files of a folder or a data set. `auto` recognises the format by the fields of the
+    first record. Raises BadInput for what cannot be read, with file and line, or is in no known format.
+    """
+    if format != "auto" and format not in FORMATS:
+        raise BadInput(
+            f"format={format!r}: expected auto or one of {', '.join(FORMATS)}{nearest(format, FORMATS, otherwise='')}"
+        )
+    require(limit is None or limit >= 1, "limit", limit, "at least 1, or none")
+    chosen: Format | None = FORMATS.get(format)
+    tasks: list[Task] = []
+    for record in islice(read_records(source, split=split), limit):
+        if chosen is None:
+            chosen = recognise(record)
+        tasks.append(chosen.read(record))
+    return tasks

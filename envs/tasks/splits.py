@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from envs.tasks.config import TaskConfig
-from envs.tasks.sources import read_source
+from envs.tasks.formats import read_source
 from rlsys.errors import BadInput, require
 from rlsys.types import Task
 
@@ -31,6 +31,11 @@ class Split:
 def is_held_out(question: str) -> bool:
     """For generated questions: decided by the question alone, whatever the seeds and counts."""
     return int.from_bytes(_digest(question)[:8], "big") % HELD_OUT_ONE_IN == 0
+
+
+def made_up_id(kind: str, question: str) -> str:
+    """`word-1f0c29a77b3e`"""
+    return f"{kind}-{hashlib.blake2b(question.encode(), digest_size=6).hexdigest()}"
 
 
 def split_tasks(

@@ -9,7 +9,6 @@ import string
 from collections.abc import Mapping, Sequence
 from itertools import product
 
-from envs.tasks.fields import answer, lower, mapping, task, text, texts
 from envs.tasks.files import Located
 from rlsys.errors import BadInput
 from rlsys.seeds import derive
@@ -21,15 +20,15 @@ MAX_COMBINATIONS = 10_000  # of Knowledge Crosswords' blanks; in the released fi
 
 def mmlu_pro(record: Located) -> Task:
     """MMLU-Pro: a list of "options" and the letter of the right one."""
-    return _choice(record, text(record, "question"), texts(lower(record).get("options"), "options", record))
+    return _choice(record, record.text("question"), record.texts(record.lower.get("options"), "options"))
 
 
 def strategy_qa(record: Located) -> Task:
     """StrategyQA: "answer" is true or false, told as yes or no."""
-    value = lower(record).get("answer")
+    value = record.lower.get("answer")
     if not isinstance(value, bool):
         raise BadInput(f'{record.where}: "answer" is {str(value)[:40]!r}, expected true or false')
-    return task(record, text(record, "question"), ("yes" if value else "no",))
+    return record.task(record.text("question"), ("yes" if value else "no",))
 
 
 def knowledge_crosswords(record: Located) -> Task:
@@ -37,13 +36,13 @@ def knowledge_crosswords(record: Located) -> Task:
 
     Three other combinations of the blanks' own options are drawn, always the same ones for a record, and shuffled.
     """
-    fields, where = lower(record), record.where
-    blanks = texts(fields.get("blanks"), "blanks", record)
-    edges = [texts(fields.get(key), key, record) for key in ("source", "relation", "target")]
+    fields, where = record.lower, record.where
+    blanks = record.texts(fields.get("blanks"), "blanks")
+    edges = [record.texts(fields.get(key), key) for key in ("source", "relation", "target")]
     if len({len(column) for column in edges}) != 1:
         raise BadInput(f'{where}: "source", "relation" and "target" differ in length')
-    options, golds = mapping(record, "options"), mapping(record, "golds")
-    columns = [texts(options.get(blank), f"options.{blank}", record) for blank in blanks]
+    options, golds = record.mapping("options"), record.mapping("golds")
+    columns = [record.texts(options.get(blank), f"options.{blank}") for blank in blanks]
     right = tuple(
         column[_index(golds.get(blank), len(column), f"golds.{blank}", record)]
         for blank, column in zip(blanks, columns, strict=True)
@@ -66,25 +65,25 @@ def knowledge_crosswords(record: Located) -> Task:
 
 def expla_graphs(record: Located) -> Task:
     """ExplaGraphs: whether an argument supports or counters a belief."""
-    stance = text(record, "stance")
+    stance = record.text("stance")
     if stance not in ("support", "counter"):
         raise BadInput(f'{record.where}: "stance" is {stance[:40]!r}, expected support or counter')
-    belief, argument = text(record, "belief"), text(record, "argument")
+    belief, argument = record.text("belief"), record.text("argument")
     question = f"Belief: {belief}\nArgument: {argument}\nDoes the argument support or counter the belief?"
-    return task(record, question, (stance,))
+    return record.task(question, (stance,))
 
 
 def proscript(record: Located) -> Task:
     """ProScript: {"goal", "steps": {"step0": ..}, "constraints": [["step5", "step3"], ..]} is added to the record."""
-    where, goal = record.where, text(record, "scenario")
+    where, goal = record.where, record.text("scenario")
     steps: dict[str, str] = {}
-    for piece in re.split(r"; (?=step[0-9])", text(record, "flatten_input_for_edge_prediction")):
+    for piece in re.split(r"; (?=step[0-9])", record.text("flatten_input_for_edge_prediction")):
         name, colon, words = piece.partition(":")
         if not colon or name in steps:
             raise BadInput(f'{where}: {piece[:40]!r} is no new step, expected "step0: get the milk; step1: ..."')
         steps[name] = words.strip()
     constraints: list[list[str]] = []
-    for piece in text(record, "flatten_output_for_edge_prediction").split(";"):
+    for piece in record.text("flatten_output_for_edge_prediction").split(";"):
         before, _, after = (part.strip() for part in piece.partition("->"))
         if before not in steps or after not in steps:
             raise BadInput(f"{where}: {piece.strip()[:40]!r} does not order two of its {len(steps)} steps")
@@ -94,12 +93,12 @@ def proscript(record: Located) -> Task:
 
 def ordered_steps(record: Located) -> Task:
     """This project's own form of ProScript. A list of steps is named step0, step1 ..."""
-    fields = lower(record)
+    fields = record.lower
     listed, constraints = fields.get("steps"), fields.get("constraints")
     if isinstance(listed, Mapping):
-        steps = {name: words for name, words in zip(listed, texts([*listed.values()], "steps", record), strict=True)}
+        steps = {name: words for name, words in zip(listed, record.texts([*listed.values()], "steps"), strict=True)}
     else:
-        steps = {f"step{number}": words for number, words in enumerate(texts(listed, "steps", record))}
+        steps = {f"step{number}": words for number, words in enumerate(record.texts(listed, "steps"))}
     pairs: list[list[str]] = []
     for pair in constraints if isinstance(constraints, list) else []:
         if not (
@@ -109,22 +108,22 @@ def ordered_steps(record: Located) -> Task:
         pairs.append(pair)
     if not pairs:
         raise BadInput(f'{record.where}: "constraints" is missing, empty or no list, expected [["step0", "step3"], ..]')
-    return _ordering(record, text(record, "goal"), steps, pairs)
+    return _ordering(record, record.text("goal"), steps, pairs)
 
 
 def _ordering(record: Located, goal: str, steps: Mapping[str, str], constraints: list[list[str]]) -> Task:
     question = f"Goal: {goal}\nSteps:\n" + "\n".join(f"{name}: {words}" for name, words in steps.items())
-    return task(record, question, (), {"goal": goal, "steps": steps, "constraints": constraints})
+    return record.task(question, (), {"goal": goal, "steps": steps, "constraints": constraints})
 
 
 def _choice(record: Located, question: str, options: Sequence[str], letter: str | None = None) -> Task:
     """A multiple-choice task: options by letter, and the right letter as the answer."""
     if len(options) > len(LETTERS):
         raise BadInput(f'{record.where}: {len(options)} "options", expected at most {len(LETTERS)}')
-    letter = answer(record) if letter is None else letter
+    letter = record.answer() if letter is None else letter
     _index(letter, len(options), "answer", record)
     extra = {"question": question, "options": dict(zip(LETTERS, options, strict=False)), "answers": [letter]}
-    return task(record, question, (letter,), extra)
+    return record.task(question, (letter,), extra)
 
 
 def _index(letter: object, count: int, key: str, record: Located) -> int:

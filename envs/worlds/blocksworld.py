@@ -13,9 +13,8 @@ from typing import Literal
 from envs.base import Demonstration, World
 from envs.episode import OneMessage
 from envs.problems.blocks.generate import generate
-from envs.problems.blocks.prompts import planbench_prompt, short_prompt
 from envs.problems.blocks.read import problem
-from envs.problems.blocks.tasks import made_up, plan_of, read_tasks, verdict_on
+from envs.problems.blocks.tasks import made_up, plan_of, planbench_prompt, read_tasks, short_prompt, verdict_on
 from envs.problems.blocks.words import PLAN, PLAN_END, STATEMENT, VERIFICATION, read_plan, read_verdict
 from envs.tasks.config import TaskConfig
 from envs.tasks.splits import split_tasks
@@ -44,8 +43,6 @@ class BlocksworldConfig(TaskConfig):
 
 
 class BlocksworldWorld(World):
-    """Raises BadInput when a source of its config is missing or holds a record that cannot be used."""
-
     tags = (STATEMENT, PLAN, PLAN_END, VERIFICATION)
 
     def __init__(self, config: BlocksworldConfig) -> None:

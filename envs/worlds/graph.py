@@ -13,9 +13,8 @@ from envs.base import Demonstration, World
 from envs.episode import OneMessage
 from envs.problems.graphs.encodings import Encoding, wording
 from envs.problems.graphs.generate import generate
-from envs.problems.graphs.read import read_problems
+from envs.problems.graphs.read import of_task, read_problems, to_task
 from envs.problems.graphs.solution import NLGIFT_PATHS, solve, spoil
-from envs.problems.graphs.tasks import of_task, to_task
 from envs.protocols import Answer
 from envs.protocols.graph_rl import GRAPH_RL
 from envs.tasks.config import TaskConfig
@@ -57,8 +56,6 @@ class GraphConfig(TaskConfig):
 
 
 class GraphWorld(World):
-    """Raises BadInput when a source of its config is missing or holds a record that cannot be used."""
-
     tags = GRAPH_RL.tags
 
     def __init__(self, config: GraphConfig) -> None:

@@ -1,7 +1,7 @@
 """Maths with Python, in ReTool's protocol (`envs.protocols.retool` has the table of endings).
 
 The model writes code, its output comes back inside the model's own turn, and so on until it writes
-`<answer>\\boxed{43}</answer>`. Tasks come from files and data sets (`envs.tasks.sources`) or are made up
+`<answer>\\boxed{43}</answer>`. Tasks come from files and data sets (`envs.tasks.formats`) or are made up
 (`envs.problems.word_problems`). The code runs in a sandbox (`envs.tools.sandbox`), never in this process.
 """
 
@@ -12,11 +12,10 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Optional
 
 from envs.base import Demonstration, World
-from envs.episode import ToolEpisode, worked
+from envs.episode import ToolEpisode, max_turns, worked
 from envs.problems.word_problems import Steps, generate, program, shown_steps, to_task
 from envs.protocols import Answer, Asked
 from envs.protocols.retool import INTERPRETER, RETOOL
-from envs.protocols.turns import max_turns
 from envs.rewards.transcript import split_inline
 from envs.tasks.config import TaskConfig
 from envs.tasks.few_shot import MAX_EXAMPLES, ExamplesConfig, examples_of, write_example
@@ -49,8 +48,6 @@ class PythonMathConfig(TaskConfig):
 
 
 class PythonMathWorld(World):
-    """Raises BadInput when a source of its config is missing or holds a record that cannot be used."""
-
     tags = (*RETOOL.tags, "```python", "```", "\\boxed{", "}")
 
     def __init__(self, config: PythonMathConfig) -> None:

@@ -1,7 +1,7 @@
 """Questions that are answered in one message, without a tool: maths, multiple choice, short answers.
 
 The answer stands in `\\boxed{}`, in an answer tag, or as a letter (`envs.protocols.styles`). Questions come from files
-and data sets (`envs.tasks.sources`) or are made up: long sums whose solutions are written out (`envs.problems.sums`).
+and data sets (`envs.tasks.formats`) or are made up: long sums whose solutions are written out (`envs.problems.sums`).
 
     what the model writes               what happens
     an answer in the config's style     ANSWERED
@@ -19,7 +19,7 @@ from envs.episode import OneMessage
 from envs.problems import sums
 from envs.protocols.styles import STYLES, options
 from envs.tasks.config import TaskConfig
-from envs.tasks.sources import read_source
+from envs.tasks.formats import read_source
 from envs.tasks.splits import split_tasks
 from rlsys.errors import BadInput, require
 from rlsys.types import Message, Task
@@ -56,8 +56,6 @@ class QuestionsConfig(TaskConfig):
 
 
 class QuestionsWorld(World):
-    """Raises BadInput when a source of its config is missing or holds a record that cannot be used."""
-
     def __init__(self, config: QuestionsConfig) -> None:
         self._config = config
         self._style = STYLES[config.style]

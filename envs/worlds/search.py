@@ -6,17 +6,16 @@ The retriever is a server: one that runs already (`retriever.url`), or one that 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, Optional
 
 from envs.base import Demonstration, Service, World
-from envs.episode import ToolEpisode
+from envs.episode import ToolEpisode, max_turns
 from envs.problems.knowledge import KnowledgeConfig, MadeUp, made_up, of_task, to_task
 from envs.problems.search_demos import episode, flawed
 from envs.protocols import PROTOCOLS, Asked
-from envs.protocols.turns import max_turns
 from envs.tasks.config import TaskConfig
 from envs.tasks.few_shot import ExamplesConfig, examples_of, write_example
 from envs.tasks.splits import split_tasks
@@ -72,13 +71,12 @@ class SearchQAConfig(TaskConfig):
 
 
 class SearchQAWorld(World):
-    """Raises BadInput when a source of its config is missing or holds a record that cannot be used."""
-
     def __init__(self, config: SearchQAConfig) -> None:
         self._config = config
         self._protocol = PROTOCOLS[config.protocol]
         if config.max_reply_tokens is not None:
             self._protocol = replace(self._protocol, max_reply_tokens=config.max_reply_tokens)
+        self.write_answer = self._protocol.write_answer
         self.max_turns = max_turns(self._protocol, config.max_turns)
         self.tags = self._protocol.tags
         topk, retriever = config.topk or self._protocol.topk, config.retriever
@@ -139,9 +137,6 @@ class SearchQAWorld(World):
         else:
             said = episode(question, self._protocol, self._local, None)
         return Demonstration(task=task, messages=(*self._prompt(task), *said))
-
-    def answers_of(self, task: Task) -> Sequence[str]:
-        return [self._protocol.write_answer(answer) for answer in task.answers]
 
     def start_service(self, *, host: str, port: int, token: str) -> Service:
         documents = self._made_up.base.documents if self._config.data is None else None

@@ -58,38 +58,31 @@ class Execution:
     unmet: tuple[Fact, ...] = ()  # the preconditions that it lacked
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
-    """What an action needs, all of which ends, and what begins."""
-
-    needs: tuple[Fact, ...]
-    begins: frozenset[Fact]
-
-
 @lru_cache(maxsize=8192)  # a search applies few actions very often
-def rule(action: Action) -> Rule:
+def rule(action: Action) -> tuple[tuple[Fact, ...], frozenset[Fact]]:
+    """What an action needs, all of which ends, and what begins."""
     verb, block, under = action
     holding, clear = Fact(Kind.HOLDING, block), Fact(Kind.CLEAR, block)
     if verb is Verb.PICK_UP:
-        return Rule(needs=(clear, Fact(Kind.TABLE, block), HAND_EMPTY), begins=frozenset({holding}))
+        return (clear, Fact(Kind.TABLE, block), HAND_EMPTY), frozenset({holding})
     if verb is Verb.PUT_DOWN:
-        return Rule(needs=(holding,), begins=frozenset({clear, Fact(Kind.TABLE, block), HAND_EMPTY}))
+        return (holding,), frozenset({clear, Fact(Kind.TABLE, block), HAND_EMPTY})
     on, clear_under = Fact(Kind.ON, block, under), Fact(Kind.CLEAR, under)
     if verb is Verb.STACK:
-        return Rule(needs=(clear_under, holding), begins=frozenset({on, clear, HAND_EMPTY}))
-    return Rule(needs=(on, clear, HAND_EMPTY), begins=frozenset({holding, clear_under}))
+        return (clear_under, holding), frozenset({on, clear, HAND_EMPTY})
+    return (on, clear, HAND_EMPTY), frozenset({holding, clear_under})
 
 
 def apply(state: State, action: Action) -> State:
     """The state after an action whose needs are met."""
-    done = rule(action)
-    return state.difference(done.needs) | done.begins
+    needs, begins = rule(action)
+    return state.difference(needs) | begins
 
 
 def execute(state: State, plan: Sequence[Action]) -> Execution:
     """Do one step after the other, up to the end or to the first that cannot be done."""
     for index, action in enumerate(plan):
-        unmet = unmet_facts(state, rule(action).needs)
+        unmet = unmet_facts(state, rule(action)[0])
         if unmet:
             return Execution(final=state, failed=index, unmet=unmet)
         state = apply(state, action)

@@ -185,9 +185,8 @@ def read_verdict(text: str) -> tuple[bool, tuple[int, int]] | None:
     `not valid` and `isn't a valid plan` are invalid. What stands after a `[STATEMENT]`, where the environment stops the
     model, does not count.
     """
-    end = text.find(STATEMENT)
     last = None
-    for found in _VERDICT.finditer(text, 0, len(text) if end < 0 else end):
+    for found in _VERDICT.finditer(text.partition(STATEMENT)[0]):
         last = found
     return None if last is None else ((last[1] is None) == (last[2] is None), last.span())
 
@@ -208,10 +207,7 @@ def _fact(piece: str, where: str) -> Fact:
 
 def _lines(text: str, start: int, end: int) -> Iterator[tuple[int, str]]:
     """The lines of `text[start:end]` that are not blank, stripped, with where each begins."""
-    while start < end:
-        stop = text.find("\n", start, end)
-        stop = end if stop < 0 else stop
-        line = text[start:stop]
+    for line in text[start:end].split("\n"):
         if line.strip():
             yield start + len(line) - len(line.lstrip()), line.strip()
-        start = stop + 1
+        start += len(line) + 1

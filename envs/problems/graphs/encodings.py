@@ -5,6 +5,7 @@ The wordings are its own, to the letter, so that a model can be compared with th
 
 from __future__ import annotations
 
+from string import ascii_uppercase
 from typing import Literal, get_args
 
 from envs.problems.graphs.problem import Kind, Problem
@@ -19,7 +20,7 @@ NAMES = (
     *("Wayne", "Martin", "Gail", "Alice", "Chloe", "Virginia", "Todd", "Jack", "Wanda"),
 )
 
-_HEADINGS: dict[tuple[Kind, Encoding], str] = {
+HEADINGS: dict[tuple[Kind, Encoding], str] = {
     (Kind.CONNECTIVITY, "incident"): "The following text describes an undirected graph. "
     "Determine if there is a path between two nodes in the graph.",
     (Kind.CONNECTIVITY, "adjacency"): "Determine if there is a path between two nodes in the graph. "
@@ -57,11 +58,7 @@ def wording(problem: Problem, encoding: Encoding = "incident", request: str = ""
             "and what is the length of the shortest path?"
         )
     request = f" {request}" if request else ""
-    return f"{heading(problem.kind, encoding)}\n{describe(problem, encoding)}\nQ: {question}{request}\nA:"
-
-
-def heading(kind: Kind, encoding: Encoding) -> str:
-    return _HEADINGS[kind, encoding]
+    return f"{HEADINGS[problem.kind, encoding]}\n{describe(problem, encoding)}\nQ: {question}{request}\nA:"
 
 
 def describe(problem: Problem, encoding: Encoding) -> str:
@@ -87,15 +84,13 @@ def incident_row(problem: Problem, encoding: Encoding, node: int) -> str:
     """`Node 4 is connected to 1, 5.`, with weights `Node 4 is connected to node 1 with weight 3.`; neighbours are
     sorted as texts: 0, 1, 10, 2. `Node 4 is connected to none.` where there are none, which NLGift never writes."""
     weights = problem.weights or (0,) * len(problem.edges)
-    found = []
-    for edge, weight in zip(problem.edges, weights, strict=True):
-        if node in edge:
-            found.append((label(edge[edge[0] == node], encoding), weight))
-    found.sort()
-    if problem.kind is Kind.CONNECTIVITY:
-        listed = ", ".join(other for other, _ in found)
-    else:
-        listed = ", ".join(f"node {other} with weight {weight}" for other, weight in found)
+    found = sorted(
+        (label(edge[edge[0] == node], encoding), weight)
+        for edge, weight in zip(problem.edges, weights, strict=True)
+        if node in edge
+    )
+    form = "{}" if problem.kind is Kind.CONNECTIVITY else "node {} with weight {}"
+    listed = ", ".join(form.format(other, weight) for other, weight in found)
     return f"Node {label(node, encoding)} is connected to {listed or 'none'}."
 
 
@@ -106,9 +101,5 @@ def _incident(problem: Problem) -> str:
 
 def _letters(node: int) -> str:
     """A .. Z, AA .. AZ, BA ..."""
-    letters = ""
-    node += 1
-    while node:
-        node, digit = divmod(node - 1, 26)
-        letters = chr(ord("A") + digit) + letters
-    return letters
+    before, last = divmod(node, 26)
+    return (_letters(before - 1) if before else "") + ascii_uppercase[last]

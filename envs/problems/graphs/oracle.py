@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import networkx
 
 from envs.problems.graphs.problem import Kind, Problem, Weight
 from rlsys.errors import BadInput
 
-if TYPE_CHECKING:
-    import networkx
-
 
 def graph_of(problem: Problem) -> networkx.Graph[Any]:
     """All nodes, isolated ones too; edges in their order, each with its `weight` (1 without)."""
-    import networkx  # a tenth of a second that only a process with graphs pays
-
     graph = networkx.Graph()
     graph.add_nodes_from(range(problem.num_nodes))
     weights = problem.weights or (1,) * len(problem.edges)
@@ -24,20 +21,15 @@ def graph_of(problem: Problem) -> networkx.Graph[Any]:
 
 
 def connected(problem: Problem) -> bool:
-    import networkx
-
     return bool(networkx.has_path(graph_of(problem), problem.source, problem.target))
 
 
 def shortest_length(problem: Problem) -> Weight | None:
     """None without a path. Sums of fractions are rounded to six places."""
-    import networkx
-
     try:
-        length = networkx.dijkstra_path_length(graph_of(problem), problem.source, problem.target)
+        return total(networkx.dijkstra_path_length(graph_of(problem), problem.source, problem.target))
     except networkx.NetworkXNoPath:
         return None
-    return total(length)
 
 
 def shortest_path(problem: Problem) -> tuple[int, ...] | None:
@@ -45,8 +37,6 @@ def shortest_path(problem: Problem) -> tuple[int, ...] | None:
 
     Of several, the one that NLGift's targets show.
     """
-    import networkx
-
     if not problem.weights:
         return next(all_shortest_paths(problem), None)
     try:
@@ -57,8 +47,6 @@ def shortest_path(problem: Problem) -> tuple[int, ...] | None:
 
 def all_shortest_paths(problem: Problem) -> Iterator[tuple[int, ...]]:
     """None at all when the nodes are not connected. There may be very many."""
-    import networkx
-
     weight = "weight" if problem.weights else None
     try:
         for path in networkx.all_shortest_paths(graph_of(problem), problem.source, problem.target, weight=weight):

@@ -64,8 +64,8 @@ def from_record(record: Mapping[str, Any], where: str) -> Problem:
     rows = record.get("edges")
     if not isinstance(rows, (list, tuple)):
         raise BadInput(f'{where}: "edges" is {_shown(rows)}, expected a list')
-    num_nodes = _whole(record.get("num_nodes"), f'{where}: "num_nodes"')
-    source, target = (_whole(record.get(key), f'{where}: "{key}"') for key in ("source", "target"))
+    num_nodes = whole(record.get("num_nodes"), f'{where}: "num_nodes"')
+    source, target = (whole(record.get(key), f'{where}: "{key}"') for key in ("source", "target"))
     return make_problem(Kind(kind), num_nodes, rows, source, target, where)
 
 
@@ -112,7 +112,7 @@ def _wrong_nodes(a: Any, b: Any, num_nodes: int) -> str:
     return "the same node twice" if a == b else ""
 
 
-def _whole(value: Any, what: str) -> int:
+def whole(value: Any, what: str) -> int:
     if type(value) is not int:
         raise BadInput(f"{what} is {_shown(value)}, expected a whole number")
     return value
