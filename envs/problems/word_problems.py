@@ -47,19 +47,18 @@ class Template:
     ranges: dict[str, tuple[int, int]]  # inclusive
 
 
-def _templates(table: str) -> tuple[Template, ...]:
-    lines = table.splitlines()
-    return tuple(_template(*head.split("; "), text) for head, text in zip(lines[::2], lines[1::2], strict=True))
-
-
-def _template(steps: str, ranges: str, text: str) -> Template:
-    """Of `a * b, @ - c`, `a 2-9, b 2-12, c 2-60` and the words."""
-    bounds = {letter: (int(low), int(high)) for letter, low, high in re.findall(r"([a-c]) (\d+)-(\d+)", ranges)}
-    return Template(text=text, steps=tuple(steps.split(", ")), ranges=bounds)
+def _templates(table: str) -> Iterator[Template]:
+    """Of two lines each: `a * b, @ - c; a 2-9, b 2-12, c 2-60`, and the words."""
+    lines = iter(table.splitlines())
+    for head, text in zip(lines, lines, strict=True):
+        steps, ranges = head.split("; ")
+        bounds = {letter: (int(low), int(high)) for letter, low, high in re.findall(r"([a-c]) (\d+)-(\d+)", ranges)}
+        yield Template(text=text, steps=tuple(steps.split(", ")), ranges=bounds)
 
 
 # What is calculated, the numbers it is calculated with, and the words.
-TEMPLATES = _templates("""\
+TEMPLATES = tuple(
+    _templates("""\
 a * b; a 2-12, b 2-12
 {name} buys {a} boxes of {item} at the shop. Each box holds {b} {item}. How many {item} does {name} buy?
 a / b; a 4-99, b 2-9
@@ -89,6 +88,7 @@ a * b, @ - c; a 3-20, b 2-9, c 2-60
 {name} earns {a} dollars per hour, works for {b} hours and spends {c} dollars on {item}. \
 How many dollars does {name} have left?
 """)
+)
 NAMES = ("Ann", "Ben", "Cara", "Dan", "Eva", "Finn", "Gina", "Hugo", "Ivy", "Jack", "Lena", "Max")
 ITEMS = ("pens", "books", "apples", "coins", "cards", "stamps", "cakes", "shells", "stones", "beads", "eggs", "plums")
 

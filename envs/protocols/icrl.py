@@ -8,7 +8,7 @@ cut as theirs.
 | message | what happens | source |
 |---|---|---|
 | the first complete pair is `<answer>` | the episode ends, answered | repository |
-| the first complete pair is `<search>` | searched; the documents stand inline, see `_reply` | repository |
+| the first complete pair is `<search>` | searched; the documents stand inline, see `reply` | repository |
 | an answer, then a search | the answer counts, `Answer.with_call` is set | repository; the flag is ours |
 | several searches | the first is executed | repository |
 | no complete pair | the prescribed text, inline and masked; costs a turn | repository |
@@ -62,10 +62,6 @@ def _parse(text: str) -> Parsed:
     return Malformed() if call is None else Call(call)
 
 
-def _reply(_: str, result: str) -> Message:
-    return Message(role="tool", content=f"\n\n<information>{result.strip()}</information>\n\n", inline=True)
-
-
 def _prompt(asked: Asked) -> tuple[Message, ...]:
     """One user message: the instruction, the examples if any, the question; blank lines between."""
     question = asked.question if asked.question.endswith("?") else f"{asked.question}?"
@@ -95,7 +91,9 @@ ICRL = Protocol(
     parse=_parse,
     write_call=lambda query: f"{SEARCH_OPEN} {query} {SEARCH_CLOSE}",
     write_answer=lambda text: f"{ANSWER_OPEN} {text} {ANSWER_CLOSE}",
-    reply=_reply,
+    reply=lambda _, found: Message(
+        role="tool", content=f"\n\n<information>{found.strip()}</information>\n\n", inline=True
+    ),
     inline=INFORMATION,
     calls=6,
     malformed=Message(role="tool", content=INVALID_ACTION, inline=True),

@@ -24,10 +24,6 @@ class Style:
     write: Callable[[str], str]
 
 
-def write_boxed(text: str) -> str:
-    return f"{BOX_OPEN}{text}{BOX_CLOSE}"
-
-
 def _letter(text: str, task: Task) -> bool:
     given, letters = answer(text), options(task)
     return (letter_in(text, letters)[0] if given is None else named(given, letters)) is not None
@@ -38,7 +34,7 @@ STYLES: Mapping[str, Style] = {
         instruction=f"Think step by step and put the final answer within {BOX_OPEN}{BOX_CLOSE}.",
         tags=(BOX_OPEN, BOX_CLOSE),
         answered=lambda text, _: bool(last_boxed(text)),
-        write=write_boxed,
+        write=lambda text: f"{BOX_OPEN}{text}{BOX_CLOSE}",
     ),
     "answer_tag": Style(
         instruction=f"Think step by step, then finish with {ANSWER_OPEN}the answer{ANSWER_CLOSE}.",

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from envs.problems.graphs.encodings import HEADINGS, Encoding, wording
-from envs.problems.graphs.oracle import truth
-from envs.problems.graphs.problem import Kind, Problem, Weight, from_record, make_problem, to_record, whole
+from envs.problems.graphs.problem import Kind, Problem, Weight, from_record, make_problem, to_record, truth, whole
 from envs.tasks.files import read_records
 from envs.tasks.splits import made_up_id
 from rlsys.errors import BadInput

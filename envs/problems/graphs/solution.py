@@ -9,8 +9,7 @@ from itertools import islice, pairwise
 import networkx
 
 from envs.problems.graphs.encodings import Encoding, incident_row, label
-from envs.problems.graphs.oracle import connected, graph_of, shortest_path, total
-from envs.problems.graphs.problem import Kind, Problem, Weight
+from envs.problems.graphs.problem import Kind, Problem, Weight, connected, graph_of, shortest_path, total
 from envs.protocols.graph_rl import write_parts
 from rlsys.errors import BadInput
 

@@ -12,7 +12,6 @@ from enum import StrEnum
 from functools import lru_cache
 
 from envs.problems.graphs.encodings import Encoding
-from envs.problems.graphs.oracle import truth
 from envs.problems.graphs.parse import (
     UNKNOWN,
     Claim,
@@ -26,7 +25,7 @@ from envs.problems.graphs.parse import (
     sentences,
     split_parts,
 )
-from envs.problems.graphs.problem import Kind, Problem
+from envs.problems.graphs.problem import Kind, Problem, truth
 
 
 class Verdict(StrEnum):
