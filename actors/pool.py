@@ -128,12 +128,15 @@ class RolloutPool:
             runtime_env={"env_vars": options.env_vars},
         )
         member.handle = actor.remote(member.spec)
-        what = f"{member.spec.name} starting its engine"
+        start = member.handle.start.remote()
+        member.last_status = await self._started(member, start, "starting its engine", options.start_timeout_s)
+        member.state = State.STALE
+
+    async def _started(self, member: _Member, ref: Any, what: str, timeout_s: float) -> Any:
         try:
-            member.last_status = await call(member.handle.start.remote(), what, options.start_timeout_s)
+            return await call(ref, f"{member.spec.name} {what}", timeout_s)
         except RayError as error:
             raise RunFailed(f"{member.spec.name} could not start: {reason(error)}") from error
-        member.state = State.STALE
 
     async def stop(self) -> None:
         self._closing = True
@@ -232,18 +235,13 @@ class RolloutPool:
                 arrival = _measure(delivery, publication)
                 if arrival.gap_mean > self._options.mismatch_limit:
                     attempts += 1
-                    log.warning(
-                        "%s differs from the learner by %.3g on version %d",
-                        member.spec.name,
-                        arrival.gap_mean,
-                        publication.version,
-                    )
+                    gap, version = arrival.gap_mean, publication.version
+                    log.warning("%s differs from the learner by %.3g on version %d", member.spec.name, gap, version)
                     if attempts == 2:
                         await self._fail(
-                            f"{member.spec.name} does not compute what the learner computes: on version "
-                            f"{publication.version} the mean gap in log-probability is {arrival.gap_mean:.3g}, the "
-                            f"limit is loop.mismatch_limit={self._options.mismatch_limit:g}; it kept old weights or "
-                            "loads them wrongly"
+                            f"{member.spec.name} does not compute what the learner computes: on version {version} the "
+                            f"mean gap in log-probability is {gap:.3g}, the limit is loop.mismatch_limit="
+                            f"{self._options.mismatch_limit:g}; it kept old weights or loads them wrongly"
                         )
                         return
                 elif self._current is publication and member.handle is handle:
@@ -262,10 +260,7 @@ class RolloutPool:
         await asyncio.gather(*(self._adopt(member) for member in self._members))
 
     async def _adopt(self, member: _Member) -> None:
-        try:
-            await call(member.handle.adopt.remote(), f"{member.spec.name} adopting its folder", 30.0)
-        except RayError as error:
-            raise RunFailed(f"{member.spec.name} could not start: {reason(error)}") from error
+        await self._started(member, member.handle.adopt.remote(), "adopting its folder", 30.0)
         member.state = State.READY
         await self._notify()
 
@@ -275,7 +270,7 @@ class RolloutPool:
         """Ping every worker; one that does not answer in time is dead, whatever Ray thinks of it."""
         while True:
             await asyncio.sleep(PING_EVERY_S)
-            await asyncio.gather(*(self._ping(m) for m in self._members if m.state is State.READY))
+            await self.status()
 
     async def _ping(self, member: _Member) -> None:
         handle = member.handle

@@ -71,28 +71,27 @@ class RolloutPlan:
     judge_url: str = ""  # of the judge that it keeps alive for this reward
 
 
-class Reply(Protocol):
-    """The part of an environment's step that the loop reads."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """What the world says to one model message: a reply to go on from, or how the episode ended."""
 
-    @property
-    def reply(self) -> Message | None: ...
-    @property
-    def end(self) -> EpisodeEnd | None: ...
-    @property
-    def repeated(self) -> bool: ...
-    @property
-    def max_tokens(self) -> int | None: ...
-    @property
-    def metrics(self) -> Mapping[str, float]: ...
+    reply: Message | None = None
+    end: EpisodeEnd | None = None  # exactly one of the two is set
+    repeated: bool = False  # the same call was made before in this episode
+    max_tokens: int | None = None  # the reply is cut to this many tokens
+    metrics: Mapping[str, float] = field(default_factory=dict)  # {"errors": 1}: summed, `env/errors` of the row
 
 
-class Episode(Protocol):
-    """The part of `envs.base.Env` that the loop calls."""
+class Env(Protocol):
+    """One episode. Create it, run it, discard it."""
 
-    @property
-    def stop_strings(self) -> Sequence[str]: ...
+    stop_strings: Sequence[str]  # the engine stops after any of these; the text keeps them
+
     def first_messages(self) -> tuple[Message, ...]: ...
-    async def step(self, text: str, *, turns_left: int) -> Reply: ...
+
+    async def step(self, text: str, *, turns_left: int) -> Step:
+        """Answer the model's message `text`. `turns_left` is how many more messages the policy may write."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,7 +165,7 @@ class _Attempt:
 
 async def run_episode(
     task: Task,
-    make_env: Callable[[Task], Episode],
+    make_env: Callable[[Task], Env],
     *,
     max_turns: int,
     plan: RolloutPlan,
@@ -237,7 +236,7 @@ class _Budget:
 
 async def _attempt(
     task: Task,
-    make_env: Callable[[Task], Episode],
+    make_env: Callable[[Task], Env],
     max_turns: int,
     plan: RolloutPlan,
     seed: int,
@@ -308,7 +307,7 @@ async def _sampled(done: _Attempt, context: tuple[int, ...], request: TurnReques
     return completion
 
 
-async def _stepped(done: _Attempt, env: Episode, text: str, turns_left: int) -> Reply:
+async def _stepped(done: _Attempt, env: Env, text: str, turns_left: int) -> Step:
     """What the environment says to it."""
     started = time.monotonic()
     try:
@@ -343,7 +342,7 @@ async def run_group(
     ticket: Ticket,
     *,
     worker: str,
-    make_env: Callable[[Task], Episode],
+    make_env: Callable[[Task], Env],
     max_turns: int,
     plan: RolloutPlan,
     run_seed: int,
