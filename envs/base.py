@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Protocol
 from envs.tasks.splits import Split
 from rlsys.errors import BadInput
 from rlsys.rollout import Env as Env
-from rlsys.rollout import Step as Step
 from rlsys.types import Message, Task
+from rlsys.types import Step as Step
 
 if TYPE_CHECKING:
     from envs.services.stats import ToolStats

@@ -10,7 +10,7 @@ import asyncio
 import math
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -25,6 +25,7 @@ from rlsys.types import (
     Group,
     Message,
     Reward,
+    Step,
     Task,
     Ticket,
     Timings,
@@ -69,17 +70,6 @@ class RolloutPlan:
     data_retries: int = 0  # of one whose environment, task or chat template raised
     service_url: str = ""  # of the tool service that the driver keeps alive for this environment
     judge_url: str = ""  # of the judge that it keeps alive for this reward
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """What the world says to one model message: a reply to go on from, or how the episode ended."""
-
-    reply: Message | None = None
-    end: EpisodeEnd | None = None  # exactly one of the two is set
-    repeated: bool = False  # the same call was made before in this episode
-    max_tokens: int | None = None  # the reply is cut to this many tokens
-    metrics: Mapping[str, float] = field(default_factory=dict)  # {"errors": 1}: summed, `env/errors` of the row
 
 
 class Env(Protocol):
@@ -192,10 +182,8 @@ async def run_episode(
         discarded += sum(len(turn.completion.token_ids) for turn in attempt.turns)
 
     started = time.monotonic()
-    outcome: Reward | Failure
-    if attempt.failure is not None:
-        outcome = attempt.failure
-    else:
+    outcome: Reward | Failure | None = attempt.failure
+    if outcome is None:
         transcript = transcript_of(task, attempt)
         outcome = await _scored(score, transcript, plan.timeout_s)
         while isinstance(outcome, Failure) and outcome.kind is not FailureKind.DATA and budget.allows(outcome):
