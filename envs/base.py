@@ -8,39 +8,18 @@ Ray, vLLM or tokens. One environment is one file in `envs/worlds`, one line in `
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
 from envs.tasks.splits import Split
 from rlsys.errors import BadInput
-from rlsys.types import EpisodeEnd, Message, Task
+from rlsys.rollout import Env as Env
+from rlsys.types import Message, Task
+from rlsys.types import Step as Step
 
 if TYPE_CHECKING:
     from envs.services.stats import ToolStats
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """What the world says to one model message: a reply to go on from, or how the episode ended."""
-
-    reply: Message | None = None
-    end: EpisodeEnd | None = None  # exactly one of the two is set
-    repeated: bool = False  # the same call was made before in this episode
-    max_tokens: int | None = None  # the reply is cut to this many tokens
-    metrics: Mapping[str, float] = field(default_factory=dict)  # {"errors": 1}: summed, `env/errors` of the row
-
-
-class Env(Protocol):
-    """One episode. Create it, run it, discard it."""
-
-    stop_strings: Sequence[str]  # the engine stops after any of these; the text keeps them
-
-    def first_messages(self) -> tuple[Message, ...]: ...
-
-    async def step(self, text: str, *, turns_left: int) -> Step:
-        """Answer the model's message `text`. `turns_left` is how many more messages the policy may write."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,8 +13,7 @@ from typing import Literal
 from envs.base import Demonstration, World
 from envs.episode import OneMessage
 from envs.problems.blocks.generate import generate
-from envs.problems.blocks.read import problem
-from envs.problems.blocks.tasks import made_up, plan_of, planbench_prompt, read_tasks, short_prompt, verdict_on
+from envs.problems.blocks.read import made_up, plan_of, planbench_prompt, problem, read_tasks, short_prompt, verdict_on
 from envs.problems.blocks.words import PLAN, PLAN_END, STATEMENT, VERIFICATION, read_plan, read_verdict
 from envs.tasks.config import TaskConfig
 from envs.tasks.splits import split_tasks
