@@ -13,8 +13,7 @@ from typing import Literal, Optional
 
 from envs.base import Demonstration, Service, World
 from envs.episode import ToolEpisode, max_turns
-from envs.problems.knowledge import KnowledgeConfig, MadeUp, made_up, of_task, to_task
-from envs.problems.search_demos import episode, flawed
+from envs.problems.knowledge import KnowledgeConfig, MadeUp, episode, flawed, made_up, of_task, to_task
 from envs.protocols import PROTOCOLS, Asked
 from envs.tasks.config import TaskConfig
 from envs.tasks.few_shot import ExamplesConfig, examples_of, write_example

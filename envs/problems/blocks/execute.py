@@ -14,6 +14,8 @@ from typing import NamedTuple, TypeAlias
 
 
 class Kind(StrEnum):
+    """In the order in which PlanBench tells a state."""
+
     CLEAR = "clear"
     HAND_EMPTY = "hand-empty"
     HOLDING = "holding"

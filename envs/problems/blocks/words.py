@@ -47,7 +47,7 @@ _READ_FACTS = {kind: re.compile(form.format(_NAME, _NAME)) for kind, form in _FA
 _READ_FACTS[Kind.HOLDING] = re.compile(rf"the hand is currently holding (?:the )?{_NAME} block")
 _READ_ACTIONS = {verb: re.compile(form.format(_NAME, _NAME)) for verb, form in _ACTIONS.items()}
 _NUMBERING = re.compile(r"(?:(?:step )?[0-9]{1,4}[.):] ?|[-*] )")
-_PDDL = re.compile(rf"\((pick-up|put-down|stack|unstack) {_NAME}(?: {_NAME})?\)")
+_PDDL = re.compile(rf"\((?:(pick-up|put-down) {_NAME}|(stack|unstack) {_NAME} {_NAME})\)")
 _VERDICT = re.compile(r"((?:\bnot|n['’]t)\s{1,4}(?:an?\s{1,4})?)?\b(in)?valid\b", re.IGNORECASE)
 
 
@@ -79,8 +79,7 @@ def statement(initial: Sequence[Fact], goal: Sequence[Fact]) -> str:
 def state_facts(state: State, blocks: Sequence[str]) -> list[Fact]:
     """A state in PlanBench's order: what is clear, the hand, what stands on what, what is on the table."""
     order = {block: index for index, block in enumerate(blocks)}
-    kinds = (Kind.CLEAR, Kind.HAND_EMPTY, Kind.HOLDING, Kind.ON, Kind.TABLE)
-    return sorted(state, key=lambda fact: (kinds.index(fact.kind), order.get(fact.block, -1)))
+    return sorted(state, key=lambda fact: (tuple(Kind).index(fact.kind), order.get(fact.block, -1)))
 
 
 def action_words(action: Action) -> str:
@@ -149,21 +148,22 @@ def read_plan(text: str) -> PlanText:
 def read_pddl_plan(text: str, where: str) -> Plan:
     """PlanBench's stored plans: one `(unstack yellow orange)` per line. Raises BadInput."""
     actions: list[Action] = []
-    for line in text.splitlines():
-        if not line.strip():
-            continue
+    for line in filter(str.strip, text.splitlines()):
         found = _PDDL.fullmatch(line.strip().casefold())
-        verb = Verb(found[1]) if found else None
-        if found is None or verb is None or (found[3] is None) != (verb in (Verb.PICK_UP, Verb.PUT_DOWN)):
+        if found is None:
             raise BadInput(f"{where}: {line.strip()[:60]!r} is no action, expected one like (stack red blue)")
-        actions.append(Action(verb, found[2], found[3] or ""))
+        verb, *blocks = filter(None, found.groups())
+        actions.append(Action(Verb(verb), *blocks))
     return tuple(actions)
 
 
 def verdict_words(state: State, goal: Sequence[Fact], plan: Sequence[Action]) -> str:
     """PlanBench's verdict on a plan, with the reason. The stored ones differ from it in white space only."""
     execution = execute(state, plan)
-    reason = reason_words(plan, execution) or _goal_reason(unmet_facts(execution.final, goal))
+    reason, unmet = reason_words(plan, execution), unmet_facts(execution.final, goal)
+    if not reason and unmet:
+        opening = "These are the unmet goal conditions" if len(unmet) > 1 else "This is the unmet goal condition"
+        reason = f"{opening}:\n{facts_words(unmet)}"
     return f"The above plan is invalid. {reason}" if reason else "The above plan is valid."
 
 
@@ -189,13 +189,6 @@ def read_verdict(text: str) -> tuple[bool, tuple[int, int]] | None:
     for found in _VERDICT.finditer(text.partition(STATEMENT)[0]):
         last = found
     return None if last is None else ((last[1] is None) == (last[2] is None), last.span())
-
-
-def _goal_reason(unmet: Sequence[Fact]) -> str:
-    if not unmet:
-        return ""
-    opening = "These are the unmet goal conditions" if len(unmet) > 1 else "This is the unmet goal condition"
-    return f"{opening}:\n{facts_words(unmet)}"
 
 
 def _fact(piece: str, where: str) -> Fact:

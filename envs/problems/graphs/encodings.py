@@ -39,6 +39,14 @@ HEADINGS: dict[tuple[Kind, Encoding], str] = {
 }
 
 
+# An edge, and what stands between two of them: without weights, and with.
+_EDGES = {
+    "adjacency": (("({},{})", " "), ("an edge between node {} and node {} has weight {}", ", ")),
+    "friendship": (("{} and {} are friends.", "\n"), ("{} and {} are friends, and they live {} miles apart.", "\n")),
+    "graph-expert": (("{} -> {}", ", "), ("{} -> {} with weight {}", ", ")),
+}
+
+
 def label(node: int, encoding: Encoding) -> str:
     """How the encoding writes node 27: `27`, `27`, `Jack`, `AB`."""
     if encoding == "friendship":
@@ -64,20 +72,14 @@ def wording(problem: Problem, encoding: Encoding = "incident", request: str = ""
 def describe(problem: Problem, encoding: Encoding) -> str:
     """The edges in words. A node without edges is never named, except by the numbers around it."""
     if encoding == "incident":
-        return _incident(problem)
-    pairs = [(label(a, encoding), label(b, encoding)) for a, b in problem.edges]
-    if problem.kind is Kind.CONNECTIVITY:
-        if encoding == "adjacency":
-            return " ".join(f"({a},{b})" for a, b in pairs)
-        if encoding == "friendship":
-            return "\n".join(f"{a} and {b} are friends." for a, b in pairs)
-        return ", ".join(f"{a} -> {b}" for a, b in pairs)
-    rows = [(*pair, weight) for pair, weight in zip(pairs, problem.weights, strict=True)]
-    if encoding == "adjacency":
-        return ", ".join(f"an edge between node {a} and node {b} has weight {weight}" for a, b, weight in rows) + "."
-    if encoding == "friendship":
-        return "\n".join(f"{a} and {b} are friends, and they live {weight} miles apart." for a, b, weight in rows)
-    return ", ".join(f"{a} -> {b} with weight {weight}" for a, b, weight in rows)
+        nodes = {node for edge in problem.edges for node in edge}
+        return "\n".join(incident_row(problem, "incident", node) for node in sorted(nodes, key=str))
+    weighted = problem.kind is Kind.SHORTEST_PATH
+    form, between = _EDGES[encoding][weighted]
+    weights = problem.weights or (0,) * len(problem.edges)
+    named = [(label(a, encoding), label(b, encoding)) for a, b in problem.edges]
+    told = between.join(form.format(*pair, weight) for pair, weight in zip(named, weights, strict=True))
+    return f"{told}." if weighted and encoding == "adjacency" else told
 
 
 def incident_row(problem: Problem, encoding: Encoding, node: int) -> str:
@@ -92,11 +94,6 @@ def incident_row(problem: Problem, encoding: Encoding, node: int) -> str:
     form = "{}" if problem.kind is Kind.CONNECTIVITY else "node {} with weight {}"
     listed = ", ".join(form.format(other, weight) for other, weight in found)
     return f"Node {label(node, encoding)} is connected to {listed or 'none'}."
-
-
-def _incident(problem: Problem) -> str:
-    nodes = {node for edge in problem.edges for node in edge}
-    return "\n".join(incident_row(problem, "incident", node) for node in sorted(nodes, key=str))
 
 
 def _letters(node: int) -> str:

@@ -110,23 +110,17 @@ def _last_part(text: str, opening: str, closing: str) -> Span | None:
 def sentences(text: str, part: Span) -> Iterator[Span]:
     """The lines of a part, without bullets and numbers in front, cut at full stops; blank ones are left out."""
     start = part.start
-    while start < part.end:
-        newline = text.find("\n", start, part.end)
-        end = newline if newline >= 0 else part.end
+    for line in part.of(text).split("\n"):
+        end = start + len(line)
         marker = _MARKER.match(text, start, end)
         cut = marker.end() if marker else start
-        for stop in _SENTENCE_END.finditer(text, cut, end):
-            yield from _stripped(text, cut, stop.end())
-            cut = stop.end()
-        yield from _stripped(text, cut, end)
+        for stop in (*(found.end() for found in _SENTENCE_END.finditer(text, cut, end)), end):
+            piece = text[cut:stop]
+            if stripped := piece.strip():
+                begin = cut + len(piece) - len(piece.lstrip())
+                yield Span(start=begin, end=begin + len(stripped))
+            cut = stop
         start = end + 1
-
-
-def _stripped(text: str, start: int, end: int) -> Iterator[Span]:
-    piece = text[start:end]
-    if stripped := piece.strip():
-        begin = start + len(piece) - len(piece.lstrip())
-        yield Span(start=begin, end=begin + len(stripped))
 
 
 def frames(sentence: str) -> bool:
