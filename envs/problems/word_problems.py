@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from envs.tasks.splits import HELD_OUT_ONE_IN, made_up_id
+from envs.tasks.splits import HELD_OUT_ONE_IN, made_up_task
 from rlsys.errors import BadInput
 from rlsys.seeds import derive
 from rlsys.types import Task
@@ -110,8 +110,8 @@ def generate(count: int, seed: int, *, held_out: bool | None = None) -> list[Pro
 
 
 def to_task(problem: Problem) -> Task:
-    record, task_id = {"steps": [list(step) for step in problem.steps]}, made_up_id("word", problem.question)
-    return Task(task_id=task_id, question=problem.question, answers=(str(problem.answer),), record=record)
+    record = {"steps": [list(step) for step in problem.steps]}
+    return made_up_task("word", problem.question, str(problem.answer), record)
 
 
 def shown_steps(task: Task, rng: random.Random, error_rate: float) -> Steps | None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from envs.tasks.config import TaskConfig
 from envs.tasks.formats import read_source
@@ -33,9 +34,10 @@ def is_held_out(question: str) -> bool:
     return int.from_bytes(_digest(question)[:8], "big") % HELD_OUT_ONE_IN == 0
 
 
-def made_up_id(kind: str, question: str) -> str:
-    """`word-1f0c29a77b3e`"""
-    return f"{kind}-{hashlib.blake2b(question.encode(), digest_size=6).hexdigest()}"
+def made_up_task(kind: str, question: str, answer: str, record: Mapping[str, Any]) -> Task:
+    """Its id is like `word-1f0c29a77b3e`."""
+    digest = hashlib.blake2b(question.encode(), digest_size=6).hexdigest()
+    return Task(task_id=f"{kind}-{digest}", question=question, answers=(answer,), record=record)
 
 
 def split_tasks(

@@ -17,7 +17,7 @@ from envs.problems.blocks.read import made_up, plan_of, planbench_prompt, proble
 from envs.problems.blocks.words import PLAN, PLAN_END, STATEMENT, VERIFICATION, read_plan, read_verdict
 from envs.tasks.config import TaskConfig
 from envs.tasks.splits import split_tasks
-from rlsys.errors import require
+from rlsys.errors import require, require_bounds
 from rlsys.types import Message, Task
 
 
@@ -38,7 +38,7 @@ class BlocksworldConfig(TaskConfig):
         require(self.min_blocks >= 2, "env.min_blocks", self.min_blocks, "at least 2")
         known = self.min_blocks <= self.max_blocks <= 6
         require(known, "env.max_blocks", self.max_blocks, f"from env.min_blocks={self.min_blocks} to 6")
-        self.require_share("verify_share")
+        require_bounds(self, "env.", "between 0 and 1", "verify_share")
 
 
 class BlocksworldWorld(World):

@@ -17,7 +17,7 @@ from envs.protocols.swirl import SWIRL_MATH
 from envs.tasks.config import TaskConfig
 from envs.tasks.splits import split_tasks
 from envs.tools.calculator import calculate
-from rlsys.errors import BadInput, require
+from rlsys.errors import BadInput, require, require_bounds
 from rlsys.types import Task
 
 
@@ -34,7 +34,7 @@ class CalculatorConfig(TaskConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.max_turns >= 1, "env.max_turns", self.max_turns, "at least 1")
+        require_bounds(self, "env.", "at least 1", "max_turns")
 
 
 class CalculatorWorld(World):

@@ -11,6 +11,7 @@ and data sets (`envs.tasks.formats`) or are made up: long sums whose solutions a
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal, Optional
 
@@ -21,7 +22,7 @@ from envs.protocols.styles import STYLES, options
 from envs.tasks.config import TaskConfig
 from envs.tasks.formats import read_source
 from envs.tasks.splits import split_tasks
-from rlsys.errors import BadInput, require
+from rlsys.errors import BadInput, require, require_bounds
 from rlsys.types import Message, Task
 
 MADE_UP_STYLES = ("boxed", "answer_tag")
@@ -48,7 +49,7 @@ class QuestionsConfig(TaskConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require_share("demo_recheck_rate", "demo_column_rate")
+        require_bounds(self, "env.", "between 0 and 1", "demo_recheck_rate", "demo_column_rate")
         both = self.demo_error_rate + self.demo_recheck_rate
         require(both <= 1, "env.demo_recheck_rate", self.demo_recheck_rate, "at most 1 with env.demo_error_rate")
         known = self.data is not None or self.style in MADE_UP_STYLES
@@ -62,9 +63,8 @@ class QuestionsWorld(World):
         self.tags = self._style.tags
         self.split = split_tasks(config, make=self._made_up, read=self._read)
 
-    def _made_up(self, count: int, held_out: bool) -> list[Task]:
-        found = sums.generate(count, self._config.seed, self._config.sums, held_out=held_out)
-        return [sums.to_task(terms) for terms in found]
+    def _made_up(self, count: int, held_out: bool) -> Iterable[Task]:
+        return map(sums.to_task, sums.generate(count, self._config.seed, self._config.sums, held_out=held_out))
 
     def _read(self, source: str, *, split: str | None) -> list[Task]:
         tasks = read_source(source, split=split)
