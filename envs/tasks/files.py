@@ -90,8 +90,11 @@ def located(path: str) -> Iterator[Located]:
     else:
         unit, rows = "line", read_jsonl(path)
     name = os.path.basename(path)
-    for number, fields in rows:
-        yield Located(where=f"{path} {unit} {number}", task_id=f"{name}:{number}", fields=fields)
+    try:
+        for number, fields in rows:
+            yield Located(where=f"{path} {unit} {number}", task_id=f"{name}:{number}", fields=fields)
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read ({error.strerror})") from error
 
 
 def _paths(source: str, split: str | None) -> Sequence[str]:
@@ -134,8 +137,6 @@ def _tsv(path: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
                     expected = f"{len(TSV_FIELDS)}: {', '.join(TSV_FIELDS)}"
                     raise BadInput(f"{path} line {number}: {len(columns)} columns, expected {expected}")
                 yield number, dict(zip(TSV_FIELDS, columns, strict=True))
-    except OSError as error:
-        raise BadInput(f"{path}: cannot be read ({error.strerror})") from error
     except UnicodeDecodeError as error:
         raise BadInput(f"{path}: not UTF-8 (byte 0x{error.object[error.start]:02x})") from error
 
@@ -152,8 +153,6 @@ def _array(path: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
                 if not isinstance(value, dict):
                     raise BadInput(f"{path} record {number}: {type(value).__name__}, expected a JSON object")
                 yield number, value
-    except OSError as error:
-        raise BadInput(f"{path}: cannot be read ({error.strerror})") from error
     except ijson.JSONError as error:
         reason = str(error).splitlines()[0]
         raise BadInput(f"{path}: not JSON ({reason}) after record {number}") from error

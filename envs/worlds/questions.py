@@ -115,11 +115,8 @@ def written_solution(task: Task) -> str:
     for key in ("response", "solution", "answer"):
         text = task.record.get(key)
         if isinstance(text, str) and (key != "answer" or "####" in text):
-            return _without_marks(text) if key == "answer" else text.strip()
+            if key == "answer":  # `48/2 = <<48/2=24>>24 clips ... #### 24` without the calculator's marks, and the end
+                head, *rest = text.rpartition("####")[0].split("<<")
+                text = head + "".join(piece.partition(">>")[2] for piece in rest)
+            return text.strip()
     raise BadInput(f'{task.task_id}: no "response", "solution" or GSM8K "answer", expected one for an sft stage')
-
-
-def _without_marks(text: str) -> str:
-    """GSM8K: `48/2 = <<48/2=24>>24 clips ... #### 24` without the calculator's marks and the final answer."""
-    head, *rest = text.rpartition("####")[0].split("<<")
-    return (head + "".join(piece.partition(">>")[2] for piece in rest)).strip()

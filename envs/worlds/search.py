@@ -16,7 +16,7 @@ from envs.episode import ToolEpisode, max_turns
 from envs.problems.knowledge import KnowledgeConfig, MadeUp, episode, flawed, made_up, of_task, to_task
 from envs.protocols import PROTOCOLS, Asked
 from envs.tasks.config import TaskConfig
-from envs.tasks.few_shot import ExamplesConfig, examples_of, write_example
+from envs.tasks.few_shot import ExamplesConfig, examples_of
 from envs.tasks.splits import split_tasks
 from envs.tools.search import MAX_TOPK, LocalSearch, SearchConfig, SearchTool, service_name, start_server, token_of
 from rlsys.errors import BadInput, require, require_bounds
@@ -87,7 +87,7 @@ class SearchQAWorld(World):
             self.service = service_name(made if config.data is None else retriever.corpus, retriever.options)
         self._local = LocalSearch(retriever.options, lambda: self._made_up.base.documents, topk)
         self.split = split_tasks(config, make=self._make)
-        self._examples = examples_of(config.demonstrations, self._solved)
+        self._examples = examples_of(config.demonstrations, self._solved())
 
     @cached_property
     def _made_up(self) -> MadeUp:
@@ -99,10 +99,9 @@ class SearchQAWorld(World):
         require(count <= len(found), f"env.{'held_out' if held_out else 'train'}_tasks", count, most)
         return map(to_task, found[:count])
 
-    def _solved(self) -> Iterator[str]:
+    def _solved(self) -> Iterator[tuple[str, list[Message]]]:
         for question in self._made_up.examples:
-            said = episode(question, self._protocol, self._local, None)
-            yield write_example(question.text, "".join(message.content for message in said))
+            yield question.text, episode(question, self._protocol, self._local, None)
 
     def env(self, task: Task) -> ToolEpisode:
         return ToolEpisode(self._prompt(task), self._protocol, self._search)

@@ -60,19 +60,25 @@ class Execution:
     unmet: tuple[Fact, ...] = ()  # the preconditions that it lacked
 
 
-@lru_cache(maxsize=8192)  # a search applies few actions very often
-def rule(action: Action) -> tuple[tuple[Fact, ...], frozenset[Fact]]:
+class Rule(NamedTuple):
     """What an action needs, all of which ends, and what begins."""
+
+    needs: tuple[Fact, ...]
+    begins: frozenset[Fact]
+
+
+@lru_cache(maxsize=8192)  # a search applies few actions very often
+def rule(action: Action) -> Rule:
     verb, block, under = action
     holding, clear = Fact(Kind.HOLDING, block), Fact(Kind.CLEAR, block)
     if verb is Verb.PICK_UP:
-        return (clear, Fact(Kind.TABLE, block), HAND_EMPTY), frozenset({holding})
+        return Rule((clear, Fact(Kind.TABLE, block), HAND_EMPTY), frozenset({holding}))
     if verb is Verb.PUT_DOWN:
-        return (holding,), frozenset({clear, Fact(Kind.TABLE, block), HAND_EMPTY})
+        return Rule((holding,), frozenset({clear, Fact(Kind.TABLE, block), HAND_EMPTY}))
     on, clear_under = Fact(Kind.ON, block, under), Fact(Kind.CLEAR, under)
     if verb is Verb.STACK:
-        return (clear_under, holding), frozenset({on, clear, HAND_EMPTY})
-    return (on, clear, HAND_EMPTY), frozenset({holding, clear_under})
+        return Rule((clear_under, holding), frozenset({on, clear, HAND_EMPTY}))
+    return Rule((on, clear, HAND_EMPTY), frozenset({holding, clear_under}))
 
 
 def apply(state: State, action: Action) -> State:
@@ -84,7 +90,7 @@ def apply(state: State, action: Action) -> State:
 def execute(state: State, plan: Sequence[Action]) -> Execution:
     """Do one step after the other, up to the end or to the first that cannot be done."""
     for index, action in enumerate(plan):
-        unmet = unmet_facts(state, rule(action)[0])
+        unmet = unmet_facts(state, rule(action).needs)
         if unmet:
             return Execution(final=state, failed=index, unmet=unmet)
         state = apply(state, action)

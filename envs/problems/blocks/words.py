@@ -7,7 +7,7 @@ What a task file says is the user's: a sentence that cannot be read is BadInput.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from envs.problems.blocks.execute import (
@@ -132,9 +132,14 @@ def read_plan(text: str) -> PlanText:
     start = 0 if start < 0 else start + len(PLAN)
     actions: list[Action] = []
     spans: list[tuple[int, int]] = []
-    for at, line in _lines(text, start, end):
+    at = start
+    for whole in text[start:end].split("\n"):
+        line = whole.strip()
+        span = (at + whole.find(line), at + whole.find(line) + len(line))
+        at += len(whole) + 1
+        if not line:
+            continue
         action = read_action(line)
-        span = (at, at + len(line))
         if action is None:
             shown = line if len(line) <= 60 else line[:60] + "..."
             return PlanText(problem=f"{shown!r} is no action", problem_span=span)
@@ -196,11 +201,3 @@ def _fact(piece: str, where: str) -> Fact:
         if found := pattern.fullmatch(piece):
             return HAND_EMPTY if kind is Kind.HAND_EMPTY else Fact(kind, *found.groups())
     raise BadInput(f"{where}: {piece[:60]!r} is no fact, expected one like 'the red block is on top of the blue block'")
-
-
-def _lines(text: str, start: int, end: int) -> Iterator[tuple[int, str]]:
-    """The lines of `text[start:end]` that are not blank, stripped, with where each begins."""
-    for line in text[start:end].split("\n"):
-        if line.strip():
-            yield start + len(line) - len(line.lstrip()), line.strip()
-        start += len(line) + 1

@@ -75,13 +75,8 @@ def connectivity(rng: random.Random, num_nodes: int, *, connected: bool) -> Prob
     if not candidates:
         return None
     source, target = rng.sample(rng.choice(candidates), 2)
-    return Problem(
-        kind=Kind.CONNECTIVITY,
-        num_nodes=num_nodes,
-        edges=tuple(_listed(rng, num_nodes, edges)),
-        source=source,
-        target=target,
-    )
+    listed = tuple(_listed(rng, num_nodes, edges))
+    return Problem(kind=Kind.CONNECTIVITY, num_nodes=num_nodes, edges=listed, source=source, target=target)
 
 
 def shortest_path(rng: random.Random, num_nodes: int) -> Problem | None:
@@ -100,12 +95,12 @@ def shortest_path(rng: random.Random, num_nodes: int) -> Problem | None:
     else:
         return None
     source, target = rng.sample(rng.choice(candidates), 2)
-    listed = [tuple(rng.sample(edge, 2)) for edge in _listed(rng, num_nodes, edges)]
+    turned = [rng.sample(edge, 2) for edge in _listed(rng, num_nodes, edges)]
     return Problem(
         kind=Kind.SHORTEST_PATH,
         num_nodes=num_nodes,
-        edges=tuple((a, b) for a, b in listed),
-        weights=tuple(rng.randint(1, 4 if small else 10) for _ in listed),
+        edges=tuple((a, b) for a, b in turned),
+        weights=tuple(rng.randint(1, 4 if small else 10) for _ in turned),
         source=source,
         target=target,
     )

@@ -23,7 +23,7 @@ _TOKEN = re.compile(rf"{_ARROW.pattern}|{_NUMBER}|[A-Za-z]+[0-9]*|\S")
 _SUM = re.compile(rf"(?<!\S)(?:(-) )?({_NUMBER}(?: \+ {_NUMBER})*)(?: = ({_NUMBER}))?")
 _CONNECTED = re.compile(r"(?:node )?+(\S+) is connected to (.+?)(?: \.)?", re.IGNORECASE)
 _AND = re.compile(r"(?: (?:,|and))+ ", re.IGNORECASE)
-_NEIGHBOUR = re.compile(rf"(?:node )?+(\S+)(?: with weight ({_NUMBER}))?", re.IGNORECASE)
+_NEIGHBOUR = re.compile(rf"(?!node$)(?:node )?+(\S+)(?: with weight ({_NUMBER}))?", re.IGNORECASE)
 _MARKER = re.compile(
     r"[ \t]*(?:[-*•][ \t]+|[0-9]{1,3}[.)][ \t]+|step[ \t]+[0-9]{1,3}[ \t]*[:.)])?[ \t]*", re.IGNORECASE
 )

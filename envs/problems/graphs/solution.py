@@ -13,6 +13,7 @@ from envs.problems.graphs.problem import Kind, Problem, Weight, connected, graph
 from envs.protocols.graph_rl import write_parts
 from rlsys.errors import BadInput
 
+VERDICTS = {True: "The answer is yes.", False: "The answer is no."}
 NLGIFT_PATHS = 5  # NLGift lists the optimum and looks at four simple paths more
 
 
@@ -35,7 +36,7 @@ def solve(problem: Problem, encoding: Encoding, rng: random.Random, *, num_paths
     """
     if problem.kind is Kind.CONNECTIVITY:
         steps = edge_steps(problem, encoding)
-        return Solution(think=_search(problem, encoding), steps=steps, answer=_yes_no(connected(problem)))
+        return Solution(think=_search(problem, encoding), steps=steps, answer=VERDICTS[connected(problem)])
     best = shortest_path(problem)
     if best is None:
         raise BadInput(f"no path between node {problem.source} and node {problem.target}: nothing to show")
@@ -54,8 +55,8 @@ def spoil(problem: Problem, encoding: Encoding, rng: random.Random, *, num_paths
     if problem.kind is Kind.CONNECTIVITY:
         if not connected(problem):  # the only way to a yes is an edge that does not exist
             invented = f"{label(problem.source, encoding)} is connected to {label(problem.target, encoding)}."
-            return replace(good, steps=invented, answer=_yes_no(True))
-        return replace(good, steps="", answer=_yes_no(False))
+            return replace(good, steps=invented, answer=VERDICTS[True])
+        return replace(good, steps="", answer=VERDICTS[False])
     best = shortest_path(problem)
     assert best is not None
     longer = _other_paths(problem, best, NLGIFT_PATHS)
@@ -140,7 +141,3 @@ def _search(problem: Problem, encoding: Encoding) -> str:
             break
         queue += [other for other in sorted(graph[node]) if other not in queue]
     return " ".join(rows)
-
-
-def _yes_no(yes: bool) -> str:
-    return f"The answer is {'yes' if yes else 'no'}."
