@@ -128,11 +128,8 @@ class RolloutPool:
             runtime_env={"env_vars": options.env_vars},
         )
         member.handle = actor.remote(member.spec)
-        what = f"{member.spec.name} starting its engine"
-        try:
-            member.last_status = await call(member.handle.start.remote(), what, options.start_timeout_s)
-        except RayError as error:
-            raise RunFailed(f"{member.spec.name} could not start: {reason(error)}") from error
+        start = member.handle.start.remote()
+        member.last_status = await _started(member, start, "starting its engine", options.start_timeout_s)
         member.state = State.STALE
 
     async def stop(self) -> None:
@@ -232,19 +229,10 @@ class RolloutPool:
                 arrival = _measure(delivery, publication)
                 if arrival.gap_mean > self._options.mismatch_limit:
                     attempts += 1
-                    log.warning(
-                        "%s differs from the learner by %.3g on version %d",
-                        member.spec.name,
-                        arrival.gap_mean,
-                        publication.version,
-                    )
+                    gap, version = arrival.gap_mean, publication.version
+                    log.warning("%s differs from the learner by %.3g on version %d", member.spec.name, gap, version)
                     if attempts == 2:
-                        await self._fail(
-                            f"{member.spec.name} does not compute what the learner computes: on version "
-                            f"{publication.version} the mean gap in log-probability is {arrival.gap_mean:.3g}, the "
-                            f"limit is loop.mismatch_limit={self._options.mismatch_limit:g}; it kept old weights or "
-                            "loads them wrongly"
-                        )
+                        await self._fail(_differs(member.spec.name, version, gap, self._options.mismatch_limit))
                         return
                 elif self._current is publication and member.handle is handle:
                     member.state, member.arrival = State.READY, arrival
@@ -262,10 +250,7 @@ class RolloutPool:
         await asyncio.gather(*(self._adopt(member) for member in self._members))
 
     async def _adopt(self, member: _Member) -> None:
-        try:
-            await call(member.handle.adopt.remote(), f"{member.spec.name} adopting its folder", 30.0)
-        except RayError as error:
-            raise RunFailed(f"{member.spec.name} could not start: {reason(error)}") from error
+        await _started(member, member.handle.adopt.remote(), "adopting its folder", 30.0)
         member.state = State.READY
         await self._notify()
 
@@ -275,7 +260,7 @@ class RolloutPool:
         """Ping every worker; one that does not answer in time is dead, whatever Ray thinks of it."""
         while True:
             await asyncio.sleep(PING_EVERY_S)
-            await asyncio.gather(*(self._ping(m) for m in self._members if m.state is State.READY))
+            await self.status()
 
     async def _ping(self, member: _Member) -> None:
         handle = member.handle
@@ -289,13 +274,13 @@ class RolloutPool:
         """The first to notice starts the restart; later reports about the same incarnation change nothing."""
         if self._closing or member.handle is not handle or member.state is State.DEAD:
             return
-        written = member.last_status.log if member.last_status is not None else ""
-        where = f"; its log is {written}" if written else ""
-        log.warning("%s is dead (%s): restarting it%s", member.spec.name, why, where)
-        member.state = State.DEAD
+        where = ""
         if member.last_status is not None:
+            where = f"; its log is {member.last_status.log}" if member.last_status.log else ""
             member.retired_tokens += member.last_status.generated_tokens
             member.last_status = None
+        log.warning("%s is dead (%s): restarting it%s", member.spec.name, why, where)
+        member.state = State.DEAD
         ray.kill(handle)
         self._spawn(self._revive(member, why))
 
@@ -355,6 +340,14 @@ class RolloutPool:
             await self._fail(f"supervision of the rollout workers broke: {type(error).__name__}: {error}")
 
 
+async def _started(member: _Member, ref: Any, what: str, timeout_s: float) -> Any:
+    """The answer to a call without which a worker does not serve."""
+    try:
+        return await call(ref, f"{member.spec.name} {what}", timeout_s)
+    except RayError as error:
+        raise RunFailed(f"{member.spec.name} could not start: {reason(error)}") from error
+
+
 def logprob_gaps(ours: Sequence[Sequence[float]], theirs: Sequence[Sequence[float]]) -> list[float]:
     """Of every token. Where either side is nan, the widest gap there is."""
     gaps = [abs(a - b) for one, other in zip(ours, theirs, strict=True) for a, b in zip(one, other, strict=True)]
@@ -364,6 +357,13 @@ def logprob_gaps(ours: Sequence[Sequence[float]], theirs: Sequence[Sequence[floa
 def _measure(delivery: Delivery, publication: Publication) -> Arrival:
     gaps = logprob_gaps(delivery.probe_logprobs, publication.expected)
     return Arrival(delivery=delivery, gap_mean=sum(gaps) / len(gaps), gap_max=max(gaps))
+
+
+def _differs(name: str, version: int, gap: float, limit: float) -> str:
+    return (
+        f"{name} does not compute what the learner computes: on version {version} the mean gap in log-probability is "
+        f"{gap:.3g}, the limit is loop.mismatch_limit={limit:g}; it kept old weights or loads them wrongly"
+    )
 
 
 def _failed_group(ticket: Ticket, plan: RolloutPlan, failure: Failure) -> Group:

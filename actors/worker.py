@@ -158,11 +158,7 @@ class RolloutWorker:
         seconds = time.monotonic() - started
         logprobs = [tuple(await engine.prompt_logprobs(ids)) for ids in probe]
         self.version = published.version
-        return Delivery(
-            version=published.version,
-            seconds=seconds,
-            probe_logprobs=tuple(logprobs),
-        )
+        return Delivery(version=published.version, seconds=seconds, probe_logprobs=tuple(logprobs))
 
     async def adopt(self) -> None:
         """Serve the weights of the folder that the engine was started from, as version 0."""

@@ -7,40 +7,19 @@ Ray, vLLM or tokens. One environment is one file in `envs/worlds`, one line in `
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
 from envs.tasks.splits import Split
 from rlsys.errors import BadInput
-from rlsys.types import EpisodeEnd, Message, Task
+from rlsys.rollout import Env as Env
+from rlsys.types import Message, Task
+from rlsys.types import Step as Step
 
 if TYPE_CHECKING:
     from envs.services.stats import ToolStats
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """What the world says to one model message: a reply to go on from, or how the episode ended."""
-
-    reply: Message | None = None
-    end: EpisodeEnd | None = None  # exactly one of the two is set
-    repeated: bool = False  # the same call was made before in this episode
-    max_tokens: int | None = None  # the reply is cut to this many tokens
-    metrics: Mapping[str, float] = field(default_factory=dict)  # {"errors": 1}: summed, `env/errors` of the row
-
-
-class Env(Protocol):
-    """One episode. Create it, run it, discard it."""
-
-    stop_strings: Sequence[str]  # the engine stops after any of these; the text keeps them
-
-    def first_messages(self) -> tuple[Message, ...]: ...
-
-    async def step(self, text: str, *, turns_left: int) -> Step:
-        """Answer the model's message `text`. `turns_left` is how many more messages the policy may write."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,12 +51,14 @@ class Tool(Protocol):
 class World:
     """The tasks of an environment and the way to play them. Built from its config alone, in any process.
 
-    A world has `split` and `env`. Everything below them is optional: the methods here say no, or do nothing.
+    Making it raises BadInput when a source of its config is missing or holds a record that cannot be used. It has
+    `split` and `env`. Everything below them is optional: the methods here say no, or do nothing.
     """
 
     split: Split  # set by `__init__`, mostly with `envs.tasks.splits.split_tasks`
     max_turns: int = 1  # model messages per episode
     tags: Sequence[str] = ()  # each becomes one token where a tokenizer is trained
+    write_answer: Callable[[str], str] = str  # as a model would write one, where `texts` has no demonstration to show
     service: str = ""  # names the server to start: worlds with the same name share one; "" for none
     tool: Tool | None = None  # tool_stats, check and close are about it
 
@@ -105,7 +86,7 @@ class World:
 
     def answers_of(self, task: Task) -> Sequence[str]:
         """The task's answers as a model would write them."""
-        return task.answers
+        return [self.write_answer(answer) for answer in task.answers]
 
     def start_service(self, *, host: str, port: int, token: str) -> Service:
         """Start the server that `service` names and return when it answers. Called in a process of its own."""

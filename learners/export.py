@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from learners.rope import local_folder
+
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
@@ -23,10 +25,8 @@ if TYPE_CHECKING:
     from rlsys.channels.base import Bucket, Published, WeightChannel
 
 BUCKET_BYTES = 256 << 20
-TOKENIZER_FILES = (
-    *("tokenizer*", "special_tokens_map.json", "added_tokens.json", "chat_template*"),
-    *("vocab*", "merges.txt", "*.model"),
-)
+TOKENIZER_FILES: tuple[str, ...] = ("tokenizer*", "special_tokens_map.json", "added_tokens.json", "chat_template*")
+TOKENIZER_FILES += ("vocab*", "merges.txt", "*.model")
 GENERATION_FILE = "generation_config.json"
 # Noise of the start-up canary where a tensor is near zero: relative noise would leave a fresh bias where it is.
 _MIN_VECTOR_NOISE = 0.1
@@ -136,7 +136,7 @@ def save_hf(policy: PolicyModel, folder: Path, tokenizer_from: str, *, writer: b
     finally:
         model.generation_config = own
     policy.own_config().save_pretrained(folder)
-    source = _local_folder(tokenizer_from)
+    source = local_folder(tokenizer_from, [*TOKENIZER_FILES, GENERATION_FILE])
     for pattern in (*TOKENIZER_FILES, GENERATION_FILE):
         for file in sorted(source.glob(pattern)):
             if file.is_file():
@@ -150,16 +150,13 @@ def perturbed(model: PreTrainedModel, scale: float) -> Iterator[None]:
     """
     originals: list[torch.Tensor] = []
     rank_0 = 0
-
-    def modifies() -> bool:
-        return not torch.distributed.is_initialized() or torch.distributed.get_rank() == rank_0
-
+    modifies = not torch.distributed.is_initialized() or torch.distributed.get_rank() == rank_0
     items = weights(model)
     try:
         with torch.no_grad():
             for item in items:
                 with gathered([item], modifier_rank=rank_0):
-                    whole = not hasattr(item.tensor, "ds_id") or modifies()
+                    whole = not hasattr(item.tensor, "ds_id") or modifies
                     originals.append(item.tensor.detach().to("cpu", copy=True) if whole else torch.empty(0))
                     if whole and item.tensor.is_floating_point():
                         item.tensor.add_(_noise(item, scale))
@@ -184,11 +181,3 @@ def _noise(item: Weight, scale: float) -> torch.Tensor:
 def _to_cpu(tensor: torch.Tensor, *, copy: bool) -> torch.Tensor:
     """Two names of one tensor need two copies: safetensors refuses shared memory."""
     return tensor.detach().to("cpu", copy=copy or hasattr(tensor, "ds_id"))
-
-
-def _local_folder(source: str) -> Path:
-    if Path(source).is_dir():
-        return Path(source)
-    from huggingface_hub import snapshot_download
-
-    return Path(snapshot_download(source, allow_patterns=[*TOKENIZER_FILES, GENERATION_FILE]))

@@ -55,33 +55,14 @@ class LearnerGroup:
             .remote()
             for where in placement or ["DEFAULT"] * self.num_ranks
         ]
-        address = await self._one(lambda rank: rank.address.remote(), "finding a port", options.start_timeout_s)
+        (address,) = await self._wait([self._actors[0].address.remote()], "finding a port", options.start_timeout_s)
         specs = iter(self._specs)
         await self._all(lambda rank: rank.start.remote(next(specs), address), "starting", options.start_timeout_s)
 
-    async def begin(
-        self,
-        model_path: str,
-        learner: LearnerConfig,
-        algorithm: Any,
-        *,
-        total_steps: int,
-        temperature: float,
-        reference_path: str | None = None,
-    ) -> None:
-        """A stage begins: weights from a Hugging Face folder, fresh optimizers and schedule.
-
-        reference_path: the model that the run began with, for `learner.reference: run`.
-        """
+    async def begin(self, model_path: str, learner: LearnerConfig, algorithm: Any, **stage: Any) -> None:
+        """As `LearnerRank.begin`, on every rank, with the algorithm's configuration."""
         await self._all(
-            lambda rank: rank.begin.remote(
-                model_path,
-                learner,
-                algorithm,
-                total_steps=total_steps,
-                temperature=temperature,
-                reference_path=reference_path,
-            ),
+            lambda rank: rank.begin.remote(model_path, learner, algorithm, **stage),
             f"loading {model_path}",
             self._options.start_timeout_s,
         )
@@ -126,9 +107,6 @@ class LearnerGroup:
         for actor in self._actors:
             ray.kill(actor)
         self._actors = []
-
-    async def _one(self, call: Callable[[Any], Any], what: str, timeout_s: float) -> Any:
-        return (await self._wait([call(self._actors[0])], what, timeout_s))[0]
 
     async def _all(self, call: Callable[[Any], Any], what: str, timeout_s: float | None = None) -> list[Any]:
         return await self._wait([call(rank) for rank in self._actors], what, timeout_s or self._options.call_timeout_s)

@@ -46,18 +46,21 @@ def scaled_copy(path: str, scale: float, folder: Path) -> str:
     if scale in (1.0, getattr(config, APPLIED, 1.0)):
         return path
     scale_rope(config, scale, path)
-    if Path(path).is_dir():
-        source = Path(path)
-    else:
-        from huggingface_hub import snapshot_download
-
-        source = Path(snapshot_download(path))
     folder.mkdir(parents=True, exist_ok=True)
-    for file in source.iterdir():
+    for file in local_folder(path).iterdir():
         if file.is_file() and file.name != "config.json" and not (folder / file.name).exists():
             os.symlink(file.resolve(), folder / file.name)
     config.save_pretrained(folder)
     return str(folder)
+
+
+def local_folder(path: str, patterns: list[str] | None = None) -> Path:
+    """A folder as it is; of a hub name, the downloaded files that fit one of the patterns, or all."""
+    if Path(path).is_dir():
+        return Path(path)
+    from huggingface_hub import snapshot_download
+
+    return Path(snapshot_download(path, allow_patterns=patterns))
 
 
 def _bases(parameters: Any) -> Iterator[dict[str, Any]]:

@@ -18,9 +18,9 @@ import torch
 from learners.algorithms.base import moments
 from learners.flops import matmul_peak, row_flops
 from learners.passes import critic_values, equal_rows, forward_first, forward_passes, own_behavior, policy_pass
-from learners.schedule import lr_at
 from learners.stage import Phases, Stage, to_device
 from rlsys.batch import Batch, Row, UpdateReport
+from rlsys.config import LearnerConfig
 from rlsys.losses import LossOutput, kl_estimate, mismatch_metrics
 from rlsys.masking import masked_means
 from rlsys.metrics import Max, Mean, Metric, Metrics, Sum, merge
@@ -111,18 +111,25 @@ def set_learning_rates(stage: Stage, step: int) -> Metrics:
     for name, (engine, peak) in engines.items():
         if engine is None:
             continue
-        lr = lr_at(
-            step,
-            lr=peak,
-            schedule=learner.schedule,
-            warmup_steps=learner.warmup_steps,
-            total_steps=stage.total_steps,
-            final_lr_ratio=learner.final_lr_ratio,
-        )
+        lr = lr_at(step, peak, learner, stage.total_steps)
         for group in engine.optimizer.param_groups:
             group["lr"] = lr
         metrics[name] = Max(lr)
     return metrics
+
+
+def lr_at(step: int, peak: float, learner: LearnerConfig, total_steps: int) -> float:
+    """The learning rate of update `step` (from 0): linear warm-up to `peak`, then constant, or down to the last step.
+
+    With `warmup_steps` 4 and peak 1.0 the first is 0.25. Line and cosine end at peak * `final_lr_ratio`.
+    """
+    if step < learner.warmup_steps:
+        return peak * (step + 1) / learner.warmup_steps
+    if learner.schedule == "constant":
+        return peak
+    progress = min(1.0, (step - learner.warmup_steps) / max(1, total_steps - 1 - learner.warmup_steps))
+    left = 1 - progress if learner.schedule == "linear" else (1 + math.cos(math.pi * progress)) / 2
+    return peak * (learner.final_lr_ratio + (1 - learner.final_lr_ratio) * left)
 
 
 def policy_row(stage: Stage, row: Row, denominator: float, version: int | None) -> Metrics:

@@ -31,9 +31,9 @@ def trained(model: PolicyModel | CriticModel, learner: LearnerConfig, device: De
 
     if learner.zero_stage == 3:
         _register_head(model)
-    optimizer = torch.optim.AdamW(
-        parameter_groups(model, learner.weight_decay), lr=lr, betas=learner.betas, fused=device.fused_optimizer
-    )
+    # torch's fused kernel: DeepSpeed's own build is never needed
+    groups = parameter_groups(model, learner.weight_decay)
+    optimizer = torch.optim.AdamW(groups, lr=lr, betas=learner.betas, fused=True)
     num_parameters = sum(parameter.numel() for parameter in model.parameters())
     config = deepspeed_config(learner, device, dtype=dtype, num_parameters=num_parameters)
     engine, _, _, _ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)

@@ -11,7 +11,6 @@ class Device:
     dtype: str  # of policy weights, in the learner and in the engine
     dist_backend: str
     attention: str  # transformers attention key for packed rows
-    fused_optimizer: bool  # torch's fused AdamW kernel; DeepSpeed's own build is never needed
     overlap_comm: bool  # DeepSpeed's communication streams
     block_size: int | None  # of the engine's KV cache; None leaves it to vLLM
     chunked_prefill: bool
@@ -25,7 +24,6 @@ DEVICES: dict[str, Device] = {
         dtype="float32",
         dist_backend="gloo",
         attention="packed_sdpa",
-        fused_optimizer=True,
         overlap_comm=False,
         block_size=32,
         chunked_prefill=False,
@@ -36,7 +34,6 @@ DEVICES: dict[str, Device] = {
         dtype="bfloat16",
         dist_backend="nccl",
         attention="flash_attention_2",
-        fused_optimizer=True,
         overlap_comm=True,
         block_size=None,
         chunked_prefill=True,

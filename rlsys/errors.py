@@ -10,6 +10,7 @@ BOUNDS: dict[str, Callable[[float], bool]] = {
     "at least 1": lambda found: found >= 1,
     "0 or more": lambda found: found >= 0,
     "above 0": lambda found: found > 0,
+    "between 0 and 1": lambda found: 0 <= found <= 1,
     "above 0 and at most 1": lambda found: 0 < found <= 1,
     "above 0 and at most 2": lambda found: 0 < found <= 2,
     "a finite number": math.isfinite,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import pairwise
 
 import torch
@@ -22,36 +22,7 @@ QUADRATIC_LENGTH = 8192
 _PADDING_TOKENS = 2  # one would have nothing to predict
 
 
-@dataclass(slots=True)
-class _Draft:
-    """A sample that is still growing."""
-
-    token_ids: list[int] = field(default_factory=list)
-    loss_mask: list[int] = field(default_factory=list)
-    behavior_logprobs: list[float] = field(default_factory=list)
-    versions: list[int] = field(default_factory=list)
-
-    def add(self, token_ids: Sequence[int], mask: int, logprobs: Sequence[float], versions: Sequence[int]) -> None:
-        self.token_ids.extend(token_ids)
-        self.loss_mask.extend([mask] * len(token_ids))
-        self.behavior_logprobs.extend(logprobs)
-        self.versions.extend(versions)
-
-    def add_context(self, token_ids: Sequence[int]) -> None:
-        self.add(token_ids, 0, [0.0] * len(token_ids), [-1] * len(token_ids))
-
-    def sample(self, advantage: float, reward: float | None, streams: Sequence[TokenStream]) -> Sample:
-        """The finished sample. It ends at the last sampled token: nothing after it is predicted."""
-        end = len(self.loss_mask) - self.loss_mask[::-1].index(1)
-        return Sample(
-            token_ids=tuple(self.token_ids[:end]),
-            loss_mask=tuple(self.loss_mask[:end]),
-            behavior_logprobs=tuple(self.behavior_logprobs[:end]),
-            advantages=tuple(advantage if mask else 0.0 for mask in self.loss_mask[:end]),
-            versions=tuple(self.versions[:end]),
-            reward=reward,
-            streams=tuple(streams),
-        )
+_Token = tuple[int, int, float, int]  # id, loss mask, log-probability, version: of a sample that is still growing
 
 
 def sample_trajectory(trajectory: Trajectory, advantage: float) -> list[Sample]:
@@ -63,20 +34,21 @@ def sample_trajectory(trajectory: Trajectory, advantage: float) -> list[Sample]:
     """
     if not math.isfinite(advantage):
         raise ValueError(f"advantage {advantage!r} of {_name(trajectory)}: expected a finite number")
-    drafts = [_Draft()]
+    drafts: list[list[_Token]] = [[]]
     for index, turn in enumerate(trajectory.turns):
         where = f"turn {index} of {_name(trajectory)}"
         if not turn.context_ids:
             raise ValueError(f"{where}: an empty context, expected at least one token before what was sampled")
-        done = len(drafts[-1].token_ids)
-        if list(turn.context_ids[:done]) != drafts[-1].token_ids:
-            drafts.append(_Draft())
+        done = len(drafts[-1])
+        if list(turn.context_ids[:done]) != [token_id for token_id, *_ in drafts[-1]]:
+            drafts.append([])
             done = 0
-        drafts[-1].add_context(turn.context_ids[done:])
+        drafts[-1] += [(token_id, 0, 0.0, -1) for token_id in turn.context_ids[done:]]
         completion = turn.completion
         if len(completion.logprobs) != len(completion.token_ids):
             raise ValueError(f"{where}: {len(completion.logprobs)} logprobs for {len(completion.token_ids)} tokens")
-        drafts[-1].add(completion.token_ids, 1, completion.logprobs, _versions(completion, where))
+        sampled = zip(completion.token_ids, completion.logprobs, _versions(completion, where), strict=True)
+        drafts[-1] += [(token_id, 1, logprob, version) for token_id, logprob, version in sampled]
     reward = None if isinstance(trajectory.reward, Failure) else trajectory.reward.value
     streams = () if isinstance(trajectory.reward, Failure) else trajectory.reward.streams
     for stream in streams:
@@ -87,12 +59,27 @@ def sample_trajectory(trajectory: Trajectory, advantage: float) -> list[Sample]:
             )
     samples, start = [], 0
     for draft in drafts:
-        end = start + sum(draft.loss_mask)
+        end = start + sum(mask for _, mask, _, _ in draft)
         if end > start:
-            own = [replace(stream, values=stream.values[start:end]) for stream in streams]
-            samples.append(draft.sample(advantage, reward, own))
+            own = tuple(replace(stream, values=stream.values[start:end]) for stream in streams)
+            samples.append(_finished(draft, advantage, reward, own))
         start = end
     return samples
+
+
+def _finished(draft: list[_Token], advantage: float, reward: float | None, streams: tuple[TokenStream, ...]) -> Sample:
+    """It ends at the last sampled token: nothing after it is predicted."""
+    end = max(index for index, (_, mask, _, _) in enumerate(draft, start=1) if mask)
+    token_ids, loss_mask, logprobs, versions = zip(*draft[:end], strict=True)
+    return Sample(
+        token_ids=token_ids,
+        loss_mask=loss_mask,
+        behavior_logprobs=logprobs,
+        advantages=tuple(advantage if mask else 0.0 for mask in loss_mask),
+        versions=versions,
+        reward=reward,
+        streams=streams,
+    )
 
 
 def pack(samples: Sequence[Sample], tokens_per_row: int, *, together: int = 1) -> list[list[Sample]]:
@@ -130,6 +117,8 @@ def make_row(samples: Sequence[Sample], minibatch: int = 0) -> Row:
     for index, sample in enumerate(samples):
         _check(sample, index)
     lengths = [len(sample.token_ids) for sample in samples]
+    shares = [float(sum(sample.loss_mask)) if sample.share is None else sample.share for sample in samples]
+    discounts = (1.0, *(stream.discount for stream in samples[0].streams))
 
     def flat(name: str, dtype: torch.dtype) -> torch.Tensor:
         return torch.tensor([number for sample in samples for number in getattr(sample, name)], dtype=dtype)
@@ -145,10 +134,10 @@ def make_row(samples: Sequence[Sample], minibatch: int = 0) -> Row:
         weights=torch.tensor(
             [sample.weight * mask for sample in samples for mask in sample.loss_mask], dtype=torch.float32
         ),
-        share=sum(_share(sample) for sample in samples),
+        share=sum(shares),
         minibatch=minibatch,
         rewards=_rewards(samples),
-        discounts=_discounts(samples[0]),
+        discounts=() if samples[0].reward is None else discounts,
     )
 
 
@@ -260,35 +249,23 @@ def _check(sample: Sample, index: int) -> None:
 
 def padding_row(like: Row) -> Row:
     """The shortest possible row, with weight 0, in the minibatch of `like` and with as many reward streams."""
-    nothing = torch.zeros(_PADDING_TOKENS)
-    return Row(
-        token_ids=torch.zeros(_PADDING_TOKENS, dtype=torch.int64),
-        position_ids=torch.arange(_PADDING_TOKENS),
-        cu_seqlens=torch.tensor([0, _PADDING_TOKENS], dtype=torch.int32),
-        loss_mask=nothing,
-        behavior_logprobs=nothing.clone(),
-        advantages=nothing.clone(),
-        versions=torch.full((_PADDING_TOKENS,), -1, dtype=torch.int64),
-        weights=nothing.clone(),
+    nothing = (0.0,) * _PADDING_TOKENS
+    sample = Sample(
+        token_ids=(0,) * _PADDING_TOKENS,
+        loss_mask=(0,) * _PADDING_TOKENS,
+        behavior_logprobs=nothing,
+        advantages=nothing,
+        versions=(-1,) * _PADDING_TOKENS,
         share=0.0,
-        minibatch=like.minibatch,
-        rewards=None if like.rewards is None else torch.zeros(like.rewards.shape[0], _PADDING_TOKENS),
-        discounts=like.discounts,
     )
+    rewards = None if like.rewards is None else torch.zeros(like.rewards.shape[0], _PADDING_TOKENS)
+    return replace(make_row([sample], like.minibatch), rewards=rewards, discounts=like.discounts)
 
 
 def _units(samples: Sequence[Sample], together: int) -> list[Sequence[Sample]]:
     if together < 1 or len(samples) % together:
         raise ValueError(f"{len(samples)} samples in units of together={together}: expected a multiple")
     return [samples[start : start + together] for start in range(0, len(samples), together)]
-
-
-def _share(sample: Sample) -> float:
-    return float(sum(sample.loss_mask)) if sample.share is None else sample.share
-
-
-def _discounts(sample: Sample) -> tuple[float, ...]:
-    return () if sample.reward is None else (1.0, *(stream.discount for stream in sample.streams))
 
 
 def _rewards(samples: Sequence[Sample]) -> torch.Tensor | None:

@@ -10,7 +10,7 @@ import asyncio
 import math
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -25,6 +25,7 @@ from rlsys.types import (
     Group,
     Message,
     Reward,
+    Step,
     Task,
     Ticket,
     Timings,
@@ -71,28 +72,16 @@ class RolloutPlan:
     judge_url: str = ""  # of the judge that it keeps alive for this reward
 
 
-class Reply(Protocol):
-    """The part of an environment's step that the loop reads."""
+class Env(Protocol):
+    """One episode. Create it, run it, discard it."""
 
-    @property
-    def reply(self) -> Message | None: ...
-    @property
-    def end(self) -> EpisodeEnd | None: ...
-    @property
-    def repeated(self) -> bool: ...
-    @property
-    def max_tokens(self) -> int | None: ...
-    @property
-    def metrics(self) -> Mapping[str, float]: ...
+    stop_strings: Sequence[str]  # the engine stops after any of these; the text keeps them
 
-
-class Episode(Protocol):
-    """The part of `envs.base.Env` that the loop calls."""
-
-    @property
-    def stop_strings(self) -> Sequence[str]: ...
     def first_messages(self) -> tuple[Message, ...]: ...
-    async def step(self, text: str, *, turns_left: int) -> Reply: ...
+
+    async def step(self, text: str, *, turns_left: int) -> Step:
+        """Answer the model's message `text`. `turns_left` is how many more messages the policy may write."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,7 +155,7 @@ class _Attempt:
 
 async def run_episode(
     task: Task,
-    make_env: Callable[[Task], Episode],
+    make_env: Callable[[Task], Env],
     *,
     max_turns: int,
     plan: RolloutPlan,
@@ -193,10 +182,8 @@ async def run_episode(
         discarded += sum(len(turn.completion.token_ids) for turn in attempt.turns)
 
     started = time.monotonic()
-    outcome: Reward | Failure
-    if attempt.failure is not None:
-        outcome = attempt.failure
-    else:
+    outcome: Reward | Failure | None = attempt.failure
+    if outcome is None:
         transcript = transcript_of(task, attempt)
         outcome = await _scored(score, transcript, plan.timeout_s)
         while isinstance(outcome, Failure) and outcome.kind is not FailureKind.DATA and budget.allows(outcome):
@@ -237,7 +224,7 @@ class _Budget:
 
 async def _attempt(
     task: Task,
-    make_env: Callable[[Task], Episode],
+    make_env: Callable[[Task], Env],
     max_turns: int,
     plan: RolloutPlan,
     seed: int,
@@ -308,7 +295,7 @@ async def _sampled(done: _Attempt, context: tuple[int, ...], request: TurnReques
     return completion
 
 
-async def _stepped(done: _Attempt, env: Episode, text: str, turns_left: int) -> Reply:
+async def _stepped(done: _Attempt, env: Env, text: str, turns_left: int) -> Step:
     """What the environment says to it."""
     started = time.monotonic()
     try:
@@ -343,7 +330,7 @@ async def run_group(
     ticket: Ticket,
     *,
     worker: str,
-    make_env: Callable[[Task], Episode],
+    make_env: Callable[[Task], Env],
     max_turns: int,
     plan: RolloutPlan,
     run_seed: int,

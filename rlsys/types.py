@@ -52,6 +52,17 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """What the world says to one model message: a reply to go on from, or how the episode ended."""
+
+    reply: Message | None = None
+    end: EpisodeEnd | None = None  # exactly one of the two is set
+    repeated: bool = False  # the same call was made before in this episode
+    max_tokens: int | None = None  # the reply is cut to this many tokens
+    metrics: Mapping[str, float] = field(default_factory=dict)  # {"errors": 1}: summed, `env/errors` of the row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
     """What to solve, with its own answer key.
 

@@ -75,12 +75,8 @@ def generate(count: int, seed: int, config: SumsConfig, *, held_out: bool) -> li
 
 
 def to_task(terms: Terms) -> Task:
-    return Task(
-        task_id=f"sum-{'-'.join(map(str, terms))}",
-        question=question(terms),
-        answers=(str(sum(terms)),),
-        record={"terms": list(terms)},
-    )
+    name = f"sum-{'-'.join(map(str, terms))}"
+    return Task(task_id=name, question=question(terms), answers=(str(sum(terms)),), record={"terms": list(terms)})
 
 
 def of_task(task: Task) -> Terms | None:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from envs.tasks.splits import HELD_OUT_ONE_IN, made_up_task
 from rlsys.errors import BadInput
 from rlsys.seeds import derive
 from rlsys.types import Task
 
-HELD_OUT_ONE_IN = 8  # share of all possible questions that is never trained on
 MAX_RESULT = 999
 Steps = tuple[tuple[str, int], ...]  # (expression, its result), in the order they are calculated
 _OPERATORS = ("+", "-", "*", "/")
@@ -46,76 +47,47 @@ class Template:
     ranges: dict[str, tuple[int, int]]  # inclusive
 
 
-TEMPLATES = (
-    Template(
-        text="{name} buys {a} boxes of {item} at the shop. Each box holds {b} {item}. How many {item} does {name} buy?",
-        steps=("a * b",),
-        ranges={"a": (2, 12), "b": (2, 12)},
-    ),
-    Template(
-        text="{name} has {a} {item} and shares all of them equally among {b} friends. "
-        "How many {item} does each friend get?",
-        steps=("a / b",),
-        ranges={"a": (4, 99), "b": (2, 9)},
-    ),
-    Template(
-        text="{name} has {a} {item} and then gives away {b} of them to a friend. "
-        "How many {item} does {name} have left?",
-        steps=("a - b",),
-        ranges={"a": (5, 99), "b": (2, 90)},
-    ),
-    Template(
-        text="{name} has {a} {item} and then finds {b} more on the way home. How many {item} does {name} have now?",
-        steps=("a + b",),
-        ranges={"a": (2, 90), "b": (2, 90)},
-    ),
-    Template(
-        text="{name} buys {a} boxes of {b} {item} each and then gives away {c} of them. "
-        "How many {item} does {name} have left?",
-        steps=("a * b", "@ - c"),
-        ranges={"a": (2, 9), "b": (2, 12), "c": (2, 60)},
-    ),
-    Template(
-        text="{name} buys {a} boxes of {b} {item} each and then finds {c} more. How many {item} does {name} have now?",
-        steps=("a * b", "@ + c"),
-        ranges={"a": (2, 9), "b": (2, 12), "c": (2, 60)},
-    ),
-    Template(
-        text="{name} has {a} {item}, finds {b} more and shares all of them equally among {c} friends. "
-        "How many {item} does each friend get?",
-        steps=("a + b", "@ / c"),
-        ranges={"a": (2, 60), "b": (2, 60), "c": (2, 9)},
-    ),
-    Template(
-        text="{name} has {a} {item}, gives away {b} of them and packs the rest into bags of {c}. "
-        "How many bags does {name} fill?",
-        steps=("a - b", "@ / c"),
-        ranges={"a": (10, 99), "b": (2, 80), "c": (2, 9)},
-    ),
-    Template(
-        text="{name} shares {a} {item} equally among {b} friends. Each friend then gives away {c}. "
-        "How many {item} does each friend have left?",
-        steps=("a / b", "@ - c"),
-        ranges={"a": (8, 99), "b": (2, 9), "c": (2, 30)},
-    ),
-    Template(
-        text="{name} finds {a} {item} every morning and {b} {item} every evening. "
-        "How many {item} does {name} find in {c} days?",
-        steps=("a + b", "@ * c"),
-        ranges={"a": (2, 20), "b": (2, 20), "c": (2, 9)},
-    ),
-    Template(
-        text="A box of {item} costs {a} dollars, but today it is {b} dollars cheaper. "
-        "How many dollars does {name} pay for {c} boxes?",
-        steps=("a - b", "@ * c"),
-        ranges={"a": (4, 40), "b": (2, 30), "c": (2, 9)},
-    ),
-    Template(
-        text="{name} earns {a} dollars per hour, works for {b} hours and spends {c} dollars on {item}. "
-        "How many dollars does {name} have left?",
-        steps=("a * b", "@ - c"),
-        ranges={"a": (3, 20), "b": (2, 9), "c": (2, 60)},
-    ),
+def _templates(table: str) -> Iterator[Template]:
+    """Of two lines each: `a * b, @ - c; a 2-9, b 2-12, c 2-60`, and the words."""
+    lines = iter(table.splitlines())
+    for head, text in zip(lines, lines, strict=True):
+        steps, ranges = head.split("; ")
+        bounds = {letter: (int(low), int(high)) for letter, low, high in re.findall(r"([a-c]) (\d+)-(\d+)", ranges)}
+        yield Template(text=text, steps=tuple(steps.split(", ")), ranges=bounds)
+
+
+# What is calculated, the numbers it is calculated with, and the words.
+TEMPLATES = tuple(
+    _templates("""\
+a * b; a 2-12, b 2-12
+{name} buys {a} boxes of {item} at the shop. Each box holds {b} {item}. How many {item} does {name} buy?
+a / b; a 4-99, b 2-9
+{name} has {a} {item} and shares all of them equally among {b} friends. How many {item} does each friend get?
+a - b; a 5-99, b 2-90
+{name} has {a} {item} and then gives away {b} of them to a friend. How many {item} does {name} have left?
+a + b; a 2-90, b 2-90
+{name} has {a} {item} and then finds {b} more on the way home. How many {item} does {name} have now?
+a * b, @ - c; a 2-9, b 2-12, c 2-60
+{name} buys {a} boxes of {b} {item} each and then gives away {c} of them. How many {item} does {name} have left?
+a * b, @ + c; a 2-9, b 2-12, c 2-60
+{name} buys {a} boxes of {b} {item} each and then finds {c} more. How many {item} does {name} have now?
+a + b, @ / c; a 2-60, b 2-60, c 2-9
+{name} has {a} {item}, finds {b} more and shares all of them equally among {c} friends. \
+How many {item} does each friend get?
+a - b, @ / c; a 10-99, b 2-80, c 2-9
+{name} has {a} {item}, gives away {b} of them and packs the rest into bags of {c}. How many bags does {name} fill?
+a / b, @ - c; a 8-99, b 2-9, c 2-30
+{name} shares {a} {item} equally among {b} friends. \
+Each friend then gives away {c}. How many {item} does each friend have left?
+a + b, @ * c; a 2-20, b 2-20, c 2-9
+{name} finds {a} {item} every morning and {b} {item} every evening. How many {item} does {name} find in {c} days?
+a - b, @ * c; a 4-40, b 2-30, c 2-9
+A box of {item} costs {a} dollars, but today it is {b} dollars cheaper. \
+How many dollars does {name} pay for {c} boxes?
+a * b, @ - c; a 3-20, b 2-9, c 2-60
+{name} earns {a} dollars per hour, works for {b} hours and spends {c} dollars on {item}. \
+How many dollars does {name} have left?
+""")
 )
 NAMES = ("Ann", "Ben", "Cara", "Dan", "Eva", "Finn", "Gina", "Hugo", "Ivy", "Jack", "Lena", "Max")
 ITEMS = ("pens", "books", "apples", "coins", "cards", "stamps", "cakes", "shells", "stones", "beads", "eggs", "plums")
@@ -138,9 +110,8 @@ def generate(count: int, seed: int, *, held_out: bool | None = None) -> list[Pro
 
 
 def to_task(problem: Problem) -> Task:
-    digest = hashlib.blake2b(problem.question.encode(), digest_size=6).hexdigest()
     record = {"steps": [list(step) for step in problem.steps]}
-    return Task(task_id=f"word-{digest}", question=problem.question, answers=(str(problem.answer),), record=record)
+    return made_up_task("word", problem.question, str(problem.answer), record)
 
 
 def shown_steps(task: Task, rng: random.Random, error_rate: float) -> Steps | None:
@@ -200,17 +171,22 @@ def _mistakes(steps: Steps) -> Iterator[tuple[str, Steps | None]]:
 
 def _redo(steps: Steps, at: int, expression: str) -> Steps | None:
     """The steps with `expression` at index `at`, later ones recalculated from its result; None if one is not whole."""
-    done = list(steps[:at])
-    for index in range(at, len(steps)):
-        if index > at:
-            _, operator, right = steps[index][0].split(" ")
-            expression = f"{done[-1][1]} {operator} {right}"
+    later = ["@ " + expression.partition(" ")[2] for expression, _ in steps[at + 1 :]]
+    redone = _solve([expression, *later])
+    return None if redone is None else (*steps[:at], *redone)
+
+
+def _solve(expressions: Iterable[str]) -> Steps | None:
+    """The expressions with their results; None if one is not whole."""
+    steps: list[tuple[str, int]] = []
+    for expression in expressions:
+        expression = expression.replace("@", str(steps[-1][1])) if steps else expression
         left, operator, right = expression.split(" ")
         result = apply(operator, int(left), int(right))
         if result is None:
             return None
-        done.append((expression, result))
-    return tuple(done)
+        steps.append((expression, result))
+    return tuple(steps)
 
 
 def _draw(rng: random.Random) -> Problem:
@@ -219,19 +195,7 @@ def _draw(rng: random.Random) -> Problem:
     words = {"name": rng.choice(NAMES), "item": rng.choice(ITEMS)}
     while True:
         numbers = {letter: rng.randint(low, high) for letter, (low, high) in template.ranges.items()}
-        steps = _solve(template.steps, numbers)
-        if steps is not None:
+        filled = [" ".join(str(numbers.get(word, word)) for word in step.split(" ")) for step in template.steps]
+        steps = _solve(filled)
+        if steps is not None and all(0 < result <= MAX_RESULT for _, result in steps):
             return Problem(question=template.text.format(**words, **numbers), steps=steps)
-
-
-def _solve(formulas: tuple[str, ...], numbers: dict[str, int]) -> Steps | None:
-    values = dict(numbers)
-    steps: list[tuple[str, int]] = []
-    for formula in formulas:
-        left, operator, right = formula.split(" ")
-        result = apply(operator, values[left], values[right])
-        if result is None or not 0 < result <= MAX_RESULT:
-            return None
-        steps.append((f"{values[left]} {operator} {values[right]}", result))
-        values["@"] = result
-    return tuple(steps)

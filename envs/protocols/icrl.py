@@ -8,7 +8,7 @@ cut as theirs.
 | message | what happens | source |
 |---|---|---|
 | the first complete pair is `<answer>` | the episode ends, answered | repository |
-| the first complete pair is `<search>` | searched; the documents stand inline, see `_reply` | repository |
+| the first complete pair is `<search>` | searched; the documents stand inline, see `reply` | repository |
 | an answer, then a search | the answer counts, `Answer.with_call` is set | repository; the flag is ours |
 | several searches | the first is executed | repository |
 | no complete pair | the prescribed text, inline and masked; costs a turn | repository |
@@ -25,12 +25,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from envs.protocols.record import Answer, Asked, Call, Inline, Malformed, Parsed, Protocol
+from envs.protocols.scan import ANSWER_CLOSE, ANSWER_OPEN, first_between
 from envs.services.retriever.documents import Document
 from envs.tasks.few_shot import with_examples
 from rlsys.types import Message
 
 SEARCH_OPEN, SEARCH_CLOSE = "<search>", "</search>"
-ANSWER_OPEN, ANSWER_CLOSE = "<answer>", "</answer>"
 # Word for word: policies were trained with it.
 INVALID_ACTION = (
     "\nMy previous action is invalid. If I want to search, I should put the query between <search> and </search>. "
@@ -54,23 +54,12 @@ def _cut(text: str) -> str:
     return text
 
 
-def _pair(text: str, opening: str, closing: str) -> tuple[int, str] | None:
-    """Where the first complete pair begins, and what stands in it."""
-    start = text.find(opening)
-    end = text.find(closing, start + len(opening)) if start >= 0 else -1
-    return (start, text[start + len(opening) : end].strip()) if end >= 0 else None
-
-
 def _parse(text: str) -> Parsed:
     text = _cut(text)
-    call, given = _pair(text, SEARCH_OPEN, SEARCH_CLOSE), _pair(text, ANSWER_OPEN, ANSWER_CLOSE)
-    if given is not None and (call is None or given[0] < call[0]):
-        return Answer(given[1], with_call=call is not None)
-    return Malformed() if call is None else Call(call[1])
-
-
-def _reply(_: str, result: str) -> Message:
-    return Message(role="tool", content=f"\n\n<information>{result.strip()}</information>\n\n", inline=True)
+    call, given = first_between(text, SEARCH_OPEN, SEARCH_CLOSE), first_between(text, ANSWER_OPEN, ANSWER_CLOSE)
+    if given is not None and (call is None or text.find(ANSWER_OPEN) < text.find(SEARCH_OPEN)):
+        return Answer(given, with_call=call is not None)
+    return Malformed() if call is None else Call(call)
 
 
 def _prompt(asked: Asked) -> tuple[Message, ...]:
@@ -102,7 +91,9 @@ ICRL = Protocol(
     parse=_parse,
     write_call=lambda query: f"{SEARCH_OPEN} {query} {SEARCH_CLOSE}",
     write_answer=lambda text: f"{ANSWER_OPEN} {text} {ANSWER_CLOSE}",
-    reply=_reply,
+    reply=lambda _, found: Message(
+        role="tool", content=f"\n\n<information>{found.strip()}</information>\n\n", inline=True
+    ),
     inline=INFORMATION,
     calls=6,
     malformed=Message(role="tool", content=INVALID_ACTION, inline=True),

@@ -51,10 +51,6 @@ class Inline:
     notices: tuple[str, ...] = ()  # whole texts of the environment outside of the tags
 
 
-def _no_call(_: str) -> str:
-    raise NotImplementedError("this protocol has no tool to call")
-
-
 def write_answer(text: str) -> str:
     return f"<answer>{text}</answer>"
 
@@ -63,8 +59,8 @@ def _user_turn(_: str, result: str) -> Message:
     return Message(role="user", content=result)
 
 
-def _no_search(_: Sequence[Document]) -> str:
-    raise NotImplementedError("this protocol does not search")
+def _no_tool(_: object) -> str:
+    raise NotImplementedError("this protocol has no such tool")
 
 
 def one_user_message(asked: Asked) -> tuple[Message, ...]:
@@ -88,7 +84,7 @@ class Protocol:
     # what it writes
     parse: Callable[[str], Parsed]
     write_answer: Callable[[str], str] = write_answer
-    write_call: Callable[[str], str] = _no_call
+    write_call: Callable[[str], str] = _no_tool
     thinks: bool = False  # reasoning stands in <think> tags
     # what the environment says
     reply: Callable[[str, str], Message] = _user_turn  # (the call, the tool's result)
@@ -100,4 +96,4 @@ class Protocol:
     max_reply_tokens: int | None = None  # what the environment says is cut to this
     # where its tool is a search
     topk: int = 0  # passages per search; 0: it has another tool, or none
-    show: Callable[[Sequence[Document]], str] = _no_search
+    show: Callable[[Sequence[Document]], str] = _no_tool

@@ -16,11 +16,8 @@ Generation stops only after `</search>` or at the end of the model's turn. The r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from envs.protocols.record import Asked, Call, Inline, Parsed, Protocol
 from envs.protocols.scan import last_between, parse_answer
-from envs.services.retriever.documents import Document
 from rlsys.types import Message
 
 SEARCH_OPEN, SEARCH_CLOSE = "<search>", "</search>"
@@ -49,14 +46,6 @@ def _parse(text: str) -> Parsed:
     return parse_answer(text)
 
 
-def _write_answer(text: str) -> str:
-    return f"<answer> The final answer is \\[ \\boxed{{{text}}} \\] </answer>"
-
-
-def _reply(_: str, result: str) -> Message:
-    return Message(role="tool", content=f" <result>\n{result}\n</result>", inline=True)
-
-
 def _prompt(asked: Asked) -> tuple[Message, ...]:
     """One text for a base model, else the instruction as the system's message."""
     if asked.raw:
@@ -64,10 +53,6 @@ def _prompt(asked: Asked) -> tuple[Message, ...]:
         return (Message(role="user", content=text, inline=True),)
     system = (Message(role="system", content=asked.instruction),) if asked.instruction else ()
     return (*system, Message(role="user", content=asked.question))
-
-
-def _show(documents: Sequence[Document]) -> str:
-    return "\n\n".join(document.contents for document in documents)
 
 
 RESEARCH = Protocol(
@@ -79,12 +64,12 @@ RESEARCH = Protocol(
     prompt=_prompt,
     parse=_parse,
     write_call=lambda query: f"{SEARCH_OPEN} {query} {SEARCH_CLOSE}",
-    write_answer=_write_answer,
-    reply=_reply,
+    write_answer=lambda text: f"<answer> The final answer is \\[ \\boxed{{{text}}} \\] </answer>",
+    reply=lambda _, found: Message(role="tool", content=f" <result>\n{found}\n</result>", inline=True),
     inline=RESULT,
     calls=None,
     blank="nothing to search",
     thinks=True,
     topk=5,
-    show=_show,
+    show=lambda documents: "\n\n".join(document.contents for document in documents),
 )

@@ -45,10 +45,6 @@ def _code(text: str) -> str:
     return text.rpartition(CODE_OPEN)[2].strip("\n").rstrip() if CODE_OPEN in text else ""
 
 
-def _reply(_: str, result: str) -> Message:
-    return Message(role="tool", content=f"\n<interpreter>\n{result}</interpreter>\n\n", inline=True)
-
-
 def _prompt(asked: Asked) -> tuple[Message, ...]:
     """One user message, for some chat templates have no system role; examples stand in it as ICRL's do."""
     content = with_examples(asked.instruction, asked.examples, asked.question, alone=asked.question)
@@ -68,7 +64,7 @@ RETOOL = Protocol(
     parse=_parse,
     write_call=lambda code: f"{CODE_OPEN}\n{FENCE}\n{code}\n{FENCE_END}\n{CODE_CLOSE}",
     write_answer=lambda text: f"<answer>\\boxed{{{text}}}</answer>",
-    reply=_reply,
+    reply=lambda _, output: Message(role="tool", content=f"\n<interpreter>\n{output}</interpreter>\n\n", inline=True),
     inline=INTERPRETER,
     calls=None,
     blank="None",

@@ -24,43 +24,23 @@ class Style:
     write: Callable[[str], str]
 
 
-def write_boxed(text: str) -> str:
-    return f"{BOX_OPEN}{text}{BOX_CLOSE}"
-
-
-def _in_box(text: str, task: Task) -> bool:
-    return bool(last_boxed(text))
-
-
-def _in_tag(text: str, task: Task) -> bool:
-    return answer(text) is not None
-
-
 def _letter(text: str, task: Task) -> bool:
     given, letters = answer(text), options(task)
     return (letter_in(text, letters)[0] if given is None else named(given, letters)) is not None
-
-
-def _yes_or_no(text: str, task: Task) -> bool:
-    return normalize_answer(answer(text) or "") in ("yes", "no")
-
-
-def _anything(text: str, task: Task) -> bool:
-    return bool(text.strip())
 
 
 STYLES: Mapping[str, Style] = {
     "boxed": Style(
         instruction=f"Think step by step and put the final answer within {BOX_OPEN}{BOX_CLOSE}.",
         tags=(BOX_OPEN, BOX_CLOSE),
-        answered=_in_box,
-        write=write_boxed,
+        answered=lambda text, _: bool(last_boxed(text)),
+        write=lambda text: f"{BOX_OPEN}{text}{BOX_CLOSE}",
     ),
     "answer_tag": Style(
         instruction=f"Think step by step, then finish with {ANSWER_OPEN}the answer{ANSWER_CLOSE}.",
         stop=(ANSWER_CLOSE,),
         tags=(ANSWER_OPEN, ANSWER_CLOSE),
-        answered=_in_tag,
+        answered=lambda text, _: answer(text) is not None,
         write=write_answer,
     ),
     "choice": Style(
@@ -72,10 +52,10 @@ STYLES: Mapping[str, Style] = {
         instruction=f"Think step by step, then finish with {write_answer('yes')} or {write_answer('no')}.",
         stop=(ANSWER_CLOSE,),
         tags=(ANSWER_OPEN, ANSWER_CLOSE),
-        answered=_yes_or_no,
+        answered=lambda text, _: normalize_answer(answer(text) or "") in ("yes", "no"),
         write=write_answer,
     ),
-    "free": Style(instruction="Think step by step.", answered=_anything, write=str),
+    "free": Style(instruction="Think step by step.", answered=lambda text, _: bool(text.strip()), write=str),
 }
 
 

@@ -45,10 +45,6 @@ def tool_reply(query: str, result: str, *, max_query: int = 512) -> str:
     return f"{shown} -> {result}"
 
 
-def _reply(call: str, result: str) -> Message:
-    return Message(role="user", content=tool_reply(call, result))
-
-
 def _prompt(asked: Asked) -> tuple[Message, ...]:
     question = f"The question is: {asked.question}" if asked.instruction else asked.question
     return one_user_message(replace(asked, question=question))
@@ -67,7 +63,7 @@ SWIRL = Protocol(
     prompt=_prompt,
     parse=lambda text: parse_tags(text, SEARCH_OPEN, SEARCH_CLOSE),
     write_call=lambda query: f"{SEARCH_OPEN}{query}{SEARCH_CLOSE}",
-    reply=_reply,
+    reply=lambda call, result: Message(role="user", content=tool_reply(call, result)),
     calls=5,
     blank="error: empty query",
     over_limit=Message(role="user", content=OVER_LIMIT),

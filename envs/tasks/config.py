@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass
 from typing import Optional
 
-from rlsys.errors import require, require_bounds
+from rlsys.errors import require_bounds
 from rlsys.seeds import derive
 from rlsys.types import Task
 
@@ -36,16 +36,12 @@ class TaskConfig:
 
     def __post_init__(self) -> None:
         require_bounds(self, "env.", "at least 1", "train_tasks", "held_out_tasks")
-        self.require_share("demo_error_rate")
+        require_bounds(self, "env.", "between 0 and 1", "demo_error_rate")
 
     @property
     def protocol_name(self) -> str:
         """In `envs.protocols.PROTOCOLS`; empty for an environment without one."""
         return ""
-
-    def require_share(self, *keys: str) -> None:
-        for key in keys:
-            require(0 <= getattr(self, key) <= 1, f"env.{key}", getattr(self, key), "between 0 and 1")
 
     def drawn_for(self, task: Task, seed: int) -> random.Random:
         """What a demonstration draws from: the same for the same task and seed, in every process."""

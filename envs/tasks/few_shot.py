@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Optional
 
 from rlsys.errors import BadInput, require
+from rlsys.types import Message
 
 MAX_EXAMPLES = 5  # made-up tasks kept for examples in prompts: never trained on, never held out
 
@@ -19,7 +20,7 @@ AFTER_EXAMPLES = (
     "Now solve the following problem with the ability you just learned from the examples. Remember, DO NOT take the "
     "problem from examples as the problem you need to solve."
 )
-_SEPARATOR = re.compile(rf"{MARK}Example [0-9]{{1,6}}{MARK}")
+_SEPARATOR = re.compile(rf"^[ \t]*{MARK}Example [0-9]{{1,6}}{MARK}[ \t]*$", re.MULTILINE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,10 +38,11 @@ class ExamplesConfig:
         require(few, "env.demonstrations.count", self.count, f"at most {MAX_EXAMPLES} without demonstrations.file")
 
 
-def examples_of(config: ExamplesConfig, solved: Callable[[], Iterable[str]]) -> tuple[str, ...]:
-    """The examples for every prompt: of the config's file, or of what is `solved` here. Raises BadInput."""
+def examples_of(config: ExamplesConfig, solved: Iterable[tuple[str, Iterable[Message]]]) -> tuple[str, ...]:
+    """The examples for every prompt: of the config's file, or the questions `solved` here. Raises BadInput."""
     if config.count == 0 or config.file is None:
-        return tuple(islice(solved(), config.count)) if config.count else ()
+        shown = [(asked, "".join(message.content for message in said)) for asked, said in islice(solved, config.count)]
+        return tuple(f"{PROBLEM} {asked}\n\n{SOLUTION} {solution}" for asked, solution in shown)
     examples = read_examples(config.file)
     enough = f"at most {len(examples)}, the examples of {config.file}"
     require(config.count <= len(examples), "env.demonstrations.count", config.count, enough)
@@ -55,17 +57,10 @@ def read_examples(path: str) -> tuple[str, ...]:
     """
     try:
         with open(path, encoding="utf-8-sig") as file:
-            lines = file.read().splitlines()
+            before, *examples = map(str.strip, _SEPARATOR.split(file.read()))
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
         raise BadInput(f"{path}: cannot be read ({reason}), expected examples for a prompt") from error
-    blocks: list[list[str]] = [[]]
-    for line in lines:
-        if _SEPARATOR.fullmatch(line.strip()):
-            blocks.append([])
-        else:
-            blocks[-1].append(line)
-    before, *examples = ["\n".join(block).strip() for block in blocks]
     if before or not examples:
         found = repr(before[:40]) if before else "no example"
         raise BadInput(f"{path}: begins with {found}, expected a line {MARK}Example 1{MARK}")
@@ -75,10 +70,6 @@ def read_examples(path: str) -> tuple[str, ...]:
             missing = PROBLEM if problem != 0 else SOLUTION
             raise BadInput(f'{path} example {number}: no "{missing}", expected it and then "{SOLUTION}"')
     return tuple(examples)
-
-
-def write_example(problem: str, solution: str) -> str:
-    return f"{PROBLEM} {problem}\n\n{SOLUTION} {solution}"
 
 
 def with_examples(instruction: str, examples: Sequence[str], question: str, *, alone: str) -> str:

@@ -6,26 +6,65 @@ Files are read record by record, so that the first hundred of a large one cost l
 from __future__ import annotations
 
 import codecs
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from envs.tasks.hub import download, in_folder, is_hub_name
-from envs.tasks.jsonl import read_jsonl
+from envs.tasks.hub import SUFFIXES, download, in_folder, is_hub_name
+from envs.tasks.jsonl import read_jsonl, text_field
 from rlsys.errors import BadInput
+from rlsys.types import Task
 
-SUFFIXES = (".parquet", ".jsonl", ".json", ".tsv")
 TSV_FIELDS = ("belief", "argument", "stance", "graph")  # ExplaGraphs, the only such file known, has no header
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Located:
-    """One record and where it stands: Located(where="train.jsonl line 7", task_id="train.jsonl:7", fields={…})"""
+    """One record and where it stands: Located(where="train.jsonl line 7", task_id="train.jsonl:7", fields={…})
+
+    Its methods check what they read: BadInput names the place.
+    """
 
     where: str
     task_id: str
     fields: Mapping[str, Any]
+
+    @property
+    def lower(self) -> dict[str, Any]:
+        """The fields by lower-case name, for some publishers write `Question`; a lower-case name wins over others."""
+        fields = {key.casefold(): value for key, value in self.fields.items()}
+        return fields | {key: value for key, value in self.fields.items() if key == key.casefold()}
+
+    def text(self, key: str) -> str:
+        """A required text, stripped."""
+        return text_field(self.lower, key, self.where).strip()
+
+    def mapping(self, key: str) -> Mapping[str, Any]:
+        value = self.lower.get(key)
+        if not isinstance(value, Mapping) or not value:
+            raise BadInput(f'{self.where}: "{key}" is missing, empty or no object')
+        return value
+
+    def texts(self, values: object, key: str) -> tuple[str, ...]:
+        """A non-empty list of texts or numbers, as texts."""
+        if not isinstance(values, list | tuple) or not values:
+            raise BadInput(f'{self.where}: "{key}" is missing, empty or no list, expected a list of texts')
+        return tuple(self.value_text(value, key) for value in values)
+
+    def value_text(self, value: object, key: str) -> str:
+        """A text or a number as text. True and false are neither."""
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+            return str(value)
+        return text_field({key: value}, key, self.where).strip()
+
+    def answer(self) -> str:
+        return self.value_text(self.lower.get("answer"), "answer")
+
+    def task(self, question: str, answers: Sequence[str], extra: Mapping[str, Any] | None = None) -> Task:
+        record = {**self.fields, **(extra or {})}
+        return Task(task_id=self.task_id, question=question, answers=tuple(answers), record=record)
 
 
 def read_records(source: str, *, split: str | None = None) -> Iterator[Located]:
@@ -51,13 +90,16 @@ def located(path: str) -> Iterator[Located]:
     else:
         unit, rows = "line", read_jsonl(path)
     name = os.path.basename(path)
-    for number, fields in rows:
-        yield Located(where=f"{path} {unit} {number}", task_id=f"{name}:{number}", fields=fields)
+    try:
+        for number, fields in rows:
+            yield Located(where=f"{path} {unit} {number}", task_id=f"{name}:{number}", fields=fields)
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read ({error.strerror})") from error
 
 
 def _paths(source: str, split: str | None) -> Sequence[str]:
     if os.path.isdir(source):
-        return in_folder(source, source, config=None, split=split, data_files=_data_files)
+        return in_folder(source, source, config=None, split=split)
     if os.path.exists(source):
         if split is not None:
             raise BadInput(
@@ -65,13 +107,9 @@ def _paths(source: str, split: str | None) -> Sequence[str]:
             )
         return [source]
     if is_hub_name(source) and not source.lower().endswith(SUFFIXES):
-        return download(source, split, _data_files)
+        return download(source, split)
     expected = "a path, or owner/name or owner/name:config on the hub"
     raise BadInput(f"{source}: cannot be read (No such file or directory), expected {expected}")
-
-
-def _data_files(names: Sequence[str]) -> list[str]:
-    return sorted(name for name in names if name.lower().endswith(SUFFIXES))
 
 
 def _parquet(path: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
@@ -99,8 +137,6 @@ def _tsv(path: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
                     expected = f"{len(TSV_FIELDS)}: {', '.join(TSV_FIELDS)}"
                     raise BadInput(f"{path} line {number}: {len(columns)} columns, expected {expected}")
                 yield number, dict(zip(TSV_FIELDS, columns, strict=True))
-    except OSError as error:
-        raise BadInput(f"{path}: cannot be read ({error.strerror})") from error
     except UnicodeDecodeError as error:
         raise BadInput(f"{path}: not UTF-8 (byte 0x{error.object[error.start]:02x})") from error
 
@@ -117,8 +153,6 @@ def _array(path: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
                 if not isinstance(value, dict):
                     raise BadInput(f"{path} record {number}: {type(value).__name__}, expected a JSON object")
                 yield number, value
-    except OSError as error:
-        raise BadInput(f"{path}: cannot be read ({error.strerror})") from error
     except ijson.JSONError as error:
         reason = str(error).splitlines()[0]
         raise BadInput(f"{path}: not JSON ({reason}) after record {number}") from error

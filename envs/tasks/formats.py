@@ -1,5 +1,6 @@
-"""What the fields of a public data set mean: one small reader per format, and the table that picks one.
+"""Tasks from public data sets: what their fields mean, one small reader per format, and the table that picks one.
 
+`read_source("musique/train.jsonl")` or `read_source("hotpotqa/hotpot_qa:distractor", split="validation")` gives tasks.
 A reader takes one record and gives a task, or raises BadInput naming the record. Field names are compared without case.
 Every task keeps its record as it was read; multiple choice and ProScript add the fields that their rewards look at.
 """
@@ -7,25 +8,24 @@ Every task keeps its record as it was read; multiple choice and ProScript add th
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import math
+import random
+import re
+import string
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice, product
 
-from envs.tasks.fields import answer, lower, task, text, texts, value_text
-from envs.tasks.files import Located
+from envs.tasks.files import Located, read_records
 from envs.tasks.jsonl import text_field
-from envs.tasks.structured import (
-    expla_graphs,
-    knowledge_crosswords,
-    mmlu_pro,
-    ordered_steps,
-    proscript,
-    strategy_qa,
-)
 from envs.text.boxed import last_boxed
 from envs.text.words import parse_number
-from rlsys.errors import BadInput
+from rlsys.errors import BadInput, nearest, require
+from rlsys.seeds import derive
 from rlsys.types import Task
 
+LETTERS = string.ascii_uppercase
+MAX_COMBINATIONS = 10_000  # of Knowledge Crosswords' blanks; in the released files each has three options
 FINAL_ANSWER = "#### "  # GSM8K
 # What wraps a problem where a row holds a whole prompt: DAPO-Math puts an instruction before it and one after it, ICRL
 # its system text and its examples before it.
@@ -37,19 +37,19 @@ ICRL_MARKS = ("\nActual Problem: ", "\nProblem: ")
 class Format:
     """The fields by which a format is recognised, and its reader."""
 
-    fields: frozenset[str]
+    fields: tuple[str, ...]
     read: Callable[[Located], Task]
     mark: str = ""  # stands in the answer
 
 
 def recognise(record: Located) -> Format:
     """The first format of the table whose fields the record has. Raises BadInput naming those found and those known."""
-    fields = lower(record)
+    fields = record.lower
     for names, what in FOREIGN.items():
-        if names <= fields.keys():
+        if fields.keys() >= set(names):
             raise BadInput(f"{record.where}: {what}, expected questions with answers")
     for known in FORMATS.values():
-        if known.fields <= fields.keys() and known.mark in str(fields.get("answer")):
+        if fields.keys() >= set(known.fields) and known.mark in str(fields.get("answer")):
             return known
     found = ", ".join(sorted(key[:40] for key in record.fields)[:20]) or "none"
     formats = "; ".join(f"{name} ({', '.join(sorted(known.fields))})" for name, known in FORMATS.items())
@@ -58,17 +58,17 @@ def recognise(record: Located) -> Format:
 
 def own(record: Located) -> Task:
     """This project's own: {"question", "answers": [..]}; multiple choice has {"options": {"A": ..}} too."""
-    fields = lower(record)
-    answers = texts(fields.get("answers"), "answers", record)
+    fields = record.lower
+    answers = record.texts(fields.get("answers"), "answers")
     options = fields.get("options")
     if options is not None and not (isinstance(options, Mapping) and all(letter in options for letter in answers)):
         raise BadInput(f'{record.where}: "answers" {answers} are not among "options", expected letters of {{"A": ..}}')
-    return task(record, text(record, "question"), answers)
+    return record.task(record.text("question"), answers)
 
 
 def flash_rag(record: Located) -> Task:
     """FlashRAG: any of "golden_answers"."""
-    return task(record, text(record, "question"), texts(lower(record).get("golden_answers"), "golden_answers", record))
+    return record.task(record.text("question"), record.texts(record.lower.get("golden_answers"), "golden_answers"))
 
 
 def rule_rows(record: Located) -> Task:
@@ -76,85 +76,197 @@ def rule_rows(record: Located) -> Task:
 
     The question is the field "question", or what "prompt" holds without the instructions around it.
     """
-    fields = lower(record)
+    fields = record.lower
     model = fields.get("reward_model")
     truth = model.get("ground_truth") if isinstance(model, Mapping) else None
     truth = truth.get("target") if isinstance(truth, Mapping) else truth
     truth = [truth] if isinstance(truth, str | int | float) else truth
-    answers = texts(truth, "reward_model.ground_truth", record)
-    return task(record, text(record, "question") if "question" in fields else _from_prompt(record), answers)
+    answers = record.texts(truth, "reward_model.ground_truth")
+    return record.task(record.text("question") if "question" in fields else _from_prompt(record), answers)
 
 
-def hotpot_qa(record: Located) -> Task:
-    """HotpotQA and 2WikiMultiHopQA: one "answer"; paragraphs and supporting facts stay in the record."""
-    return task(record, text(record, "question"), (answer(record),))
+def multi_hop(record: Located) -> Task:
+    """HotpotQA, 2WikiMultiHopQA and MuSiQue: "answer" or any of "answer_aliases"; paragraphs stay in the record.
 
-
-def musique(record: Located) -> Task:
-    """MuSiQue: "answer" or any of "answer_aliases". Its unanswerable questions have no answer key."""
-    fields = lower(record)
+    MuSiQue's unanswerable questions have no answer key.
+    """
+    fields = record.lower
     if fields.get("answerable") is False:
         raise BadInput(f"{record.where}: an unanswerable question, expected MuSiQue-Ans, which has none")
     aliases = fields.get("answer_aliases")
-    also = texts(aliases, "answer_aliases", record) if aliases else ()
-    return task(record, text(record, "question"), (answer(record), *also))
+    also = record.texts(aliases, "answer_aliases") if aliases else ()
+    return record.task(record.text("question"), (record.answer(), *also))
 
 
 def trivia_qa(record: Located) -> Task:
     """TriviaQA: "answer" holds "value" and "aliases"."""
-    key = lower(record).get("answer")
+    key = record.lower.get("answer")
     if not isinstance(key, Mapping):
         raise BadInput(f'{record.where}: "answer" is no object with "value" and "aliases"')
-    also = texts(key["aliases"], "answer.aliases", record) if key.get("aliases") else ()
-    return task(record, text(record, "question"), (value_text(key.get("value"), "answer.value", record), *also))
+    also = record.texts(key["aliases"], "answer.aliases") if key.get("aliases") else ()
+    return record.task(record.text("question"), (record.value_text(key.get("value"), "answer.value"), *also))
 
 
 def gsm8k(record: Located) -> Task:
     """GSM8K: the result stands in "answer" after `#### `; thousands lose their commas."""
-    question, solution = text(record, "question"), text_field(lower(record), "answer", record.where)
+    question, solution = record.text("question"), text_field(record.lower, "answer", record.where)
     _, mark, final = solution.rpartition(FINAL_ANSWER)
     final = final.strip()
     if not mark or not final:
         found = f'"answer" ends in {solution[-20:]!r}'
         raise BadInput(f'{record.where}: {found}, expected "{FINAL_ANSWER}" and the result')
     final = final.replace(",", "") if parse_number(final) is not None else final
-    return task(record, question, (final,))
+    return record.task(question, (final,))
 
 
 def mathematics(record: Located) -> Task:
     """MATH, MATH-500 and AIME: "answer", or else the last box of "solution"."""
-    if lower(record).get("answer") is not None:
-        return task(record, text(record, "problem"), (answer(record),))
-    boxed = last_boxed(text(record, "solution"))
-    if not boxed:
+    known = record.lower.get("answer") is not None
+    final = record.answer() if known else last_boxed(record.text("solution"))
+    if not final:
         raise BadInput(f'{record.where}: no "answer", and no \\boxed{{}} ends "solution"')
-    return task(record, text(record, "problem"), (boxed,))
+    return record.task(record.text("problem"), (final,))
 
 
 def theorem_qa(record: Located) -> Task:
     """TheoremQA: "Answer" is a text, a number, true or false, or one list: `True`, `[1, 2]`."""
-    value = lower(record).get("answer")
+    value = record.lower.get("answer")
     if isinstance(value, bool):
         value = str(value)
     elif isinstance(value, list):
         value = json.dumps([number for number in value if isinstance(number, int | float)])
-    return task(record, text(record, "question"), (value_text(value, "answer", record),))
+    return record.task(record.text("question"), (record.value_text(value, "answer"),))
 
 
 def question_answer(record: Located) -> Task:
     """Any other "question" and "answer": a text, a number, or a list of which any is right."""
-    value = lower(record).get("answer")
-    answers = texts(value, "answer", record) if isinstance(value, list) else (answer(record),)
-    return task(record, text(record, "question"), answers)
+    value = record.lower.get("answer")
+    answers = record.texts(value, "answer") if isinstance(value, list) else (record.answer(),)
+    return record.task(record.text("question"), answers)
+
+
+def mmlu_pro(record: Located) -> Task:
+    """MMLU-Pro: a list of "options" and the letter of the right one."""
+    return _choice(record, record.text("question"), record.texts(record.lower.get("options"), "options"))
+
+
+def strategy_qa(record: Located) -> Task:
+    """StrategyQA: "answer" is true or false, told as yes or no."""
+    value = record.lower.get("answer")
+    if not isinstance(value, bool):
+        raise BadInput(f'{record.where}: "answer" is {str(value)[:40]!r}, expected true or false')
+    return record.task(record.text("question"), ("yes" if value else "no",))
+
+
+def knowledge_crosswords(record: Located) -> Task:
+    """Knowledge Crosswords: one question with four options, each of which fills all blanks.
+
+    Three other combinations of the blanks' own options are drawn, always the same ones for a record, and shuffled.
+    """
+    fields, where = record.lower, record.where
+    blanks = record.texts(fields.get("blanks"), "blanks")
+    edges = [record.texts(fields.get(key), key) for key in ("source", "relation", "target")]
+    if len({len(column) for column in edges}) != 1:
+        raise BadInput(f'{where}: "source", "relation" and "target" differ in length')
+    options, golds = record.mapping("options"), record.mapping("golds")
+    columns = [record.texts(options.get(blank), f"options.{blank}") for blank in blanks]
+    right = tuple(
+        column[_index(golds.get(blank), len(column), f"golds.{blank}", record)]
+        for blank, column in zip(blanks, columns, strict=True)
+    )
+    if math.prod(len(column) for column in columns) > MAX_COMBINATIONS:
+        raise BadInput(f"{where}: more than {MAX_COMBINATIONS} combinations of the blanks' options")
+    wrong = sorted(set(product(*columns)) - {right})
+    if len(wrong) < 3:
+        raise BadInput(f"{where}: {len(wrong)} wrong combinations of the blanks' options, expected at least 3")
+    rng = random.Random(derive("knowledge crosswords", *blanks, *right, edges))
+    drawn = [right, *rng.sample(wrong, 3)]
+    rng.shuffle(drawn)
+    constraints = ", ".join(" ".join(edge) for edge in zip(*edges, strict=True))
+    question = (
+        "Which option fills the blanks so that every constraint holds? "
+        f"An option names the words for {', '.join(blanks)} in this order.\nConstraints: {constraints}."
+    )
+    return _choice(record, question, [", ".join(words) for words in drawn], LETTERS[drawn.index(right)])
+
+
+def expla_graphs(record: Located) -> Task:
+    """ExplaGraphs: whether an argument supports or counters a belief."""
+    stance = record.text("stance")
+    if stance not in ("support", "counter"):
+        raise BadInput(f'{record.where}: "stance" is {stance[:40]!r}, expected support or counter')
+    belief, argument = record.text("belief"), record.text("argument")
+    question = f"Belief: {belief}\nArgument: {argument}\nDoes the argument support or counter the belief?"
+    return record.task(question, (stance,))
+
+
+def proscript(record: Located) -> Task:
+    """ProScript: {"goal", "steps": {"step0": ..}, "constraints": [["step5", "step3"], ..]} is added to the record."""
+    where, goal = record.where, record.text("scenario")
+    steps: dict[str, str] = {}
+    for piece in re.split(r"; (?=step[0-9])", record.text("flatten_input_for_edge_prediction")):
+        name, colon, words = piece.partition(":")
+        if not colon or name in steps:
+            raise BadInput(f'{where}: {piece[:40]!r} is no new step, expected "step0: get the milk; step1: ..."')
+        steps[name] = words.strip()
+    constraints: list[list[str]] = []
+    for piece in record.text("flatten_output_for_edge_prediction").split(";"):
+        before, _, after = (part.strip() for part in piece.partition("->"))
+        if before not in steps or after not in steps:
+            raise BadInput(f"{where}: {piece.strip()[:40]!r} does not order two of its {len(steps)} steps")
+        constraints.append([before, after])
+    return _ordering(record, goal, steps, constraints)
+
+
+def ordered_steps(record: Located) -> Task:
+    """This project's own form of ProScript. A list of steps is named step0, step1 ..."""
+    fields = record.lower
+    listed, constraints = fields.get("steps"), fields.get("constraints")
+    if isinstance(listed, Mapping):
+        steps = {name: words for name, words in zip(listed, record.texts([*listed.values()], "steps"), strict=True)}
+    else:
+        steps = {f"step{number}": words for number, words in enumerate(record.texts(listed, "steps"))}
+    pairs: list[list[str]] = []
+    for pair in constraints if isinstance(constraints, list) else []:
+        if not (
+            isinstance(pair, list) and len(pair) == 2 and all(isinstance(end, str) and end in steps for end in pair)
+        ):
+            raise BadInput(f"{record.where}: a constraint does not order two of {', '.join(steps)[:80]}")
+        pairs.append(pair)
+    if not pairs:
+        raise BadInput(f'{record.where}: "constraints" is missing, empty or no list, expected [["step0", "step3"], ..]')
+    return _ordering(record, record.text("goal"), steps, pairs)
+
+
+def _ordering(record: Located, goal: str, steps: Mapping[str, str], constraints: list[list[str]]) -> Task:
+    question = f"Goal: {goal}\nSteps:\n" + "\n".join(f"{name}: {words}" for name, words in steps.items())
+    return record.task(question, (), {"goal": goal, "steps": steps, "constraints": constraints})
+
+
+def _choice(record: Located, question: str, options: Sequence[str], letter: str | None = None) -> Task:
+    """A multiple-choice task: options by letter, and the right letter as the answer."""
+    if len(options) > len(LETTERS):
+        raise BadInput(f'{record.where}: {len(options)} "options", expected at most {len(LETTERS)}')
+    letter = record.answer() if letter is None else letter
+    _index(letter, len(options), "answer", record)
+    extra = {"question": question, "options": dict(zip(LETTERS, options, strict=False)), "answers": [letter]}
+    return record.task(question, (letter,), extra)
+
+
+def _index(letter: object, count: int, key: str, record: Located) -> int:
+    if not isinstance(letter, str) or len(letter) != 1 or letter not in LETTERS[:count]:
+        raise BadInput(
+            f'{record.where}: "{key}" is {str(letter)[:40]!r}, expected a letter from A to {LETTERS[count - 1]}'
+        )
+    return LETTERS.index(letter)
 
 
 def _from_prompt(record: Located) -> str:
-    prompt = lower(record).get("prompt")
+    prompt = record.lower.get("prompt")
     if isinstance(prompt, list):
         said = [each.get("content") for each in prompt if isinstance(each, Mapping) and each.get("role") == "user"]
         prompt = said[-1] if said else None
-    whole = value_text(prompt, "prompt", record)
-    question = _unwrapped(whole).strip()
+    question = _unwrapped(record.value_text(prompt, "prompt")).strip()
     if not question:
         raise BadInput(f'{record.where}: "prompt" holds no question')
     return question
@@ -171,39 +283,56 @@ def _unwrapped(prompt: str) -> str:
     return prompt
 
 
-def _fields(*names: str) -> frozenset[str]:
-    return frozenset(names)
-
-
 # Records that belong to other readers, and would be taken for something else here.
-FOREIGN: dict[frozenset[str], str] = {
-    _fields("node_number", "graph"): "an NLGift graph, which env.name=graph reads",
-    _fields("query", "ground_truth_plan"): "a PlanBench instance, which env.name=blocksworld reads",
-    _fields("initial", "goal"): "a Blocksworld instance, which env.name=blocksworld reads",
-    _fields("contents"): "a passage of a corpus, which a retriever reads",
+FOREIGN: dict[tuple[str, ...], str] = {
+    ("node_number", "graph"): "an NLGift graph, which env.name=graph reads",
+    ("query", "ground_truth_plan"): "a PlanBench instance, which env.name=blocksworld reads",
+    ("initial", "goal"): "a Blocksworld instance, which env.name=blocksworld reads",
+    ("contents",): "a passage of a corpus, which a retriever reads",
 }
 # Tried in this order: a format stands before those whose fields are among its own.
 FORMATS: dict[str, Format] = {
-    "rlsys": Format(_fields("question", "answers"), own),
-    "flashrag": Format(_fields("question", "golden_answers"), flash_rag),
-    "rule_rows": Format(_fields("reward_model"), rule_rows),
+    "rlsys": Format(("question", "answers"), own),
+    "flashrag": Format(("question", "golden_answers"), flash_rag),
+    "rule_rows": Format(("reward_model",), rule_rows),
     "knowledge_crosswords": Format(
-        _fields("source", "relation", "target", "blanks", "options", "golds"), knowledge_crosswords
+        ("source", "relation", "target", "blanks", "options", "golds"), knowledge_crosswords
     ),
     "proscript": Format(
-        _fields("scenario", "flatten_input_for_edge_prediction", "flatten_output_for_edge_prediction"), proscript
+        ("scenario", "flatten_input_for_edge_prediction", "flatten_output_for_edge_prediction"), proscript
     ),
-    "ordered_steps": Format(_fields("goal", "steps", "constraints"), ordered_steps),
-    "explagraphs": Format(_fields("belief", "argument", "stance"), expla_graphs),
-    "musique": Format(_fields("question", "answer", "paragraphs"), musique),
-    "2wiki": Format(_fields("question", "answer", "supporting_facts", "context", "evidences"), hotpot_qa),
-    "hotpotqa": Format(_fields("question", "answer", "supporting_facts", "context"), hotpot_qa),
-    "strategyqa": Format(_fields("question", "answer", "term"), strategy_qa),
-    "mmlu_pro": Format(_fields("question", "answer", "options"), mmlu_pro),
-    "triviaqa": Format(_fields("question", "answer", "question_source"), trivia_qa),
-    "theoremqa": Format(_fields("question", "answer", "answer_type"), theorem_qa),
-    "gsm8k": Format(_fields("question", "answer"), gsm8k, mark=FINAL_ANSWER),
-    "math": Format(_fields("problem", "solution"), mathematics),
-    "aime": Format(_fields("problem", "answer"), mathematics),
-    "question_answer": Format(_fields("question", "answer"), question_answer),
+    "ordered_steps": Format(("goal", "steps", "constraints"), ordered_steps),
+    "explagraphs": Format(("belief", "argument", "stance"), expla_graphs),
+    "musique": Format(("question", "answer", "paragraphs"), multi_hop),
+    "2wiki": Format(("question", "answer", "supporting_facts", "context", "evidences"), multi_hop),
+    "hotpotqa": Format(("question", "answer", "supporting_facts", "context"), multi_hop),
+    "strategyqa": Format(("question", "answer", "term"), strategy_qa),
+    "mmlu_pro": Format(("question", "answer", "options"), mmlu_pro),
+    "triviaqa": Format(("question", "answer", "question_source"), trivia_qa),
+    "theoremqa": Format(("question", "answer", "answer_type"), theorem_qa),
+    "gsm8k": Format(("question", "answer"), gsm8k, mark=FINAL_ANSWER),
+    "math": Format(("problem", "solution"), mathematics),
+    "aime": Format(("problem", "answer"), mathematics),
+    "question_answer": Format(("question", "answer"), question_answer),
 }
+
+
+def read_source(source: str, *, split: str | None = None, format: str = "auto", limit: int | None = None) -> list[Task]:
+    """The tasks of a file, of a folder or of a data set on the hub; the first `limit` of them.
+
+    `source` is a path (JSON lines, a JSON array, parquet, tab-separated), or `owner/name` or `owner/name:config` on the
+    hub; `split` chooses among the files of a folder or a data set. `auto` recognises the format by the fields of the
+    first record. Raises BadInput for what cannot be read, with file and line, or is in no known format.
+    """
+    if format != "auto" and format not in FORMATS:
+        raise BadInput(
+            f"format={format!r}: expected auto or one of {', '.join(FORMATS)}{nearest(format, FORMATS, otherwise='')}"
+        )
+    require(limit is None or limit >= 1, "limit", limit, "at least 1, or none")
+    chosen: Format | None = FORMATS.get(format)
+    tasks: list[Task] = []
+    for record in islice(read_records(source, split=split), limit):
+        if chosen is None:
+            chosen = recognise(record)
+        tasks.append(chosen.read(record))
+    return tasks

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from rlsys.errors import BadInput
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}(?::[A-Za-z0-9._/-]{1,95})?")
 _SHARD = re.compile(r"-?[0-9]{4,6}(?:-of-[0-9]{4,6})?(?=\.)")  # of `train-00000-of-00002.parquet`, `0000.parquet`
+SUFFIXES = (".parquet", ".jsonl", ".json", ".tsv")
 CONVERTED = "refs/convert/parquet"  # the hub's own parquet copy of a data set that is stored in another way
-Filter = Callable[[Sequence[str]], list[str]]
 
 
 def is_hub_name(source: str) -> bool:
     return _HUB_NAME.fullmatch(source) is not None
 
 
-def download(source: str, split: str | None, data_files: Filter) -> list[str]:
+def download(source: str, split: str | None) -> list[str]:
     """Local paths of the files of `owner/name` or `owner/name:config`; an earlier download serves without network.
 
     Raises BadInput when the hub cannot be reached and holds no copy here, or has no such data set or split.
@@ -29,10 +29,10 @@ def download(source: str, split: str | None, data_files: Filter) -> list[str]:
     name, _, config = source.partition(":")
     try:  # the fault boundary: names and networks fail with a dozen types from three libraries
         revision = "main"
-        names = data_files(HfApi().list_repo_files(name, repo_type="dataset"))
+        names = _data_files(HfApi().list_repo_files(name, repo_type="dataset"))
         if not names:
             revision = CONVERTED
-            names = data_files(HfApi().list_repo_files(name, repo_type="dataset", revision=revision))
+            names = _data_files(HfApi().list_repo_files(name, repo_type="dataset", revision=revision))
         chosen = choose(names, source, config=config or None, split=split)
         return [hf_hub_download(name, file, repo_type="dataset", revision=revision) for file in chosen]
     except BadInput:
@@ -45,13 +45,17 @@ def download(source: str, split: str | None, data_files: Filter) -> list[str]:
         raise BadInput(
             f"{source}: no such file here, and not to be had from the hub ({reason}); download it and give its path"
         ) from None
-    return in_folder(folder, source, config=config or None, split=split, data_files=data_files)
+    return in_folder(folder, source, config=config or None, split=split)
 
 
-def in_folder(folder: str, source: str, *, config: str | None, split: str | None, data_files: Filter) -> list[str]:
+def in_folder(folder: str, source: str, *, config: str | None, split: str | None) -> list[str]:
     """The paths of the files of one configuration and one split that lie below a folder."""
     names = [os.path.relpath(os.path.join(at, file), folder) for at, _, files in os.walk(folder) for file in files]
-    return [os.path.join(folder, name) for name in choose(data_files(names), source, config=config, split=split)]
+    return [os.path.join(folder, name) for name in choose(_data_files(names), source, config=config, split=split)]
+
+
+def _data_files(names: Sequence[str]) -> list[str]:
+    return sorted(name for name in names if name.lower().endswith(SUFFIXES))
 
 
 def choose(names: Sequence[str], source: str, *, config: str | None, split: str | None) -> list[str]:

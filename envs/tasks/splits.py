@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from envs.tasks.config import TaskConfig
-from envs.tasks.sources import read_source
+from envs.tasks.formats import read_source
 from rlsys.errors import BadInput, require
 from rlsys.types import Task
 
@@ -31,6 +32,12 @@ class Split:
 def is_held_out(question: str) -> bool:
     """For generated questions: decided by the question alone, whatever the seeds and counts."""
     return int.from_bytes(_digest(question)[:8], "big") % HELD_OUT_ONE_IN == 0
+
+
+def made_up_task(kind: str, question: str, answer: str, record: Mapping[str, Any]) -> Task:
+    """Its id is like `word-1f0c29a77b3e`."""
+    digest = hashlib.blake2b(question.encode(), digest_size=6).hexdigest()
+    return Task(task_id=f"{kind}-{digest}", question=question, answers=(answer,), record=record)
 
 
 def split_tasks(

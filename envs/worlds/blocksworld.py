@@ -13,13 +13,11 @@ from typing import Literal
 from envs.base import Demonstration, World
 from envs.episode import OneMessage
 from envs.problems.blocks.generate import generate
-from envs.problems.blocks.prompts import planbench_prompt, short_prompt
-from envs.problems.blocks.read import problem
-from envs.problems.blocks.tasks import made_up, plan_of, read_tasks, verdict_on
+from envs.problems.blocks.read import made_up, plan_of, planbench_prompt, problem, read_tasks, short_prompt, verdict_on
 from envs.problems.blocks.words import PLAN, PLAN_END, STATEMENT, VERIFICATION, read_plan, read_verdict
 from envs.tasks.config import TaskConfig
 from envs.tasks.splits import split_tasks
-from rlsys.errors import require
+from rlsys.errors import require, require_bounds
 from rlsys.types import Message, Task
 
 
@@ -40,12 +38,10 @@ class BlocksworldConfig(TaskConfig):
         require(self.min_blocks >= 2, "env.min_blocks", self.min_blocks, "at least 2")
         known = self.min_blocks <= self.max_blocks <= 6
         require(known, "env.max_blocks", self.max_blocks, f"from env.min_blocks={self.min_blocks} to 6")
-        self.require_share("verify_share")
+        require_bounds(self, "env.", "between 0 and 1", "verify_share")
 
 
 class BlocksworldWorld(World):
-    """Raises BadInput when a source of its config is missing or holds a record that cannot be used."""
-
     tags = (STATEMENT, PLAN, PLAN_END, VERIFICATION)
 
     def __init__(self, config: BlocksworldConfig) -> None:

@@ -6,20 +6,18 @@ writes `<answer>24</answer>`. Tasks are made up (`envs.problems.word_problems`) 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from envs.base import Demonstration, World
-from envs.episode import ToolEpisode, worked
+from envs.episode import ToolEpisode, max_turns, worked
 from envs.problems.word_problems import generate, shown_steps, to_task
 from envs.protocols import Asked
 from envs.protocols.swirl import SWIRL_MATH
-from envs.protocols.turns import max_turns
 from envs.tasks.config import TaskConfig
 from envs.tasks.splits import split_tasks
 from envs.tools.calculator import calculate
-from rlsys.errors import BadInput, require
+from rlsys.errors import BadInput, require, require_bounds
 from rlsys.types import Task
 
 
@@ -36,22 +34,20 @@ class CalculatorConfig(TaskConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.max_turns >= 1, "env.max_turns", self.max_turns, "at least 1")
+        require_bounds(self, "env.", "at least 1", "max_turns")
 
 
 class CalculatorWorld(World):
-    """Raises BadInput when a source of its config is missing or holds a record that cannot be used."""
-
     tags = SWIRL_MATH.tags
 
     def __init__(self, config: CalculatorConfig) -> None:
         self._config = config
         self._protocol = SWIRL_MATH if config.last_chance else replace(SWIRL_MATH, over_limit=None)
+        self.write_answer = self._protocol.write_answer
         self.max_turns = max_turns(self._protocol, config.max_turns)
-        self.split = split_tasks(config, make=self._made_up)
-
-    def _made_up(self, count: int, held_out: bool) -> list[Task]:
-        return [to_task(problem) for problem in generate(count, self._config.seed, held_out=held_out)]
+        self.split = split_tasks(
+            config, make=lambda count, held_out: map(to_task, generate(count, config.seed, held_out=held_out))
+        )
 
     def env(self, task: Task) -> ToolEpisode:
         prompt = self._protocol.prompt(Asked(question=task.question, instruction=self._config.instruction))
@@ -70,9 +66,6 @@ class CalculatorWorld(World):
         require(enough <= turns, "env.max_turns", turns, f"at least {enough} to solve {task.task_id}")
         said = worked(self._protocol, [(call, calculate(call)) for call in calls], final)
         return Demonstration(task=task, messages=(*self.env(task).first_messages(), *said))
-
-    def answers_of(self, task: Task) -> Sequence[str]:
-        return [self._protocol.write_answer(answer) for answer in task.answers]
 
 
 def annotated_calls(task: Task) -> list[str]:

@@ -13,14 +13,13 @@ from envs.base import Demonstration, World
 from envs.episode import OneMessage
 from envs.problems.graphs.encodings import Encoding, wording
 from envs.problems.graphs.generate import generate
-from envs.problems.graphs.read import read_problems
+from envs.problems.graphs.read import of_task, read_problems, to_task
 from envs.problems.graphs.solution import NLGIFT_PATHS, solve, spoil
-from envs.problems.graphs.tasks import of_task, to_task
 from envs.protocols import Answer
 from envs.protocols.graph_rl import GRAPH_RL
 from envs.tasks.config import TaskConfig
 from envs.tasks.splits import split_tasks
-from rlsys.errors import require
+from rlsys.errors import require, require_bounds
 from rlsys.types import Message, Task
 
 
@@ -48,17 +47,15 @@ class GraphConfig(TaskConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require_share("shortest_path_share")
+        require_bounds(self, "env.", "between 0 and 1", "shortest_path_share")
         for key in ("connectivity_nodes", "path_nodes"):
             low, high = getattr(self, key)
             sizes = "two sizes from 3 to 100, the smaller one first"
             require(3 <= low <= high <= 100, f"env.{key}", (low, high), sizes)
-        require(self.demo_paths >= 1, "env.demo_paths", self.demo_paths, "at least 1")
+        require_bounds(self, "env.", "at least 1", "demo_paths")
 
 
 class GraphWorld(World):
-    """Raises BadInput when a source of its config is missing or holds a record that cannot be used."""
-
     tags = GRAPH_RL.tags
 
     def __init__(self, config: GraphConfig) -> None:

@@ -1,25 +1,23 @@
 """Maths with Python, in ReTool's protocol (`envs.protocols.retool` has the table of endings).
 
 The model writes code, its output comes back inside the model's own turn, and so on until it writes
-`<answer>\\boxed{43}</answer>`. Tasks come from files and data sets (`envs.tasks.sources`) or are made up
+`<answer>\\boxed{43}</answer>`. Tasks come from files and data sets (`envs.tasks.formats`) or are made up
 (`envs.problems.word_problems`). The code runs in a sandbox (`envs.tools.sandbox`), never in this process.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Optional
 
 from envs.base import Demonstration, World
-from envs.episode import ToolEpisode, worked
+from envs.episode import ToolEpisode, max_turns, worked
 from envs.problems.word_problems import Steps, generate, program, shown_steps, to_task
 from envs.protocols import Answer, Asked
 from envs.protocols.retool import INTERPRETER, RETOOL
-from envs.protocols.turns import max_turns
 from envs.rewards.transcript import split_inline
 from envs.tasks.config import TaskConfig
-from envs.tasks.few_shot import MAX_EXAMPLES, ExamplesConfig, examples_of, write_example
+from envs.tasks.few_shot import MAX_EXAMPLES, ExamplesConfig, examples_of
 from envs.tasks.splits import split_tasks
 from envs.tools.python_tool import PythonTool
 from envs.tools.sandbox import SandboxConfig
@@ -49,8 +47,6 @@ class PythonMathConfig(TaskConfig):
 
 
 class PythonMathWorld(World):
-    """Raises BadInput when a source of its config is missing or holds a record that cannot be used."""
-
     tags = (*RETOOL.tags, "```python", "```", "\\boxed{", "}")
 
     def __init__(self, config: PythonMathConfig) -> None:
@@ -59,7 +55,9 @@ class PythonMathWorld(World):
         self.max_turns = max_turns(self._protocol, config.max_turns)
         # For examples in prompts: never trained on, never held out, whatever the stage's number of examples.
         self._aside = generate(MAX_EXAMPLES, derive("examples", config.seed), held_out=False)
-        self._examples = examples_of(config.demonstrations, self._solved)
+        self._examples = examples_of(
+            config.demonstrations, ((problem.question, solved(problem.steps)) for problem in self._aside)
+        )
         self.split = split_tasks(config, make=self._made_up)
         self.tool = self._python = PythonTool(config.sandbox)
 
@@ -67,10 +65,6 @@ class PythonMathWorld(World):
         aside = {problem.question for problem in self._aside}
         problems = generate(count + MAX_EXAMPLES, self._config.seed, held_out=held_out)
         return [to_task(problem) for problem in problems if problem.question not in aside][:count]
-
-    def _solved(self) -> Iterator[str]:
-        for problem in self._aside:
-            yield write_example(problem.question, "".join(message.content for message in solved(problem.steps)))
 
     def env(self, task: Task) -> ToolEpisode:
         asked = Asked(question=task.question, instruction=self._config.instruction, examples=self._examples)

@@ -1,7 +1,7 @@
 """Questions that are answered in one message, without a tool: maths, multiple choice, short answers.
 
 The answer stands in `\\boxed{}`, in an answer tag, or as a letter (`envs.protocols.styles`). Questions come from files
-and data sets (`envs.tasks.sources`) or are made up: long sums whose solutions are written out (`envs.problems.sums`).
+and data sets (`envs.tasks.formats`) or are made up: long sums whose solutions are written out (`envs.problems.sums`).
 
     what the model writes               what happens
     an answer in the config's style     ANSWERED
@@ -11,6 +11,7 @@ and data sets (`envs.tasks.sources`) or are made up: long sums whose solutions a
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal, Optional
 
@@ -19,9 +20,9 @@ from envs.episode import OneMessage
 from envs.problems import sums
 from envs.protocols.styles import STYLES, options
 from envs.tasks.config import TaskConfig
-from envs.tasks.sources import read_source
+from envs.tasks.formats import read_source
 from envs.tasks.splits import split_tasks
-from rlsys.errors import BadInput, require
+from rlsys.errors import BadInput, require, require_bounds
 from rlsys.types import Message, Task
 
 MADE_UP_STYLES = ("boxed", "answer_tag")
@@ -48,7 +49,7 @@ class QuestionsConfig(TaskConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require_share("demo_recheck_rate", "demo_column_rate")
+        require_bounds(self, "env.", "between 0 and 1", "demo_recheck_rate", "demo_column_rate")
         both = self.demo_error_rate + self.demo_recheck_rate
         require(both <= 1, "env.demo_recheck_rate", self.demo_recheck_rate, "at most 1 with env.demo_error_rate")
         known = self.data is not None or self.style in MADE_UP_STYLES
@@ -56,17 +57,14 @@ class QuestionsConfig(TaskConfig):
 
 
 class QuestionsWorld(World):
-    """Raises BadInput when a source of its config is missing or holds a record that cannot be used."""
-
     def __init__(self, config: QuestionsConfig) -> None:
         self._config = config
         self._style = STYLES[config.style]
         self.tags = self._style.tags
         self.split = split_tasks(config, make=self._made_up, read=self._read)
 
-    def _made_up(self, count: int, held_out: bool) -> list[Task]:
-        found = sums.generate(count, self._config.seed, self._config.sums, held_out=held_out)
-        return [sums.to_task(terms) for terms in found]
+    def _made_up(self, count: int, held_out: bool) -> Iterable[Task]:
+        return map(sums.to_task, sums.generate(count, self._config.seed, self._config.sums, held_out=held_out))
 
     def _read(self, source: str, *, split: str | None) -> list[Task]:
         tasks = read_source(source, split=split)
@@ -117,11 +115,8 @@ def written_solution(task: Task) -> str:
     for key in ("response", "solution", "answer"):
         text = task.record.get(key)
         if isinstance(text, str) and (key != "answer" or "####" in text):
-            return _without_marks(text) if key == "answer" else text.strip()
+            if key == "answer":  # `48/2 = <<48/2=24>>24 clips ... #### 24` without the calculator's marks, and the end
+                head, *rest = text.rpartition("####")[0].split("<<")
+                text = head + "".join(piece.partition(">>")[2] for piece in rest)
+            return text.strip()
     raise BadInput(f'{task.task_id}: no "response", "solution" or GSM8K "answer", expected one for an sft stage')
-
-
-def _without_marks(text: str) -> str:
-    """GSM8K: `48/2 = <<48/2=24>>24 clips ... #### 24` without the calculator's marks and the final answer."""
-    head, *rest = text.rpartition("####")[0].split("<<")
-    return (head + "".join(piece.partition(">>")[2] for piece in rest)).strip()

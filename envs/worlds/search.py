@@ -6,19 +6,17 @@ The retriever is a server: one that runs already (`retriever.url`), or one that 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, Optional
 
 from envs.base import Demonstration, Service, World
-from envs.episode import ToolEpisode
-from envs.problems.knowledge import KnowledgeConfig, MadeUp, made_up, of_task, to_task
-from envs.problems.search_demos import episode, flawed
+from envs.episode import ToolEpisode, max_turns
+from envs.problems.knowledge import KnowledgeConfig, MadeUp, episode, flawed, made_up, of_task, to_task
 from envs.protocols import PROTOCOLS, Asked
-from envs.protocols.turns import max_turns
 from envs.tasks.config import TaskConfig
-from envs.tasks.few_shot import ExamplesConfig, examples_of, write_example
+from envs.tasks.few_shot import ExamplesConfig, examples_of
 from envs.tasks.splits import split_tasks
 from envs.tools.search import MAX_TOPK, LocalSearch, SearchConfig, SearchTool, service_name, start_server, token_of
 from rlsys.errors import BadInput, require, require_bounds
@@ -72,13 +70,12 @@ class SearchQAConfig(TaskConfig):
 
 
 class SearchQAWorld(World):
-    """Raises BadInput when a source of its config is missing or holds a record that cannot be used."""
-
     def __init__(self, config: SearchQAConfig) -> None:
         self._config = config
         self._protocol = PROTOCOLS[config.protocol]
         if config.max_reply_tokens is not None:
             self._protocol = replace(self._protocol, max_reply_tokens=config.max_reply_tokens)
+        self.write_answer = self._protocol.write_answer
         self.max_turns = max_turns(self._protocol, config.max_turns)
         self.tags = self._protocol.tags
         topk, retriever = config.topk or self._protocol.topk, config.retriever
@@ -90,7 +87,7 @@ class SearchQAWorld(World):
             self.service = service_name(made if config.data is None else retriever.corpus, retriever.options)
         self._local = LocalSearch(retriever.options, lambda: self._made_up.base.documents, topk)
         self.split = split_tasks(config, make=self._make)
-        self._examples = examples_of(config.demonstrations, self._solved)
+        self._examples = examples_of(config.demonstrations, self._solved())
 
     @cached_property
     def _made_up(self) -> MadeUp:
@@ -102,10 +99,9 @@ class SearchQAWorld(World):
         require(count <= len(found), f"env.{'held_out' if held_out else 'train'}_tasks", count, most)
         return map(to_task, found[:count])
 
-    def _solved(self) -> Iterator[str]:
+    def _solved(self) -> Iterator[tuple[str, list[Message]]]:
         for question in self._made_up.examples:
-            said = episode(question, self._protocol, self._local, None)
-            yield write_example(question.text, "".join(message.content for message in said))
+            yield question.text, episode(question, self._protocol, self._local, None)
 
     def env(self, task: Task) -> ToolEpisode:
         return ToolEpisode(self._prompt(task), self._protocol, self._search)
@@ -139,9 +135,6 @@ class SearchQAWorld(World):
         else:
             said = episode(question, self._protocol, self._local, None)
         return Demonstration(task=task, messages=(*self._prompt(task), *said))
-
-    def answers_of(self, task: Task) -> Sequence[str]:
-        return [self._protocol.write_answer(answer) for answer in task.answers]
 
     def start_service(self, *, host: str, port: int, token: str) -> Service:
         documents = self._made_up.base.documents if self._config.data is None else None

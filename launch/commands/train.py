@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
 from launch.commands.shared import add_config
 from rlsys.errors import BadInput
-
-if TYPE_CHECKING:
-    from rlsys.config import RunConfig
 
 HELP = "all stages of a recipe"
 EXAMPLES = """examples:
@@ -35,10 +31,16 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from launch.config.compose import compose, to_yaml
+    from launch.stages.train import arithmetic, check, train
 
     config = compose(options.config, options.overrides)
     if options.dry_run:
-        return dry_run(config)
+        follows = arithmetic(config)  # first: it is where a task file that cannot be read is said
+        print(to_yaml(config))
+        print("# what follows from it")
+        for line in follows:
+            print(f"#   {line}")
+        return 0
     check(config)
 
     import asyncio
@@ -52,7 +54,6 @@ def run(options: argparse.Namespace) -> int:
     from launch.run.rundir import DriverState, RunDir, choose_run_dir
     from launch.run.session import go_through
     from launch.stages.base import needs_engines
-    from launch.stages.train import train
     from rlsys.channels import open_channel
 
     text = to_yaml(config)
@@ -83,47 +84,3 @@ def run(options: argparse.Namespace) -> int:
         code = asyncio.run(go_through(parts, train, engines=engines))
         directory.close()
     return code
-
-
-def check(config: RunConfig) -> None:
-    """What can be known before anything is written or started. Raises BadInput."""
-    from actors.renderer import ChatRenderer
-    from envs import make_world
-    from launch.run import preflight
-    from launch.stages.base import needs_engines, stage_of
-
-    recipe = config.recipe
-    make_world(recipe.env)
-    preflight.check(recipe, learner=True)
-    for stage in config.stages:
-        if needs_engines(config, stage):
-            preflight.check_rollouts(stage.config)
-        stage_of(stage.kind).ready(config, stage)
-    if recipe.model.path is not None:
-        ChatRenderer(recipe.model.path)  # its tokenizer
-
-
-def dry_run(config: RunConfig) -> int:
-    from launch.config.compose import to_yaml
-    from launch.run.preflight import check_model_folder
-
-    check_model_folder(config.recipe.model.path)
-    follows = arithmetic(config)  # first: it is where a task file that cannot be read is said
-    print(to_yaml(config))
-    print("# what follows from it")
-    for line in follows:
-        print(f"#   {line}")
-    return 0
-
-
-def arithmetic(config: RunConfig) -> list[str]:
-    """The numbers that follow from others, and how."""
-    from launch.run.preflight import memory_plan, parameters
-    from launch.stages.base import stage_of
-
-    count = parameters(config.recipe)
-    lines = [f"parameters                {count:,}"] if count is not None else []
-    for stage in config.stages:
-        facts = stage_of(stage.kind).arithmetic(config, stage)
-        lines += [f"{stage.name + ' (' + stage.kind + ')':<25} {fact}" for fact in facts]
-    return lines + [f"{'memory (CPU)':<25} {line}" for line in memory_plan(config.recipe, learner=True).lines]

@@ -27,18 +27,8 @@ from rlsys.errors import BadInput, nearest
 
 TABLES: dict[str, Table] = {"env": WORLDS, "reward": REWARDS, "algorithm": ALGORITHMS}
 # One set of actors serves all stages, so these hold for the whole run.
-RUN_KEYS = (
-    "name",
-    "seed",
-    "model",
-    "engine",
-    "cluster",
-    "weights",
-    "wandb",
-    "rollout.workers",
-    "rollout.threads",
-    "learner.ranks",
-)
+RUN_KEYS: tuple[str, ...] = ("name", "seed", "model", "engine", "cluster", "weights", "wandb")
+RUN_KEYS += ("rollout.workers", "rollout.threads", "learner.ranks")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,8 +31,9 @@ def connect(config: ClusterConfig, *, cpus_needed: float, gpus_needed: float) ->
 
     address = config.address or os.environ.get("RAY_ADDRESS")
     local = address is None
-    if address is not None and not inside_ray_job():
-        _check_reachable(address)
+    silent = f"no Ray cluster answers at {address}: start one with `ray start --head`, or unset RAY_ADDRESS"
+    if address is not None and not inside_ray_job() and not _reachable(address):
+        raise BadInput(silent)
     options: dict[str, Any] = {}  # inside a Ray job: of the job's own cluster
     if local:
         # As many CPUs as the actors ask for: on a small machine they share the cores, and Ray must not refuse.
@@ -51,9 +52,7 @@ def connect(config: ClusterConfig, *, cpus_needed: float, gpus_needed: float) ->
     except (ConnectionError, RuntimeError, ValueError) as error:
         if local:
             raise RunFailed(f"a local Ray cluster does not start: {str(error).strip().splitlines()[0]}") from error
-        raise BadInput(
-            f"no Ray cluster answers at {address}: start one with `ray start --head`, or unset RAY_ADDRESS"
-        ) from error
+        raise BadInput(silent) from error
     resources = ray.cluster_resources()
     device = choose(config.device, resources.get("GPU", 0))
     missing = [
@@ -69,14 +68,13 @@ def connect(config: ClusterConfig, *, cpus_needed: float, gpus_needed: float) ->
     return device
 
 
-def _check_reachable(address: str) -> None:
+def _reachable(address: str) -> bool:
     """Ray itself would try for minutes. `auto` and `ray://` addresses are left to it."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit() or "/" in host:
-        return
+        return True
     try:
         socket.create_connection((host, int(port)), timeout=3).close()
-    except OSError as error:
-        raise BadInput(
-            f"no Ray cluster answers at {address}: start one with `ray start --head`, or unset RAY_ADDRESS"
-        ) from error
+    except OSError:
+        return False
+    return True

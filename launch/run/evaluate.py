@@ -38,14 +38,10 @@ async def evaluate(run: Run, recipe: RecipeConfig, when: str) -> dict[str, float
 
 
 def plans(recipe: RecipeConfig, services: Services) -> dict[str, RolloutPlan]:
-    def plan(name: str, group_size: int, temperature: float) -> RolloutPlan:
-        return wire.rollout_plan(
-            recipe, f"eval-{name}", group_size=group_size, temperature=temperature, services=services
-        )
-
+    drawn = {"greedy": (1, 0.0), "sampled": (recipe.eval.samples, recipe.eval.temperature)}
     return {
-        "greedy": plan("greedy", 1, 0.0),
-        "sampled": plan("sampled", recipe.eval.samples, recipe.eval.temperature),
+        name: wire.rollout_plan(recipe, f"eval-{name}", group_size=size, temperature=temperature, services=services)
+        for name, (size, temperature) in drawn.items()
     }
 
 

@@ -134,12 +134,8 @@ def check_rollouts(recipe: RecipeConfig) -> None:
                 "reward.judge.service, or reward.judge.model alone for one that the run serves itself"
             )
         return
-    require(
-        judge.outage_s < patience,
-        "reward.judge.outage_s",
-        judge.outage_s,
-        f"below rollout.episode_timeout_s={patience:g}",
-    )
+    limit = f"below rollout.episode_timeout_s={patience:g}"
+    require(judge.outage_s < patience, "reward.judge.outage_s", judge.outage_s, limit)
     if judge.endpoint is not None or judge.service is not None:
         asyncio.run(open_judge(judge).close())
     else:

@@ -197,10 +197,7 @@ class Run:
             "mismatch/probe_mean": max(arrival.gap_mean for arrival in arrivals),
             "mismatch/probe_max": max(arrival.gap_max for arrival in arrivals),
         }
-        return {
-            "weights/publish_s": seconds,
-            "weights/pause_s": max(arrival.delivery.seconds for arrival in arrivals),
-        }
+        return {"weights/publish_s": seconds, "weights/pause_s": max(arrival.delivery.seconds for arrival in arrivals)}
 
     async def canary(self) -> None:
         """Prove that weights arrive, with a change large enough to see (docs/laws.md, law 8).

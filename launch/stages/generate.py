@@ -48,10 +48,8 @@ class Generate(Stage):
         return sampling(stage.config)
 
     def arithmetic(self, config: RunConfig, stage: StageConfig) -> list[str]:
-        tasks, samples = (
-            len(tasks_to_generate(make_world(stage.config.env), stage.config)),
-            stage.config.generate.samples,
-        )
+        tasks = len(tasks_to_generate(make_world(stage.config.env), stage.config))
+        samples = stage.config.generate.samples
         return [f"trajectories = {tasks} tasks x {samples} = {tasks * samples}"]
 
     async def run(self, run: Run, stage: StageConfig) -> None:

@@ -1,12 +1,44 @@
-"""All stages of a recipe, in order."""
+"""All stages of a recipe: checked, computed through, and gone through in order."""
 
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
 from envs import make_world
-from launch.run.run import Run
-from launch.stages.base import stage_of
+from launch.run import preflight
+from launch.stages.base import needs_engines, stage_of
+from rlsys.config import RunConfig
+
+if TYPE_CHECKING:
+    from launch.run.run import Run
+
+
+def check(config: RunConfig) -> None:
+    """What can be known before anything is written or started. Raises BadInput."""
+    from actors.renderer import ChatRenderer
+
+    recipe = config.recipe
+    make_world(recipe.env)
+    preflight.check(recipe, learner=True)
+    for stage in config.stages:
+        if needs_engines(config, stage):
+            preflight.check_rollouts(stage.config)
+        stage_of(stage.kind).ready(config, stage)
+    if recipe.model.path is not None:
+        ChatRenderer(recipe.model.path)  # its tokenizer
+
+
+def arithmetic(config: RunConfig) -> list[str]:
+    """The numbers that follow from others, and how."""
+    preflight.check_model_folder(config.recipe.model.path)
+    count = preflight.parameters(config.recipe)
+    lines = [f"parameters                {count:,}"] if count is not None else []
+    for stage in config.stages:
+        facts = stage_of(stage.kind).arithmetic(config, stage)
+        lines += [f"{stage.name + ' (' + stage.kind + ')':<25} {fact}" for fact in facts]
+    memory = preflight.memory_plan(config.recipe, learner=True).lines
+    return lines + [f"{'memory (CPU)':<25} {line}" for line in memory]
 
 
 async def train(run: Run) -> None:

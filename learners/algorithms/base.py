@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 import torch
 
@@ -24,45 +23,48 @@ VALUES = "values"  # row.values, a critic, and `value_loss`
 PROXIMAL = "proximal"  # row.proximal_logprobs
 
 
-class Algorithm(Protocol):
+class Algorithm:
+    """What is given here does for most: no pass but the policy's own, one step per batch, advantages as the driver gave
+    them. An algorithm adds `advantages` and `loss`."""
+
     @property
     def reduction(self) -> Reduction:
         """How token losses become one number: see `rlsys.reductions`."""
-        ...
+        return "token_mean"
 
     @property
     def needs(self) -> frozenset[str]:
         """Forward passes that the learner makes before the first gradient: some of REFERENCE, VALUES, PROXIMAL."""
-        ...
+        return frozenset()
 
     @property
     def epochs(self) -> int:
         """Passes over each batch. It gets epochs x minibatches optimizer steps."""
-        ...
+        return 1
 
     @property
     def minibatches(self) -> int:
         """How many optimizer steps one epoch is divided into."""
-        ...
+        return 1
 
     @property
     def entropy_coef(self) -> float:
         """Above 0, the `entropy_T` that `loss` gets carries a gradient."""
-        ...
+        return 0.0
 
     def advantages(self, rewards: Sequence[float]) -> list[float] | None:
         """One advantage per sibling of a group, from their rewards; `nan` in and out marks a failed sibling.
 
         Called by the driver. None when the group carries no signal: it is counted as filtered and not trained.
         """
-        ...
+        raise NotImplementedError(f"{type(self).__name__} has no advantages(rewards)")
 
     def credit(self, rows: Sequence[Row], moments: Moments) -> list[Row]:
         """The rows of this rank with token-level advantages (and returns, where a critic learns), same order.
 
         Called on the learner once per batch, after the forward passes. Rows without weight may be among them.
         """
-        ...
+        return list(rows)
 
     def loss(self, logp_T: torch.Tensor, entropy_T: torch.Tensor, row: Row, *, denominator: float) -> LossOutput:
         """The row's part of its minibatch's loss: a sum weighted by `row.weights` over `denominator`, the shares of
@@ -70,40 +72,10 @@ class Algorithm(Protocol):
 
         logp_T, entropy_T: [T] float32 under the policy being trained, 0 where the loss mask is 0.
         """
-        ...
+        raise NotImplementedError(f"{type(self).__name__} has no loss(logp_T, entropy_T, row, denominator)")
 
     def value_loss(self, values_T: torch.Tensor, row: Row, *, denominator: float) -> LossOutput:
         """The same for the critic, only where `needs` has VALUES. values_T: [T] float32, 0 where the mask is 0."""
-        ...
-
-
-class Plain:
-    """What most algorithms do: no pass but the policy's own, one step per batch, advantages as the driver gave them."""
-
-    @property
-    def reduction(self) -> Reduction:
-        return "token_mean"
-
-    @property
-    def needs(self) -> frozenset[str]:
-        return frozenset()
-
-    @property
-    def epochs(self) -> int:
-        return 1
-
-    @property
-    def minibatches(self) -> int:
-        return 1
-
-    @property
-    def entropy_coef(self) -> float:
-        return 0.0
-
-    def credit(self, rows: Sequence[Row], moments: Moments) -> list[Row]:
-        return list(rows)
-
-    def value_loss(self, values_T: torch.Tensor, row: Row, *, denominator: float) -> LossOutput:
         raise NotImplementedError(f"{type(self).__name__} has no critic: nothing needs its values")
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from learners.algorithms.base import REFERENCE, Plain
+from learners.algorithms.base import REFERENCE, Algorithm
 from rlsys.batch import Row
 from rlsys.errors import require
 from rlsys.losses import LossOutput, dpo_loss
@@ -26,7 +26,7 @@ class DPOConfig:
         require(self.beta > 0, "algorithm.beta", self.beta, "above 0")
 
 
-class DPO(Plain):
+class DPO(Algorithm):
     def __init__(self, config: DPOConfig) -> None:
         self.config = config
 

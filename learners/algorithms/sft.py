@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from learners.algorithms.base import Plain
+from learners.algorithms.base import Algorithm
 from rlsys.batch import Row
 from rlsys.losses import LossOutput, nll_loss
 from rlsys.masking import masked_means
@@ -19,7 +19,7 @@ class SFTConfig:
     name: str = "sft"
 
 
-class SFT(Plain):
+class SFT(Algorithm):
     def __init__(self, config: SFTConfig) -> None:
         self.config = config
 

@@ -10,7 +10,7 @@ from typing import Optional
 
 import torch
 
-from learners.algorithms.base import PROXIMAL, REFERENCE, Plain
+from learners.algorithms.base import PROXIMAL, REFERENCE, Algorithm
 from rlsys.batch import Row
 from rlsys.errors import require, require_bounds
 from rlsys.losses import (
@@ -83,7 +83,7 @@ def with_signal(advantages_G: torch.Tensor) -> list[float] | None:
     return credit if any(advantage != 0 for advantage in credit if not math.isnan(advantage)) else None
 
 
-class Configured(Plain):
+class Configured(Algorithm):
     """The part of an algorithm that follows from its `Terms` alone."""
 
     def __init__(self, terms: Terms, *, clipped: bool = True) -> None:

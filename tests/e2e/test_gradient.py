@@ -11,7 +11,7 @@ from statistics import pvariance
 import pytest
 import torch
 
-from learners.algorithms.base import REFERENCE, VALUES, Plain
+from learners.algorithms.base import REFERENCE, VALUES, Algorithm
 from learners.rank import LearnerRank
 from rlsys.batch import Batch, Row
 from rlsys.config import LearnerConfig
@@ -36,7 +36,7 @@ Reported = tuple[float, float]  # norm of the policy's gradient, explained varia
 
 
 @dataclasses.dataclass(frozen=True)
-class Everything(Plain):
+class Everything(Algorithm):
     """Whatever an algorithm may ask for, in a loss that is easily written twice."""
 
     reduction: str = "sequence_mean"

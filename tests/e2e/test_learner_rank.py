@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from learners.algorithms import ALGORITHMS, make_algorithm
-from learners.algorithms.base import PROXIMAL, REFERENCE, VALUES, Plain
+from learners.algorithms.base import PROXIMAL, REFERENCE, VALUES, Algorithm
 from learners.algorithms.grpo import GRPO, GRPOConfig
 from learners.export import gathered, weights
 from learners.rank import LearnerRank
@@ -34,7 +34,7 @@ PROBE = [[5, 6, 7, 8, 9], [10, 11], [12], [13, 14, 15, 16, 17, 18, 19]]
 
 
 @dataclasses.dataclass(frozen=True)
-class WeightedLogprob(Plain):
+class WeightedLogprob(Algorithm):
     """The simplest algorithm: minus advantage times log-probability."""
 
     def advantages(self, rewards):
@@ -45,7 +45,7 @@ class WeightedLogprob(Plain):
 
 
 @dataclasses.dataclass(frozen=True)
-class ActorCritic(Plain):
+class ActorCritic(Algorithm):
     """Every model and every pass: six steps per batch."""
 
     needs: frozenset[str] = frozenset({REFERENCE, VALUES, PROXIMAL})
@@ -74,7 +74,7 @@ class ActorCritic(Plain):
 
 
 @dataclasses.dataclass(frozen=True)
-class Ratio(Plain):
+class Ratio(Algorithm):
     """One step, and how far the policy is from what is taken for the behaviour policy."""
 
     needs: frozenset[str] = frozenset()
@@ -322,7 +322,7 @@ def test_the_next_stage_begins_from_what_the_last_one_saved(learner, path, tmp_p
 # -- critic, reference, minibatches ------------------------------------------------------------------------------------
 
 
-def begin_actor_critic(learner: LearnerRank, path: str, algorithm: Plain | None = None, **changes) -> None:
+def begin_actor_critic(learner: LearnerRank, path: str, algorithm: Algorithm | None = None, **changes) -> None:
     learner.begin(path, dataclasses.replace(CONFIG, critic_lr=3e-3, **changes), algorithm or ActorCritic(), 6, 1.0)
 
 

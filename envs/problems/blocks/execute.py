@@ -14,6 +14,8 @@ from typing import NamedTuple, TypeAlias
 
 
 class Kind(StrEnum):
+    """In the order in which PlanBench tells a state."""
+
     CLEAR = "clear"
     HAND_EMPTY = "hand-empty"
     HOLDING = "holding"
@@ -58,8 +60,7 @@ class Execution:
     unmet: tuple[Fact, ...] = ()  # the preconditions that it lacked
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class Rule(NamedTuple):
     """What an action needs, all of which ends, and what begins."""
 
     needs: tuple[Fact, ...]
@@ -71,19 +72,19 @@ def rule(action: Action) -> Rule:
     verb, block, under = action
     holding, clear = Fact(Kind.HOLDING, block), Fact(Kind.CLEAR, block)
     if verb is Verb.PICK_UP:
-        return Rule(needs=(clear, Fact(Kind.TABLE, block), HAND_EMPTY), begins=frozenset({holding}))
+        return Rule((clear, Fact(Kind.TABLE, block), HAND_EMPTY), frozenset({holding}))
     if verb is Verb.PUT_DOWN:
-        return Rule(needs=(holding,), begins=frozenset({clear, Fact(Kind.TABLE, block), HAND_EMPTY}))
+        return Rule((holding,), frozenset({clear, Fact(Kind.TABLE, block), HAND_EMPTY}))
     on, clear_under = Fact(Kind.ON, block, under), Fact(Kind.CLEAR, under)
     if verb is Verb.STACK:
-        return Rule(needs=(clear_under, holding), begins=frozenset({on, clear, HAND_EMPTY}))
-    return Rule(needs=(on, clear, HAND_EMPTY), begins=frozenset({holding, clear_under}))
+        return Rule((clear_under, holding), frozenset({on, clear, HAND_EMPTY}))
+    return Rule((on, clear, HAND_EMPTY), frozenset({holding, clear_under}))
 
 
 def apply(state: State, action: Action) -> State:
     """The state after an action whose needs are met."""
-    done = rule(action)
-    return state.difference(done.needs) | done.begins
+    needs, begins = rule(action)
+    return state.difference(needs) | begins
 
 
 def execute(state: State, plan: Sequence[Action]) -> Execution:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
+from itertools import pairwise
 
 from envs.problems.blocks.execute import (
     HAND_EMPTY,
@@ -89,13 +89,12 @@ def arrange(blocks: Sequence[str], rng: random.Random) -> State:
     for block in order:
         place = rng.randrange(len(towers) + 1)
         if place == len(towers):
-            towers.append([block])
-        else:
-            towers[place].append(block)
+            towers.append([])
+        towers[place].append(block)
     facts = {HAND_EMPTY}
     for tower in towers:
         facts |= {Fact(Kind.TABLE, tower[0]), Fact(Kind.CLEAR, tower[-1])}
-        facts |= {Fact(Kind.ON, upper, lower) for lower, upper in zip(tower, tower[1:], strict=False)}
+        facts |= {Fact(Kind.ON, upper, lower) for lower, upper in pairwise(tower)}
     return frozenset(facts)
 
 
@@ -107,20 +106,19 @@ def shortest_plan(initial: State, goal: Sequence[Fact]) -> Plan | None:
     count = len(blocks_of(initial))
     if count > MAX_SEARCHED:
         raise BadInput(f"{count} blocks: the shortest plan is searched for at most {MAX_SEARCHED}")
-    came: dict[State, tuple[State, Action] | None] = {initial: None}
-    steps = {initial: 0}
+    plans: dict[State, Plan] = {initial: ()}  # the shortest so far
     frontier = [(_at_least(initial, goal), 0, initial)]
     entered = 0  # decides between equal estimates, so that states are never compared
     while frontier:
         _, _, state = heappop(frontier)
         if not unmet_facts(state, goal):
-            return _path(came, state)
+            return plans[state]
         for action in possible(state):
-            after = apply(state, action)
-            if steps[state] + 1 < steps.get(after, math.inf):
-                steps[after], came[after] = steps[state] + 1, (state, action)
+            after, plan = apply(state, action), (*plans[state], action)
+            if after not in plans or len(plan) < len(plans[after]):
+                plans[after] = plan
                 entered -= 1  # the newest first: a plan that is nearly done is finished before others are tried
-                heappush(frontier, (steps[after] + _at_least(after, goal), entered, after))
+                heappush(frontier, (len(plan) + _at_least(after, goal), entered, after))
     return None
 
 
@@ -169,11 +167,3 @@ def _mistakes(plan: Plan, blocks: Sequence[str]) -> Iterator[tuple[str, Plan]]:
                 yield "block", (*plan[:at], action._replace(block=other), *plan[at + 1 :])
                 if action.under:
                     yield "block", (*plan[:at], action._replace(under=other), *plan[at + 1 :])
-
-
-def _path(came: dict[State, tuple[State, Action] | None], state: State) -> Plan:
-    actions: list[Action] = []
-    while (last := came[state]) is not None:
-        state, action = last
-        actions.append(action)
-    return tuple(reversed(actions))

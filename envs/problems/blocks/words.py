@@ -7,7 +7,7 @@ What a task file says is the user's: a sentence that cannot be read is BadInput.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from envs.problems.blocks.execute import (
@@ -47,7 +47,7 @@ _READ_FACTS = {kind: re.compile(form.format(_NAME, _NAME)) for kind, form in _FA
 _READ_FACTS[Kind.HOLDING] = re.compile(rf"the hand is currently holding (?:the )?{_NAME} block")
 _READ_ACTIONS = {verb: re.compile(form.format(_NAME, _NAME)) for verb, form in _ACTIONS.items()}
 _NUMBERING = re.compile(r"(?:(?:step )?[0-9]{1,4}[.):] ?|[-*] )")
-_PDDL = re.compile(rf"\((pick-up|put-down|stack|unstack) {_NAME}(?: {_NAME})?\)")
+_PDDL = re.compile(rf"\((?:(pick-up|put-down) {_NAME}|(stack|unstack) {_NAME} {_NAME})\)")
 _VERDICT = re.compile(r"((?:\bnot|n['’]t)\s{1,4}(?:an?\s{1,4})?)?\b(in)?valid\b", re.IGNORECASE)
 
 
@@ -79,8 +79,7 @@ def statement(initial: Sequence[Fact], goal: Sequence[Fact]) -> str:
 def state_facts(state: State, blocks: Sequence[str]) -> list[Fact]:
     """A state in PlanBench's order: what is clear, the hand, what stands on what, what is on the table."""
     order = {block: index for index, block in enumerate(blocks)}
-    kinds = (Kind.CLEAR, Kind.HAND_EMPTY, Kind.HOLDING, Kind.ON, Kind.TABLE)
-    return sorted(state, key=lambda fact: (kinds.index(fact.kind), order.get(fact.block, -1)))
+    return sorted(state, key=lambda fact: (tuple(Kind).index(fact.kind), order.get(fact.block, -1)))
 
 
 def action_words(action: Action) -> str:
@@ -133,9 +132,14 @@ def read_plan(text: str) -> PlanText:
     start = 0 if start < 0 else start + len(PLAN)
     actions: list[Action] = []
     spans: list[tuple[int, int]] = []
-    for at, line in _lines(text, start, end):
+    at = start
+    for whole in text[start:end].split("\n"):
+        line = whole.strip()
+        span = (at + whole.find(line), at + whole.find(line) + len(line))
+        at += len(whole) + 1
+        if not line:
+            continue
         action = read_action(line)
-        span = (at, at + len(line))
         if action is None:
             shown = line if len(line) <= 60 else line[:60] + "..."
             return PlanText(problem=f"{shown!r} is no action", problem_span=span)
@@ -149,21 +153,22 @@ def read_plan(text: str) -> PlanText:
 def read_pddl_plan(text: str, where: str) -> Plan:
     """PlanBench's stored plans: one `(unstack yellow orange)` per line. Raises BadInput."""
     actions: list[Action] = []
-    for line in text.splitlines():
-        if not line.strip():
-            continue
+    for line in filter(str.strip, text.splitlines()):
         found = _PDDL.fullmatch(line.strip().casefold())
-        verb = Verb(found[1]) if found else None
-        if found is None or verb is None or (found[3] is None) != (verb in (Verb.PICK_UP, Verb.PUT_DOWN)):
+        if found is None:
             raise BadInput(f"{where}: {line.strip()[:60]!r} is no action, expected one like (stack red blue)")
-        actions.append(Action(verb, found[2], found[3] or ""))
+        verb, *blocks = filter(None, found.groups())
+        actions.append(Action(Verb(verb), *blocks))
     return tuple(actions)
 
 
 def verdict_words(state: State, goal: Sequence[Fact], plan: Sequence[Action]) -> str:
     """PlanBench's verdict on a plan, with the reason. The stored ones differ from it in white space only."""
     execution = execute(state, plan)
-    reason = reason_words(plan, execution) or _goal_reason(unmet_facts(execution.final, goal))
+    reason, unmet = reason_words(plan, execution), unmet_facts(execution.final, goal)
+    if not reason and unmet:
+        opening = "These are the unmet goal conditions" if len(unmet) > 1 else "This is the unmet goal condition"
+        reason = f"{opening}:\n{facts_words(unmet)}"
     return f"The above plan is invalid. {reason}" if reason else "The above plan is valid."
 
 
@@ -185,18 +190,10 @@ def read_verdict(text: str) -> tuple[bool, tuple[int, int]] | None:
     `not valid` and `isn't a valid plan` are invalid. What stands after a `[STATEMENT]`, where the environment stops the
     model, does not count.
     """
-    end = text.find(STATEMENT)
     last = None
-    for found in _VERDICT.finditer(text, 0, len(text) if end < 0 else end):
+    for found in _VERDICT.finditer(text.partition(STATEMENT)[0]):
         last = found
     return None if last is None else ((last[1] is None) == (last[2] is None), last.span())
-
-
-def _goal_reason(unmet: Sequence[Fact]) -> str:
-    if not unmet:
-        return ""
-    opening = "These are the unmet goal conditions" if len(unmet) > 1 else "This is the unmet goal condition"
-    return f"{opening}:\n{facts_words(unmet)}"
 
 
 def _fact(piece: str, where: str) -> Fact:
@@ -204,14 +201,3 @@ def _fact(piece: str, where: str) -> Fact:
         if found := pattern.fullmatch(piece):
             return HAND_EMPTY if kind is Kind.HAND_EMPTY else Fact(kind, *found.groups())
     raise BadInput(f"{where}: {piece[:60]!r} is no fact, expected one like 'the red block is on top of the blue block'")
-
-
-def _lines(text: str, start: int, end: int) -> Iterator[tuple[int, str]]:
-    """The lines of `text[start:end]` that are not blank, stripped, with where each begins."""
-    while start < end:
-        stop = text.find("\n", start, end)
-        stop = end if stop < 0 else stop
-        line = text[start:stop]
-        if line.strip():
-            yield start + len(line) - len(line.lstrip()), line.strip()
-        start = stop + 1

@@ -5,6 +5,7 @@ The wordings are its own, to the letter, so that a model can be compared with th
 
 from __future__ import annotations
 
+from string import ascii_uppercase
 from typing import Literal, get_args
 
 from envs.problems.graphs.problem import Kind, Problem
@@ -19,7 +20,7 @@ NAMES = (
     *("Wayne", "Martin", "Gail", "Alice", "Chloe", "Virginia", "Todd", "Jack", "Wanda"),
 )
 
-_HEADINGS: dict[tuple[Kind, Encoding], str] = {
+HEADINGS: dict[tuple[Kind, Encoding], str] = {
     (Kind.CONNECTIVITY, "incident"): "The following text describes an undirected graph. "
     "Determine if there is a path between two nodes in the graph.",
     (Kind.CONNECTIVITY, "adjacency"): "Determine if there is a path between two nodes in the graph. "
@@ -35,6 +36,14 @@ _HEADINGS: dict[tuple[Kind, Encoding], str] = {
     "among the following people. We have the following weighted edges in G:",
     (Kind.SHORTEST_PATH, "graph-expert"): "You are a graph analyst and you have been given a graph G. "
     "G has the following weighted undirected edges:",
+}
+
+
+# An edge, and what stands between two of them: without weights, and with.
+_EDGES = {
+    "adjacency": (("({},{})", " "), ("an edge between node {} and node {} has weight {}", ", ")),
+    "friendship": (("{} and {} are friends.", "\n"), ("{} and {} are friends, and they live {} miles apart.", "\n")),
+    "graph-expert": (("{} -> {}", ", "), ("{} -> {} with weight {}", ", ")),
 }
 
 
@@ -57,58 +66,37 @@ def wording(problem: Problem, encoding: Encoding = "incident", request: str = ""
             "and what is the length of the shortest path?"
         )
     request = f" {request}" if request else ""
-    return f"{heading(problem.kind, encoding)}\n{describe(problem, encoding)}\nQ: {question}{request}\nA:"
-
-
-def heading(kind: Kind, encoding: Encoding) -> str:
-    return _HEADINGS[kind, encoding]
+    return f"{HEADINGS[problem.kind, encoding]}\n{describe(problem, encoding)}\nQ: {question}{request}\nA:"
 
 
 def describe(problem: Problem, encoding: Encoding) -> str:
     """The edges in words. A node without edges is never named, except by the numbers around it."""
     if encoding == "incident":
-        return _incident(problem)
-    pairs = [(label(a, encoding), label(b, encoding)) for a, b in problem.edges]
-    if problem.kind is Kind.CONNECTIVITY:
-        if encoding == "adjacency":
-            return " ".join(f"({a},{b})" for a, b in pairs)
-        if encoding == "friendship":
-            return "\n".join(f"{a} and {b} are friends." for a, b in pairs)
-        return ", ".join(f"{a} -> {b}" for a, b in pairs)
-    rows = [(*pair, weight) for pair, weight in zip(pairs, problem.weights, strict=True)]
-    if encoding == "adjacency":
-        return ", ".join(f"an edge between node {a} and node {b} has weight {weight}" for a, b, weight in rows) + "."
-    if encoding == "friendship":
-        return "\n".join(f"{a} and {b} are friends, and they live {weight} miles apart." for a, b, weight in rows)
-    return ", ".join(f"{a} -> {b} with weight {weight}" for a, b, weight in rows)
+        nodes = {node for edge in problem.edges for node in edge}
+        return "\n".join(incident_row(problem, "incident", node) for node in sorted(nodes, key=str))
+    weighted = problem.kind is Kind.SHORTEST_PATH
+    form, between = _EDGES[encoding][weighted]
+    weights = problem.weights or (0,) * len(problem.edges)
+    named = [(label(a, encoding), label(b, encoding)) for a, b in problem.edges]
+    told = between.join(form.format(*pair, weight) for pair, weight in zip(named, weights, strict=True))
+    return f"{told}." if weighted and encoding == "adjacency" else told
 
 
 def incident_row(problem: Problem, encoding: Encoding, node: int) -> str:
     """`Node 4 is connected to 1, 5.`, with weights `Node 4 is connected to node 1 with weight 3.`; neighbours are
     sorted as texts: 0, 1, 10, 2. `Node 4 is connected to none.` where there are none, which NLGift never writes."""
     weights = problem.weights or (0,) * len(problem.edges)
-    found = []
-    for edge, weight in zip(problem.edges, weights, strict=True):
-        if node in edge:
-            found.append((label(edge[edge[0] == node], encoding), weight))
-    found.sort()
-    if problem.kind is Kind.CONNECTIVITY:
-        listed = ", ".join(other for other, _ in found)
-    else:
-        listed = ", ".join(f"node {other} with weight {weight}" for other, weight in found)
+    found = sorted(
+        (label(edge[edge[0] == node], encoding), weight)
+        for edge, weight in zip(problem.edges, weights, strict=True)
+        if node in edge
+    )
+    form = "{}" if problem.kind is Kind.CONNECTIVITY else "node {} with weight {}"
+    listed = ", ".join(form.format(other, weight) for other, weight in found)
     return f"Node {label(node, encoding)} is connected to {listed or 'none'}."
-
-
-def _incident(problem: Problem) -> str:
-    nodes = {node for edge in problem.edges for node in edge}
-    return "\n".join(incident_row(problem, "incident", node) for node in sorted(nodes, key=str))
 
 
 def _letters(node: int) -> str:
     """A .. Z, AA .. AZ, BA ..."""
-    letters = ""
-    node += 1
-    while node:
-        node, digit = divmod(node - 1, 26)
-        letters = chr(ord("A") + digit) + letters
-    return letters
+    before, last = divmod(node, 26)
+    return (_letters(before - 1) if before else "") + ascii_uppercase[last]

@@ -11,8 +11,9 @@ Smaller graphs, for very small models, follow the same rules.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from itertools import combinations
+
+import networkx
 
 from envs.problems.graphs.problem import Kind, Problem
 from envs.tasks.splits import is_held_out
@@ -69,19 +70,13 @@ def connectivity(rng: random.Random, num_nodes: int, *, connected: bool) -> Prob
     block_of = {node: sum(place >= cut for cut in cuts) for place, node in enumerate(nodes)}
     pairs = [(a, b) for a, b in combinations(range(num_nodes), 2) if block_of[a] == block_of[b]]
     edges = [pair for pair in pairs if rng.random() < density]
-    neighbours = _neighbours(num_nodes, edges)
-    reached = [_distances(neighbours, node) for node in range(num_nodes)]
-    candidates = [(a, b) for a, b in combinations(range(num_nodes), 2) if (b in reached[a]) == connected]
+    distances = _distances(num_nodes, edges)
+    candidates = [(a, b) for a, b in combinations(range(num_nodes), 2) if (b in distances[a]) == connected]
     if not candidates:
         return None
     source, target = rng.sample(rng.choice(candidates), 2)
-    return Problem(
-        kind=Kind.CONNECTIVITY,
-        num_nodes=num_nodes,
-        edges=tuple(_listed(rng, num_nodes, edges)),
-        source=source,
-        target=target,
-    )
+    listed = tuple(_listed(rng, num_nodes, edges))
+    return Problem(kind=Kind.CONNECTIVITY, num_nodes=num_nodes, edges=listed, source=source, target=target)
 
 
 def shortest_path(rng: random.Random, num_nodes: int) -> Problem | None:
@@ -91,50 +86,34 @@ def shortest_path(rng: random.Random, num_nodes: int) -> Problem | None:
     for _ in range(200):  # so that far-off nodes, which few graphs have, are as frequent as near ones
         density = rng.uniform(*((0.4, 0.98) if small else (0.14, 0.3)))
         edges = [pair for pair in combinations(range(num_nodes), 2) if rng.random() < density]
-        neighbours = _neighbours(num_nodes, edges)
-        if len(_distances(neighbours, 0)) < num_nodes:
+        distances = _distances(num_nodes, edges)
+        if len(distances[0]) < num_nodes:
             continue
-        distances = [_distances(neighbours, node) for node in range(num_nodes)]
         candidates = [(a, b) for a, b in combinations(range(num_nodes), 2) if distances[a].get(b) == hops]
         if candidates:
             break
     else:
         return None
     source, target = rng.sample(rng.choice(candidates), 2)
-    listed = [tuple(rng.sample(edge, 2)) for edge in _listed(rng, num_nodes, edges)]
+    turned = [rng.sample(edge, 2) for edge in _listed(rng, num_nodes, edges)]
     return Problem(
         kind=Kind.SHORTEST_PATH,
         num_nodes=num_nodes,
-        edges=tuple((a, b) for a, b in listed),
-        weights=tuple(rng.randint(1, 4 if small else 10) for _ in listed),
+        edges=tuple((a, b) for a, b in turned),
+        weights=tuple(rng.randint(1, 4 if small else 10) for _ in turned),
         source=source,
         target=target,
     )
 
 
-def _listed(rng: random.Random, num_nodes: int, edges: _Edges) -> Iterator[tuple[int, int]]:
+def _listed(rng: random.Random, num_nodes: int, edges: _Edges) -> _Edges:
     """NLGift's order: by the smaller node; the other ends in one order that is drawn for the graph."""
     order = rng.sample(range(num_nodes), num_nodes)
-    rank = {node: place for place, node in enumerate(order)}
-    return iter(sorted(edges, key=lambda edge: (edge[0], rank[edge[1]])))
+    return sorted(edges, key=lambda edge: (edge[0], order.index(edge[1])))
 
 
-def _neighbours(num_nodes: int, edges: _Edges) -> list[list[int]]:
-    """[num_nodes]"""
-    neighbours: list[list[int]] = [[] for _ in range(num_nodes)]
-    for a, b in edges:
-        neighbours[a].append(b)
-        neighbours[b].append(a)
-    return neighbours
-
-
-def _distances(neighbours: list[list[int]], start: int) -> dict[int, int]:
-    """How many edges away the nodes are that can be reached from `start`, itself included."""
-    found = {start: 0}
-    queue = [start]
-    for node in queue:
-        for other in neighbours[node]:
-            if other not in found:
-                found[other] = found[node] + 1
-                queue.append(other)
-    return found
+def _distances(num_nodes: int, edges: _Edges) -> dict[int, dict[int, int]]:
+    """How many edges away from each node those are that can be reached from it, itself included."""
+    graph = networkx.empty_graph(num_nodes)
+    graph.add_edges_from(edges)
+    return dict(networkx.all_pairs_shortest_path_length(graph))

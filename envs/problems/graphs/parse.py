@@ -17,7 +17,13 @@ MAX_SENTENCE = 4000  # characters; a longer one is unreadable
 UNKNOWN = -1  # stands for a node that the graph does not have
 
 _ARROW = re.compile(r"-{1,2}>|→|\\(?:rightarrow|to)\b")  # as people and LaTeX write it
-_TOKEN = re.compile(rf"{_ARROW.pattern}|[0-9]+(?:\.[0-9]+)?|[A-Za-z]+[0-9]*|\S")
+_NUMBER = r"[0-9]+(?:\.[0-9]+)?"
+_TOKEN = re.compile(rf"{_ARROW.pattern}|{_NUMBER}|[A-Za-z]+[0-9]*|\S")
+# Over tokens with a space between them. `float` takes any run of digits, and calls a huge one infinite.
+_SUM = re.compile(rf"(?<!\S)(?:(-) )?({_NUMBER}(?: \+ {_NUMBER})*)(?: = ({_NUMBER}))?")
+_CONNECTED = re.compile(r"(?:node )?+(\S+) is connected to (.+?)(?: \.)?", re.IGNORECASE)
+_AND = re.compile(r"(?: (?:,|and))+ ", re.IGNORECASE)
+_NEIGHBOUR = re.compile(rf"(?!node$)(?:node )?+(\S+)(?: with weight ({_NUMBER}))?", re.IGNORECASE)
 _MARKER = re.compile(
     r"[ \t]*(?:[-*•][ \t]+|[0-9]{1,3}[.)][ \t]+|step[ \t]+[0-9]{1,3}[ \t]*[:.)])?[ \t]*", re.IGNORECASE
 )
@@ -110,23 +116,17 @@ def _last_part(text: str, opening: str, closing: str) -> Span | None:
 def sentences(text: str, part: Span) -> Iterator[Span]:
     """The lines of a part, without bullets and numbers in front, cut at full stops; blank ones are left out."""
     start = part.start
-    while start < part.end:
-        newline = text.find("\n", start, part.end)
-        end = newline if newline >= 0 else part.end
+    for line in part.of(text).split("\n"):
+        end = start + len(line)
         marker = _MARKER.match(text, start, end)
         cut = marker.end() if marker else start
-        for stop in _SENTENCE_END.finditer(text, cut, end):
-            yield from _stripped(text, cut, stop.end())
-            cut = stop.end()
-        yield from _stripped(text, cut, end)
+        for stop in (*(found.end() for found in _SENTENCE_END.finditer(text, cut, end)), end):
+            piece = text[cut:stop]
+            if stripped := piece.strip():
+                begin = cut + len(piece) - len(piece.lstrip())
+                yield Span(start=begin, end=begin + len(stripped))
+            cut = stop
         start = end + 1
-
-
-def _stripped(text: str, start: int, end: int) -> Iterator[Span]:
-    piece = text[start:end]
-    if stripped := piece.strip():
-        begin = start + len(piece) - len(piece.lstrip())
-        yield Span(start=begin, end=begin + len(stripped))
 
 
 def frames(sentence: str) -> bool:
@@ -161,29 +161,20 @@ def _tokens(sentence: str) -> list[str]:
 
 
 def _read_edges(tokens: list[str], names: Labels) -> Claim | None:
-    subject, at = _node(tokens, 0, names)
-    if subject is None or [token.lower() for token in tokens[at : at + 3]] != ["is", "connected", "to"]:
+    said = _CONNECTED.fullmatch(" ".join(tokens))
+    subject = names.find(said[1]) if said else None
+    if said is None or subject is None:
         return None
-    at += 3
     edges: list[tuple[int, int]] = []
     weights: list[float | None] = []
-    while True:
-        other, at = _node(tokens, at, names)
-        if other is None:
+    for piece in _AND.split(said[2]):
+        end = _NEIGHBOUR.fullmatch(piece)
+        other = names.find(end[1]) if end else None
+        if end is None or other is None:
             return None
         edges.append((subject, other))
-        weighted = [token.lower() for token in tokens[at : at + 2]] == ["with", "weight"]
-        weights.append(_number(tokens, at + 2) if weighted else None)
-        if weighted and weights[-1] is None:
-            return None
-        at += 3 * weighted
-        if tokens[at:] in ([], ["."]):
-            return Claim(edges=tuple(edges), weights=tuple(weights), total=None, aligned=True)
-        separators = 0
-        while at < len(tokens) and tokens[at].lower() in (",", "and"):
-            at, separators = at + 1, separators + 1
-        if not separators:
-            return None
+        weights.append(float(end[2]) if end[2] else None)
+    return Claim(edges=tuple(edges), weights=tuple(weights), total=None, aligned=True)
 
 
 def _read_path(tokens: list[str], names: Labels, *, strict: bool) -> Claim | None:
@@ -220,23 +211,9 @@ def _read_path(tokens: list[str], names: Labels, *, strict: bool) -> Claim | Non
 def _sums(tokens: list[str]) -> list[tuple[list[float], float | None]]:
     """Every `4`, `4 + 2`, `4 + 2 = 6` among the tokens: the addends and the stated result, by default their sum."""
     found: list[tuple[list[float], float | None]] = []
-    at = 0
-    while at < len(tokens):
-        number = _number(tokens, at)
-        if number is not None and tokens[at - 1 : at] == ["-"]:
-            number = -number
-        at += 1
-        if number is None:
-            continue
-        addends = [number]
-        while tokens[at : at + 1] == ["+"] and (number := _number(tokens, at + 1)) is not None:
-            addends.append(number)
-            at += 2
-        if tokens[at : at + 1] == ["="] and (number := _number(tokens, at + 1)) is not None:
-            found.append((addends, number))
-            at += 2
-        else:
-            found.append((addends, sum(addends)))
+    for minus, added, result in _SUM.findall(" ".join(tokens)):
+        addends = [float(number) for number in f"{minus}{added}".split(" + ")]
+        found.append((addends, float(result) if result else sum(addends)))
     return found
 
 
@@ -245,9 +222,3 @@ def _node(tokens: list[str], at: int, names: Labels) -> tuple[int | None, int]:
     if tokens[at : at + 1] and tokens[at].lower() == "node":
         at += 1
     return (names.find(tokens[at]) if at < len(tokens) else None), at + 1
-
-
-def _number(tokens: list[str], at: int) -> float | None:
-    """Never raises: `float` takes any run of ASCII digits, and calls a huge one infinite."""
-    token = tokens[at] if at < len(tokens) else ""
-    return float(token) if token.isascii() and token.replace(".", "", 1).isdigit() else None

@@ -1,16 +1,18 @@
-"""Graph problems from files, in three formats: our task records, NLGift's raw graphs, NLGift's chat messages."""
+"""Graph problems as tasks, and from files: our task records, NLGift's raw graphs, NLGift's chat messages."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from envs.problems.graphs.encodings import heading
-from envs.problems.graphs.oracle import truth
-from envs.problems.graphs.problem import Kind, Problem, Weight, from_record, make_problem
+from envs.problems.graphs.encodings import HEADINGS, Encoding, wording
+from envs.problems.graphs.problem import Kind, Problem, Weight, from_record, make_problem, to_record, truth, whole
 from envs.tasks.files import read_records
+from envs.tasks.splits import made_up_task
 from rlsys.errors import BadInput
+from rlsys.types import Task
 
 _RAW_PAIR = re.compile(r"\(([0-9]{1,5}),([0-9]{1,5})\)")
 _RAW_TRIPLE = re.compile(r"([0-9]{1,5}) ([0-9]{1,5}) ([0-9]{1,9}(?:\.[0-9]{1,9})?)")
@@ -18,6 +20,17 @@ _RAW_QUESTION = re.compile(r"([0-9]{1,5}) ([0-9]{1,5})")
 _LINE = re.compile(r"Node ([0-9]{1,5}) is connected to ([^\n]*)\.")
 _NEIGHBOUR = re.compile(r"([0-9]{1,5})|node ([0-9]{1,5}) with weight ([0-9]{1,9}(?:\.[0-9]{1,9})?)")
 _QUESTION = re.compile(r"between node ([0-9]{1,5}) and node ([0-9]{1,5})[,?]")
+
+
+def to_task(problem: Problem, encoding: Encoding, task_id: str | None = None) -> Task:
+    """Its question is the wording without an instruction, its answer the oracle's."""
+    record = to_record(problem) | {"encoding": encoding}
+    task = made_up_task("graph", wording(problem, encoding), truth(problem), record)
+    return replace(task, task_id=task_id) if task_id else task
+
+
+def of_task(task: Task) -> Problem:
+    return from_record(task.record, f"task {task.task_id}")
 
 
 def read_problems(source: str, *, split: str | None = None) -> list[tuple[str, Problem]]:
@@ -67,9 +80,7 @@ def _raw(record: Mapping[str, Any], where: str) -> tuple[Problem, str]:
     asked = _RAW_QUESTION.fullmatch(question.strip())
     if asked is None:
         raise BadInput(f'{where}: "question" is {question[:40]!r}, expected two nodes')
-    num_nodes = record["node_number"]
-    if not isinstance(num_nodes, int) or isinstance(num_nodes, bool):
-        raise BadInput(f'{where}: "node_number" is {num_nodes!r}, expected a whole number')
+    num_nodes = whole(record["node_number"], f'{where}: "node_number"')
     return make_problem(kind, num_nodes, rows, int(asked[1]), int(asked[2]), where), str(stored)
 
 
@@ -79,7 +90,7 @@ def _messages(record: Mapping[str, Any], where: str) -> tuple[Problem, str | Non
     The wording does not say how many nodes there are: one more than the largest number in it.
     """
     user, assistant = (_content(record["messages"], role, where) for role in ("user", "assistant"))
-    kinds = [kind for kind in Kind if user.startswith(heading(kind, "incident"))]
+    kinds = [kind for kind in Kind if user.startswith(HEADINGS[kind, "incident"])]
     if not kinds:
         raise BadInput(f"{where}: the user's message is no graph problem in the incident wording: {user[:40]!r}")
     rows: dict[tuple[int, int], list[Weight]] = {}

@@ -6,12 +6,14 @@ import random
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
 
+import networkx
+
 from envs.problems.graphs.encodings import Encoding, incident_row, label
-from envs.problems.graphs.oracle import connected, graph_of, shortest_path, total
-from envs.problems.graphs.problem import Kind, Problem, Weight
+from envs.problems.graphs.problem import Kind, Problem, Weight, connected, graph_of, shortest_path, total
 from envs.protocols.graph_rl import write_parts
 from rlsys.errors import BadInput
 
+VERDICTS = {True: "The answer is yes.", False: "The answer is no."}
 NLGIFT_PATHS = 5  # NLGift lists the optimum and looks at four simple paths more
 
 
@@ -34,7 +36,7 @@ def solve(problem: Problem, encoding: Encoding, rng: random.Random, *, num_paths
     """
     if problem.kind is Kind.CONNECTIVITY:
         steps = edge_steps(problem, encoding)
-        return Solution(think=_search(problem, encoding), steps=steps, answer=_yes_no(connected(problem)))
+        return Solution(think=_search(problem, encoding), steps=steps, answer=VERDICTS[connected(problem)])
     best = shortest_path(problem)
     if best is None:
         raise BadInput(f"no path between node {problem.source} and node {problem.target}: nothing to show")
@@ -53,12 +55,13 @@ def spoil(problem: Problem, encoding: Encoding, rng: random.Random, *, num_paths
     if problem.kind is Kind.CONNECTIVITY:
         if not connected(problem):  # the only way to a yes is an edge that does not exist
             invented = f"{label(problem.source, encoding)} is connected to {label(problem.target, encoding)}."
-            return replace(good, steps=invented, answer=_yes_no(True))
-        return replace(good, steps="", answer=_yes_no(False))
+            return replace(good, steps=invented, answer=VERDICTS[True])
+        return replace(good, steps="", answer=VERDICTS[False])
     best = shortest_path(problem)
     assert best is not None
     longer = _other_paths(problem, best, NLGIFT_PATHS)
-    mistake = rng.choice(["sum", "weight"] + ["edge"] * (not _direct(problem)) + ["longer"] * bool(longer))
+    direct = {problem.source, problem.target} in [set(edge) for edge in problem.edges]
+    mistake = rng.choice(["sum", "weight"] + ["edge"] * (not direct) + ["longer"] * bool(longer))
     if mistake == "longer":
         path = rng.choice(longer)
         return _path_solution(problem, encoding, [path], path, weigh(problem, path))
@@ -67,11 +70,10 @@ def spoil(problem: Problem, encoding: Encoding, rng: random.Random, *, num_paths
         return _path_solution(problem, encoding, [path], path, weights)
     weights = weigh(problem, best)
     slip = rng.choice((-1, 1)) if total(sum(weights)) > 1 else 1
-    if mistake == "sum":
-        return _path_solution(problem, encoding, [best], best, weights, slip=slip)
-    wrong = rng.randrange(len(weights))
-    weights[wrong] = weights[wrong] + 1
-    return _path_solution(problem, encoding, [best], best, weights)
+    if mistake == "weight":
+        weights[rng.randrange(len(weights))] += 1
+        slip = 0
+    return _path_solution(problem, encoding, [best], best, weights, slip=slip)
 
 
 def edge_steps(problem: Problem, encoding: Encoding) -> str:
@@ -107,31 +109,24 @@ def _path_solution(
     source, target = label(problem.source, encoding), label(problem.target, encoding)
     lines = [f"Some possible paths from node {source} to node {target} are:"]
     for path in paths:
-        told = path_step(path, weights, encoding, slip=slip) if path == chosen else None
-        lines.append(told or path_step(path, weigh(problem, path), encoding))
+        told = (weights, slip) if path == chosen else (weigh(problem, path), 0)
+        lines.append(path_step(path, told[0], encoding, slip=told[1]))
     arrows = "->".join(label(node, encoding) for node in chosen)
     length = total(sum(weights) + slip)
-    return Solution(
-        think=_ends(problem, encoding),
-        steps="\n".join(lines),
-        answer=f"The shortest path is {arrows}. The length of shortest path is {length}.",
-    )
+    # The rows of both ends: a path of two edges goes through a node that stands in both.
+    think = " ".join(incident_row(problem, encoding, node) for node in (problem.source, problem.target))
+    answer = f"The shortest path is {arrows}. The length of shortest path is {length}."
+    return Solution(think=think, steps="\n".join(lines), answer=answer)
 
 
 def _other_paths(problem: Problem, best: tuple[int, ...], count: int) -> list[tuple[int, ...]]:
     """Of the first `count` simple paths with at most one edge more than the optimum, those that are longer than it."""
-    import networkx
-
     if count <= 0:
         return []
     graph, optimum = graph_of(problem), total(sum(weigh(problem, best)))
     simple = networkx.all_simple_paths(graph, problem.source, problem.target, cutoff=len(best))
     paths = [tuple(path) for path in islice(simple, count)]
     return [path for path in paths if total(sum(weigh(problem, path))) != optimum]
-
-
-def _direct(problem: Problem) -> bool:
-    return {problem.source, problem.target} in [set(edge) for edge in problem.edges]
 
 
 def _search(problem: Problem, encoding: Encoding) -> str:
@@ -146,12 +141,3 @@ def _search(problem: Problem, encoding: Encoding) -> str:
             break
         queue += [other for other in sorted(graph[node]) if other not in queue]
     return " ".join(rows)
-
-
-def _ends(problem: Problem, encoding: Encoding) -> str:
-    """The rows of both ends: a path of two edges goes through a node that stands in both."""
-    return " ".join(incident_row(problem, encoding, node) for node in (problem.source, problem.target))
-
-
-def _yes_no(yes: bool) -> str:
-    return f"The answer is {'yes' if yes else 'no'}."

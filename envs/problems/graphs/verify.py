@@ -11,22 +11,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
+from envs.problems.graphs import parse
 from envs.problems.graphs.encodings import Encoding
-from envs.problems.graphs.oracle import truth
-from envs.problems.graphs.parse import (
-    UNKNOWN,
-    Claim,
-    Labels,
-    Span,
-    frames,
-    labels,
-    read_path_answer,
-    read_step,
-    read_yes_no,
-    sentences,
-    split_parts,
-)
-from envs.problems.graphs.problem import Kind, Problem
+from envs.problems.graphs.problem import Kind, Problem, truth
 
 
 class Verdict(StrEnum):
@@ -48,7 +35,7 @@ class Checked:
     """One sentence, or the answer, and what is wrong with it."""
 
     verdict: Verdict
-    span: Span | None  # in the response; None for an answer that is not there
+    span: parse.Span | None  # in the response; None for an answer that is not there
     detail: str = ""  # "no edge 0-2"; empty when it is correct
 
 
@@ -67,7 +54,7 @@ class Facts:
 
     weights: dict[tuple[int, int], float | None]  # of each edge, in both directions
     truth: str
-    names: Labels
+    names: parse.Labels
 
 
 @lru_cache(maxsize=1024)
@@ -78,7 +65,7 @@ def facts(problem: Problem, encoding: Encoding) -> Facts:
     return Facts(
         weights=known | {(b, a): weight for (a, b), weight in known.items()},
         truth=truth(problem),
-        names=labels(problem.num_nodes, encoding),
+        names=parse.labels(problem.num_nodes, encoding),
     )
 
 
@@ -88,12 +75,12 @@ def check(problem: Problem, response: str, encoding: Encoding = "incident") -> R
     Raises BadInput for a shortest path that does not exist: a broken task, not a bad response.
     """
     key = facts(problem, encoding)
-    parts = split_parts(response)
+    parts = parse.split_parts(response)
     steps = []
-    for span in sentences(response, parts.response) if parts.response else ():
+    for span in parse.sentences(response, parts.response) if parts.response else ():
         sentence = span.of(response)
-        if not frames(sentence):
-            verdict, detail = _judge(read_step(sentence, key.names), key)
+        if not parse.frames(sentence):
+            verdict, detail = _judge(parse.read_step(sentence, key.names), key)
             steps.append(Checked(verdict=verdict, span=span, detail=detail))
     judge = _judge_yes_no if problem.kind is Kind.CONNECTIVITY else _judge_path
     if parts.answer is None:
@@ -104,11 +91,11 @@ def check(problem: Problem, response: str, encoding: Encoding = "incident") -> R
     return Report(well_formed=parts.well_formed, steps=tuple(steps), answer=answer)
 
 
-def _judge(claim: Claim | None, key: Facts) -> tuple[Verdict, str]:
+def _judge(claim: parse.Claim | None, key: Facts) -> tuple[Verdict, str]:
     """Nodes, then edges, then weights, then the sum: the first thing wrong decides."""
     if claim is None:
         return Verdict.UNREADABLE, "not in the format of a step"
-    if any(UNKNOWN in edge for edge in claim.edges):
+    if any(parse.UNKNOWN in edge for edge in claim.edges):
         return Verdict.HALLUCINATED_NODE, "names a node that the graph does not have"
     for edge in claim.edges:
         if edge not in key.weights:
@@ -127,14 +114,14 @@ def _judge(claim: Claim | None, key: Facts) -> tuple[Verdict, str]:
 
 
 def _judge_yes_no(problem: Problem, answer: str, key: Facts) -> tuple[Verdict, str]:
-    given = read_yes_no(answer)
+    given = parse.read_yes_no(answer)
     if given is None:
         return Verdict.MISSING, "neither yes nor no, or both"
     return (Verdict.CORRECT, "") if given == key.truth else (Verdict.INCORRECT, f"the answer is {key.truth}")
 
 
 def _judge_path(problem: Problem, answer: str, key: Facts) -> tuple[Verdict, str]:
-    claim = read_path_answer(answer, key.names)
+    claim = parse.read_path_answer(answer, key.names)
     if claim is None or claim.total is None:
         return Verdict.MISSING, "no path in arrows, or no length after it"
     verdict, detail = _judge(claim, key)
@@ -147,7 +134,7 @@ def _judge_path(problem: Problem, answer: str, key: Facts) -> tuple[Verdict, str
     return Verdict.CORRECT, ""
 
 
-def _length(claim: Claim, key: Facts) -> float | None:
+def _length(claim: parse.Claim, key: Facts) -> float | None:
     """The true length of what is claimed; None in a graph without weights."""
     weights = [key.weights[edge] for edge in claim.edges]
     known = [weight for weight in weights if weight is not None]

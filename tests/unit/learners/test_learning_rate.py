@@ -6,15 +6,14 @@ import sys
 import pytest
 import torch
 
-from learners.schedule import lr_at
+from learners.update import lr_at
 from learners.zero import parameter_groups
+from rlsys.config import LearnerConfig
 
 
 def rates(schedule: str, warmup_steps: int, total_steps: int) -> list[float]:
-    return [
-        lr_at(step, lr=2.0, schedule=schedule, warmup_steps=warmup_steps, total_steps=total_steps, final_lr_ratio=0.1)
-        for step in range(total_steps)
-    ]
+    config = LearnerConfig(schedule=schedule, warmup_steps=warmup_steps, final_lr_ratio=0.1)
+    return [lr_at(step, 2.0, config, total_steps) for step in range(total_steps)]
 
 
 def test_a_constant_rate_is_constant_after_a_linear_warm_up() -> None:
@@ -29,8 +28,7 @@ def test_a_cosine_starts_at_the_rate_passes_half_way_and_ends_at_its_share() -> 
 
 
 def test_a_cosine_stays_at_its_end_and_survives_a_stage_of_one_step() -> None:
-    options = dict(lr=1.0, schedule="cosine", warmup_steps=0, final_lr_ratio=0.1)
-    assert lr_at(99, total_steps=5, **options) == pytest.approx(0.1)
+    assert lr_at(99, 1.0, LearnerConfig(schedule="cosine", final_lr_ratio=0.1), 5) == pytest.approx(0.1)
     assert rates("cosine", 0, 1) == [2.0]
     assert rates("cosine", 5, 3) == pytest.approx([0.4, 0.8, 1.2])
 

@@ -10,7 +10,7 @@ import pytest
 
 from envs.base import Step
 from learners.algorithms import ALGORITHMS, make_algorithm
-from learners.algorithms.base import Plain
+from learners.algorithms.base import Algorithm
 from learners.algorithms.terms import Terms
 from rlsys.choices import choose
 from rlsys.config import LoopConfig
@@ -39,7 +39,7 @@ from rlsys.types import (
 
 
 @dataclasses.dataclass(frozen=True)
-class Centred(Plain):
+class Centred(Algorithm):
     reduction: str = "group_total"
 
     def advantages(self, rewards):

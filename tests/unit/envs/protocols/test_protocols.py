@@ -5,13 +5,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from envs.base import Step
+from envs.episode import UNLIMITED, max_turns, read_turn
 from envs.protocols import PROTOCOLS, Answer, Call, Malformed, Parsed, Protocol
 from envs.protocols.graph_rl import formatted, write_parts
 from envs.protocols.icrl import INVALID_ACTION
 from envs.protocols.record import write_answer
 from envs.protocols.scan import answer, first_between, one_answer
 from envs.protocols.swirl import MATH_CLOSE, MATH_OPEN, OVER_LIMIT, SWIRL_MATH, tool_reply
-from envs.protocols.turns import UNLIMITED, max_turns, read_turn
 from rlsys.types import EpisodeEnd, Message
 from tests.paths import ROOT
 

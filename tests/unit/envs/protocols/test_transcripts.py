@@ -7,9 +7,8 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from envs.episode import ToolEpisode
+from envs.episode import ToolEpisode, max_turns, read_turn
 from envs.protocols import PROTOCOLS, Call
-from envs.protocols.turns import max_turns, read_turn
 from envs.services.retriever.documents import Document
 from rlsys.types import EpisodeEnd, Message
 

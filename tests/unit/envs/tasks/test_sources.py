@@ -1,4 +1,4 @@
-"""envs.tasks.sources: every format that is read, where records lie, and what is refused."""
+"""envs.tasks.formats: every format that is read, where records lie, and what is refused."""
 
 import json
 from collections.abc import Callable
@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envs.tasks.files import read_records
-from envs.tasks.formats import recognise
+from envs.tasks.files import Located, read_records
+from envs.tasks.formats import FORMATS, read_source, recognise
 from envs.tasks.hub import choose, is_hub_name
-from envs.tasks.sources import FORMATS, Located, read_source
 from rlsys.errors import BadInput
 from rlsys.types import Task
 from tests.paths import DATA

@@ -8,8 +8,7 @@ import pytest
 
 from envs.problems.graphs.encodings import wording
 from envs.problems.graphs.generate import generate
-from envs.problems.graphs.oracle import graph_of, truth
-from envs.problems.graphs.problem import Kind
+from envs.problems.graphs.problem import Kind, graph_of, truth
 from rlsys.errors import BadInput
 
 NLGIFT: dict[str, Any] = {"shortest_path_share": 0.5, "connectivity_nodes": (5, 35), "path_nodes": (5, 20)}

@@ -11,8 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from envs.problems.graphs.encodings import ENCODINGS, Encoding, label, wording
-from envs.problems.graphs.oracle import all_shortest_paths, connected, shortest_length, shortest_path, truth
-from envs.problems.graphs.problem import Kind, Problem, from_record, to_record
+from envs.problems.graphs.problem import (
+    Kind,
+    Problem,
+    all_shortest_paths,
+    connected,
+    from_record,
+    shortest_length,
+    shortest_path,
+    to_record,
+    truth,
+)
 from envs.problems.graphs.read import read_problems, read_record
 from envs.problems.graphs.solution import edge_steps, solve
 from rlsys.errors import BadInput
