@@ -25,6 +25,7 @@ from rlsys.batch import Batch, UpdateReport
 from rlsys.config import LearnerConfig
 from rlsys.device import Device
 from rlsys.errors import BadInput
+from rlsys.packing import consecutive
 
 if TYPE_CHECKING:
     from learners.algorithms.base import Algorithm
@@ -106,13 +107,7 @@ class LearnerRank:
         self._destroy_models()
         torch.set_num_threads(learner.threads)
         torch.manual_seed(self.spec.seed)
-        self._loading = models.Loading(
-            learner=learner,
-            device=self.spec.device,
-            torch_device=self.torch_device,
-            dtype=self.spec.dtype,
-            gradient_checkpointing=self.spec.gradient_checkpointing,
-        )
+        self._loading = models.Loading(learner=learner, spec=self.spec, torch_device=self.torch_device)
         loaded = models.load(
             model_path, self._loading, algorithm.needs, reference_path if of_run and reference_path else model_path
         )
@@ -153,7 +148,7 @@ class LearnerRank:
 
         learner, engine = self.stage.learner, self.stage.models.policy_engine
         values: list[list[float]] = []
-        for samples in _packed([list(ids) for ids in token_ids if ids], learner.tokens_per_row):
+        for samples in consecutive([list(ids) for ids in token_ids if ids], len, learner.tokens_per_row):
             row = pack_ids(samples, self.torch_device)
             logp_T, _ = engine(*row, 1.0, learner.logit_chunk)
             values.extend(part.tolist()[1:] for part in logp_T.cpu().split([len(ids) for ids in samples]))
@@ -260,16 +255,3 @@ class LearnerRank:
         gc.collect()  # DeepSpeed's hooks make cycles, and the next stage needs the memory
         if self.torch_device.type == "cuda":
             torch.cuda.empty_cache()
-
-
-def _packed(samples: list[list[int]], tokens_per_row: int) -> list[list[list[int]]]:
-    """Samples in order, as many to a row as fit."""
-    rows: list[list[list[int]]] = []
-    size = 0
-    for ids in samples:
-        if not rows or size + len(ids) > tokens_per_row:
-            rows.append([])
-            size = 0
-        rows[-1].append(ids)
-        size += len(ids)
-    return rows

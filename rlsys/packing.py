@@ -7,9 +7,10 @@ What breaks a record's contract raises ValueError that names the turn or the sam
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from typing import TypeVar
 
 import torch
 
@@ -22,6 +23,7 @@ QUADRATIC_LENGTH = 8192
 _PADDING_TOKENS = 2  # one would have nothing to predict
 
 
+T = TypeVar("T")
 _Token = tuple[int, int, float, int]  # id, loss mask, log-probability, version: of a sample that is still growing
 
 
@@ -108,6 +110,19 @@ def pack(samples: Sequence[Sample], tokens_per_row: int, *, together: int = 1) -
 
     rows = _spread(longest_first, lengths, len(first_fit), tokens_per_row) or first_fit
     return [[sample for index in row for sample in units[index]] for row in sorted(sorted(row) for row in rows)]
+
+
+def consecutive(items: Sequence[T], size: Callable[[T], int], limit: int) -> list[list[T]]:
+    """The items in order, as many to a part as fit within `limit`; a larger one is a part of its own."""
+    parts: list[list[T]] = []
+    filled = 0
+    for item in items:
+        if not parts or filled + size(item) > limit:
+            parts.append([])
+            filled = 0
+        parts[-1].append(item)
+        filled += size(item)
+    return parts
 
 
 def make_row(samples: Sequence[Sample], minibatch: int = 0) -> Row:

@@ -149,11 +149,8 @@ class RunDir:
         )
         _write(self.path / "trajectories" / f"{name}.jsonl", b"".join(line_of(to_json(each)) for each in records))
 
-    def write_config(self, text: str) -> None:
-        _write(self.path / "config.yaml", text)
-
-    def write_summary(self, summary: Mapping[str, Any]) -> None:
-        _write(self.path / "summary.json", json.dumps(summary, indent=1) + "\n")
+    def write(self, name: str, text: str) -> None:
+        _write(self.path / name, text)
 
 
 def choose_run_dir(name: str, config: str, given: str | None, must_resume: bool) -> Path:

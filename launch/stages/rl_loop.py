@@ -20,10 +20,9 @@ from actors.pool import Publication
 from envs.services.stats import ToolStats
 from envs.services.stats import merge as merge_stats
 from launch.run import wire
-from launch.run.delivery import first_delivery
 from launch.run.evaluate import evaluate
 from launch.run.row import Clock, StepRow
-from launch.run.run import Run, StopRequested
+from launch.run.run import Run, StopRequested, first_delivery
 from learners.algorithms import make_algorithm
 from rlsys.buffer import SlotBuffer
 from rlsys.config import StageConfig

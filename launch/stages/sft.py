@@ -11,7 +11,6 @@ from envs import make_world
 from envs.base import demonstrated
 from launch.stages.base import Head
 from launch.stages.datasets import DataStage
-from launch.stages.samples import given_sample
 from learners.algorithms import ALGORITHMS
 from rlsys.config import RecipeConfig, RunConfig, StageConfig
 from rlsys.curriculum import Curriculum
@@ -103,6 +102,8 @@ def demonstrable(stage: StageConfig) -> tuple[list[Task], list[str]]:
 
 def demonstration(run: Run, stage: StageConfig, task: Task, sequence: int) -> Sample:
     """One worked episode: a function of the seed and the sequence number alone."""
+    from launch.stages.supervised import given_sample
+
     world = run.world
     shown = world.demonstration(task, derive(stage.config.seed, "demonstration", sequence))
     env = world.env(task)
