@@ -117,7 +117,7 @@ def load(path: str, loading: Loading, needs: frozenset[str], reference_path: str
     policy_engine = zero.trained(policy, learner, device, dtype=dtype, lr=learner.lr)
     critic_engine = None
     if VALUES in needs:
-        from learners.critic import CriticModel
+        from learners.policy import CriticModel
 
         critic_engine = zero.trained(
             CriticModel(loading.policy(path)), learner, device, dtype=dtype, lr=learner.critic_lr

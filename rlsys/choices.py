@@ -13,7 +13,6 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
-from functools import lru_cache
 from typing import Any
 
 from rlsys.errors import BadInput, nearest
@@ -33,7 +32,9 @@ def choose(key: str, table: Table, name: str) -> Choice:
     Raises BadInput with the nearest name.
     """
     if name in table:
-        return _known(table[name])
+        built = load(table[name])
+        (schema,) = _annotations(built)
+        return Choice(schema, built)
     if "." in name:
         return _elsewhere(key, name)
     hint = nearest(name, table, otherwise="")
@@ -49,13 +50,6 @@ def load(path: str) -> Any:
     """The object at a dotted path: `load("math.sqrt")`."""
     module, _, attribute = path.rpartition(".")
     return getattr(importlib.import_module(module), attribute)
-
-
-@lru_cache
-def _known(path: str) -> Choice:
-    built = load(path)
-    (schema,) = _annotations(built)
-    return Choice(schema, built)
 
 
 def _annotations(built: Any) -> list[Any]:

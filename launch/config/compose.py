@@ -101,9 +101,6 @@ def _has(values: Raw, key: str) -> bool:
     return head in values and (not rest or (isinstance(inner, dict) and _has(inner, rest)))
 
 
-# -- the schema -----------------------------------------------------------------------------------------------------
-
-
 def _recipe(layers: Sequence[Layer], stage: Stage | None) -> RecipeConfig:
     """Merge layers over the defaults. For a stage, its kind decides the algorithm that nothing names."""
     chosen = {key: _chosen_name(key, table, layers, stage) for key, table in TABLES.items()}

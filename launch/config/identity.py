@@ -9,7 +9,7 @@ from typing import Any
 from launch.config.compose import compose
 from launch.stages.base import stage_of, without_places
 from rlsys.config import RunConfig
-from rlsys.errors import BadInput
+from rlsys.errors import BadInput, differences
 
 
 def refuse_other_config(path: Path, config: RunConfig) -> None:
@@ -20,12 +20,9 @@ def refuse_other_config(path: Path, config: RunConfig) -> None:
     saved = path / "config.yaml"
     if not saved.is_file() or not any((path / "checkpoints").glob("step-*")):
         return
-    before, now = _identity(compose(str(saved), [])), _identity(config)
-    changed = [
-        f"{key}={before.get(key)!r}, not {now.get(key)!r}" for key in before | now if before.get(key) != now.get(key)
-    ]
+    changed = differences(_identity(compose(str(saved), [])), _identity(config))
     if changed:
-        raise BadInput(f"--run-dir {path}: it was begun with {'; '.join(changed)}: choose another directory")
+        raise BadInput(f"--run-dir {path}: it was begun with {changed}: choose another directory")
 
 
 def _identity(config: RunConfig) -> dict[str, Any]:

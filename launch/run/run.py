@@ -275,9 +275,6 @@ class Run:
         }
 
 
-# -- the first delivery of a stage -------------------------------------------------------------------------------------
-
-
 async def first_delivery(run: Run) -> None:
     """Wait for the engines to start, show that a delivery changes what they say, then deliver."""
     assert run.pool_start is not None

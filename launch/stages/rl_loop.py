@@ -138,9 +138,6 @@ class Stepper:
             self.run.gave_up = self.run.gave_up or bool(late)
 
 
-# -- the feeder -----------------------------------------------------------------------------------------------------
-
-
 async def feed(run: Run, stage: StageConfig, buffer: SlotBuffer) -> None:
     """Start what an earlier process left open, then every further sequence of the stage, as slots come free."""
     config, state = stage.config, run.state
@@ -171,9 +168,6 @@ async def feed(run: Run, stage: StageConfig, buffer: SlotBuffer) -> None:
 async def _play(run: Run, stage: StageConfig, buffer: SlotBuffer, ticket: Ticket, plan: RolloutPlan) -> None:
     group = await run.pool.run(ticket, plan, on_retry=lambda retried: run.journal.dispatch(stage.name, retried))
     await buffer.finish(group)
-
-
-# -- the publisher ----------------------------------------------------------------------------------------------------
 
 
 def account(run: Run, stage: StageConfig, harvest: Harvest) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from envs import make_world
 from envs.base import demonstrated
@@ -15,7 +15,7 @@ from learners.algorithms import ALGORITHMS
 from rlsys.config import RecipeConfig, RunConfig, StageConfig
 from rlsys.curriculum import Curriculum
 from rlsys.errors import BadInput
-from rlsys.records import Example, read_answer
+from rlsys.records import read_answer
 from rlsys.seeds import derive
 from rlsys.types import Sample, Task
 
@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 
 class SFT(DataStage):
     nothing_made = "nothing passed generate.keep and generate.min_reward"
-
-    def parse(self, record: dict[str, Any], where: str) -> Example:
-        return read_answer(record, where)
+    parse = staticmethod(read_answer)
 
     def check(self, where: str, head: Head, recipe: RecipeConfig) -> None:
         name = recipe.algorithm.name

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 
 from launch.stages.trajectories import graded, is_solved, kept, pair_of
 from rlsys.config import RecipeConfig
-from rlsys.errors import BadInput
+from rlsys.errors import BadInput, differences
 from rlsys.jsonl import json_object, line_of
 from rlsys.records import GroupRecord, read_group, to_json
 
@@ -89,13 +89,8 @@ class TrajectoryStore:
     def _compare(self, before: Any, now: Mapping[str, Any]) -> None:
         if not isinstance(before, dict):
             raise BadInput(f'{self.path} line 1: no "{BEGUN}": not a file that rlsys generate has written')
-        changed = [
-            f"{key}={before.get(key)!r}, not {now.get(key)!r}"
-            for key in {**before, **now}
-            if before.get(key) != now.get(key)
-        ]
-        if changed:
-            raise BadInput(f"{self.path}: it was begun with {'; '.join(changed)}: choose another place, or remove it")
+        if changed := differences(before, now):
+            raise BadInput(f"{self.path}: it was begun with {changed}: choose another place, or remove it")
 
     def __contains__(self, sequence: int) -> bool:
         return sequence in self._places

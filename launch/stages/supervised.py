@@ -146,9 +146,6 @@ async def train_steps(
     following.cancel()
 
 
-# -- given answers as training samples of this policy ------------------------------------------------------------------
-
-
 def samples_of(example: Example, renderer: ChatRenderer, tokenizer: str, stop: Sequence[str]) -> list[list[Sample]]:
     """The training samples of each answer.
 
