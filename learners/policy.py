@@ -147,13 +147,8 @@ def row_inputs(
     if model.config._attn_implementation == attention.PACKED_SDPA:
         return row | {"packed_layout": attention.packed_layout(cu_seqlens)}
     longest = int(cu_seqlens.diff().max())
-    lengths = {
-        "cu_seq_lens_q": cu_seqlens,
-        "cu_seq_lens_k": cu_seqlens,
-        "max_length_q": longest,
-        "max_length_k": longest,
-    }
-    return row | lengths
+    row |= {"cu_seq_lens_q": cu_seqlens, "cu_seq_lens_k": cu_seqlens}
+    return row | {"max_length_q": longest, "max_length_k": longest}
 
 
 @torch.no_grad()
@@ -190,10 +185,8 @@ def _require_packing(model: PreTrainedModel) -> None:
     tolerance = 1e-4 if model.dtype == torch.float32 else 5e-2
     gap = float((packed - alone).abs().max() / alone.abs().max())
     if not gap <= tolerance:
-        name = type(model).__name__
-        raise BadInput(
-            f"model {name}: samples packed in one row see each other (relative gap {gap:.1e}, expected none)"
-        )
+        what = f"samples packed in one row see each other (relative gap {gap:.1e}, expected none)"
+        raise BadInput(f"model {type(model).__name__}: {what}")
 
 
 def _probe_inputs(model: PreTrainedModel, samples: tuple[tuple[int, ...], ...]) -> dict[str, object]:

@@ -81,8 +81,6 @@ class LearnerRank:
             torch.cuda.set_device(self.torch_device)
         deepspeed.init_distributed(dist_backend=spec.device.dist_backend, timeout=_COLLECTIVE_TIMEOUT, verbose=False)
 
-    # -- a stage ------------------------------------------------------------------------------------------------------
-
     def begin(
         self,
         model_path: str,
@@ -162,8 +160,6 @@ class LearnerRank:
         self._destroy_models()
         deepspeed.comm.destroy_process_group()
 
-    # -- weights out --------------------------------------------------------------------------------------------------
-
     def export(
         self, channel: WeightChannel, version: int, probe: Sequence[Sequence[int]] = (), *, perturb: bool = False
     ) -> tuple[Published, list[list[float]]]:
@@ -184,8 +180,6 @@ class LearnerRank:
         from learners.export import save_hf
 
         save_hf(self.stage.models.policy, folder, tokenizer_from, writer=self.spec.rank == 0)
-
-    # -- checkpoints --------------------------------------------------------------------------------------------------
 
     def save(self, folder: Path) -> None:
         """Weights, optimizers, schedule, random state and the reference's files, to continue from.
@@ -230,8 +224,6 @@ class LearnerRank:
         self.step = state["step"]
         torch.set_rng_state(state["rng"].cpu())
 
-    # -- inside -------------------------------------------------------------------------------------------------------
-
     def _restore_reference(self, folder: Path, path: str | None) -> None:
         """Load the reference that the checkpoint kept: after a resume, `begin` was given the weights of mid-stage."""
         from learners.models import Reference
@@ -240,9 +232,8 @@ class LearnerRank:
         origin = str(kept) if kept.is_dir() else path
         models = self.stage.models
         if origin is None:
-            raise BadInput(
-                f"{folder}: saved without a reference model, expected the algorithm that the stage began with"
-            )
+            expected = "expected the algorithm that the stage began with"
+            raise BadInput(f"{folder}: saved without a reference model, {expected}")
         if models.reference is not None and models.reference.path != origin:
             models.reference.destroy()
             models.reference = Reference(origin, self._loading)

@@ -67,8 +67,6 @@ def _elsewhere(key: str, name: str) -> Choice:
         what = f"{type(error).__name__}: {error}"
         raise BadInput(f"{key}.name={name!r}: {what}; expected module.Class, importable from {here}") from error
     if len(schemas) != 1 or not is_dataclass(schemas[0]) or "name" not in {field.name for field in fields(schemas[0])}:
-        raise BadInput(
-            f"{key}.name={name!r}: expected a class that takes one argument, annotated with a config dataclass "
-            "that has a field `name`"
-        )
+        what = "a class that takes one argument, annotated with a config dataclass that has a field `name`"
+        raise BadInput(f"{key}.name={name!r}: expected {what}")
     return Choice(schemas[0], built)  # type: ignore[arg-type]

@@ -34,11 +34,12 @@ def sample_trajectory(trajectory: Trajectory, advantage: float) -> list[Sample]:
     the context was rewritten (a dropped thought, another template) a new sample starts. Empty when nothing was sampled.
     Each sample carries the trajectory's reward, for its own last sampled token, and its tokens' part of every stream.
     """
+    name = f"trajectory {trajectory.sibling} of task {trajectory.task.task_id!r}"
     if not math.isfinite(advantage):
-        raise ValueError(f"advantage {advantage!r} of {_name(trajectory)}: expected a finite number")
+        raise ValueError(f"advantage {advantage!r} of {name}: expected a finite number")
     drafts: list[list[_Token]] = [[]]
     for index, turn in enumerate(trajectory.turns):
-        where = f"turn {index} of {_name(trajectory)}"
+        where = f"turn {index} of {name}"
         if not turn.context_ids:
             raise ValueError(f"{where}: an empty context, expected at least one token before what was sampled")
         done = len(drafts[-1])
@@ -55,10 +56,8 @@ def sample_trajectory(trajectory: Trajectory, advantage: float) -> list[Sample]:
     streams = () if isinstance(trajectory.reward, Failure) else trajectory.reward.streams
     for stream in streams:
         if len(stream.values) != trajectory.num_sampled:
-            raise ValueError(
-                f"stream {stream.name!r} of {_name(trajectory)}: {len(stream.values)} values "
-                f"for {trajectory.num_sampled} sampled tokens"
-            )
+            found = f"{len(stream.values)} values for {trajectory.num_sampled} sampled tokens"
+            raise ValueError(f"stream {stream.name!r} of {name}: {found}")
     samples, start = [], 0
     for draft in drafts:
         end = start + sum(mask for _, mask, _, _ in draft)
@@ -300,7 +299,3 @@ def _rewards(samples: Sequence[Sample]) -> torch.Tensor | None:
             rewards[number, sampled] = torch.tensor(stream.values)
         columns.append(rewards)
     return torch.cat(columns, dim=1)
-
-
-def _name(trajectory: Trajectory) -> str:
-    return f"trajectory {trajectory.sibling} of task {trajectory.task.task_id!r}"

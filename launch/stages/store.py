@@ -6,14 +6,14 @@ with the best against the worst of each task. Other filters need no episode to b
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
+from launch.run.rundir import locked
 from launch.stages.trajectories import graded, is_solved, kept, pair_of
 from rlsys.config import RecipeConfig
 from rlsys.errors import BadInput, differences
@@ -45,16 +45,7 @@ class TrajectoryStore:
         self.path = path
         self.tried: set[int] = set()
         self._places: dict[int, int] = {}
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._file: BinaryIO = path.open("a+b")
-        except OSError as error:
-            raise BadInput(f"{path}: cannot be written ({error.strerror})") from error
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            self.close()
-            raise BadInput(f"{path}: another process is writing it") from error
+        self._file = locked(path, "a+b", str(path), "another process is writing it")
         try:
             self._continue(json.loads(json.dumps(begun_with, default=str)))
         except BaseException:
