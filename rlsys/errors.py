@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 BOUNDS: dict[str, Callable[[float], bool]] = {
     "at least 1": lambda found: found >= 1,
     "0 or more": lambda found: found >= 0,
+    "at least 0": lambda found: found >= 0,
     "above 0": lambda found: found > 0,
     "above 0 and at most 1": lambda found: 0 < found <= 1,
     "above 0 and at most 2": lambda found: 0 < found <= 2,

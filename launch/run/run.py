@@ -33,6 +33,7 @@ log = logging.getLogger("rlsys.run")
 UPDATE_GRACE_S = 10.0  # for what the learner is doing when a stop is asked for
 PROBE_TASKS = 4
 PROBE_TOKENS = 64
+PROMPTS = ("dispatched", "trained", "failed", "filtered", "in_flight")
 CANARY_VERSION = -1  # never trained, never sampled from
 
 
@@ -258,9 +259,7 @@ class Run:
                 "max": state.lag_max,
                 "mean": round(state.lag_sum / state.lag_count, 4) if state.lag_count else 0.0,
             },
-            "prompts": {
-                key: getattr(book, key) for key in ("dispatched", "trained", "failed", "filtered", "in_flight")
-            },
+            "prompts": {name: getattr(book, name) for name in PROMPTS},
             "failures": {kind: state.failures.get(kind, 0) for kind in ("infra", "timeout", "data", "retried")},
             "restarts": self.restarts,
             "weights": {

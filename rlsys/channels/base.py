@@ -1,4 +1,4 @@
-"""What a weight channel is: the learner's ranks send a version, every engine receives it whole (law 8)."""
+"""What a weight channel is: the learner's ranks send a version, every engine gets it whole (docs/laws.md, law 8)."""
 
 from __future__ import annotations
 
