@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rlsys.config import EngineConfig
@@ -33,17 +33,13 @@ def make_engine_spec(
     engine: EngineConfig, device: Device, *, model_path: str, dtype: str, seed: int, threads: int
 ) -> EngineSpec:
     """`dtype` "auto" is the device's."""
+    options = asdict(engine) | ({} if device.torch_device == "cpu" else {"kv_cache_mb": None})
     return EngineSpec(
+        **options,
         model_path=model_path,
         dtype=device.dtype if dtype == "auto" else dtype,
-        max_model_len=engine.max_model_len,
-        max_num_seqs=engine.max_num_seqs,
         seed=seed,
-        prefix_cache=engine.prefix_cache,
-        enforce_eager=engine.enforce_eager,
         threads=threads,
-        kv_cache_mb=engine.kv_cache_mb if device.torch_device == "cpu" else None,
-        gpu_memory_utilization=engine.gpu_memory_utilization,
         block_size=device.block_size,
         chunked_prefill=device.chunked_prefill,
     )

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from learners.rope import local_folder
+from rlsys.packing import consecutive
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -55,16 +56,7 @@ def weights(model: PreTrainedModel) -> list[Weight]:
 
 def buckets(items: Sequence[Weight], limit: int) -> list[list[Weight]]:
     """Consecutive weights of at most `limit` bytes together; a larger one is a bucket of its own."""
-    filled: list[list[Weight]] = []
-    size = 0
-    for item in items:
-        num_bytes = item.num_bytes * len(item.names)
-        if not filled or size + num_bytes > limit:
-            filled.append([])
-            size = 0
-        filled[-1].append(item)
-        size += num_bytes
-    return filled
+    return consecutive(items, lambda item: item.num_bytes * len(item.names), limit)
 
 
 def gathered(items: Sequence[Weight], modifier_rank: int | None = None) -> AbstractContextManager[None]:

@@ -29,9 +29,8 @@ def row_flops(policy: PolicyModel, row: Row) -> float:
     embedding, head = policy.model.get_input_embeddings(), policy.model.get_output_embeddings()
     apart = {id(part.weight) for part in (embedding, head) if part is not None}
     parameters = [parameter for parameter in policy.model.parameters() if id(parameter) not in apart]
-    matrices = sum(
-        _numel(parameter) for parameter in parameters if len(getattr(parameter, "ds_shape", parameter.shape)) >= 2
-    )
+    shaped = [(parameter, getattr(parameter, "ds_shape", parameter.shape)) for parameter in parameters]
+    matrices = sum(_numel(parameter) for parameter, shape in shaped if len(shape) >= 2)
     of_head = 0 if head is None else _numel(head.weight)
     pairs = float(row.cu_seqlens.diff().double().square().sum()) / 2
     forward = 2.0 * matrices * row.num_tokens + 2.0 * of_head * float(row.loss_mask.sum())

@@ -15,10 +15,10 @@ import torch
 
 from learners import zero
 from rlsys.config import LearnerConfig
-from rlsys.device import Device
 
 if TYPE_CHECKING:
     from learners.policy import PolicyModel
+    from learners.rank import RankSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,19 +26,17 @@ class Loading:
     """How the models of a stage are loaded, whichever they are."""
 
     learner: LearnerConfig
-    device: Device
+    spec: RankSpec
     torch_device: torch.device
-    dtype: str
-    gradient_checkpointing: bool
 
     def policy(self, path: str, torch_device: torch.device | None = None) -> PolicyModel:
         from learners.policy import load_policy
 
         return load_policy(
             path,
-            dtype=self.dtype,
-            attention_key=self.device.attention,
-            gradient_checkpointing=self.gradient_checkpointing,
+            dtype=self.spec.dtype,
+            attention_key=self.spec.device.attention,
+            gradient_checkpointing=self.spec.gradient_checkpointing,
             rope_theta_scale=self.learner.rope_theta_scale,
             device=torch_device or self.torch_device,
         )
@@ -58,7 +56,7 @@ class Reference:
         policy.requires_grad_(False).eval()
         self._engine: Any = None
         if loading.learner.zero_stage == 3:
-            self._engine = zero.frozen(policy, loading.learner, dtype=loading.dtype)
+            self._engine = zero.frozen(policy, loading.learner, dtype=loading.spec.dtype)
         self._policy = policy
 
     @contextmanager
@@ -114,12 +112,12 @@ def load(path: str, loading: Loading, needs: frozenset[str], reference_path: str
     """Policy and critic start from `path`. Raises BadInput for what cannot be loaded."""
     from learners.algorithms.base import REFERENCE, VALUES
 
-    learner, device, dtype = loading.learner, loading.device, loading.dtype
+    learner, device, dtype = loading.learner, loading.spec.device, loading.spec.dtype
     policy = loading.policy(path)
     policy_engine = zero.trained(policy, learner, device, dtype=dtype, lr=learner.lr)
     critic_engine = None
     if VALUES in needs:
-        from learners.critic import CriticModel
+        from learners.policy import CriticModel
 
         critic_engine = zero.trained(
             CriticModel(loading.policy(path)), learner, device, dtype=dtype, lr=learner.critic_lr

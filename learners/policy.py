@@ -147,13 +147,8 @@ def row_inputs(
     if model.config._attn_implementation == attention.PACKED_SDPA:
         return row | {"packed_layout": attention.packed_layout(cu_seqlens)}
     longest = int(cu_seqlens.diff().max())
-    lengths = {
-        "cu_seq_lens_q": cu_seqlens,
-        "cu_seq_lens_k": cu_seqlens,
-        "max_length_q": longest,
-        "max_length_k": longest,
-    }
-    return row | lengths
+    row |= {"cu_seq_lens_q": cu_seqlens, "cu_seq_lens_k": cu_seqlens}
+    return row | {"max_length_q": longest, "max_length_k": longest}
 
 
 @torch.no_grad()
@@ -190,10 +185,8 @@ def _require_packing(model: PreTrainedModel) -> None:
     tolerance = 1e-4 if model.dtype == torch.float32 else 5e-2
     gap = float((packed - alone).abs().max() / alone.abs().max())
     if not gap <= tolerance:
-        name = type(model).__name__
-        raise BadInput(
-            f"model {name}: samples packed in one row see each other (relative gap {gap:.1e}, expected none)"
-        )
+        what = f"samples packed in one row see each other (relative gap {gap:.1e}, expected none)"
+        raise BadInput(f"model {type(model).__name__}: {what}")
 
 
 def _probe_inputs(model: PreTrainedModel, samples: tuple[tuple[int, ...], ...]) -> dict[str, object]:
@@ -211,6 +204,33 @@ def pack_ids(
     lengths = torch.tensor([0] + [len(sample) for sample in samples])
     cu_seqlens = lengths.cumsum(0).to(torch.int32)
     return token_ids.to(device), position_ids.to(device), cu_seqlens.to(device)
+
+
+class CriticModel(nn.Module):
+    """The policy's own architecture and weights below a head with one output, which starts at zero."""
+
+    def __init__(self, policy: PolicyModel) -> None:
+        """Takes the policy's transformer over: the policy model given here is not used any further."""
+        super().__init__()
+        self.model = policy.model.base_model
+        self.head = nn.Linear(policy.hidden_size, 1, dtype=policy.model.dtype, device=policy.model.device)
+        nn.init.zeros_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
+
+    def forward(
+        self, token_ids: torch.Tensor, position_ids: torch.Tensor, cu_seqlens: torch.Tensor, needed_T: torch.Tensor
+    ) -> torch.Tensor:
+        """[T] float32: at t the value of the state in which token t is chosen, from the tokens before it.
+
+        As the policy's: token_ids, position_ids [T], cu_seqlens [S+1]; zero at each sample's first token and where
+        not needed.
+        """
+        wanted_T = needed_T.clone()
+        wanted_T[cu_seqlens[:-1].long()] = False
+        targets_N = wanted_T.nonzero().squeeze(1)
+        hidden_TH = self.model(**row_inputs(self.model, token_ids, position_ids, cu_seqlens)).last_hidden_state[0]
+        values_N = self.head(hidden_TH.index_select(0, targets_N - 1)).squeeze(-1).float()
+        return values_N.new_zeros(token_ids.numel()).index_copy(0, targets_N, values_N)
 
 
 def load_policy(
@@ -244,7 +264,7 @@ def load_policy(
         ValueError,
         KeyError,
         SafetensorError,
-    ) as error:  # fault boundary: how transformers says that it cannot
+    ) as error:  # fault boundary: how transformers refuses
         what = " ".join(f"{type(error).__name__}: {error}".split())[:300]
         raise BadInput(f"model {path}: transformers cannot load it for {attention_key}: {what}") from error
     if gradient_checkpointing:

@@ -25,6 +25,7 @@ from rlsys.batch import Batch, UpdateReport
 from rlsys.config import LearnerConfig
 from rlsys.device import Device
 from rlsys.errors import BadInput
+from rlsys.packing import consecutive
 
 if TYPE_CHECKING:
     from learners.algorithms.base import Algorithm
@@ -80,8 +81,6 @@ class LearnerRank:
             torch.cuda.set_device(self.torch_device)
         deepspeed.init_distributed(dist_backend=spec.device.dist_backend, timeout=_COLLECTIVE_TIMEOUT, verbose=False)
 
-    # -- a stage ------------------------------------------------------------------------------------------------------
-
     def begin(
         self,
         model_path: str,
@@ -106,13 +105,7 @@ class LearnerRank:
         self._destroy_models()
         torch.set_num_threads(learner.threads)
         torch.manual_seed(self.spec.seed)
-        self._loading = models.Loading(
-            learner=learner,
-            device=self.spec.device,
-            torch_device=self.torch_device,
-            dtype=self.spec.dtype,
-            gradient_checkpointing=self.spec.gradient_checkpointing,
-        )
+        self._loading = models.Loading(learner=learner, spec=self.spec, torch_device=self.torch_device)
         loaded = models.load(
             model_path, self._loading, algorithm.needs, reference_path if of_run and reference_path else model_path
         )
@@ -153,7 +146,7 @@ class LearnerRank:
 
         learner, engine = self.stage.learner, self.stage.models.policy_engine
         values: list[list[float]] = []
-        for samples in _packed([list(ids) for ids in token_ids if ids], learner.tokens_per_row):
+        for samples in consecutive([list(ids) for ids in token_ids if ids], len, learner.tokens_per_row):
             row = pack_ids(samples, self.torch_device)
             logp_T, _ = engine(*row, 1.0, learner.logit_chunk)
             values.extend(part.tolist()[1:] for part in logp_T.cpu().split([len(ids) for ids in samples]))
@@ -166,8 +159,6 @@ class LearnerRank:
 
         self._destroy_models()
         deepspeed.comm.destroy_process_group()
-
-    # -- weights out --------------------------------------------------------------------------------------------------
 
     def export(
         self, channel: WeightChannel, version: int, probe: Sequence[Sequence[int]] = (), *, perturb: bool = False
@@ -189,8 +180,6 @@ class LearnerRank:
         from learners.export import save_hf
 
         save_hf(self.stage.models.policy, folder, tokenizer_from, writer=self.spec.rank == 0)
-
-    # -- checkpoints --------------------------------------------------------------------------------------------------
 
     def save(self, folder: Path) -> None:
         """Weights, optimizers, schedule, random state and the reference's files, to continue from.
@@ -235,8 +224,6 @@ class LearnerRank:
         self.step = state["step"]
         torch.set_rng_state(state["rng"].cpu())
 
-    # -- inside -------------------------------------------------------------------------------------------------------
-
     def _restore_reference(self, folder: Path, path: str | None) -> None:
         """Load the reference that the checkpoint kept: after a resume, `begin` was given the weights of mid-stage."""
         from learners.models import Reference
@@ -245,9 +232,8 @@ class LearnerRank:
         origin = str(kept) if kept.is_dir() else path
         models = self.stage.models
         if origin is None:
-            raise BadInput(
-                f"{folder}: saved without a reference model, expected the algorithm that the stage began with"
-            )
+            expected = "expected the algorithm that the stage began with"
+            raise BadInput(f"{folder}: saved without a reference model, {expected}")
         if models.reference is not None and models.reference.path != origin:
             models.reference.destroy()
             models.reference = Reference(origin, self._loading)
@@ -260,16 +246,3 @@ class LearnerRank:
         gc.collect()  # DeepSpeed's hooks make cycles, and the next stage needs the memory
         if self.torch_device.type == "cuda":
             torch.cuda.empty_cache()
-
-
-def _packed(samples: list[list[int]], tokens_per_row: int) -> list[list[list[int]]]:
-    """Samples in order, as many to a row as fit."""
-    rows: list[list[list[int]]] = []
-    size = 0
-    for ids in samples:
-        if not rows or size + len(ids) > tokens_per_row:
-            rows.append([])
-            size = 0
-        rows[-1].append(ids)
-        size += len(ids)
-    return rows

@@ -70,9 +70,6 @@ def run_update(stage: Stage, batch: Batch, step: int) -> UpdateReport:
     return UpdateReport(applied=policy.taken > 0, metrics=merge(metrics), seconds=seconds)
 
 
-# -- gradients ---------------------------------------------------------------------------------------------------------
-
-
 @dataclass(slots=True)
 class Steps:
     """The optimizer steps of one model in one update.
@@ -170,9 +167,6 @@ def backward(stage: Stage, engine: Any, out: LossOutput, outputs_T: torch.Tensor
         loss = loss + outputs_T.sum() * math.nan
     engine.backward(loss, scale_wrt_gas=False)
     return {**out.metrics, name: Sum(value)}
-
-
-# -- metrics -----------------------------------------------------------------------------------------------------------
 
 
 def credit_metrics(stage: Stage, rows: Sequence[Row]) -> Metrics:

@@ -11,8 +11,7 @@ from rlsys.device import Device
 from rlsys.errors import BadInput
 
 if TYPE_CHECKING:
-    from learners.critic import CriticModel
-    from learners.policy import PolicyModel
+    from learners.policy import CriticModel, PolicyModel
 
 
 def require_device(learner: LearnerConfig, device: Device) -> None:

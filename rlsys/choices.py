@@ -13,7 +13,6 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
-from functools import lru_cache
 from typing import Any
 
 from rlsys.errors import BadInput, nearest
@@ -33,7 +32,9 @@ def choose(key: str, table: Table, name: str) -> Choice:
     Raises BadInput with the nearest name.
     """
     if name in table:
-        return _known(table[name])
+        built = load(table[name])
+        (schema,) = _annotations(built)
+        return Choice(schema, built)
     if "." in name:
         return _elsewhere(key, name)
     hint = nearest(name, table, otherwise="")
@@ -51,13 +52,6 @@ def load(path: str) -> Any:
     return getattr(importlib.import_module(module), attribute)
 
 
-@lru_cache
-def _known(path: str) -> Choice:
-    built = load(path)
-    (schema,) = _annotations(built)
-    return Choice(schema, built)
-
-
 def _annotations(built: Any) -> list[Any]:
     return [each.annotation for each in inspect.signature(built, eval_str=True).parameters.values()]
 
@@ -73,8 +67,6 @@ def _elsewhere(key: str, name: str) -> Choice:
         what = f"{type(error).__name__}: {error}"
         raise BadInput(f"{key}.name={name!r}: {what}; expected module.Class, importable from {here}") from error
     if len(schemas) != 1 or not is_dataclass(schemas[0]) or "name" not in {field.name for field in fields(schemas[0])}:
-        raise BadInput(
-            f"{key}.name={name!r}: expected a class that takes one argument, annotated with a config dataclass "
-            "that has a field `name`"
-        )
+        what = "a class that takes one argument, annotated with a config dataclass that has a field `name`"
+        raise BadInput(f"{key}.name={name!r}: expected {what}")
     return Choice(schemas[0], built)  # type: ignore[arg-type]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 BOUNDS: dict[str, Callable[[float], bool]] = {
     "at least 1": lambda found: found >= 1,
     "0 or more": lambda found: found >= 0,
+    "at least 0": lambda found: found >= 0,
     "above 0": lambda found: found > 0,
     "between 0 and 1": lambda found: 0 <= found <= 1,
     "above 0 and at most 1": lambda found: 0 < found <= 1,
@@ -41,6 +42,12 @@ def require_bounds(config: object, prefix: str, expected: str, *keys: str) -> No
         found = getattr(config, key)
         fits = bound != expected if found is None else BOUNDS[bound](found)
         require(fits, prefix + key, found, expected)
+
+
+def differences(before: Mapping[str, object], now: Mapping[str, object]) -> str:
+    """`seed=1, not 2; env.style='choice', not None`: empty where nothing differs."""
+    keys = [key for key in {**before, **now} if before.get(key) != now.get(key)]
+    return "; ".join(f"{key}={before.get(key)!r}, not {now.get(key)!r}" for key in keys)
 
 
 def nearest(word: str, known: Iterable[object], *, otherwise: str | None = None) -> str:

@@ -41,12 +41,7 @@ class Harvest:
 
 
 def harvest_groups(
-    groups: Sequence[Group],
-    algorithm: Credits,
-    longest: int,
-    *,
-    version: int = 0,
-    max_token_lag: int | None = None,
+    groups: Sequence[Group], algorithm: Credits, longest: int, *, version: int = 0, max_token_lag: int | None = None
 ) -> Harvest:
     """Advantages within each group, then samples. A failed sibling is left out of its group's baseline.
 

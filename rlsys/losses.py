@@ -99,11 +99,7 @@ def behavior_kl(policy_logp: torch.Tensor, behavior_logp: torch.Tensor, mask: to
 
 
 def kl_estimate(
-    policy_logp: torch.Tensor,
-    reference_logp: torch.Tensor,
-    *,
-    kind: KLKind,
-    clamp: float | None = None,
+    policy_logp: torch.Tensor, reference_logp: torch.Tensor, *, kind: KLKind, clamp: float | None = None
 ) -> torch.Tensor:
     """Per-token estimate of KL(policy || reference) from tokens the policy sampled (joschu.net/blog/kl-approx.html).
 
@@ -146,12 +142,7 @@ def kl_loss(
 
 
 def entropy_bonus(
-    entropy: torch.Tensor,
-    mask: torch.Tensor,
-    *,
-    coef: float,
-    denominator: float,
-    weights: torch.Tensor | None = None,
+    entropy: torch.Tensor, mask: torch.Tensor, *, coef: float, denominator: float, weights: torch.Tensor | None = None
 ) -> LossOutput:
     """-coef * entropy of the distribution that each token was drawn from, in nats."""
     keep = mask.bool()

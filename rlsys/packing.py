@@ -7,9 +7,10 @@ What breaks a record's contract raises ValueError that names the turn or the sam
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from typing import TypeVar
 
 import torch
 
@@ -22,6 +23,7 @@ QUADRATIC_LENGTH = 8192
 _PADDING_TOKENS = 2  # one would have nothing to predict
 
 
+T = TypeVar("T")
 _Token = tuple[int, int, float, int]  # id, loss mask, log-probability, version: of a sample that is still growing
 
 
@@ -32,11 +34,12 @@ def sample_trajectory(trajectory: Trajectory, advantage: float) -> list[Sample]:
     the context was rewritten (a dropped thought, another template) a new sample starts. Empty when nothing was sampled.
     Each sample carries the trajectory's reward, for its own last sampled token, and its tokens' part of every stream.
     """
+    name = f"trajectory {trajectory.sibling} of task {trajectory.task.task_id!r}"
     if not math.isfinite(advantage):
-        raise ValueError(f"advantage {advantage!r} of {_name(trajectory)}: expected a finite number")
+        raise ValueError(f"advantage {advantage!r} of {name}: expected a finite number")
     drafts: list[list[_Token]] = [[]]
     for index, turn in enumerate(trajectory.turns):
-        where = f"turn {index} of {_name(trajectory)}"
+        where = f"turn {index} of {name}"
         if not turn.context_ids:
             raise ValueError(f"{where}: an empty context, expected at least one token before what was sampled")
         done = len(drafts[-1])
@@ -53,10 +56,8 @@ def sample_trajectory(trajectory: Trajectory, advantage: float) -> list[Sample]:
     streams = () if isinstance(trajectory.reward, Failure) else trajectory.reward.streams
     for stream in streams:
         if len(stream.values) != trajectory.num_sampled:
-            raise ValueError(
-                f"stream {stream.name!r} of {_name(trajectory)}: {len(stream.values)} values "
-                f"for {trajectory.num_sampled} sampled tokens"
-            )
+            found = f"{len(stream.values)} values for {trajectory.num_sampled} sampled tokens"
+            raise ValueError(f"stream {stream.name!r} of {name}: {found}")
     samples, start = [], 0
     for draft in drafts:
         end = start + sum(mask for _, mask, _, _ in draft)
@@ -108,6 +109,19 @@ def pack(samples: Sequence[Sample], tokens_per_row: int, *, together: int = 1) -
 
     rows = _spread(longest_first, lengths, len(first_fit), tokens_per_row) or first_fit
     return [[sample for index in row for sample in units[index]] for row in sorted(sorted(row) for row in rows)]
+
+
+def consecutive(items: Sequence[T], size: Callable[[T], int], limit: int) -> list[list[T]]:
+    """The items in order, as many to a part as fit within `limit`; a larger one is a part of its own."""
+    parts: list[list[T]] = []
+    filled = 0
+    for item in items:
+        if not parts or filled + size(item) > limit:
+            parts.append([])
+            filled = 0
+        parts[-1].append(item)
+        filled += size(item)
+    return parts
 
 
 def make_row(samples: Sequence[Sample], minibatch: int = 0) -> Row:
@@ -285,7 +299,3 @@ def _rewards(samples: Sequence[Sample]) -> torch.Tensor | None:
             rewards[number, sampled] = torch.tensor(stream.values)
         columns.append(rewards)
     return torch.cat(columns, dim=1)
-
-
-def _name(trajectory: Trajectory) -> str:
-    return f"trajectory {trajectory.sibling} of task {trajectory.task.task_id!r}"

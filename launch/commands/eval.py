@@ -12,6 +12,8 @@ from launch.commands.shared import add_checkpoint, add_config
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from actors.pool import RolloutPool
+    from actors.services import Services
     from launch.run.evaluate import Score
     from rlsys.types import Group
 
@@ -35,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
     from launch.config.compose import compose
     from launch.run import preflight
     from launch.run.cleanup import orderly_exit
-    from launch.run.engines import Engines, find_checkpoint, model_or_scratch, on_engines
+    from launch.run.engines import find_checkpoint, model_or_scratch, on_engines
     from launch.run.evaluate import plans, rollout_tasks, score
     from launch.run.progress import Progress
 
@@ -50,11 +52,11 @@ def run(options: argparse.Namespace) -> int:
     if options.output is not None:
         preflight.check_output(options.output)
 
-    async def play(engines: Engines) -> dict[str, list[Group]]:
+    async def play(pool: RolloutPool, services: Services) -> dict[str, list[Group]]:
         groups: dict[str, list[Group]] = {}
-        for name, plan in plans(recipe, engines.services).items():
+        for name, plan in plans(recipe, services).items():
             progress.say(f"playing {len(tasks) * plan.group_size} episodes, {name}")
-            groups[name] = await rollout_tasks(engines.pool, tasks, plan, recipe.eval.concurrency, progress.count)
+            groups[name] = await rollout_tasks(pool, tasks, plan, recipe.eval.concurrency, progress.count)
         return groups
 
     with Progress() as progress, orderly_exit():
@@ -63,9 +65,7 @@ def run(options: argparse.Namespace) -> int:
         with model_or_scratch(recipe, found) as model:
             limit = f"{len(tasks)} of {len(available)} tasks ({split}; eval.tasks={recipe.eval.tasks})"
             progress.say(f"evaluating {model} on {limit}")
-            ChatRenderer(
-                model
-            )  # a hub name that does not exist, a folder without a tokenizer: said before anything starts
+            ChatRenderer(model)  # a hub name or a folder without a tokenizer: said before anything starts
             groups = on_engines(recipe, model, progress, play)
         scores = {name: score(played, recipe.reward) for name, played in groups.items()}
         for line in table(scores):

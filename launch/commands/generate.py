@@ -11,6 +11,8 @@ from rlsys.errors import BadInput
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from actors.pool import RolloutPool
+    from actors.services import Services
     from rlsys.config import RecipeConfig, RunConfig
 
 HELP = "trajectories to train on; the same command again goes on where it was stopped"
@@ -47,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
     from launch.config.compose import compose
     from launch.run import preflight
     from launch.run.cleanup import orderly_exit
-    from launch.run.engines import Engines, find_checkpoint, model_or_scratch, on_engines
+    from launch.run.engines import find_checkpoint, model_or_scratch, on_engines
     from launch.run.progress import Progress
     from launch.stages.generate import begun_with, generate_missing, plan_of, tasks_to_generate
     from launch.stages.store import TrajectoryStore, pairs_path, store_path, write_out
@@ -62,9 +64,9 @@ def run(options: argparse.Namespace) -> int:
     preflight.check(recipe, learner=False)
     preflight.check_rollouts(recipe)
 
-    async def play(engines: Engines) -> None:
-        plan = plan_of(recipe, "generate", engines.services)
-        await generate_missing(engines.pool, tasks, plan, recipe, played, tokenizer, progress)
+    async def play(pool: RolloutPool, services: Services) -> None:
+        plan = plan_of(recipe, "generate", services)
+        await generate_missing(pool, tasks, plan, recipe, played, tokenizer, progress)
 
     with Progress() as progress, orderly_exit():
         weights = found or "the untrained policy"

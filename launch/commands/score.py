@@ -17,10 +17,7 @@ EXAMPLES = """examples:
 def add(parser: argparse.ArgumentParser) -> None:
     add_config(parser, "override a key, such as reward.clamp=false")
     parser.add_argument(
-        "--input",
-        metavar="F.jsonl",
-        required=True,
-        help='one {"task": {...}, "response": "..."} per line; - is stdin',
+        "--input", metavar="F.jsonl", required=True, help='one {"task": {...}, "response": "..."} per line; - is stdin'
     )
     parser.add_argument("--output", metavar="G.jsonl", help="one result per line, in order (default: stdout)")
     parser.add_argument("--strict", action="store_true", help="stop with exit code 2 at the first line that fails")

@@ -30,7 +30,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from launch.config.compose import compose, to_yaml
+    from launch.config.compose import compose, refuse_other_config, to_yaml
     from launch.stages.train import arithmetic, check, train
 
     config = compose(options.config, options.overrides)
@@ -46,9 +46,7 @@ def run(options: argparse.Namespace) -> int:
     import asyncio
     import contextlib
 
-    from launch.config.identity import refuse_other_config
-    from launch.run.cleanup import orderly_exit
-    from launch.run.cleanup import tag as owner_tag
+    from launch.run import cleanup
     from launch.run.parts import make_run, shown
     from launch.run.progress import Progress
     from launch.run.rundir import DriverState, RunDir, choose_run_dir
@@ -74,8 +72,8 @@ def run(options: argparse.Namespace) -> int:
         )
     playing = [stage for stage in config.stages if needs_engines(config, stage)]
     engines = any(stage in playing for stage in config.stages[state.stage_index :])
-    weights = open_channel(config.recipe.weights.channel, owner_tag())
-    with Progress() as progress, contextlib.closing(weights), orderly_exit():
+    weights = open_channel(config.recipe.weights.channel, cleanup.tag())
+    with Progress() as progress, contextlib.closing(weights), cleanup.orderly_exit():
         progress.say(f"run directory {shown(path)}")
         if newest:
             progress.say(f"continuing from {newest.name}: stage {entered.name}, step {state.stage_step}")

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from pathlib import Path
 from typing import Any, get_type_hints
 
 import yaml
@@ -19,11 +20,11 @@ from omegaconf.errors import OmegaConfBaseException
 from envs import REWARDS, WORLDS
 from launch.config.layers import Layer, Raw, find_config, parse_overrides, read_files
 from launch.stages import STAGES
-from launch.stages.base import STAGE_KEYS, Head, Stage, stage_of
+from launch.stages.base import STAGE_KEYS, Head, Stage, stage_of, without_places
 from learners.algorithms import ALGORITHMS
 from rlsys.choices import Table, choose
 from rlsys.config import RecipeConfig, RunConfig, StageConfig
-from rlsys.errors import BadInput, nearest
+from rlsys.errors import BadInput, differences, nearest
 
 TABLES: dict[str, Table] = {"env": WORLDS, "reward": REWARDS, "algorithm": ALGORITHMS}
 # One set of actors serves all stages, so these hold for the whole run.
@@ -99,9 +100,6 @@ def _has(values: Raw, key: str) -> bool:
     head, _, rest = key.partition(".")
     inner = values.get(head)
     return head in values and (not rest or (isinstance(inner, dict) and _has(inner, rest)))
-
-
-# -- the schema -----------------------------------------------------------------------------------------------------
 
 
 def _recipe(layers: Sequence[Layer], stage: Stage | None) -> RecipeConfig:
@@ -200,6 +198,33 @@ def to_yaml(config: RunConfig) -> str:
         for stage in config.stages
     ]
     return yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True)
+
+
+def refuse_other_config(path: Path, config: RunConfig) -> None:
+    """A run directory continues only what was begun in it: the same model, data and order of tasks.
+
+    More steps, other timings, other learning rates or more workers are fine.
+    """
+    saved = path / "config.yaml"
+    if not saved.is_file() or not any((path / "checkpoints").glob("step-*")):
+        return
+    changed = differences(_identity(compose(str(saved), [])), _identity(config))
+    if changed:
+        raise BadInput(f"--run-dir {path}: it was begun with {changed}: choose another directory")
+
+
+def _identity(config: RunConfig) -> dict[str, Any]:
+    """What a checkpoint and a sequence number mean, by key."""
+    recipe = config.recipe
+    identity: dict[str, Any] = {"seed": recipe.seed, "stages": [stage.name for stage in config.stages]}
+    identity |= {f"model.{key}": value for key, value in asdict(recipe.model).items()}
+    identity |= {"learner.ranks": recipe.learner.ranks, "learner.zero_stage": recipe.learner.zero_stage}
+    for stage in config.stages:
+        own = {"kind": stage.kind, "loop.groups_per_step": stage.config.loop.groups_per_step}
+        own |= {f"env.{key}": value for key, value in without_places(asdict(stage.config.env)).items()}
+        own |= stage_of(stage.kind).identity(stage)
+        identity |= {f"stages.{stage.name}.{key}": value for key, value in own.items()}
+    return identity
 
 
 def _head(stage: StageConfig) -> Raw:

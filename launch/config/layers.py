@@ -69,10 +69,8 @@ def _from_yaml(text: str) -> Any:
 
 
 def _short(path: Path) -> str:
-    try:
-        return str(path.resolve().relative_to(ROOT))
-    except ValueError:
-        return str(path)
+    whole = path.resolve()
+    return str(whole.relative_to(ROOT) if whole.is_relative_to(ROOT) else path)
 
 
 def parse_overrides(overrides: Sequence[str], stages: Sequence[Raw]) -> tuple[Raw, dict[int, Raw]]:

@@ -12,7 +12,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -20,6 +20,7 @@ import psutil
 from rlsys.channels import remove_stale
 
 VARIABLE = "RLSYS_OWNER"
+GRACE_S = 3.0
 
 
 def _machine() -> str:
@@ -72,20 +73,15 @@ def end_own() -> int:
     return _end(owned(tag()))
 
 
-def _end(processes: list[psutil.Process], *, grace_s: float = 3.0) -> int:
+def _end(processes: list[psutil.Process]) -> int:
     """SIGTERM, a moment, SIGKILL."""
-    for process in processes:
-        _quietly(process.terminate)
-    _, stubborn = psutil.wait_procs(processes, timeout=grace_s)
-    for process in stubborn:
-        _quietly(process.kill)
-    psutil.wait_procs(stubborn, timeout=grace_s)
+    left = processes
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for process in left:
+            with contextlib.suppress(psutil.Error):  # it ended by itself
+                process.send_signal(number)
+        _, left = psutil.wait_procs(left, timeout=GRACE_S)
     return len(processes)
-
-
-def _quietly(end: Callable[[], None]) -> None:
-    with contextlib.suppress(psutil.Error):  # it ended by itself
-        end()
 
 
 @contextlib.contextmanager

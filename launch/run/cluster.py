@@ -61,10 +61,8 @@ def connect(config: ClusterConfig, *, cpus_needed: float, gpus_needed: float) ->
         if resources.get(name, 0) < needed
     ]
     if missing:
-        raise RunFailed(
-            f"the Ray cluster is too small: the actors need {' and '.join(missing)}; "
-            "lower rollout.workers or learner.ranks"
-        )
+        needs = f"the actors need {' and '.join(missing)}; lower rollout.workers or learner.ranks"
+        raise RunFailed(f"the Ray cluster is too small: {needs}")
     return device
 
 

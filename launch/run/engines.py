@@ -7,7 +7,6 @@ import re
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -23,13 +22,9 @@ from rlsys.errors import BadInput
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Engines:
-    pool: RolloutPool
-    services: Services
-
-
-def on_engines(recipe: RecipeConfig, model: str, progress: Progress, work: Callable[[Engines], Awaitable[T]]) -> T:
+def on_engines(
+    recipe: RecipeConfig, model: str, progress: Progress, work: Callable[[RolloutPool, Services], Awaitable[T]]
+) -> T:
     """Start engines and tool services, do `work` with them, and stop them. After an error the command ends them."""
     services = wire.services([recipe])
     device = connect(
@@ -45,14 +40,11 @@ def on_engines(recipe: RecipeConfig, model: str, progress: Progress, work: Calla
         placement = await place(pool.needs + services.needs)
         await asyncio.gather(pool.start(placement[: len(pool.needs)]), services.start(placement[len(pool.needs) :]))
         await pool.adopt()  # the weights of the folder that they were started from
-        done = await work(Engines(pool, services))
+        done = await work(pool, services)
         await asyncio.gather(pool.stop(), services.stop())
         return done
 
     return asyncio.run(go())
-
-
-# -- which checkpoint -------------------------------------------------------------------------------------------------
 
 
 def find_checkpoint(recipe: RecipeConfig, given: str | None) -> str | None:

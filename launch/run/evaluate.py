@@ -25,12 +25,11 @@ async def evaluate(run: Run, recipe: RecipeConfig, when: str) -> dict[str, float
     tasks = run.world.tasks("held_out")[: recipe.eval.tasks]
     run.progress.say(f"evaluating {when}: {len(tasks)} held-out tasks, greedy and {recipe.eval.samples} sampled")
     results: dict[str, float] = {}  # nan where nothing was graded
-    groups: dict[str, list[Group]] = {}
     for name, plan in plans(recipe, run.services).items():
-        groups[name] = await rollout_tasks(run.pool, tasks, plan, recipe.eval.concurrency, run.progress.count)
-        accuracy = score(groups[name], recipe.reward).accuracy
+        groups = await rollout_tasks(run.pool, tasks, plan, recipe.eval.concurrency, run.progress.count)
+        accuracy = score(groups, recipe.reward).accuracy
         results[name] = float("nan") if accuracy is None else accuracy
-        run.dir.save_trajectories(f"eval-{when}-{name}", groups[name], {})
+        run.dir.save_trajectories(f"eval-{when}-{name}", groups, {})
     run.progress.say(
         f"held-out accuracy {when}: " + ", ".join(f"{name} {value:.3f}" for name, value in results.items())
     )

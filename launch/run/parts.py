@@ -40,7 +40,7 @@ def make_run(
     text: the configuration as YAML. playing: of the stages that need engines.
     """
     recipe = config.recipe
-    directory.write_config(text)
+    directory.write("config.yaml", text)
     directory.rewind_metrics(state.step)
     journal = Journal(directory.journal, keep=state.mark)
     model_path = starting_model(recipe, directory, progress)

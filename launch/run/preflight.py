@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import socket
-from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -22,14 +21,6 @@ from rlsys.errors import BadInput, require
 WORKER_MB = 2100  # rollout actor and its engine process
 LEARNER_MB = 900
 DRIVER_MB = 1200  # driver, Ray's own processes, wandb
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryPlan:
-    """MiB per part on one machine without a GPU, and the arithmetic behind it."""
-
-    lines: tuple[str, ...]
-    total_mb: int
 
 
 def parameters(recipe: RecipeConfig) -> int | None:
@@ -54,8 +45,11 @@ def _saved_in_half(folder: Path) -> bool:
     return str(config.get("dtype") or config.get("torch_dtype")) in ("bfloat16", "float16")
 
 
-def memory_plan(recipe: RecipeConfig, *, learner: bool) -> MemoryPlan:
-    """fp32 on a CPU: an engine holds the weights and their packed copy, a learner has gradients and two moments."""
+def memory_plan(recipe: RecipeConfig, *, learner: bool) -> tuple[list[str], int]:
+    """The arithmetic line by line, and MiB in all, on one machine without a GPU.
+
+    fp32 on a CPU: an engine holds the weights and their packed copy, a learner has gradients and two moments.
+    """
     count = parameters(recipe) or 0
     engines, ranks = recipe.rollout.workers, recipe.learner.ranks if learner else 0
     weights_mb, training_mb = 8 * count // 2**20, 16 * count // 2**20
@@ -68,15 +62,15 @@ def memory_plan(recipe: RecipeConfig, *, learner: bool) -> MemoryPlan:
         lines.append(f"learner  {ranks} x {parts} = {ranks_mb} MiB")
     lines.append(f"driver   {DRIVER_MB} + {store_mb} object store = {DRIVER_MB + store_mb} MiB")
     total = engines_mb + ranks_mb + DRIVER_MB + store_mb
-    return MemoryPlan((*lines, f"together {total} MiB"), total)
+    return [*lines, f"together {total} MiB"], total
 
 
 def check_memory(recipe: RecipeConfig, *, learner: bool) -> None:
     available = psutil.virtual_memory().available // 2**20
-    plan = memory_plan(recipe, learner=learner)
-    if plan.total_mb > available:
+    _, needed = memory_plan(recipe, learner=learner)
+    if needed > available:
         raise BadInput(
-            f"too little memory: the run needs about {plan.total_mb} MiB, {available} MiB are free; "
+            f"too little memory: the run needs about {needed} MiB, {available} MiB are free; "
             "lower rollout.workers or engine.kv_cache_mb, or close other programs"
         )
 

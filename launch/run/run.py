@@ -25,12 +25,15 @@ from rlsys.buffer import SlotBuffer
 from rlsys.channels.base import WeightChannel
 from rlsys.config import RunConfig, StageConfig
 from rlsys.device import Device
-from rlsys.errors import RunFailed
+from rlsys.errors import BadInput, RunFailed
 from rlsys.journal import Journal, ledger, read, surviving
 
 log = logging.getLogger("rlsys.run")
 
 UPDATE_GRACE_S = 10.0  # for what the learner is doing when a stop is asked for
+PROBE_TASKS = 4
+PROBE_TOKENS = 64
+PROMPTS = ("dispatched", "trained", "failed", "filtered", "in_flight")
 CANARY_VERSION = -1  # never trained, never sampled from
 
 
@@ -256,9 +259,7 @@ class Run:
                 "max": state.lag_max,
                 "mean": round(state.lag_sum / state.lag_count, 4) if state.lag_count else 0.0,
             },
-            "prompts": {
-                key: getattr(book, key) for key in ("dispatched", "trained", "failed", "filtered", "in_flight")
-            },
+            "prompts": {name: getattr(book, name) for name in PROMPTS},
             "failures": {kind: state.failures.get(kind, 0) for kind in ("infra", "timeout", "data", "retried")},
             "restarts": self.restarts,
             "weights": {
@@ -271,6 +272,33 @@ class Run:
             "learner": {"zero_stage": recipe.learner.zero_stage, "world_size": recipe.learner.ranks},
             "rollout": {"workers": recipe.rollout.workers},
         }
+
+
+async def first_delivery(run: Run) -> None:
+    """Wait for the engines to start, show that a delivery changes what they say, then deliver."""
+    assert run.pool_start is not None
+    if not run.pool_start.done():
+        run.progress.say("waiting for the rollout engines")
+    await run.until(asyncio.shield(run.pool_start))
+    run.probe = probe(run)
+    await run.until(run.canary())
+    if run.state.version == 0:
+        run.state.version = 1
+    await run.until(run.deliver(run.state.version))
+    run.progress.say(f"weights delivered and proven: engine-learner gap {run.gap['mismatch/probe_max']:.1e}")
+
+
+def probe(run: Run) -> tuple[tuple[int, ...], ...]:
+    """A few held-out prompts, cut short: what engine and learner are compared on."""
+    tasks = run.world.tasks("held_out")[:PROBE_TASKS] or run.world.tasks("train")[:PROBE_TASKS]
+    prompts = [run.renderer.prompt_ids(run.world.env(task).first_messages()) for task in tasks]
+    length = min(PROBE_TOKENS, run.config.recipe.engine.max_model_len - 1)
+    probes = tuple(ids[-length:] for ids in prompts if len(ids) > 1)
+    if not probes:
+        raise BadInput(
+            "the prompts of this environment have fewer than two tokens: engine and learner cannot be compared"
+        )
+    return probes
 
 
 def _version(name: str) -> str | None:

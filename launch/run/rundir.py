@@ -17,7 +17,7 @@ import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import IO, Any, TextIO
 
 from launch.run.cluster import inside_ray_job
 from rlsys.errors import BadInput
@@ -61,15 +61,7 @@ class RunDir:
     def __init__(self, path: Path) -> None:
         """Create or open `path` and lock it. Raises BadInput when another process is at work in it."""
         self.path = path
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-            self._lock = (path / ".lock").open("w")
-        except OSError as error:
-            raise BadInput(f"--run-dir {path}: cannot be written ({error.strerror})") from error
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise BadInput(f"--run-dir {path}: another process is running in it") from error
+        self._lock = locked(path / ".lock", "wb", f"--run-dir {path}", "another process is running in it")
         (path / "trajectories").mkdir(exist_ok=True)
         (path / "checkpoints").mkdir(exist_ok=True)
         self._metrics: TextIO | None = None
@@ -86,8 +78,6 @@ class RunDir:
         if self._metrics is not None:
             self._metrics.close()
         self._lock.close()
-
-    # -- checkpoints --------------------------------------------------------------------------------------------------
 
     def checkpoints(self) -> list[Path]:
         """Complete ones, oldest first."""
@@ -123,8 +113,6 @@ class RunDir:
     def load_state(self, checkpoint: Path) -> DriverState:
         return DriverState(**json.loads((checkpoint / "driver.json").read_text()))
 
-    # -- rows ---------------------------------------------------------------------------------------------------------
-
     def rewind_metrics(self, step: int) -> None:
         """Drop the rows of steps that no surviving weights have seen."""
         path = self.path / "metrics.jsonl"
@@ -149,11 +137,23 @@ class RunDir:
         )
         _write(self.path / "trajectories" / f"{name}.jsonl", b"".join(line_of(to_json(each)) for each in records))
 
-    def write_config(self, text: str) -> None:
-        _write(self.path / "config.yaml", text)
+    def write(self, name: str, text: str) -> None:
+        _write(self.path / name, text)
 
-    def write_summary(self, summary: Mapping[str, Any]) -> None:
-        _write(self.path / "summary.json", json.dumps(summary, indent=1) + "\n")
+
+def locked(path: Path, mode: str, name: str, taken: str) -> IO[bytes]:
+    """The file, open, for this process alone. Raises BadInput: `name`, and `taken` where another process has it."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file: IO[bytes] = path.open(mode)
+    except OSError as error:
+        raise BadInput(f"{name}: cannot be written ({error.strerror})") from error
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        file.close()
+        raise BadInput(f"{name}: {taken}") from error
+    return file
 
 
 def choose_run_dir(name: str, config: str, given: str | None, must_resume: bool) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import signal
 import time
 from collections.abc import Awaitable, Callable
@@ -49,7 +50,7 @@ async def go_through(run: Run, work: Callable[[Run], Awaitable[None]], *, engine
             run.pool_start.cancel()
             await asyncio.gather(run.pool_start, return_exceptions=True)
         try:
-            run.dir.write_summary(run.summary(status, reason))
+            run.dir.write("summary.json", json.dumps(run.summary(status, reason), indent=1) + "\n")
             run.journal.close()
         finally:
             with contextlib.suppress(Exception):  # the parts may be what failed

@@ -58,7 +58,7 @@ class Scorer:
     def __init__(self, recipe: RecipeConfig) -> None:
         self.reward: RewardFunction = make_reward(recipe.reward)
         self._split = partial(split_inline, inline=inline_of(recipe.env, self.reward))
-        self._tokens = Tokens(recipe.model.path) if _uses_tokens(self.reward) else None
+        self._tokens = Tokens(recipe.model.path) if getattr(self.reward, "uses_tokens", False) else None
         self._deadline_s = recipe.rollout.grader_deadline_s
         self._waiting: deque[Scored] = deque()
         self._held = 0  # bytes of the waiting lines
@@ -207,7 +207,3 @@ class Tokens:
         except BadInput as error:
             self._missing = f"{error}; the network is not asked"
             return None
-
-
-def _uses_tokens(reward: RewardFunction) -> bool:
-    return bool(getattr(reward, "uses_tokens", False))

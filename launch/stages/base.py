@@ -96,9 +96,6 @@ class Stage:
         return StageConfig(name=head.label, kind=head.kind, steps=steps, config=recipe, data=head.data, epochs=epochs)
 
 
-# -- of a run's stages ------------------------------------------------------------------------------------------------
-
-
 def stage_of(kind: str) -> Stage:
     stage: Stage = load(STAGES[kind])()
     return stage
@@ -119,9 +116,6 @@ def needs_engines(config: RunConfig, stage: StageConfig) -> bool:
     return stage_of(stage.kind).plays or (
         stage.data is not None and any(stage_of(other.kind).plays for other in config.stages)
     )
-
-
-# -- parts of several kinds -------------------------------------------------------------------------------------------
 
 
 def check_response_length(where: str, recipe: RecipeConfig) -> None:

@@ -123,16 +123,14 @@ def _held_out(prompts: set[str], config: EvalConfig, seed: int) -> set[str]:
     return set(sorted(prompts, key=rank)[: max(count, 0)])
 
 
-# -- of a stage -------------------------------------------------------------------------------------------------------
-
-
 class DataStage(Stage):
     """A kind that learns from given examples: a file of theirs, or what an earlier generate stage makes."""
 
     made = "what it keeps"  # of an earlier stage's trajectories
     nothing_made: str  # why there may be none, and what to change
 
-    def parse(self, record: dict[str, Any], where: str) -> Example:
+    @staticmethod
+    def parse(record: dict[str, Any], where: str) -> Example:
         """One line of the file. Raises BadInput that names the line and the key."""
         raise NotImplementedError
 

@@ -6,7 +6,7 @@ import asyncio
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from launch.stages.base import Head
 from launch.stages.datasets import DataStage
@@ -14,7 +14,7 @@ from learners.algorithms import ALGORITHMS
 from rlsys.choices import choose
 from rlsys.config import RecipeConfig, StageConfig
 from rlsys.errors import BadInput
-from rlsys.records import Example, read_pair
+from rlsys.records import read_pair
 from rlsys.reductions import weigh
 from rlsys.types import Sample
 
@@ -26,9 +26,7 @@ class DPO(DataStage):
     algorithm = "dpo"
     made = "its preference pairs"
     nothing_made = "no task had two answers of different reward; raise generate.samples or generate.temperature"
-
-    def parse(self, record: dict[str, Any], where: str) -> Example:
-        return read_pair(record, where)
+    parse = staticmethod(read_pair)
 
     def made_file(self, kept: Path) -> Path:
         from launch.stages.store import pairs_path

@@ -54,7 +54,7 @@ class Generate(Stage):
 
     async def run(self, run: Run, stage: StageConfig) -> None:
         """`generated/NAME.jsonl` is what is kept of the trajectories. A resumed run plays the rest."""
-        from launch.run.delivery import first_delivery
+        from launch.run.run import first_delivery
         from launch.stages.store import TrajectoryStore, store_path, write_out
         from launch.stages.trajectories import tokenizer_id, weights_id
 

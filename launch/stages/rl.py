@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 from envs.rewards import has_token_streams
 from launch.stages.base import Head, Stage, check_response_length
@@ -13,14 +13,6 @@ from rlsys.errors import BadInput
 
 if TYPE_CHECKING:
     from launch.run.run import Run
-
-
-@runtime_checkable
-class Discounts(Protocol):
-    """The config of an algorithm whose critic estimates advantages over several steps (GAE)."""
-
-    @property
-    def lam(self) -> float: ...
 
 
 class RL(Stage):
@@ -35,9 +27,10 @@ class RL(Stage):
                 f"{where}: algorithm.name='dpo' in an rl stage, which makes no preference pairs: "
                 "expected a generate stage, and then one of kind dpo with its name as data"
             )
-        if isinstance(algorithm, Discounts) and algorithm.lam != 1 and has_token_streams(recipe.reward):
+        lam = getattr(algorithm, "lam", 1.0)  # of an algorithm whose critic looks several steps ahead (GAE)
+        if lam != 1 and has_token_streams(recipe.reward):
             raise BadInput(
-                f"{where}: algorithm.lam={algorithm.lam:g}: expected 1 for a reward with token streams, where one "
+                f"{where}: algorithm.lam={lam:g}: expected 1 for a reward with token streams, where one "
                 "critic cannot discount by two factors; reward.repetition_penalty=0 leaves them out"
             )
         if recipe.rollout.top_p != 1.0:

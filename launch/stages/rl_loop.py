@@ -20,10 +20,9 @@ from actors.pool import Publication
 from envs.services.stats import ToolStats
 from envs.services.stats import merge as merge_stats
 from launch.run import wire
-from launch.run.delivery import first_delivery
 from launch.run.evaluate import evaluate
 from launch.run.row import Clock, StepRow
-from launch.run.run import Run, StopRequested
+from launch.run.run import Run, StopRequested, first_delivery
 from learners.algorithms import make_algorithm
 from rlsys.buffer import SlotBuffer
 from rlsys.config import StageConfig
@@ -139,9 +138,6 @@ class Stepper:
             self.run.gave_up = self.run.gave_up or bool(late)
 
 
-# -- the feeder -----------------------------------------------------------------------------------------------------
-
-
 async def feed(run: Run, stage: StageConfig, buffer: SlotBuffer) -> None:
     """Start what an earlier process left open, then every further sequence of the stage, as slots come free."""
     config, state = stage.config, run.state
@@ -172,9 +168,6 @@ async def feed(run: Run, stage: StageConfig, buffer: SlotBuffer) -> None:
 async def _play(run: Run, stage: StageConfig, buffer: SlotBuffer, ticket: Ticket, plan: RolloutPlan) -> None:
     group = await run.pool.run(ticket, plan, on_retry=lambda retried: run.journal.dispatch(stage.name, retried))
     await buffer.finish(group)
-
-
-# -- the publisher ----------------------------------------------------------------------------------------------------
 
 
 def account(run: Run, stage: StageConfig, harvest: Harvest) -> None:

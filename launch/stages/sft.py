@@ -5,18 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from envs import make_world
 from envs.base import demonstrated
 from launch.stages.base import Head
 from launch.stages.datasets import DataStage
-from launch.stages.samples import given_sample
 from learners.algorithms import ALGORITHMS
 from rlsys.config import RecipeConfig, RunConfig, StageConfig
 from rlsys.curriculum import Curriculum
 from rlsys.errors import BadInput
-from rlsys.records import Example, read_answer
+from rlsys.records import read_answer
 from rlsys.seeds import derive
 from rlsys.types import Sample, Task
 
@@ -26,9 +25,7 @@ if TYPE_CHECKING:
 
 class SFT(DataStage):
     nothing_made = "nothing passed generate.keep and generate.min_reward"
-
-    def parse(self, record: dict[str, Any], where: str) -> Example:
-        return read_answer(record, where)
+    parse = staticmethod(read_answer)
 
     def check(self, where: str, head: Head, recipe: RecipeConfig) -> None:
         name = recipe.algorithm.name
@@ -103,6 +100,8 @@ def demonstrable(stage: StageConfig) -> tuple[list[Task], list[str]]:
 
 def demonstration(run: Run, stage: StageConfig, task: Task, sequence: int) -> Sample:
     """One worked episode: a function of the seed and the sequence number alone."""
+    from launch.stages.supervised import given_sample
+
     world = run.world
     shown = world.demonstration(task, derive(stage.config.seed, "demonstration", sequence))
     env = world.env(task)

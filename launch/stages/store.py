@@ -6,17 +6,17 @@ with the best against the worst of each task. Other filters need no episode to b
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
+from launch.run.rundir import locked
 from launch.stages.trajectories import graded, is_solved, kept, pair_of
 from rlsys.config import RecipeConfig
-from rlsys.errors import BadInput
+from rlsys.errors import BadInput, differences
 from rlsys.jsonl import json_object, line_of
 from rlsys.records import GroupRecord, read_group, to_json
 
@@ -45,16 +45,7 @@ class TrajectoryStore:
         self.path = path
         self.tried: set[int] = set()
         self._places: dict[int, int] = {}
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._file: BinaryIO = path.open("a+b")
-        except OSError as error:
-            raise BadInput(f"{path}: cannot be written ({error.strerror})") from error
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            self.close()
-            raise BadInput(f"{path}: another process is writing it") from error
+        self._file = locked(path, "a+b", str(path), "another process is writing it")
         try:
             self._continue(json.loads(json.dumps(begun_with, default=str)))
         except BaseException:
@@ -89,13 +80,8 @@ class TrajectoryStore:
     def _compare(self, before: Any, now: Mapping[str, Any]) -> None:
         if not isinstance(before, dict):
             raise BadInput(f'{self.path} line 1: no "{BEGUN}": not a file that rlsys generate has written')
-        changed = [
-            f"{key}={before.get(key)!r}, not {now.get(key)!r}"
-            for key in {**before, **now}
-            if before.get(key) != now.get(key)
-        ]
-        if changed:
-            raise BadInput(f"{self.path}: it was begun with {'; '.join(changed)}: choose another place, or remove it")
+        if changed := differences(before, now):
+            raise BadInput(f"{self.path}: it was begun with {changed}: choose another place, or remove it")
 
     def __contains__(self, sequence: int) -> bool:
         return sequence in self._places

@@ -7,13 +7,12 @@ import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from launch.run.delivery import first_delivery
+from actors.renderer import ChatRenderer
 from launch.run.evaluate import evaluate
 from launch.run.row import Clock, StepRow
-from launch.run.run import Run
+from launch.run.run import Run, first_delivery
 from launch.stages.base import needs_engines
 from launch.stages.datasets import Data, DataStage, sized
-from launch.stages.samples import samples_of
 from launch.stages.trajectories import tokenizer_id
 from learners.group import LearnerGroup
 from rlsys.batch import Batch
@@ -22,7 +21,7 @@ from rlsys.curriculum import Curriculum
 from rlsys.errors import BadInput
 from rlsys.metrics import values
 from rlsys.packing import make_batch
-from rlsys.records import Example
+from rlsys.records import Example, Tokens
 from rlsys.seeds import derive
 from rlsys.types import Sample
 
@@ -145,6 +144,36 @@ async def train_steps(
                 await run.complete(run.checkpoint(stage))
         run.check_stop()
     following.cancel()
+
+
+def samples_of(example: Example, renderer: ChatRenderer, tokenizer: str, stop: Sequence[str]) -> list[list[Sample]]:
+    """The training samples of each answer.
+
+    tokenizer: this policy's (`launch.stages.trajectories.tokenizer_id`). stop: the strings that end a message of the
+    policy in this environment; an answer from elsewhere that ends in none of them is ended as the model ends a message.
+    """
+    found: list[list[Sample]] = []
+    for answer in example.answers:
+        if answer.samples and example.tokenizer == tokenizer:
+            found.append([given_sample(each.token_ids, _mask(each)) for each in answer.samples])
+        else:
+            whole = (*example.prompt, *answer.messages)
+            ids, mask = renderer.demonstration(whole, len(example.prompt), stop, truncated=answer.truncated)
+            found.append([given_sample(ids, mask)])
+    return found
+
+
+def given_sample(ids: tuple[int, ...], mask: tuple[int, ...]) -> Sample:
+    """A sample that nobody's weights are known to have sampled."""
+    zeros = (0.0,) * len(ids)
+    return Sample(token_ids=ids, loss_mask=mask, behavior_logprobs=zeros, advantages=zeros, versions=(-1,) * len(ids))
+
+
+def _mask(tokens: Tokens) -> tuple[int, ...]:
+    mask = [0] * len(tokens.token_ids)
+    for start, end in tokens.sampled:
+        mask[start:end] = [1] * (end - start)
+    return tuple(mask)
 
 
 # -- what the weights are worth ---------------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ def arithmetic(config: RunConfig) -> list[str]:
     for stage in config.stages:
         facts = stage_of(stage.kind).arithmetic(config, stage)
         lines += [f"{stage.name + ' (' + stage.kind + ')':<25} {fact}" for fact in facts]
-    memory = preflight.memory_plan(config.recipe, learner=True).lines
+    memory, _ = preflight.memory_plan(config.recipe, learner=True)
     return lines + [f"{'memory (CPU)':<25} {line}" for line in memory]
 
 

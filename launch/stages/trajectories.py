@@ -64,9 +64,6 @@ def _spans(mask: Sequence[int]) -> tuple[tuple[int, int], ...]:
     return tuple(zip(edges[::2], edges[1::2], strict=True))
 
 
-# -- of one task's group ----------------------------------------------------------------------------------------------
-
-
 def graded(group: GroupRecord) -> list[tuple[float, TrajectoryRecord]]:
     return [(each.reward, each) for each in group.trajectories if each.reward is not None]
 

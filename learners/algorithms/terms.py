@@ -62,12 +62,11 @@ class Terms:
 
     def __post_init__(self) -> None:
         require_bounds(self, "algorithm.", "at least 1", "epochs", "minibatches")
-        for key in ("kl_coef", "entropy_coef"):
-            require(getattr(self, key) >= 0, f"algorithm.{key}", getattr(self, key), "at least 0")
+        require_bounds(self, "algorithm.", "at least 0", "kl_coef", "entropy_coef")
         useless = self.kl_coef > 0 and self.kl_in_loss and self.kl_kind == "k1"
         require(not useless, "algorithm.kl_kind", self.kl_kind, "k2 or k3 in the loss: k1's mean gradient is zero")
-        require(self.kl_clamp is None or self.kl_clamp > 0, "algorithm.kl_clamp", self.kl_clamp, "null, or above 0")
-        require(self.is_cap > 0, "algorithm.is_cap", self.is_cap, "above 0")
+        require_bounds(self, "algorithm.", "null, or above 0", "kl_clamp")
+        require_bounds(self, "algorithm.", "above 0", "is_cap")
         require(0 <= self.is_floor < self.is_cap, "algorithm.is_floor", self.is_floor, "at least 0 and below is_cap")
 
 

@@ -1,4 +1,4 @@
-"""A weight channel: the ranks of the learner send a version, every engine receives it whole (docs/laws.md, law 8)."""
+"""What a weight channel is: the learner's ranks send a version, every engine gets it whole (docs/laws.md, law 8)."""
 
 from __future__ import annotations
 

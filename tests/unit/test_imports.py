@@ -52,7 +52,7 @@ def imported_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 # The rooms of envs, lowest first: none imports one above it, so that no two import each other.
-ENVS_ROOMS = ("text", "tasks", "services", "base", "protocols", "problems", "tools", "rewards", "episode", "worlds")
+ENV_ROOMS = ("text", "tasks", "services", "base", "protocols", "problems", "tools", "rewards", "episode", "worlds")
 
 
 def rooms_imported(path: Path) -> Iterator[tuple[int, str]]:
@@ -134,10 +134,8 @@ def test_rooms_of_envs_import_only_what_is_below_them() -> None:
         room = path.relative_to(ROOT / "envs").parts[0].removesuffix(".py")
         if room == "__init__":  # the tables: above all rooms
             continue
-        assert room in ENVS_ROOMS, f"{path}: a room without a place in the order"
-        seen = [
-            (line, other) for line, other in rooms_imported(path) if ENVS_ROOMS.index(other) > ENVS_ROOMS.index(room)
-        ]
+        assert room in ENV_ROOMS, f"{path}: a room without a place in the order"
+        seen = [(line, other) for line, other in rooms_imported(path) if ENV_ROOMS.index(other) > ENV_ROOMS.index(room)]
         upwards += [f"{path.relative_to(ROOT)}:{line} imports envs.{other}" for line, other in seen]
     assert upwards == []
 

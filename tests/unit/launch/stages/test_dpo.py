@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from launch.run.run import StopRequested
 from launch.stages.datasets import open_data
 from launch.stages.dpo import pair_loss
-from launch.stages.samples import samples_of
+from launch.stages.supervised import samples_of
 from rlsys.batch import Batch, UpdateReport
 from rlsys.config import EvalConfig
 from rlsys.errors import BadInput, RunFailed

@@ -13,8 +13,8 @@ from envs.rewards.answer import AnswerRewardConfig
 from launch.cli import run
 from launch.config.compose import compose
 from launch.stages.generate import begun_with, generate_missing, plan_of
-from launch.stages.samples import samples_of
 from launch.stages.store import Counts, TrajectoryStore, pairs_path, store_path, write_out
+from launch.stages.supervised import samples_of
 from launch.stages.trajectories import group_record, kept, pair_of, weights_id
 from rlsys.config import GenerateConfig
 from rlsys.errors import BadInput, RunFailed

@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 
 from launch.cli import run as rlsys
-from launch.config.compose import compose, to_yaml
-from launch.config.identity import refuse_other_config
+from launch.config.compose import compose, refuse_other_config, to_yaml
 from launch.run.run import Run
 from launch.stages import STAGES
 from launch.stages.base import Head, Stage, maker_of, needs_engines, stage_of
-from launch.stages.samples import given_sample
+from launch.stages.supervised import given_sample
 from launch.stages.train import arithmetic
 from learners.algorithms import ALGORITHMS
 from learners.algorithms.dpo import DPOConfig
