@@ -58,7 +58,8 @@ class GuardConfig:
     """Of one attempt."""
     attempts: int = 3
     backoff_s: float = 0.5
-    """Before the second attempt, half to one and a half times; doubled for each further one."""
+    """Before the second attempt, half to one and a half times; doubled for each further one, and longer where the
+    server asks for it (Retry-After)."""
     breaker_failures: int = 5
     """Failed attempts in a row that open the circuit."""
     breaker_s: float = 10.0
@@ -69,9 +70,12 @@ class GuardConfig:
     """Calls at once; others queue."""
 
     def __post_init__(self) -> None:
-        require_bounds(self, "guard.", "above 0", "deadline_s", "breaker_s")
-        require_bounds(self, "guard.", "at least 1", "attempts", "breaker_failures", "max_concurrent")
-        require_bounds(self, "guard.", "0 or more", "backoff_s", "cache_size")
+        self.check_bounds("guard.")
+
+    def check_bounds(self, prefix: str) -> None:
+        require_bounds(self, prefix, "above 0", "deadline_s", "breaker_s")
+        require_bounds(self, prefix, "at least 1", "attempts", "breaker_failures", "max_concurrent")
+        require_bounds(self, prefix, "0 or more", "backoff_s", "cache_size")
 
     @property
     def patience_s(self) -> float:
@@ -109,10 +113,8 @@ class Guard(Generic[Q, R]):
         self._slots = asyncio.Semaphore(config.max_concurrent)
         self._cache: LRUCache[Hashable, R] = LRUCache(config.cache_size)
         self._flights: dict[Hashable, _Flight[R]] = {}
-        self._counts: Counter[str] = Counter()
+        self._counts: Counter[str] = Counter()  # fields of ToolStats
         self._errors: Counter[str] = Counter()
-        self._queued = 0
-        self._in_flight = 0
         self._latency = list(ToolStats().latency)
 
     async def __call__(self, query: Q) -> R:
@@ -143,15 +145,10 @@ class Guard(Generic[Q, R]):
 
     def stats(self) -> ToolStats:
         return ToolStats(
-            calls=self._counts["calls"],
-            cache_hits=self._counts["cache_hits"],
-            shared=self._counts["shared"],
+            **self._counts,
             errors=dict(self._errors),
-            retries=self._counts["retries"],
             breaker_opened=self._circuit.opened,
             breaker_open=self._circuit.open,
-            queued=self._queued,
-            in_flight=self._in_flight,
             latency=tuple(self._latency),
         )
 
@@ -182,7 +179,7 @@ class Guard(Generic[Q, R]):
     async def _attempt(self, query: Q, trial: bool) -> R:
         clock = asyncio.get_running_loop().time
         started = clock()
-        self._in_flight += 1
+        self._counts["in_flight"] += 1
         works: bool | None = None  # a cancelled attempt says nothing about the tool
         try:
             async with asyncio.timeout(self._config.deadline_s):
@@ -202,13 +199,13 @@ class Guard(Generic[Q, R]):
             works = False
             raise
         finally:
-            self._in_flight -= 1
+            self._counts["in_flight"] -= 1
             self._circuit.report(works, trial=trial)
             if works is not None:
                 self._latency[latency_bucket(clock() - started)] += 1
 
     async def _take_slot(self, give_up: float) -> None:
-        self._queued += 1
+        self._counts["queued"] += 1
         try:
             async with asyncio.timeout_at(give_up):
                 await self._slots.acquire()
@@ -216,17 +213,17 @@ class Guard(Generic[Q, R]):
             detail = f"no free slot within {self._config.patience_s:g} s ({self._config.max_concurrent} calls at once)"
             raise self._failed(FailureKind.TIMEOUT, detail) from None
         finally:
-            self._queued -= 1
+            self._counts["queued"] -= 1
 
     async def _wait_for_circuit(self, give_up: float) -> bool:
-        self._queued += 1
+        self._counts["queued"] += 1
         try:
             return await self._circuit.admit(give_up)
         except TimeoutError:
             detail = f"circuit open after {self._config.breaker_failures} failures in a row"
             raise self._failed(FailureKind.INFRA, f"{detail}, waited {self._config.patience_s:g} s") from None
         finally:
-            self._queued -= 1
+            self._counts["queued"] -= 1
 
     def _backoff_s(self, number: int, attempt: int) -> float:
         """Spread by a hash of the call's number: the same in every run, different for calls that failed together."""

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Hashable
-from dataclasses import replace
+from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
 from envs.services.guard import Guard, ToolBusy, ToolFailed
@@ -27,10 +26,10 @@ R = TypeVar("R")
 class Patient(Generic[Q, R]):
     """`await patient(query)`, for one event loop. Raises ToolFailed."""
 
-    def __init__(self, call: Callable[[Q], Awaitable[R]], config: JudgeConfig, key: Callable[[Q], Hashable]) -> None:
+    def __init__(self, call: Callable[[Q], Awaitable[R]], config: JudgeConfig) -> None:
         self._call = call
         self._config = config
-        self._guard: Guard[Q, R] = Guard("judge", self._answered_call, config.guard, key=key)
+        self._guard: Guard[Q, R] = Guard("judge", self._answered_call, config.guard)
         self._rate = Rate(config.spacing_s)
         self._slots = asyncio.Semaphore(config.max_concurrent)
         self._answered = 0.0  # when it last answered anybody, on the loop's clock
@@ -53,16 +52,8 @@ class Patient(Generic[Q, R]):
             asking.cancel()
             await asyncio.gather(asking, return_exceptions=True)
 
-    @property
-    def out(self) -> bool:
-        """Whether the circuit is open."""
-        return self._guard.stats().breaker_open
-
-    def stats(self, *, calls: int, cached: int, unparsable: int) -> ToolStats:
-        """With what the guard does not see: the cache in front of it, and, as errors, answers without a verdict."""
-        stats = self._guard.stats()
-        errors = dict(stats.errors) | ({"unparsable": unparsable} if unparsable else {})
-        return replace(stats, calls=calls, cache_hits=cached, errors=errors)
+    def stats(self) -> ToolStats:
+        return self._guard.stats()
 
     async def _persist(self, query: Q) -> R:
         clock = asyncio.get_running_loop().time

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any
 
+from envs.services.judge.config import JudgeConfig
+from envs.services.judge.patience import Patient
 from envs.services.stats import ToolStats
 
 
@@ -33,16 +37,38 @@ class Judged:
     verdict: Verdict | None  # None: the text holds no verdict
     text: str
     cached: bool
-    seconds: float
+    seconds: float = 0.0
 
 
-class Asks(Protocol):
-    """A judge: `envs.services.judge.judge.Judge` or, over HTTP, `envs.services.judge.client.JudgeClient`."""
+class Asks(ABC):
+    """A judge, in this process or over HTTP (`envs.services.judge.judge`), for one event loop."""
+
+    def __init__(self, config: JudgeConfig) -> None:
+        self._patient: Patient[Any, Any] = Patient(self._call, config)
+        self._asked = self._cached = self._unparsable = 0
 
     async def ask(self, request: JudgeRequest, seed: int = 0) -> Judged:
         """Seed 0 is greedy, any other one samples. Raises ToolFailed when the judge is out, BadRequest."""
-        ...
+        started = time.monotonic()
+        self._asked += 1
+        judged = await self._judged(request, seed)
+        self._cached += judged.cached
+        self._unparsable += judged.verdict is None
+        return replace(judged, seconds=time.monotonic() - started)
 
-    def stats(self) -> ToolStats: ...
+    def stats(self) -> ToolStats:
+        """With what the guard does not see: the cache in front of it, and, as errors, answers without a verdict."""
+        stats = self._patient.stats()
+        errors = dict(stats.errors) | ({"unparsable": self._unparsable} if self._unparsable else {})
+        return replace(stats, calls=self._asked, cache_hits=self._cached, errors=errors)
 
+    @abstractmethod
     async def close(self) -> None: ...
+
+    @abstractmethod
+    async def _judged(self, request: JudgeRequest, seed: int) -> Judged:
+        """Asked through `_patient`."""
+
+    @abstractmethod
+    async def _call(self, query: Any) -> Any:
+        """One attempt to answer what `_judged` asks the patient."""
