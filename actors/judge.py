@@ -95,7 +95,7 @@ class JudgeServiceConfig:
 def start_judge(config: JudgeServiceConfig, *, host: str, port: int, token: str | None) -> HttpService:
     """Return when it answers. Raises BadInput for a key, prompts, a cache or a model that cannot be used."""
     service = make_service(config, host=host, port=port, token=token)
-    service.start(START_S)
+    service.start()
     return service
 
 
@@ -133,7 +133,7 @@ def make_service(config: JudgeServiceConfig, *, host: str, port: int, token: str
             await core.close()
 
     arrive_s, stop_s = config.server.body_deadline_s, min(judge.outage_s, 30.0)
-    return HttpService("judge", opened, host=host, port=port, arrive_s=arrive_s, stop_s=stop_s)
+    return HttpService("judge", opened, host=host, port=port, arrive_s=arrive_s, stop_s=stop_s, start_s=START_S)
 
 
 def engine_spec(config: JudgeServiceConfig, model: str) -> EngineSpec:

@@ -41,8 +41,7 @@ from envs.services.retriever.corpus import FileCorpus, ListCorpus
 from envs.services.retriever.dense import make_encoder
 from envs.services.retriever.documents import Document, contents
 from envs.services.retriever.hybrid import FUSION_DEPTH, fuse
-from envs.services.retriever.ranking import Hit
-from envs.services.retriever.retriever import build_index, make_retriever
+from envs.services.retriever.retriever import Hit, build_index, make_retriever
 from envs.services.retriever.service import RetrieverApp
 
 DEPTHS = (2, 5, 10)

@@ -8,8 +8,8 @@ from typing import Any
 
 import aiohttp
 
-from envs.services.address import is_loopback
 from envs.services.guard import ToolBusy, ToolRefused
+from envs.services.secrets import is_loopback
 
 BUSY = (429, 503)  # come back later
 MENDABLE = (408, 425)  # of the other 4xx: not the request's fault

@@ -59,7 +59,7 @@ def service_config(options: argparse.Namespace, **more: Any) -> Any:
 
 
 def run(options: argparse.Namespace) -> int:
-    from actors.judge import START_S, make_service
+    from actors.judge import make_service
     from envs.services.http import serve_until_signal
     from envs.services.judge.config import JudgeConfig
     from envs.services.judge.server import JudgeServerConfig
@@ -75,4 +75,4 @@ def run(options: argparse.Namespace) -> int:
         what = options.endpoint or "vLLM"
         print(f"rlsys: judge ({options.model}, {what}) on {url}: POST /judge /judge_batch, GET /health", flush=True)
 
-    serve_until_signal("judge", service, lambda: service.start(START_S), started)
+    serve_until_signal(service, started)

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Literal, Optional
 from urllib.parse import urlsplit
 
-from envs.services.address import is_loopback
 from envs.services.guard import GuardConfig
+from envs.services.secrets import is_loopback
 from rlsys.errors import require, require_bounds
 
 

@@ -30,7 +30,6 @@ from envs.services.retriever.index import Progress, no_progress
 from envs.services.retriever.retriever import Encoded, Retriever, make_retriever
 from envs.services.secrets import read_secret
 
-START_S = 30.0  # from a loaded index to an open port
 WARM_UP = "a query before the first query"
 HIT_BYTES = 200  # of a hit in the cache, besides its document: a pair, its parts' heads, the score
 RETRY_AFTER_S = 1
@@ -155,11 +154,10 @@ def _size(hits: Encoded) -> int:
     return sum(HIT_BYTES + len(document) for document, _ in hits)
 
 
-class RetrieverServer:
-    """Runs in a thread of this process: `start() -> url`, `stop()`. Single use.
+class RetrieverServer(HttpService):
+    """The port is taken at once, before a corpus is read or an encoder loaded.
 
-    The port is taken at once, before a corpus is read or an encoder loaded; `start` raises BadInput for whatever of the
-    config cannot be used.
+    `start` raises BadInput for whatever of the config cannot be used.
     """
 
     def __init__(
@@ -171,10 +169,9 @@ class RetrieverServer:
         self._token = read_secret("--token-env", config.token_env) if token is None else token
         self._app: RetrieverApp | None = None
         waits = config.deadline_s
-        self._service = HttpService(
+        super().__init__(
             "retriever server", self._opened, host=config.host, port=config.port, arrive_s=waits, stop_s=waits
         )
-        self.url, self.alive = self._service.url, self._service.alive
 
     def start(self, corpus: Corpus | None = None) -> str:
         """Load, warm up, listen; returns the url. `corpus` stands in for the config's file."""
@@ -185,14 +182,14 @@ class RetrieverServer:
             retriever = make_retriever(config.retriever, corpus, self._progress, cache_bytes=size)
             retriever.search_encoded([WARM_UP], config.topk)
             self._app = RetrieverApp(retriever, config, self._token)
-            return self._service.start(START_S)
+            return super().start()
         except BaseException:
             self.stop()
             raise
 
     def stop(self) -> bool:
         """Refuse new requests, answer those under way, end the thread. False where a search hangs and it cannot end."""
-        return self._service.stop() and not (self._app is not None and self._app.hangs)
+        return super().stop() and not (self._app is not None and self._app.hangs)
 
     def _opened(self) -> RetrieverApp:
         assert self._app is not None, "loaded before the thread starts"
@@ -203,9 +200,8 @@ def serve(
     config: RetrieverServerConfig, say: Callable[[str], None] = print, progress: Progress = no_progress
 ) -> NoReturn:
     """Serve until SIGINT or SIGTERM; then answer what is under way and exit with 130 or 143. Raises BadInput."""
-    server = RetrieverServer(config, progress)
 
     def started(url: str) -> None:
         say(f"retriever ({config.retriever.kind}) on {url}: POST /retrieve /search /batch_search, GET /health /metrics")
 
-    serve_until_signal("retriever server", server, server.start, started)
+    serve_until_signal(RetrieverServer(config, progress), started)
