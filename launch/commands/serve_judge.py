@@ -20,9 +20,8 @@ EXAMPLES = """examples:
 def add(command: argparse.ArgumentParser) -> None:
     add_judge_options(command)
     add_address(command, port=8100)
-    command.add_argument(
-        "--max-queue", type=int, default=1024, help="questions inside, then 503 (default: %(default)s)"
-    )
+    inside = "questions inside, then 503 (default: %(default)s)"
+    command.add_argument("--max-queue", type=int, default=1024, help=inside)
 
 
 def add_judge_options(command: argparse.ArgumentParser) -> None:

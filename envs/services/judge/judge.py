@@ -90,7 +90,6 @@ class Judge(Asks):
         """Raises BadInput for prompts or a cache file that cannot be used."""
         super().__init__(config)
         self._chat = chat
-        self._config = config
         self._prompts = Prompts(config.prompts)
         self._cache = Cache(config.cache_size, config.cache_file)
         self.verdicts: Counter[str] = Counter()  # "kind value"; the value is "unparsable" without one
@@ -119,7 +118,7 @@ class Judge(Asks):
         text = known = await self._cache.get(key)
         if text is None:
             question = _Question(prompt=prompt, max_tokens=max_tokens, temperature=temperature, seed=seed)
-            text = await self._patient(question)
+            text = await self._patiently(question)
             await self._cache.put(key, text)
         verdict = kind.read(text)
         free = not kind.values  # an answer of its own words
@@ -144,7 +143,7 @@ class JudgeClient(Asks):
     async def _judged(self, request: JudgeRequest, seed: int) -> Judged:
         check(request)
         body = {"kind": request.kind, "fields": dict(request.fields), "seed": seed}
-        judged: Judged = await self._patient(json.dumps(body, sort_keys=True))
+        judged: Judged = await self._patiently(json.dumps(body, sort_keys=True))
         return judged
 
     async def _call(self, body: str) -> Judged:

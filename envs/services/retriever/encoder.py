@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import torch
 
 from rlsys.errors import BadInput
 
@@ -72,7 +73,6 @@ class Encoder:
     """May be used by several threads at once. Raises BadInput for a checkpoint that cannot be loaded."""
 
     def __init__(self, spec: EncoderSpec, *, device: str = "auto", dtype: str = "auto", threads: int | None = None):
-        import torch
         from transformers import AutoModel, AutoTokenizer
         from transformers.utils import logging
 
@@ -103,8 +103,6 @@ class Encoder:
 
     def limit_threads(self, threads: int) -> None:
         """Of the forward passes that the calling thread makes; threads that this process starts later begin with it."""
-        import torch
-
         torch.set_num_threads(threads)
 
     def queries(self, texts: Sequence[str]) -> np.ndarray[Any, Any]:
@@ -124,8 +122,6 @@ class Encoder:
         return vectors
 
     def _forward(self, ids: list[list[int]]) -> np.ndarray[Any, Any]:
-        import torch
-
         length = -(-max(len(row) for row in ids) // STEP) * STEP
         wanted = len(ids)
         ids = ids + ids[:1] * (padded_rows(wanted) - wanted)
