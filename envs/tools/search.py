@@ -138,18 +138,9 @@ class LocalSearch:
             return self._found[query]
 
 
-@dataclass(slots=True)
-class StartedServer:
-    url: str
-    server: RetrieverServer
-
-    def stop(self) -> None:
-        self.server.stop()
-
-
 def start_server(
     config: SearchConfig, documents: Sequence[Document] | None, *, host: str, port: int, token: str
-) -> StartedServer:
+) -> RetrieverServer:
     """Serve `config.corpus`, or `documents`, from a thread of this process. Raises BadInput."""
     from envs.services.retriever.corpus import ListCorpus
     from envs.services.retriever.service import RetrieverServer
@@ -162,7 +153,8 @@ def start_server(
         max_topk=MAX_TOPK,
     )
     server = RetrieverServer(options, token=token)
-    return StartedServer(server.start(None if documents is None else ListCorpus(documents, options.corpus)), server)
+    server.start(None if documents is None else ListCorpus(documents, options.corpus))
+    return server
 
 
 def token_of(variable: str | None) -> str | None:

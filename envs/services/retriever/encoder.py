@@ -62,10 +62,8 @@ def _stated_pooling(config: Path) -> Literal["mean", "cls"]:
         return "mean"
     stated = json.loads(config.read_text())
     modes = {mode for mode, on in stated.items() if mode.startswith("pooling_mode_") and on is True}
-    if modes == {"pooling_mode_cls_token"}:
-        return "cls"
-    if modes == {"pooling_mode_mean_tokens"}:
-        return "mean"
+    if modes in ({"pooling_mode_cls_token"}, {"pooling_mode_mean_tokens"}):
+        return "cls" if "pooling_mode_cls_token" in modes else "mean"
     raise BadInput(f"{config}: pools by {', '.join(sorted(modes)) or 'nothing'}, expected cls_token or mean_tokens")
 
 
