@@ -85,7 +85,6 @@ class JudgeServiceConfig:
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     threads: int = 1
     """CPU threads of the engine."""
-    port: int = 0
 
     def __post_init__(self) -> None:
         require(self.judge.service is None, "judge.service", self.judge.service, "null: this is the service")

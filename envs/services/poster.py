@@ -51,9 +51,6 @@ class Poster:
         self._proxy = proxy and not is_loopback(url)
         self._session: aiohttp.ClientSession | None = None
 
-    def __repr__(self) -> str:
-        return f"Poster({self._name!r})"
-
     async def post(self, path: str, content: Any) -> Any:
         """The answer. Raises what `_check` does, TimeoutError, or ValueError for an answer that is no JSON."""
         status, headers, body = await self._answer(path, content)
