@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -13,12 +14,12 @@ import torch
 from actors.engine import Engine
 from actors.renderer import ChatRenderer
 from actors.specs import EngineSpec, PromptTooLong, make_engine_spec
+from envs.services.app import App
 from envs.services.guard import ToolRefused
 from envs.services.http import HttpService
 from envs.services.judge.config import JudgeConfig
-from envs.services.judge.endpoint import Chat, EndpointChat
-from envs.services.judge.server import JudgeServerConfig
-from envs.services.judge.service import judge_service
+from envs.services.judge.judge import Chat, EndpointChat, Judge
+from envs.services.judge.server import JudgeServerConfig, make_app
 from envs.services.secrets import read_secret
 from rlsys.config import EngineConfig
 from rlsys.device import choose
@@ -84,7 +85,6 @@ class JudgeServiceConfig:
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     threads: int = 1
     """CPU threads of the engine."""
-    port: int = 0
 
     def __post_init__(self) -> None:
         require(self.judge.service is None, "judge.service", self.judge.service, "null: this is the service")
@@ -94,7 +94,7 @@ class JudgeServiceConfig:
 def start_judge(config: JudgeServiceConfig, *, host: str, port: int, token: str | None) -> HttpService:
     """Return when it answers. Raises BadInput for a key, prompts, a cache or a model that cannot be used."""
     service = make_service(config, host=host, port=port, token=token)
-    service.start(START_S)
+    service.start()
     return service
 
 
@@ -108,21 +108,31 @@ def service_name(judge: JudgeConfig) -> str:
 
 
 def make_service(config: JudgeServiceConfig, *, host: str, port: int, token: str | None) -> HttpService:
-    """The service, its port taken, not started."""
+    """The service, its port taken, not started; its model is opened in its own event loop. Raises BadInput."""
     judge = config.judge
     if judge.model is None:
         raise BadInput("judge.model: expected a model folder or hub name, or judge.endpoint and its model's name")
     model, endpoint = judge.model, judge.endpoint
     key = read_secret("judge.key_env", judge.key_env)
 
-    async def open_chat() -> Chat:
-        if endpoint is not None:
-            return EndpointChat(endpoint, model, key)
-        return await EngineChat.start(engine_spec(config, model))
+    if endpoint is None:  # what the engine cannot take at once waits here, where it can still be counted and cancelled
+        judge = replace(judge, max_concurrent=config.engine.max_num_seqs)
 
-    # What the engine cannot take at once waits here, where it can still be counted and cancelled.
-    at_once = judge if endpoint is not None else replace(judge, max_concurrent=config.engine.max_num_seqs)
-    return judge_service(open_chat, at_once, config.server, host=host, port=port, token=token)
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[App]:
+        chat: Chat
+        if endpoint is not None:
+            chat = EndpointChat(endpoint, model, key)
+        else:
+            chat = await EngineChat.start(engine_spec(config, model))
+        core = Judge(chat, judge)
+        try:
+            yield make_app(core, config.server, token)
+        finally:
+            await core.close()
+
+    arrive_s, stop_s = config.server.body_deadline_s, min(judge.outage_s, 30.0)
+    return HttpService("judge", opened, host=host, port=port, arrive_s=arrive_s, stop_s=stop_s, start_s=START_S)
 
 
 def engine_spec(config: JudgeServiceConfig, model: str) -> EngineSpec:

@@ -16,9 +16,8 @@ from envs import make_reward
 from envs.rewards import Compares, RewardFunction
 from envs.rewards.asks import decided
 from envs.rewards.maths.grader import Grader
-from envs.services.judge.client import JudgeClient
 from envs.services.judge.config import JudgeConfig
-from envs.services.judge.judge import open_judge
+from envs.services.judge.judge import JudgeClient, open_judge
 from envs.services.judge.request import Asks
 from envs.services.stats import ToolStats, merge
 from rlsys.types import Reward, Transcript

@@ -98,7 +98,7 @@ class Services:
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)  # by environment variable
     token: str = field(default_factory=lambda: token_urlsafe(24), repr=False)
     _members: dict[str, _Member] = field(default_factory=dict)
-    _watching: asyncio.Task[None] | None = None
+    _watching: list[asyncio.Task[None]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         for spec in self.specs:
@@ -122,9 +122,7 @@ class Services:
 
     def url(self, config: Any) -> str:
         """Where the server of this environment or judge listens; empty for one that needs none."""
-        asked = (spec.name for spec in self.specs if spec.config == config)
-        name = next(asked, None)
-        return self._members[name].url if name is not None else ""
+        return next((self._members[spec.name].url for spec in self.specs if spec.config == config), "")
 
     async def start(self, placement: Sequence[Any] | None = None) -> None:
         """Start every server; one that cannot start is an error of the run."""
@@ -132,13 +130,12 @@ class Services:
         for member, where in zip(members, placement or ["DEFAULT"] * len(members), strict=True):
             member.placement = where
         await asyncio.gather(*(self._start(member) for member in members))
-        if members:
-            self._watching = asyncio.create_task(self._watch())
+        self._watching = [asyncio.create_task(self._keep(member)) for member in members]
 
     async def stop(self) -> None:
-        if self._watching is not None:
-            self._watching.cancel()
-            await asyncio.gather(self._watching, return_exceptions=True)
+        for watching in self._watching:
+            watching.cancel()
+        await asyncio.gather(*self._watching, return_exceptions=True)
         alive = [member for member in self._members.values() if member.handle is not None]
         stops = (call(member.handle.stop.remote(), f"{member.spec.name} stopping", 10.0) for member in alive)
         await asyncio.gather(*stops, return_exceptions=True)
@@ -162,9 +159,6 @@ class Services:
             )
         except RayError as error:
             raise RunFailed(f"{member.spec.name} could not start: {reason(error)}") from error
-
-    async def _watch(self) -> None:
-        await asyncio.gather(*(self._keep(member) for member in self._members.values()))
 
     async def _keep(self, member: _Member) -> None:
         """Ping one server for ever; start it again when it does not answer, ever more patiently when that fails."""

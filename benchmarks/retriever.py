@@ -41,9 +41,8 @@ from envs.services.retriever.corpus import FileCorpus, ListCorpus
 from envs.services.retriever.dense import make_encoder
 from envs.services.retriever.documents import Document, contents
 from envs.services.retriever.hybrid import FUSION_DEPTH, fuse
-from envs.services.retriever.ranking import Hit
-from envs.services.retriever.retriever import build_index, make_retriever
-from envs.services.retriever.server import opened
+from envs.services.retriever.retriever import Hit, build_index, make_retriever
+from envs.services.retriever.service import RetrieverApp
 
 DEPTHS = (2, 5, 10)
 CONCURRENCY = (1, 16, 64)
@@ -151,7 +150,7 @@ async def app_alone(queries: Sequence[str], corpus: Path) -> None:
 
     async def send(_: object) -> None: ...
 
-    async with opened(retriever, RetrieverServerConfig(corpus=str(corpus)), None) as app:
+    async with RetrieverApp(retriever, RetrieverServerConfig(corpus=str(corpus)), None) as app:
 
         async def ask(request: bytes) -> None:
             message = {"type": "http.request", "body": request, "more_body": False}

@@ -14,20 +14,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Hashable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Hashable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 from cachetools import LRUCache
 
-from envs.services.stats import ToolStats, latency_bucket, merge
+from envs.services.stats import ToolStats, latency_bucket
 from rlsys.errors import require_bounds
 from rlsys.rollout import EpisodeBroken
 from rlsys.seeds import derive
 from rlsys.types import Failure, FailureKind
-
-__all__ = ["Guard", "GuardConfig", "ToolBusy", "ToolFailed", "ToolRefused", "ToolStats", "merge"]
 
 Q = TypeVar("Q")
 R = TypeVar("R")
@@ -58,7 +56,8 @@ class GuardConfig:
     """Of one attempt."""
     attempts: int = 3
     backoff_s: float = 0.5
-    """Before the second attempt, half to one and a half times; doubled for each further one."""
+    """Before the second attempt, half to one and a half times; doubled for each further one, and longer where the
+    server asks for it (Retry-After)."""
     breaker_failures: int = 5
     """Failed attempts in a row that open the circuit."""
     breaker_s: float = 10.0
@@ -69,9 +68,12 @@ class GuardConfig:
     """Calls at once; others queue."""
 
     def __post_init__(self) -> None:
-        require_bounds(self, "guard.", "above 0", "deadline_s", "breaker_s")
-        require_bounds(self, "guard.", "at least 1", "attempts", "breaker_failures", "max_concurrent")
-        require_bounds(self, "guard.", "0 or more", "backoff_s", "cache_size")
+        self.check_bounds("guard.")
+
+    def check_bounds(self, prefix: str) -> None:
+        require_bounds(self, prefix, "above 0", "deadline_s", "breaker_s")
+        require_bounds(self, prefix, "at least 1", "attempts", "breaker_failures", "max_concurrent")
+        require_bounds(self, prefix, "0 or more", "backoff_s", "cache_size")
 
     @property
     def patience_s(self) -> float:
@@ -104,15 +106,13 @@ class Guard(Generic[Q, R]):
         self._call = call
         self._config = config
         self._retry_on = retry_on
-        self._key: Callable[[Q], Hashable] = key or _itself
+        self._key = key or (lambda query: cast(Hashable, query))
         self._circuit = _Circuit(config)
         self._slots = asyncio.Semaphore(config.max_concurrent)
         self._cache: LRUCache[Hashable, R] = LRUCache(config.cache_size)
         self._flights: dict[Hashable, _Flight[R]] = {}
-        self._counts: Counter[str] = Counter()
+        self._counts: Counter[str] = Counter()  # fields of ToolStats
         self._errors: Counter[str] = Counter()
-        self._queued = 0
-        self._in_flight = 0
         self._latency = list(ToolStats().latency)
 
     async def __call__(self, query: Q) -> R:
@@ -143,36 +143,37 @@ class Guard(Generic[Q, R]):
 
     def stats(self) -> ToolStats:
         return ToolStats(
-            calls=self._counts["calls"],
-            cache_hits=self._counts["cache_hits"],
-            shared=self._counts["shared"],
+            **self._counts,
             errors=dict(self._errors),
-            retries=self._counts["retries"],
             breaker_opened=self._circuit.opened,
             breaker_open=self._circuit.open,
-            queued=self._queued,
-            in_flight=self._in_flight,
             latency=tuple(self._latency),
         )
 
     async def _fetch(self, query: Q, key: Hashable, number: int) -> R:
-        give_up = asyncio.get_running_loop().time() + self._config.patience_s
-        await self._take_slot(give_up)
+        config = self._config
+        give_up = asyncio.get_running_loop().time() + config.patience_s
+        vainly = f"no free slot within {config.patience_s:g} s ({config.max_concurrent} calls at once)"
+        with self._queueing(FailureKind.TIMEOUT, vainly):
+            async with asyncio.timeout_at(give_up):
+                await self._slots.acquire()
+        vainly = f"circuit open after {config.breaker_failures} failures in a row, waited {config.patience_s:g} s"
         try:
-            for attempt in range(self._config.attempts):
-                trial = await self._wait_for_circuit(give_up)
+            for attempt in range(config.attempts):
+                with self._queueing(FailureKind.INFRA, vainly):
+                    trial = await self._circuit.admit(give_up)
                 try:
                     result = await self._attempt(query, trial)
                 except ToolRefused as error:
                     raise self._failed(FailureKind.DATA, str(error)) from error
                 except Exception as error:  # the tool's fault boundary: whatever it raises is its failure
-                    if attempt + 1 == self._config.attempts or not isinstance(error, self._retry_on):
+                    if attempt + 1 == config.attempts or not isinstance(error, self._retry_on):
                         raise self._given_up(error, attempt + 1) from error
                     self._counts["retries"] += 1
                     asked = error.after_s if isinstance(error, ToolBusy) else 0.0
-                    await asyncio.sleep(max(self._backoff_s(number, attempt), min(asked, self._config.deadline_s)))
+                    await asyncio.sleep(max(self._backoff_s(number, attempt), min(asked, config.deadline_s)))
                 else:
-                    if self._config.cache_size:
+                    if config.cache_size:
                         self._cache[key] = result
                     return result
             raise AssertionError("at least one attempt")
@@ -182,7 +183,7 @@ class Guard(Generic[Q, R]):
     async def _attempt(self, query: Q, trial: bool) -> R:
         clock = asyncio.get_running_loop().time
         started = clock()
-        self._in_flight += 1
+        self._counts["in_flight"] += 1
         works: bool | None = None  # a cancelled attempt says nothing about the tool
         try:
             async with asyncio.timeout(self._config.deadline_s):
@@ -202,31 +203,21 @@ class Guard(Generic[Q, R]):
             works = False
             raise
         finally:
-            self._in_flight -= 1
+            self._counts["in_flight"] -= 1
             self._circuit.report(works, trial=trial)
             if works is not None:
                 self._latency[latency_bucket(clock() - started)] += 1
 
-    async def _take_slot(self, give_up: float) -> None:
-        self._queued += 1
+    @contextmanager
+    def _queueing(self, kind: FailureKind, vainly: str) -> Iterator[None]:
+        """Around what waits for a slot or for the circuit, at most `patience_s`."""
+        self._counts["queued"] += 1
         try:
-            async with asyncio.timeout_at(give_up):
-                await self._slots.acquire()
+            yield
         except TimeoutError:
-            detail = f"no free slot within {self._config.patience_s:g} s ({self._config.max_concurrent} calls at once)"
-            raise self._failed(FailureKind.TIMEOUT, detail) from None
+            raise self._failed(kind, vainly) from None
         finally:
-            self._queued -= 1
-
-    async def _wait_for_circuit(self, give_up: float) -> bool:
-        self._queued += 1
-        try:
-            return await self._circuit.admit(give_up)
-        except TimeoutError:
-            detail = f"circuit open after {self._config.breaker_failures} failures in a row"
-            raise self._failed(FailureKind.INFRA, f"{detail}, waited {self._config.patience_s:g} s") from None
-        finally:
-            self._queued -= 1
+            self._counts["queued"] -= 1
 
     def _backoff_s(self, number: int, attempt: int) -> float:
         """Spread by a hash of the call's number: the same in every run, different for calls that failed together."""
@@ -284,8 +275,3 @@ class _Circuit:
         self._trying = self._trying and self.open and not trial
         self._changed.set()  # whoever waits looks again
         self._changed = asyncio.Event()
-
-
-def _itself(query: Any) -> Hashable:
-    key: Hashable = query
-    return key

@@ -14,11 +14,11 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
 from functools import partial
 from http import HTTPStatus
-from typing import Any, NoReturn, Protocol, cast
+from typing import Any, NoReturn, cast
 
 import uvicorn
 from uvicorn.loops.auto import auto_loop_factory
@@ -48,15 +48,18 @@ class HttpService:
         port: int,
         arrive_s: float,
         stop_s: float,
+        start_s: float = 30.0,
     ) -> None:
-        """A request has `arrive_s` to arrive whole; those under way have `stop_s` to end at the stop.
+        """A request has `arrive_s` to arrive whole; those under way have `stop_s` to end at the stop. `start_s` is for
+        the app to open.
 
         Raises BadInput for a port that cannot be had.
         """
-        self._name = name
+        self.name = name
         self._open_app = open_app
         self._arrive_s = arrive_s
         self._stop_s = stop_s
+        self._start_s = start_s
         self._socket = take_port(host, port)
         self._server: uvicorn.Server | None = None
         self._failure: BaseException | None = None
@@ -65,17 +68,17 @@ class HttpService:
         host, port = self._socket.getsockname()[:2]
         self.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
-    def start(self, timeout_s: float) -> str:
+    def start(self) -> str:
         """The url, once it answers. Raises what `open_app` raises, and RunFailed when that takes too long."""
         self._thread.start()
-        end = time.monotonic() + timeout_s
+        end = time.monotonic() + self._start_s
         while not (self._server is not None and self._server.started):
             if self._failure is not None or not self._thread.is_alive():
                 self.stop()
-                raise self._failure or RunFailed(f"the {self._name} ended before it answered on {self.url}")
+                raise self._failure or RunFailed(f"the {self.name} ended before it answered on {self.url}")
             if time.monotonic() > end:
                 self._stopping = True  # it ends itself as soon as it is open
-                raise RunFailed(f"the {self._name} did not open {self.url} within {timeout_s:g} s")
+                raise RunFailed(f"the {self.name} did not open {self.url} within {self._start_s:g} s")
             time.sleep(0.01)
         return self.url
 
@@ -110,7 +113,8 @@ class HttpService:
                 access_log=False,
                 timeout_graceful_shutdown=int(self._stop_s) + 1,
             )
-            listen(self._socket)
+            with _port_errors(*self._socket.getsockname()[:2]):  # Linux lets two servers bind a port, until one listens
+                self._socket.listen()
             server = uvicorn.Server(settings)
             server.should_exit = self._stopping
             self._server = server
@@ -181,17 +185,11 @@ class Connection(HttpToolsProtocol):
         self.transport.close()
 
 
-class Serving(Protocol):
-    """A service that has a thread."""
+def serve_until_signal(service: HttpService, started: Callable[[str], None]) -> NoReturn:
+    """Start, tell `started` the url, serve until SIGINT or SIGTERM.
 
-    def alive(self) -> bool: ...
-    def stop(self) -> bool: ...
-
-
-def serve_until_signal(
-    name: str, service: Serving, start: Callable[[], str], started: Callable[[str], None]
-) -> NoReturn:
-    """Serve until SIGINT or SIGTERM; then answer what is under way and exit with 130 or 143. `start` gives the url."""
+    Then answer what is under way and exit with 130 or 143.
+    """
 
     def stop(number: int, _: object) -> None:
         raise SystemExit(128 + number)
@@ -199,12 +197,12 @@ def serve_until_signal(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
     try:
-        started(start())
+        started(service.start())
         gc.collect()
         gc.freeze()  # modules and models stay: looking through them again and again took half of a request's time
         while service.alive():
             time.sleep(0.2)
-        raise RunFailed(f"the {name} ended by itself")
+        raise RunFailed(f"the {service.name} ended by itself")
     finally:
         for number in (signal.SIGINT, signal.SIGTERM):  # the end is short, and must not be left half-done
             signal.signal(number, signal.SIG_IGN)
@@ -214,21 +212,20 @@ def serve_until_signal(
 
 def take_port(host: str, port: int) -> socket.socket:
     """A bound socket. Raises BadInput when the port is in use or the host is not this machine's."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    bound = socket.socket(family, socket.SOCK_STREAM)
+    bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind((host, port))  # it listens once the retriever can answer: until then a probe is refused
-    except OSError as error:
+        with _port_errors(host, port):
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind((host, port))  # it listens once the retriever can answer: until then a probe is refused
+    except BadInput:
         bound.close()
-        raise BadInput(f"--port {port} on {host}: {error.strerror or error}; --port 0 takes a free one") from error
+        raise
     return bound
 
 
-def listen(bound: socket.socket) -> None:
-    """Raises BadInput where another server bound the same port meanwhile: Linux lets two, until one listens."""
+@contextmanager
+def _port_errors(host: str, port: int) -> Iterator[None]:
     try:
-        bound.listen()
+        yield
     except OSError as error:
-        host, port = bound.getsockname()[:2]
         raise BadInput(f"--port {port} on {host}: {error.strerror or error}; --port 0 takes a free one") from error

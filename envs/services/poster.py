@@ -8,8 +8,8 @@ from typing import Any
 
 import aiohttp
 
-from envs.services.address import is_loopback
 from envs.services.guard import ToolBusy, ToolRefused
+from envs.services.secrets import is_loopback
 
 BUSY = (429, 503)  # come back later
 MENDABLE = (408, 425)  # of the other 4xx: not the request's fault
@@ -50,9 +50,6 @@ class Poster:
         self._max_connections = max_connections
         self._proxy = proxy and not is_loopback(url)
         self._session: aiohttp.ClientSession | None = None
-
-    def __repr__(self) -> str:
-        return f"Poster({self._name!r})"
 
     async def post(self, path: str, content: Any) -> Any:
         """The answer. Raises what `_check` does, TimeoutError, or ValueError for an answer that is no JSON."""

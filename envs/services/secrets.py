@@ -1,8 +1,13 @@
-"""Keys and tokens: a configuration names the environment variable that holds one, and nothing shows its value."""
+"""Keys and tokens, and where they may travel.
+
+A configuration names the environment variable that holds one, and nothing shows its value.
+"""
 
 from __future__ import annotations
 
 import os
+from ipaddress import ip_address
+from urllib.parse import urlsplit
 
 from rlsys.errors import BadInput
 
@@ -19,3 +24,12 @@ def read_secret(option: str, variable: str | None) -> str | None:
         return value
     found = "holds characters that no key has" if value else "is empty" if variable in os.environ else "is not set"
     raise BadInput(f"{option}: the environment variable {variable} {found}")
+
+
+def is_loopback(url: str) -> bool:
+    """Whether a url stays on this machine. Of names only `localhost` does: nothing is looked up."""
+    host = urlsplit(url).hostname or ""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

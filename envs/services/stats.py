@@ -46,15 +46,8 @@ class ToolStats:
 
     def row(self) -> dict[str, float]:
         """For metrics: finite numbers only, so a rate without calls is left out."""
-        row = {
-            "calls": float(self.calls),
-            "errors": float(sum(self.errors.values())),
-            "retries": float(self.retries),
-            "breaker_opened": float(self.breaker_opened),
-            "breaker_open": float(self.breaker_open),
-            "queued": float(self.queued),
-            "in_flight": float(self.in_flight),
-        }
+        counted = ("calls", "retries", "breaker_opened", "breaker_open", "queued", "in_flight")
+        row = {"errors": float(sum(self.errors.values()))} | {name: float(getattr(self, name)) for name in counted}
         row |= {f"errors_{kind}": float(count) for kind, count in sorted(self.errors.items())}
         if self.calls:
             row["hit_rate"] = self.hit_rate
@@ -74,15 +67,10 @@ def merge(stats: Iterable[ToolStats]) -> ToolStats:
     errors: Counter[str] = Counter()
     for part in parts:
         errors.update(part.errors)
+    counted = ("calls", "cache_hits", "shared", "retries", "breaker_opened", "queued", "in_flight")
     return ToolStats(
-        calls=sum(part.calls for part in parts),
-        cache_hits=sum(part.cache_hits for part in parts),
-        shared=sum(part.shared for part in parts),
+        **{name: sum(getattr(part, name) for part in parts) for name in counted},
         errors=dict(errors),
-        retries=sum(part.retries for part in parts),
-        breaker_opened=sum(part.breaker_opened for part in parts),
         breaker_open=any(part.breaker_open for part in parts),
-        queued=sum(part.queued for part in parts),
-        in_flight=sum(part.in_flight for part in parts),
         latency=tuple(map(sum, zip(*(part.latency for part in parts), strict=True))) or ToolStats().latency,
     )

@@ -7,7 +7,8 @@ import signal
 import sys
 import time
 
-from launch.commands.retriever_options import add_retriever_options, retriever_config
+from launch.commands.serve_retriever import add_retriever_options
+from launch.commands.shared import chosen
 
 HELP = "build a retrieval index; the same command again goes on with a build that was killed"
 EXAMPLES = """examples:
@@ -24,13 +25,14 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from envs.services.retriever.config import RetrieverConfig
     from envs.services.retriever.corpus import FileCorpus
     from envs.services.retriever.retriever import build_index
     from launch.run.bar import Bar
 
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # nothing to tidy: any kill can be resumed
     started = time.monotonic()
-    config = retriever_config(options)
+    config = chosen(RetrieverConfig, options)
     corpus = FileCorpus(options.corpus)
     with Bar() as show:
         build_index(config, corpus, show)

@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from launch.commands.serve_judge import add_judge_options, judge_config, service_config
-from rlsys.errors import BadInput, RunFailed
+from launch.commands.serve_judge import add_judge_options, service_config
+from launch.commands.shared import chosen
+from rlsys.errors import BadInput, RunFailed, require
 
 HELP = "a judge's confusion table on labelled answers; the same command again goes on where it was stopped"
 EXAMPLES = """examples:
@@ -57,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
     kind = KINDS[options.kind]
     if not kind.values:
         raise BadInput(f"--kind {options.kind}: its answers are free text, expected a kind with verdicts to count")
-    records = read_labelled(Path(options.input), options.kind)
+    records = read_labelled(options.input, options.kind)
     config = _judge(options)
     counts, refused = asyncio.run(_count(options, config, records))
     rule = config.unparsable or kind.unparsable
@@ -73,66 +74,46 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def read_labelled(path: Path, kind: str) -> list[Labelled]:
+def read_labelled(path: str, kind: str) -> list[Labelled]:
     """Raises BadInput naming the line."""
     from envs.services.judge.kinds import KINDS
     from envs.services.judge.request import JudgeRequest
     from envs.services.judge.templates import BadRequest, check
+    from envs.tasks.jsonl import read_jsonl
 
     values = KINDS[kind].values
     records: list[Labelled] = []
-    try:
-        with path.open(encoding="utf-8") as file:
-            for number, text in enumerate(file, 1):
-                if not text.strip():
-                    continue
-                where = f"{path}: line {number}"
-                record = _json(where, text)
-                fields, label = record.get("fields"), record.get("label")
-                if not isinstance(fields, dict) or not all(isinstance(value, str) for value in fields.values()):
-                    raise BadInput(f'{where}: expected "fields" with texts, such as {{"question": ".."}}')
-                if label not in values:
-                    raise BadInput(f"{where}: label={label!r}: expected one of {', '.join(values)}")
-                try:
-                    check(JudgeRequest(kind=kind, fields=fields))
-                except BadRequest as error:
-                    raise BadInput(f"{where}: {error}") from error
-                records.append(Labelled(line=number, fields=fields, label=label))
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path}: not readable as UTF-8 text: {error}") from error
-    if not records:
-        raise BadInput(f'{path}: no lines, expected {{"fields": {{..}}, "label": "{values[0]}"}}')
+    for number, record in read_jsonl(path):
+        where = f"{path} line {number}"
+        fields, label = record.get("fields"), record.get("label")
+        if not isinstance(fields, dict) or not all(isinstance(value, str) for value in fields.values()):
+            raise BadInput(f'{where}: expected "fields" with texts, such as {{"question": ".."}}')
+        require(label in values, f"{where}: label", label, f"one of {', '.join(values)}")
+        try:
+            check(JudgeRequest(kind=kind, fields=fields))
+        except BadRequest as error:
+            raise BadInput(f"{where}: {error}") from error
+        records.append(Labelled(line=number, fields=fields, label=str(label)))
     return records
-
-
-def _json(where: str, text: str) -> dict[str, Any]:
-    try:
-        record = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise BadInput(f"{where}: not JSON: {error}") from error
-    if not isinstance(record, dict):
-        raise BadInput(f"{where}: found a {type(record).__name__}, expected an object")
-    return record
 
 
 def _judge(options: argparse.Namespace) -> Any:
     """The JudgeConfig of the flags, or of the recipe; answers go to a file beside the input unless one is named."""
     beside = f"{options.input}.judge-cache.sqlite"
-    if options.config is not None:
-        from launch.config.compose import compose
+    if options.config is None:
+        from envs.services.judge.config import JudgeConfig
 
-        config = getattr(compose(options.config, options.overrides).recipe.reward, "judge", None)
-        if config is None or not config.given:
-            raise BadInput(
-                f"{options.config}: its reward has no judge: give reward.judge.endpoint and reward.judge.model"
-            )
-        kept = {"cache_file": options.cache or config.cache_file or beside}
-        return replace(config, **kept, unparsable=options.unparsable or config.unparsable)
-    options.cache = options.cache or beside
-    config = judge_config(options, service=options.service, unparsable=options.unparsable)
-    if not config.given:
-        raise BadInput("expected a CONFIG, or --endpoint and --model, or --model, or --service")
-    return config
+        config = chosen(JudgeConfig, options, cache_file=options.cache_file or beside)
+        if not config.given:
+            raise BadInput("expected a CONFIG, or --endpoint and --model, or --model, or --service")
+        return config
+    from launch.config.compose import compose
+
+    named = getattr(compose(options.config, options.overrides).recipe.reward, "judge", None)
+    if named is None or not named.given:
+        raise BadInput(f"{options.config}: its reward has no judge: give reward.judge.endpoint and reward.judge.model")
+    file = options.cache_file or named.cache_file or beside
+    return replace(named, cache_file=file, unparsable=options.unparsable or named.unparsable)
 
 
 async def _count(
@@ -152,7 +133,7 @@ async def _count(
     if config.endpoint is None and config.service is None:
         from actors.judge import EngineChat, engine_spec
 
-        judge = Judge(await EngineChat.start(engine_spec(service_config(options, config), config.model)), config)
+        judge = Judge(await EngineChat.start(engine_spec(service_config(options, judge=config), config.model)), config)
     else:
         judge = open_judge(config)
     counts: Counter[tuple[str, str]] = Counter()

@@ -14,7 +14,7 @@ SERVICES = {"retriever": "launch.commands.serve_retriever", "judge": "launch.com
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    services = parser.add_subparsers(dest="service", metavar="SERVICE", required=True)
+    services = parser.add_subparsers(dest="served", metavar="SERVICE", required=True)
     for name, path in SERVICES.items():
         module = importlib.import_module(path)
         command = services.add_parser(
@@ -28,4 +28,4 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    return int(importlib.import_module(SERVICES[options.service]).run(options))
+    return int(importlib.import_module(SERVICES[options.served]).run(options))

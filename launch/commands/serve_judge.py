@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from launch.commands.address import add_address, warn_if_open
+from launch.commands.shared import add_address, chosen, warn_if_open
 
 HELP = "give verdicts: POST /judge and /judge_batch"
 EXAMPLES = """examples:
@@ -20,84 +20,52 @@ EXAMPLES = """examples:
 def add(command: argparse.ArgumentParser) -> None:
     add_judge_options(command)
     add_address(command, port=8100)
-    command.add_argument(
-        "--max-queue", type=int, default=1024, help="questions inside, then 503 (default: %(default)s)"
-    )
+    inside = "questions inside, then 503 (default: %(default)s)"
+    command.add_argument("--max-queue", type=int, default=1024, help=inside)
 
 
 def add_judge_options(command: argparse.ArgumentParser) -> None:
-    """Those that `serve judge` and `judge-errors` share."""
-    command.add_argument("--endpoint", metavar="URL", help="OpenAI-compatible, such as https://host/v1")
-    command.add_argument(
-        "--model", metavar="M", help="its name at the endpoint; without one, a folder or hub name for vLLM"
-    )
-    command.add_argument("--key-env", metavar="NAME", help="environment variable that holds the endpoint's key")
-    command.add_argument("--prompts", metavar="DIR", help="your own prompts, named after their kind: process.md, ..")
-    command.add_argument("--cache", metavar="F", help="SQLite file that keeps the answers")
-    command.add_argument("--rpm", type=int, metavar="N", help="requests per minute at most (default: no limit)")
-    command.add_argument("--concurrency", type=int, default=32, help="questions under way (default: %(default)s)")
-    command.add_argument("--max-tokens", type=int, metavar="N", help="of an answer (default: the kind's)")
-    command.add_argument(
-        "--deadline", type=float, default=120.0, metavar="S", help="of one attempt (default: %(default)g)"
-    )
-    command.add_argument(
-        "--outage", type=float, default=60.0, metavar="S", help="wait so long for a judge that is away (%(default)g)"
-    )
-    engine = command.add_argument_group("vLLM")
-    engine.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="default: %(default)s")
-    engine.add_argument("--dtype", choices=("auto", "float32", "bfloat16"), default="auto", help="default: %(default)s")
-    engine.add_argument("--max-model-len", type=int, default=16384, metavar="N", help="tokens (default: %(default)s)")
-    engine.add_argument("--kv-cache-mb", type=int, default=2048, metavar="N", help="on a CPU (default: %(default)s)")
-    engine.add_argument("--gpu-memory-utilization", type=float, default=0.85, help="default: %(default)s")
-    engine.add_argument("--threads", type=int, default=2, metavar="N", help="on a CPU (default: %(default)s)")
+    """Those that `serve judge` and `judge-errors` share, named like the fields of their configs."""
+    add = command.add_argument
+    add("--endpoint", metavar="URL", help="OpenAI-compatible, such as https://host/v1")
+    add("--model", metavar="M", help="its name at the endpoint; without one, a folder or hub name for vLLM")
+    add("--key-env", metavar="NAME", help="environment variable that holds the endpoint's key")
+    add("--prompts", metavar="DIR", help="your own prompts, named after their kind: process.md, ..")
+    add("--cache", dest="cache_file", metavar="F", help="SQLite file that keeps the answers")
+    rpm = "requests per minute at most (default: no limit)"
+    add("--rpm", dest="requests_per_minute", type=int, metavar="N", help=rpm)
+    add("--concurrency", dest="max_concurrent", type=int, default=32, help="questions under way (default: %(default)s)")
+    add("--max-tokens", type=int, metavar="N", help="of an answer (default: the kind's)")
+    deadline, outage = "of one attempt (default: %(default)g)", "wait so long for a judge that is away (%(default)g)"
+    add("--deadline", dest="deadline_s", type=float, default=120.0, metavar="S", help=deadline)
+    add("--outage", dest="outage_s", type=float, default=60.0, metavar="S", help=outage)
+    add = command.add_argument_group("vLLM").add_argument
+    add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="default: %(default)s")
+    add("--dtype", choices=("auto", "float32", "bfloat16"), default="auto", help="default: %(default)s")
+    add("--max-model-len", type=int, default=16384, metavar="N", help="tokens (default: %(default)s)")
+    add("--kv-cache-mb", type=int, default=2048, metavar="N", help="on a CPU (default: %(default)s)")
+    add("--gpu-memory-utilization", type=float, default=0.85, help="default: %(default)s")
+    add("--threads", type=int, default=2, metavar="N", help="on a CPU (default: %(default)s)")
 
 
-def judge_config(options: argparse.Namespace, **more: Any) -> Any:
-    """The JudgeConfig that the options mean."""
-    from envs.services.judge.config import JudgeConfig
-
-    return JudgeConfig(
-        endpoint=options.endpoint,
-        model=options.model,
-        key_env=options.key_env,
-        prompts=options.prompts,
-        cache_file=options.cache,
-        requests_per_minute=options.rpm,
-        max_concurrent=options.concurrency,
-        max_tokens=options.max_tokens,
-        deadline_s=options.deadline,
-        outage_s=options.outage,
-        **more,
-    )
-
-
-def service_config(options: argparse.Namespace, judge: Any, **more: Any) -> Any:
+def service_config(options: argparse.Namespace, **more: Any) -> Any:
     """The JudgeServiceConfig that the options mean."""
-    import torch
-
     from actors.judge import JudgeServiceConfig
     from rlsys.config import EngineConfig
 
-    device: Any = options.device if options.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
-    engine = EngineConfig(
-        max_model_len=options.max_model_len,
-        max_num_seqs=options.concurrency,
-        kv_cache_mb=options.kv_cache_mb,
-        gpu_memory_utilization=options.gpu_memory_utilization,
-    )
-    return JudgeServiceConfig(
-        judge=judge, engine=engine, device=device, dtype=options.dtype, threads=options.threads, **more
-    )
+    engine = chosen(EngineConfig, options, max_num_seqs=options.max_concurrent)
+    return chosen(JudgeServiceConfig, options, engine=engine, **more)
 
 
 def run(options: argparse.Namespace) -> int:
-    from actors.judge import START_S, make_service
+    from actors.judge import make_service
     from envs.services.http import serve_until_signal
+    from envs.services.judge.config import JudgeConfig
     from envs.services.judge.server import JudgeServerConfig
     from envs.services.secrets import read_secret
 
-    server = JudgeServerConfig(max_queue=options.max_queue, max_batch=min(256, options.max_queue))
-    config = service_config(options, judge_config(options), server=server)
+    server = chosen(JudgeServerConfig, options, max_batch=min(JudgeServerConfig.max_batch, options.max_queue))
+    config = service_config(options, judge=chosen(JudgeConfig, options), server=server)
     token = read_secret("--token-env", options.token_env)
     warn_if_open(options.host, options.token_env)
     service = make_service(config, host=options.host, port=options.port, token=token)
@@ -106,4 +74,4 @@ def run(options: argparse.Namespace) -> int:
         what = options.endpoint or "vLLM"
         print(f"rlsys: judge ({options.model}, {what}) on {url}: POST /judge /judge_batch, GET /health", flush=True)
 
-    serve_until_signal("judge", service, lambda: service.start(START_S), started)
+    serve_until_signal(service, started)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from launch.commands.address import add_address, warn_if_open
-from launch.commands.retriever_options import add_retriever_options, retriever_config
+from launch.commands.shared import add_address, chosen, warn_if_open
 
 HELP = "answer Search-R1's /retrieve and ReSearch's /search and /batch_search"
 EXAMPLES = """examples:
@@ -19,30 +18,41 @@ EXAMPLES = """examples:
 
 def add(command: argparse.ArgumentParser) -> None:
     add_retriever_options(command)
-    command.add_argument("--index", metavar="DIR", help="what `rlsys index` built (default: build in memory)")
     add_address(command, port=8000)
-    command.add_argument(
-        "--topk", type=int, default=3, help="documents where a request names no number (default: %(default)s)"
-    )
-    command.add_argument("--max-queue", type=int, default=4096, help="waiting queries, then 503 (default: %(default)s)")
-    command.add_argument("--max-batch", type=int, default=64, help="queries searched at once (default: %(default)s)")
-    command.add_argument("--cache-mb", type=int, default=64, help="recent answers, 0 for none (default: %(default)s)")
-    command.add_argument("--nprobe", type=int, default=64, help="IVF lists a search looks into (default: %(default)s)")
-    command.add_argument("--ef-search", type=int, default=128, help="width of a search in HNSW (default: %(default)s)")
+    add = command.add_argument
+    add("--index", metavar="DIR", help="what `rlsys index` built (default: build in memory)")
+    add("--topk", type=int, default=3, help="documents where a request names no number (default: %(default)s)")
+    add("--max-queue", type=int, default=4096, help="waiting queries, then 503 (default: %(default)s)")
+    add("--max-batch", type=int, default=64, help="queries searched at once (default: %(default)s)")
+    add("--cache-mb", type=int, default=64, help="recent answers, 0 for none (default: %(default)s)")
+    add("--nprobe", type=int, default=64, help="IVF lists a search looks into (default: %(default)s)")
+    add("--ef-search", type=int, default=128, help="width of a search in HNSW (default: %(default)s)")
+
+
+def add_retriever_options(command: argparse.ArgumentParser) -> None:
+    """Those that `serve retriever` and `index` share."""
+    from envs.services.retriever.config import KINDS
+
+    add = command.add_argument
+    lines = 'JSON lines: {"id", "contents"} or {"id", "title", "text"}'
+    add("--corpus", metavar="F.jsonl", required=True, help=lines)
+    add("--retriever", dest="kind", choices=tuple(KINDS), default="bm25", help="default: %(default)s")
+    add("--encoder", metavar="M", default="e5", help="e5, minilm, a folder or a hub name (default: %(default)s)")
+    add("--faiss", metavar="KEY", default="Flat", help="Flat, HNSW32, IVF4096,PQ64, .. (default: %(default)s)")
+    add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="default: %(default)s")
+    dtypes = ("auto", "float32", "bfloat16")
+    add("--dtype", choices=dtypes, default="auto", help="of the encoder (default: %(default)s)")
+    add("--threads", type=int, metavar="N", help="of the encoder and faiss (default: every core)")
 
 
 def run(options: argparse.Namespace) -> int:
-    from envs.services.retriever.config import RetrieverServerConfig
+    from envs.services.retriever.config import RetrieverConfig, RetrieverServerConfig
     from envs.services.retriever.service import serve
     from launch.run.bar import Bar
 
-    own = ("host", "port", "token_env", "topk", "max_queue", "max_batch", "cache_mb")
-    config = RetrieverServerConfig(
-        corpus=options.corpus,
-        retriever=retriever_config(options),
-        max_queries=min(RetrieverServerConfig.max_queries, options.max_queue),
-        **{name: getattr(options, name) for name in own},
-    )
+    most = min(RetrieverServerConfig.max_queries, options.max_queue)
+    retriever = chosen(RetrieverConfig, options)
+    config = chosen(RetrieverServerConfig, options, retriever=retriever, max_queries=most)
     warn_if_open(config.host, config.token_env)
     with Bar() as show:
         serve(config, say=lambda text: print(f"rlsys: {text}", flush=True), progress=show)

@@ -1,8 +1,21 @@
-"""Arguments that several commands take."""
+"""Arguments that several commands take, and the configs that they mean."""
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import sys
+from typing import Any, TypeVar
+
+Config = TypeVar("Config")
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+def chosen(config: type[Config], options: argparse.Namespace, **more: Any) -> Config:
+    """A config from the options that are named like its fields."""
+    names = {field.name for field in dataclasses.fields(config)}  # type: ignore[arg-type]
+    return config(**{name: value for name, value in vars(options).items() if name in names} | more)
 
 
 def add_config(parser: argparse.ArgumentParser, overrides: str = "override a key of the config") -> None:
@@ -16,3 +29,17 @@ def add_checkpoint(parser: argparse.ArgumentParser) -> None:
         metavar="D|HF_ID",
         help="run directory, checkpoint, model folder or hub name (default: the last run's)",
     )
+
+
+def add_address(command: argparse.ArgumentParser, *, port: int) -> None:
+    """Where a service listens, and who may ask."""
+    command.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
+    command.add_argument("--port", type=int, default=port, help="0 takes a free one (default: %(default)s)")
+    command.add_argument(
+        "--token-env", metavar="NAME", help="environment variable that holds the bearer token to ask for"
+    )
+
+
+def warn_if_open(host: str, token_env: str | None) -> None:
+    if host not in LOOPBACK and token_env is None:
+        print(f"rlsys: warning: {host} without --token-env: whoever reaches it may ask", file=sys.stderr)

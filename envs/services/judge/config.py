@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Optional
 from urllib.parse import urlsplit
 
-from envs.services.address import is_loopback
 from envs.services.guard import GuardConfig
+from envs.services.secrets import is_loopback
 from rlsys.errors import require, require_bounds
 
 
 @dataclass(frozen=True, kw_only=True)
-class JudgeConfig:
+class JudgeConfig(GuardConfig):
+    """A guard's options, and those of whom it asks and how."""
+
     endpoint: Optional[str] = None
     """An OpenAI-compatible address, such as https://host/v1; needs `model`."""
     service: Optional[str] = None
@@ -42,11 +44,6 @@ class JudgeConfig:
     """Of one attempt."""
     attempts: int = 3
     """Of one question while the judge answers others; when it answers nobody, `outage_s` counts."""
-    backoff_s: float = 0.5
-    """Before the second attempt, doubled for each further one; longer where the server asks for it (Retry-After)."""
-    breaker_failures: int = 5
-    """Failed attempts in a row after which one question alone tries, every `breaker_s`."""
-    breaker_s: float = 10.0
     outage_s: float = 240.0
     """How long scoring waits for a judge that answers nobody, before it becomes a typed failure."""
 
@@ -69,9 +66,8 @@ class JudgeConfig:
         require(unnamed, "judge.model", self.model, "null beside judge.service, which has its own")
         require(0 < self.retry_temperature <= 2, "judge.retry_temperature", self.retry_temperature, "above 0, up to 2")
         require_bounds(self, "judge.", "at least 1, or null", "max_tokens", "requests_per_minute")
-        require_bounds(self, "judge.", "at least 1", "max_concurrent", "attempts", "breaker_failures")
-        require_bounds(self, "judge.", "above 0", "deadline_s", "breaker_s", "outage_s")
-        require_bounds(self, "judge.", "0 or more", "cache_size", "backoff_s")
+        require_bounds(self, "judge.", "above 0", "outage_s")
+        self.check_bounds("judge.")
 
     @property
     def given(self) -> bool:
@@ -86,12 +82,4 @@ class JudgeConfig:
     def guard(self) -> GuardConfig:
         """An attempt may wait for its turn, and for the pause that the server asked for, before its own deadline."""
         waits = self.max_concurrent * self.spacing_s + self.deadline_s
-        return GuardConfig(
-            deadline_s=self.deadline_s + waits,
-            attempts=self.attempts,
-            backoff_s=self.backoff_s,
-            breaker_failures=self.breaker_failures,
-            breaker_s=self.breaker_s,
-            cache_size=0,
-            max_concurrent=self.max_concurrent,
-        )
+        return replace(self, deadline_s=self.deadline_s + waits, cache_size=0)

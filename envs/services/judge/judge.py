@@ -1,24 +1,78 @@
-"""The judge: a request becomes a prompt, the prompt an answer (cached, shared, waited for), the answer a verdict."""
+"""A judge: a request becomes a prompt, the prompt an answer (cached, shared, waited for), the answer a verdict.
+
+All of it in this process, or by `rlsys serve judge`, which has the model, the prompts and the cache.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import time
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
 
 from envs.services.judge.cache import Cache
-from envs.services.judge.client import JudgeClient
 from envs.services.judge.config import JudgeConfig
-from envs.services.judge.endpoint import Chat, EndpointChat
 from envs.services.judge.kinds import KINDS
-from envs.services.judge.patience import Patient
 from envs.services.judge.request import Asks, Judged, JudgeRequest
-from envs.services.judge.templates import Prompts
+from envs.services.judge.templates import Prompts, check
+from envs.services.poster import Poster
 from envs.services.secrets import read_secret
-from envs.services.stats import ToolStats
 from rlsys.errors import BadInput
+
+
+class Chat(Protocol):
+    """A model that answers one prompt. One attempt: deadlines and retries are the caller's."""
+
+    model: str  # enters the cache's key
+    own: bool  # it runs in this process: where it does not answer, a restart may help
+
+    async def complete(self, prompt: str, *, max_tokens: int, temperature: float, seed: int) -> str:
+        """Raises ToolRefused for a prompt that it cannot take, ToolBusy, or any error of the way there."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class EndpointChat:
+    """For one event loop; the session opens with the first question."""
+
+    own = False
+
+    def __init__(self, url: str, model: str, key: str | None) -> None:
+        self.model = model
+        self._poster = Poster(url, key)
+
+    async def complete(self, prompt: str, *, max_tokens: int, temperature: float, seed: int) -> str:
+        asked: dict[str, Any] = {
+            "model": self.model,
+            "messages": [{"role": "user", "content": prompt}],
+            "max_tokens": max_tokens,
+            "temperature": temperature,
+        }
+        if seed:  # not every server knows it, and a greedy answer needs none
+            asked["seed"] = seed
+        return read_completion(await self._poster.post("/chat/completions", asked))
+
+    async def close(self) -> None:
+        await self._poster.close()
+
+
+def read_completion(answer: Any) -> str:
+    """The text of the first choice; "" where the model gave none.
+
+    Raises ConnectionError for an answer that the server broke off, ValueError for anything else.
+    """
+    choices = answer.get("choices") if isinstance(answer, dict) else None
+    first = choices[0] if isinstance(choices, list) and choices else None
+    if isinstance(first, dict) and first.get("finish_reason") in ("abort", "error"):
+        raise ConnectionError("the endpoint broke off its answer")  # half a judgement is none
+    message = first.get("message") if isinstance(first, dict) else None
+    content = message.get("content", "") if isinstance(message, dict) else 0
+    if content is not None and not isinstance(content, str):
+        raise ValueError('the answer is not {"choices": [{"message": {"content": ".."}}]}')
+    return content or ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,21 +81,18 @@ class _Question:
     max_tokens: int
     temperature: float
     seed: int
-    key: str  # of all of it, the kind and the model
 
 
-class Judge:
-    """`await judge.ask(request)`, for one event loop. Owns its `chat`."""
+class Judge(Asks):
+    """Owns its `chat`."""
 
     def __init__(self, chat: Chat, config: JudgeConfig) -> None:
         """Raises BadInput for prompts or a cache file that cannot be used."""
+        super().__init__(config)
         self._chat = chat
-        self._config = config
         self._prompts = Prompts(config.prompts)
         self._cache = Cache(config.cache_size, config.cache_file)
-        self._patient: Patient[_Question, str] = Patient(self._complete, config, key=lambda question: question.key)
         self.verdicts: Counter[str] = Counter()  # "kind value"; the value is "unparsable" without one
-        self._asked = self._cached = 0
 
     @property
     def model(self) -> str:
@@ -50,47 +101,62 @@ class Judge:
     @property
     def broken(self) -> bool:
         """Whether a restart of this process may help: a model of its own answers nobody."""
-        return self._chat.own and self._patient.out
-
-    async def ask(self, request: JudgeRequest, seed: int = 0) -> Judged:
-        """Seed 0 is greedy; another one samples, at `retry_temperature`. Raises BadRequest and ToolFailed."""
-        started = time.monotonic()
-        question = self._question(request, seed)
-        self._asked += 1
-        known = await self._cache.get(question.key)
-        if known is None:
-            text = await self._patient(question)
-            await self._cache.put(question.key, text)
-        else:
-            self._cached += 1
-            text = known
-        verdict = KINDS[request.kind].read(text)
-        free = verdict is not None and not KINDS[request.kind].values  # an answer of its own words
-        value = "unparsable" if verdict is None else "read" if free else verdict.value
-        self.verdicts[f"{request.kind} {value}"] += 1
-        return Judged(verdict=verdict, text=text, cached=known is not None, seconds=time.monotonic() - started)
-
-    def stats(self) -> ToolStats:
-        """Answers without a verdict are among the errors, as `unparsable`."""
-        unparsable = sum(count for name, count in self.verdicts.items() if name.endswith(" unparsable"))
-        return self._patient.stats(calls=self._asked, cached=self._cached, unparsable=unparsable)
+        return self._chat.own and self.stats().breaker_open
 
     async def close(self) -> None:
         await self._cache.close()
         await self._chat.close()
 
-    def _question(self, request: JudgeRequest, seed: int) -> _Question:
+    async def _judged(self, request: JudgeRequest, seed: int) -> Judged:
+        """Samples at `retry_temperature`."""
         prompt = self._prompts.render(request)
-        max_tokens = self._config.max_tokens or KINDS[request.kind].max_tokens
+        kind = KINDS[request.kind]
+        max_tokens = self._config.max_tokens or kind.max_tokens
         temperature = self._config.retry_temperature if seed else 0.0
         content = json.dumps([self._chat.model, request.kind, prompt, max_tokens, temperature, seed])
         key = hashlib.sha256(content.encode()).hexdigest()
-        return _Question(prompt=prompt, max_tokens=max_tokens, temperature=temperature, seed=seed, key=key)
+        text = known = await self._cache.get(key)
+        if text is None:
+            question = _Question(prompt=prompt, max_tokens=max_tokens, temperature=temperature, seed=seed)
+            text = await self._patiently(question)
+            await self._cache.put(key, text)
+        verdict = kind.read(text)
+        free = not kind.values  # an answer of its own words
+        value = "unparsable" if verdict is None else "read" if free else verdict.value
+        self.verdicts[f"{request.kind} {value}"] += 1
+        return Judged(verdict=verdict, text=text, cached=known is not None)
 
-    async def _complete(self, question: _Question) -> str:
-        return await self._chat.complete(
-            question.prompt, max_tokens=question.max_tokens, temperature=question.temperature, seed=question.seed
-        )
+    async def _call(self, question: _Question) -> str:
+        return await self._chat.complete(**asdict(question))
+
+
+class JudgeClient(Asks):
+    """Waits for a service that is being restarted, like a `Judge` for its model."""
+
+    def __init__(self, url: str, token: str | None, config: JudgeConfig) -> None:
+        super().__init__(config)
+        self._poster = Poster(url, token)
+
+    async def close(self) -> None:
+        await self._poster.close()
+
+    async def _judged(self, request: JudgeRequest, seed: int) -> Judged:
+        check(request)
+        body = {"kind": request.kind, "fields": dict(request.fields), "seed": seed}
+        judged: Judged = await self._patiently(json.dumps(body, sort_keys=True))
+        return judged
+
+    async def _call(self, body: str) -> Judged:
+        asked = json.loads(body)
+        return read_answer(asked["kind"], await self._poster.post("/judge", asked))
+
+
+def read_answer(kind: str, answer: Any) -> Judged:
+    """The verdict is read again from the judge's text, so that client and service cannot disagree."""
+    text = answer.get("text") if isinstance(answer, Mapping) else None
+    if not isinstance(text, str):
+        raise ValueError('the service\'s answer has no "text"')
+    return Judged(verdict=KINDS[kind].read(text), text=text, cached=bool(answer.get("cached")))
 
 
 def open_judge(config: JudgeConfig) -> Asks:

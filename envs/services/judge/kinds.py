@@ -28,9 +28,9 @@ class Kind:
     fields: Mapping[str, Field]
     parse: parse.Parse  # of the judge's text; None without a verdict
     values: tuple[str, ...] = ()  # every verdict, where there are only so many; a label must be one of them
-    unparsable: Literal["wrong", "fail"]  # what becomes of an answer without a verdict, unless the config says
-    max_tokens: int
-    judges: Literal["step", "answer", "text"]  # text: it decides nothing, it rewrites
+    unparsable: Literal["wrong", "fail"] = "fail"  # an answer without a verdict, unless the config says
+    max_tokens: int = 1024
+    judges: Literal["step", "answer", "text"] = "text"  # text: it decides nothing, it rewrites
 
     def read(self, text: str) -> Verdict | None:
         return self.parse(parse.answer_of(text))
@@ -39,59 +39,46 @@ class Kind:
 TEXT, SAID = Field(), Field(hostile=True)
 GOALS = {"current_goal": SAID, "solution": SAID}
 YES_NO, VALID = ("YES", "NO", "UNKNOWN"), ("VALID", "INVALID", "UNKNOWN")
-
-
-def _answer(parser: parse.Parse, values: tuple[str, ...], fields: Mapping[str, Field]) -> Kind:
-    return Kind(fields=fields, parse=parser, values=values, unparsable="wrong", max_tokens=1024, judges="answer")
-
-
-def _text(parser: parse.Parse, max_tokens: int, fields: Mapping[str, Field], values: tuple[str, ...] = ()) -> Kind:
-    return Kind(fields=fields, parse=parser, values=values, unparsable="fail", max_tokens=max_tokens, judges="text")
-
-
+ASKED = {"question": TEXT, "response": SAID}
 KEY = {"question": TEXT, "answers": TEXT, "answer": SAID}
 
 KINDS: dict[str, Kind] = {
     # SWiRL, appendix A. No verdict counts against the step.
     "process": Kind(
+        judges="step",
         fields={"question": TEXT, "conversation": SAID},
         parse=parse.process,
         values=("GOOD", "BAD"),
         unparsable="wrong",
-        max_tokens=1024,
-        judges="step",
     ),
-    "outcome_search": _answer(parse.outcome, ("YES", "NO"), KEY),
-    "outcome_math": _answer(parse.outcome, ("YES", "NO"), KEY),
+    "outcome_search": Kind(judges="answer", fields=KEY, parse=parse.outcome, values=("YES", "NO"), unparsable="wrong"),
+    "outcome_math": Kind(judges="answer", fields=KEY, parse=parse.outcome, values=("YES", "NO"), unparsable="wrong"),
     # ReSearch, appendix A. Its authors count only the answers that they could read.
-    "research": Kind(
-        fields=KEY,
-        parse=parse.research,
-        values=("correct", "incorrect"),
-        unparsable="fail",
-        max_tokens=1024,
-        judges="answer",
-    ),
+    "research": Kind(judges="answer", fields=KEY, parse=parse.research, values=("correct", "incorrect")),
     # Long CoT, K.6 and K.7. Only a readable "correct" counts for the answer.
-    "reference": _answer(
-        parse.reference,
-        ("correct", "wrong", "not_found"),
-        {"response": Field(hostile=True, last_lines=20), "reference": TEXT},
+    "reference": Kind(
+        judges="answer",
+        fields={"response": Field(hostile=True, last_lines=20), "reference": TEXT},
+        parse=parse.reference,
+        values=("correct", "wrong", "not_found"),
+        unparsable="wrong",
     ),
-    "extract": _text(parse.extract, 512, {"problem": TEXT, "solution": TEXT}),
+    "extract": Kind(fields={"problem": TEXT, "solution": TEXT}, parse=parse.extract, max_tokens=512),
     # Graph-RL, table 4.
-    "summary_strategyqa": _text(parse.words(YES_NO), 512, {"question": TEXT, "response": SAID}, YES_NO),
-    "summary_crosswords": _text(
-        parse.starred, 512, {"question": TEXT, "response": SAID}, ("A", "B", "C", "D", "UNKNOWN")
+    "summary_strategyqa": Kind(fields=ASKED, parse=parse.words(YES_NO), values=YES_NO, max_tokens=512),
+    "summary_crosswords": Kind(
+        fields=ASKED, parse=parse.starred, values=("A", "B", "C", "D", "UNKNOWN"), max_tokens=512
     ),
-    "summary_wikidyk": _text(parse.words(YES_NO), 512, {"response": SAID, "word": TEXT}, YES_NO),
-    "summary_proscript": _text(parse.order, 512, {"response": SAID}),
-    "summary_blocks_plan": _text(parse.words(VALID), 1024, {"problem": TEXT, "response": SAID}, VALID),
-    "summary_blocks_verify": _text(parse.words(VALID), 512, {"response": SAID}, VALID),
+    "summary_wikidyk": Kind(
+        fields={"response": SAID, "word": TEXT}, parse=parse.words(YES_NO), values=YES_NO, max_tokens=512
+    ),
+    "summary_proscript": Kind(fields={"response": SAID}, parse=parse.order, max_tokens=512),
+    "summary_blocks_plan": Kind(fields={"problem": TEXT, "response": SAID}, parse=parse.words(VALID), values=VALID),
+    "summary_blocks_verify": Kind(fields={"response": SAID}, parse=parse.words(VALID), values=VALID, max_tokens=512),
     # Long CoT, K.8: the states of action prompting.
-    "action_clarify": _text(parse.clarify, 1024, {"goal": TEXT}),
-    "action_decompose": _text(parse.decompose, 1024, GOALS | {"parent_goal": SAID}),
-    "action_solution_step": _text(parse.plain, 1024, GOALS | {"prior_step": SAID}),
-    "action_reflection": _text(parse.reflection, 1024, GOALS | {"parent_goal": SAID, "goals": SAID}),
-    "action_answer": _text(parse.plain, 512, {"solution": SAID, "format": TEXT}),
+    "action_clarify": Kind(fields={"goal": TEXT}, parse=parse.clarify),
+    "action_decompose": Kind(fields=GOALS | {"parent_goal": SAID}, parse=parse.decompose),
+    "action_solution_step": Kind(fields=GOALS | {"prior_step": SAID}, parse=parse.plain),
+    "action_reflection": Kind(fields=GOALS | {"parent_goal": SAID, "goals": SAID}, parse=parse.reflection),
+    "action_answer": Kind(fields={"solution": SAID, "format": TEXT}, parse=parse.plain, max_tokens=512),
 }

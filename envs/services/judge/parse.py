@@ -27,16 +27,18 @@ def answer_of(text: str) -> str:
     return "" if text.lstrip().startswith("<think>") else text
 
 
+def _decided(value: str | None, accepting: str) -> Verdict | None:
+    return None if value is None else Verdict(value=value, accepted=value == accepting)
+
+
 def process(text: str) -> Verdict | None:
     """SWiRL: the last whole word GOOD or BAD."""
-    value = step_verdict(text)
-    return None if value is None else Verdict(value=value, accepted=value == "GOOD")
+    return _decided(step_verdict(text), "GOOD")
 
 
 def outcome(text: str) -> Verdict | None:
     """SWiRL: the last whole word YES or NO."""
-    value = outcome_verdict(text)
-    return None if value is None else Verdict(value=value, accepted=value == "YES")
+    return _decided(outcome_verdict(text), "YES")
 
 
 def research(text: str) -> Verdict | None:
@@ -53,16 +55,13 @@ def research(text: str) -> Verdict | None:
     if not isinstance(value, str):
         value = (_RESEARCH.findall(text) or [""])[-1]
     value = value.strip().lower()
-    return Verdict(value=value, accepted=value == "correct") if value in ("correct", "incorrect") else None
+    return _decided(value if value in ("correct", "incorrect") else None, "correct")
 
 
 def reference(text: str) -> Verdict | None:
     """Long CoT: the first `Judgement: correct|wrong|not_found` in any case; only correct counts for the answer."""
     match = _JUDGEMENT.search(text)
-    if match is None:
-        return None
-    value = match.group(1).lower()
-    return Verdict(value=value, accepted=value == "correct")
+    return _decided(match and match[1].lower(), "correct")
 
 
 def extract(text: str) -> Verdict | None:

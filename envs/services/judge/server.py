@@ -65,11 +65,23 @@ class Many(BaseModel):
 
 
 def make_app(judge: Judge, config: JudgeServerConfig, token: str | None) -> App:
-    load = _Load(config.max_queue)
+    inside = 0
+
+    @contextmanager
+    def load(count: int) -> Iterator[None]:
+        """Questions in the service. What would exceed the limit is refused at once."""
+        nonlocal inside
+        if inside + count > config.max_queue:
+            raise unavailable(f"{config.max_queue} questions are waiting already", RETRY_AFTER_S)
+        inside += count
+        try:
+            yield
+        finally:
+            inside -= count
 
     async def judge_one(asked: One) -> bytes:
         request = _request(asked)
-        with load.take(1):
+        with load(1):
             try:
                 return json.dumps(_shown(await judge.ask(request, asked.seed))).encode()
             except ToolFailed as failed:
@@ -87,7 +99,7 @@ def make_app(judge: Judge, config: JudgeServerConfig, token: str | None) -> App:
             except ToolFailed as failed:
                 return {"error": failed.failure.detail, "kind": str(failed.failure.kind)}
 
-        with load.take(len(requests)):
+        with load(len(requests)):
             asks = (ask(request, one.seed) for request, one in zip(requests, asked.requests, strict=True))
             return json.dumps({"results": await asyncio.gather(*asks)}).encode()
 
@@ -99,24 +111,6 @@ def make_app(judge: Judge, config: JudgeServerConfig, token: str | None) -> App:
     registry.register(_Counts(judge))
     posts: dict[str, Post] = {"/judge": (One, judge_one), "/judge_batch": (Many, judge_many)}
     return App("judge", posts, health, registry, token=token, max_body_bytes=config.max_body_kb << 10)
-
-
-class _Load:
-    """Questions in the service. What would exceed the limit is refused at once."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._now = 0
-
-    @contextmanager
-    def take(self, count: int) -> Iterator[None]:
-        if self._now + count > self._limit:
-            raise unavailable(f"{self._limit} questions are waiting already", RETRY_AFTER_S)
-        self._now += count
-        try:
-            yield
-        finally:
-            self._now -= count
 
 
 class _Counts:

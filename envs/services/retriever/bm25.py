@@ -23,7 +23,7 @@ import numpy as np
 from envs.services.retriever.config import RetrieverConfig
 from envs.services.retriever.corpus import Corpus
 from envs.services.retriever.index import COMPLETE, Progress, alone, check_facts, facts_of, readable, write_facts
-from envs.services.retriever.ranking import Hit, Ranker
+from envs.services.retriever.retriever import Hit, Ranker
 from rlsys.errors import BadInput
 
 if TYPE_CHECKING:
@@ -38,12 +38,8 @@ STOP_WORDS = frozenset(
         "this to was will with"
     )
 )
-RULES = {
-    "method": "lucene",
-    "k1": K1,
-    "b": B,
-    "words": "nfkc casefold \\w+ lucene-stop-words",
-}  # what an index holds to
+# What an index holds to.
+RULES = {"method": "lucene", "k1": K1, "b": B, "words": "nfkc casefold \\w+ lucene-stop-words"}
 
 
 def words(text: str) -> list[str]:
@@ -56,9 +52,8 @@ class BM25Ranker(Ranker):
     may_be_brief = True
 
     def __init__(self, model: bm25s.BM25) -> None:
-        from envs.services.retriever import (
-            postings,  # numba's import and the compiler's cache: only where something is ranked
-        )
+        # numba's import and the compiler's cache: only where something is ranked
+        from envs.services.retriever import postings
 
         self._model = model
         self._rank = postings.rank
@@ -84,7 +79,8 @@ class BM25Ranker(Ranker):
                     f"index {directory}: its folder bm25 is not one that `rlsys index` made; give another --index"
                 )
             shutil.rmtree(part, ignore_errors=True)  # a build that was killed: it takes minutes at most, so begin again
-            save(build(corpus, lambda done: progress("BM25", done, len(corpus))), part)
+            model = build(corpus, lambda done: progress("BM25", done, len(corpus)))
+            model.save(str(part), show_progress=False)
             write_facts(part / COMPLETE, facts)
             os.replace(part, folder)
 
@@ -120,10 +116,6 @@ def build(corpus: Corpus, progress: Callable[[int], None]) -> bm25s.BM25:
     model = _bm25s().BM25(k1=K1, b=B, method="lucene")
     model.index((rows, vocabulary), create_empty_token=False, show_progress=False)
     return model
-
-
-def save(model: bm25s.BM25, folder: Path) -> None:
-    model.save(str(folder), show_progress=False)
 
 
 def load(folder: Path) -> bm25s.BM25:

@@ -7,7 +7,7 @@ from typing import Literal, Optional
 
 from rlsys.errors import require, require_bounds
 
-# Each a `envs.services.retriever.ranking.Ranker`, by dotted name: a retriever loads what its kind needs.
+# Each a `envs.services.retriever.retriever.Ranker`, by dotted name: a retriever loads what its kind needs.
 KINDS = {
     "bm25": "envs.services.retriever.bm25.BM25Ranker",
     "dense": "envs.services.retriever.dense.DenseRanker",

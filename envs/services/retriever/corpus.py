@@ -79,15 +79,11 @@ class FileCorpus:
         self.name = path
         try:
             self._file = open(path, "rb", buffering=0)  # noqa: SIM115  kept open: rows are read as they are asked for
-            self._starts, self._lengths, self._fingerprint = _scan(self._file.fileno())
+            self._starts, self._lengths, self.fingerprint = _scan(self._file.fileno())
         except OSError as error:
             raise BadInput(f"{path}: cannot be read ({error.strerror}), expected a corpus as JSON lines") from error
         if not len(self._starts):
             raise BadInput(f'{path}: no passages, expected one {{"id", "contents"}} per line')
-
-    @property
-    def fingerprint(self) -> Fingerprint:
-        return self._fingerprint
 
     def __len__(self) -> int:
         return len(self._starts)

@@ -24,7 +24,7 @@ from envs.services.retriever.index import (
     readable,
     write_facts,
 )
-from envs.services.retriever.ranking import Hit, Ranker
+from envs.services.retriever.retriever import Hit, Ranker
 from rlsys.errors import BadInput, nearest
 
 # Not whatever faiss's factory takes: of these it is known that they map from disk and which of them a GPU can hold.

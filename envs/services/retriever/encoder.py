@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import torch
 
 from rlsys.errors import BadInput
 
@@ -61,10 +62,8 @@ def _stated_pooling(config: Path) -> Literal["mean", "cls"]:
         return "mean"
     stated = json.loads(config.read_text())
     modes = {mode for mode, on in stated.items() if mode.startswith("pooling_mode_") and on is True}
-    if modes == {"pooling_mode_cls_token"}:
-        return "cls"
-    if modes == {"pooling_mode_mean_tokens"}:
-        return "mean"
+    if modes in ({"pooling_mode_cls_token"}, {"pooling_mode_mean_tokens"}):
+        return "cls" if "pooling_mode_cls_token" in modes else "mean"
     raise BadInput(f"{config}: pools by {', '.join(sorted(modes)) or 'nothing'}, expected cls_token or mean_tokens")
 
 
@@ -72,7 +71,6 @@ class Encoder:
     """May be used by several threads at once. Raises BadInput for a checkpoint that cannot be loaded."""
 
     def __init__(self, spec: EncoderSpec, *, device: str = "auto", dtype: str = "auto", threads: int | None = None):
-        import torch
         from transformers import AutoModel, AutoTokenizer
         from transformers.utils import logging
 
@@ -103,8 +101,6 @@ class Encoder:
 
     def limit_threads(self, threads: int) -> None:
         """Of the forward passes that the calling thread makes; threads that this process starts later begin with it."""
-        import torch
-
         torch.set_num_threads(threads)
 
     def queries(self, texts: Sequence[str]) -> np.ndarray[Any, Any]:
@@ -124,8 +120,6 @@ class Encoder:
         return vectors
 
     def _forward(self, ids: list[list[int]]) -> np.ndarray[Any, Any]:
-        import torch
-
         length = -(-max(len(row) for row in ids) // STEP) * STEP
         wanted = len(ids)
         ids = ids + ids[:1] * (padded_rows(wanted) - wanted)

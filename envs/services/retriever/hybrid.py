@@ -10,7 +10,7 @@ from envs.services.retriever.config import RetrieverConfig
 from envs.services.retriever.corpus import Corpus
 from envs.services.retriever.dense import DenseRanker
 from envs.services.retriever.index import Progress
-from envs.services.retriever.ranking import Hit, Ranker
+from envs.services.retriever.retriever import Hit, Ranker
 
 RRF_K = 60
 FUSION_DEPTH = 100  # hits of each ranker that are fused; fixed, so that the best 3 are the first 3 of the best 10

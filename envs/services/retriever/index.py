@@ -62,8 +62,8 @@ def check_facts(path: Path, expected: Facts) -> None:
         if key == "encoder" and isinstance(found, dict) and found.get("identity") == value["identity"]:
             continue  # the same weights from another folder
         if found != value:
-            what = {"corpus": _corpus_text, "encoder": _encoder_text}.get(key, str)
-            raise BadInput(f"{where} was built with {key} {what(found)}, expected {what(value)}; give another --index")
+            built, expected_one = _told(key, found), _told(key, value)
+            raise BadInput(f"{where} was built with {key} {built}, expected {expected_one}; give another --index")
 
 
 @contextmanager
@@ -78,16 +78,12 @@ def readable(directory: Path, delete: str) -> Iterator[None]:
         ) from error
 
 
-def _corpus_text(facts: Any) -> str:
-    if not isinstance(facts, dict):
-        return repr(facts)
-    return f"{str(facts.get('digest'))[:8]} of {facts.get('documents')} passages"
-
-
-def _encoder_text(facts: Any) -> str:
-    if not isinstance(facts, dict):
-        return repr(facts)
-    return f"{facts.get('name')} ({str(facts.get('identity'))[:8]})"
+def _told(key: str, facts: Any) -> str:
+    if isinstance(facts, dict) and key == "corpus":
+        return f"{str(facts.get('digest'))[:8]} of {facts.get('documents')} passages"
+    if isinstance(facts, dict) and key == "encoder":
+        return f"{facts.get('name')} ({str(facts.get('identity'))[:8]})"
+    return str(facts)
 
 
 @contextmanager

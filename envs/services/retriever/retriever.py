@@ -1,8 +1,9 @@
-"""A retriever in this process: queries in, documents with scores out."""
+"""A retriever in this process: queries in, documents with scores out; and what a kind of retriever is."""
 
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -10,16 +11,46 @@ from pathlib import Path
 from cachetools import LRUCache
 from pydantic_core import to_json
 
-from envs.services.retriever.config import RetrieverConfig
+from envs.services.retriever.config import KINDS, RetrieverConfig
 from envs.services.retriever.corpus import Corpus
 from envs.services.retriever.documents import Document
 from envs.services.retriever.index import Progress, no_progress
-from envs.services.retriever.ranking import Hit, Ranker, kind_of
+from rlsys.choices import load
 
+Hit = tuple[int, float]  # row of the corpus, score
 Found = tuple[tuple[Document, float], ...]  # best first
 Encoded = tuple[tuple[bytes, bytes], ...]  # a document `{"id", "contents"}` and its score as JSON, best first
 
 PASSAGE_BYTES = 250  # of an entry in the cache, besides the passage
+
+
+class Ranker(ABC):
+    """One kind. A new one is a file with such a class and a line in `envs.services.retriever.config.KINDS`."""
+
+    searchers = 1  # so many threads at once may rank, if each has called `enter_thread`
+    may_be_brief = False  # whether ranking may be less work than handing it to a thread
+
+    @classmethod
+    @abstractmethod
+    def open(cls, config: RetrieverConfig, corpus: Corpus, progress: Progress) -> Ranker:
+        """From the index in the folder `config.index`, or without one from `corpus`. Raises BadInput."""
+
+    @classmethod
+    @abstractmethod
+    def build_index(cls, config: RetrieverConfig, corpus: Corpus, directory: Path, progress: Progress) -> None:
+        """Write the index, or finish it. Raises BadInput: a malformed line, or another corpus's index is there."""
+
+    @abstractmethod
+    def rank(self, queries: Sequence[str], k: int) -> list[list[Hit]]:
+        """For each query at most `k` hits, best first."""
+
+    def enter_thread(self) -> None:  # noqa: B027  most kinds need nothing
+        """Before the first ranking of a thread among `searchers`."""
+
+
+def kind_of(config: RetrieverConfig) -> type[Ranker]:
+    found: type[Ranker] = load(KINDS[config.kind])
+    return found
 
 
 class Retriever:

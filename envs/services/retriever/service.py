@@ -1,28 +1,163 @@
-"""A retriever server's life: load, warm up, then the port answers."""
+"""A retriever as an HTTP service: Search-R1's /retrieve and ReSearch's /search, /batch_search and /health.
+
+    POST /retrieve      {"queries": [..], "topk": 3, "return_scores": true}
+                        -> {"result": [[{"document": {"id", "contents"}, "score"}, ..], ..]}, or the bare documents
+    POST /search        {"query": "..", "top_n": 10, "return_score": false} -> [{"id", "contents"}, ..]
+    POST /batch_search  {"query": [..], "top_n": 10, "return_score": false} -> [[{"id", "contents"}, ..], ..]
+                        with return_score: [documents, scores]
+    GET /health         {"status": "healthy", "retrievers": {"total": 1, "available": 1}}
+    GET /metrics        Prometheus
+
+The authors' /retrieve fails where `return_scores` is false (it unpacks two values out of one); here it gives what that
+code meant, documents without scores.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from typing import NoReturn
+from collections.abc import Callable, Iterable, Sequence
+from typing import Annotated, NoReturn
 
+from prometheus_client import CollectorRegistry
+from pydantic import BaseModel, FailFast
+from pydantic_core import to_json
+
+from envs.services.app import App, Post, Refused, Reply, check, unavailable
 from envs.services.http import HttpService, serve_until_signal
+from envs.services.retriever.batching import Batcher, Busy, Late, Metrics, SearchFailed
 from envs.services.retriever.config import RetrieverServerConfig
 from envs.services.retriever.corpus import Corpus, FileCorpus
 from envs.services.retriever.index import Progress, no_progress
-from envs.services.retriever.retriever import Retriever, make_retriever
-from envs.services.retriever.server import RetrieverApp, opened
+from envs.services.retriever.retriever import Encoded, Retriever, make_retriever
 from envs.services.secrets import read_secret
 
-START_S = 30.0  # from a loaded index to an open port
 WARM_UP = "a query before the first query"
+HIT_BYTES = 200  # of a hit in the cache, besides its document: a pair, its parts' heads, the score
+RETRY_AFTER_S = 1
+# Only the first that is not a text is named: a body of 2 MiB holds a million of them, and to list them took 1 GB.
+Queries = Annotated[list[str], FailFast()]
 
 
-class RetrieverServer:
-    """Runs in a thread of this process: `start() -> url`, `stop()`. Single use.
+class Retrieve(BaseModel):
+    queries: Queries
+    topk: int | None = None
+    return_scores: bool = False
 
-    The port is taken at once, before a corpus is read or an encoder loaded; `start` raises BadInput for whatever of the
-    config cannot be used.
+
+class SearchOne(BaseModel):
+    query: str
+    top_n: int = 10
+    return_score: bool = False
+
+
+class SearchMany(BaseModel):
+    query: Queries
+    top_n: int = 10
+    return_score: bool = False
+
+
+class RetrieverApp(App):
+    def __init__(self, retriever: Retriever, config: RetrieverServerConfig, token: str | None) -> None:
+        registry = CollectorRegistry()
+        self._config = config
+        self._metrics = Metrics(registry)
+        self.batcher: Batcher[Encoded] = Batcher(
+            retriever.search_encoded,
+            self._metrics,
+            max_batch=config.max_batch,
+            max_queue=config.max_queue,
+            cache_bytes=config.cache_mb << 20,
+            deadline_s=config.deadline_s,
+            size=_size,
+            searchers=retriever.searchers,
+            enter_thread=retriever.enter_thread,
+            in_loop=retriever.may_be_brief,
+        )
+        self.hangs = False  # a search that did not end in time: its thread would keep the process
+        posts: dict[str, Post] = {
+            "/retrieve": (Retrieve, self._retrieve),
+            "/search": (SearchOne, self._search),
+            "/batch_search": (SearchMany, self._batch_search),
+        }
+        limit = config.max_body_kb << 10
+        super().__init__("retriever", posts, self._health, registry, token=token, max_body_bytes=limit)
+
+    async def __aenter__(self) -> RetrieverApp:
+        """To be used in this event loop."""
+        self.batcher.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.hangs = not await self.batcher.close()
+
+    async def _retrieve(self, asked: Retrieve) -> bytes:
+        check("topk", asked.topk or 0, 0, self._config.max_topk)
+        k = asked.topk or self._config.topk
+        check("queries", len(asked.queries), 0, self._most_queries(k))
+        found = await self._find(asked.queries, k)
+        if asked.return_scores:
+            return b'{"result":%b}' % _list(
+                _list(b'{"document":%b,"score":%b}' % hit for hit in hits) for hits in found
+            )
+        return b'{"result":%b}' % _list(map(_documents, found))
+
+    async def _search(self, asked: SearchOne) -> bytes:
+        if not asked.query.strip():
+            raise Refused(400, "Query content cannot be empty")
+        check("top_n", asked.top_n, 1, self._config.max_topk)
+        (hits,) = await self._find([asked.query], asked.top_n)
+        return _list([_documents(hits), _scores(hits)]) if asked.return_score else _documents(hits)
+
+    async def _batch_search(self, asked: SearchMany) -> bytes:
+        check("top_n", asked.top_n, 1, self._config.max_topk)
+        check("query", len(asked.query), 0, self._most_queries(asked.top_n))
+        found = await self._find(asked.query, asked.top_n)
+        documents = _list(map(_documents, found))
+        return _list([documents, _list(map(_scores, found))]) if asked.return_score else documents
+
+    def _health(self) -> Reply:
+        stuck = self.batcher.stuck
+        state = {"status": "unhealthy" if stuck else "healthy", "retrievers": {"total": 1, "available": int(not stuck)}}
+        return Reply(to_json(state), 503 if stuck else 200)
+
+    def _most_queries(self, k: int) -> int:
+        return min(self._config.max_queries, self._config.max_documents // k)
+
+    async def _find(self, queries: Sequence[str], k: int) -> list[Encoded]:
+        most = self._config.max_query_chars
+        long = sum(len(query) > most for query in queries)
+        if long:
+            self._metrics.cut.inc(long)
+            queries = [query[:most] for query in queries]
+        try:
+            return await self.batcher.search(queries, k)
+        except Busy:
+            raise unavailable(f"no more than {self._config.max_queue} queries may wait", RETRY_AFTER_S) from None
+        except Late:
+            raise unavailable(f"not answered within {self._config.deadline_s:g} s", RETRY_AFTER_S) from None
+        except SearchFailed as error:
+            raise Refused(500, f"the search failed: {error}") from error
+
+
+def _documents(hits: Encoded) -> bytes:
+    return _list(document for document, _ in hits)
+
+
+def _scores(hits: Encoded) -> bytes:
+    return _list(score for _, score in hits)
+
+
+def _list(parts: Iterable[bytes]) -> bytes:
+    return b"[%b]" % b",".join(parts)
+
+
+def _size(hits: Encoded) -> int:
+    return sum(HIT_BYTES + len(document) for document, _ in hits)
+
+
+class RetrieverServer(HttpService):
+    """The port is taken at once, before a corpus is read or an encoder loaded.
+
+    `start` raises BadInput for whatever of the config cannot be used.
     """
 
     def __init__(
@@ -32,59 +167,41 @@ class RetrieverServer:
         self._config = config
         self._progress = progress
         self._token = read_secret("--token-env", config.token_env) if token is None else token
-        self._retriever: Retriever | None = None
-        self._hangs = False  # a search: its thread would keep the process
-        self._service = HttpService(
-            "retriever server",
-            self._opened,
-            host=config.host,
-            port=config.port,
-            arrive_s=config.deadline_s,
-            stop_s=config.deadline_s,
+        self._app: RetrieverApp | None = None
+        waits = config.deadline_s
+        super().__init__(
+            "retriever server", self._opened, host=config.host, port=config.port, arrive_s=waits, stop_s=waits
         )
-
-    @property
-    def url(self) -> str:
-        return self._service.url
 
     def start(self, corpus: Corpus | None = None) -> str:
         """Load, warm up, listen; returns the url. `corpus` stands in for the config's file."""
         config = self._config
         try:
-            self._retriever = make_retriever(
-                config.retriever,
-                corpus or FileCorpus(config.corpus),
-                self._progress,
-                cache_bytes=config.cache_mb << 20,
-            )
-            self._retriever.search_encoded([WARM_UP], config.topk)
-            return self._service.start(START_S)
+            corpus = corpus or FileCorpus(config.corpus)
+            size = config.cache_mb << 20
+            retriever = make_retriever(config.retriever, corpus, self._progress, cache_bytes=size)
+            retriever.search_encoded([WARM_UP], config.topk)
+            self._app = RetrieverApp(retriever, config, self._token)
+            return super().start()
         except BaseException:
             self.stop()
             raise
 
-    def alive(self) -> bool:
-        return self._service.alive()
-
     def stop(self) -> bool:
         """Refuse new requests, answer those under way, end the thread. False where a search hangs and it cannot end."""
-        return self._service.stop() and not self._hangs
+        return super().stop() and not (self._app is not None and self._app.hangs)
 
-    @asynccontextmanager
-    async def _opened(self) -> AsyncIterator[RetrieverApp]:
-        assert self._retriever is not None, "loaded before the thread starts"
-        async with opened(self._retriever, self._config, self._token) as app:
-            yield app
-        self._hangs = app.hangs
+    def _opened(self) -> RetrieverApp:
+        assert self._app is not None, "loaded before the thread starts"
+        return self._app
 
 
 def serve(
     config: RetrieverServerConfig, say: Callable[[str], None] = print, progress: Progress = no_progress
 ) -> NoReturn:
     """Serve until SIGINT or SIGTERM; then answer what is under way and exit with 130 or 143. Raises BadInput."""
-    server = RetrieverServer(config, progress)
 
     def started(url: str) -> None:
         say(f"retriever ({config.retriever.kind}) on {url}: POST /retrieve /search /batch_search, GET /health /metrics")
 
-    serve_until_signal("retriever server", server, server.start, started)
+    serve_until_signal(RetrieverServer(config, progress), started)

@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from envs.services.address import is_loopback
 from envs.services.guard import ToolRefused
 from envs.services.poster import Poster
 from envs.services.retriever.documents import Document, contents
-from envs.services.secrets import read_secret
+from envs.services.secrets import is_loopback, read_secret
 from rlsys.errors import require
 
 MAX_QUERY = 1000  # characters

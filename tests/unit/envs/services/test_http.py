@@ -37,7 +37,7 @@ def serving(arrive_s: float) -> Iterator[int]:
 
     service = HttpService("echo", opened, host="127.0.0.1", port=0, arrive_s=arrive_s, stop_s=1.0)
     try:
-        yield int(service.start(10.0).rpartition(":")[2])
+        yield int(service.start().rpartition(":")[2])
     finally:
         assert service.stop()
 

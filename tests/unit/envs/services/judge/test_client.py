@@ -20,8 +20,7 @@ from envs.rewards.asks import decided, settled
 from envs.rewards.swirl import SwirlReward, SwirlRewardConfig
 from envs.services.guard import ToolFailed
 from envs.services.judge.config import JudgeConfig
-from envs.services.judge.endpoint import read_completion
-from envs.services.judge.judge import Judge, open_judge
+from envs.services.judge.judge import Judge, open_judge, read_completion
 from envs.services.judge.request import JudgeRequest
 from launch.cli import run
 from rlsys.errors import BadInput
@@ -398,7 +397,7 @@ def test_a_judge_that_is_out_is_no_verdict_on_the_policy() -> None:
         (["serve", "judge", "--endpoint", "http://127.0.0.1:1/v1"], "judge.model=None"),
         (["serve", "judge", "--endpoint", "https://x/v1", "--model", "m", "--key-env", "NO_KEY"], "NO_KEY"),
         (["serve", "judge", "--model", "m", "--rpm", "0"], "judge.requests_per_minute=0"),
-        (["judge-errors", "--input", "/no/such.jsonl", "--kind", "process"], "/no/such.jsonl: not readable"),
+        (["judge-errors", "--input", "/no/such.jsonl", "--kind", "process"], "/no/such.jsonl: cannot be read"),
         (["judge-errors", "--input", "x", "--kind", "proces"], "did you mean 'process'"),
         (["judge-errors", "--input", "x", "--kind", "extract"], "its answers are free text"),
         (["judge-errors", "quickstart", "--input", "{labelled}", "--kind", "process"], "its reward has no judge"),

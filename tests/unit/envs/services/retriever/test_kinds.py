@@ -13,7 +13,7 @@ from envs.services.retriever.config import KINDS, RetrieverConfig, RetrieverServ
 from envs.services.retriever.corpus import Corpus, ListCorpus
 from envs.services.retriever.documents import Document
 from envs.services.retriever.index import Progress
-from envs.services.retriever.ranking import Hit, Ranker, kind_of
+from envs.services.retriever.retriever import Hit, Ranker, kind_of
 from envs.services.retriever.service import RetrieverServer
 from envs.tools.search import SearchConfig
 from launch.cli import run

@@ -25,8 +25,7 @@ from envs.services.retriever.config import RetrieverServerConfig
 from envs.services.retriever.corpus import ListCorpus
 from envs.services.retriever.documents import Document
 from envs.services.retriever.retriever import Encoded
-from envs.services.retriever.server import Retrieve, opened
-from envs.services.retriever.service import RetrieverServer
+from envs.services.retriever.service import Retrieve, RetrieverApp, RetrieverServer
 from launch.cli import run
 from rlsys.errors import BadInput
 
@@ -291,7 +290,7 @@ def test_a_full_queue_is_503_with_retry_after() -> None:
     config = RetrieverServerConfig(corpus="", max_queries=2, max_queue=2, max_batch=1)
 
     async def play() -> None:
-        async with opened(held, config, None) as app:  # type: ignore[arg-type]
+        async with RetrieverApp(held, config, None) as app:  # type: ignore[arg-type]
             transport = httpx.ASGITransport(app=app)
             async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
                 asked = [
