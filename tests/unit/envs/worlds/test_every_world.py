@@ -13,7 +13,7 @@ from envs import WORLDS
 from envs.base import World
 from envs.tasks.config import TaskConfig
 from envs.tools.search import SearchConfig
-from envs.worlds.calculator import CalculatorWorld
+from envs.worlds.calculator import CalculatorConfig, CalculatorWorld
 from launch.cli import run
 from launch.config.compose import compose
 from launch.run import preflight, wire
@@ -133,7 +133,7 @@ def test_the_driver_makes_the_world_of_the_quickstart_once(monkeypatch: pytest.M
     made: list[object] = []
     build = CalculatorWorld.__init__
 
-    def counted(self: CalculatorWorld, config: Any) -> None:
+    def counted(self: CalculatorWorld, config: CalculatorConfig) -> None:
         made.append(config)
         build(self, config)
 
