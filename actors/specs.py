@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rlsys.config import EngineConfig
 from rlsys.device import Device
+from rlsys.metrics import Max, Metrics, Sum
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,11 +64,18 @@ def engine_environment(threads: int, model_path: str = "") -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineStats:
-    """Gauges of the last engine step."""
+    """Gauges of the last engine step. `row` says how those of several engines become one number."""
 
     running: int  # requests in the batch
     waiting: int  # requests queued
     kv_usage: float  # share of the KV cache in use, 0 to 1
+
+    def row(self) -> Metrics:
+        return {
+            "engine/running": Sum(self.running),
+            "engine/waiting": Sum(self.waiting),
+            "engine/kv_usage": Max(self.kv_usage),
+        }
 
 
 IDLE = EngineStats(running=0, waiting=0, kv_usage=0.0)

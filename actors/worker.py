@@ -20,7 +20,7 @@ from actors.calls import SERVICE_TOKEN
 from actors.engine import Engine
 from actors.renderer import ChatRenderer
 from actors.scoring import RewardService, ScoringSpec
-from actors.specs import EngineFailed, EngineSpec, PromptTooLong
+from actors.specs import IDLE, EngineFailed, EngineSpec, EngineStats, PromptTooLong
 from envs import new_world
 from envs.base import World
 from envs.services.stats import ToolStats, merge
@@ -51,8 +51,7 @@ class WorkerStatus:
     busy_s: float  # time with at least one request in the engine
     alive_s: float
     rss_mb: float  # of the actor and its engine process
-    waiting: int  # requests that the engine has queued
-    kv_usage: float  # share of its KV cache in use
+    engine: EngineStats
     tools: Mapping[str, ToolStats]  # by tool
 
 
@@ -183,8 +182,7 @@ class RolloutWorker:
             busy_s=self._busy_s + (now - self._busy_since if self._in_flight else 0.0),
             alive_s=now - self._started,
             rss_mb=rss / 2**20,
-            waiting=stats.waiting if stats is not None else 0,
-            kv_usage=stats.kv_usage if stats is not None else 0.0,
+            engine=stats if stats is not None else IDLE,
             tools=self._tool_stats(),
         )
 

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from actors.pool import Arrival, Publication
+from actors.specs import IDLE
 from actors.worker import Delivery, WorkerSpec, WorkerStatus
 from learners.algorithms import make_algorithm
 from rlsys.batch import Batch, UpdateReport
@@ -257,8 +258,7 @@ class FakeWorker:
             busy_s=0.0,
             alive_s=1.0,
             rss_mb=1.0,
-            waiting=0,
-            kv_usage=0.0,
+            engine=IDLE,
             tools={},
         )
 

@@ -216,15 +216,18 @@ async def publish_step(
 
 async def engine_metrics(run: Run) -> Mapping[str, float]:
     statuses = await run.pool.status()
-    return tool_metrics([status.tools for status in statuses]) | {
-        "engine/busy_s": sum(status.busy_s for status in statuses),  # cumulative, as is the next
-        "engine/alive_s": sum(status.alive_s for status in statuses),
-        "memory/driver_rss_mb": psutil.Process().memory_info().rss / 2**20,
-        "engine/waiting": float(sum(status.waiting for status in statuses)),
-        "engine/kv_usage": max((status.kv_usage for status in statuses), default=0.0),
-        "engine/rss_mb": sum(status.rss_mb for status in statuses),
-        "engine/restarts": float(sum(run.pool.restarts.values())),
-    }
+    gauges = values(merge(status.engine.row() for status in statuses))
+    return (
+        tool_metrics([status.tools for status in statuses])
+        | gauges
+        | {
+            "engine/busy_s": sum(status.busy_s for status in statuses),  # cumulative, as is the next
+            "engine/alive_s": sum(status.alive_s for status in statuses),
+            "memory/driver_rss_mb": psutil.Process().memory_info().rss / 2**20,
+            "engine/rss_mb": sum(status.rss_mb for status in statuses),
+            "engine/restarts": float(sum(run.pool.restarts.values())),
+        }
+    )
 
 
 def tool_metrics(workers: Sequence[Mapping[str, ToolStats]]) -> dict[str, float]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from actors.specs import make_engine_spec
+from actors.specs import EngineStats, make_engine_spec
 from rlsys.config import EngineConfig
 from rlsys.device import DEVICES
+from rlsys.metrics import merge, values
 
 ENGINE = EngineConfig(max_model_len=640, kv_cache_mb=99)
 
@@ -16,3 +17,12 @@ def test_the_device_decides_what_nobody_asked_for() -> None:
     assert (gpu.dtype, gpu.kv_cache_mb, gpu.block_size, gpu.chunked_prefill) == ("bfloat16", None, None, True)
     assert (cpu.max_model_len, cpu.seed, cpu.threads) == (640, 3, 2)
     assert make_engine_spec(ENGINE, DEVICES["cuda"], dtype="float32", **common).dtype == "float32"
+
+
+def test_the_gauges_of_several_engines_become_one_row() -> None:
+    busy, idle = EngineStats(running=3, waiting=2, kv_usage=0.5), EngineStats(running=1, waiting=0, kv_usage=0.75)
+    assert values(merge([busy.row(), idle.row()])) == {
+        "engine/running": 4,
+        "engine/waiting": 2,
+        "engine/kv_usage": 0.75,
+    }
