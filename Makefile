@@ -21,7 +21,7 @@ help:
 	make setup        only the environment: .venv, 4 GB, 2 to 6 minutes; PYTHON=... names the Python to use
 	make lint         ruff and mypy
 	make unit         the tests without Ray
-	make slow         what make test leaves out: a Ray job, determinism, stale engines and others (5 minutes)
+	make slow         what make test leaves out: a Ray job, determinism and others (4 minutes)
 	make clean        remove the environment and the caches; runs/ is kept
 	TEXT
 
@@ -32,7 +32,7 @@ quickstart: setup
 	@exec $(BIN)/rlsys train quickstart $(ARGS)
 
 test: setup lint unit
-	@exec $(BIN)/python -m pytest tests --ignore=tests/unit -m "not slow and not chaos"
+	@exec $(BIN)/python -m pytest tests --ignore=tests/unit -m "not slow and not chaos" -n 2 --dist loadfile
 
 lint: setup
 	@$(BIN)/ruff check .

@@ -29,9 +29,9 @@ os.environ.update(
         "TOKENIZERS_PARALLELISM": "false",
         "VLLM_NO_USAGE_STATS": "1",
         "WANDB_MODE": "offline",
-        SESSION_KEY: f"{os.getpid()}",
     }
 )
+os.environ.setdefault(SESSION_KEY, f"{os.getpid()}")  # of pytest itself, also in the processes that it hands tests to
 signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a shell's background job, and by its children
 os.environ.pop("RAY_ADDRESS", None)  # a test never joins somebody's cluster
 
@@ -72,6 +72,8 @@ def _describe(process: psutil.Process) -> str | None:
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Fail the session when a process that a test started outlives it by 10 s, and end that process."""
+    if hasattr(session.config, "workerinput"):  # a process that pytest hands tests to: others still run
+        return
     me = psutil.Process()
     started = {*me.children(recursive=True), *filter(_was_started_here, psutil.process_iter())} - {me}
     _, alive = psutil.wait_procs([process for process in started if _describe(process)], timeout=10)

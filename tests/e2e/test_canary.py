@@ -60,7 +60,6 @@ def make_run(learner: Any, pool: RolloutPool, weights: WeightChannel) -> Run:
     return Run(config=config, learner=learner, pool=pool, weights=weights, probe=PROBE, **unused)
 
 
-@pytest.mark.slow
 def test_the_canary_passes_a_healthy_engine_and_catches_those_that_keep_old_weights_or_an_old_head(
     tmp_path: Path,
 ) -> None:
