@@ -34,7 +34,8 @@ _READING = ConversionConfig(lowercase_symbols=False)
 _SET_MARKS = re.compile(r"\\(?:cup|cap|setminus|mathbb|le|ge|ne)(?![a-zA-Z])|[<>]")
 _DECIMAL = re.compile(r"(\^\s?)?(?<![0-9])([0-9]*)\.([0-9]+)")
 # Two numbers side by side, and a mark behind a number, are read in ways that nobody means.
-_UNREADABLE = re.compile(r"[0-9.]\s+[0-9.]|[0-9)}]\s?'|\\unitvector|\$")
+_UNREADABLE = re.compile(r"[0-9.]\s+[0-9.]|[0-9)}]\s?'|\\unitvector|\\[vh]?phantom|\\color|\$")
+_LOG_BASE = re.compile(r"_([0-9])(?=\s[0-9])")  # \log_2 8
 _CONSTANT = re.compile(r"\+\s?(?:[cCkK]|\\text\s?\{\s?(?:[cC]onst(?:ant)?\.?|[cC])\s?\})$")
 _TRIGONOMETRY = re.compile(r"\\?(?:sin|cos|tan|cot|sec|csc)(?![a-z])")
 _DEGREES = re.compile(r"([0-9.]+|\\frac\{[0-9]+\}\{[0-9]+\})\s?\^\\circ")
@@ -217,6 +218,7 @@ def _solved(statement: Any, variable: Any) -> Any:
 @lru_cache(maxsize=256)  # siblings of one group share the gold
 def _parsed(text: str) -> Any:
     """An expression or a matrix of exact numbers, `i` the imaginary unit; None for what is neither."""
+    text = _LOG_BASE.sub(r"_{\1}", text)
     if _nesting(text) > MAX_NESTING or _UNREADABLE.search(text):
         return None
     try:

@@ -216,9 +216,13 @@ def _same_but_units(given: str, gold: str, means: Means, depth: int) -> Verdict:
         if mark == "deg" and other in ("", "rad") and r"\pi" in angle:
             turned = rf"\frac{{({body})\pi}}{{180}}"
             return means.same(turned, target) if body is value else means.same(value, turned)
+    if unit and target.endswith(f" {unit}"):  # a bare `5 m` is a product, unless the other one says that it is metres
+        target = target.removesuffix(unit)
+    elif asked and value.endswith(f" {asked}"):
+        value = value.removesuffix(asked)
     if not unit and not asked:
         return means.same(given, gold)
-    return same_unit(unit, asked) and _same(value, target, means, depth - 1)
+    return same_unit(unit, asked) and _same(value.strip(), target.strip(), means, depth - 1)
 
 
 def _same_collection(given: Collection, gold: Collection, means: Means, depth: int) -> Verdict:

@@ -25,7 +25,7 @@ _SUPERSCRIPT = {**dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789", strict=T
 _SUBSCRIPT = dict(zip("₀₁₂₃₄₅₆₇₈₉", "0123456789", strict=True))
 _RAISED, _LOWERED = (re.compile(f"[{''.join(marks)}]+") for marks in (_SUPERSCRIPT, _SUBSCRIPT))
 
-_DELIMITERS = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"), ("**", "**"), ("__", "__"), ("*", "*"), ("`", "`"))
+_DELIMITERS = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"), ("**", "**"), ("__", "__"), ("*", "*"), ("_", "_"), ("`", "`"))
 MAX_DELIMITERS = 4  # pairs around each other
 
 
@@ -96,7 +96,7 @@ _MIXED_WORDS = re.compile(r"(?<![A-Za-z\\])(?:[A-Za-z]{2}|[apAP]\.\s?[mM])")  # 
 _PHRASES = tuple(
     (re.compile(pattern, re.IGNORECASE), by)
     for pattern, by in (
-        (r"(?:there (?:is|are) )?no (?:real |possible |valid )?(?:solutions?|roots?)(?: exists?)?", r"\emptyset"),
+        (r"(?:there (?:is|are) )?no (?:real |possible |valid )?(?:solutions?|roots?)(?: exists?)?|none", r"\emptyset"),
         (r"(?:the )?(?:empty|null) set", r"\emptyset"),
         (r"(?:all|any|every) (?:real numbers?|reals)(?: [a-z])?", r"\mathbb{R}"),
         (r"infinite(?:ly many)?(?: solutions)?", "infinitely many"),
@@ -116,7 +116,7 @@ FUNCTIONS = frozenset(
     ("sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh", "arcsin", "arccos", "arctan")
     + ("log", "exp", "det", "gcd", "lcm", "max", "min", "mod")
 )
-_COMMAND = re.compile(r"\\[A-Za-z]+")
+_COMMAND = re.compile(r"\\(?:begin|end)\s?\{[a-z]+\}|\\[A-Za-z]+")
 _WORD = re.compile(r"[A-Za-z]{3,}")
 
 
@@ -166,7 +166,7 @@ def _letter(letter: str) -> str:
     plain = unicodedata.normalize("NFKC", letter)
     if kind == "No" and "\u2044" in plain:  # one half is 1, a fraction slash, 2
         return r"\frac{%s}{%s}" % tuple(plain.split("\u2044"))
-    return plain if plain.isascii() else letter
+    return plain if plain.isascii() and kind != "No" else letter
 
 
 def _undelimited(text: str) -> str:

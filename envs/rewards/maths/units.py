@@ -14,6 +14,7 @@ _UNIT_NAMES = {
     "$": "dollar usd \u00a4", "cent": "cent", "euro": "euro eur \u20ac", "pound sterling": "\u00a3 gbp",
     "rupee": "rupee rs inr \u20b9", "yen": "yen \u00a5", "deg": "deg degree", "rad": "rad radian", "celsius": "celsius C",
     "fahrenheit": "fahrenheit F", "mi/h": "mph", "km/h": "kmh kmph kph", "unit": "unit", "am": "am", "pm": "pm",
+    "N": "N newton", "J": "J joule", "W": "W watt", "V": "V volt", "A": "A ampere", "K": "K kelvin", "Hz": "Hz hertz",
     "person": "person people", "child": "child children", "man": "man men", "woman": "woman women",
 }  # fmt: skip
 _UNITS = {name: unit for unit, names in _UNIT_NAMES.items() for name in names.split()}
@@ -29,7 +30,7 @@ _NO_NOUN = frozenset(
     "real mod solution january february march april may june july august september october november december "
     "sin cos tan cot sec csc sinh cosh tanh log ln exp gcd lcm max min det th st nd rd choose pi sqrt frac".split()
 )
-_FIRST = frozenset("of to for from with by per out at as the a an on times".split())  # no noun starts with these
+_FIRST = frozenset("to for from with by out at as the a an on times".split())  # no noun starts with these
 _WORDS = re.compile(r"[A-Za-z]+|\^\s?[23]|/")
 _LETTERS = re.compile(r"[A-Za-z/ .^23-]{1,60}")
 
@@ -48,7 +49,7 @@ def split_unit(text: str) -> tuple[str, str]:
     if rest[:1] and rest[0] in _CURRENCIES:
         body, unit = split_unit(rest[1:].strip())
         currency = _UNITS[rest[0]]
-        return (sign + body, currency) if not unit or currency in unit else (text, "")
+        return (sign + body, currency) if not unit or currency in unit or unit[0] == "/" else (text, "")
     if text.endswith(r"^\circ"):
         return text[: -len(r"^\circ")].strip(), "deg"
     if text[-1:] and text[-1] in _CURRENCIES:
@@ -92,7 +93,7 @@ def _unit(name: str, *, bare: bool) -> str:
             words[-1:] = [last + _POWERS.get(word, word[-1]) for last in words[-1:]]
         elif word.lower() in _POWERS and not words and not raise_next:
             raise_next = _POWERS[word.lower()]
-        elif word.lower() in ("per", "/") and words:
+        elif word.lower() in ("per", "/"):
             words.append("/")
         elif word.lower() in _NO_NOUN and not (known and word.lower() in ("min", "sec")):
             return ""
@@ -105,7 +106,7 @@ def _unit(name: str, *, bare: bool) -> str:
         else:
             words.append((known or _singular(word.lower())) + raise_next)
             raise_next = ""
-    return " ".join(words).replace(" / ", "/") if words else ""
+    return " ".join(words).replace(" / ", "/") if words and words[-1] != "/" else ""
 
 
 def _singular(word: str) -> str:
