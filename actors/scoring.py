@@ -69,12 +69,9 @@ class RewardService:
         return self._judges[key]
 
     def tool_stats(self) -> Mapping[str, ToolStats]:
-        """Of the judge, as of a tool; `errors_unparsable` counts its answers without a verdict."""
-        return {"judge": merge(judge.stats() for judge in self._judges.values())} if self._judges else {}
-
-    @property
-    def timeouts(self) -> int:
-        return self._grader.timeouts
+        """Of the judge and the grader, as of tools; `errors_unparsable` counts the judge's answers without a verdict."""
+        stats = {"judge": merge(judge.stats() for judge in self._judges.values())} if self._judges else {}
+        return stats | ({"grader": self._grader.stats()} if self._grader.asked else {})
 
     async def close(self) -> None:
         await asyncio.to_thread(self._grader.close)

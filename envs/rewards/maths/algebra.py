@@ -1,7 +1,7 @@
 """Two statements compared by SymPy, read by Math-Verify's parser. Slow to import and without a deadline: only for
 grader workers.
 
-Two expressions are equal when they agree to 40 digits wherever they are tried: SymPy's own `simplify` is slower, gives
+Two expressions are equal when they agree to 100 digits wherever they are tried: SymPy's own `simplify` is slower, gives
 up on many pairs that are equal, and is asked only where nothing can be evaluated.
 """
 
@@ -22,8 +22,9 @@ from envs.rewards.maths.structure import REALS, collection, relation, split
 from envs.rewards.maths.text import split_name
 
 MAX_NESTING = 12  # brackets inside brackets; what is deeper is no answer, and the parser takes for ever
-DIGITS = 50
-ZERO = sympy.Float(f"1e-{DIGITS - 10}")
+DIGITS = 110
+WORKED = 500  # digits that SymPy may use on the way, where much cancels out
+ZERO, HUGE, NOTHING = sympy.Float("1e-100"), sympy.Float("1e100"), sympy.Float("1e-300")
 # Where two expressions are tried: each variable takes the next value, from another start each time.
 POINTS = [sympy.Rational(*pair) for pair in ((31, 97), (173, 61), (-89, 83), (229, 127), (-37, 113), (607, 101), (71, 53))]
 # Ours have cut the units, the boxes and the text before: what is left is one expression.
@@ -66,7 +67,7 @@ def near(text: str, value: Fraction, within: Fraction) -> bool:
     number = _parsed(text)
     if number is None or number.free_symbols:
         return False
-    return bool(abs(sympy.N(number, DIGITS) - _rational(value)) <= _rational(within))
+    return bool(abs(_number(number) - _rational(value)) <= _rational(within))
 
 
 def _rational(value: Fraction) -> Any:
@@ -95,10 +96,10 @@ def _equal(ours: Any, theirs: Any) -> bool:
     difference = ours - theirs
     if difference.is_Rational or ours.has(sympy.oo, sympy.S.NegativeInfinity) or theirs.has(sympy.oo):
         return bool(difference == 0)
-    tried = [value for point in _points(difference) for value in [_value(difference, ours, point)] if value is not None]
-    if any(abs(value) > ZERO for value in tried):
+    tried = [_agree(difference, ours, theirs, point) for point in _points(difference)]
+    if False in tried:
         return False
-    return bool(tried) or sympy.simplify(difference) == 0
+    return True in tried or sympy.simplify(difference) == 0
 
 
 def _points(expression: Any) -> Iterable[dict[Any, Any]]:
@@ -107,14 +108,21 @@ def _points(expression: Any) -> Iterable[dict[Any, Any]]:
     return [{symbol: POINTS[(start + 3 * at) % len(POINTS)] + at for at, symbol in enumerate(symbols)} for start in starts]
 
 
-def _value(difference: Any, ours: Any, point: dict[Any, Any]) -> Any:
-    """How far the two are apart, by the size of one; None where one is not defined, or real only by chance."""
-    apart, size = sympy.N(difference.subs(point), DIGITS), sympy.N(ours.subs(point), DIGITS)
-    if not (apart.is_number and size.is_number and apart.is_finite and size.is_finite):
+def _agree(difference: Any, ours: Any, theirs: Any, point: dict[Any, Any]) -> bool | None:
+    """Whether the two are equal at a point; None where one is not defined, or not real though it should be."""
+    apart, size, other = (_number(each.subs(point)) for each in (difference, ours, theirs))
+    if not all(number.is_number and number.is_finite for number in (apart, size, other)):
         return None
-    if not ours.has(sympy.I) and not difference.has(sympy.I) and point and abs(sympy.im(size)) > ZERO:
+    if point and not difference.has(sympy.I) and abs(sympy.im(size)) > ZERO:
         return None
-    return apart / (1 + abs(size))
+    apart, scale = abs(apart), max(abs(size), abs(other))
+    if scale < NOTHING or apart == 0:
+        return True
+    return bool(apart <= ZERO * scale and (apart <= ZERO or scale > HUGE))
+
+
+def _number(expression: Any) -> Any:
+    return expression.evalf(DIGITS, maxn=WORKED)
 
 
 def _equation(sides: tuple[str, ...]) -> Any:

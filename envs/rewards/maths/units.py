@@ -40,6 +40,7 @@ _TEXT_UNIT = re.compile(
     r"\.?\s?(?P<power>\^\s?\{?[23]\}?)?"
 )
 _BARE_UNIT = re.compile(r"(?P<body>.*?[0-9.})])(?P<space>\s?)(?P<unit>[A-Za-z][A-Za-z/ .-]{1,60}?)\s?(?P<power>\^\s?\{?[23]\}?)?")
+_TRIGONOMETRY = re.compile(r"sin|cos|tan|cot|sec|csc")
 _CURRENCIES = "\u00a4\u20ac\u00a3\u20b9\u00a5"
 
 
@@ -47,10 +48,11 @@ def split_unit(text: str) -> tuple[str, str]:
     """`6\\pi \\text{ cm}^2` gives ("6\\pi", "cm2"), `\\$5` ("5", "$"), `18 eggs` ("18", "egg"); else (text, "")."""
     sign, rest = (text[0], text[1:].lstrip()) if text[:1] in ("-", "+") else ("", text)
     if rest[:1] and rest[0] in _CURRENCIES:
-        body, unit = split_unit(rest[1:].strip())
+        body, unit = _split_words(rest[1:].strip())
         currency = _UNITS[rest[0]]
-        return (sign + body, currency) if not unit or currency in unit or unit[0] == "/" else (text, "")
-    if text.endswith(r"^\circ"):
+        known = not unit or unit[0] == "/" or unit.partition("/")[0] == currency
+        return (sign + body, currency + unit.removeprefix(currency)) if known else (text, "")
+    if text.endswith(r"^\circ") and not _TRIGONOMETRY.search(text):
         return text[: -len(r"^\circ")].strip(), "deg"
     if text[-1:] and text[-1] in _CURRENCIES:
         return text[:-1].strip(), _UNITS[text[-1]]
@@ -121,6 +123,8 @@ def same_unit(given: str, gold: str) -> bool:
     """Whether they may stand for each other: one of them left out, the same, or one with fewer adjectives."""
     if not given or not gold or given == gold:
         return True
+    if "$" in (given, gold):  # 15 dollars per hour are $15
+        return given.partition("/")[0] == gold.partition("/")[0]
     if " of " in given or " of " in gold:
         return given.partition(" of ")[0] == gold or gold.partition(" of ")[0] == given
     ours, theirs = set(given.split()), set(gold.split())
