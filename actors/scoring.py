@@ -69,7 +69,7 @@ class RewardService:
         return self._judges[key]
 
     def tool_stats(self) -> Mapping[str, ToolStats]:
-        """Of the judge and the grader, as of tools; `errors_unparsable` counts the judge's answers without a verdict."""
+        """Of judge and grader, as of tools: see `errors_unparsable` of the judge, and `errors_hopeless`."""
         stats = {"judge": merge(judge.stats() for judge in self._judges.values())} if self._judges else {}
         return stats | ({"grader": self._grader.stats()} if self._grader.asked else {})
 

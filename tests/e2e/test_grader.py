@@ -1,5 +1,5 @@
-"""envs.rewards.maths.grader: real processes, real hangs. An answer that cannot be graded is wrong; a gold one that cannot
-be, or a grader that breaks, is a typed failure. Nothing else pays for it."""
+"""envs.rewards.maths.grader: real processes, real hangs. An answer that cannot be graded is wrong; a gold one that
+cannot be, or a grader that breaks, is a typed failure. Nothing else pays for it."""
 
 import asyncio
 import signal

@@ -26,7 +26,8 @@ DIGITS = 110
 WORKED = 500  # digits that SymPy may use on the way, where much cancels out
 ZERO, HUGE, NOTHING = sympy.Float("1e-100"), sympy.Float("1e100"), sympy.Float("1e-300")
 # Where two expressions are tried: each variable takes the next value, from another start each time.
-POINTS = [sympy.Rational(*pair) for pair in ((31, 97), (173, 61), (-89, 83), (229, 127), (-37, 113), (607, 101), (71, 53))]
+_VALUES = ((31, 97), (173, 61), (-89, 83), (229, 127), (-37, 113), (607, 101), (71, 53))
+POINTS = [sympy.Rational(*pair) for pair in _VALUES]
 # Ours have cut the units, the boxes and the text before: what is left is one expression.
 _SPELLING = NormalizationConfig(
     basic_latex=True, units=False, malformed_operators=True, nits=True, boxed="none", equations=False
@@ -105,7 +106,9 @@ def _equal(ours: Any, theirs: Any) -> bool:
 def _points(expression: Any) -> Iterable[dict[Any, Any]]:
     symbols = sorted(expression.free_symbols, key=str)
     starts = range(len(POINTS) if symbols else 1)
-    return [{symbol: POINTS[(start + 3 * at) % len(POINTS)] + at for at, symbol in enumerate(symbols)} for start in starts]
+    return [
+        {symbol: POINTS[(start + 3 * at) % len(POINTS)] + at for at, symbol in enumerate(symbols)} for start in starts
+    ]
 
 
 def _agree(difference: Any, ours: Any, theirs: Any, point: dict[Any, Any]) -> bool | None:
@@ -198,7 +201,8 @@ def _region(text: str, variable: Any) -> Any:
         if not all(isinstance(side, sympy.Expr) and side.free_symbols <= {variable} for side in sides):
             return None
         pairs = zip(sides, found.operators, sides[1:], strict=False)
-        return sympy.Intersection(*(_solved(_RELATIONS[operator](left, right), variable) for left, operator, right in pairs))
+        statements = (_RELATIONS[operator](left, right) for left, operator, right in pairs)
+        return sympy.Intersection(*(_solved(statement, variable) for statement in statements))
     held = collection(text)
     if held is None:
         return None
@@ -246,7 +250,7 @@ def _parsed(text: str) -> Any:
 
 def _fraction(decimal: re.Match[str]) -> str:
     power, whole, places = decimal.groups()
-    fraction = r"\frac{%s}{1%s}" % (whole + places, "0" * len(places))
+    fraction = rf"\frac{{{whole}{places}}}{{1{'0' * len(places)}}}"
     return f"^{{{fraction}}}" if power else fraction
 
 
@@ -256,12 +260,16 @@ def _evaluated(parsed: Any) -> Any:
     if isinstance(parsed, sympy.MatrixExpr):
         return parsed.doit().as_explicit()
     parsed = parsed.doit()
-    if isinstance(parsed, sympy.Expr):  # a(b + c) is a product, f(x) a function
-        return parsed.replace(
-            lambda part: isinstance(part, AppliedUndef) and part.func.__name__ not in _FUNCTION_NAMES and len(part.args) == 1,
-            lambda part: sympy.Symbol(part.func.__name__, real=True) * part.args[0],
-        )
-    return parsed
+    return parsed.replace(_is_product, _product) if isinstance(parsed, sympy.Expr) else parsed
+
+
+def _is_product(part: Any) -> bool:
+    """a(b + c) is a product, f(x) a function."""
+    return isinstance(part, AppliedUndef) and part.func.__name__ not in _FUNCTION_NAMES and len(part.args) == 1
+
+
+def _product(part: Any) -> Any:
+    return sympy.Symbol(part.func.__name__, real=True) * part.args[0]
 
 
 def _nesting(text: str) -> int:

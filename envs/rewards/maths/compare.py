@@ -223,7 +223,7 @@ def _inside(held: Collection | None) -> str | None:
     if held is None or (len(held.elements) == 1 and held.kind not in ("()", "set")):
         return None
     if held.kind == "ratio" and len(held.elements) == 2:
-        return r"\frac{%s}{%s}" % held.elements
+        return rf"\frac{{{held.elements[0]}}}{{{held.elements[1]}}}"
     return held.elements[0] if len(held.elements) == 1 else None
 
 
@@ -248,11 +248,9 @@ def _same_collection(given: Collection, gold: Collection, means: Means, depth: i
     if max(len(given.elements), len(gold.elements)) > MAX_ELEMENTS or not (len(kinds) == 1 or kinds == {"set", "list"}):
         return False
     if kinds <= {"set", "union"}:
-        return _all(
-            _any(_member(*((each, other) if mine is given else (other, each)), means, depth) for other in others.elements)
-            for mine, others in ((given, gold), (gold, given))
-            for each in mine.elements
-        )
+        held = [_any(_member(each, other, means, depth) for other in gold.elements) for each in given.elements]
+        asked = [_any(_member(other, each, means, depth) for other in given.elements) for each in gold.elements]
+        return _all(held + asked)
     if len(given.elements) != len(gold.elements):
         return False
     if "list" in kinds:

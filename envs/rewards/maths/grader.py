@@ -3,7 +3,8 @@
 What `envs.rewards.maths.compare.decided` can tell is told at once, in this process. The rest goes to a worker over a
 pipe. A worker that does not answer in time is killed and replaced, and no other answer pays for it. What an answer
 itself caused, such as `9^{9^9}`, is the answer's result: it is wrong, and counted. What the gold answer or the machine
-caused is a typed failure. Works from any event loop and from plain threads; nothing runs before the first answer that needs it.
+caused is a typed failure. Works from any event loop and from plain threads; nothing runs before the first answer that
+needs it.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ class Grader:
         return False
 
     def stats(self) -> ToolStats:
-        """What went to the workers. `errors_hopeless` counts the answers that are wrong because they cannot be graded."""
+        """What went to the workers; `hopeless` are the answers that are wrong because they cannot be graded."""
         return ToolStats(calls=self.asked, errors={"hopeless": self.hopeless, "timeout": self.timeouts})
 
     def processes(self) -> list[subprocess.Popen[bytes]]:

@@ -1,4 +1,4 @@
-"""One process of the grader: reads `[given, gold]` lines, answers `true` or `false`; `true` to `[gold]` once it is read.
+"""One process of the grader: reads lines of `[given, gold]`, answers `true` or `false`; `[gold]` alone is only read.
 
 Started as `python -I grader_worker.py MEMORY_MB ALARM_S` by `envs.rewards.maths.grader`; dies by its own alarm, even
 inside a loop in C, and by its own memory limit, when the parent that should have killed it is gone.

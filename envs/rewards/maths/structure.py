@@ -16,6 +16,8 @@ _POINT = re.compile(r"[A-Z]\s?(?=\([^(),]*[0-9][^(),]*,)")  # P(1,2)
 _BRACKETS = {"(": ")", "[": "]"}
 _OPEN, _CLOSE = "([{", ")]}"
 _OPERATOR = re.compile(r"\\(?:le|ge|ne|approx)(?![a-zA-Z])|[<>=]")
+_MARK = re.compile(_OPERATOR.pattern + r"|[()\[\]{},]")
+MAX_SIDES = 8  # of a chain such as a = b = c
 _VARIABLE = re.compile(r"\\?[A-Za-z]|\\(?:theta|alpha|beta|phi|lambda|mu|sigma)|[A-Za-z]_\{?\w{1,3}\}?")
 _TURNED = {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le", r"\ne": r"\ne"}
 REALS = r"\mathbb{R}"
@@ -155,18 +157,21 @@ def _closes(text: str, opening: int) -> int:
 
 def relation(text: str) -> Relation | None:
     """The sides and operators of a cleaned text that is one relation; None for a list of them and for none."""
-    if _OPERATOR.search(text) is None or r"\cup" in text or r"\cap" in text or len(split(text, ",")) > 1:
+    if _OPERATOR.search(text) is None or r"\cup" in text or r"\cap" in text:
         return None
     sides: list[str] = []
     operators: list[str] = []
-    start = 0
-    for operator in _OPERATOR.finditer(text):
-        if sum(text.count(bracket, start, operator.start()) for bracket in _OPEN) == sum(
-            text.count(bracket, start, operator.start()) for bracket in _CLOSE
-        ):
-            sides.append(text[start : operator.start()].strip())
-            operators.append(operator.group())
-            start = operator.end()
+    start = depth = 0
+    for mark in _MARK.finditer(text):
+        found = mark.group()
+        if found in _OPEN or found in _CLOSE:
+            depth += 1 if found in _OPEN else -1
+        elif depth == 0:
+            if found == "," or len(operators) == MAX_SIDES:
+                return None
+            sides.append(text[start : mark.start()].strip())
+            operators.append(found)
+            start = mark.end()
     sides.append(text[start:].strip())
     if not operators or not all(sides[1:]) or not (sides[0] or operators == [r"\approx"]):
         return None

@@ -25,7 +25,7 @@ _SUPERSCRIPT = {**dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789", strict=T
 _SUBSCRIPT = dict(zip("₀₁₂₃₄₅₆₇₈₉", "0123456789", strict=True))
 _RAISED, _LOWERED = (re.compile(f"[{''.join(marks)}]+") for marks in (_SUPERSCRIPT, _SUBSCRIPT))
 
-_DELIMITERS = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"), ("**", "**"), ("__", "__"), ("*", "*"), ("_", "_"), ("`", "`"))
+_DELIMITERS = ((r"\(", r"\)"), (r"\[", r"\]"), *((mark, mark) for mark in ("$$", "$", "**", "__", "*", "_", "`")))
 MAX_DELIMITERS = 4  # pairs around each other
 
 
@@ -35,7 +35,7 @@ def _rules(*rules: tuple[str, str]) -> tuple[tuple[re.Pattern[str], str], ...]:
 
 _COMMANDS = _rules(
     (r"\\(?:left|right|[bB]igg?[lr]?)(?![a-zA-Z])\s?\.?", ""),
-    (r"(?<!\\)\\!|\\(?:display|text|script)style(?![a-zA-Z])|\\(?:[lL]arge|LARGE|[hH]uge|small|limits)(?![a-zA-Z])", ""),
+    (r"(?<!\\)\\!|\\(?:(?:display|text|script)style|[lL]arge|LARGE|[hH]uge|small|limits)(?![a-zA-Z])", ""),
     (r"(?<!\\)\\[,;:> ]|\\q?quad(?![a-zA-Z])", " "),
     (r"\\[dtc]frac(?![a-zA-Z])", r"\\frac"),
     (r"\\(?:mathbf|vec|hat|boldsymbol)\s?\{\s?(?:\\hat\s?\{?)?\s?\\?([ijk])(?:math)?\s?\}+", r"\\unitvector{\1}"),
@@ -165,7 +165,8 @@ def _letter(letter: str) -> str:
         return " "
     plain = unicodedata.normalize("NFKC", letter)
     if kind == "No" and "\u2044" in plain:  # one half is 1, a fraction slash, 2
-        return r"\frac{%s}{%s}" % tuple(plain.split("\u2044"))
+        above, _, below = plain.partition("\u2044")
+        return rf"\frac{{{above}}}{{{below}}}"
     return plain if plain.isascii() and kind != "No" else letter
 
 

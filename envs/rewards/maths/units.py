@@ -12,25 +12,28 @@ _UNIT_NAMES = {
     "s": "s sec second", "min": "min minute", "h": "h hr hrs hour", "day": "day", "week": "week", "month": "month",
     "year": "year yr yrs", "l": "l L liter litre", "ml": "ml mL milliliter millilitre", "gal": "gal gallon",
     "$": "dollar usd \u00a4", "cent": "cent", "euro": "euro eur \u20ac", "pound sterling": "\u00a3 gbp",
-    "rupee": "rupee rs inr \u20b9", "yen": "yen \u00a5", "deg": "deg degree", "rad": "rad radian", "celsius": "celsius C",
-    "fahrenheit": "fahrenheit F", "mi/h": "mph", "km/h": "kmh kmph kph", "unit": "unit", "am": "am", "pm": "pm",
+    "rupee": "rupee rs inr \u20b9", "yen": "yen \u00a5", "deg": "deg degree", "rad": "rad radian",
+    "celsius": "celsius C", "fahrenheit": "fahrenheit F", "mi/h": "mph", "km/h": "kmh kmph kph", "unit": "unit",
+    "am": "am", "pm": "pm",
     "N": "N newton", "J": "J joule", "W": "W watt", "V": "V volt", "A": "A ampere", "K": "K kelvin", "Hz": "Hz hertz",
     "person": "person people", "child": "child children", "man": "man men", "woman": "woman women",
 }  # fmt: skip
 _UNITS = {name: unit for unit, names in _UNIT_NAMES.items() for name in names.split()}
 _POWERS = {"square": "2", "sq": "2", "squared": "2", "cubic": "3", "cu": "3", "cubed": "3"}
 # Words that say something else about the number than what is counted: `5 more than x`, `5 or 6`, `5 tenths`, `5 May`.
-_NO_NOUN = frozenset(
-    "and or not no nor never neither either but if when where unless except than then thus so because since is are was "
-    "were be isn't wrong incorrect more less fewer greater least most plus minus over under divided multiplied squared "
-    "cubed factorial power base mod modulo remainder half halves third thirds quarter quarters fourth fourths fifth "
-    "fifths sixth sixths seventh eighth eighths ninth tenth tenths hundredth hundredths thousandth thousandths one two "
-    "three four five six seven eight nine ten eleven twelve twenty thirty forty fifty hundred hundreds thousand "
-    "thousands million millions billion billions trillion trillions dozen dozens even odd prime positive negative "
-    "real mod solution january february march april may june july august september october november december "
-    "sin cos tan cot sec csc sinh cosh tanh log ln exp gcd lcm max min det th st nd rd choose pi sqrt frac".split()
-)
-_FIRST = frozenset("to for from with by out at as the a an on times".split())  # no noun starts with these
+_OTHERWISE = """
+    and or not no nor never neither either but if when where unless except than then thus so because since is are was
+    were be isn't wrong incorrect more less fewer greater least most plus minus over under divided multiplied squared
+    cubed factorial power base mod modulo remainder half halves third thirds quarter quarters fourth fourths fifth
+    fifths sixth sixths seventh eighth eighths ninth tenth tenths hundredth hundredths thousandth thousandths one two
+    three four five six seven eight nine ten eleven twelve twenty thirty forty fifty hundred hundreds thousand
+    thousands million millions billion billions trillion trillions dozen dozens even odd prime positive negative
+    real solution january february march april may june july august september october november december
+    sin cos tan cot csc sinh cosh tanh log ln exp gcd lcm max det th st nd rd choose pi sqrt frac
+"""
+_NO_NOUN = frozenset(_OTHERWISE.split())
+_FIRST = frozenset(("to", "for", "from", "with", "by", "out", "at", "as", "the", "a", "an", "on", "times"))
+_INSIDE = frozenset(("of", "in", "to", "at", "a", "on"))  # short words of a phrase
 _WORDS = re.compile(r"[A-Za-z]+|\^\s?[23]|/")
 _LETTERS = re.compile(r"[A-Za-z/ .^23-]{1,60}")
 
@@ -39,7 +42,9 @@ _TEXT_UNIT = re.compile(
     r"(?P<body>.*?\S)\s?\\text\s?\{\s?(?P<unit>[^{}]{1,60}?)\s?\}(?P<more>\s?/\s?\\text\s?\{\s?[^{}]{1,40}\})?"
     r"\.?\s?(?P<power>\^\s?\{?[23]\}?)?"
 )
-_BARE_UNIT = re.compile(r"(?P<body>.*?[0-9.})])(?P<space>\s?)(?P<unit>[A-Za-z][A-Za-z/ .-]{1,60}?)\s?(?P<power>\^\s?\{?[23]\}?)?")
+_BARE_UNIT = re.compile(
+    r"(?P<body>.*?[0-9.})])(?P<space>\s?)(?P<unit>[A-Za-z][A-Za-z/ .-]{1,60}?)\s?(?P<power>\^\s?\{?[23]\}?)?"
+)
 _TRIGONOMETRY = re.compile(r"sin|cos|tan|cot|sec|csc")
 _CURRENCIES = "\u00a4\u20ac\u00a3\u20b9\u00a5"
 
@@ -88,26 +93,26 @@ def _unit(name: str, *, bare: bool) -> str:
     if not _LETTERS.fullmatch(name):
         return ""
     words: list[str] = []
-    raise_next = ""
+    power_of_next = ""
     for word in _WORDS.findall(name.replace(".", " ").replace("-", " ")):
-        known = _UNITS.get(word) or _UNITS.get(word.lower()) or _UNITS.get(_singular(word.lower()))
-        if word[0] == "^" or (word in ("squared", "cubed") and words):
-            words[-1:] = [last + _POWERS.get(word, word[-1]) for last in words[-1:]]
-        elif word.lower() in _POWERS and not words and not raise_next:
-            raise_next = _POWERS[word.lower()]
-        elif word.lower() in ("per", "/"):
+        low = word.lower()
+        known = _UNITS.get(word) or _UNITS.get(low) or _UNITS.get(_singular(low))
+        if word[0] == "^" or (low in ("squared", "cubed") and words):
+            words[-1:] = [last + _POWERS.get(low, word[-1]) for last in words[-1:]]
+        elif low in _POWERS and not words and not power_of_next:
+            power_of_next = _POWERS[low]
+        elif low in ("per", "/"):
             words.append("/")
-        elif word.lower() in _NO_NOUN and not (known and word.lower() in ("min", "sec")):
-            return ""
-        elif not words and word.lower() in _FIRST and not known and len(name.split()) > 1:
-            return ""
-        elif known is None and len(word) < 3 and word.lower() not in ("of", "in", "to", "at", "a", "on"):
-            return ""
-        elif bare and len(word) == 1 and not words and "/" not in name:
+        elif (
+            low in _NO_NOUN
+            or (not words and low in _FIRST and not known and len(name.split()) > 1)
+            or (known is None and len(word) < 3 and low not in _INSIDE)
+            or (bare and len(word) == 1 and not words and "/" not in name)
+        ):
             return ""
         else:
-            words.append((known or _singular(word.lower())) + raise_next)
-            raise_next = ""
+            words.append((known or _singular(low)) + power_of_next)
+            power_of_next = ""
     return " ".join(words).replace(" / ", "/") if words and words[-1] != "/" else ""
 
 

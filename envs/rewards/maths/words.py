@@ -13,7 +13,8 @@ _CHOICE = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _NO_REST = re.compile(r"[(^_+\-*/=<>!,&|']|(?:and|or|[A-J])\b", re.IGNORECASE)
-_MONTHS = "january february march april may june july august september october november december".split()
+_YEAR = "january february march april may june july august september october november december"
+_MONTHS = _YEAR.split()
 _MONTH = "|".join(f"{month[:3]}(?:{month[3:]})?" if len(month) > 3 else month for month in _MONTHS)
 _DATES = tuple(
     re.compile(form, re.IGNORECASE)
