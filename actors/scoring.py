@@ -70,12 +70,9 @@ class RewardService:
         return self._judges[key]
 
     def tool_stats(self) -> Mapping[str, ToolStats]:
-        """Of the judge, as of a tool; `errors_unparsable` counts its answers without a verdict."""
-        return {"judge": merge(judge.stats() for judge in self._judges.values())} if self._judges else {}
-
-    @property
-    def timeouts(self) -> int:
-        return self._grader.timeouts
+        """Of judge and grader, as of tools: see `errors_unparsable` of the judge, and `errors_hopeless`."""
+        stats = {"judge": merge(judge.stats() for judge in self._judges.values())} if self._judges else {}
+        return stats | ({"grader": self._grader.stats()} if self._grader.asked else {})
 
     async def close(self) -> None:
         await asyncio.to_thread(self._grader.close)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from envs.rewards import REWARDS, make_reward
-from envs.rewards.maths.grader import Grader, GraderTimeout
+from envs.rewards.maths.grader import Grader
 from rlsys.choices import choose
 from rlsys.types import Message, Task, Transcript
 
@@ -96,11 +96,11 @@ async def main() -> None:
         print(f"| gradings, algebra, two workers | {400 / seconds:,.0f} |")
         mixed = simple(5_000) + [(HANGS, "17")] + algebraic(200, 1000)
         seconds, verdicts = await gradings(grader, mixed)
-        late = [verdict for verdict in verdicts if isinstance(verdict, GraderTimeout)]
         right = sum(verdict is True for verdict in verdicts[-200:])
         print(
             f"\n5,201 answers at once, one of which hangs: {seconds:.1f} s with a deadline of 5 s, "
-            f"{len(late)} timeout, {right} of the 200 algebraic ones beside it graded right, {grader.respawns} respawn"
+            f"{grader.hopeless} hopeless, {right} of the 200 algebraic ones beside it graded right, "
+            f"{grader.respawns} respawns"
         )
 
 

@@ -1,12 +1,14 @@
-"""envs.rewards.maths.grader: real processes, real hangs. An ungradable answer costs itself and nothing else."""
+"""envs.rewards.maths.grader: real processes, real hangs. An answer that cannot be graded is wrong; a gold one that
+cannot be, or a grader that breaks, is a typed failure. Nothing else pays for it."""
 
 import asyncio
+import signal
 import threading
 from collections.abc import Iterator
 
 import pytest
 
-from envs.rewards.maths.grader import Grader, GraderFailed, GraderTimeout
+from envs.rewards.maths.grader import GoldUngradable, Grader, GraderFailed, GraderTimeout
 from rlsys.rollout import EpisodeBroken
 from rlsys.types import FailureKind
 
@@ -36,25 +38,55 @@ def test_algebra_from_two_loops_and_a_thread(grader: Grader) -> None:
     assert seen == [True]
 
 
+@pytest.mark.parametrize("given", [HANGS, "(10^9)!", "(10^{9})! + x"])
+def test_an_answer_that_cannot_be_graded_is_wrong_and_counted(grader: Grader, given: str) -> None:
+    hopeless, respawns, timeouts = grader.hopeless, grader.respawns, grader.timeouts
+    assert asyncio.run(grader.grade(given, "17")) is False
+    assert (grader.hopeless, grader.timeouts) == (hopeless + 1, timeouts)
+    assert grader.respawns == respawns + 1
+    assert grader.stats().errors["hopeless"] == grader.hopeless and grader.stats().calls == grader.asked
+    assert asyncio.run(grader.grade(given, "17")) is False  # known: not asked again
+    assert grader.respawns == respawns + 1
+
+
 def test_a_hang_costs_its_own_answer_and_a_respawn(grader: Grader) -> None:
     async def all_at_once() -> list[object]:
         pairs = [(f"{k}\\sqrt{{2}}", f"\\sqrt{{{2 * k * k}}}") for k in range(2, 14)]
-        pairs.insert(3, (HANGS, "17"))
+        pairs.insert(3, (HANGS, "18"))
         return await asyncio.gather(*(grader.grade(*pair) for pair in pairs), return_exceptions=True)
 
     before, verdicts = grader.respawns, asyncio.run(all_at_once())
-    timeout = verdicts.pop(3)
-    assert isinstance(timeout, GraderTimeout) and isinstance(timeout, EpisodeBroken)
-    assert (timeout.failure.kind, timeout.failure.where) == (FailureKind.TIMEOUT, "grader")
-    assert "9^{9^{9^9}}" in timeout.failure.detail
+    assert verdicts.pop(3) is False
     assert verdicts == [True] * 12
     assert grader.respawns == before + 1 and len(grader.processes()) == 2
+
+
+@pytest.mark.parametrize("gold", [HANGS, f"({HANGS}, 2)", f"x = {HANGS}"])
+def test_a_gold_answer_that_cannot_be_graded_is_a_failure_of_the_data(grader: Grader, gold: str) -> None:
+    hopeless = grader.hopeless
+    with pytest.raises(GoldUngradable) as failed:
+        grader.grade_blocking("(\\sqrt{8}, 2)" if "(" in gold else "\\sqrt{8}", gold)
+    assert isinstance(failed.value, EpisodeBroken) and grader.hopeless == hopeless
+    assert (failed.value.failure.kind, failed.value.failure.where) == (FailureKind.DATA, "grader")
+    assert "9^{9^{9^9}}" in failed.value.failure.detail
+
+
+def test_a_worker_that_is_not_at_work_is_a_timeout_and_says_nothing_about_the_answer() -> None:
+    with Grader(workers=1, deadline_s=1.2) as grader:
+        assert grader.grade_blocking(*ROOT)
+        (worker,) = grader.processes()
+        worker.send_signal(signal.SIGSTOP)
+        with pytest.raises(GraderTimeout, match="0.0 s of them at work") as failed:
+            grader.grade_blocking("\\sqrt{18}", "3\\sqrt{2}")
+        assert (failed.value.failure.kind, failed.value.failure.where) == (FailureKind.TIMEOUT, "grader")
+        assert (grader.timeouts, grader.hopeless) == (1, 0)
+        assert grader.grade_blocking("\\sqrt{18}", "3\\sqrt{2}")
 
 
 def test_another_gold_that_matches_makes_up_for_one_that_hangs(grader: Grader) -> None:
     assert asyncio.run(grader.grade_any("\\sqrt{8}", [HANGS, "2\\sqrt{2}"]))
     assert asyncio.run(grader.grade_any("2", [HANGS, "2"]))
-    with pytest.raises(GraderTimeout):
+    with pytest.raises(GoldUngradable):
         asyncio.run(grader.grade_any("\\sqrt{8}", [HANGS, "3\\sqrt{2}"]))
 
 
@@ -69,13 +101,14 @@ def test_a_worker_that_dies_is_a_failure_of_the_infrastructure(grader: Grader) -
     assert not grader.grade_blocking("\\sqrt{18}", "3\\sqrt{3}")
 
 
-def test_too_much_memory_is_no_verdict() -> None:
+def test_an_answer_that_takes_too_much_memory_is_wrong() -> None:
     with Grader(workers=1, deadline_s=20, memory_mb=100) as grader:
         assert grader.grade_blocking(*ROOT)
-        with pytest.raises(GraderFailed, match="more than 100 MB of memory while grading '2") as failed:
-            grader.grade_blocking("2^{600000000} + x", "17")
-        assert failed.value.failure.kind is FailureKind.INFRA
+        assert grader.grade_blocking("2^{600000000} + x", "17") is False
+        assert (grader.hopeless, grader.timeouts, grader.respawns) == (1, 0, 1)
         assert grader.grade_blocking("\\sqrt{18}", "3\\sqrt{2}")
+        with pytest.raises(GoldUngradable, match="more than 100 MB of memory while grading"):
+            grader.grade_blocking("x + 1", "2^{600000000} + x")
 
 
 def test_a_closed_grader_says_so() -> None:

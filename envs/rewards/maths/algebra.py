@@ -1,40 +1,275 @@
-"""Two expressions compared by Math-Verify and SymPy. Slow to import and without a deadline: only for grader workers."""
+"""Two statements compared by SymPy, read by Math-Verify's parser. Slow to import and without a deadline: only for
+grader workers.
+
+Two expressions are equal when they agree to 100 digits wherever they are tried: SymPy's own `simplify` is slower, gives
+up on many pairs that are equal, and is asked only where nothing can be evaluated.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
+from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
+import sympy
 from latex2sympy2_extended import NormalizationConfig, latex2sympy, normalize_latex  # type: ignore[import-untyped]
-from math_verify import verify  # type: ignore[import-untyped]
-from math_verify.grader import should_treat_as_complex  # type: ignore[import-untyped]
+from latex2sympy2_extended.latex2sympy2 import ConversionConfig  # type: ignore[import-untyped]
+from sympy.core.function import AppliedUndef
+
+from envs.rewards.maths.structure import REALS, collection, relation, split
+from envs.rewards.maths.text import split_name
 
 MAX_NESTING = 12  # brackets inside brackets; what is deeper is no answer, and the parser takes for ever
+DIGITS = 110
+WORKED = 500  # digits that SymPy may use on the way, where much cancels out
+ZERO, HUGE, NOTHING = sympy.Float("1e-100"), sympy.Float("1e100"), sympy.Float("1e-300")
+# Where two expressions are tried: each variable takes the next value, from another start each time.
+_VALUES = ((31, 97), (173, 61), (-89, 83), (229, 127), (-37, 113), (607, 101), (71, 53))
+POINTS = [sympy.Rational(*pair) for pair in _VALUES]
 # Ours have cut the units, the boxes and the text before: what is left is one expression.
 _SPELLING = NormalizationConfig(
     basic_latex=True, units=False, malformed_operators=True, nits=True, boxed="none", equations=False
 )
+_READING = ConversionConfig(lowercase_symbols=False)
+_SET_MARKS = re.compile(r"\\(?:cup|cap|setminus|mathbb|le|ge|ne)(?![a-zA-Z])|[<>]")
+_DECIMAL = re.compile(r"(\^\s?)?(?<![0-9])([0-9]*)\.([0-9]+)")
+# Two numbers side by side, and a mark behind a number, are read in ways that nobody means.
+_UNREADABLE = re.compile(r"[0-9.]\s+[0-9.]|[0-9)}]\s?'|\\unitvector|\\[vh]?phantom|\\color|\$")
+_LOG_BASE = re.compile(r"_([0-9])(?=\s[0-9])")  # \log_2 8
+_CONSTANT = re.compile(r"\+\s?(?:[cCkK]|\\text\s?\{\s?(?:[cC]onst(?:ant)?\.?|[cC])\s?\})$")
+_TRIGONOMETRY = re.compile(r"\\?(?:sin|cos|tan|cot|sec|csc)(?![a-z])")
+_DEGREES = re.compile(r"([0-9.]+|\\frac\{[0-9]+\}\{[0-9]+\})\s?\^\\circ")
+_FUNCTION_NAMES = frozenset("fghFGHPQ")
+_RELATIONS = {"<": sympy.Lt, ">": sympy.Gt, r"\le": sympy.Le, r"\ge": sympy.Ge, r"\ne": sympy.Ne, "=": sympy.Eq}
 
 
-def same_expression(given: str, gold: str) -> bool:
-    """Whether two cleaned texts are equal expressions. What cannot be read as mathematics equals nothing."""
-    ours, theirs = _parsed(given), _parsed(gold)
-    if ours is None or theirs is None:
+def same_statement(given: str, gold: str) -> bool:
+    """Whether two cleaned texts say the same. What cannot be read as mathematics says nothing."""
+    try:
+        if _SET_MARKS.search(given) or _SET_MARKS.search(gold):
+            return _same_region(given, gold)
+        ours, theirs = relation(given), relation(gold)
+        if (ours is None) is not (theirs is None):
+            return False
+        if ours is not None and theirs is not None:
+            equations = _equation(ours.sides), _equation(theirs.sides)
+            return None not in equations and _ratio(*equations) is not None
+        return _same_expression(given, gold)
+    except MemoryError:
+        raise
+    except Exception:  # SymPy's errors share no type; RecursionError is one of them
         return False
-    # No deadline of its own: it would be a signal, which neither a thread nor a loop in C would see.
-    return bool(verify(theirs, ours, strict=True, timeout_seconds=None))
 
 
+def near(text: str, value: Fraction, within: Fraction) -> bool:
+    """Whether an expression is a number as far from `value` as rounding takes it."""
+    number = _parsed(text)
+    if number is None or number.free_symbols:
+        return False
+    return bool(abs(_number(number) - _rational(value)) <= _rational(within))
+
+
+def _rational(value: Fraction) -> Any:
+    return sympy.Rational(value.numerator, value.denominator)
+
+
+def _same_expression(given: str, gold: str) -> bool:
+    if _CONSTANT.search(given) and _CONSTANT.search(gold):
+        given, gold = _CONSTANT.sub("+C", given), _CONSTANT.sub("+C", gold)
+    theirs = _parsed(gold)
+    ours = _parsed(given) if theirs is not None else None
+    return ours is not None and _equal(ours, theirs)
+
+
+def _equal(ours: Any, theirs: Any) -> bool:
+    if isinstance(ours, sympy.MatrixBase) or isinstance(theirs, sympy.MatrixBase):
+        if not (isinstance(ours, sympy.MatrixBase) and isinstance(theirs, sympy.MatrixBase)):
+            return False
+        return ours.shape == theirs.shape and all(map(_equal, ours, theirs))
+    if not (isinstance(ours, sympy.Expr) and isinstance(theirs, sympy.Expr)):
+        return False
+    if ours.has(sympy.nan, sympy.zoo) or theirs.has(sympy.nan, sympy.zoo):
+        return False
+    if ours == theirs:
+        return True
+    difference = ours - theirs
+    if difference.is_Rational or ours.has(sympy.oo, sympy.S.NegativeInfinity) or theirs.has(sympy.oo):
+        return bool(difference == 0)
+    tried = [_agree(difference, ours, theirs, point) for point in _points(difference)]
+    if False in tried:
+        return False
+    return True in tried or sympy.simplify(difference) == 0
+
+
+def _points(expression: Any) -> Iterable[dict[Any, Any]]:
+    symbols = sorted(expression.free_symbols, key=str)
+    starts = range(len(POINTS) if symbols else 1)
+    return [
+        {symbol: POINTS[(start + 3 * at) % len(POINTS)] + at for at, symbol in enumerate(symbols)} for start in starts
+    ]
+
+
+def _agree(difference: Any, ours: Any, theirs: Any, point: dict[Any, Any]) -> bool | None:
+    """Whether the two are equal at a point; None where one is not defined, or not real though it should be."""
+    apart, size, other = (_number(each.subs(point)) for each in (difference, ours, theirs))
+    if not all(number.is_number and number.is_finite for number in (apart, size, other)):
+        return None
+    if point and not difference.has(sympy.I) and abs(sympy.im(size)) > ZERO:
+        return None
+    apart, scale = abs(apart), max(abs(size), abs(other))
+    if scale < NOTHING or apart == 0:
+        return True
+    return bool(apart <= ZERO * scale and (apart <= ZERO or scale > HUGE))
+
+
+def _number(expression: Any) -> Any:
+    return expression.evalf(DIGITS, maxn=WORKED)
+
+
+def _equation(sides: tuple[str, ...]) -> Any:
+    """What the equation says is zero, without denominators; None where it cannot be read."""
+    if len(sides) != 2:
+        return None
+    left, right = _parsed(sides[0]), _parsed(sides[1])
+    if not (isinstance(left, sympy.Expr) and isinstance(right, sympy.Expr)):
+        return None
+    return sympy.together(left - right).as_numer_denom()[0]
+
+
+def _ratio(ours: Any, theirs: Any) -> Any:
+    """The number by which one is the other, scaled; None where there is no such number."""
+    if ours.free_symbols != theirs.free_symbols or not ours.free_symbols:
+        return None
+    ratio = sympy.cancel(ours / theirs)
+    if ratio.free_symbols:
+        ratio = sympy.simplify(ratio)
+    return ratio if not ratio.free_symbols and ratio.is_finite and ratio.is_nonzero else None
+
+
+def _same_region(given: str, gold: str) -> bool:
+    names = {name for name in map(_variable, (given, gold)) if name is not None}
+    if len(names) > 1:
+        return _same_half_space(given, gold)
+    variable = sympy.Symbol(next(iter(names), "x"), real=True)
+    ours, theirs = _region(given, variable), _region(gold, variable)
+    if ours is None or theirs is None:
+        return _same_half_space(given, gold)
+    return bool(ours == theirs or ours.symmetric_difference(theirs).is_empty)
+
+
+def _variable(text: str) -> str | None:
+    """The only variable of an inequality, "" where it has more; None without one."""
+    found: set[str] = set()
+    for part in re.split(r"\\(?:cup|cap|setminus|mathbb\{R\})|,", text):
+        statement = relation(part.strip())
+        for side in statement.sides if statement is not None else ():
+            found |= {str(symbol) for symbol in getattr(_parsed(side), "free_symbols", ())}
+    return None if not found else found.pop() if len(found) == 1 else ""
+
+
+def _same_half_space(given: str, gold: str) -> bool:
+    """Two inequalities in several variables: `y > 2x` and `2x - y < 0`."""
+    zeros = []
+    for text in (given, gold):
+        found = relation(text)
+        if found is None or len(found.sides) != 2 or found.operators[0] not in ("<", ">", r"\le", r"\ge"):
+            return False
+        left, right = (_parsed(side) for side in found.sides)
+        if not (isinstance(left, sympy.Expr) and isinstance(right, sympy.Expr)):
+            return False
+        zeros.append((left - right if found.operators[0] in (">", r"\ge") else right - left, "e" in found.operators[0]))
+    (ours, open_), (theirs, closed) = zeros
+    ratio = _ratio(ours, theirs)
+    return open_ is closed and ratio is not None and bool(ratio.is_positive)
+
+
+def _region(text: str, variable: Any) -> Any:
+    """The set of real numbers that a text describes; None where it describes none."""
+    text = split_name(text)[1].strip()
+    if text == REALS:
+        return sympy.S.Reals
+    for mark, joined in ((r"\cup", sympy.Union), (r"\cap", sympy.Intersection), (r"\setminus", sympy.Complement)):
+        parts = split(text, mark)
+        if len(parts) > 1:
+            sets = [_region(part, variable) for part in parts]
+            return None if None in sets else joined(*sets)
+    found = relation(text)
+    if found is not None:
+        sides = [_parsed(side) for side in found.sides]
+        if not all(isinstance(side, sympy.Expr) and side.free_symbols <= {variable} for side in sides):
+            return None
+        pairs = zip(sides, found.operators, sides[1:], strict=False)
+        statements = (_RELATIONS[operator](left, right) for left, operator, right in pairs)
+        return sympy.Intersection(*(_solved(statement, variable) for statement in statements))
+    held = collection(text)
+    if held is None:
+        return None
+    if held.kind == "list":
+        sets = [_region(part, variable) if relation(part) is not None else None for part in held.elements]
+        # Inequalities beside each other hold both, unless that is impossible: x < 1, x > 3.
+        both = None if None in sets else sympy.Intersection(*sets)
+        return sympy.Union(*sets) if both is not None and both.is_empty else both
+    ends = [_parsed(element) for element in held.elements]
+    if not all(isinstance(end, sympy.Expr) and not end.free_symbols for end in ends):
+        return None
+    if held.kind == "set":
+        return sympy.FiniteSet(*ends)
+    if held.kind not in ("()", "(]", "[)", "[]") or len(ends) != 2:
+        return None
+    return sympy.Interval(*ends, left_open=held.kind[0] == "(", right_open=held.kind[1] == ")")
+
+
+def _solved(statement: Any, variable: Any) -> Any:
+    if statement in (sympy.true, sympy.false):
+        return sympy.S.Reals if statement else sympy.S.EmptySet
+    return sympy.solveset(statement, variable, sympy.S.Reals)
+
+
+@lru_cache(maxsize=256)  # siblings of one group share the gold
 def _parsed(text: str) -> Any:
-    if _nesting(text) > MAX_NESTING:
+    """An expression or a matrix of exact numbers, `i` the imaginary unit; None for what is neither."""
+    text = _LOG_BASE.sub(r"_{\1}", text)
+    if _nesting(text) > MAX_NESTING or _UNREADABLE.search(text):
         return None
     try:
+        text = _DECIMAL.sub(_fraction, text)
+        if r"\circ" in text and _TRIGONOMETRY.search(text):
+            text = _DEGREES.sub(r"(\\frac{\1\\pi}{180})", text)
         latex = normalize_latex(text.replace("\u00a4", ""), config=_SPELLING)
-        is_real = not should_treat_as_complex(latex)
-        return latex2sympy(latex, is_real=is_real, convert_degrees=False, normalization_config=None)
+        parsed = latex2sympy(
+            latex, is_real=True, convert_degrees=False, normalization_config=None, conversion_config=_READING
+        )
+        return _evaluated(parsed)
     except MemoryError:
         raise
     except Exception:  # the parser's errors share no type; RecursionError is one of them
         return None
+
+
+def _fraction(decimal: re.Match[str]) -> str:
+    power, whole, places = decimal.groups()
+    fraction = rf"\frac{{{whole}{places}}}{{1{'0' * len(places)}}}"
+    return f"^{{{fraction}}}" if power else fraction
+
+
+def _evaluated(parsed: Any) -> Any:
+    if isinstance(parsed, sympy.Basic):
+        parsed = parsed.xreplace({symbol: sympy.I for symbol in parsed.free_symbols if str(symbol) == "i"})
+    if isinstance(parsed, sympy.MatrixExpr):
+        return parsed.doit().as_explicit()
+    parsed = parsed.doit()
+    return parsed.replace(_is_product, _product) if isinstance(parsed, sympy.Expr) else parsed
+
+
+def _is_product(part: Any) -> bool:
+    """a(b + c) is a product, f(x) a function."""
+    return isinstance(part, AppliedUndef) and part.func.__name__ not in _FUNCTION_NAMES and len(part.args) == 1
+
+
+def _product(part: Any) -> Any:
+    return sympy.Symbol(part.func.__name__, real=True) * part.args[0]
 
 
 def _nesting(text: str) -> int:

@@ -1,7 +1,7 @@
 """Are two mathematical answers the same? Numbers exactly, lists and sets and intervals and matrices by what they hold.
 
 `decided` is pure, quick and bounded: it says True, False, or None where algebra is needed. `equivalent` then asks
-Math-Verify and SymPy, without a deadline: text that a model wrote goes there only inside `envs.rewards.maths.grader`.
+SymPy, without a deadline: text that a model wrote goes there only inside `envs.rewards.maths.grader`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,21 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from envs.rewards.maths.text import Quantity, clean, flat, is_prose, quantity, split_name, split_unit
+from envs.rewards.maths.quantity import Quantity, quantity
+from envs.rewards.maths.structure import (
+    REALS,
+    Collection,
+    Relation,
+    as_tuple,
+    collection,
+    is_variable,
+    named_interval,
+    relation,
+    spans,
+)
+from envs.rewards.maths.text import clean, flat, is_prose, split_name
+from envs.rewards.maths.units import same_unit, split_unit
+from envs.rewards.maths.words import choice, date, same_words
 
 MAX_ANSWER = 2000  # characters; a longer answer is right only when it is the gold, letter by letter
 MAX_ELEMENTS = 64
@@ -19,22 +33,28 @@ MAX_DEPTH = 8
 ROUNDED_FROM = 6  # decimals from which a rounded decimal stands for a number that has no finite one
 
 Verdict = bool | None
-Leaf = Callable[[str, str], Verdict]  # of two cleaned texts without structure: given, gold
-
-_MATRIX = re.compile(r"\\begin\s?\{[pbBv]?(?:small)?matrix\}(.*)\\end\s?\{([pbBv]?)(?:small)?matrix\}", re.DOTALL)
-_BRACKETS = {"(": ")", "[": "]"}
-_OPEN, _CLOSE = "([{", ")]}"
 
 
 @dataclass(frozen=True, slots=True)
-class Collection:
-    kind: str  # brackets "()", "(]", "[)", "[]"; "set" and "union" without order; "matrix 2x3", row by row
-    elements: tuple[str, ...]
+class Means:
+    """How two cleaned texts without structure are compared, given and gold: by their looks, or with algebra."""
+
+    same: Callable[[str, str], Verdict]
+    rounds: Callable[[str, str], Verdict]  # exact, decimal: is the decimal the exact one, rounded?
+
+
+_SETS = re.compile(r"\\(?:cup|cap|setminus|mathbb|le|ge|ne)(?![a-zA-Z])|[<>]")
+# The left side of `AB = 5`, `x + y = 7`, `\text{Area} = 12`: it says what is asked. `2x = 4` does not.
+_LABEL = re.compile(
+    r"(?:[A-Za-z]|\\(?:text|angle|triangle|overline|vec|theta|alpha|beta|phi|lambda|mu|sigma)(?![a-zA-Z])"
+    r"|_\s?(?:[0-9]|\{\s?[0-9]{1,3}\s?\})|[\s+(),|{}_])+"
+)
+_WORD = re.compile(r"[A-Za-z]{3}")
 
 
 def decided(given: str, golds: Sequence[str]) -> Verdict:
     """Whether `given` is one of `golds`; None where only algebra can tell. Raises nothing."""
-    return _any(_compare(given, gold, _plain) for gold in golds)
+    return _any(_compare(given, gold, PLAIN) for gold in golds)
 
 
 def equivalent(given: str, gold: str) -> bool:
@@ -42,10 +62,27 @@ def equivalent(given: str, gold: str) -> bool:
 
     May take for ever, or all memory, on a hostile text.
     """
-    return bool(_compare(given, gold, _algebra))
+    return bool(_compare(given, gold, ALGEBRA))
 
 
-def _compare(given: str, gold: str, leaf: Leaf) -> Verdict:
+def read(gold: str) -> bool:
+    """True, after all the work that a comparison has with `gold` alone. May take for ever, as `equivalent` may."""
+    if len(gold) <= MAX_ANSWER:
+        _read(clean(gold), MAX_DEPTH)
+    return True
+
+
+def _read(text: str, depth: int) -> None:
+    found, held = relation(text), collection(text)
+    if found is None and (held is None or depth == 0):
+        ALGEBRA.same("1", split_unit(text)[0])
+        return
+    for part in found.sides if found is not None else held.elements if held is not None else ():
+        if part != text:
+            _read(part, depth - 1)
+
+
+def _compare(given: str, gold: str, means: Means) -> Verdict:
     if given.strip() == gold.strip():
         return bool(gold.strip())
     if len(given) > MAX_ANSWER or len(gold) > MAX_ANSWER:
@@ -53,118 +90,196 @@ def _compare(given: str, gold: str, leaf: Leaf) -> Verdict:
     given, gold = clean(given), clean(gold)
     if not given or not gold:
         return False
-    given_name, given_value = split_name(given)
-    gold_name, gold_value = split_name(gold)
-    if given_name == gold_name or not (given_name and gold_name):
-        given, gold = given_value, gold_value
-    return _same(given, gold, leaf, MAX_DEPTH)
+    if gold[-1:].isalpha() or gold[-1:] in ")]}.:" or gold[:1] in "([\\ABCDEFGHIJ":
+        picked, key = choice(given), choice(gold)
+        if picked is not None and key is not None:
+            return picked[0] == key[0]
+    if is_prose(given) and is_prose(gold):
+        day = date(gold)
+        if same_words(given, gold) or (day is not None and date(given) == day):
+            return True
+    return _statement(given, gold, means, MAX_DEPTH)
 
 
-def _same(given: str, gold: str, leaf: Leaf, depth: int) -> Verdict:
-    a, b = flat(given), flat(gold)
-    if a == b:
-        return bool(a)
-    if depth == 0:
-        return False
-    if quantity(given) is None or quantity(gold) is None:  # 1,000 is a number, not a list
-        ours, theirs = collection(given), collection(gold)
-        if ours is not None and theirs is not None:
-            return _same_collection(ours, theirs, leaf, depth - 1)
-        for mine, other in ((ours, gold), (theirs, given)):
-            if mine is not None and len(mine.elements) == 1 and mine.kind == "()":
-                inside = mine.elements[0]
-                return _same(inside, other, leaf, depth - 1) if mine is ours else _same(other, inside, leaf, depth - 1)
-        (given, given_unit), (gold, gold_unit) = split_unit(given), split_unit(gold)
-        if given_unit and gold_unit and given_unit != gold_unit:
-            return False
-        if not given or not gold or flat(given) == flat(gold):
-            return bool(given and gold)
-    return leaf(given, gold)
+def _statement(given: str, gold: str, means: Means, depth: int) -> Verdict:
+    """Two texts that may be equations, inequalities or approximations; `x \\in S` is S."""
+    ours, theirs = relation(given), relation(gold)
+    if theirs is not None and theirs.kind == r"\approx":
+        return _any(_statement(given, side, means, depth) for side in _values(theirs))
+    if ours is not None and ours.kind == r"\approx":
+        return _approximated(ours, gold, means, depth)
+    if "<" in (ours and ours.kind, theirs and theirs.kind):
+        return _same_region(given, gold, means, depth)
+    if ours is not None or theirs is not None:
+        return _same_equation((given, ours), (gold, theirs), means, depth)
+    (name, value), (key, target) = split_name(given), split_name(gold)
+    if name == key or not (name and key):
+        given, gold = value, target
+    return _same(given, gold, means, depth)
 
 
-def _same_collection(given: Collection, gold: Collection, leaf: Leaf, depth: int) -> Verdict:
-    if given.kind != gold.kind or max(len(given.elements), len(gold.elements)) > MAX_ELEMENTS:
-        return False
-    if gold.kind in ("set", "union"):
-        return _all(
-            _any(_named(*((each, other) if mine is given else (other, each)), leaf, depth) for other in others.elements)
-            for mine, others in ((given, gold), (gold, given))
-            for each in mine.elements
-        )
-    if len(given.elements) != len(gold.elements):
-        return False
-    pairs = zip(given.elements, gold.elements, strict=True)
-    return _all(_same(_unnamed(ours), _unnamed(theirs), leaf, depth) for ours, theirs in pairs)
+def _values(found: Relation) -> tuple[str, ...]:
+    """The sides of an approximation without what stands first to be named, `x` or nothing."""
+    return tuple(side for at, side in enumerate(found.sides) if side and not (at == 0 and is_variable(side)))
 
 
-def _named(given: str, gold: str, leaf: Leaf, depth: int) -> Verdict:
-    """Two members of a list: `x = 1` is 1 and is `x_1 = 1`, but not `y = 1`."""
-    (name, given), (key, gold) = split_name(given), split_name(gold)
-    if name and key and name.partition("_")[0] != key.partition("_")[0]:
-        return False
-    return _same(given, gold, leaf, depth)
+def _approximated(given: Relation, gold: str, means: Means, depth: int) -> Verdict:
+    """`\\sqrt2 \\approx 1.414` is given for the one and for the other side, if the second is the first one rounded."""
+    sides = _values(given)
+    pairs = zip(sides, sides[1:], given.operators[-len(sides) + 1 :], strict=False)
+    right = (
+        _same(other, side, means, depth - 1) if operator == "=" else means.rounds(side, other)
+        for side, other, operator in pairs
+    )
+    return _all([_any(_same(side, _value(gold), means, depth - 1) for side in sides), *right])
 
 
-def _unnamed(text: str) -> str:
+def _value(text: str) -> str:
     return split_name(text)[1]
 
 
-def collection(text: str) -> Collection | None:
-    """What a cleaned text holds, where it is a list, a set, a tuple or interval, a union, or a matrix."""
-    matrix = _MATRIX.fullmatch(text)
-    if matrix is not None and matrix[2] != "v":
-        rows = [row.split("&") for row in matrix[1].strip().removesuffix(r"\\").split(r"\\")]
-        if len({len(row) for row in rows}) == 1:
-            cells = tuple(cell.strip() for row in rows for cell in row)
-            return Collection(f"matrix {len(rows)}x{len(rows[0])}", cells)
+def _same_equation(
+    given: tuple[str, Relation | None], gold: tuple[str, Relation | None], means: Means, depth: int
+) -> Verdict:
+    """`x = 5` and `5 = x` are 5 with a name; `2x = 4` is x = 2 scaled, which only algebra sees."""
+    name, values = _named_values(*given)
+    key, targets = _named_values(*gold)
+    if given[1] is None or gold[1] is None:
+        if gold[1] is not None and not key:
+            return False
+        return _all(_any(_same(value, target, means, depth) for target in targets) for value in values)
+    if name and key and (name == key or _WORD.search(name) or _WORD.search(key)):
+        return _all(_any(_same(value, target, means, depth) for target in targets) for value in values)
+    if len(given[1].sides) != 2 or len(gold[1].sides) != 2:
+        return False
+    return flat(given[0]) == flat(gold[0]) or means.same(given[0], gold[0])
+
+
+def _named_values(text: str, found: Relation | None) -> tuple[str, tuple[str, ...]]:
+    if found is None:
+        return "", (_value(text),)
+    sides = found.sides
+    if len(sides) == 2 and is_variable(sides[1]) and not _LABEL.fullmatch(sides[0]):
+        sides = sides[::-1]
+    if _LABEL.fullmatch(sides[0]):
+        return flat(sides[0]), sides[1:]
+    return "", sides
+
+
+def _same_region(given: str, gold: str, means: Means, depth: int) -> Verdict:
+    """Inequalities, each against another one, an interval or a union."""
+    ours, theirs = named_interval(given), named_interval(gold)
+    if ours is not None and theirs is not None and ours[0] != theirs[0]:
+        return False
+    held, asked = spans(given), spans(gold)
+    if held is not None and asked is not None:
+        return held == asked
+    if ours is not None and theirs is not None:
+        return _same_collection(ours[1], theirs[1], means, depth - 1)
+    for simple, text in ((ours, gold), (theirs, given)):
+        other = collection(_value(text)) if simple is not None else None
+        if simple is not None and not _SETS.search(text):
+            if other is None:
+                return False
+            pair = (simple[1], other) if simple is ours else (other, simple[1])
+            return _same_collection(*pair, means, depth - 1)
+    return means.same(given, gold)
+
+
+def _same(given: str, gold: str, means: Means, depth: int) -> Verdict:
+    a, b = flat(given), flat(gold)
+    if a == b:
+        return bool(a)
+    if depth <= 0:
+        return False
+    if quantity(given) is None or quantity(gold) is None:  # 1,000 is a number, not a list
+        verdict = _same_sets(given, gold)
+        if verdict is not None:
+            return verdict
+        ours, theirs = collection(given), collection(gold)
+        if ours is not None and theirs is not None:
+            return _same_collection(ours, theirs, means, depth - 1)
+        for mine, text, other in ((ours, given, gold), (theirs, gold, given)):
+            inside = _inside(mine)
+            if inside is not None and (mine is None or mine.kind != "set" or depth == MAX_DEPTH):
+                pair = (inside, other) if text is given else (other, inside)
+                return _same(*pair, means, depth - (inside[:1] not in "(["))
+            if mine is not None and not mine.kind.startswith("matrix") and quantity(other) is not None:
+                return False
+        return _same_but_units(given, gold, means, depth)
+    return means.same(given, gold)
+
+
+def _same_sets(given: str, gold: str) -> Verdict:
+    """Two sets of numbers, one of them a union or all reals; None where they are anything else."""
+    if not any(mark in text for mark in (r"\cup", REALS) for text in (given, gold)):
         return None
-    parts = _split(text, r"\cup")
-    if len(parts) > 1:
-        return Collection("union", parts)
-    parts = _split(text, ",")
-    if len(parts) > 1:
-        return Collection("set", _members(parts))
-    if text.startswith(r"\{") and text.endswith(r"\}") and _closes(text, 1) == len(text) - 1:
-        inside = text[2:-2].strip()
-        return Collection("set", _members(_split(inside, ",")) if inside else ())
-    if text == r"\emptyset":
-        return Collection("set", ())
-    if text.count(r"\pm") == 1:
-        return Collection("set", _members([text]))
-    if text[:1] in _BRACKETS and text[-1:] in (")", "]") and _closes(text, 0) == len(text) - 1:
-        return Collection(text[0] + text[-1], _split(text[1:-1], ","))
-    return None
+    ours, theirs = spans(given), spans(gold)
+    return None if ours is None or theirs is None else ours == theirs
 
 
-def _members(parts: Iterable[str]) -> tuple[str, ...]:
-    """With `\\pm` written out: `\\pm 1, 3` holds 1, -1 and 3."""
-    signs = ("+", "-")
-    spelled = ([part.replace(r"\pm", sign) for sign in signs] if part.count(r"\pm") == 1 else [part] for part in parts)
-    return tuple(member for members in spelled for member in members)
+def _inside(held: Collection | None) -> str | None:
+    """What `(5)`, `\\{5\\}` and `3:2` are where a single thing is expected."""
+    if held is None or (len(held.elements) == 1 and held.kind not in ("()", "set")):
+        return None
+    if held.kind == "ratio" and len(held.elements) == 2:
+        return rf"\frac{{{held.elements[0]}}}{{{held.elements[1]}}}"
+    return held.elements[0] if len(held.elements) == 1 else None
 
 
-def _split(text: str, separator: str) -> tuple[str, ...]:
-    """The stretches between separators that stand in no bracket, stripped."""
-    parts, depth, start = [], 0, 0
-    for at, letter in enumerate(text):
-        if letter in _OPEN:
-            depth += 1
-        elif letter in _CLOSE:
-            depth -= 1
-        elif depth == 0 and text.startswith(separator, at):
-            parts.append(text[start:at].strip())
-            start = at + len(separator)
-    return (*parts, text[start:].strip())
+def _same_but_units(given: str, gold: str, means: Means, depth: int) -> Verdict:
+    (value, unit), (target, asked) = split_unit(given), split_unit(gold)
+    for body, mark, angle, other in ((value, unit, target, asked), (target, asked, value, unit)):
+        if mark == "deg" and other in ("", "rad") and r"\pi" in angle:
+            turned = rf"\frac{{({body})\pi}}{{180}}"
+            return means.same(turned, target) if body is value else means.same(value, turned)
+    if unit and target.endswith(f" {unit}"):  # a bare `5 m` is a product, unless the other one says that it is metres
+        target = target.removesuffix(unit)
+    elif asked and value.endswith(f" {asked}"):
+        value = value.removesuffix(asked)
+    if not unit and not asked:
+        return means.same(given, gold)
+    return same_unit(unit, asked) and _same(value.strip(), target.strip(), means, depth - 1)
 
 
-def _closes(text: str, opening: int) -> int:
-    """Where the bracket at `opening` is closed, by any closing bracket: (1, 2] is an interval. -1 where it is not."""
-    depth = 0
-    for at in range(opening, len(text)):
-        depth += (text[at] in _OPEN) - (text[at] in _CLOSE)
-        if depth == 0:
-            return at
-    return -1
+def _same_collection(given: Collection, gold: Collection, means: Means, depth: int) -> Verdict:
+    given, gold = as_tuple(given, gold.kind), as_tuple(gold, given.kind)
+    kinds = {given.kind, gold.kind}
+    if max(len(given.elements), len(gold.elements)) > MAX_ELEMENTS or not (len(kinds) == 1 or kinds == {"set", "list"}):
+        return False
+    if kinds <= {"set", "union"}:
+        held = [_any(_member(each, other, means, depth) for other in gold.elements) for each in given.elements]
+        asked = [_any(_member(other, each, means, depth) for other in given.elements) for each in gold.elements]
+        return _all(held + asked)
+    if len(given.elements) != len(gold.elements):
+        return False
+    if "list" in kinds:
+        return _paired(given.elements, gold.elements, means, depth)
+    pairs = zip(given.elements, gold.elements, strict=True)
+    return _all(_same(_value(ours), _value(theirs), means, depth) for ours, theirs in pairs)
+
+
+def _paired(given: Sequence[str], golds: Sequence[str], means: Means, depth: int) -> Verdict:
+    """Whether each given member has a gold one for itself: `1, 1, 2` is not `1, 2, 2`."""
+    left = list(range(len(golds)))
+    unknown = False
+    for each in given:
+        verdicts = [_member(each, golds[at], means, depth) for at in left]
+        if True in verdicts:
+            del left[verdicts.index(True)]
+        elif None in verdicts:
+            unknown = True
+        else:
+            return False
+    return None if unknown else True
+
+
+def _member(given: str, gold: str, means: Means, depth: int) -> Verdict:
+    """Two members of a list: `x = 1` is 1 and is `x_1 = 1`, but not `y = 1`."""
+    (name, value), (key, target) = split_name(given), split_name(gold)
+    if name and key and name.partition("_")[0] != key.partition("_")[0]:
+        return False
+    return _statement(value, target, means, depth)
 
 
 def _plain(given: str, gold: str) -> Verdict:
@@ -173,17 +288,39 @@ def _plain(given: str, gold: str) -> Verdict:
     if ours is not None and theirs is not None:
         return _same_quantity(ours, theirs)
     if is_prose(given) or is_prose(gold):
-        return flat(given).casefold() == flat(gold).casefold()
+        return same_words(given, gold)
     return None
 
 
-def _algebra(given: str, gold: str) -> Verdict:
+def _plainly_rounds(exact: str, decimal: str) -> Verdict:
+    ours, theirs = quantity(exact), quantity(decimal)
+    if theirs is None or theirs.decimals is None:
+        return False
+    if ours is None:
+        return None
+    return 2 * abs(ours.value - theirs.value) <= Fraction(1, 10**theirs.decimals)
+
+
+def _with_algebra(given: str, gold: str) -> Verdict:
     verdict = _plain(given, gold)
     if verdict is None:
-        from envs.rewards.maths.algebra import same_expression
+        from envs.rewards.maths.algebra import same_statement
 
-        verdict = same_expression(given, gold)
+        verdict = same_statement(given, gold)
     return verdict
+
+
+def _algebra_rounds(exact: str, decimal: str) -> Verdict:
+    verdict, rounded = _plainly_rounds(exact, decimal), quantity(decimal)
+    if verdict is None and rounded is not None:
+        from envs.rewards.maths.algebra import near
+
+        verdict = near(exact, rounded.value, Fraction(1, 2 * 10 ** (rounded.decimals or 0)))
+    return verdict
+
+
+PLAIN = Means(_plain, _plainly_rounds)
+ALGEBRA = Means(_with_algebra, _algebra_rounds)
 
 
 def _same_quantity(given: Quantity, gold: Quantity) -> bool:
@@ -195,7 +332,7 @@ def _same_quantity(given: Quantity, gold: Quantity) -> bool:
             return True
         # A unit may be left out, or added: 50 for 50%, and 50% for 50. But 0.5% is not 0.5: there the sign is a factor.
         return percent.value == plain.value and (percent is gold or plain.value > 1)
-    if given.unit and gold.unit and given.unit != gold.unit:
+    if not same_unit(given.unit, gold.unit):
         return False
     return given.value == gold.value or _rounded(given, gold) or _rounded(gold, given)
 

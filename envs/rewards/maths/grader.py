@@ -1,8 +1,10 @@
 """A pool of processes that grade mathematics, each answer under a hard deadline.
 
 What `envs.rewards.maths.compare.decided` can tell is told at once, in this process. The rest goes to a worker over a
-pipe. A worker that does not answer in time is killed and replaced: its answer costs a typed timeout, and no other
-answer anything. Works from any event loop and from plain threads; nothing runs before the first answer that needs it.
+pipe. A worker that does not answer in time is killed and replaced, and no other answer pays for it. What an answer
+itself caused, such as `9^{9^9}`, is the answer's result: it is wrong, and counted. What the gold answer or the machine
+caused is a typed failure. Works from any event loop and from plain threads; nothing runs before the first answer that
+needs it.
 """
 
 from __future__ import annotations
@@ -24,26 +26,40 @@ from pathlib import Path
 from cachetools import LRUCache
 
 from envs.rewards.maths.compare import MAX_ANSWER, decided
+from envs.services.stats import ToolStats
 from rlsys.rollout import EpisodeBroken
 from rlsys.types import Failure, FailureKind
 
 WORKER = Path(__file__).with_name("grader_worker.py")
 WATCH_S = 0.05  # between two looks at a worker's memory
+AT_WORK = 0.5  # of the deadline a worker must have computed, for the answer to be blamed; on a busy machine it gets
+PATIENCE = 4  # deadlines for that
 REMEMBERED = 4096  # verdicts: siblings of one group often give the same answer
 
 
 class GraderTimeout(EpisodeBroken):
-    """The answer could not be graded before the deadline. Says nothing about the answer."""
+    """The deadline passed while the worker got hardly any processor time. Says nothing about the answer."""
 
     def __init__(self, detail: str) -> None:
         super().__init__(Failure(kind=FailureKind.TIMEOUT, where="grader", detail=detail))
 
 
 class GraderFailed(EpisodeBroken):
-    """The grader broke: a worker died, ran out of memory or did not start. Says nothing about the answer."""
+    """The grader broke: a worker died or did not start. Says nothing about the answer."""
 
     def __init__(self, detail: str) -> None:
         super().__init__(Failure(kind=FailureKind.INFRA, where="grader", detail=detail))
+
+
+class GoldUngradable(EpisodeBroken):
+    """The gold answer alone takes more time or memory than there is: no answer to this task can be graded."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(Failure(kind=FailureKind.DATA, where="grader", detail=detail))
+
+
+class _Spent(Exception):
+    """A worker that was at work used its time or memory up."""
 
 
 class Grader:
@@ -56,7 +72,7 @@ class Grader:
         self._start_timeout_s = start_timeout_s
         self._memory_mb = memory_mb
         # The worker's own limits are for the case that nobody is left to hold it to ours.
-        self._command = [sys.executable, "-I", str(WORKER), str(4 * memory_mb), str(deadline_s + 2)]
+        self._command = [sys.executable, "-I", str(WORKER), str(4 * memory_mb), str(PATIENCE * deadline_s + 2)]
         self._idle: queue.SimpleQueue[_Worker | None] = queue.SimpleQueue()  # None: a worker still to be started
         for _ in range(workers):
             self._idle.put(None)
@@ -66,11 +82,15 @@ class Grader:
         self._lock = threading.Lock()
         self._closed = False
         self._known: LRUCache[tuple[str, str], bool] = LRUCache(REMEMBERED)
+        self._read: LRUCache[str, bool] = LRUCache(REMEMBERED)  # gold answers that a worker got to the end of, alone
+        self.asked = 0
         self.timeouts = 0
+        self.hopeless = 0  # answers that are wrong because they cannot be graded
         self.respawns = 0
 
     async def grade(self, given: str, gold: str) -> bool:
-        """Whether `given` answers a question whose answer is `gold`. Raises GraderTimeout and GraderFailed."""
+        """Whether `given` answers a question whose answer is `gold`. Raises GraderTimeout, GraderFailed and
+        GoldUngradable."""
         verdict = self._at_once(given, gold)
         if verdict is None:
             verdict = await asyncio.wrap_future(self._submit(given, gold))
@@ -97,6 +117,10 @@ class Grader:
         if broken is not None:
             raise broken
         return False
+
+    def stats(self) -> ToolStats:
+        """What went to the workers; `hopeless` are the answers that are wrong because they cannot be graded."""
+        return ToolStats(calls=self.asked, errors={"hopeless": self.hopeless, "timeout": self.timeouts})
 
     def processes(self) -> list[subprocess.Popen[bytes]]:
         """The workers that run now."""
@@ -131,19 +155,42 @@ class Grader:
         return self._threads.submit(self._ask, given, gold)
 
     def _ask(self, given: str, gold: str) -> bool:
+        self.asked += 1
+        try:
+            answer = self._verdict(given, gold)
+        except (GraderTimeout, GraderFailed) as error:
+            self.timeouts += isinstance(error, GraderTimeout)
+            raise type(error)(f"{error} while grading {_short(given)} against {_short(gold)}") from error
+        with self._lock:
+            self._known[given, gold] = answer
+        return answer
+
+    def _verdict(self, given: str, gold: str) -> bool:
+        """What is too much for a worker is a wrong answer, if the worker gets to the end of `gold` by itself."""
+        try:
+            return self._run([given, gold])
+        except _Spent as spent:
+            with self._lock:
+                readable = gold in self._read
+            if not readable:
+                try:
+                    self._run([gold])
+                except _Spent:
+                    raise GoldUngradable(f"{spent} while grading {_short(given)} against {_short(gold)}") from spent
+                with self._lock:
+                    self._read[gold] = True
+            self.hopeless += 1
+            return False
+
+    def _run(self, question: list[str]) -> bool:
         worker = self._idle.get_nowait()
         reusable: _Worker | None = None
         try:
             worker = worker or self._start()
             worker.wait_ready(self._start_timeout_s)
-            answer = worker.ask([given, gold], self._deadline_s)
+            answer = worker.ask(question, self._deadline_s)
             reusable = worker
-            with self._lock:
-                self._known[given, gold] = answer
             return answer
-        except (GraderTimeout, GraderFailed) as error:
-            self.timeouts += isinstance(error, GraderTimeout)
-            raise type(error)(f"{error} while grading {_short(given)} against {_short(gold)}") from error
         finally:
             if worker is not None and reusable is None:
                 self._discard(worker)
@@ -182,8 +229,8 @@ class _Worker:
         if not self._ready:
             try:
                 self._read(self._started + timeout_s)
-            except GraderTimeout as error:
-                raise GraderFailed(f"a worker did not start in {timeout_s:g} s") from error
+            except (GraderTimeout, _Spent) as error:
+                raise GraderFailed(f"a worker did not start: {error}") from error
             self._ready = True
 
     def ask(self, question: object, deadline_s: float) -> bool:
@@ -194,21 +241,26 @@ class _Worker:
             self.process.stdin.flush()
         except OSError as error:
             raise GraderFailed(f"a worker died (exit code {self.process.wait()})") from error
-        return bool(self._read(time.monotonic() + deadline_s))
+        return bool(self._read(time.monotonic() + deadline_s, patience=PATIENCE))
 
-    def _read(self, until: float) -> object:
+    def _read(self, until: float, *, patience: int = 1) -> object:
         """The next line. Answers are short: a line that has begun is complete.
 
         Memory is watched from here: the libraries take their own MemoryError for a difference of the two answers.
         """
         assert self.process.stdout is not None
         out = self.process.stdout.fileno()
-        started = time.monotonic()
-        while not select.select([out], [], [], min(WATCH_S, max(0.0, until - time.monotonic())))[0]:
-            if time.monotonic() >= until:
-                raise GraderTimeout(f"no answer after {time.monotonic() - started:.1f} s")
+        started, before = time.monotonic(), _processor_s(self.process.pid)
+        while not select.select([out], [], [], WATCH_S)[0]:
+            waited, deadline_s = time.monotonic() - started, until - started
+            if waited >= deadline_s:
+                worked = _processor_s(self.process.pid) - before
+                if worked >= AT_WORK * deadline_s:
+                    raise _Spent(f"no answer after {waited:.1f} s")
+                if waited >= patience * deadline_s:
+                    raise GraderTimeout(f"no answer after {waited:.1f} s, {worked:.1f} s of them at work")
             if _resident_mb(self.process.pid) > self._memory_mb:
-                raise GraderFailed(f"more than {self._memory_mb} MB of memory")
+                raise _Spent(f"more than {self._memory_mb} MB of memory")
         line = os.read(out, 4096)
         if not line.endswith(b"\n"):
             raise GraderFailed(f"a worker died (exit code {self.process.wait()})")
@@ -227,6 +279,15 @@ def _resident_mb(pid: int) -> float:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
     except (OSError, IndexError):  # it has just died: its pipe says so
         return 0.0
+
+
+def _processor_s(pid: int) -> float:
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            user, system = file.read().rpartition(")")[2].split()[11:13]
+    except (OSError, ValueError):
+        return 0.0
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 def _short(text: str) -> str:

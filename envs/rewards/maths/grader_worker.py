@@ -1,4 +1,4 @@
-"""One process of the grader: reads `[given, gold]` lines, answers `true` or `false`.
+"""One process of the grader: reads lines of `[given, gold]`, answers `true` or `false`; `[gold]` alone is only read.
 
 Started as `python -I grader_worker.py MEMORY_MB ALARM_S` by `envs.rewards.maths.grader`; dies by its own alarm, even
 inside a loop in C, and by its own memory limit, when the parent that should have killed it is gone.
@@ -18,7 +18,7 @@ def main() -> None:
     memory_mb, alarm_s = int(sys.argv[1]), float(sys.argv[2])
     sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # -I looks nowhere near the project by itself
     import envs.rewards.maths.algebra  # noqa: F401  the seconds that this takes belong to the start, not to an answer
-    from envs.rewards.maths.compare import equivalent
+    from envs.rewards.maths.compare import equivalent, read
 
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever a library prints must not be taken for an answer
@@ -29,9 +29,9 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     print('"ready"', file=answers, flush=True)
     for line in sys.stdin:
-        given, gold = json.loads(line)
+        question = json.loads(line)
         signal.setitimer(signal.ITIMER_REAL, alarm_s)
-        answer = equivalent(given, gold)
+        answer = equivalent(*question) if len(question) == 2 else read(*question)
         signal.setitimer(signal.ITIMER_REAL, 0)
         print(json.dumps(answer), file=answers, flush=True)
 

@@ -81,6 +81,7 @@ SAME = [
     (r"(-\infty,1)\cup(2,\infty)", r"(2,\infty)\cup(-\infty,1)"),
     (r"\begin{pmatrix}1&2\\3&4\end{pmatrix}", r"\begin{bmatrix} 1 & 2 \\ 3 & \frac{8}{2} \end{bmatrix}"),
     (r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}", r"\begin{pmatrix}1\\2\\\end{pmatrix}"),
+    ("x<3", "3>x"),
     # words
     ("Monday", r"\text{Monday}"),
     ("paris", "Paris"),
@@ -123,6 +124,8 @@ DIFFERENT = [
     ("north 5", "5"),
     ("5 million", "5"),
     ("5 dozen", "5"),
+    ("5 or 6", "5"),
+    ("A", "B"),
     ("5 cm", "5 m"),
     ("5 cm", r"5 \text{ cm}^2"),
     ("10 cents", "10 dollars"),
@@ -146,7 +149,6 @@ ALGEBRA = [
     ("yx", "xy", True),
     ("2^{10}", "1024", True),
     (r"\log_{2}{8}", "3", True),
-    ("x<3", "3>x", True),
     (r"(\sqrt{4}, 1)", "(2, 1)", True),
     (r"\{\sqrt{2}, -\sqrt{2}\}", r"\pm\sqrt{2}", True),
     (r"\begin{pmatrix} \sqrt{4} \\ 1 \end{pmatrix}", r"\begin{pmatrix} 2 \\ 1 \end{pmatrix}", True),
@@ -156,9 +158,7 @@ ALGEBRA = [
     ("3x", "3", False),
     ("5m", "5", False),
     ("5!", "5", False),
-    ("5 or 6", "5", False),
     ("x", "5", False),
-    ("A", "B", False),
     (r"\infty", r"-\infty", False),
     ("}{", "5", False),
     (r"\frac{", "5", False),
@@ -210,6 +210,7 @@ def test_any_text_is_decided_or_left_open(given: str, gold: str) -> None:
     assert decided(given, [given]) is bool(given.strip())
 
 
+@pytest.mark.timeout(2)
 @pytest.mark.parametrize(
     "unit",
     [
@@ -229,6 +230,25 @@ def test_any_text_is_decided_or_left_open(given: str, gold: str) -> None:
         "x \\text{ cm}",
         "_1",
         ".\\bar",
+        "5 eggs ",
+        "5 a ",
+        "x<",
+        "\\text{a}",
+        "$",
+        "[1,",
+        "\\unitvector{i}",
+        "\\approx ",
+        "3:",
+        "{",
+        "May 1 ",
+        "(A)",
+        "\\text{or",
+        "answer ",
+        " and ",
+        "1 million ",
+        "|",
+        "\u2074",
+        "\u0665",
     ],
 )
 def test_the_longest_answers_are_decided_without_backtracking(unit: str) -> None:

@@ -1,0 +1,259 @@
+"""What an answer is made of: lists, sets, tuples, intervals, unions, matrices and vectors, ratios; and relations."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+
+from envs.rewards.maths.quantity import quantity
+from envs.rewards.maths.text import is_prose, split_name
+
+_MATRIX = re.compile(r"\\begin\s?\{[pbBv]?(?:small)?matrix\}(.*)\\end\s?\{([pbBv]?)(?:small)?matrix\}", re.DOTALL)
+_UNIT_VECTOR = re.compile(r"\\unitvector\{([ijk])\}")
+_POINT = re.compile(r"[A-Z]\s?(?=\([^(),]*[0-9][^(),]*,)")  # P(1,2)
+_BRACKETS = {"(": ")", "[": "]"}
+_OPEN, _CLOSE = "([{", ")]}"
+_OPERATOR = re.compile(r"\\(?:le|ge|ne|approx)(?![a-zA-Z])|[<>=]")
+_MARK = re.compile(_OPERATOR.pattern + r"|[()\[\]{},]")
+MAX_SIDES = 8  # of a chain such as a = b = c
+_VARIABLE = re.compile(r"\\?[A-Za-z]|\\(?:theta|alpha|beta|phi|lambda|mu|sigma)|[A-Za-z]_\{?\w{1,3}\}?")
+_TURNED = {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le", r"\ne": r"\ne"}
+REALS = r"\mathbb{R}"
+_INFINITY = {r"\infty": 1, r"+\infty": 1, r"-\infty": -1, r"- \infty": -1}
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    kind: str  # "()", "(]", "[)", "[]" in order; "set", "list", "union" in any; "ratio"; "matrix 2x3", row by row
+    elements: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """`1 < x \\le 2`: Relation(sides=("1", "x", "2"), operators=("<", "\\le"))"""
+
+    sides: tuple[str, ...]
+    operators: tuple[str, ...]
+
+    @property
+    def kind(self) -> str:
+        """What it takes to compare it: "=", "\\approx", or "<" for everything with an inequality."""
+        kinds = set(self.operators)
+        return "=" if kinds == {"="} else r"\approx" if kinds <= {"=", r"\approx"} else "<"
+
+
+def collection(text: str) -> Collection | None:
+    """What a cleaned text holds, where it is a list, a set, a tuple or interval, a union, or a matrix."""
+    if "matrix}" in text or "[" in text or r"\unitvector" in text:
+        matrix = _matrix(text) or _components(text)
+        if matrix is not None:
+            return matrix
+    if r"\cup" in text:
+        parts = split(text, r"\cup")
+        if len(parts) > 1:
+            return Collection("union", parts)
+    if "," in text:
+        parts = split(text, ",")
+        if len(parts) > 1:
+            return Collection("list", _members(parts))
+    if text.startswith(r"\{") and text.endswith(r"\}") and _closes(text, 1) == len(text) - 1:
+        inside = text[2:-2].strip()
+        return Collection("set", _members(split(inside, ",")) if inside else ())
+    if text == r"\emptyset":
+        return Collection("set", ())
+    if text.count(r"\pm") == 1:
+        return Collection("list", _members([text]))
+    if ":" in text and not is_prose(text) and r"\text" not in text:
+        parts = split(text, ":")
+        if len(parts) > 1 and all(parts):
+            return Collection("ratio", parts)
+    named = _POINT.match(text)
+    text = text[named.end() :] if named is not None else text
+    if text[:1] in _BRACKETS and text[-1:] in (")", "]") and _closes(text, 0) == len(text) - 1:
+        return Collection(text[0] + text[-1], split(text[1:-1], ","))
+    return None
+
+
+def _matrix(text: str) -> Collection | None:
+    """Of `\\begin{pmatrix}..` in any brackets but those of a determinant, or of `[[1,2],[3,4]]`."""
+    if text[:1] in _BRACKETS and _closes(text, 0) == len(text) - 1:
+        inside = text[1:-1].strip()
+        if text[0] == "[" and inside.startswith("["):
+            nested = [collection(part) for part in split(inside, ",")]
+            rows = [list(row.elements) for row in nested if row is not None and row.kind == "[]"]
+            return _cells(rows) if len(rows) == len(nested) else None
+        text = inside
+    matrix = _MATRIX.fullmatch(text)
+    if matrix is None or matrix[2] == "v":
+        return None
+    return _cells([row.split("&") for row in matrix[1].strip().removesuffix(r"\\").split(r"\\")])
+
+
+def _cells(rows: list[list[str]]) -> Collection | None:
+    if len({len(row) for row in rows}) != 1:
+        return None
+    return Collection(f"matrix {len(rows)}x{len(rows[0])}", tuple(cell.strip() for row in rows for cell in row))
+
+
+def _components(text: str) -> Collection | None:
+    """`i + 2j` in bold or with hats: the vector (1, 2)."""
+    cells = {"i": "0", "j": "0"}
+    start = 0
+    for unit in _UNIT_VECTOR.finditer(text):
+        factor = text[start : unit.start()].strip()
+        start = unit.end()
+        cells[unit[1]] = f"{factor}1" if factor in ("", "+", "-") else factor.removeprefix("+").strip()
+    if start == 0 or text[start:].strip():
+        return None
+    return Collection(f"matrix {len(cells)}x1", tuple(cells.values()))
+
+
+def as_tuple(given: Collection, kind: str) -> Collection:
+    """A vector as a tuple, and `x = 1, y = 2` as the tuple (1, 2), where `kind` is "()"; else as it is."""
+    if kind != "()":
+        return given
+    if given.kind.startswith("matrix") and ("x1" in given.kind[-2:] or given.kind.startswith("matrix 1x")):
+        return Collection("()", given.elements)
+    if given.kind == "list":
+        named = sorted(split_name(element) for element in given.elements)
+        names = [name for name, _ in named]
+        if all(len(name) == 1 for name in names) and len(set(names)) == len(names):
+            return Collection("()", tuple(value for _, value in named))
+    return given
+
+
+def _members(parts: Iterable[str]) -> tuple[str, ...]:
+    """With `\\pm` written out: `\\pm 1, 3` holds 1, -1 and 3."""
+    signs = ("+", "-")
+    spelled = ([part.replace(r"\pm", sign) for sign in signs] if part.count(r"\pm") == 1 else [part] for part in parts)
+    return tuple(member for members in spelled for member in members)
+
+
+def split(text: str, separator: str) -> tuple[str, ...]:
+    """The stretches between separators that stand in no bracket, stripped."""
+    parts, depth, start = [], 0, 0
+    for at, letter in enumerate(text):
+        if letter in _OPEN:
+            depth += 1
+        elif letter in _CLOSE:
+            depth -= 1
+        elif depth == 0 and text.startswith(separator, at):
+            parts.append(text[start:at].strip())
+            start = at + len(separator)
+    return (*parts, text[start:].strip())
+
+
+def _closes(text: str, opening: int) -> int:
+    """Where the bracket at `opening` is closed, by any closing bracket: (1, 2] is an interval. -1 where it is not."""
+    depth = 0
+    for at in range(opening, len(text)):
+        depth += (text[at] in _OPEN) - (text[at] in _CLOSE)
+        if depth == 0:
+            return at
+    return -1
+
+
+def relation(text: str) -> Relation | None:
+    """The sides and operators of a cleaned text that is one relation; None for a list of them and for none."""
+    if _OPERATOR.search(text) is None or r"\cup" in text or r"\cap" in text:
+        return None
+    sides: list[str] = []
+    operators: list[str] = []
+    start = depth = 0
+    for mark in _MARK.finditer(text):
+        found = mark.group()
+        if found in _OPEN or found in _CLOSE:
+            depth += 1 if found in _OPEN else -1
+        elif depth == 0:
+            if found == "," or len(operators) == MAX_SIDES:
+                return None
+            sides.append(text[start : mark.start()].strip())
+            operators.append(found)
+            start = mark.end()
+    sides.append(text[start:].strip())
+    if not operators or not all(sides[1:]) or not (sides[0] or operators == [r"\approx"]):
+        return None
+    return Relation(tuple(sides), tuple(operators))
+
+
+def is_variable(text: str) -> bool:
+    return _VARIABLE.fullmatch(text) is not None
+
+
+def named_interval(text: str) -> tuple[str, Collection] | None:
+    """`x > 3` is ("x", the interval (3, oo)), `1 < x \\le 2` ("x", (1, 2]), `x \\ne 3` a union; None where it takes
+    algebra to tell."""
+    found = relation(text)
+    if found is None or found.kind != "<":
+        return None
+    sides, operators = found.sides, found.operators
+    if len(sides) == 2:
+        left, right, operator = sides[0], sides[1], operators[0]
+        if not is_variable(left) or (is_variable(right) and right < left):
+            left, right, operator = right, left, _TURNED[operator]
+        if not is_variable(left) or left in right:
+            return None
+        low, high = (r"-\infty", right) if operator in ("<", r"\le") else (right, r"\infty")
+        if operator == r"\ne":
+            return left, Collection("union", (rf"(-\infty, {right})", rf"({right}, \infty)"))
+        first, last = "[" if operator == r"\ge" else "(", "]" if operator == r"\le" else ")"
+        return left, Collection(first + last, (low, high))
+    if len(sides) != 3 or not is_variable(sides[1]) or sides[1] in sides[0] + sides[2]:
+        return None
+    if set(operators) <= {">", r"\ge"}:
+        sides, operators = sides[::-1], tuple(_TURNED[operator] for operator in operators[::-1])
+    if not set(operators) <= {"<", r"\le"}:
+        return None
+    first, last = "(" if operators[0] == "<" else "[", ")" if operators[1] == "<" else "]"
+    return sides[1], Collection(first + last, (sides[0], sides[2]))
+
+
+Span = tuple[Fraction | float, bool, Fraction | float, bool]  # from, with it, to, with it
+
+
+def spans(text: str) -> tuple[Span, ...] | None:
+    """The set of numbers that `[0,1] \\cup [1,2]` or `x \\ne 3` is, as disjoint intervals in order; None where its ends
+    are no plain numbers, or it is no such set."""
+    text = split_name(text)[1]
+    if text == REALS:
+        return ((float("-inf"), False, float("inf"), False),)
+    named = named_interval(text)
+    held = named[1] if named is not None else collection(text)
+    if held is None:
+        return None
+    if held.kind == "union":
+        parts = [spans(part) for part in held.elements]
+        return None if any(part is None for part in parts) else _merged(span for part in parts for span in part or ())
+    if held.kind not in ("()", "(]", "[)", "[]", "set"):
+        return None
+    ends = [_end(element) for element in held.elements]
+    known = [end for end in ends if end is not None]
+    if len(known) != len(ends):
+        return None
+    if held.kind == "set":
+        return _merged((point, True, point, True) for point in known)
+    if len(known) != 2 or not known[0] < known[1]:
+        return None
+    return ((known[0], held.kind[0] == "[", known[1], held.kind[1] == "]"),)
+
+
+def _end(text: str) -> Fraction | float | None:
+    if text in _INFINITY:
+        return float("inf") * _INFINITY[text]
+    number = quantity(text)
+    return number.value if number is not None and not number.unit else None
+
+
+def _merged(parts: Iterable[Span]) -> tuple[Span, ...]:
+    """[0, 1] and (1, 2] are [0, 2]; [0, 1) and (1, 2] stay two."""
+    merged: list[Span] = []
+    for span in sorted(parts, key=lambda span: (span[0], not span[1])):
+        if merged and (span[0] < merged[-1][2] or (span[0] == merged[-1][2] and (span[1] or merged[-1][3]))):
+            low, closed, high, with_it = merged[-1]
+            further = max((high, with_it), (span[2], span[3]))
+            merged[-1] = (low, closed, *further)
+        else:
+            merged.append(span)
+    return tuple(merged)

@@ -1,0 +1,136 @@
+"""What stands behind a number: units of measurement under one name, and any other noun, `18 eggs`, as a unit too."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+_UNIT_NAMES = {
+    "mm": "mm millimeter millimetre", "cm": "cm centimeter centimetre", "m": "m meter metre",
+    "km": "km kilometer kilometre", "in": "in inch", "ft": "ft foot feet", "yd": "yd yard", "mi": "mi mile",
+    "mg": "mg milligram", "g": "g gram", "kg": "kg kilogram", "lb": "lb lbs pound", "oz": "oz ounce", "t": "ton tonne",
+    "s": "s sec second", "min": "min minute", "h": "h hr hrs hour", "day": "day", "week": "week", "month": "month",
+    "year": "year yr yrs", "l": "l L liter litre", "ml": "ml mL milliliter millilitre", "gal": "gal gallon",
+    "$": "dollar usd \u00a4", "cent": "cent", "euro": "euro eur \u20ac", "pound sterling": "\u00a3 gbp",
+    "rupee": "rupee rs inr \u20b9", "yen": "yen \u00a5", "deg": "deg degree", "rad": "rad radian",
+    "celsius": "celsius C", "fahrenheit": "fahrenheit F", "mi/h": "mph", "km/h": "kmh kmph kph", "unit": "unit",
+    "am": "am", "pm": "pm",
+    "N": "N newton", "J": "J joule", "W": "W watt", "V": "V volt", "A": "A ampere", "K": "K kelvin", "Hz": "Hz hertz",
+    "person": "person people", "child": "child children", "man": "man men", "woman": "woman women",
+}  # fmt: skip
+_UNITS = {name: unit for unit, names in _UNIT_NAMES.items() for name in names.split()}
+_POWERS = {"square": "2", "sq": "2", "squared": "2", "cubic": "3", "cu": "3", "cubed": "3"}
+# Words that say something else about the number than what is counted: `5 more than x`, `5 or 6`, `5 tenths`, `5 May`.
+_OTHERWISE = """
+    and or not no nor never neither either but if when where unless except than then thus so because since is are was
+    were be isn't wrong incorrect more less fewer greater least most plus minus over under divided multiplied squared
+    cubed factorial power base mod modulo remainder half halves third thirds quarter quarters fourth fourths fifth
+    fifths sixth sixths seventh eighth eighths ninth tenth tenths hundredth hundredths thousandth thousandths one two
+    three four five six seven eight nine ten eleven twelve twenty thirty forty fifty hundred hundreds thousand
+    thousands million millions billion billions trillion trillions dozen dozens even odd prime positive negative
+    real solution january february march april may june july august september october november december
+    sin cos tan cot csc sinh cosh tanh log ln exp gcd lcm max det th st nd rd choose pi sqrt frac
+"""
+_NO_NOUN = frozenset(_OTHERWISE.split())
+_FIRST = frozenset(("to", "for", "from", "with", "by", "out", "at", "as", "the", "a", "an", "on", "times"))
+_INSIDE = frozenset(("of", "in", "to", "at", "a", "on"))  # short words of a phrase
+_WORDS = re.compile(r"[A-Za-z]+|\^\s?[23]|/")
+_LETTERS = re.compile(r"[A-Za-z/ .^23-]{1,60}")
+
+# One letter is a unit only inside \text: elsewhere it is a variable.
+_TEXT_UNIT = re.compile(
+    r"(?P<body>.*?\S)\s?\\text\s?\{\s?(?P<unit>[^{}]{1,60}?)\s?\}(?P<more>\s?/\s?\\text\s?\{\s?[^{}]{1,40}\})?"
+    r"\.?\s?(?P<power>\^\s?\{?[23]\}?)?"
+)
+_BARE_UNIT = re.compile(
+    r"(?P<body>.*?[0-9.})])(?P<space>\s?)(?P<unit>[A-Za-z][A-Za-z/ .-]{1,60}?)\s?(?P<power>\^\s?\{?[23]\}?)?"
+)
+_TRIGONOMETRY = re.compile(r"sin|cos|tan|cot|sec|csc")
+_CURRENCIES = "\u00a4\u20ac\u00a3\u20b9\u00a5"
+
+
+def split_unit(text: str) -> tuple[str, str]:
+    """`6\\pi \\text{ cm}^2` gives ("6\\pi", "cm2"), `\\$5` ("5", "$"), `18 eggs` ("18", "egg"); else (text, "")."""
+    sign, rest = (text[0], text[1:].lstrip()) if text[:1] in ("-", "+") else ("", text)
+    if rest[:1] and rest[0] in _CURRENCIES:
+        body, unit = _split_words(rest[1:].strip())
+        currency = _UNITS[rest[0]]
+        known = not unit or unit[0] == "/" or unit.partition("/")[0] == currency
+        return (sign + body, currency + unit.removeprefix(currency)) if known else (text, "")
+    if text.endswith(r"^\circ") and not _TRIGONOMETRY.search(text):
+        return text[: -len(r"^\circ")].strip(), "deg"
+    if text[-1:] and text[-1] in _CURRENCIES:
+        return text[:-1].strip(), _UNITS[text[-1]]
+    return _split_words(text)
+
+
+def _split_words(text: str) -> tuple[str, str]:
+    if r"\text" in text:
+        match = _TEXT_UNIT.fullmatch(text)
+        if match is None:
+            return text, ""
+        more = (match["more"] or "").replace(r"\text", "").translate({ord("{"): " ", ord("}"): " "})
+        unit = _unit(match["unit"] + more + _power(match["power"]), bare=False)
+    else:
+        match = _BARE_UNIT.fullmatch(text) if text[-1:].isalpha() or text[-2:-1] in "^{." else None
+        if match is None:
+            return text, ""
+        unit = _unit(match["unit"] + _power(match["power"]), bare=True)
+        if not match["space"] and match["unit"].lower() not in _UNITS:  # 5cm, but 3abc is a product
+            unit = ""
+    body = match["body"].strip()
+    counts = any(letter.isdigit() for letter in body) or r"\pi" in body or unit in _UNIT_NAMES
+    return (body, unit) if unit and counts else (text, "")
+
+
+def _power(marks: str | None) -> str:
+    return "^" + marks.strip("^{} ") if marks else ""
+
+
+@lru_cache(maxsize=1024)
+def _unit(name: str, *, bare: bool) -> str:
+    """`square inches` and `in^2` are in2, `miles per hour` and `mph` mi/h, `red balls` red ball; "" for no unit."""
+    if not _LETTERS.fullmatch(name):
+        return ""
+    words: list[str] = []
+    power_of_next = ""
+    for word in _WORDS.findall(name.replace(".", " ").replace("-", " ")):
+        low = word.lower()
+        known = _UNITS.get(word) or _UNITS.get(low) or _UNITS.get(_singular(low))
+        if word[0] == "^" or (low in ("squared", "cubed") and words):
+            words[-1:] = [last + _POWERS.get(low, word[-1]) for last in words[-1:]]
+        elif low in _POWERS and not words and not power_of_next:
+            power_of_next = _POWERS[low]
+        elif low in ("per", "/"):
+            words.append("/")
+        elif (
+            low in _NO_NOUN
+            or (not words and low in _FIRST and not known and len(name.split()) > 1)
+            or (known is None and len(word) < 3 and low not in _INSIDE)
+            or (bare and len(word) == 1 and not words and "/" not in name)
+        ):
+            return ""
+        else:
+            words.append((known or _singular(low)) + power_of_next)
+            power_of_next = ""
+    return " ".join(words).replace(" / ", "/") if words and words[-1] != "/" else ""
+
+
+def _singular(word: str) -> str:
+    if word.endswith("ies") and len(word) > 4:
+        return word[:-3] + "y"
+    if word.endswith("es") and word[:-2].endswith(("x", "s", "ch", "sh", "z")):
+        return word[:-2]
+    return word[:-1] if word.endswith("s") and not word.endswith("ss") and len(word) > 3 else word
+
+
+def same_unit(given: str, gold: str) -> bool:
+    """Whether they may stand for each other: one of them left out, the same, or one with fewer adjectives."""
+    if not given or not gold or given == gold:
+        return True
+    if "$" in (given, gold):  # 15 dollars per hour are $15
+        return given.partition("/")[0] == gold.partition("/")[0]
+    if " of " in given or " of " in gold:
+        return given.partition(" of ")[0] == gold or gold.partition(" of ")[0] == given
+    ours, theirs = set(given.split()), set(gold.split())
+    return ours < theirs or theirs < ours

@@ -1,0 +1,43 @@
+"""The maths verifier against a table of answers by family: how often it is wrong, with the algebra in this process."""
+
+from benchmarks.maths import Pair, pairs, rates, text, wrong
+from envs.rewards.maths.compare import decided
+
+MISSED, ACCEPTED = 0.08, 0.01  # at most, of the equal and of the unequal pairs
+
+
+def test_the_verifier_is_seldom_wrong_in_any_family() -> None:
+    table = pairs()
+    wrongly = wrong(table)
+    rows = rates(table, wrongly)
+    every = rows[-1]
+    shown = "\n".join((text(rows), *(f"{pair.family}: {pair.given!r} for {pair.gold!r}" for pair in wrongly)))
+    assert every.missed <= MISSED * every.equal, shown
+    assert every.accepted <= ACCEPTED * every.unequal, shown
+    blind = rates([pair for pair in table if pair.blind], [pair for pair in wrongly if pair.blind])[-1]
+    assert blind.missed <= MISSED * blind.equal and blind.accepted <= ACCEPTED * blind.unequal, shown
+    # What is told at once is what the algebra says, too.
+    for pair in table:
+        assert decided(pair.given, (pair.gold,)) in (None, pair.equal is not (pair in wrongly)), pair
+
+
+def test_the_table_asks_both_ways_in_every_family() -> None:
+    table = pairs()
+    assert len(table) >= 400 and len({(pair.given, pair.gold) for pair in table}) == len(table)
+    *families, every = rates(table, [])
+    assert every.unequal >= 0.4 * len(table)
+    for row in families:
+        assert row.equal >= 5 and row.unequal >= 5 and 3 * row.unequal >= row.equal + row.unequal, row
+
+
+def test_the_rates_count_what_the_table_says() -> None:
+    table = [
+        Pair(family="a", given="1", gold="1", equal=True, blind=True),
+        Pair(family="a", given="1", gold="2", equal=True, blind=True),
+        Pair(family="b", given="3", gold="3", equal=False, blind=False),
+    ]
+    (a, b, every) = rates(table, wrong(table))
+    assert (a.equal, a.missed, a.unequal, a.accepted) == (2, 1, 0, 0)
+    assert (b.equal, b.missed, b.unequal, b.accepted) == (0, 0, 1, 1)
+    assert (every.equal, every.missed, every.unequal, every.accepted) == (2, 1, 1, 1)
+    assert "missed 50.0 % of the equal, accepted 100.0 % of the unequal" in text([a, b, every])
