@@ -35,8 +35,9 @@ async def place(needs: Sequence[Need], *, one_node: bool = True) -> list[Any]:
             await group.ready()
     except TimeoutError as error:
         cpus, gpus = sum(need.cpus for need in needs), sum(need.gpus for need in needs)
+        where = "no node" if one_node else "the cluster never"
         raise RunFailed(
-            f"no node had {cpus:g} free CPUs and {gpus:g} free GPUs for the {len(needs)} actors of this run "
+            f"{where} had {cpus:g} free CPUs and {gpus:g} free GPUs for the {len(needs)} actors of this run "
             f"within {READY_DEADLINE_S:g} s; lower rollout.workers or learner.ranks, or wait for other jobs"
         ) from error
     return [

@@ -25,7 +25,10 @@ _made: dict[str, World] = {}
 
 
 def make_world(config: Any) -> World:
-    """The world of a config, made once in this process: for those who read its tasks and do not close it."""
+    """The world of a config, made once in this process: for those who read its tasks and do not close it.
+
+    A data file that is rewritten while the process runs is not read again.
+    """
     key = repr(config)
     if key not in _made:
         if len(_made) >= MAX_WORLDS:

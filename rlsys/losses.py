@@ -18,8 +18,7 @@ import torch
 import torch.nn.functional as F
 
 from rlsys.batch import Row
-from rlsys.masking import masked as masked
-from rlsys.masking import masked_means as masked_means
+from rlsys.masking import masked, masked_means
 from rlsys.metrics import Max, Mean, Metrics, Sum, merge
 from rlsys.off_policy import MAX_LOG_RATIO, Level, log_ratio
 

@@ -145,6 +145,8 @@ def read_group(values: Mapping[str, Any], where: str) -> GroupRecord:
     """The inverse of `to_json`, also of lines that earlier versions wrote. Raises BadInput."""
     try:
         group: GroupRecord = decode(GroupRecord, values)
+        if type(group.sequence) is not int:
+            raise TypeError(f'"sequence" is {group.sequence!r}')
         return group
     except (TypeError, ValueError, AttributeError) as error:
         missing = 'no "sequence" with its "trajectories": not a file that rlsys generate has written'

@@ -206,7 +206,7 @@ def _mean(*values: Value) -> Value:
 
 
 OPERATIONS: dict[str, Callable[..., Value]] = {
-    **{"+": _add, "-": lambda left, right: _add(left, -right), "negative": lambda value: -value},
+    **{"+": _add, "-": lambda left, right: _add(left, -right)},
     **{"*": _multiply, "/": _divide, "//": lambda left, right: _floor(_divide(left, right)), "%": _remainder},
     **{"**": _power, "pow": _power, "rational": _divide, "mod": _remainder},
     **{"pi": lambda: _PI, "tau": lambda: 2 * _PI, "e": lambda: +_CONTEXT.e},

@@ -56,8 +56,8 @@ ALIASES = {
 # Explicit [0-9]: \d would accept digits of other scripts. No alternative can fail after a long match: linear time.
 _TOKEN = re.compile(
     r"(?P<space>[ \t\n\r]+|\\[,;! ]|\\(?:left|right)(?![A-Za-z])|\\?\$(?=[0-9.]))"
-    r"|(?P<number>(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])(?:\.[0-9]*)?|[0-9]+\.?[0-9]*|\.[0-9]+)"
-    r"(?:[eE][+-]?[0-9]{1,3}(?![0-9]))?)"
+    r"|(?P<number>[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])(?:\.[0-9]*)?"
+    r"|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3}(?![0-9]))?)"
     r"|(?P<name>[A-Za-z_][A-Za-z0-9_]*)"
     r"|(?P<degree>°|\^ ?\\circ|\^ ?\{ ?\\circ ?\})"
     r"|(?P<symbol>\*\*|//|[-+*/^%!()\[\]{},=√²³×÷·⋅−π]|\\%)"

@@ -32,16 +32,18 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from launch.config.compose import compose
+
+    config = compose(options.config, options.overrides)
+
     from actors.renderer import ChatRenderer
     from envs import make_world
-    from launch.config.compose import compose
     from launch.run import preflight
     from launch.run.cleanup import orderly_exit
     from launch.run.engines import find_checkpoint, model_or_scratch, on_engines
     from launch.run.evaluate import plans, rollout_tasks, score
     from launch.run.progress import Progress
 
-    config = compose(options.config, options.overrides)
     recipe = config.stages[-1].config  # the last stage's environment is the one that the recipe ends in
     found = find_checkpoint(config.recipe, options.checkpoint)
     split = split_to_evaluate(recipe.env, trained_on(found) if found is not None else None)

@@ -44,9 +44,14 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from launch.config.compose import compose
+
+    flags = {key: getattr(options, key) for key in FLAGS}
+    given = [f"generate.{key}={value}" for key, value in flags.items() if value is not None]
+    config = compose(options.config, [*options.overrides, *given])
+
     from actors.renderer import ChatRenderer
     from envs import make_world
-    from launch.config.compose import compose
     from launch.run import preflight
     from launch.run.cleanup import orderly_exit
     from launch.run.engines import find_checkpoint, model_or_scratch, on_engines
@@ -55,9 +60,7 @@ def run(options: argparse.Namespace) -> int:
     from launch.stages.store import TrajectoryStore, pairs_path, store_path, write_out
     from launch.stages.trajectories import tokenizer_id, weights_id
 
-    flags = {key: getattr(options, key) for key in FLAGS}
-    given = [f"generate.{key}={value}" for key, value in flags.items() if value is not None]
-    recipe = recipe_to_generate(config := compose(options.config, [*options.overrides, *given]))
+    recipe = recipe_to_generate(config)
     tasks = tasks_to_generate(make_world(recipe.env), recipe)
     found = find_checkpoint(config.recipe, options.checkpoint)
     target = output_file(options.output)

@@ -27,6 +27,7 @@ from rlsys.config import RecipeConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput, differences, nearest
 
 TABLES: dict[str, Table] = {"env": WORLDS, "reward": REWARDS, "algorithm": ALGORITHMS}
+SCORING = {key: table for key, table in TABLES.items() if key != "algorithm"}
 # One set of actors serves all stages, so these hold for the whole run.
 RUN_KEYS: tuple[str, ...] = ("name", "seed", "model", "engine", "cluster", "weights", "wandb")
 RUN_KEYS += ("rollout.workers", "rollout.threads", "learner.ranks")
@@ -67,12 +68,15 @@ def compose(config: str, overrides: Sequence[str]) -> RunConfig:
 
 
 def last_recipe(config: str, overrides: Sequence[str]) -> RecipeConfig:
-    """What holds in the last stage, the one that the recipe ends in. Its tasks and its data are not looked at."""
+    """What holds in the last stage, the one that the recipe ends in, to score with.
+
+    Its tasks and its data are not looked at, and its algorithm, which would load torch, is left out.
+    """
     layers, stages = _read(config, overrides)
     if not stages:
-        return _recipe(layers, None)
+        return _recipe(layers, None, SCORING)
     kind = stages[-1].head.kind
-    return _recipe(stages[-1].layers, stage_of(kind) if kind in STAGES else None)
+    return _recipe(stages[-1].layers, stage_of(kind) if kind in STAGES else None, SCORING)
 
 
 def _read(config: str, overrides: Sequence[str]) -> tuple[list[Layer], list[StageSource]]:
@@ -102,17 +106,21 @@ def _has(values: Raw, key: str) -> bool:
     return head in values and (not rest or (isinstance(inner, dict) and _has(inner, rest)))
 
 
-def _recipe(layers: Sequence[Layer], stage: Stage | None) -> RecipeConfig:
+def _recipe(layers: Sequence[Layer], stage: Stage | None, tables: Mapping[str, Table] = TABLES) -> RecipeConfig:
     """Merge layers over the defaults. For a stage, its kind decides the algorithm that nothing names."""
-    chosen = {key: _chosen_name(key, table, layers, stage) for key, table in TABLES.items()}
     schema = OmegaConf.structured(RecipeConfig)
     OmegaConf.set_readonly(schema, False)
-    schemas = {key: choose(key, TABLES[key], name).schema for key, name in chosen.items()}
-    for key, part_schema in schemas.items():
-        schema[key] = OmegaConf.structured(part_schema)
+    chosen: dict[str, str] = {}
+    schemas: dict[str, type] = {}
+    for key, table in tables.items():
+        chosen[key] = _chosen_name(key, table, layers, stage)
+        schemas[key] = choose(key, table, chosen[key]).schema
+        schema[key] = OmegaConf.structured(schemas[key])
+        if key != "algorithm":  # a wrong key is said before the algorithm's module loads torch
+            _check_part(key, layers, chosen[key], schemas[key])
     merged = schema
     for layer in layers:
-        values = deepcopy(layer.values)
+        values = {key: deepcopy(value) for key, value in layer.values.items() if key in tables or key not in TABLES}
         for key, name in chosen.items():
             part = values.get(key)
             if isinstance(part, dict) and part.get("name", name) != name:
@@ -135,6 +143,13 @@ def _recipe(layers: Sequence[Layer], stage: Stage | None) -> RecipeConfig:
         raise (cause if isinstance(cause, BadInput) else BadInput(f"config: {_one_line(error)}")) from error
     assert isinstance(recipe, RecipeConfig)
     return recipe
+
+
+def _check_part(key: str, layers: Sequence[Layer], name: str, schema: type) -> None:
+    for layer in layers:
+        part = layer.values.get(key)
+        if isinstance(part, dict) and part.get("name", name) == name:
+            _check_keys(layer.source, {key: part}, RecipeConfig, {key: schema}, "")
 
 
 def _chosen_name(key: str, table: Table, layers: Sequence[Layer], stage: Stage | None) -> str:

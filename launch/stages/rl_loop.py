@@ -17,6 +17,7 @@ from dataclasses import replace
 import psutil
 
 from actors.pool import Publication
+from actors.specs import IDLE
 from envs.services.stats import ToolStats
 from envs.services.stats import merge as merge_stats
 from launch.run import wire
@@ -216,7 +217,7 @@ async def publish_step(
 
 async def engine_metrics(run: Run) -> Mapping[str, float]:
     statuses = await run.pool.status()
-    gauges = values(merge(status.engine.row() for status in statuses))
+    gauges = values(merge([IDLE.row(), *(status.engine.row() for status in statuses)]))
     return (
         tool_metrics([status.tools for status in statuses])
         | gauges

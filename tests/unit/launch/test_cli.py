@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -125,10 +126,18 @@ def test_the_help_of_a_command_imports_its_module_alone(command: str) -> None:
     assert module.HELP.startswith(COMMANDS[command][1])
 
 
-@pytest.mark.parametrize("key", ["learner.lrr=1", "stages.rl.learner.lrr=1"])
+@pytest.mark.parametrize("key", ["learner.lrr=1", "stages.rl.learner.lrr=1", "env.nam=1", "reward.correkt=1"])
 def test_a_wrong_key_is_said_without_heavy_imports(key: str) -> None:
     code, heavy, _ = in_a_process("train", "quickstart", key, "--dry-run")
     assert (code, heavy) == ("2", "['omegaconf']")
+
+
+def test_a_reward_is_scored_without_torch(tmp_path: Path) -> None:
+    line = {"task": {"question": "48 / 2?", "answers": ["24"]}, "response": "<answer>24</answer>"}
+    (tmp_path / "answers.jsonl").write_text(json.dumps(line) + "\n")
+    result, code, heavy, _ = in_a_process("score", "quickstart", "--input", str(tmp_path / "answers.jsonl"))
+    assert (code, "torch" in heavy, "ray" in heavy) == ("0", False, False)
+    assert json.loads(result)["parts"]["correct"] == 1.0
 
 
 def test_a_new_command_is_a_module_and_a_line(
