@@ -83,7 +83,7 @@ async def decided(
 async def _judged(
     judge: Asks, requests: Sequence[JudgeRequest], unparsable: str | None, transcript: Transcript
 ) -> Transcript:
-    asking = [asyncio.create_task(settled(judge, request, unparsable)) for request in requests]
+    asking = [asyncio.create_task(ask_for_verdict(judge, request, unparsable)) for request in requests]
     try:
         answers = await asyncio.gather(*asking)
     finally:
@@ -96,7 +96,7 @@ async def _judged(
     return replace(transcript, judgements=tuple(answer_of(answer.text) for answer in answers))
 
 
-async def settled(judge: Asks, request: JudgeRequest, unparsable: str | None) -> Judged:
+async def ask_for_verdict(judge: Asks, request: JudgeRequest, unparsable: str | None) -> Judged:
     """The judge's answer, under a rule for one without a verdict (None: the kind's own). Raises EpisodeBroken."""
     rule = unparsable or KINDS[request.kind].unparsable
     answer = await judge.ask(request)

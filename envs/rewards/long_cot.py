@@ -114,7 +114,7 @@ class LongCotReward(SumOfFindings):
 
     def judging(self, transcript: Transcript) -> tuple[JudgeRequest, ...]:
         """The question whether the answer is right, for a recipe with a judge; none where it is answered already."""
-        if self._settled(transcript):
+        if self._is_decided(transcript):
             return ()
         response = "\n".join(piece.text for piece in written(transcript))
         fields = {"response": response, "reference": " or ".join(answers(transcript.task))}
@@ -122,7 +122,7 @@ class LongCotReward(SumOfFindings):
 
     def grading(self, transcript: Transcript) -> Grading | None:
         """What a grader has to decide before the reward can be given; None when nothing is left open."""
-        if self._settled(transcript):
+        if self._is_decided(transcript):
             return None
         given, _ = _boxed(written(transcript))
         if given is None or decided(given, answers(transcript.task)) is not None:
@@ -149,7 +149,7 @@ class LongCotReward(SumOfFindings):
         value = cosine_reward(correct, length, **self._values, exceed=self._exceed, max_length=limit, margin=margin)
         return found("outcome", rule, value, transcript.messages, span)
 
-    def _settled(self, transcript: Transcript) -> bool:
+    def _is_decided(self, transcript: Transcript) -> bool:
         """Whether the verdict is known, or does not matter."""
         return transcript.correct is not None or (self._config.kind != "base_model" and self._over(transcript))
 

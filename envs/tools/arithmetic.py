@@ -50,7 +50,7 @@ def _real(value: Value) -> Any:
     return _CONTEXT.mpf(value.numerator) / value.denominator if _is_exact(value) else value
 
 
-def _settled(value: Value, scale: Any = 0) -> Value:
+def _simplified(value: Value, scale: Any = 0) -> Value:
     """What a computation gave: exact while short; of an mpf 0 where it is nothing beside `scale`, an int if whole."""
     if _is_exact(value):
         long = max(value.numerator.bit_length(), value.denominator.bit_length()) > MAX_BITS
@@ -67,24 +67,24 @@ def _settled(value: Value, scale: Any = 0) -> Value:
 
 def _add(left: Value, right: Value) -> Value:
     if _is_exact(left, right):
-        return _settled(left + right)
+        return _simplified(left + right)
     left, right = _real(left), _real(right)
-    return _settled(left + right, max(abs(left), abs(right)))
+    return _simplified(left + right, max(abs(left), abs(right)))
 
 
 def _multiply(left: Value, right: Value) -> Value:
-    return _settled(left * right if _is_exact(left, right) else _real(left) * _real(right))
+    return _simplified(left * right if _is_exact(left, right) else _real(left) * _real(right))
 
 
 def _divide(left: Value, right: Value) -> Value:
     if right == 0:
         raise ZeroDivisionError
-    return _settled(Fraction(left, right) if _is_exact(left, right) else _real(left) / _real(right))
+    return _simplified(Fraction(left, right) if _is_exact(left, right) else _real(left) / _real(right))
 
 
 def _floor(value: Value) -> Value:
     """The whole number at or below."""
-    return math.floor(value) if _is_exact(value) else _settled(_CONTEXT.floor(value))
+    return math.floor(value) if _is_exact(value) else _simplified(_CONTEXT.floor(value))
 
 
 def _remainder(left: Value, right: Value) -> Value:
@@ -120,14 +120,14 @@ def _power(base: Value, exponent: Value) -> Value:
 def _exponential(value: Value) -> Value:
     if value > MAX_LOG:
         raise OverflowError
-    return _settled(_CONTEXT.exp(_real(value))) if value > -MAX_LOG else 0
+    return _simplified(_CONTEXT.exp(_real(value))) if value > -MAX_LOG else 0
 
 
 def _logarithm(value: Value, base: Value | None = None) -> Value:
     """Natural without a base."""
     if value <= 0:
         raise Refused("logarithm of a number that is not positive")
-    natural = _settled(_CONTEXT.ln(_real(value)))
+    natural = _simplified(_CONTEXT.ln(_real(value)))
     return natural if base is None else _divide(natural, _logarithm(base))
 
 
@@ -157,7 +157,7 @@ def _rounded(value: Value, places: Value = 0) -> Value:
     count = value / _real(unit)
     if abs(count) >= _WHOLE_BELOW**2:  # of its 60 digits, none of interest stands so far right
         return value
-    return _settled(int(_CONTEXT.nint(count)) * unit)
+    return _simplified(int(_CONTEXT.nint(count)) * unit)
 
 
 def _wave(name: str, value: Value) -> Value:
@@ -168,7 +168,7 @@ def _wave(name: str, value: Value) -> Value:
     if name == "tan":
         return _divide(_wave("sin", value), _wave("cos", value))
     scale = max(1, abs(value)) if abs(value) > 1 else 0  # no zeros but 0 itself near 0
-    return _settled(getattr(_CONTEXT, name)(value), scale)
+    return _simplified(getattr(_CONTEXT, name)(value), scale)
 
 
 def _whole(name: str, values: Sequence[Value]) -> list[int]:
@@ -188,13 +188,13 @@ def _counted(name: str, *values: Value) -> Value:
         bits = min(n, min(k, abs(n - k)) * n.bit_length())
     if bits > MAX_COUNTED_BITS:
         raise OverflowError
-    return _settled((math.comb if name == "binomial" else math.perm)(*numbers))
+    return _simplified((math.comb if name == "binomial" else math.perm)(*numbers))
 
 
 def _arc(name: str, value: Value) -> Value:
     if name != "atan" and abs(value) > 1:
         raise Refused(f"{name} takes a number from -1 to 1")
-    return _settled(getattr(_CONTEXT, name)(_real(value)))
+    return _simplified(getattr(_CONTEXT, name)(_real(value)))
 
 
 def _ordered(values: Sequence[Value]) -> list[Value]:
@@ -214,7 +214,7 @@ OPERATIONS: dict[str, Callable[..., Value]] = {
     **{"abs": abs, "floor": _floor, "ceil": lambda value: -_floor(-value), "round": _rounded},
     **{name: partial(_counted, name) for name in ("factorial", "binomial", "perm")},
     "gcd": lambda *values: math.gcd(*_whole("gcd", values)),
-    "lcm": lambda *values: _settled(math.lcm(*_whole("lcm", values))),
+    "lcm": lambda *values: _simplified(math.lcm(*_whole("lcm", values))),
     "min": lambda *values: _ordered(values)[0],
     "max": lambda *values: _ordered(values)[-1],
     "sum": lambda *values: reduce(_add, values),

@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
     if options.output is not None:
         preflight.check_output(options.output)
 
-    async def play(pool: RolloutPool, services: Services) -> dict[str, list[Group]]:
+    async def work(pool: RolloutPool, services: Services) -> dict[str, list[Group]]:
         groups: dict[str, list[Group]] = {}
         for name, plan in plans(recipe, services).items():
             progress.say(f"playing {len(tasks) * plan.group_size} episodes, {name}")
@@ -68,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
             limit = f"{len(tasks)} of {len(available)} tasks ({split}; eval.tasks={recipe.eval.tasks})"
             progress.say(f"evaluating {model} on {limit}")
             ChatRenderer(model)  # a hub name or a folder without a tokenizer: said before anything starts
-            groups = on_engines(recipe, model, progress, play)
+            groups = on_engines(recipe, model, progress, work)
         scores = {name: score(played, recipe.reward) for name, played in groups.items()}
         for line in table(scores):
             progress.say(line)

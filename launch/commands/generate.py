@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
     preflight.check(recipe, learner=False)
     preflight.check_rollouts(recipe)
 
-    async def play(pool: RolloutPool, services: Services) -> None:
+    async def work(pool: RolloutPool, services: Services) -> None:
         plan = plan_of(recipe, "generate", services)
         await generate_missing(pool, tasks, plan, recipe, played, tokenizer, progress)
 
@@ -81,7 +81,7 @@ def run(options: argparse.Namespace) -> int:
             played = TrajectoryStore(store_path(target), begun)
             progress.say(f"the policy is {weights}")
             if any(sequence not in played for sequence in range(len(tasks))):
-                on_engines(recipe, model, progress, play)
+                on_engines(recipe, model, progress, work)
             else:
                 progress.say(f"all {len(tasks)} tasks have been played: {played.path}")
             counts = write_out(played, target, recipe, len(tasks))

@@ -162,11 +162,11 @@ async def feed(run: Run, stage: StageConfig, buffer: SlotBuffer) -> None:
         run.journal.dispatch(stage.name, ticket)
         buffer.start(ticket)
         state.next_sequence = max(state.next_sequence, sequence + 1)
-        run.spawn(_play(run, stage, buffer, ticket, plan))
+        run.spawn(_rollout(run, stage, buffer, ticket, plan))
     await buffer.end()
 
 
-async def _play(run: Run, stage: StageConfig, buffer: SlotBuffer, ticket: Ticket, plan: RolloutPlan) -> None:
+async def _rollout(run: Run, stage: StageConfig, buffer: SlotBuffer, ticket: Ticket, plan: RolloutPlan) -> None:
     group = await run.pool.run(ticket, plan, on_retry=lambda retried: run.journal.dispatch(stage.name, retried))
     await buffer.finish(group)
 

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import pytest
 
 from actors.scoring import RewardService, ScoringSpec
-from envs.rewards.asks import decided, settled
+from envs.rewards.asks import ask_for_verdict, decided
 from envs.rewards.swirl import SwirlReward, SwirlRewardConfig
 from envs.services.guard import ToolFailed
 from envs.services.judge.config import JudgeConfig
@@ -280,13 +280,13 @@ TRANSCRIPT = Transcript(
 
 def test_without_a_verdict_the_rule_decides() -> None:
     async def story(judge: Judge) -> None:
-        assert (await settled(judge, request(), None)).verdict is None  # outcome_math: it speaks against
+        assert (await ask_for_verdict(judge, request(), None)).verdict is None  # outcome_math: it speaks against
         with pytest.raises(EpisodeBroken, match="without a verdict: 'hm'") as broken:
-            await settled(judge, request(), "fail")
+            await ask_for_verdict(judge, request(), "fail")
         assert broken.value.failure.kind is FailureKind.DATA
-        assert (await settled(judge, request(), "retry")).text == "YES"  # the second one is sampled
+        assert (await ask_for_verdict(judge, request(), "retry")).text == "YES"  # the second one is sampled
         with pytest.raises(EpisodeBroken):
-            await settled(judge, request(kind="research"), None)
+            await ask_for_verdict(judge, request(kind="research"), None)
         assert judge.stats().errors == {"unparsable": 4}
 
     def say(prompt: str) -> str:
