@@ -72,7 +72,7 @@ def test_epochs_over_a_file_are_steps(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("stages", "line"),
     [
-        (["{kind: sfft, steps: 1}"], "kind='sfft': expected one of sft, rl, generate, dpo (did you mean 'sft'?)"),
+        (["{kind: sfft, steps: 1}"], f"kind='sfft': expected one of {', '.join(STAGES)} (did you mean 'sft'?)"),
         ([SFT, "{name: t, kind: generate, steps: 3}"], "stages.t.steps=3: a generate stage plays every training task"),
         (["{name: a/b, kind: generate}"], "name='a/b': expected letters"),
         (["{name: d, kind: dpo, steps: 1}"], "stages.d: a dpo stage without data"),
@@ -202,7 +202,7 @@ def test_a_new_kind_is_composed_and_its_arithmetic_shown(tmp_path: Path, capsys:
     assert rlsys(["train", str(path), "--dry-run", "stages.warm.data=x.jsonl"]) == 2
     assert "stages.warm.data: a drill knows what to say" in capsys.readouterr().err
     assert rlsys(["train", str(path), "--dry-run", "stages.warm.kind=dril"]) == 2
-    assert "expected one of sft, rl, generate, dpo, drill (did you mean 'drill'?)" in capsys.readouterr().err
+    assert f"expected one of {', '.join(STAGES)} (did you mean 'drill'?)" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("_drill")

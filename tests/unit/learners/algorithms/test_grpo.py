@@ -15,7 +15,7 @@ from rlsys.packing import make_batch, make_row, split_rows
 from rlsys.types import Sample
 
 NAN = float("nan")
-NAMES = "grpo, ppo, reinforce_pp, rloo, gspo, swirl, dpo, sft"
+NAMES = ", ".join(ALGORITHMS)
 
 
 def sample(advantage: float, behavior: tuple[float, ...]) -> Sample:

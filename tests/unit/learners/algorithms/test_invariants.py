@@ -21,7 +21,7 @@ from rlsys.packing import make_batch, padding_row
 from rlsys.reductions import Reduction, weigh
 from rlsys.types import Sample, TokenStream
 
-GRADIENT = [name for name in ALGORITHMS if name not in ("dpo", "sft")]
+GRADIENT = [name for name in ALGORITHMS if issubclass(choose("algorithm", ALGORITHMS, name).schema, Terms)]
 WITH_GROUPS = ["grpo", "gspo", "rloo", "swirl"]
 
 
