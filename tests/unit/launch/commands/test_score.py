@@ -20,7 +20,6 @@ from rlsys.types import Message, Reward, Task, TokenStream, Transcript
 from tests.judge_endpoint import scripted
 
 RIGHT = {"task": {"answers": ["Paris"]}, "response": "<think>x</think><answer>Paris</answer>"}
-HANGS = "9^{9^{9^9}}"
 
 
 @pytest.fixture
@@ -132,20 +131,6 @@ def test_the_last_stages_reward_counts_and_no_data_is_looked_for(tmp_path: Path)
 
 def boxed(answer: str, gold: str) -> dict[str, Any]:
     return {"task": {"answers": [gold]}, "response": f"\\boxed{{{answer}}}", "num_tokens": 0}
-
-
-def test_what_is_graded_elsewhere_keeps_its_place_and_a_hang_is_a_wrong_answer(score: Any) -> None:
-    lines: list[Any] = []
-    for k in range(2, 12):
-        lines += [boxed(f"{k}\\sqrt{{2}}", f"\\sqrt{{{2 * k * k}}}"), boxed("1", "2"), "nope"]
-    lines.insert(4, boxed(HANGS, "17"))
-    lines.insert(5, boxed("x", HANGS))
-    code, out, _ = score("long_cot", "rollout.grader_deadline_s=4", lines=lines)
-    assert code == 0
-    assert out.pop(4)["reward"] == -10.0
-    hung = out.pop(4)
-    assert (hung["status"], hung["kind"], hung["line"]) == ("failure", "data", 6)
-    assert [each.get("reward") for each in out] == [2.0, -10.0, None] * 10
 
 
 def test_lengths_are_given_or_it_is_a_data_failure(score: Any) -> None:

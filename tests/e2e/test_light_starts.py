@@ -1,0 +1,55 @@
+"""What a command loads before it has something to say: each in a process of its own."""
+
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from launch.cli import COMMANDS
+
+QUIET = """
+import sys
+from launch.cli import run
+try:
+    print(run(sys.argv[1:]))
+except SystemExit:
+    pass
+print([name for name in ("torch", "ray", "vllm", "transformers", "fastapi", "omegaconf") if name in sys.modules])
+print([name for name in sys.modules if name.startswith("launch.commands.")])
+"""
+
+
+def in_a_process(*argv: str) -> list[str]:
+    return subprocess.run([sys.executable, "-c", QUIET, *argv], capture_output=True, text=True).stdout.splitlines()
+
+
+def test_help_imports_nothing() -> None:
+    assert in_a_process("--help")[-2:] == ["[]", "[]"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_help_of_a_command_imports_its_module_alone(command: str) -> None:
+    *shown, heavy, modules = in_a_process(command, "--help")
+    assert "examples:" in shown or command == "serve"
+    assert heavy == "[]"
+    loaded = set(modules.strip("[]").replace("'", "").split(", "))
+    assert loaded & {module for module, _ in COMMANDS.values()} == {COMMANDS[command][0]}
+    module = importlib.import_module(COMMANDS[command][0])
+    assert module.HELP.startswith(COMMANDS[command][1])
+
+
+@pytest.mark.parametrize("key", ["learner.lrr=1", "stages.rl.learner.lrr=1", "env.nam=1", "reward.correkt=1"])
+def test_a_wrong_key_is_said_without_heavy_imports(key: str) -> None:
+    code, heavy, _ = in_a_process("train", "quickstart", key, "--dry-run")
+    assert (code, heavy) == ("2", "['omegaconf']")
+
+
+def test_a_reward_is_scored_without_torch(tmp_path: Path) -> None:
+    line = {"task": {"question": "48 / 2?", "answers": ["24"]}, "response": "<answer>24</answer>"}
+    (tmp_path / "answers.jsonl").write_text(json.dumps(line) + "\n")
+    result, code, heavy, _ = in_a_process("score", "quickstart", "--input", str(tmp_path / "answers.jsonl"))
+    assert (code, "torch" in heavy, "ray" in heavy) == ("0", False, False)
+    assert json.loads(result)["parts"]["correct"] == 1.0
