@@ -53,3 +53,8 @@ def test_a_reward_is_scored_without_torch(tmp_path: Path) -> None:
     result, code, heavy, _ = in_a_process("score", "quickstart", "--input", str(tmp_path / "answers.jsonl"))
     assert (code, "torch" in heavy, "ray" in heavy) == ("0", False, False)
     assert json.loads(result)["parts"]["correct"] == 1.0
+
+
+def test_a_driver_can_know_the_rank_without_deepspeed_or_transformers() -> None:
+    code = "import sys, learners.rank; sys.exit(any(name in sys.modules for name in ('deepspeed', 'transformers')))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
