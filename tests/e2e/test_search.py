@@ -1,5 +1,6 @@
 """A policy that searches, with every part real: its retriever is killed, then its engine, and no prompt is lost."""
 
+import contextlib
 import threading
 import time
 from pathlib import Path
@@ -14,14 +15,21 @@ SHORT = ["stages.sft.steps=30", "stages.rl.steps=6", "stages.rl.loop.groups_per_
 
 
 def kill_in_turn(run: Path, killed: list[psutil.Process]) -> None:
-    """The retriever after the first reinforcement step, the rollout worker after the third, in mid-generation."""
+    """The retriever after the first reinforcement step, the rollout worker after the third, in mid-generation.
+
+    Those of this run alone: other runs on the machine have actors of the same names.
+    """
     for actor, step in (("ToolService", 1), ("RolloutWorker", 3)):
         while steps_of(run, "rl") < step:
             time.sleep(0.05)
-        for process in psutil.process_iter(["cmdline"]):
-            if actor in " ".join(process.info["cmdline"] or []):
-                killed += [process, *process.children(recursive=True)]
-                process.kill()
+        (driver,) = [
+            process for process in psutil.process_iter(["cmdline"]) if str(run) in (process.info["cmdline"] or [])
+        ]
+        for process in driver.children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):  # it ended by itself meanwhile
+                if actor in " ".join(process.cmdline()):
+                    killed += [process, *process.children(recursive=True)]
+                    process.kill()
 
 
 def test_a_searching_policy_trains_through_the_death_of_its_retriever_and_of_its_engine(tmp_path: Path) -> None:
