@@ -29,6 +29,7 @@ ROADS = Task(
         "target": 2,
     },
 )
+NEAR = Task(task_id="near", question="", record=dict(ROADS.record) | {"source": 4, "target": 3})
 THREE = "0 is connected to 4. 4 is connected to 2. 1 is connected to 4."
 INVENTED = "0 is connected to 2."
 TWO_PATHS = "0 -> 4 -> 2 with a total weight of 4 + 2 = 6.\n0 -> 3 -> 2 with a total weight of 3 + 1 = 4."
@@ -58,7 +59,7 @@ CASES = {
         [1.1, 0.125, 1.2, 0.325],
     ),
     "three correct steps, wrong": (LINKS, reply(THREE, "no"), [0.1, 0.15, 0.2, 0.35]),
-    "one of two steps unreadable, right": (LINKS, reply(f"{THREE[:20]} So it is.", "yes"), [1.1, 1.125, 1.2, 1.225]),
+    "one of two steps unreadable, right": (LINKS, reply(f"{THREE[:20]} So it is.", "yes"), [1.1, 1.125, 1.2, 1.325]),
     "C5: no think, the rest parses, right": (
         LINKS,
         f"<response>{THREE}</response><answer>yes</answer>",
@@ -79,6 +80,8 @@ CASES = {
     "(h) YES": (LINKS, reply(THREE, "YES"), [1.1, 1.15, 1.2, 1.35]),
     "P1: the optimum": (ROADS, reply(TWO_PATHS, "0->3->2, length 4"), [1.1, 1.15, 1.2, 1.35]),
     "P2: real but longer": (ROADS, reply(TWO_PATHS, "0->4->2, length 6"), [0.1, 0.15, 0.2, 0.35]),
+    "P8: one edge with another length": (NEAR, reply("", "4->3, length 4"), [0.1, 0.1, 0.2, 0.3]),
+    "one edge with its length": (NEAR, reply("", "4->3, length 1"), [1.1, 1.1, 1.2, 1.3]),
     "P4: no such edge": (ROADS, reply(TWO_PATHS, "0->2, length 4"), [-1.9, -1.85, -1.8, -1.65]),
     "no such node": (ROADS, reply(TWO_PATHS, "0->7->2, length 4"), [-1.9, -1.85, -1.8, -1.65]),
     "P6: the length only": (ROADS, reply(TWO_PATHS, "4"), [0.1, 0.15, 0.2, 0.35]),
