@@ -30,6 +30,10 @@ class AnswerRewardConfig:
     overlong_penalty: float = -1.0
     """From `max_length` tokens on."""
 
+    @property
+    def length_limit(self) -> int | None:
+        return self.max_length
+
     def __post_init__(self) -> None:
         require_bounds(self, "reward.", "a finite number", "correct", "format")
         check_overlong(self)

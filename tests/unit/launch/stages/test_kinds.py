@@ -117,15 +117,60 @@ def test_what_a_kind_has_no_use_for_is_one_clear_line(tmp_path: Path, stages: li
 
 def test_a_punished_length_is_one_that_can_be_reached() -> None:
     reward = ["reward.overlong_buffer=32", "reward.max_length=200"]
-    assert compose("quickstart", [*reward, "rollout.max_response_tokens=200"])
-    assert compose("quickstart", ["reward.name=long_cot", reward[1], "rollout.max_response_tokens=100"])  # no buffer
+    turns = "rollout.max_turn_tokens=50"  # of 4
+    assert compose("quickstart", [*reward, turns, "rollout.max_response_tokens=200"])
     with pytest.raises(BadInput, match=r"reward.max_length=200: expected at most rollout.max_response_tokens=199, whe"):
-        compose("quickstart", [*reward, "rollout.max_response_tokens=199"])
+        compose("quickstart", [*reward, turns, "rollout.max_response_tokens=199"])
+    with pytest.raises(
+        BadInput, match=r"at most rollout.max_turn_tokens=49 in each of 4 messages, where a response ends"
+    ):
+        compose("quickstart", [*reward, "rollout.max_turn_tokens=49"])
+
+
+@pytest.mark.parametrize("kind", ["cosine", "classic"])
+def test_every_reward_with_a_limit_is_held_to_it(kind: str) -> None:
+    sums = ["reward.max_length=161", f"reward.kind={kind}"]
+    with pytest.raises(
+        BadInput, match=r"^worlds/sums: stages.rl: reward.max_length=161: expected at most rollout.max_tu"
+    ):
+        compose("worlds/sums", sums)
+    assert compose("worlds/sums", [*sums, "rollout.max_turn_tokens=161"])
+    with pytest.raises(BadInput, match=r"reward.max_length=513: expected at most engine.max_model_len=512, where"):
+        compose("worlds/python", ["reward.max_length=513"])  # as many messages as the window holds
+    assert compose("worlds/sums", ["reward.kind=base_model", "reward.max_length=14336"])  # looks at no length
+
+
+def test_token_streams_need_an_algorithm_that_reads_them() -> None:
+    stream = "reward.repetition_penalty=-0.05"
+    dropped = (
+        "worlds/sums: stages.rl: reward.name='long_cot' has the token stream 'repetition' and algorithm.name='{}' reads "
+        "none: expected reward.repetition_penalty=0, or algorithm.name=ppo or reinforce_pp"
+    )
+    for name in ("grpo", "gspo", "rloo", "swirl"):
+        with pytest.raises(BadInput) as caught:
+            compose("worlds/sums", [stream, f"algorithm.name={name}"])
+        assert str(caught.value) == dropped.format(name)
+    for name in ("ppo", "reinforce_pp"):
+        assert compose("worlds/sums", [stream, f"algorithm.name={name}"])
+    for kind in ("classic", "base_model"):  # they come without
+        assert compose("worlds/sums", [f"reward.kind={kind}", "reward.repetition_penalty=null"])
+    with pytest.raises(BadInput, match="has the token stream 'repetition'"):
+        compose("worlds/sums", ["reward.repetition_penalty=null"])
+
+
+def test_a_run_that_was_begun_before_a_rule_goes_on(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    (run / "checkpoints" / "step-000001").mkdir(parents=True)
+    begun = to_yaml(compose("worlds/sums", [])).replace("repetition_penalty: 0.0", "repetition_penalty: -0.05")
+    (run / "config.yaml").write_text(begun)
+    with pytest.raises(BadInput, match="token stream"):
+        compose(str(run / "config.yaml"), [])
+    refuse_other_config(run, compose("worlds/sums", []))
 
 
 def test_one_critic_and_two_discounts_need_a_lambda_of_one() -> None:
     ppo = ["algorithm.name=ppo", "algorithm.lam=0.95"]
-    long_cot = ["reward.name=long_cot", "reward.max_length=200"]
+    long_cot = ["reward.name=long_cot", "reward.max_length=128"]
     assert compose("quickstart", ppo)
     assert compose("quickstart", [*ppo, *long_cot, "reward.repetition_penalty=0"])
     with pytest.raises(BadInput, match=r"stages.rl: algorithm.lam=0.95: expected 1 for a reward with token streams"):
