@@ -61,8 +61,8 @@ def _check_streams(where: str, recipe: RecipeConfig) -> None:
         if not _reads_streams(name):
             reading = " or ".join(each for each in ALGORITHMS if _reads_streams(each))
             raise BadInput(
-                f"{where}: reward.name={recipe.reward.name!r} has the token stream {stream!r} and algorithm.name={name!r} "
-                f"reads none: expected {without}, or algorithm.name={reading}"
+                f"{where}: reward.name={recipe.reward.name!r} has the token stream {stream!r} and "
+                f"algorithm.name={name!r} reads none: expected {without}, or algorithm.name={reading}"
             )
         lam = getattr(recipe.algorithm, "lam", 1.0)  # of an algorithm whose critic looks several steps ahead (GAE)
         if lam != 1:

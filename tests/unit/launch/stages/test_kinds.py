@@ -121,9 +121,7 @@ def test_a_punished_length_is_one_that_can_be_reached() -> None:
     assert compose("quickstart", [*reward, turns, "rollout.max_response_tokens=200"])
     with pytest.raises(BadInput, match=r"reward.max_length=200: expected at most rollout.max_response_tokens=199, whe"):
         compose("quickstart", [*reward, turns, "rollout.max_response_tokens=199"])
-    with pytest.raises(
-        BadInput, match=r"at most rollout.max_turn_tokens=49 in each of 4 messages, where a response ends"
-    ):
+    with pytest.raises(BadInput, match=r"at most rollout.max_turn_tokens=49 in each of 4 messages, where a res"):
         compose("quickstart", [*reward, "rollout.max_turn_tokens=49"])
 
 
@@ -131,7 +129,7 @@ def test_a_punished_length_is_one_that_can_be_reached() -> None:
 def test_every_reward_with_a_limit_is_held_to_it(kind: str) -> None:
     sums = ["reward.max_length=161", f"reward.kind={kind}"]
     with pytest.raises(
-        BadInput, match=r"^worlds/sums: stages.rl: reward.max_length=161: expected at most rollout.max_tu"
+        BadInput, match=r"stages.rl: reward.max_length=161: expected at most rollout.max_turn_tokens=160,"
     ):
         compose("worlds/sums", sums)
     assert compose("worlds/sums", [*sums, "rollout.max_turn_tokens=161"])
@@ -143,8 +141,8 @@ def test_every_reward_with_a_limit_is_held_to_it(kind: str) -> None:
 def test_token_streams_need_an_algorithm_that_reads_them() -> None:
     stream = "reward.repetition_penalty=-0.05"
     dropped = (
-        "worlds/sums: stages.rl: reward.name='long_cot' has the token stream 'repetition' and algorithm.name='{}' reads "
-        "none: expected reward.repetition_penalty=0, or algorithm.name=ppo or reinforce_pp"
+        "worlds/sums: stages.rl: reward.name='long_cot' has the token stream 'repetition' and algorithm.name='{}' "
+        "reads none: expected reward.repetition_penalty=0, or algorithm.name=ppo or reinforce_pp"
     )
     for name in ("grpo", "gspo", "rloo", "swirl"):
         with pytest.raises(BadInput) as caught:
