@@ -102,7 +102,10 @@ def test_numbers_are_read_exactly_or_not_at_all(text: str, value: Fraction | Non
 
 def test_texts_compare_without_case_and_numbers_without_rounding() -> None:
     assert same_answer(" Paris ", ["paris"])
+    assert same_answer("**Paris.**", ["paris"]) and same_answer("'yes'!", ["Yes"])
     assert not same_answer("Paris, France", ["paris"])
+    assert not same_answer("supports", ["support"]) and not same_answer("no", ["yes"])
+    assert same_answer("...", ["..."]) and not same_answer("...", ["!"]) and not same_answer("", ["."])
     assert not same_answer("0.30000000000000004", ["0.3"])
     assert same_answer("0.1e1", ["1"])
     assert same_answer("9" * 100, ["9" * 100])

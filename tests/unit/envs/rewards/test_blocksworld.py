@@ -102,6 +102,15 @@ def test_verdicts_on_an_invalid_plan() -> None:
         assert scored("The above plan is invalid.", plan, truncated=True).value == 0.0
 
 
+@pytest.mark.parametrize("plan", ["", "\n \n", "[PLAN]\n[PLAN END]"])
+def test_an_empty_plan_is_valid_where_the_goal_holds_already(plan: str) -> None:
+    assert scored("The above plan is invalid.", plan).parts == parts(verdict=1.0)
+    assert scored("The plan cannot be valid.", plan).parts == parts(verdict=1.0)
+    assert scored("The above plan is valid.", plan).value == 0.0
+    assert scored("The above plan is valid.", plan, goal="the hand is empty").parts == parts(verdict=1.0)
+    assert scored("[PLAN END]", goal="the hand is empty").value == 0.0  # an answer has to act
+
+
 def test_only_the_last_message_of_the_model_counts() -> None:
     right, wrong = Message(role="assistant", content=lines(*PLAN)), Message(role="assistant", content="hm")
     task = transcript("").task

@@ -168,6 +168,8 @@ def test_explagraphs_has_no_header(tmp_path: Path) -> None:
     (task,) = read_source(str(path))
     assert task.answers == ("support",) and task.task_id == "dev.tsv:1"
     assert task.question.startswith("Belief: Cats are good.\nArgument: They purr.\n")
+    path.write_text("Belief\tArgument\tStance\tGraph\nCats are good.\tThey bite.\tCounter\t\n")  # somebody's export
+    assert [(task.task_id, task.answers) for task in read_source(str(path))] == [("dev.tsv:2", ("counter",))]
     path.write_text("Cats are good.\tThey purr.\n")
     with pytest.raises(BadInput, match=r"dev\.tsv line 1: 2 columns, expected 4: belief, argument, stance, graph"):
         read_source(str(path))

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from envs.base import Step
 from envs.problems.blocks.execute import solves
 from envs.problems.blocks.read import problem, read_task, read_tasks, stored_plan
-from envs.problems.blocks.words import read_plan, read_verdict, state_facts, statement, verdict_words
+from envs.problems.blocks.verdict import read_verdict
+from envs.problems.blocks.words import read_facts, read_plan, state_facts, statement, verdict_words
 from envs.worlds.blocksworld import BlocksworldConfig, BlocksworldWorld
 from rlsys.errors import BadInput
 from rlsys.types import EpisodeEnd, Task
@@ -87,6 +88,23 @@ def test_a_verdict_answers_a_verifying_task_only() -> None:
 def test_any_message_ends_the_episode(text: str) -> None:
     for verify in (False, True):
         assert said(WORLD, of_kind(WORLD, verify)[0], text) in (ENDED, MALFORMED)
+
+
+def test_an_empty_plan_is_a_question_too(tmp_path: Path) -> None:
+    said_there = f"{statement(read_facts(START, ''), read_facts(GOAL, ''))}\n[PLAN]\n\n[PLAN END]\n[VERIFICATION]"
+    stored = "The above plan is invalid. This is the unmet goal condition:\nthe grey block is on top of the pink block"
+    records = [
+        {"initial": START, "goal": GOAL, "plan": ""},
+        {"query": f"Rules\n[STATEMENT]\n{said_there}", "ground_truth_plan": stored},
+    ]
+    path = tmp_path / "verify.jsonl"
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    tasks = read_tasks(str(path))
+    for task in tasks:
+        assert (problem(task).plan, task.answers) == ((), ("invalid",))
+        assert WORLD.env(task).first_messages()[0].content.endswith("[PLAN]\n\n[PLAN END]\n[VERIFICATION]")
+    world = BlocksworldWorld(BlocksworldConfig(max_blocks=3, train_tasks=20, held_out_tasks=5))
+    assert world.demonstration(tasks[1], 0).messages[-1].content == stored
 
 
 def test_the_short_prompt_says_what_stands_on_what() -> None:
