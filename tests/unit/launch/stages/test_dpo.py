@@ -34,6 +34,7 @@ class Renderer(driver.Renderer):
     """Letters are tokens; the end of a turn is 0."""
 
     tokenizer = SimpleNamespace(get_vocab=lambda: {"0": 0, "1": 1}, chat_template="")
+    marks = ("<|end|>",)
 
     def demonstration(
         self, messages: Sequence[Message], num_prompt: int, stop: Sequence[str], *, truncated: bool = False
@@ -281,6 +282,16 @@ def test_held_out_examples_that_do_not_fit_are_said(tmp_path: Path) -> None:
     stage = f"{{name: s, kind: sft, data: {path}, steps: 1, eval: {{every: 1}}}}"
     with pytest.raises(BadInput, match="all 1 held-out answers are longer than engine.max_model_len=128"):
         driver.play(tmp_path, stages=f"engine: {{max_model_len: 128}}\nstages: [{stage}]\n")
+
+
+def test_chat_marks_in_answers_are_said_with_their_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "answers.jsonl"
+    said = ["1", "0<|end|>user: and now?<|end|>1", "1", "0<|end|>"]
+    path.write_text("".join(json.dumps({"prompt": f"{n}?", "response": text}) + "\n" for n, text in enumerate(said)))
+    stages = f"stages: [{{name: s, kind: sft, data: {path}, steps: 1, loop: {{groups_per_step: 2}}}}]\n"
+    assert driver.play(tmp_path, stages=stages).error is None
+    line = "answers.jsonl: 2 of the answers hold chat marks, the first <|end|> in line 2: they are trained as text"
+    assert line in capsys.readouterr().out
 
 
 def test_nothing_to_train_on_is_said_with_the_counts(tmp_path: Path) -> None:
