@@ -17,23 +17,13 @@ from actors.specs import EngineSpec
 from actors.worker import WorkerSpec
 from rlsys.channels.shm import SharedMemory
 from rlsys.errors import RunFailed
-from rlsys.rollout import RolloutPlan
-from rlsys.types import EpisodeEnd, Group, Task, Ticket
+from rlsys.types import EpisodeEnd, Group, Ticket
 from tests.fakes import FakeWorker
+from tests.made import plan, ticket
 
 pytestmark = pytest.mark.ray
 
-PLAY = RolloutPlan(
-    purpose="t",
-    env=None,
-    reward=None,
-    group_size=3,
-    temperature=1.0,
-    top_p=1.0,
-    max_turn_tokens=1,
-    max_context=8,
-    timeout_s=5.0,
-)
+PLAY = plan(group_size=3)
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -80,12 +70,6 @@ def make_pool(tmp_path: Path, workers: int = 2, **changes: float) -> RolloutPool
 def publication(tmp_path: Path, version: int, logit: float = 0.0) -> Publication:
     published = SharedMemory(tmp_path).send(version, [lambda: {"logits": torch.tensor([logit, 0.0])}], 0, 1)
     return Publication(published=published, probe=((1,),), expected=((logit,),))
-
-
-def ticket(sequence: int) -> Ticket:
-    return Ticket(
-        sequence=sequence, epoch=0, task=Task(task_id=str(sequence), question="?"), attempt=0, start_version=1
-    )
 
 
 async def play(pool: RolloutPool, count: int) -> tuple[list[Group], list[Ticket]]:

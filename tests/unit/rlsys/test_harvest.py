@@ -18,24 +18,12 @@ from rlsys.errors import BadInput, RunFailed
 from rlsys.harvest import check_failures, harvest_groups
 from rlsys.metrics import values
 from rlsys.packing import make_batch
-from rlsys.rollout import Continuation, RolloutPlan, TurnRequest, run_group
-from rlsys.types import (
-    Completion,
-    EpisodeEnd,
-    Failure,
-    FailureKind,
-    Group,
-    Message,
-    Reward,
-    Task,
-    Ticket,
-    Timings,
-    Trajectory,
-    Transcript,
-    Turn,
-    TurnStop,
-    VersionSpan,
-)
+from rlsys.rollout import Continuation, TurnRequest, run_group
+from rlsys.types import Completion, EpisodeEnd, Failure, FailureKind, Group, Message, Reward, Task, Transcript
+from tests.made import completion, plan, ticket, trajectory, turn
+from tests.made import group as group_of
+
+GONE = Failure(kind=FailureKind.INFRA, where="rollout:0", detail="gone")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,35 +43,15 @@ def group(sequence: int, rewards: list[float | None], lengths: list[int]) -> Gro
 
 def sampled_by(sequence: int, *siblings: tuple[float | None, tuple[int, ...]]) -> Group:
     """Siblings as (reward, version of each token)."""
-    task = Task(task_id=f"t:{sequence}", question="q")
-    return Group(
-        ticket=Ticket(sequence=sequence, epoch=0, task=task, attempt=0, start_version=1),
-        worker="rollout:0",
-        trajectories=tuple(
-            Trajectory(
-                task=task,
-                sibling=sibling,
-                turns=(Turn(context_ids=(1, 2), completion=completion(versions), reply=None),),
-                messages=(),
-                end=EpisodeEnd.FAILED if reward is None else EpisodeEnd.ANSWERED,
-                reward=Failure(kind=FailureKind.INFRA, where="rollout:0", detail="gone")
-                if reward is None
-                else Reward(value=reward, parts={"correct": reward}),
-                timings=Timings(generate_s=0, tool_s=0, score_s=0),
-            )
-            for sibling, (reward, versions) in enumerate(siblings)
-        ),
+    played = (
+        trajectory(
+            turn((1, 2), (7,) * len(versions), version=versions),
+            sibling=sibling,
+            reward=GONE if reward is None else reward,
+        )
+        for sibling, (reward, versions) in enumerate(siblings)
     )
-
-
-def completion(versions: tuple[int, ...]) -> Completion:
-    return Completion(
-        token_ids=(7,) * len(versions),
-        logprobs=(-1.0,) * len(versions),
-        stop=TurnStop.EOS,
-        text="",
-        spans=tuple(VersionSpan(version=version, start=at, end=at + 1) for at, version in enumerate(versions)),
-    )
+    return group_of(ticket(sequence), *played, worker="rollout:0")
 
 
 def test_failed_siblings_and_groups_without_signal_are_left_out_of_weights_and_shares() -> None:
@@ -230,13 +198,9 @@ class Ids:
 
 
 def test_a_number_of_an_environment_is_a_column_of_the_row() -> None:
-    plan = RolloutPlan(
-        purpose="t", env=None, reward=None, group_size=1, temperature=1.0, top_p=1.0, max_turn_tokens=4, max_context=99,
-        timeout_s=5.0,
-    )  # fmt: skip
 
     async def generate(context: Sequence[int], request: TurnRequest) -> Completion:
-        return completion((1,))
+        return completion((7,))
 
     async def score(transcript: Transcript) -> Reward:
         return Reward(value=1.0, parts={})
@@ -244,11 +208,11 @@ def test_a_number_of_an_environment_is_a_column_of_the_row() -> None:
     async def play(sequence: int, answers: tuple[str, ...]) -> Group:
         task = Task(task_id=f"t:{sequence}", question="q", answers=answers)
         return await run_group(
-            Ticket(sequence=sequence, epoch=0, task=task, attempt=0, start_version=1),
+            ticket(sequence, task=task),
             worker="w",
             make_env=Counts,
             max_turns=4,
-            plan=plan,
+            plan=plan(),
             run_seed=0,
             renderer=Ids(),
             generate=generate,
@@ -268,15 +232,11 @@ def test_an_environments_number_that_is_none_is_its_failure() -> None:
             return Step(end=EpisodeEnd.ANSWERED, metrics={"errors": math.nan})
 
     async def generate(context: Sequence[int], request: TurnRequest) -> Completion:
-        return completion((1,))
+        return completion((7,))
 
-    plan = RolloutPlan(
-        purpose="t", env=None, reward=None, group_size=1, temperature=1.0, top_p=1.0, max_turn_tokens=4, max_context=99,
-        timeout_s=5.0,
-    )  # fmt: skip
     played = asyncio.run(
         run_group(
-            group(0, [1.0], [1]).ticket, worker="w", make_env=Broken, max_turns=1, plan=plan, run_seed=0,
+            ticket(), worker="w", make_env=Broken, max_turns=1, plan=plan(), run_seed=0,
             renderer=Ids(), generate=generate, score=None,
         )
     )  # fmt: skip
