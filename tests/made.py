@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
+from actors.specs import EngineSpec
 from rlsys.rollout import RolloutPlan
 from rlsys.types import (
     Completion,
@@ -37,6 +39,15 @@ PLAN = RolloutPlan(
 def plan(**changes: Any) -> RolloutPlan:
     """One episode to a group, with room and time for what a test plays; `changes` are fields of it."""
     return replace(PLAN, **changes)
+
+
+def engine_spec(model_path: Path | str = "nowhere", **changes: Any) -> EngineSpec:
+    """An engine on a CPU, as small as it can be; `changes` are fields of it."""
+    spec = EngineSpec(
+        model_path=str(model_path), dtype="float32", max_model_len=8, max_num_seqs=1, seed=0, prefix_cache=False,
+        enforce_eager=True, threads=1, kv_cache_mb=1, gpu_memory_utilization=0.5, block_size=32,
+    )  # fmt: skip
+    return replace(spec, **changes)
 
 
 def ticket(sequence: int = 0, *, task: Task | None = None, attempt: int = 0, start_version: int = 1) -> Ticket:

@@ -1,54 +1,29 @@
 """The rollout pool on a real Ray cluster: workers die, hang and lie, and every group comes back."""
 
 import asyncio
-import os
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import ray
 import torch
 
 import actors.pool
 from actors.pool import PoolOptions, Publication, RolloutPool
 from actors.scoring import ScoringSpec
-from actors.specs import EngineSpec
 from actors.worker import WorkerSpec
 from rlsys.channels.shm import SharedMemory
 from rlsys.errors import RunFailed
 from rlsys.types import EpisodeEnd, Group, Ticket
 from tests.fakes import FakeWorker
-from tests.made import plan, ticket
+from tests.made import engine_spec, plan, ticket
+from tests.paths import ROOT
 
 pytestmark = pytest.mark.ray
 
 PLAY = plan(group_size=3)
-ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def cluster() -> Iterator[None]:
-    os.environ["PYTHONPATH"] = str(ROOT)
-    ray.init(address="local", num_cpus=4, include_dashboard=False, object_store_memory=100 * 2**20, log_to_driver=False)
-    yield
-    ray.shutdown()
 
 
 def make_pool(tmp_path: Path, workers: int = 2, **changes: float) -> RolloutPool:
-    engine = EngineSpec(
-        model_path=str(tmp_path),
-        dtype="float32",
-        max_model_len=8,
-        max_num_seqs=1,
-        seed=0,
-        prefix_cache=False,
-        enforce_eager=True,
-        threads=1,
-        kv_cache_mb=1,
-        gpu_memory_utilization=0.5,
-        block_size=32,
-    )
     options = PoolOptions(
         cpus=1,
         gpus=0,
@@ -61,7 +36,7 @@ def make_pool(tmp_path: Path, workers: int = 2, **changes: float) -> RolloutPool
     )
     scoring = ScoringSpec(grader_workers=1, grader_deadline_s=5.0)
     specs = [
-        WorkerSpec(name=f"w{index}", engine=engine, run_seed=0, scoring=scoring, stall_s=60.0)
+        WorkerSpec(name=f"w{index}", engine=engine_spec(tmp_path), run_seed=0, scoring=scoring, stall_s=60.0)
         for index in range(workers)
     ]
     return RolloutPool(specs, replace(options, **changes), worker=FakeWorker)

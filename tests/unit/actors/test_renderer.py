@@ -9,24 +9,19 @@ import pytest
 from transformers import AutoTokenizer
 
 from actors.renderer import ChatRenderer
-from learners.scratch import train_tokenizer
 from rlsys.errors import BadInput
 from rlsys.packing import sample_trajectory
 from rlsys.rollout import Continuation
 from rlsys.types import Completion, Message, Trajectory, Turn, TurnStop
 from tests import made
+from tests.played import tokenizer_in
 
 TAGS = ("<math_exp>", "</math_exp>", "<answer>", "</answer>")
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("tokenizer")
-    train_tokenizer(
-        ["Ann has 48 pens.", "48 / 2 -> 24.0"] * 20, TAGS, vocab_size=400, max_positions=256
-    ).save_pretrained(path)
-    (path / "config.json").write_text('{"model_type": "qwen3"}')
-    return path
+    return tokenizer_in(tmp_path_factory.mktemp("tokenizer"), ["Ann has 48 pens.", "48 / 2 -> 24.0"] * 20, TAGS)
 
 
 @pytest.fixture(scope="module")

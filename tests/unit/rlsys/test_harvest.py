@@ -197,29 +197,24 @@ class Ids:
         return Continuation(context_ids=(*context, *completion.token_ids, 2), reply=reply, num_reply_tokens=1)
 
 
-def test_a_number_of_an_environment_is_a_column_of_the_row() -> None:
-
+def played(sequence: int, answers: tuple[str, ...] = (), make_env: Any = Counts) -> Group:
     async def generate(context: Sequence[int], request: TurnRequest) -> Completion:
         return completion((7,))
 
     async def score(transcript: Transcript) -> Reward:
         return Reward(value=1.0, parts={})
 
-    async def play(sequence: int, answers: tuple[str, ...]) -> Group:
-        task = Task(task_id=f"t:{sequence}", question="q", answers=answers)
-        return await run_group(
-            ticket(sequence, task=task),
-            worker="w",
-            make_env=Counts,
-            max_turns=4,
-            plan=plan(),
-            run_seed=0,
-            renderer=Ids(),
-            generate=generate,
-            score=score,
+    task = Task(task_id=f"t:{sequence}", question="q", answers=answers)
+    return asyncio.run(
+        run_group(
+            ticket(sequence, task=task), worker="w", make_env=make_env, max_turns=4, plan=plan(), run_seed=0,
+            renderer=Ids(), generate=generate, score=score,
         )
+    )  # fmt: skip
 
-    groups = [asyncio.run(play(0, ("5",))), asyncio.run(play(1, ()))]
+
+def test_a_number_of_an_environment_is_a_column_of_the_row() -> None:
+    groups = [played(0, ("5",)), played(1)]
     groups.append(group(2, [1.0], [1]))  # of an environment that counts nothing
     assert groups[0].trajectories[0].metrics == {"errors": 1.0, "seen": 5}
     row = values(harvest_groups(groups, Centred(), longest=100).metrics)
@@ -231,15 +226,6 @@ def test_an_environments_number_that_is_none_is_its_failure() -> None:
         async def step(self, text: str, *, turns_left: int) -> Step:
             return Step(end=EpisodeEnd.ANSWERED, metrics={"errors": math.nan})
 
-    async def generate(context: Sequence[int], request: TurnRequest) -> Completion:
-        return completion((7,))
-
-    played = asyncio.run(
-        run_group(
-            ticket(), worker="w", make_env=Broken, max_turns=1, plan=plan(), run_seed=0,
-            renderer=Ids(), generate=generate, score=None,
-        )
-    )  # fmt: skip
-    reward = played.trajectories[0].reward
+    reward = played(0, make_env=Broken).trajectories[0].reward
     assert isinstance(reward, Failure) and (reward.kind, reward.where) == (FailureKind.DATA, "environment")
     assert "finite metrics" in reward.detail

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,12 +23,12 @@ from envs.tools.calculator import calculate
 from envs.tools.python_tool import PythonTool, guard_config
 from envs.tools.sandbox import SandboxConfig
 from envs.worlds.python import PythonMathConfig, PythonMathWorld, recorded
-from learners.scratch import train_tokenizer
 from rlsys.errors import BadInput
 from rlsys.packing import sample_trajectory
-from rlsys.rollout import RolloutPlan, TurnRequest, run_episode
-from rlsys.types import Completion, EpisodeEnd, FailureKind, Message, Reward, Task, Transcript, TurnStop, VersionSpan
+from rlsys.types import EpisodeEnd, FailureKind, Message, Task
+from tests.made import plan
 from tests.paths import DATA
+from tests.played import episode, tokenizer_in
 
 T = TypeVar("T")
 SANDBOX = SandboxConfig(workers=1, preload=["math"], timeout_s=0.5)
@@ -301,57 +301,15 @@ def test_gsm8k_problems_are_tasks() -> None:
 
 @pytest.fixture(scope="module")
 def renderer(tmp_path_factory: pytest.TempPathFactory) -> ChatRenderer:
-    path = tmp_path_factory.mktemp("tokenizer")
-    train_tokenizer(WORLD.texts(200), WORLD.tags, vocab_size=400, max_positions=256).save_pretrained(path)
-    (path / "config.json").write_text('{"model_type": "qwen3"}')
-    return ChatRenderer(str(path))
+    return ChatRenderer(str(tokenizer_in(tmp_path_factory.mktemp("tokenizer"), WORLD.texts(200), WORLD.tags)))
 
 
 def test_a_demonstration_is_token_for_token_an_episode_with_the_sandbox(renderer: ChatRenderer) -> None:
-    how = RolloutPlan(
-        purpose="test",
-        env=None,
-        reward=None,
-        group_size=1,
-        temperature=1.0,
-        top_p=1.0,
-        max_turn_tokens=64,
-        max_context=256,
-        timeout_s=60.0,
-    )
-    end = renderer.tokenizer.eos_token_id
-
     async def play(world: PythonMathWorld) -> None:
         for task in world.tasks("train")[:10]:
             messages = world.demonstration(task, 1).messages
-            script = iter([message.content for message in messages if message.role == "assistant"])
-
-            async def generate(context: Sequence[int], request: TurnRequest, script: Any = script) -> Completion:
-                text = next(script)
-                stops = text.endswith(request.stop)  # the answer ends with the model's turn
-                ids = renderer.encode(text) + (() if stops else (end,))
-                return Completion(
-                    token_ids=ids,
-                    logprobs=(-1.0,) * len(ids),
-                    spans=(VersionSpan(version=0, start=0, end=len(ids)),),
-                    stop=TurnStop.STOP if stops else TurnStop.EOS,
-                    text=text,
-                )
-
-            async def score(transcript: Transcript) -> Reward:
-                return Reward(value=0.0, parts={})
-
-            played = await run_episode(
-                task,
-                world.env,
-                max_turns=world.max_turns,
-                plan=how,
-                seed=0,
-                sibling=0,
-                renderer=renderer,
-                generate=generate,
-                score=score,
-            )
+            texts = [message.content for message in messages if message.role == "assistant"]
+            played = await episode(world, task, texts, renderer, plan=plan(max_context=256, timeout_s=60.0))
             assert played.messages == messages and played.end is EpisodeEnd.ANSWERED
             (sample,) = sample_trajectory(played, 1.0)
             shown_ids = renderer.demonstration(messages, 1, world.env(task).stop_strings)

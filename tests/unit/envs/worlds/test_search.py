@@ -18,23 +18,11 @@ from envs.services.guard import GuardConfig, ToolFailed
 from envs.tasks.few_shot import AFTER_EXAMPLES, EXAMPLES, ExamplesConfig, read_examples
 from envs.tools.search import SearchConfig
 from envs.worlds.search import SearchQAConfig, SearchQAWorld
-from learners.scratch import train_tokenizer
 from rlsys.errors import BadInput
 from rlsys.packing import sample_trajectory
-from rlsys.rollout import RolloutPlan, TurnRequest, run_episode
-from rlsys.types import (
-    Completion,
-    EpisodeEnd,
-    Failure,
-    FailureKind,
-    Message,
-    Reward,
-    Task,
-    Transcript,
-    TurnStop,
-    VersionSpan,
-)
+from rlsys.types import EpisodeEnd, Failure, FailureKind, Message, Task, Trajectory, Transcript
 from tests.paths import DATA
+from tests.played import episode, tokenizer_in
 
 SEARCHING = ("swirl", "research", "icrl")
 SMALL: dict[str, Any] = {"train_tasks": 150, "held_out_tasks": 20, "knowledge": KnowledgeConfig(entities=60), "topk": 1}
@@ -148,48 +136,19 @@ def test_a_wrong_token_is_a_failure_that_is_not_retried(url: str) -> None:
 
 @pytest.fixture(scope="module")
 def renderer(tmp_path_factory: pytest.TempPathFactory) -> ChatRenderer:
-    folder = tmp_path_factory.mktemp("tokenizer")
     tags = list(dict.fromkeys(tag for name in SEARCHING for tag in PROTOCOLS[name].tags))
     texts = [text for name in SEARCHING for text in world(name, instruction="").texts(400)]
-    train_tokenizer(texts, tags, vocab_size=512, max_positions=512).save_pretrained(folder)
-    (folder / "config.json").write_text('{"model_type": "qwen3"}')
-    return ChatRenderer(str(folder))
+    return ChatRenderer(str(tokenizer_in(tmp_path_factory.mktemp("tokenizer"), texts, tags, size=512)))
 
 
-def play(played: SearchQAWorld, task: Task, texts: Sequence[str], renderer: ChatRenderer, score: Any) -> Any:
-    """An episode whose policy says `texts`, token for token."""
-    rest = list(texts)
-
-    async def generate(context: Sequence[int], request: TurnRequest) -> Completion:
-        text = rest.pop(0)
-        ids = renderer.encode(text)
-        stop = TurnStop.STOP if text.endswith(tuple(request.stop)) else TurnStop.EOS
-        ids += () if stop is TurnStop.STOP else (renderer.tokenizer.eos_token_id,)
-        span = VersionSpan(version=0, start=0, end=len(ids))
-        return Completion(token_ids=ids, logprobs=(-1.0,) * len(ids), spans=(span,), stop=stop, text=text)
-
-    async def scored(transcript: Transcript) -> Reward:
-        reward: Reward = score(transcript)
-        return reward
-
-    async def run() -> Any:
-        how = RolloutPlan(
-            purpose="test", env=None, reward=None, group_size=1, temperature=1.0, top_p=1.0, max_turn_tokens=64,
-            max_context=512, timeout_s=30.0,
-        )  # fmt: skip
+def play(played: SearchQAWorld, task: Task, texts: Sequence[str], renderer: ChatRenderer) -> Trajectory:
+    async def run() -> Trajectory:
         try:
-            return await run_episode(
-                task, played.env, max_turns=played.max_turns, plan=how, seed=0, sibling=0, renderer=renderer,
-                generate=generate, score=scored,
-            )  # fmt: skip
+            return await episode(played, task, texts, renderer)
         finally:
             await played.close()
 
     return asyncio.run(run())
-
-
-def full(transcript: Transcript) -> Reward:
-    return Reward(value=0.0, parts={})
 
 
 @pytest.mark.parametrize("protocol", SEARCHING)
@@ -202,7 +161,7 @@ def test_what_the_policy_said_is_trained_and_what_was_found_is_masked(
     shown = played.demonstration(task, 0)
     num_prompt = len(played.env(task).first_messages())
     said = [message.content for message in shown.messages if message.role == "assistant"]
-    trajectory = play(played, task, said, renderer, full)
+    trajectory = play(played, task, said, renderer)
     assert trajectory.end is EpisodeEnd.ANSWERED
     (sample,) = sample_trajectory(trajectory, 1.0)
     trained = [token for token, mask in zip(sample.token_ids, sample.loss_mask, strict=True) if mask]
@@ -219,16 +178,16 @@ def test_a_long_result_is_cut_by_tokens_closing_tag_and_all(url: str, renderer: 
     played.connect(url, TOKEN)
     task = played.tasks("train")[0]
     call = PROTOCOLS["icrl"].write_call("ruler of Bikano")
-    trajectory = play(played, task, [call, "<answer> x </answer>"], renderer, full)
+    trajectory = play(played, task, [call, "<answer> x </answer>"], renderer)
     reply = trajectory.turns[0].reply
-    assert reply.startswith("\n\n<information>Doc 1") and "</information>" not in reply
+    assert reply is not None and reply.startswith("\n\n<information>Doc 1") and "</information>" not in reply
     assert len(renderer.encode(reply)) == 9
 
 
 def test_an_outage_ends_the_episode_as_an_infrastructure_failure(renderer: ChatRenderer) -> None:
     retriever = SearchConfig(url="http://127.0.0.1:9", guard=GuardConfig(attempts=1, deadline_s=2.0))
     played = world("research", instruction="", retriever=retriever)
-    trajectory = play(played, played.tasks("train")[0], ["<search> a </search>"], renderer, full)
+    trajectory = play(played, played.tasks("train")[0], ["<search> a </search>"], renderer)
     assert trajectory.end is EpisodeEnd.FAILED
     assert isinstance(trajectory.reward, Failure) and trajectory.reward.kind is FailureKind.INFRA
 
