@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -34,6 +35,12 @@ PLAN = RolloutPlan(
     purpose="test", env=None, reward=None, group_size=1, temperature=1.0, top_p=1.0, max_turn_tokens=64,
     max_context=512, timeout_s=30.0,
 )  # fmt: skip
+
+
+def jsonl(path: Path, records: Iterable[object]) -> str:
+    """Write a line for each record; returns the path as a config has it."""
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return str(path)
 
 
 def plan(**changes: Any) -> RolloutPlan:

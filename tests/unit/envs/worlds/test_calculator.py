@@ -17,6 +17,7 @@ from envs.protocols.swirl import OVER_LIMIT
 from envs.worlds.calculator import CalculatorConfig, CalculatorWorld, annotated_calls
 from rlsys.errors import BadInput
 from rlsys.types import EpisodeEnd, Message, Task
+from tests.made import jsonl
 
 SMALL = CalculatorConfig(train_tasks=200, held_out_tasks=50)
 WORLD = CalculatorWorld(SMALL)
@@ -154,9 +155,7 @@ def test_texts_show_prompts_calls_replies_and_answers_up_to_the_limit() -> None:
 
 
 def gsm8k(tmp_path: Path, records: list[object], name: str = "data.jsonl") -> str:
-    path = tmp_path / name
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    return str(path)
+    return jsonl(tmp_path / name, records)
 
 
 def numbered(count: int) -> list[object]:

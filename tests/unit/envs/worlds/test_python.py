@@ -1,7 +1,6 @@
 """envs.worlds.python: the protocol with a real sandbox, the data, the demonstrations."""
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +25,7 @@ from envs.worlds.python import PythonMathConfig, PythonMathWorld, recorded
 from rlsys.errors import BadInput
 from rlsys.packing import sample_trajectory
 from rlsys.types import EpisodeEnd, FailureKind, Message, Task
-from tests.made import plan
+from tests.made import jsonl, plan
 from tests.paths import DATA
 from tests.played import episode, tokenizer_in
 
@@ -278,10 +277,8 @@ def test_any_response_is_an_episode_or_bad_input(pieces: list[str]) -> None:
 
 
 def test_records_without_a_response_are_tasks_all_the_same(tmp_path: Path) -> None:
-    path = tmp_path / "data.jsonl"
     rows = [{"question": f"q{n}", "answers": ["42"], **({"response": RESPONSE} if n % 2 else {})} for n in range(6)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    world = PythonMathWorld(replace(SMALL, data=str(path), held_out_tasks=2))
+    world = PythonMathWorld(replace(SMALL, data=jsonl(tmp_path / "data.jsonl", rows), held_out_tasks=2))
     assert (len(world.tasks("train")), len(world.tasks("held_out"))) == (4, 2)
     assert any("<code>" in text for text in world.texts(100)) and "42" in list(world.texts(100))
     with pytest.raises(BadInput, match=r"env\.max_turns=1: expected at least 2 to solve word-"):

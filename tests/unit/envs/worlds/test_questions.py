@@ -1,7 +1,6 @@
 """envs.worlds.questions: one message, its endings in every style, the data, the demonstrations."""
 
 import asyncio
-import json
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from envs.text.boxed import last_boxed
 from envs.worlds.questions import QuestionsConfig, QuestionsWorld, written_solution
 from rlsys.errors import BadInput
 from rlsys.types import EpisodeEnd, Message, Task
+from tests.made import jsonl
 from tests.paths import DATA
 
 SMALL = QuestionsConfig(train_tasks=200, held_out_tasks=50)
@@ -28,14 +28,8 @@ CHOICE: dict[str, Any] = {
 }
 
 
-def records(tmp_path: Path, *rows: object, name: str = "data.jsonl") -> str:
-    path = tmp_path / name
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return str(path)
-
-
 def of_file(tmp_path: Path, *rows: object, **keys: Any) -> QuestionsWorld:
-    return QuestionsWorld(QuestionsConfig(data=records(tmp_path, *rows), **keys))
+    return QuestionsWorld(QuestionsConfig(data=jsonl(tmp_path / "data.jsonl", rows), **keys))
 
 
 def ending(world: QuestionsWorld, text: str, task: Task | None = None) -> EpisodeEnd | None:
@@ -185,8 +179,8 @@ def test_solutions_of_records_become_demonstrations(tmp_path: Path) -> None:
 
 
 def test_a_file_of_its_own_is_held_out_whole(tmp_path: Path) -> None:
-    data = records(tmp_path, *({"question": f"q{n}", "answers": ["1"]} for n in range(10)))
-    eval_data = records(tmp_path, *({"question": f"q{n}", "answers": ["1"]} for n in range(4)), name="eval.jsonl")
+    rows = [{"question": f"q{n}", "answers": ["1"]} for n in range(10)]
+    data, eval_data = jsonl(tmp_path / "data.jsonl", rows), jsonl(tmp_path / "eval.jsonl", rows[:4])
     world = QuestionsWorld(QuestionsConfig(data=data, eval_data=eval_data, held_out_tasks=1))
     assert [task.task_id for task in world.tasks("held_out")] == [f"eval.jsonl:{n}" for n in range(1, 5)]
     assert len(world.tasks("train")) == 6

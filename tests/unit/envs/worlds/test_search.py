@@ -21,6 +21,7 @@ from envs.worlds.search import SearchQAConfig, SearchQAWorld
 from rlsys.errors import BadInput
 from rlsys.packing import sample_trajectory
 from rlsys.types import EpisodeEnd, Failure, FailureKind, Message, Task, Trajectory, Transcript
+from tests.made import jsonl
 from tests.paths import DATA
 from tests.played import episode, tokenizer_in
 
@@ -264,16 +265,11 @@ def test_more_questions_than_there_are_is_bad_input() -> None:
         world("icrl", train_tasks=2048)
 
 
-def lines(path: Path, records: Sequence[object]) -> str:
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    return str(path)
-
-
 def test_questions_and_passages_from_files(tmp_path: Path) -> None:
     records = [{"id": str(n), "question": f"how long is river {n}", "golden_answers": [f"{n} km"]} for n in range(6)]
     passages = [{"id": str(n), "contents": f'"River {n}"\nRiver {n} is {n} km long.'} for n in range(6)]
-    data = lines(tmp_path / "train.jsonl", records)
-    corpus = lines(tmp_path / "corpus.jsonl", passages)
+    data = jsonl(tmp_path / "train.jsonl", records)
+    corpus = jsonl(tmp_path / "corpus.jsonl", passages)
     retriever = SearchConfig(corpus=corpus)
     played = SearchQAWorld(SearchQAConfig(protocol="icrl", data=data, held_out_tasks=2, topk=1, retriever=retriever))
     assert (len(played.tasks("train")), len(played.tasks("held_out"))) == (4, 2)
@@ -294,7 +290,7 @@ def test_questions_and_passages_from_files(tmp_path: Path) -> None:
 
 def test_splits_of_one_data_set_are_told_apart(tmp_path: Path) -> None:
     for split, count in (("train", 5), ("validation", 3)):
-        lines(
+        jsonl(
             tmp_path / f"{split}.jsonl",
             [{"id": f"{n}", "question": f"{split} {n}?", "golden_answers": ["a"]} for n in range(count)],
         )

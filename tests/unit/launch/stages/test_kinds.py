@@ -1,6 +1,5 @@
 """What each kind of stage takes: composed, refused in one line, and read back."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from learners.algorithms.sft import SFTConfig
 from rlsys.choices import choose
 from rlsys.config import RecipeConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput
+from tests.made import jsonl
 from tests.unit.launch.stages import test_rl as driver
 
 SFT = "{name: a, kind: sft, steps: 2}"
@@ -53,9 +53,7 @@ def test_each_kind_has_its_algorithm_and_reads_back(tmp_path: Path) -> None:
 
 def test_epochs_over_a_file_are_steps(tmp_path: Path) -> None:
     pairs = tmp_path / "pairs.jsonl"
-    pairs.write_text(
-        "".join(json.dumps({"prompt": f"{n}?", "chosen": "yes", "rejected": "no"}) + "\n" for n in "abcde")
-    )
+    jsonl(pairs, [{"prompt": f"{n}?", "chosen": "yes", "rejected": "no"} for n in "abcde"])
     dpo = f"{{name: b, kind: dpo, data: {pairs}, epochs: 3, loop: {{groups_per_step: 4}}}}"
     config = composed(tmp_path, dpo)
     assert (config.stages[0].steps, config.stages[0].epochs) == (4, None)  # 3 x 5 / 4, rounded up
@@ -134,7 +132,7 @@ def test_one_critic_and_two_discounts_need_a_lambda_of_one() -> None:
 
 def test_a_run_goes_on_with_the_examples_that_it_began_with(tmp_path: Path) -> None:
     path = tmp_path / "pairs.jsonl"
-    path.write_text("".join(json.dumps({"prompt": f"{n}?", "chosen": "a", "rejected": "b"}) + "\n" for n in range(9)))
+    jsonl(path, [{"prompt": f"{n}?", "chosen": "a", "rejected": "b"} for n in range(9)])
     dpo = f"{{name: b, kind: dpo, data: {path}, steps: 3, eval: {{every: 2}}}}"
     run = tmp_path / "run"
     (run / "checkpoints" / "step-000001").mkdir(parents=True)
