@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,6 +22,7 @@ from envs.services.judge.judge import open_judge
 from envs.services.judge.request import Judged, JudgeRequest
 from rlsys.rollout import EpisodeBroken, RolloutPlan
 from rlsys.types import FailureKind, Reward, Task, Ticket
+from tests import made
 from tests.judge_endpoint import scripted
 from tests.made import plan, ticket, transcript
 
@@ -53,9 +53,10 @@ def test_stages_with_different_judges_ask_each_its_own(monkeypatch: pytest.Monke
         scored.append((plan.reward.judge.model, (await score(TRANSCRIPT)).value))
 
     monkeypatch.setattr(actors.worker, "run_group", group)
-    engine: Any = SimpleNamespace(model_path="nowhere")
     secrets = {SERVICE_TOKEN: TOKEN}
-    spec = WorkerSpec(name="rollout:0", engine=engine, run_seed=0, scoring=SCORING, stall_s=9.0, secrets=secrets)
+    spec = WorkerSpec(
+        name="rollout:0", engine=made.engine_spec(), run_seed=0, scoring=SCORING, stall_s=9.0, secrets=secrets
+    )
 
     async def story(urls: dict[str, str]) -> None:
         worker = RolloutWorker(spec)

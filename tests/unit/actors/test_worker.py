@@ -10,7 +10,7 @@ import actors.worker
 from actors.scoring import ScoringSpec
 from actors.specs import EngineFailed, EngineStats
 from actors.worker import RolloutWorker, WorkerSpec
-from tests.made import plan, ticket
+from tests.made import engine_spec, plan, ticket
 
 SCORING = ScoringSpec(grader_workers=1, grader_deadline_s=5.0)
 
@@ -18,8 +18,7 @@ SCORING = ScoringSpec(grader_workers=1, grader_deadline_s=5.0)
 @pytest.fixture
 def worker(monkeypatch: pytest.MonkeyPatch) -> RolloutWorker:
     monkeypatch.setattr(actors.worker, "ChatRenderer", lambda path: None)
-    engine: Any = SimpleNamespace(model_path="nowhere")
-    return RolloutWorker(WorkerSpec(name="rollout:0", engine=engine, run_seed=0, scoring=SCORING, stall_s=0.0))
+    return RolloutWorker(WorkerSpec(name="rollout:0", engine=engine_spec(), run_seed=0, scoring=SCORING, stall_s=0.0))
 
 
 def stats(running: int) -> EngineStats:
