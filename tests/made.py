@@ -111,6 +111,7 @@ def trajectory(
 
 
 def group(ticket: Ticket, *trajectories: Trajectory, worker: str = "w") -> Group:
+    """What a worker gives for a ticket; the trajectories may be of any task."""
     return Group(ticket=ticket, trajectories=trajectories, worker=worker)
 
 
