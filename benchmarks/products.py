@@ -38,9 +38,10 @@ def measure(shape: tuple[int, int]) -> dict[str, float]:
     for _ in range(ROUNDS):
         for library, function in (("torch", F.linear), ("oneDNN", linear)):
             forwards = [rate(lambda f=function: f(x.detach(), weight.detach(), None), flops)]  # type: ignore[misc]
-            both = function(x, weight, None)
-            of_x = rate(lambda out=both: torch.autograd.grad(out, x, grad, retain_graph=True), flops)  # type: ignore[misc]
-            of_w = rate(lambda out=both: torch.autograd.grad(out, weight, grad), flops)  # type: ignore[misc]
+            out = function(x, weight.detach(), None)
+            of_x = rate(lambda out=out: torch.autograd.grad(out, x, grad), flops)  # type: ignore[misc]
+            out = function(x.detach(), weight, None)
+            of_w = rate(lambda out=out: torch.autograd.grad(out, weight, grad), flops)  # type: ignore[misc]
             for name, value in (("forward", *forwards), ("input's gradient", of_x), ("weight's gradient", of_w)):
                 found.setdefault(f"{name}, {library}", []).append(value)
     return {name: median(values) for name, values in found.items()}
