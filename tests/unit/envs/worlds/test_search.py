@@ -34,7 +34,7 @@ from rlsys.types import (
     TurnStop,
     VersionSpan,
 )
-from tests.paths import DATA
+from tests.paths import DATA, needs_data
 
 SEARCHING = ("swirl", "research", "icrl")
 SMALL: dict[str, Any] = {"train_tasks": 150, "held_out_tasks": 20, "knowledge": KnowledgeConfig(entities=60), "topk": 1}
@@ -458,7 +458,7 @@ def test_the_token_of_a_running_server_must_be_there() -> None:
         world("icrl", retriever=SearchConfig(url="http://127.0.0.1:9", token_env="RLSYS_NO_SUCH_TOKEN"))
 
 
-@pytest.mark.skipif(not DATA.is_dir(), reason="needs the slices of public data")
+@needs_data
 def test_public_questions_and_passages() -> None:
     retriever = SearchConfig(corpus=str(DATA / "wiki_passages_6119.jsonl"))
     played = SearchQAWorld(SearchQAConfig(data=str(DATA / "hotpotqa_distractor_50.jsonl"), retriever=retriever))
