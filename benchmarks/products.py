@@ -6,14 +6,12 @@ Both libraries take turns, and seconds are of the processor, so that a busy mach
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
 from collections.abc import Callable
-from pathlib import Path
 from statistics import median
 
 import torch
+from report import Report, parser
 from torch.nn import functional as F
 
 from learners.linear import linear, serves
@@ -48,21 +46,19 @@ def measure(shape: tuple[int, int]) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, help="also write the numbers")
-    options = parser.parse_args()
+    given = parser(__doc__)
+    options = given.parse_args()
     torch.set_num_threads(1)
     if not serves(torch.zeros(1)):
-        parser.exit(1, "oneDNN does not serve here: the learner computes with torch's own library\n")
-    found = {f"{out} x {into}": measure((out, into)) for out, into in SHAPES}
-    names = ["forward", "input's gradient", "weight's gradient"]
-    print("| weight | " + " | ".join(f"{name}: torch, oneDNN (GFLOP/s)" for name in names) + " |")
-    print("|---" * (len(names) + 1) + "|")
-    for shape, values in found.items():
-        cells = [f"{values[f'{name}, torch']:.0f}, {values[f'{name}, oneDNN']:.0f}" for name in names]
-        print(f"| {shape} | " + " | ".join(cells) + " |")
-    if options.json:
-        options.json.write_text(json.dumps(found, indent=1) + "\n")
+        given.exit(1, "oneDNN does not serve here: the learner computes with torch's own library\n")
+    products = ("forward", "input's gradient", "weight's gradient")
+    with Report(options) as report:
+        report.head("weight", *(f"{name}, {library} (GFLOP/s)" for name in products for library in ("torch", "oneDNN")))
+        for out, into in SHAPES:
+            found = measure((out, into))
+            report.row(
+                f"{out} x {into}", *(found[f"{name}, {who}"] for name in products for who in ("torch", "oneDNN"))
+            )
 
 
 if __name__ == "__main__":

