@@ -15,7 +15,7 @@ from envs.tasks.hub import choose, is_hub_name
 from rlsys.errors import BadInput
 from rlsys.types import Task
 from tests.made import jsonl
-from tests.paths import DATA
+from tests.paths import DATA, needs_data
 
 BOXED = "So it is \\boxed{\\frac{1}{2}}."
 CROSSWORD = {
@@ -422,7 +422,7 @@ def test_without_network_an_earlier_download_serves_or_one_line_says_what_to_do(
 # Real slices, where they are at hand
 
 
-@pytest.mark.skipif(not DATA.exists(), reason="needs RLSYS_TEST_DATA")
+@needs_data
 @pytest.mark.parametrize(
     ("name", "count", "answer"),
     [
@@ -437,7 +437,7 @@ def test_slices_of_public_data_are_read_whole(name: str, count: int, answer: str
     assert len({task.task_id for task in tasks}) == count
 
 
-@pytest.mark.skipif(not DATA.exists(), reason="needs RLSYS_TEST_DATA")
+@needs_data
 @pytest.mark.parametrize(
     "name", ["blocksworld_plan_100.jsonl", "nlgift_shortest_path_train.jsonl", "wiki_passages_6119.jsonl"]
 )

@@ -18,7 +18,7 @@ from envs.worlds.blocksworld import BlocksworldConfig, BlocksworldWorld
 from rlsys.errors import BadInput
 from rlsys.types import EpisodeEnd, Task
 from tests.made import jsonl
-from tests.paths import DATA
+from tests.paths import DATA, needs_data
 
 SMALL = BlocksworldConfig(max_blocks=3, train_tasks=120, held_out_tasks=30, prompt="short")
 WORLD = BlocksworldWorld(SMALL)
@@ -246,7 +246,7 @@ def test_any_record_is_a_task_or_bad_input(record: dict[str, object]) -> None:
 # PlanBench itself, where it is at hand
 
 
-@pytest.mark.skipif(not (DATA / "blocksworld_plan_100.jsonl").exists(), reason="needs RLSYS_TEST_DATA")
+@needs_data
 def test_every_stored_plan_of_planbench_is_valid_and_its_wording_is_ours() -> None:
     tasks = read_tasks(str(DATA / "blocksworld_plan_100.jsonl"))
     assert len(tasks) == 100
@@ -259,7 +259,7 @@ def test_every_stored_plan_of_planbench_is_valid_and_its_wording_is_ours() -> No
         )
 
 
-@pytest.mark.skipif(not (DATA / "blocksworld_verify_100.jsonl").exists(), reason="needs RLSYS_TEST_DATA")
+@needs_data
 def test_every_stored_verdict_of_planbench_is_ours_with_its_reason() -> None:
     count = 0
     for task in read_tasks(str(DATA / "blocksworld_verify_100.jsonl")):

@@ -26,7 +26,7 @@ from rlsys.errors import BadInput
 from rlsys.packing import sample_trajectory
 from rlsys.types import EpisodeEnd, FailureKind, Message, Task
 from tests.made import jsonl, plan
-from tests.paths import DATA
+from tests.paths import DATA, needs_data
 from tests.played import episode, tokenizer_in
 
 T = TypeVar("T")
@@ -286,7 +286,7 @@ def test_records_without_a_response_are_tasks_all_the_same(tmp_path: Path) -> No
         limited.demonstration(limited.tasks("train")[0], 0)
 
 
-@pytest.mark.skipif(not DATA.is_dir(), reason="needs RLSYS_TEST_DATA")
+@needs_data
 def test_gsm8k_problems_are_tasks() -> None:
     world = PythonMathWorld(replace(SMALL, data=str(DATA / "gsm8k_train_500.jsonl"), held_out_tasks=100))
     assert (len(world.tasks("train")), len(world.tasks("held_out"))) == (400, 100)

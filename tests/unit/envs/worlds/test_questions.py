@@ -16,7 +16,7 @@ from envs.worlds.questions import QuestionsConfig, QuestionsWorld, written_solut
 from rlsys.errors import BadInput
 from rlsys.types import EpisodeEnd, Message, Task
 from tests.made import jsonl
-from tests.paths import DATA
+from tests.paths import DATA, needs_data
 
 SMALL = QuestionsConfig(train_tasks=200, held_out_tasks=50)
 WORLD = QuestionsWorld(SMALL)
@@ -197,7 +197,7 @@ def test_what_cannot_be_used_is_bad_input(tmp_path: Path) -> None:
         QuestionsWorld(QuestionsConfig(data=str(tmp_path / "gone.jsonl")))
 
 
-@pytest.mark.skipif(not DATA.is_dir(), reason="needs RLSYS_TEST_DATA")
+@needs_data
 def test_gsm8k_gives_a_demonstration_for_every_task() -> None:
     world = QuestionsWorld(QuestionsConfig(data=str(DATA / "gsm8k_train_500.jsonl"), held_out_tasks=100))
     assert (len(world.tasks("train")), len(world.tasks("held_out"))) == (400, 100)

@@ -20,9 +20,17 @@ from envs.tools.search import SearchConfig
 from envs.worlds.search import SearchQAConfig, SearchQAWorld
 from rlsys.errors import BadInput
 from rlsys.packing import sample_trajectory
-from rlsys.types import EpisodeEnd, Failure, FailureKind, Message, Task, Trajectory, Transcript
+from rlsys.types import (
+    EpisodeEnd,
+    Failure,
+    FailureKind,
+    Message,
+    Task,
+    Trajectory,
+    Transcript,
+)
 from tests.made import jsonl
-from tests.paths import DATA
+from tests.paths import DATA, needs_data
 from tests.played import episode, tokenizer_in
 
 SEARCHING = ("swirl", "research", "icrl")
@@ -413,7 +421,7 @@ def test_the_token_of_a_running_server_must_be_there() -> None:
         world("icrl", retriever=SearchConfig(url="http://127.0.0.1:9", token_env="RLSYS_NO_SUCH_TOKEN"))
 
 
-@pytest.mark.skipif(not DATA.is_dir(), reason="needs the slices of public data")
+@needs_data
 def test_public_questions_and_passages() -> None:
     retriever = SearchConfig(corpus=str(DATA / "wiki_passages_6119.jsonl"))
     played = SearchQAWorld(SearchQAConfig(data=str(DATA / "hotpotqa_distractor_50.jsonl"), retriever=retriever))
