@@ -199,8 +199,8 @@ def show(
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         report.note(
             f"{parameters / 1e6:.1f} M parameters, vocabulary {options.vocab}, {options.dtype} on {options.device}, "
-            f"{options.threads} threads; {len(batch.rows)} rows, {tokens} tokens, {useful} in the loss; ratios of pairs "
-            f"of steps {min(ratios):.2f} to {max(ratios):.2f}; peak memory of the process {memory:,.0f} MiB"
+            f"{options.threads} threads; {len(batch.rows)} rows, {tokens} tokens, {useful} in the loss; pairs of "
+            f"steps {min(ratios):.2f} to {max(ratios):.2f}; peak memory of the process {memory:,.0f} MiB"
         )
 
 
