@@ -12,34 +12,19 @@ from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from actors.renderer import ChatRenderer
-from learners.scratch import train_tokenizer
 from rlsys.errors import BadInput
 from rlsys.packing import sample_trajectory
 from rlsys.rollout import Continuation
-from rlsys.types import (
-    Completion,
-    EpisodeEnd,
-    Message,
-    Reward,
-    Task,
-    Timings,
-    Trajectory,
-    Turn,
-    TurnStop,
-    VersionSpan,
-)
+from rlsys.types import Completion, Message, Trajectory, Turn, TurnStop
+from tests import made
+from tests.played import tokenizer_in
 
 TAGS = ("<math_exp>", "</math_exp>", "<answer>", "</answer>")
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("tokenizer")
-    train_tokenizer(
-        ["Ann has 48 pens.", "48 / 2 -> 24.0"] * 20, TAGS, vocab_size=400, max_positions=256
-    ).save_pretrained(path)
-    (path / "config.json").write_text('{"model_type": "qwen3"}')
-    return path
+    return tokenizer_in(tmp_path_factory.mktemp("tokenizer"), ["Ann has 48 pens.", "48 / 2 -> 24.0"] * 20, TAGS)
 
 
 @pytest.fixture(scope="module")
@@ -55,8 +40,7 @@ CALL, REPLY = (
 
 
 def completion(renderer: ChatRenderer, text: str) -> Completion:
-    ids = renderer.encode(text)
-    return Completion(token_ids=ids, logprobs=(0.0,) * len(ids), spans=(), stop=TurnStop.STOP, text=text)
+    return made.completion(renderer.encode(text), text)
 
 
 def extended(
@@ -219,13 +203,7 @@ def spelled(renderer: ChatRenderer, text: str, *, ended: bool) -> Completion:
     """A completion sampled letter by letter, as no tokenizer would write it."""
     ids = tuple(token for letter in text for token in renderer.encode(letter))
     ids += (renderer.tokenizer.eos_token_id,) * ended
-    return Completion(
-        token_ids=ids,
-        logprobs=(-1.0,) * len(ids),
-        spans=(VersionSpan(version=0, start=0, end=len(ids)),),
-        stop=TurnStop.EOS if ended else TurnStop.STOP,
-        text=text,
-    )
+    return made.completion(ids, text, stop=TurnStop.EOS if ended else TurnStop.STOP)
 
 
 def episode(renderer: ChatRenderer, said: Sequence[str], replies: Sequence[str], *, ended: bool) -> Trajectory:
@@ -240,15 +218,7 @@ def episode(renderer: ChatRenderer, said: Sequence[str], replies: Sequence[str],
             going_on = renderer.extend(context, sampled, messages, Message(role="user", content=reply))
             messages.append(going_on.reply)
             context = going_on.context_ids
-    return Trajectory(
-        task=Task(task_id="t", question="q"),
-        sibling=0,
-        turns=tuple(turns),
-        messages=tuple(messages),
-        end=EpisodeEnd.ANSWERED,
-        reward=Reward(value=1.0, parts={}),
-        timings=Timings(generate_s=0.0, tool_s=0.0, score_s=0.0),
-    )
+    return made.trajectory(*turns, messages=messages)
 
 
 @pytest.mark.parametrize("ended", [False, True])
@@ -347,9 +317,7 @@ def test_a_turn_in_the_middle_that_no_stop_string_ends_is_ended_by_the_model_too
     answer, eos = Message(role="assistant", content="24"), renderer.tokenizer.eos_token_id
     ids, mask = renderer.demonstration([QUESTION, CALL, REPLY, answer], 1, [])
     sampled = renderer.encode(CALL.content)
-    call = Completion(
-        token_ids=(*sampled, eos), logprobs=(0.0,) * (len(sampled) + 1), spans=(), stop=TurnStop.EOS, text=CALL.content
-    )
+    call = made.completion((*sampled, eos), CALL.content, stop=TurnStop.EOS)
     assert ids == (*extended(renderer, call, REPLY).context_ids, *renderer.encode("24"), eos)
     trained = [token for token, m in zip(ids, mask, strict=True) if m]
     assert trained == [*sampled, eos, *renderer.encode("24"), eos]

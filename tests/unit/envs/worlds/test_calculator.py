@@ -18,7 +18,8 @@ from envs.worlds.calculator import CalculatorConfig, CalculatorWorld, annotated_
 from launch.config.compose import compose
 from rlsys.errors import BadInput
 from rlsys.types import EpisodeEnd, Message, Task
-from tests.paths import DATA
+from tests.made import jsonl
+from tests.paths import DATA, needs_data
 
 SMALL = CalculatorConfig(train_tasks=200, held_out_tasks=50, max_turns=4, last_chance=False)  # the quickstart's limits
 WORLD = CalculatorWorld(SMALL)
@@ -156,9 +157,7 @@ def test_texts_show_prompts_calls_replies_and_answers_up_to_the_limit() -> None:
 
 
 def gsm8k(tmp_path: Path, records: list[object], name: str = "data.jsonl") -> str:
-    path = tmp_path / name
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    return str(path)
+    return jsonl(tmp_path / name, records)
 
 
 def numbered(count: int) -> list[object]:
@@ -200,7 +199,7 @@ def test_a_file_of_ones_own_is_played_within_swirls_limits(tmp_path: Path) -> No
     assert steps[-1].end is EpisodeEnd.ANSWERED
 
 
-@pytest.mark.skipif(not DATA.exists(), reason="needs RLSYS_TEST_DATA")
+@needs_data
 def test_gsm8ks_solutions_are_demonstrations() -> None:
     world = CalculatorWorld(CalculatorConfig(data=str(DATA / "gsm8k_train_500.jsonl")))
     shown, left_out = demonstrated(world)

@@ -25,6 +25,7 @@ from rlsys.metrics import merge
 from rlsys.records import Example, read_answer, read_pair
 from rlsys.types import Group, Message
 from tests.fakes import BanditLearner, BanditPool
+from tests.made import jsonl
 from tests.unit.launch.stages import test_rl as driver
 
 # -- files ------------------------------------------------------------------------------------------------------------
@@ -277,8 +278,7 @@ def test_what_other_weights_began_is_not_continued(tmp_path: Path) -> None:
 
 
 def test_held_out_examples_that_do_not_fit_are_said(tmp_path: Path) -> None:
-    path = tmp_path / "answers.jsonl"
-    path.write_text("".join(json.dumps({"prompt": f"{n}?", "response": "1" * 200}) + "\n" for n in range(4)))
+    path = jsonl(tmp_path / "answers.jsonl", [{"prompt": f"{n}?", "response": "1" * 200} for n in range(4)])
     stage = f"{{name: s, kind: sft, data: {path}, steps: 1, eval: {{every: 1}}}}"
     with pytest.raises(BadInput, match="all 1 held-out answers are longer than engine.max_model_len=128"):
         driver.play(tmp_path, stages=f"engine: {{max_model_len: 128}}\nstages: [{stage}]\n")
