@@ -169,6 +169,7 @@ def test_one_critic_and_two_discounts_need_a_lambda_of_one() -> None:
     long_cot = ["reward.name=long_cot", "reward.max_length=128"]
     assert compose("quickstart", ppo)
     assert compose("quickstart", [*ppo, *long_cot, "reward.repetition_penalty=0"])
+    assert compose("quickstart", [*ppo, "reward.name=long_cot", "reward.kind=base_model"])  # as section 5 has it
     with pytest.raises(BadInput, match=r"stages.rl: algorithm.lam=0.95: expected 1 for a reward with token streams"):
         compose("quickstart", [*ppo, *long_cot])
 
