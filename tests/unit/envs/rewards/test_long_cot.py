@@ -89,8 +89,8 @@ def test_repetition_is_beside_the_value_with_its_own_discount() -> None:
 
 
 @pytest.mark.parametrize("kind", ["classic", "base_model"])
-def test_what_the_cosine_is_compared_with_has_no_stream_unless_it_is_asked_for(made, kind) -> None:
-    said = made(RIGHT, golds=("24",), token_ids=(1, 2, 1, 2), num_tokens=7168)
+def test_what_the_cosine_is_compared_with_has_no_stream_unless_it_is_asked_for(kind) -> None:
+    said = transcript(RIGHT, golds=("24",), token_ids=(1, 2, 1, 2), num_tokens=7168)
     assert LongCotReward(LongCotRewardConfig(kind=kind, repetition_ngram=2))(said).streams == ()
     asked = LongCotRewardConfig(kind=kind, repetition_ngram=2, repetition_penalty=-0.1)
     assert [stream.values for stream in LongCotReward(asked)(said).streams] == [(0, 0, -0.1, -0.1)]
