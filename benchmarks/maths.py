@@ -1,4 +1,4 @@
-"""How often the maths verifier is wrong, by family of answers: `python benchmarks/maths.py [--json]`.
+"""How often the maths verifier is wrong, by family of answers: `python benchmarks/maths.py`.
 
 Reads tests/data/maths_pairs.jsonl, where each line is `{"family", "given", "gold", "equal", "blind"}`: what a teacher
 would say of `given` where `gold` is the answer key. Blind pairs were written before the rules that decide them.
@@ -6,11 +6,10 @@ would say of `given` where `gold` is the answer key. Blind pairs were written be
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from envs.rewards.maths.compare import decided, equivalent
@@ -62,33 +61,31 @@ def rates(table: list[Pair], wrongly: list[Pair]) -> list[Rates]:
     ]
 
 
-def text(rows: list[Rates]) -> str:
-    lines = ["| family | equal | missed | unequal | accepted |", "|---|---|---|---|---|"]
-    lines += [f"| {row.family} | {row.equal} | {row.missed} | {row.unequal} | {row.accepted} |" for row in rows]
-    every = rows[-1]
+def shares(every: Rates) -> str:
     missed, accepted = 100 * every.missed / every.equal, 100 * every.accepted / every.unequal
-    return "\n".join((*lines, f"\nmissed {missed:.1f} % of the equal, accepted {accepted:.1f} % of the unequal"))
+    return f"missed {missed:.1f} % of the equal, accepted {accepted:.1f} % of the unequal"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
-    parser.add_argument("--blind", action="store_true", help="only the pairs that were written before the rules")
-    parser.add_argument("--show", action="store_true", help="also each pair that is judged wrong")
-    chosen = parser.parse_args()
-    table = [pair for pair in pairs() if pair.blind or not chosen.blind]
+    from report import Report, parser  # not in the tests, which import this file for its rates
+
+    given = parser(__doc__)
+    given.add_argument("--blind", action="store_true", help="only the pairs that were written before the rules")
+    given.add_argument("--show", action="store_true", help="also each pair that is judged wrong")
+    options = given.parse_args()
+    table = [pair for pair in pairs() if pair.blind or not options.blind]
     started = time.perf_counter()
     wrongly = wrong(table)
     seconds = time.perf_counter() - started
     at_once = sum(decided(pair.given, (pair.gold,)) is not None for pair in table)
     rows = rates(table, wrongly)
-    if chosen.json:
-        print(json.dumps({"families": [asdict(row) for row in rows], "wrong": [asdict(pair) for pair in wrongly]}))
-        return
-    print(text(rows))
-    print(f"{len(table)} pairs in {seconds:.1f} s, {at_once} of them without algebra")
-    for pair in wrongly if chosen.show else ():
-        print(f"{'missed  ' if pair.equal else 'accepted'} {pair.family}: {pair.given!r} for {pair.gold!r}")
+    with Report(options) as report:
+        report.head(*(each.name for each in fields(Rates)))
+        for row in rows:
+            report.row(*(getattr(row, each.name) for each in fields(Rates)))
+        report.note(f"{shares(rows[-1])}; {len(table)} pairs in {seconds:.1f} s, {at_once} of them without algebra")
+        for pair in wrongly if options.show else ():
+            report.note(f"{'missed  ' if pair.equal else 'accepted'} {pair.family}: {pair.given!r} for {pair.gold!r}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The maths verifier against a table of answers by family: how often it is wrong, with the algebra in this process."""
 
-from benchmarks.maths import Pair, pairs, rates, text, wrong
+from benchmarks.maths import Pair, pairs, rates, shares, wrong
 from envs.rewards.maths.compare import decided
 
 MISSED, ACCEPTED = 0.08, 0.01  # at most, of the equal and of the unequal pairs
@@ -11,7 +11,7 @@ def test_the_verifier_is_seldom_wrong_in_any_family() -> None:
     wrongly = wrong(table)
     rows = rates(table, wrongly)
     every = rows[-1]
-    shown = "\n".join((text(rows), *(f"{pair.family}: {pair.given!r} for {pair.gold!r}" for pair in wrongly)))
+    shown = "\n".join((*map(str, rows), *(f"{pair.family}: {pair.given!r} for {pair.gold!r}" for pair in wrongly)))
     assert every.missed <= MISSED * every.equal, shown
     assert every.accepted <= ACCEPTED * every.unequal, shown
     blind = rates([pair for pair in table if pair.blind], [pair for pair in wrongly if pair.blind])[-1]
@@ -40,4 +40,4 @@ def test_the_rates_count_what_the_table_says() -> None:
     assert (a.equal, a.missed, a.unequal, a.accepted) == (2, 1, 0, 0)
     assert (b.equal, b.missed, b.unequal, b.accepted) == (0, 0, 1, 1)
     assert (every.equal, every.missed, every.unequal, every.accepted) == (2, 1, 1, 1)
-    assert "missed 50.0 % of the equal, accepted 100.0 % of the unequal" in text([a, b, every])
+    assert "missed 50.0 % of the equal, accepted 100.0 % of the unequal" in shares(every)
