@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Optional
 
 import torch
 
@@ -22,8 +22,8 @@ from envs.services.judge.judge import Chat, EndpointChat, Judge
 from envs.services.judge.server import JudgeServerConfig, make_app
 from envs.services.secrets import read_secret
 from rlsys.config import EngineConfig
-from rlsys.device import choose
-from rlsys.errors import BadInput, require
+from rlsys.device import choose, resolved_engine
+from rlsys.errors import BadInput, require, require_bounds
 from rlsys.rollout import TurnRequest
 from rlsys.types import Message, TurnStop
 
@@ -80,12 +80,12 @@ class JudgeServiceConfig:
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto: a GPU where the process that serves has one."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    threads: int = 1
-    """CPU threads of the engine."""
+    threads: Optional[int] = None
+    """CPU threads of the engine. null: 1 on a CPU, 8 beside a GPU."""
 
     def __post_init__(self) -> None:
         require(self.judge.service is None, "judge.service", self.judge.service, "null: this is the service")
-        require(self.threads >= 1, "judge.threads", self.threads, "at least 1")
+        require_bounds(self, "judge.", "at least 1, or null", "threads")
 
 
 def start_judge(config: JudgeServiceConfig, *, host: str, port: int, token: str | None) -> HttpService:
@@ -134,13 +134,15 @@ def make_service(config: JudgeServiceConfig, *, host: str, port: int, token: str
 
 def engine_spec(config: JudgeServiceConfig, model: str) -> EngineSpec:
     asked = config.engine.max_model_len
+    device = choose(config.device, torch.cuda.device_count())
+    engine = resolved_engine(config.engine, device)
     return make_engine_spec(
-        replace(config.engine, max_model_len=min(asked, longest_context(model) or asked)),
-        choose(config.device, torch.cuda.device_count()),
+        replace(engine, max_model_len=min(asked, longest_context(model) or asked)),
+        device,
         model_path=str(Path(model).resolve()) if Path(model).is_dir() else model,
         dtype=config.dtype,
         seed=0,
-        threads=config.threads,
+        threads=config.threads or device.engine_threads,
     )
 
 

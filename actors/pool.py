@@ -32,6 +32,7 @@ from rlsys.types import EpisodeEnd, Failure, FailureKind, Group, Ticket, Timings
 
 log = logging.getLogger("rlsys.pool")
 
+CANARY_SHARE = 0.1  # of what a perturbation moved: how far an engine may be off and still hold it
 MAX_RESTARTS = 5  # of one worker without a single group finished in between: then the run stops with the reason
 
 
@@ -49,6 +50,7 @@ class Publication:
     published: Published
     probe: tuple[tuple[int, ...], ...]
     expected: tuple[tuple[float, ...], ...]
+    moved: float = 0.0  # of perturbed weights: nats per token by which the learner's own numbers changed
 
     @property
     def version(self) -> int:
@@ -88,7 +90,7 @@ class PoolOptions:
     call_timeout_s: float
     group_timeout_s: float
     infra_attempts: int
-    mismatch_limit: float  # mean gap past which an engine is refitted once, then the run stops
+    mismatch_limit: float  # mean gap past which an engine is refitted once, then the run stops; see `allowed_gap`
 
 
 class RolloutPool:
@@ -227,12 +229,13 @@ class RolloutPool:
                         return
                     continue  # it was forgotten when a newer version came: that one is loaded instead
                 arrival = _measure(delivery, publication)
-                if arrival.gap_mean > self._options.mismatch_limit:
+                limit = allowed_gap(self._options.mismatch_limit, publication.moved)
+                if arrival.gap_mean > limit:
                     attempts += 1
                     gap, version = arrival.gap_mean, publication.version
                     log.warning("%s differs from the learner by %.3g on version %d", member.spec.name, gap, version)
                     if attempts == 2:
-                        await self._fail(_differs(member.spec.name, version, gap, self._options.mismatch_limit))
+                        await self._fail(_differs(member.spec.name, version, gap, limit))
                         return
                 elif self._current is publication and member.handle is handle:
                     member.state, member.arrival = State.READY, arrival
@@ -354,6 +357,15 @@ def logprob_gaps(ours: Sequence[Sequence[float]], theirs: Sequence[Sequence[floa
     return [gap if gap == gap else float("inf") for gap in gaps]
 
 
+def allowed_gap(limit: float, moved: float) -> float:
+    """The mean gap at which an engine still holds what the learner sent.
+
+    moved: nats per token by which a perturbation changed the learner's own numbers, 0 for true weights. Perturbed
+    logits spread wide, and so does what bf16 rounds off them. An engine that kept its old weights is `moved` away.
+    """
+    return min(max(limit, CANARY_SHARE * moved), moved / 2) if moved else limit
+
+
 def _measure(delivery: Delivery, publication: Publication) -> Arrival:
     gaps = logprob_gaps(delivery.probe_logprobs, publication.expected)
     return Arrival(delivery=delivery, gap_mean=sum(gaps) / len(gaps), gap_max=max(gaps))
@@ -362,7 +374,7 @@ def _measure(delivery: Delivery, publication: Publication) -> Arrival:
 def _differs(name: str, version: int, gap: float, limit: float) -> str:
     return (
         f"{name} does not compute what the learner computes: on version {version} the mean gap in log-probability is "
-        f"{gap:.3g}, the limit is loop.mismatch_limit={limit:g}; it kept old weights or loads them wrongly"
+        f"{gap:.3g}, the limit is {limit:.3g} (loop.mismatch_limit); it kept old weights or loads them wrongly"
     )
 
 

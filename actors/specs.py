@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rlsys.config import EngineConfig
-from rlsys.device import Device
+from rlsys.device import Device, dtype_of, known
 from rlsys.metrics import Max, Metrics, Sum
 
 
@@ -33,12 +33,13 @@ class EngineSpec:
 def make_engine_spec(
     engine: EngineConfig, device: Device, *, model_path: str, dtype: str, seed: int, threads: int
 ) -> EngineSpec:
-    """`dtype` "auto" is the device's."""
-    options = asdict(engine) | ({} if device.torch_device == "cpu" else {"kv_cache_mb": None})
+    """`dtype` "auto" is the device's. `engine` is resolved for it."""
+    eager = {"enforce_eager": known(engine.enforce_eager)}
+    options = asdict(engine) | eager | ({} if device.torch_device == "cpu" else {"kv_cache_mb": None})
     return EngineSpec(
         **options,
         model_path=model_path,
-        dtype=device.dtype if dtype == "auto" else dtype,
+        dtype=dtype_of(dtype, device),
         seed=seed,
         threads=threads,
         block_size=device.block_size,

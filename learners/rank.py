@@ -23,7 +23,7 @@ from learners.algorithms.base import REFERENCE
 from learners.stage import Stage
 from rlsys.batch import Batch, UpdateReport
 from rlsys.config import LearnerConfig
-from rlsys.device import Device
+from rlsys.device import Device, known, resolved_learner
 from rlsys.errors import BadInput
 from rlsys.packing import consecutive
 
@@ -99,6 +99,7 @@ class LearnerRank:
         from learners import models
         from learners.zero import require_device
 
+        learner = resolved_learner(learner, self.spec.device)
         require_device(learner, self.spec.device)
         of_run = learner.reference == "run" and REFERENCE in algorithm.needs
         if of_run and reference_path is None:
@@ -147,7 +148,7 @@ class LearnerRank:
 
         learner, engine = self.stage.learner, self.stage.models.policy_engine
         values: list[list[float]] = []
-        for samples in consecutive([list(ids) for ids in token_ids if ids], len, learner.tokens_per_row):
+        for samples in consecutive([list(ids) for ids in token_ids if ids], len, known(learner.tokens_per_row)):
             row = pack_ids(samples, self.torch_device)
             logp_T, _ = engine(*row, 1.0, learner.logit_chunk)
             values.extend(part.tolist()[1:] for part in logp_T.cpu().split([len(ids) for ids in samples]))

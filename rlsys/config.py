@@ -47,8 +47,9 @@ class ModelConfig:
     """A Hugging Face hub name or a local folder with config, weights and tokenizer; null builds `scratch`."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """auto: float32 on CPU, bfloat16 on GPU."""
-    gradient_checkpointing: bool = False
-    """Recompute activations in the backward pass instead of keeping them: less memory, about a third more compute."""
+    gradient_checkpointing: Optional[bool] = None
+    """Recompute activations in the backward pass instead of keeping them: less memory, about a third more compute.
+    null: on GPUs."""
     scratch: ScratchModel = field(default_factory=ScratchModel)
 
 
@@ -66,8 +67,8 @@ class EngineConfig:
     """Share of a GPU's memory that an engine takes, for weights and KV cache together. Ignored on a CPU."""
     prefix_cache: bool = True
     """Reuse the KV cache of equal prefixes, such as the prompt that the siblings of a group share."""
-    enforce_eager: bool = True
-    """false compiles the model and captures graphs: minutes at start-up, faster sampling on GPUs."""
+    enforce_eager: Optional[bool] = None
+    """false compiles the model and captures graphs: minutes at start-up, faster sampling. null: false on GPUs."""
 
     def __post_init__(self) -> None:
         require(self.max_model_len >= 16, "engine.max_model_len", self.max_model_len, "at least 16")
@@ -82,8 +83,8 @@ class RolloutConfig:
 
     workers: int = 1
     """Rollout workers. Each has an engine of its own, and on GPUs a GPU of its own."""
-    threads: int = 1
-    """CPU threads of one engine."""
+    threads: Optional[int] = None
+    """CPU threads of one engine. null: 1 on a CPU, 8 beside a GPU."""
     max_turn_tokens: int = 64
     """Tokens that the model may write in one message."""
     max_response_tokens: Optional[int] = None
@@ -111,9 +112,9 @@ class RolloutConfig:
     """Seconds that a worker, or a tool service, may take to start. Raise it for large models."""
 
     def __post_init__(self) -> None:
-        counts = ("workers", "threads", "max_turn_tokens", "infra_attempts", "grader_workers")
+        counts = ("workers", "max_turn_tokens", "infra_attempts", "grader_workers")
         require_bounds(self, "rollout.", "at least 1", *counts)
-        require_bounds(self, "rollout.", "at least 1, or null", "max_response_tokens")
+        require_bounds(self, "rollout.", "at least 1, or null", "threads", "max_response_tokens")
         require_bounds(self, "rollout.", "above 0 and at most 2", "temperature")
         require_bounds(self, "rollout.", "above 0 and at most 1", "top_p")
         require_bounds(self, "rollout.", "0 or more", "infra_retries", "data_retries")
@@ -149,8 +150,9 @@ class LearnerConfig:
     """AdamW's weight decay. It applies to matrices only, not to norms and biases."""
     clip_grad: float = 1.0
     """A gradient with a larger norm is scaled down to this norm."""
-    tokens_per_row: int = 4096
-    """Tokens of one packed micro-batch: lower it when the learner runs out of memory. A longer sample gets its own."""
+    tokens_per_row: Optional[int] = None
+    """Tokens of one packed micro-batch: lower it when the learner runs out of memory. A longer sample gets its own.
+    null: 4096 on a CPU, 16384 on GPUs."""
     logit_chunk: int = 1024
     """Tokens whose logits are in memory at once. Lower it for large vocabularies; the numbers stay the same."""
     behavior: Literal["engine", "learner"] = "engine"
@@ -170,8 +172,8 @@ class LearnerConfig:
     """Seconds that the ranks may take to start and to find each other."""
 
     def __post_init__(self) -> None:
-        require_bounds(self, "learner.", "at least 1", "ranks", "tokens_per_row", "logit_chunk")
-        require_bounds(self, "learner.", "at least 1, or null", "threads")
+        require_bounds(self, "learner.", "at least 1", "ranks", "logit_chunk")
+        require_bounds(self, "learner.", "at least 1, or null", "threads", "tokens_per_row")
         positive = ("lr", "critic_lr", "rope_theta_scale", "clip_grad", "update_timeout_s", "start_timeout_s")
         require_bounds(self, "learner.", "above 0", *positive)
         require_bounds(self, "learner.", "0 or more", "warmup_steps", "weight_decay")
@@ -195,9 +197,10 @@ class LoopConfig:
     max_token_lag: Optional[int] = None
     """Tokens further behind than this are not trained, only seen as context. null trains every token. It has an effect
     only below `max_policy_lag`."""
-    mismatch_limit: float = 0.1
+    mismatch_limit: Optional[float] = None
     """Largest mean gap, in nats per token, between engine and learner on the same tokens after a delivery of weights.
-    Past it the engine gets the weights once more; if that does not help, the run stops with the reason."""
+    Past it the engine gets the weights once more; if that does not help, the run stops with the reason. null: 0.1 for
+    float32, 0.5 for bfloat16."""
     max_failed_share: float = 0.5
     """The run stops with the reason when more than this share of a step's trajectories failed."""
 
@@ -205,7 +208,7 @@ class LoopConfig:
         require_bounds(self, "loop.", "at least 1", "groups_per_step", "group_size")
         require_bounds(self, "loop.", "0 or more", "max_policy_lag")
         require_bounds(self, "loop.", "0 or more, or null", "max_token_lag")
-        require_bounds(self, "loop.", "above 0", "mismatch_limit")
+        require_bounds(self, "loop.", "above 0, or null", "mismatch_limit")
         require(0 <= self.max_failed_share <= 1, "loop.max_failed_share", self.max_failed_share, "between 0 and 1")
 
     @property

@@ -1,8 +1,13 @@
-"""The one table of what differs between a laptop and a GPU node."""
+"""The one table of what differs between a laptop and a GPU node, and the keys of a recipe that it fills in."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from rlsys.config import EngineConfig, LearnerConfig, RecipeConfig, RunConfig
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -11,10 +16,16 @@ class Device:
     dtype: str  # of policy weights, in the learner and in the engine
     dist_backend: str
     attention: str  # transformers attention key for packed rows
+    attention_otherwise: str  # the key where that one is not installed or does not know the numbers' format
     overlap_comm: bool  # DeepSpeed's communication streams
     block_size: int | None  # of the engine's KV cache; None leaves it to vLLM
     chunked_prefill: bool
     gpus_per_actor: int
+    # What these keys are where the recipe has null.
+    gradient_checkpointing: bool  # model.gradient_checkpointing
+    enforce_eager: bool  # engine.enforce_eager
+    engine_threads: int  # rollout.threads
+    tokens_per_row: int  # learner.tokens_per_row
 
 
 DEVICES: dict[str, Device] = {
@@ -24,22 +35,36 @@ DEVICES: dict[str, Device] = {
         dtype="float32",
         dist_backend="gloo",
         attention="packed_sdpa",
+        attention_otherwise="packed_sdpa",
         overlap_comm=False,
         block_size=32,
         chunked_prefill=False,
         gpus_per_actor=0,
+        gradient_checkpointing=False,
+        enforce_eager=True,
+        engine_threads=1,
+        tokens_per_row=4096,
     ),
+    # Rows of 16k hide the all-reduce that ZeRO-2 makes after each; without checkpointing their activations fit no card.
     "cuda": Device(
         torch_device="cuda",
         dtype="bfloat16",
         dist_backend="nccl",
         attention="flash_attention_2",
+        attention_otherwise="packed_varlen",
         overlap_comm=True,
         block_size=None,
         chunked_prefill=True,
         gpus_per_actor=1,
+        gradient_checkpointing=True,
+        enforce_eager=False,
+        engine_threads=8,
+        tokens_per_row=16384,
     ),
 }
+# `loop.mismatch_limit` where it is null, in nats per token. bf16 has 8 bits for a logit, and engine and learner round
+# in different places.
+MISMATCH_LIMIT = {"float32": 0.1, "bfloat16": 0.5}
 
 
 def choose(name: str, num_gpus: float) -> Device:
@@ -47,3 +72,48 @@ def choose(name: str, num_gpus: float) -> Device:
     if name == "auto":
         name = "cuda" if num_gpus >= 1 else "cpu"
     return DEVICES[name]
+
+
+def dtype_of(dtype: str, device: Device) -> str:
+    """`auto` is the device's."""
+    return device.dtype if dtype == "auto" else dtype
+
+
+def resolved(recipe: RecipeConfig, device: Device) -> RecipeConfig:
+    """The recipe with what it leaves to the device filled in. Everything behind this sees plain values."""
+    model, loop = recipe.model, recipe.loop
+    return replace(
+        recipe,
+        model=replace(model, gradient_checkpointing=_or(model.gradient_checkpointing, device.gradient_checkpointing)),
+        engine=resolved_engine(recipe.engine, device),
+        rollout=replace(recipe.rollout, threads=_or(recipe.rollout.threads, device.engine_threads)),
+        learner=resolved_learner(recipe.learner, device),
+        loop=replace(loop, mismatch_limit=_or(loop.mismatch_limit, MISMATCH_LIMIT[dtype_of(model.dtype, device)])),
+    )
+
+
+def resolved_engine(engine: EngineConfig, device: Device) -> EngineConfig:
+    """Of a policy or, on its own, of a judge."""
+    return replace(engine, enforce_eager=_or(engine.enforce_eager, device.enforce_eager))
+
+
+def resolved_learner(learner: LearnerConfig, device: Device) -> LearnerConfig:
+    """Of a recipe or, on its own, of ranks that no driver started."""
+    return replace(learner, tokens_per_row=_or(learner.tokens_per_row, device.tokens_per_row))
+
+
+def resolved_run(config: RunConfig, device: Device) -> RunConfig:
+    """The recipe and every stage of it."""
+    stages = tuple(replace(stage, config=resolved(stage.config, device)) for stage in config.stages)
+    return replace(config, recipe=resolved(config.recipe, device), stages=stages)
+
+
+def known(value: T | None) -> T:
+    """A value that `resolved` has filled in."""
+    if value is None:
+        raise RuntimeError("a recipe is used before its device is known: pass it through rlsys.device.resolved")
+    return value
+
+
+def _or(given: T | None, default: T) -> T:
+    return default if given is None else given

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from actors.pool import RolloutPool
     from actors.services import Services
     from launch.run.evaluate import Score
+    from rlsys.config import RecipeConfig
     from rlsys.types import Group
 
 HELP = "the recipe's evaluation of a checkpoint"
@@ -54,9 +55,9 @@ def run(options: argparse.Namespace) -> int:
     if options.output is not None:
         preflight.check_output(options.output)
 
-    async def work(pool: RolloutPool, services: Services) -> dict[str, list[Group]]:
+    async def work(playing: RecipeConfig, pool: RolloutPool, services: Services) -> dict[str, list[Group]]:
         groups: dict[str, list[Group]] = {}
-        for name, plan in plans(recipe, services).items():
+        for name, plan in plans(playing, services).items():
             progress.say(f"playing {len(tasks) * plan.group_size} episodes, {name}")
             groups[name] = await rollout_tasks(pool, tasks, plan, recipe.eval.concurrency, progress.count)
         return groups

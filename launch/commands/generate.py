@@ -67,9 +67,9 @@ def run(options: argparse.Namespace) -> int:
     preflight.check(recipe, learner=False)
     preflight.check_rollouts(recipe)
 
-    async def work(pool: RolloutPool, services: Services) -> None:
-        plan = plan_of(recipe, "generate", services)
-        await generate_missing(pool, tasks, plan, recipe, played, tokenizer, progress)
+    async def work(playing: RecipeConfig, pool: RolloutPool, services: Services) -> None:
+        plan = plan_of(playing, "generate", services)
+        await generate_missing(pool, tasks, plan, playing, played, tokenizer, progress)
 
     with Progress() as progress, orderly_exit():
         weights = found or "the untrained policy"

@@ -238,7 +238,9 @@ def _identity(config: RunConfig) -> dict[str, Any]:
     """What a checkpoint and a sequence number mean, by key."""
     recipe = config.recipe
     identity: dict[str, Any] = {"seed": recipe.seed, "stages": [stage.name for stage in config.stages]}
-    identity |= {f"model.{key}": value for key, value in asdict(recipe.model).items()}
+    model = asdict(recipe.model)
+    del model["gradient_checkpointing"]  # changes no number
+    identity |= {f"model.{key}": value for key, value in model.items()}
     identity |= {"learner.ranks": recipe.learner.ranks, "learner.zero_stage": recipe.learner.zero_stage}
     for stage in config.stages:
         own = {"kind": stage.kind, "loop.groups_per_step": stage.config.loop.groups_per_step}

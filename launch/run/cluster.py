@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,20 @@ def inside_ray_job() -> bool:
     return "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ
 
 
-def connect(config: ClusterConfig, *, cpus_needed: float, gpus_needed: float) -> Device:
-    """`cluster.address`, else RAY_ADDRESS, else a local cluster of this machine's cores. Checks that the actors fit."""
+def expected_device(config: ClusterConfig) -> Device:
+    """As far as it can be known before Ray answers: `auto` is what this machine has."""
+    if config.device != "auto":
+        return choose(config.device, 0)
+    import torch
+
+    return choose("auto", torch.cuda.device_count())
+
+
+def connect(config: ClusterConfig, room: Callable[[Device], tuple[float, float]]) -> Device:
+    """`cluster.address`, else RAY_ADDRESS, else a local cluster of this machine's cores. Checks that the actors fit.
+
+    room: the CPUs and GPUs that they take on a device.
+    """
     os.environ[cleanup.VARIABLE] = cleanup.tag()  # inherited by every process that starts from here
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
@@ -39,7 +52,7 @@ def connect(config: ClusterConfig, *, cpus_needed: float, gpus_needed: float) ->
         # As many CPUs as the actors ask for: on a small machine they share the cores, and Ray must not refuse.
         options = {
             "address": "local",
-            "num_cpus": max(int(cpus_needed) + 1, psutil.cpu_count() or 1),
+            "num_cpus": max(int(room(expected_device(config))[0]) + 1, psutil.cpu_count() or 1),
             "object_store_memory": config.object_store_mb * 2**20,
             "include_dashboard": config.dashboard_port is not None,
             "dashboard_port": config.dashboard_port,
@@ -57,7 +70,7 @@ def connect(config: ClusterConfig, *, cpus_needed: float, gpus_needed: float) ->
     device = choose(config.device, resources.get("GPU", 0))
     missing = [
         f"{needed:g} {name} (it has {resources.get(name, 0):g})"
-        for name, needed in (("CPU", cpus_needed), ("GPU", gpus_needed if device.gpus_per_actor else 0))
+        for name, needed in zip(("CPU", "GPU"), room(device), strict=True)
         if resources.get(name, 0) < needed
     ]
     if missing:

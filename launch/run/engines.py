@@ -7,6 +7,7 @@ import re
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,21 +18,26 @@ from launch.run import preflight, wire
 from launch.run.cluster import connect
 from launch.run.progress import Progress
 from rlsys.config import RecipeConfig
+from rlsys.device import resolved
 from rlsys.errors import BadInput
 
 T = TypeVar("T")
 
 
 def on_engines(
-    recipe: RecipeConfig, model: str, progress: Progress, work: Callable[[RolloutPool, Services], Awaitable[T]]
+    recipe: RecipeConfig,
+    model: str,
+    progress: Progress,
+    work: Callable[[RecipeConfig, RolloutPool, Services], Awaitable[T]],
 ) -> T:
-    """Start engines and tool services, do `work` with them, and stop them. After an error the command ends them."""
+    """Start engines and tool services, do `work` with them, and stop them. After an error the command ends them.
+
+    `work` gets the recipe as it is on the device that was found.
+    """
+    needed = wire.services([recipe])
+    device = connect(recipe.cluster, partial(wire.room, recipe, needed, learner=False))
+    recipe = resolved(recipe, device)
     services = wire.services([recipe])
-    device = connect(
-        recipe.cluster,
-        cpus_needed=recipe.rollout.workers * recipe.rollout.threads + len(services.needs),
-        gpus_needed=recipe.rollout.workers + services.engines,
-    )
     services.gpus_per_engine = device.gpus_per_actor
     pool = wire.pool(recipe, device, model, services.token, wire.secrets_of([recipe]))
 
@@ -40,7 +46,7 @@ def on_engines(
         placement = await place(pool.needs + services.needs)
         await asyncio.gather(pool.start(placement[: len(pool.needs)]), services.start(placement[len(pool.needs) :]))
         await pool.adopt()  # the weights of the folder that they were started from
-        done = await work(pool, services)
+        done = await work(recipe, pool, services)
         await asyncio.gather(pool.stop(), services.stop())
         return done
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from learners.rope import scaled_copy
 from learners.zero import require_device
 from rlsys.channels.base import WeightChannel
 from rlsys.config import RecipeConfig, RunConfig
+from rlsys.device import resolved, resolved_run
 from rlsys.journal import Journal
 
 
@@ -39,16 +41,16 @@ def make_run(
 
     text: the configuration as YAML. playing: of the stages that need engines.
     """
-    recipe = config.recipe
     directory.write("config.yaml", text)
     directory.rewind_metrics(state.step)
     journal = Journal(directory.journal, keep=state.mark)
-    model_path = starting_model(recipe, directory, progress)
-    services = wire.services(playing)
-    cpus = recipe.rollout.workers * recipe.rollout.threads + recipe.learner.ranks * (recipe.learner.threads or 1)
-    gpus = recipe.rollout.workers + recipe.learner.ranks + services.engines
+    model_path = starting_model(config.recipe, directory, progress)
+    needed = wire.services(playing)
     progress.say("starting Ray")
-    device = connect(recipe.cluster, cpus_needed=cpus + len(services.needs), gpus_needed=gpus)
+    device = connect(config.recipe.cluster, partial(wire.room, config.recipe, needed, learner=True))
+    config = resolved_run(config, device)
+    recipe, playing = config.recipe, [resolved(each, device) for each in playing]
+    services = wire.services(playing)
     for stage in config.stages:
         require_device(stage.config.learner, device)
     services.gpus_per_engine = device.gpus_per_actor

@@ -9,7 +9,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from actors.pool import Publication, RolloutPool, logprob_gaps
@@ -24,7 +24,7 @@ from learners.group import LearnerGroup
 from rlsys.buffer import SlotBuffer
 from rlsys.channels.base import WeightChannel
 from rlsys.config import RunConfig, StageConfig
-from rlsys.device import Device
+from rlsys.device import Device, known
 from rlsys.errors import BadInput, RunFailed
 from rlsys.journal import Journal, ledger, read, surviving
 
@@ -35,6 +35,7 @@ PROBE_TASKS = 4
 PROBE_TOKENS = 64
 PROMPTS = ("dispatched", "trained", "failed", "filtered", "in_flight")
 CANARY_VERSION = -1  # never trained, never sampled from
+CANARY_LEAST = 0.2  # nats per token that the perturbation has to move
 
 
 class StopRequested(Exception):
@@ -205,18 +206,19 @@ class Run:
     async def canary(self) -> None:
         """Prove that weights arrive, with a change large enough to see (docs/laws.md, law 8).
 
-        Visibly perturbed weights go out and are compared with the learner; then the true ones go out.
+        Visibly perturbed weights go out and are compared with the learner, by what they moved (`allowed_gap`); then the
+        true ones go out.
         """
         true = await self.learner.logprobs(self.probe)
         perturbed = await self.export(CANARY_VERSION, perturb=True)
-        limit = self.config.recipe.loop.mismatch_limit
+        limit = known(self.config.recipe.loop.mismatch_limit)
         gaps = logprob_gaps(true, perturbed.expected)
         moved = sum(gaps) / len(gaps)
-        if moved <= 2 * limit:
+        if moved <= min(2 * limit, CANARY_LEAST):
             raise RunFailed(
                 f"the start-up canary moved log-probabilities by {moved:.3g} only: it could not show a stale engine"
             )
-        await self.publish(perturbed)
+        await self.publish(replace(perturbed, moved=moved))
 
     # -- the account --------------------------------------------------------------------------------------------------
 

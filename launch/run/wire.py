@@ -19,7 +19,7 @@ from envs.rewards import judge_of
 from learners.group import GroupOptions, LearnerGroup, rank_specs
 from learners.rank import RankSpec
 from rlsys.config import LearnerConfig, RecipeConfig
-from rlsys.device import Device
+from rlsys.device import Device, dtype_of, known, resolved
 from rlsys.errors import BadInput
 from rlsys.rollout import RolloutPlan
 from rlsys.seeds import derive
@@ -80,6 +80,7 @@ def pool(
 ) -> RolloutPool:
     """Every rollout worker of a recipe, not yet started."""
     rollout = recipe.rollout
+    threads = known(rollout.threads)
     specs = [
         WorkerSpec(
             name=f"rollout:{index}",
@@ -89,7 +90,7 @@ def pool(
                 model_path=model_path,
                 dtype=recipe.model.dtype,
                 seed=derive(recipe.seed, "engine", index),
-                threads=rollout.threads,
+                threads=threads,
             ),
             run_seed=recipe.seed,
             scoring=ScoringSpec(grader_workers=rollout.grader_workers, grader_deadline_s=rollout.grader_deadline_s),
@@ -99,18 +100,26 @@ def pool(
         for index in range(rollout.workers)
     ]
     options = PoolOptions(
-        cpus=rollout.threads,
+        cpus=threads,
         gpus=device.gpus_per_actor,
-        env_vars=_environment(engine_environment(rollout.threads)),
+        env_vars=_environment(engine_environment(threads)),
         start_timeout_s=rollout.start_timeout_s,
         call_timeout_s=rollout.call_timeout_s,
         # A group may wait in the engine's queue before its episodes' own clock starts to matter.
         group_timeout_s=(2 + rollout.infra_retries + rollout.data_retries) * rollout.episode_timeout_s
         + rollout.call_timeout_s,
         infra_attempts=rollout.infra_attempts,
-        mismatch_limit=recipe.loop.mismatch_limit,
+        mismatch_limit=known(recipe.loop.mismatch_limit),
     )
     return RolloutPool(specs, options)
+
+
+def room(recipe: RecipeConfig, needed: Services, device: Device, *, learner: bool) -> tuple[float, float]:
+    """(CPUs, GPUs) of all actors on this device. needed: the services, of which only the number is looked at."""
+    rollout, config = resolved(recipe, device).rollout, recipe.learner
+    ranks = config.ranks if learner else 0
+    cpus = rollout.workers * known(rollout.threads) + ranks * (config.threads or 1) + len(needed.needs)
+    return cpus, (rollout.workers + ranks + needed.engines) * device.gpus_per_actor
 
 
 def learner(recipe: RecipeConfig, device: Device) -> LearnerGroup:
@@ -122,8 +131,8 @@ def learner(recipe: RecipeConfig, device: Device) -> LearnerGroup:
         master_addr="",
         master_port=0,
         device=device,
-        dtype=device.dtype if recipe.model.dtype == "auto" else recipe.model.dtype,
-        gradient_checkpointing=recipe.model.gradient_checkpointing,
+        dtype=dtype_of(recipe.model.dtype, device),
+        gradient_checkpointing=known(recipe.model.gradient_checkpointing),
         seed=derive(recipe.seed, "learner"),
     )
     options = GroupOptions(

@@ -28,6 +28,7 @@ from learners.algorithms import make_algorithm
 from rlsys.buffer import SlotBuffer
 from rlsys.config import StageConfig
 from rlsys.curriculum import Curriculum
+from rlsys.device import known
 from rlsys.harvest import Harvest, check_failures, check_streams, harvest_groups
 from rlsys.metrics import Metrics, merge, values
 from rlsys.packing import make_batch
@@ -97,9 +98,8 @@ class Stepper:
         metrics: list[Metrics] = [harvest.metrics]
         trained = packed = 0
         if harvest.samples:
-            batch = make_batch(
-                harvest.samples, config.learner.tokens_per_row, state.version, minibatches=self.algorithm.minibatches
-            )
+            length = known(config.learner.tokens_per_row)
+            batch = make_batch(harvest.samples, length, state.version, minibatches=self.algorithm.minibatches)
             with clock.phase("update"):
                 report = await run.complete(run.learner.update(batch))
             metrics.append(report.metrics)

@@ -18,6 +18,7 @@ from learners.group import LearnerGroup
 from rlsys.batch import Batch
 from rlsys.config import StageConfig
 from rlsys.curriculum import Curriculum
+from rlsys.device import known
 from rlsys.errors import BadInput
 from rlsys.metrics import values
 from rlsys.packing import make_batch
@@ -113,7 +114,7 @@ async def train_steps(
 
     def batch_of(stage_step: int) -> tuple[Prepared, Batch]:
         prepared = prepare(min(stage_step, stage.steps - 1))
-        tokens_per_row = stage.config.learner.tokens_per_row
+        tokens_per_row = known(stage.config.learner.tokens_per_row)
         return prepared, make_batch(prepared.samples, tokens_per_row, state.version, together=prepared.together)
 
     def start(stage_step: int) -> asyncio.Task[tuple[Prepared, Batch]]:

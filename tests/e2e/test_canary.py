@@ -21,13 +21,13 @@ from learners.algorithms.sft import SFTConfig
 from rlsys.channels.base import WeightChannel
 from rlsys.channels.shm import SharedMemory
 from rlsys.config import EngineConfig, RecipeConfig, RunConfig
-from rlsys.device import DEVICES
+from rlsys.device import DEVICES, resolved
 from rlsys.errors import RunFailed
 from tests.e2e.tiny_models import save_tiny
 from tests.pickled_channel import Pickled
 
 HERE = Path(__file__).resolve().parent
-RECIPE = RecipeConfig(engine=EngineConfig(kv_cache_mb=64), algorithm=SFTConfig())
+RECIPE = resolved(RecipeConfig(engine=EngineConfig(kv_cache_mb=64), algorithm=SFTConfig()), DEVICES["cpu"])
 PROBE = (tuple(range(5, 45)), tuple(range(60, 100)))
 BROKEN = {
     "keeps its old weights": "tests.e2e.tiny_models.SkipsReload",

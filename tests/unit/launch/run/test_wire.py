@@ -16,7 +16,7 @@ from envs.worlds.calculator import CalculatorConfig
 from launch.config import compose
 from launch.run import preflight, wire
 from rlsys.config import RecipeConfig
-from rlsys.device import DEVICES
+from rlsys.device import DEVICES, resolved
 from rlsys.errors import BadInput
 
 KEY = "sk-very-secret-key"
@@ -58,7 +58,7 @@ def test_secrets_stand_in_no_runtime_environment_and_no_repr(monkeypatch: pytest
     monkeypatch.setenv("JUDGE_KEY", KEY)
     asked = recipe(endpoint="https://host/v1", model="m", key_env="JUDGE_KEY")
     services = wire.services([asked])
-    pool = wire.pool(asked, DEVICES["cpu"], "model", services.token, wire.secrets_of([asked]))
+    pool = wire.pool(resolved(asked, DEVICES["cpu"]), DEVICES["cpu"], "model", services.token, wire.secrets_of([asked]))
     (spec,) = [member.spec for member in pool._members]
     assert dict(spec.secrets) == {"JUDGE_KEY": KEY, SERVICE_TOKEN: services.token}
     assert services.secrets == {"JUDGE_KEY": KEY}

@@ -19,6 +19,7 @@ from launch.run.session import save_at_stop
 from launch.stages.train import train
 from rlsys.batch import Batch, UpdateReport
 from rlsys.channels.shm import SharedMemory
+from rlsys.device import DEVICES, resolved_run
 from rlsys.errors import RunFailed
 from rlsys.journal import Dispatched, Journal, ledger, read, surviving
 from rlsys.types import Message
@@ -65,7 +66,7 @@ def play(
     """One process's worth of a run: resumes when the directory has a checkpoint."""
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(HEAD + (stages or f"stages: [{{name: rl, kind: rl, steps: {steps}}}]\n"))
-    config = compose(str(recipe), [])
+    config = resolved_run(compose(str(recipe), []), DEVICES["cpu"])
     directory = RunDir(tmp_path / "run")
     newest = directory.checkpoints()[-1:]
     state = directory.load_state(newest[0]) if newest else DriverState()

@@ -1,0 +1,78 @@
+"""What a recipe leaves to the device, and who may see it unfilled."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rlsys.config import (
+    EngineConfig,
+    LearnerConfig,
+    LoopConfig,
+    ModelConfig,
+    RecipeConfig,
+    RolloutConfig,
+    RunConfig,
+    StageConfig,
+)
+from rlsys.device import DEVICES, known, resolved, resolved_run
+
+KEYS = (
+    ("model", "gradient_checkpointing"),
+    ("engine", "enforce_eager"),
+    ("rollout", "threads"),
+    ("learner", "tokens_per_row"),
+    ("loop", "mismatch_limit"),
+)
+
+
+def values(recipe: RecipeConfig) -> list[Any]:
+    return [getattr(getattr(recipe, part), key) for part, key in KEYS]
+
+
+def test_a_cpu_is_what_it_was_and_a_gpu_is_not_starved() -> None:
+    plain = RecipeConfig()
+    assert values(plain) == [None] * len(KEYS)
+    assert values(resolved(plain, DEVICES["cpu"])) == [False, True, 1, 4096, 0.1]
+    assert values(resolved(plain, DEVICES["cuda"])) == [True, False, 8, 16384, 0.5]
+
+
+def test_what_is_given_stays() -> None:
+    given = RecipeConfig(
+        model=ModelConfig(gradient_checkpointing=False),
+        engine=EngineConfig(enforce_eager=True),
+        rollout=RolloutConfig(threads=3),
+        learner=LearnerConfig(tokens_per_row=17),
+        loop=LoopConfig(mismatch_limit=0.2),
+    )
+    assert resolved(given, DEVICES["cuda"]) == given
+    assert resolved(resolved(RecipeConfig(), DEVICES["cpu"]), DEVICES["cuda"]) == resolved(
+        RecipeConfig(), DEVICES["cpu"]
+    )
+
+
+@pytest.mark.parametrize(("device", "dtype", "limit"), [("cpu", "bfloat16", 0.5), ("cuda", "float32", 0.1)])
+def test_the_limit_on_the_mismatch_goes_by_the_dtype_and_not_by_the_device(
+    device: str, dtype: Any, limit: float
+) -> None:
+    recipe = RecipeConfig(model=ModelConfig(dtype=dtype))
+    assert resolved(recipe, DEVICES[device]).loop.mismatch_limit == limit
+
+
+def test_every_stage_is_resolved_by_what_it_says_itself() -> None:
+    own = RecipeConfig(learner=LearnerConfig(tokens_per_row=99))
+    stages = tuple(
+        StageConfig(name=name, kind="rl", steps=1, config=config) for name, config in (("a", own), ("b", own))
+    )
+    plain = replace(own, learner=LearnerConfig())
+    config = resolved_run(RunConfig(recipe=plain, stages=stages), DEVICES["cuda"])
+    assert config.recipe.learner.tokens_per_row == 16384
+    assert [values(stage.config)[1:4] for stage in config.stages] == [[False, 8, 99]] * 2
+
+
+def test_an_unresolved_value_is_a_mistake_of_ours_and_no_default() -> None:
+    assert known(False) is False
+    with pytest.raises(RuntimeError, match="before its device is known"):
+        known(None)
