@@ -37,6 +37,8 @@ class Harvest:
     rewards: list[float]  # of the graded trajectories
     lags: list[int]  # of each trajectory with tokens: versions from its oldest one to the weights trained on it
     failures: Mapping[str, int]  # trajectories by kind; `retried`: broke, tried again
+    sampled: int  # tokens of all trajectories
+    discarded: int  # tokens of their attempts that broke
     metrics: Metrics
 
 
@@ -84,6 +86,8 @@ def harvest_groups(
         rewards=[each.reward.value for each in trajectories if isinstance(each.reward, Reward)],
         lags=[version - each.oldest_version for each in trajectories if each.oldest_version is not None],
         failures=failures,
+        sampled=sum(each.num_sampled for each in trajectories),
+        discarded=sum(each.discarded_tokens for each in trajectories),
         metrics=merge(metrics),
     )
 

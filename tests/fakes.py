@@ -159,7 +159,7 @@ class BanditPool:
         self.logits: list[float] = [0.0, 0.0]
         self.version = 0
         self.restarts = {"fake": 0}
-        self.generated_tokens = 0
+        self.lost_tokens = 0
         self.published: list[int] = []
         self._fail, self._deaf, self._publish_s = fail, deaf, publish_s
 
@@ -184,7 +184,6 @@ class BanditPool:
         version, logits = self.version, list(self.logits)
         for _ in range(random.Random(ticket.sequence).choice([0, 1, 2, 40])):
             await asyncio.sleep(0)
-        self.generated_tokens += plan.group_size
         group = bandit_group(ticket, plan, logits, version)
         if self._fail(ticket):
             failure = Failure(kind=FailureKind.INFRA, where="fake", detail="it died")
