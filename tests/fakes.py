@@ -209,6 +209,7 @@ class FakeWorker:
         self.version: int | None = None
         self.logits = [0.0, 0.0]
         self.faults = Path(spec.engine.model_path)
+        self.generated = 0
 
     async def start(self) -> WorkerStatus:
         starts = self.faults / f"starts-{self.spec.name}"
@@ -222,6 +223,10 @@ class FakeWorker:
             os._exit(1)
         if self._take(f"hang-{self.spec.name}"):
             time.sleep(3600)  # the whole event loop: pings go unanswered too
+        self.generated += plan.group_size
+        if self._take(f"die-late-{self.spec.name}"):
+            await asyncio.sleep(1.0)  # what was sampled is seen by a ping
+            os._exit(1)
         await asyncio.sleep(0.01)
         return bandit_group(ticket, plan, self.logits, self.version, self.spec.name)
 
@@ -253,7 +258,7 @@ class FakeWorker:
             pid=os.getpid(),
             log="",
             version=self.version,
-            generated_tokens=0,
+            generated_tokens=self.generated,
             busy_s=0.0,
             alive_s=1.0,
             rss_mb=1.0,

@@ -29,7 +29,7 @@ class Setting:
     solved_by: Mapping[str, float]  # the reward's (`envs.rewards`); empty where it does not say
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """One thing that is wrong, as `summary.json` and checkpoints have it."""
 
@@ -114,15 +114,15 @@ class Watch:
             return "no optimizer step was taken, for no gradient was finite: lower learner.lr, or look at the reward"
         groups = {kind: int(row.get(f"groups/{kind}", 0)) for kind in ("trained", "filtered", "failed")}
         if groups["failed"] and not groups["filtered"]:
-            return f"nothing was trained: of {groups['failed']} groups none could be graded (rows: failures/*)"
+            return f"{NOTHING}of {groups['failed']} groups none could be graded (rows: failures/*)"
         if not groups["filtered"]:
             return ""
         loop = self._setting.recipe.loop
         if row.get("tokens/stale", 0) > 0:
-            return f"nothing was trained: all tokens with signal are older than loop.max_token_lag={loop.max_token_lag}"
+            return f"{NOTHING}all tokens with signal are older than loop.max_token_lag={loop.max_token_lag}"
         rewards = f"rewards from {row.get('reward/min', 0.0):.3f} to {row.get('reward/max', 0.0):.3f}"
         why, cure = self._no_contrast(row)
-        return f"nothing was trained: all {groups['filtered']} groups are without contrast ({rewards}): {why}; {cure}"
+        return f"{NOTHING}all {groups['filtered']} groups are without contrast ({rewards}): {why}; {cure}"
 
     def _no_contrast(self, row: Row) -> tuple[str, str]:
         warmth, size = self._setting.recipe.rollout.temperature, self._setting.recipe.loop.group_size
@@ -173,6 +173,7 @@ class Watch:
         return f"{fell}, {at}: raise algorithm.entropy_coef or algorithm.kl_coef, or lower learner.lr"
 
 
+NOTHING = "nothing was trained: "
 SHOW = "try an sft stage before"
 SIGNS: dict[str, Callable[[Watch, Row], str]] = {
     "cut": Watch.cut,

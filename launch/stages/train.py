@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from envs import make_world
 from launch.run import preflight
+from launch.run.health import NOTHING
 from launch.stages.base import needs_engines, stage_of
 from rlsys.config import RunConfig
 from rlsys.errors import RunFailed
@@ -63,5 +64,7 @@ async def train(run: Run) -> None:
         run.reissue.clear()
         await run.checkpoint(stage)
     if never_trained(state):
-        why = next((f": {finding.says}" for finding in run.health if finding.what == "untrained"), "")
+        why = next(
+            (f": {finding.says.removeprefix(NOTHING)}" for finding in run.health if finding.what == "untrained"), ""
+        )
         raise RunFailed(f"none of the {state.step} steps trained anything{why}")
