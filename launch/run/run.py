@@ -35,6 +35,7 @@ log = logging.getLogger("rlsys.run")
 UPDATE_GRACE_S = 10.0  # for what the learner is doing when a stop is asked for
 PROBE_TASKS = 4
 PROBE_TOKENS = 64
+EVALUATION = ("before", "after", "measure", "episodes", "failures")
 PROMPTS = ("dispatched", "trained", "failed", "filtered", "in_flight")
 CANARY_VERSION = -1  # never trained, never sampled from
 
@@ -163,10 +164,7 @@ class Run:
         folder = self.dir.newest()
         if folder is not None and self.state.stage_step > 0:
             await self.until(self.learner.load(folder))
-        by = solved_by(stage.config.reward) or {}
-        self.watch = Watch(stage.name, Setting(recipe=stage.config, max_turns=self.world.max_turns, solved_by=by))
-        for row in self.dir.rows(stage.name):  # of a resumed stage: what was said of them need not be said again
-            self.watch.see(row)
+        self.watch = watch_on(self, stage)
 
     async def checkpoint(self, stage: StageConfig) -> None:
         """Everything that the run needs to go on from here.
@@ -176,7 +174,7 @@ class Run:
         self.journal.commit()
         state = copy.deepcopy(self.state)
         state.mark = self.journal.mark
-        state.health = [asdict(finding) for finding in self.health]
+        state.health = [asdict(finding) for finding in health(self)]
         state.wall_s, state.lost_tokens, state.restarts = self.wall_s, self.lost_tokens, self.restarts
         open_tickets = self.buffer.open_tickets if self.buffer else []
         state.open_sequences = [*(ticket.sequence for ticket in open_tickets), *self.reissue]
@@ -251,13 +249,6 @@ class Run:
             self.progress.say(f"health: {says}")
             self.journal.note(row.stage, row.step, says)
 
-    @property
-    def health(self) -> list[Finding]:
-        """What was wrong, in the stages so far."""
-        running = self.watch.findings() if self.watch is not None else []
-        named = {finding.stage for finding in running}
-        return [*(each for each in (Finding(**row) for row in self.state.health) if each.stage not in named), *running]
-
     def record_evaluation(self, row: dict[str, Any]) -> None:
         """Into evaluations.jsonl and to the tracker: an evaluation lies between two steps and is no row of either."""
         self.dir.append("evaluations.jsonl", row)
@@ -275,13 +266,7 @@ class Run:
             **({"reason": reason} if reason else {}),
             "steps": state.step,
             "wall_s": round(self.wall_s, 1),
-            "eval": {
-                "before": state.eval_before,
-                "after": state.eval_after,
-                "measure": state.eval_measure,
-                "episodes": state.eval_episodes,
-                "failures": state.eval_failures,
-            },
+            "eval": {name: getattr(state, f"eval_{name}") for name in EVALUATION},
             "reward": {"first": state.reward_first, "last": state.reward_last},
             "tokens": {
                 "generated": state.generated,
@@ -294,7 +279,7 @@ class Run:
             },
             "prompts": {name: getattr(book, name) for name in PROMPTS},
             "failures": {kind: state.failures.get(kind, 0) for kind in ("infra", "timeout", "data", "retried")},
-            "health": [asdict(finding) for finding in self.health],
+            "health": [asdict(finding) for finding in health(self)],
             "restarts": self.restarts,
             "weights": {
                 "published": len(publish),
@@ -306,6 +291,22 @@ class Run:
             "learner": {"zero_stage": recipe.learner.zero_stage, "world_size": recipe.learner.ranks},
             "rollout": {"workers": recipe.rollout.workers},
         }
+
+
+def watch_on(run: Run, stage: StageConfig) -> Watch:
+    """Over the rows that a resumed stage has already: what was said of them is not said again."""
+    by = solved_by(stage.config.reward) or {}
+    watch = Watch(stage.name, Setting(recipe=stage.config, max_turns=run.world.max_turns, solved_by=by))
+    for row in run.dir.rows(stage.name):
+        watch.see(row)
+    return watch
+
+
+def health(run: Run) -> list[Finding]:
+    """What was wrong, in the stages so far."""
+    running = run.watch.findings() if run.watch is not None else []
+    earlier = [Finding(**row) for row in run.state.health]
+    return [*(finding for finding in earlier if finding.stage not in {each.stage for each in running}), *running]
 
 
 async def first_delivery(run: Run) -> None:

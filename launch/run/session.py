@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 from launch.run.parts import shown, start_parts
-from launch.run.run import Run, StopRequested
+from launch.run.run import Run, StopRequested, health
 from rlsys.errors import BadInput, RunFailed
 
 SAVE_DEADLINE_S = 10.0  # of the checkpoint that a stop writes
@@ -45,7 +45,7 @@ async def go_through(run: Run, work: Callable[[Run], Awaitable[None]], *, engine
         reason = f"{error}" if isinstance(error, (RunFailed, BadInput)) else f"{type(error).__name__}: {error}"
         raise
     finally:
-        for finding in run.health:
+        for finding in health(run):
             run.progress.say(f"health: {finding.told()}")
         await run.cancel_background()
         if run.pool_start is not None:

@@ -64,7 +64,7 @@ async def train(run: Run) -> None:
         run.reissue.clear()
         await run.checkpoint(stage)
     if never_trained(state):
-        why = next(
-            (f": {finding.says.removeprefix(NOTHING)}" for finding in run.health if finding.what == "untrained"), ""
-        )
-        raise RunFailed(f"none of the {state.step} steps trained anything{why}")
+        from launch.run.run import health
+
+        why = [finding.says.removeprefix(NOTHING) for finding in health(run) if finding.what == "untrained"]
+        raise RunFailed(": ".join([f"none of the {state.step} steps trained anything", *why]))
