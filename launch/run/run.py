@@ -251,7 +251,7 @@ class Run:
 
     def record_evaluation(self, row: dict[str, Any]) -> None:
         """Into evaluations.jsonl and to the tracker: an evaluation lies between two steps and is no row of either."""
-        self.dir.append("evaluations.jsonl", row)
+        self.dir.save_evaluation(row)
         self.tracker.log({key if key == "step" else f"held_out/{key}": value for key, value in row.items()})
 
     def summary(self, status: str, reason: str | None = None) -> dict[str, Any]:

@@ -143,9 +143,13 @@ class RunDir:
         rows = map(json.loads, path.read_text().splitlines() if path.exists() else ())
         return [row for row in rows if row["stage"] == stage]
 
-    def append(self, name: str, row: Mapping[str, Any]) -> None:
-        with (self.path / name).open("a") as file:
-            file.write(json.dumps(row) + "\n")
+    def save_evaluation(self, row: Mapping[str, Any]) -> None:
+        """Into evaluations.jsonl, in the place of the one that a killed process made at the same point."""
+        path = self.path / "evaluations.jsonl"
+        lines = path.read_text().splitlines() if path.exists() else []
+        point = {key: row[key] for key in ("step", "stage", "when")}.items()
+        kept = [line for line in lines if not point <= json.loads(line).items()]
+        _write(path, "".join(f"{line}\n" for line in [*kept, json.dumps(row)]))
 
     def save_trajectories(
         self, name: str, groups: Iterable[Group], advantages: Mapping[tuple[int, int], float]

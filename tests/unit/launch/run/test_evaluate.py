@@ -1,6 +1,8 @@
 """What an evaluation comes to: a number that is called what it is, and failures that are counted and shown."""
 
+import json
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -8,6 +10,7 @@ import pytest
 from envs.rewards.answer import AnswerRewardConfig
 from launch.commands.eval import table
 from launch.run.evaluate import score, told
+from launch.run.rundir import RunDir
 from rlsys.types import (
     EpisodeEnd,
     Failure,
@@ -84,6 +87,21 @@ def test_failures_are_told_with_the_first_reason() -> None:
         "greedy 0.500, sampled 1.000; greedy: 16 of 24 graded, 8 failed; "
         "the first: data in reward: ValueError: it broke"
     )
+
+
+def test_an_evaluation_that_is_made_again_has_one_line_and_a_lost_one_none(tmp_path: Path) -> None:
+    directory = RunDir(tmp_path / "run")
+
+    def lines() -> list[tuple[str, int, float]]:
+        rows = map(json.loads, (tmp_path / "run" / "evaluations.jsonl").read_text().splitlines())
+        return [(row["when"], row["step"], row["greedy/accuracy"]) for row in rows]
+
+    for when, step, accuracy in (("before", 150, 0.1), ("after", 162, 0.9), ("before", 150, 0.2)):
+        directory.save_evaluation({"step": step, "stage": "rl", "when": when, "greedy/accuracy": accuracy})
+    assert lines() == [("after", 162, 0.9), ("before", 150, 0.2)]
+    directory.rewind_metrics(156)  # to the newest checkpoint
+    assert lines() == [("before", 150, 0.2)]
+    directory.close()
 
 
 def test_above_the_limit_there_is_no_number() -> None:

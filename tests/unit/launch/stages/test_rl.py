@@ -358,6 +358,7 @@ def test_the_account_of_sampled_tokens_closes_through_stops(tmp_path: Path) -> N
     done = play(tmp_path)
     assert done.summary["tokens"]["generated"] == sampled_tokens(tmp_path) == 12 * 16 + 2 * 4 * (1 + 8)
     assert done.summary["tokens"]["discarded"] == 0
+    assert [row["when"] for row in evaluations(tmp_path)] == ["before", "after"]
 
 
 def test_what_is_wrong_is_said_once_and_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
