@@ -16,6 +16,7 @@ from rlsys.packing import sample_trajectory
 from rlsys.reductions import Reduction, weigh
 from rlsys.types import EpisodeEnd, Failure, FailureKind, Group, Reward, Sample, Trajectory
 
+DETAIL = 500  # characters of a failure's reason
 ENDS = [end for end in EpisodeEnd if end is not EpisodeEnd.FAILED]
 
 
@@ -151,8 +152,11 @@ def check_failures(groups: Sequence[Group], limit: float) -> None:
 def check_failed(failures: Sequence[Failure], of: int, limit: float, what: str) -> None:
     """Raises RunFailed where more than this share of them failed."""
     if len(failures) > limit * of:
-        first = failures[0]
-        raise RunFailed(
-            f"{len(failures)} of {of} {what} failed (limit loop.max_failed_share={limit:g}); "
-            f"the first: {first.kind} in {first.where}: {first.detail}"
-        )
+        many = f"{len(failures)} of {of} {what} failed (limit loop.max_failed_share={limit:g})"
+        raise RunFailed(f"{many}; {first_of(failures)}")
+
+
+def first_of(failures: Sequence[Failure]) -> str:
+    """Why, in one line: the detail may be a text of many, from a model or a library."""
+    first = failures[0]
+    return f"the first: {first.kind} in {first.where}: {' '.join(first.detail.split())[:DETAIL]}"

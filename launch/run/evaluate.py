@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from envs.rewards import Measure, measure_of, solved
 from launch.run import wire
 from rlsys.config import RecipeConfig, StageConfig
+from rlsys.harvest import first_of
 from rlsys.rollout import RolloutPlan
 from rlsys.types import Failure, Group, Reward, Task, Ticket
 
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
     from actors.pool import RolloutPool
     from actors.services import Services
     from launch.run.run import Run
-
-
-DETAIL = 300  # characters of a failure's reason
 
 
 async def evaluate(run: Run, stage: StageConfig, when: str) -> dict[str, float]:
@@ -156,8 +154,5 @@ def told(scores: Mapping[str, Score]) -> str:
             too_many = each.failures > each.limit * each.episodes
             over = f", above loop.max_failed_share={each.limit:g}" if too_many else ""
             parts.append(f"{name}: {graded} of {each.episodes} graded, {each.failures} failed{over}")
-    first = next((failure for each in scores.values() for failure in each.failed), None)
-    if first is not None:
-        detail = " ".join(first.detail.split())[:DETAIL]
-        parts.append(f"the first: {first.kind} in {first.where}: {detail}")
-    return "; ".join(parts)
+    failed = [failure for each in scores.values() for failure in each.failed]
+    return "; ".join([*parts, first_of(failed)] if failed else parts)

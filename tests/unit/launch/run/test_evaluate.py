@@ -11,6 +11,8 @@ from envs.rewards.answer import AnswerRewardConfig
 from launch.commands.eval import table
 from launch.run.evaluate import score, told
 from launch.run.rundir import RunDir
+from rlsys.errors import RunFailed
+from rlsys.harvest import check_failed
 from rlsys.types import (
     EpisodeEnd,
     Failure,
@@ -111,4 +113,6 @@ def test_above_the_limit_there_is_no_number() -> None:
     assert told({"greedy": most}).startswith(
         "greedy none; greedy: 8 of 24 graded, 16 failed, above loop.max_failed_share=0.5; the first:"
     )
+    with pytest.raises(RunFailed, match=r"^16 of 24 episodes failed \(limit .*=0.5\); the first: .* it broke$"):
+        check_failed(most.failed, most.episodes, most.limit, "episodes")  # as `rlsys eval` does
     assert table({"greedy": most})[1].split()[:4] == ["greedy", "-", "24", "16"]
