@@ -43,7 +43,11 @@ class Renderer:
 
 
 class NoTracker:
-    def log(self, row: Any) -> None: ...
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+
+    def log(self, row: dict[str, Any]) -> None:
+        self.rows.append(row)
 
 
 @dataclass
@@ -316,6 +320,8 @@ def test_evaluations_count_their_failures(tmp_path: Path, capsys: pytest.Capture
     before, after = evaluations(tmp_path)
     assert (before["step"], before["when"], before["greedy/failures"]) == (0, "before", 1)
     assert (after["step"], after["stage"], after["sampled/accuracy"]) == (12, "rl", found["after"]["sampled"])
+    tracked = [row for row in outcome.run.tracker.rows if "held_out/when" in row]  # type: ignore[attr-defined]
+    assert [(row["step"], row["held_out/greedy/failures"]) for row in tracked] == [(0, 1), (12, 1)]
     shown = capsys.readouterr().out
     assert shown.count("greedy: 3 of 4 graded, 1 failed; the first: infra in fake: it died") == 2
     assert "2 of 72 evaluation episodes failed and are not in it" in closing_line(outcome.run, "done")
