@@ -199,7 +199,8 @@ class LoopConfig:
     """Largest mean gap, in nats per token, between engine and learner on the same tokens after a delivery of weights.
     Past it the engine gets the weights once more; if that does not help, the run stops with the reason."""
     max_failed_share: float = 0.5
-    """The run stops with the reason when more than this share of a step's trajectories failed."""
+    """The run stops with the reason when more than this share of a step's trajectories failed. An evaluation in which
+    more failed has no number."""
 
     def __post_init__(self) -> None:
         require_bounds(self, "loop.", "at least 1", "groups_per_step", "group_size")
@@ -216,7 +217,7 @@ class LoopConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class EvalConfig:
-    """Accuracy on held-out tasks, before and after the stages that play; held-out loss within the others."""
+    """Held-out tasks, played before and after the stages that play; held-out loss within the others."""
 
     tasks: int = 200
     """Held-out tasks to play, at most."""
@@ -253,7 +254,8 @@ class GenerateConfig:
     concurrency: int = 256
     """Episodes that are played at the same time."""
     keep: Literal["all", "best", "correct"] = "all"
-    """Which trajectories are kept. best: those with the highest reward of their task. correct: those that solved it."""
+    """Which trajectories are kept. best: those with the highest reward of their task. correct: those that solved it,
+    for a reward that says what solves a task."""
     min_reward: Optional[float] = None
     """Trajectories with a lower reward are dropped. null drops none."""
     per_task: Optional[int] = None

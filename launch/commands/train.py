@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from launch.commands.shared import add_config
-from rlsys.errors import BadInput
+from rlsys.errors import BadInput, RunFailed
 
 HELP = "all stages of a recipe"
 EXAMPLES = """examples:
@@ -31,7 +31,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from launch.config.compose import compose, refuse_other_config, to_yaml
-    from launch.stages.train import arithmetic, check, train
+    from launch.stages.train import arithmetic, check, never_trained, train
 
     config = compose(options.config, options.overrides)
     if options.dry_run:
@@ -63,6 +63,11 @@ def run(options: argparse.Namespace) -> int:
     if options.resume and not newest:
         raise BadInput(f"--resume: {path} has no checkpoint to resume from")
     if state.stage_index >= len(config.stages):
+        if never_trained(state):
+            raise RunFailed(
+                f"{path} is finished after {state.step} steps, none of which trained anything: "
+                "give another --run-dir to train again"
+            )
         print(f"{path} is finished after {state.step} steps: give another --run-dir to train again")
         return 0
     entered = config.stages[state.stage_index]

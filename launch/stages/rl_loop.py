@@ -44,8 +44,8 @@ async def rl_loop(run: Run, stage: StageConfig) -> None:
     # Log-probabilities of what was sampled are those of the sampler.
     await run.begin_stage(stage, temperature=config.rollout.temperature)
     await first_delivery(run)
-    if not state.eval_before:
-        state.eval_before = await run.until(evaluate(run, config, "before"))
+    if not state.evaluated_before:
+        state.eval_before = await run.until(evaluate(run, stage, "before"))
     run.progress.say(
         f"stage {stage.name}: {stage.steps} steps of {config.loop.groups_per_step} groups x {config.loop.group_size}, "
         f"at most {config.loop.slots} groups open"
@@ -69,7 +69,7 @@ async def rl_loop(run: Run, stage: StageConfig) -> None:
     except StopRequested:
         await stepper.stop()
         raise
-    state.eval_after = await run.until(evaluate(run, config, "after"))
+    state.eval_after = await run.until(evaluate(run, stage, "after"))
 
 
 class Stepper:
@@ -108,6 +108,8 @@ class Stepper:
         state.step += 1
         state.stage_step += 1
         state.trained += trained
+        state.generated += harvest.sampled
+        state.discarded += harvest.discarded
         self.buffer.trained()
         account(run, self.stage, harvest)
         publication: Publication | None = None

@@ -85,6 +85,26 @@ def test_a_worker_that_dies_is_restarted_refitted_and_its_groups_played_elsewher
     run(scenario, tmp_path)
 
 
+def test_what_a_worker_sampled_for_a_group_that_it_did_not_finish_is_counted_as_lost(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        pool = make_pool(tmp_path, workers=1)
+        await pool.start()
+        await pool.publish(publication(tmp_path, 1))
+        await play(pool, 2)
+        (tmp_path / "die-late-w0").touch()
+        playing = asyncio.ensure_future(play(pool, 1))
+        while (tmp_path / "die-late-w0").exists():
+            await asyncio.sleep(0.02)
+        await pool.status()
+        groups, retried = await playing
+        assert (len(groups), len(retried)) == (1, 1)
+        await pool.status()
+        assert pool.lost_tokens == PLAY.group_size  # not those of the groups that were done
+        await pool.stop()
+
+    asyncio.run(asyncio.wait_for(scenario(), 120))
+
+
 def test_every_worker_dying_under_a_delivery_is_survived(tmp_path: Path) -> None:
     async def scenario(pool: RolloutPool) -> None:
         for name in ("w0", "w1"):
