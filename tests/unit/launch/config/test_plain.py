@@ -144,6 +144,18 @@ def test_a_secret_that_is_named_reaches_no_file_no_terminal_and_no_tracker(
     assert compose(str(directory.path / "config.yaml"), []) == config
 
 
+@pytest.mark.parametrize("tag", ["!!python/object/apply:os.system", "!!python/name:os.system", "!!python/module:os"])
+def test_yaml_builds_no_objects(tag: str, tmp_path: Path) -> None:
+    value = f"{tag} ['touch {tmp_path / 'ran'}']" if "apply" in tag else f"{tag} ''"
+    for config, overrides in (
+        (str(_written(tmp_path, f"name: {value}\n{STAGES}")), []),
+        ("quickstart", [f"name={value}"]),
+    ):
+        with pytest.raises(BadInput, match="not readable as YAML"):
+            compose(config, overrides)
+    assert not (tmp_path / "ran").exists()
+
+
 def _written(tmp_path: Path, text: str) -> Path:
     path = tmp_path / "recipe.yaml"
     path.write_text(text)
