@@ -187,16 +187,18 @@ def choose_run_dir(name: str, config: str, given: str | None, must_resume: bool)
 
 
 def refuse_foreign(path: Path) -> None:
-    """Raises BadInput for a run that another user began, or whose newest checkpoint holds a file of another user.
+    """Raises BadInput for a run that another user began, or whose checkpoints hold a file of another user.
 
     To go on from it is to import the modules that its config.yaml names and to hand its files to many parsers.
     """
-    saved, steps = path / "config.yaml", sorted((path / "checkpoints").glob("step-*"))
-    if not saved.is_file() and not steps:
+    saved, kept = path / "config.yaml", list((path / "checkpoints").rglob("*"))
+    if not saved.is_file() and not kept:
         return  # nothing was begun in it
-    read = [path, saved, *steps, *(steps[-1].rglob("*") if steps else ())]
-    for file in read:
-        owner = file.stat().st_uid if file.exists() else os.geteuid()
+    for file in (path, saved, *kept):
+        try:
+            owner = file.stat().st_uid
+        except FileNotFoundError:  # a link to nothing, or gone meanwhile
+            continue
         if owner not in trusted_owners():
             what = "it" if file == path else file.relative_to(path)
             raise BadInput(

@@ -119,7 +119,7 @@ def test_a_new_command_is_a_module_and_a_line(
 STEP = "checkpoints/step-000003"
 
 
-@pytest.mark.parametrize("theirs", ["", "config.yaml", STEP, f"{STEP}/learner/a.pt"])
+@pytest.mark.parametrize("theirs", ["", f"{STEP}/learner/a.pt"])
 def test_a_run_of_another_user_is_continued_on_request_only(
     theirs: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
