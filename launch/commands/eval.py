@@ -82,25 +82,30 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def split_to_evaluate(env: Any, trained: Any) -> str:
+def split_to_evaluate(env: Any, trained: str | None) -> str:
     """`all` for a data file that the checkpoint has not seen; else `held_out`, whatever other keys were changed."""
     from envs.tasks.config import TaskConfig
 
     data = env.data if isinstance(env, TaskConfig) else None
     if data is None or env.eval_data is not None:
         return "held_out"
-    seen = trained.data if isinstance(trained, TaskConfig) else None
-    return "held_out" if seen is not None and Path(seen).resolve() == Path(data).resolve() else "all"
+    return "held_out" if trained is not None and Path(trained).resolve() == Path(data).resolve() else "all"
 
 
-def trained_on(checkpoint: str) -> Any:
-    """The environment that a run's checkpoint was trained in: its training tasks are no evaluation. None if unknown."""
-    from launch.config.compose import compose
+def trained_on(checkpoint: str) -> str | None:
+    """`env.data` of the run that a checkpoint is from: what it was trained on is no evaluation. None if unknown.
 
-    saved = next(
-        (parent / "config.yaml" for parent in Path(checkpoint).parents if (parent / "config.yaml").is_file()), None
-    )
-    return compose(str(saved), [], saved=True).stages[-1].config.env if saved is not None else None
+    Read, not composed: that would import the modules which a folder of somebody else's names (docs/trust.md).
+    """
+    from launch.config.layers import read_files
+
+    folders = [folder for folder in Path(checkpoint).parents if (folder / "config.yaml").is_file()]
+    if not folders:
+        return None
+    layers, stages = read_files(folders[0] / "config.yaml", seen=())
+    envs = [layer.values.get("env") for layer in layers] + [stage.get("env") for stage in stages[-1:]]
+    named = [env["data"] for env in envs if isinstance(env, dict) and "data" in env]
+    return str(named[-1]) if named and named[-1] is not None else None
 
 
 def table(scores: Mapping[str, Score]) -> list[str]:

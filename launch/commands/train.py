@@ -24,6 +24,8 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--run-dir", metavar="D", help="where the run writes; an unfinished one is continued (default: runs/NAME)"
     )
     parser.add_argument("--resume", action="store_true", help="insist that there is a checkpoint to continue from")
+    trusted = "continue a run that another user began (docs/trust.md)"
+    parser.add_argument("--trust-run-dir", action="store_true", help=trusted)
     parser.add_argument(
         "--dry-run", action="store_true", help="print the resolved config and its arithmetic, start nothing"
     )
@@ -49,13 +51,15 @@ def run(options: argparse.Namespace) -> int:
     from launch.run import cleanup
     from launch.run.parts import make_run, shown
     from launch.run.progress import Progress
-    from launch.run.rundir import DriverState, RunDir, choose_run_dir
+    from launch.run.rundir import DriverState, RunDir, choose_run_dir, refuse_foreign
     from launch.run.session import go_through
     from launch.stages.base import needs_engines
     from rlsys.channels import open_channel
 
     text = to_yaml(config)
     path = choose_run_dir(config.recipe.name, text, options.run_dir, options.resume)
+    if not options.trust_run_dir:
+        refuse_foreign(path)
     refuse_other_config(path, config)
     directory = RunDir(path)
     newest = directory.newest()

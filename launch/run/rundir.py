@@ -12,6 +12,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import pwd
 import re
 import shutil
 from collections.abc import Iterable, Mapping
@@ -208,6 +209,39 @@ def choose_run_dir(name: str, config: str, given: str | None, must_resume: bool)
     if must_resume:
         raise BadInput(f"--resume: no unfinished run of this configuration under {base.parent}/; give its --run-dir")
     return path
+
+
+def refuse_foreign(path: Path) -> None:
+    """Raises BadInput for a run that another user began, or whose checkpoints hold a file of another user.
+
+    To go on from it is to import the modules that its config.yaml names and to hand its files to many parsers.
+    """
+    saved, kept = path / "config.yaml", list((path / "checkpoints").rglob("*"))
+    if not saved.is_file() and not kept:
+        return  # nothing was begun in it
+    for file in (path, saved, *kept):
+        try:
+            owner = file.stat().st_uid
+        except FileNotFoundError:  # a link to nothing, or gone meanwhile
+            continue
+        if owner not in trusted_owners():
+            what = "it" if file == path else file.relative_to(path)
+            raise BadInput(
+                f"--run-dir {path}: {what} belongs to {_user(owner)}: copy the run to continue it, or say that you "
+                "trust whoever wrote it with --trust-run-dir (docs/trust.md)"
+            )
+
+
+def trusted_owners() -> tuple[int, ...]:
+    """Ourselves, and root, who can do anything here already."""
+    return (os.geteuid(), 0)
+
+
+def _user(uid: int) -> str:
+    try:
+        return f"user {pwd.getpwuid(uid).pw_name}"
+    except KeyError:
+        return f"uid {uid}"
 
 
 def _step_of(line: str) -> float:

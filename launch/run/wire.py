@@ -16,6 +16,7 @@ from actors.specs import engine_environment, make_engine_spec, openmp
 from actors.worker import WorkerSpec
 from envs import make_world
 from envs.rewards import judge_of
+from envs.services.secrets import secret_variables
 from learners.group import GroupOptions, LearnerGroup, rank_specs
 from learners.rank import RankSpec
 from rlsys.config import LearnerConfig, RecipeConfig
@@ -70,9 +71,8 @@ def judge(recipe: RecipeConfig) -> JudgeServiceConfig | None:
 
 def secrets_of(recipes: Sequence[RecipeConfig]) -> dict[str, str]:
     """The variables that a configuration names, for actors on other nodes. Their values stand in no file of the run."""
-    names = [asked.key_env for recipe in recipes if (asked := judge_of(recipe.reward)) is not None]
-    names += [getattr(getattr(recipe.env, "retriever", None), "token_env", None) for recipe in recipes]
-    return {name: os.environ[name] for name in names if name is not None and name in os.environ}
+    names = {name for recipe in recipes for part in (recipe.env, recipe.reward) for name in secret_variables(part)}
+    return {name: os.environ[name] for name in sorted(names) if name in os.environ}
 
 
 def pool(

@@ -12,7 +12,9 @@ import pytest
 from actors.calls import SERVICE_TOKEN
 from envs.rewards.swirl import SwirlRewardConfig
 from envs.services.judge.config import JudgeConfig
+from envs.tools.search import SearchConfig
 from envs.worlds.calculator import CalculatorConfig
+from envs.worlds.search import SearchQAConfig
 from launch.config import compose
 from launch.run import preflight, wire
 from rlsys.config import RecipeConfig
@@ -64,6 +66,14 @@ def test_secrets_stand_in_no_runtime_environment_and_no_repr(monkeypatch: pytest
     assert services.secrets == {"JUDGE_KEY": KEY}
     shown = f"{pool._options} {spec} {services} {services.env_vars}"
     assert KEY not in shown and services.token not in shown
+
+
+def test_the_token_of_a_retriever_elsewhere_travels_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEARCH_TOKEN", KEY)
+    monkeypatch.delenv("JUDGE_KEY", raising=False)
+    elsewhere = SearchConfig(url="https://host", token_env="SEARCH_TOKEN")
+    asked = recipe(endpoint="https://host/v1", model="m", key_env="JUDGE_KEY")
+    assert wire.secrets_of([asked, replace(asked, env=SearchQAConfig(retriever=elsewhere))]) == {"SEARCH_TOKEN": KEY}
 
 
 def test_a_judge_that_cannot_be_served_is_said_before_anything_starts(tmp_path: Path) -> None:
