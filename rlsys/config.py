@@ -105,6 +105,9 @@ class RolloutConfig:
     """Seconds that comparing one mathematical answer may take. Past them it is a failure, and no wrong answer."""
     episode_timeout_s: float = 300.0
     """Seconds that one episode may take, tools and scoring included. Raise it for slow tools or long answers."""
+    block_timeout_s: float = 30.0
+    """Seconds that an environment or a reward may block its worker's other episodes, by a call that is not awaited.
+    After that its group fails, and the others are played again; at most half of `episode_timeout_s`."""
     call_timeout_s: float = 120.0
     """Seconds that a worker may take to answer a control call (a ping, new weights) before it counts as hung."""
     start_timeout_s: float = 300.0
@@ -117,7 +120,7 @@ class RolloutConfig:
         require_bounds(self, "rollout.", "above 0 and at most 2", "temperature")
         require_bounds(self, "rollout.", "above 0 and at most 1", "top_p")
         require_bounds(self, "rollout.", "0 or more", "infra_retries", "data_retries")
-        seconds = ("grader_deadline_s", "episode_timeout_s", "call_timeout_s", "start_timeout_s")
+        seconds = ("grader_deadline_s", "episode_timeout_s", "block_timeout_s", "call_timeout_s", "start_timeout_s")
         require_bounds(self, "rollout.", "above 0", *seconds)
 
 

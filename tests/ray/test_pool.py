@@ -71,7 +71,15 @@ def make_pool(tmp_path: Path, workers: int = 2, **changes: float) -> RolloutPool
     )
     scoring = ScoringSpec(grader_workers=1, grader_deadline_s=5.0)
     specs = [
-        WorkerSpec(name=f"w{index}", engine=engine, run_seed=0, scoring=scoring, stall_s=60.0)
+        WorkerSpec(
+            name=f"w{index}",
+            engine=engine,
+            run_seed=0,
+            scoring=scoring,
+            stall_s=60.0,
+            block_s=30.0,
+            start_timeout_s=60.0,
+        )
         for index in range(workers)
     ]
     return RolloutPool(specs, replace(options, **changes), worker=FakeWorker)

@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 
 import actors.worker
+import actors.world_process
 from actors.scoring import ScoringSpec
 from actors.specs import EngineFailed, EngineStats
 from actors.worker import RolloutWorker, WorkerSpec
 from rlsys.rollout import RolloutPlan
 from rlsys.types import Task, Ticket
+from tests.local_worlds import play_here
 
 PLAY: dict[str, Any] = {
     **{"purpose": "test", "reward": None, "temperature": 1.0, "top_p": 1.0},
@@ -24,7 +26,10 @@ SCORING = ScoringSpec(grader_workers=1, grader_deadline_s=5.0)
 def worker(monkeypatch: pytest.MonkeyPatch) -> RolloutWorker:
     monkeypatch.setattr(actors.worker, "ChatRenderer", lambda path: None)
     engine: Any = SimpleNamespace(model_path="nowhere")
-    return RolloutWorker(WorkerSpec(name="rollout:0", engine=engine, run_seed=0, scoring=SCORING, stall_s=0.0))
+    seconds: dict[str, Any] = {"stall_s": 0.0, "block_s": 9.0, "start_timeout_s": 9.0}
+    made = RolloutWorker(WorkerSpec(name="rollout:0", engine=engine, run_seed=0, scoring=SCORING, **seconds))
+    play_here(made)
+    return made
 
 
 def stats(running: int) -> EngineStats:
@@ -82,7 +87,7 @@ def test_a_world_is_made_once_and_closed_once_when_many_groups_come_with_a_new_o
     worker: RolloutWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     MADE.clear()
-    monkeypatch.setattr(actors.worker, "new_world", Slow)
+    monkeypatch.setattr(actors.world_process, "new_world", Slow)
     monkeypatch.setattr(actors.worker, "run_group", lambda *_, **__: asyncio.sleep(0.01))
     ticket = Ticket(sequence=0, epoch=0, task=Task(task_id="t", question="?"), attempt=0, start_version=1)
     asyncio.run(worker.adopt())
