@@ -58,10 +58,14 @@ class Recorder:
     """The side of the process itself."""
 
     def __init__(self, box: int) -> None:
+        self._box = box
         self._page = mmap.mmap(box, _PAGE)
-        os.lseek(box, _PAGE, os.SEEK_SET)
-        faulthandler.register(STACK_SIGNAL, file=box, all_threads=False)
-        faulthandler.enable(file=box, all_threads=False)  # of a crash too
+
+    def tell_stacks(self) -> None:
+        """From now on: at the signal, and when the process crashes."""
+        os.lseek(self._box, _PAGE, os.SEEK_SET)
+        faulthandler.register(STACK_SIGNAL, file=self._box, all_threads=False)
+        faulthandler.enable(file=self._box, all_threads=False)
 
     def mark(self, mark: Mark) -> None:
         _MARK.pack_into(self._page, 0, *mark)

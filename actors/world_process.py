@@ -170,4 +170,6 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the worker decides when it ends
     for inherited in (descriptor, box):
         os.set_inheritable(inherited, False)
-    asyncio.run(serve(socket.socket(fileno=descriptor), Recorder(box)))
+    recorder = Recorder(box)
+    recorder.tell_stacks()
+    asyncio.run(serve(socket.socket(fileno=descriptor), recorder))

@@ -156,6 +156,25 @@ def test_a_worker_that_hangs_is_found_by_its_ping(tmp_path: Path, monkeypatch: p
     asyncio.run(asyncio.wait_for(scenario(), 120))
 
 
+def test_a_group_that_a_hung_worker_took_with_it_says_what_hung(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not that Ray killed an actor: that is what the pool asked for when the ping was not answered."""
+    monkeypatch.setattr(actors.pool, "PING_EVERY_S", 0.2)
+
+    async def scenario() -> None:
+        pool = make_pool(tmp_path, workers=1, call_timeout_s=1.0, infra_attempts=1)
+        await pool.start()
+        await pool.publish(publication(tmp_path, 1))
+        (tmp_path / "hang-w0").touch()
+        groups, _ = await play(pool, 1)
+        failures = {t.reward.detail for t in groups[0].trajectories}  # type: ignore[union-attr]
+        assert len(failures) == 1 and "w0 answering a ping: no answer after 1 s" in failures.pop()
+        await pool.stop()
+
+    asyncio.run(asyncio.wait_for(scenario(), 120))
+
+
 def test_an_engine_that_keeps_old_weights_is_loaded_again_and_then_stops_the_run(tmp_path: Path) -> None:
     async def scenario() -> None:
         pool = make_pool(tmp_path)
