@@ -14,6 +14,7 @@ import ray
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from learners.algorithms import make_algorithm
+from learners.patience import Patience, Ping
 from learners.rank import LearnerRank, RankSpec
 from rlsys.batch import Batch, UpdateReport
 from rlsys.channels.base import Published, WeightChannel, joined
@@ -21,6 +22,8 @@ from rlsys.config import LearnerConfig
 from rlsys.errors import BadInput, RunFailed
 from rlsys.metrics import Max, finite, merge
 from rlsys.packing import split_rows
+
+BESIDE = "beside"  # the calls that an actor answers on another thread than all others
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,12 +33,17 @@ class GroupOptions:
     env_vars: dict[str, str]
     start_timeout_s: float
     call_timeout_s: float
+    ping_timeout_s: float
 
 
 class LearnerActor:
     """One rank: a thin skin over `LearnerRank`, which also runs without Ray."""
 
     rank: LearnerRank  # from `start` on
+
+    @ray.method(concurrency_group=BESIDE)
+    def ping(self) -> None:
+        """Answered beside whatever else it does."""
 
     def address(self) -> tuple[str, int]:
         """(host, free port) for the process group: asked of rank 0."""
@@ -85,6 +93,7 @@ class LearnerGroup:
         self._specs = specs
         self._options = options
         self._actors: list[Any] = []
+        self._patience = Patience(options.ping_timeout_s)
 
     @property
     def num_ranks(self) -> int:
@@ -99,6 +108,7 @@ class LearnerGroup:
                 num_cpus=options.cpus,
                 num_gpus=options.gpus,
                 max_restarts=0,
+                concurrency_groups={BESIDE: 1},
                 scheduling_strategy=where,
                 runtime_env={"env_vars": options.env_vars},
             )
@@ -107,7 +117,8 @@ class LearnerGroup:
         ]
         (address,) = await self._wait([self._actors[0].address.remote()], "finding a port", options.start_timeout_s)
         specs = iter(self._specs)
-        await self._all(lambda rank: rank.start.remote(next(specs), address), "starting", options.start_timeout_s)
+        starting = [rank.start.remote(next(specs), address) for rank in self._actors]
+        await self._wait(starting, "starting", options.start_timeout_s)  # imports hold the lock that a ping needs
 
     async def begin(self, model_path: str, learner: LearnerConfig, algorithm: Any, **stage: Any) -> None:
         """As `LearnerRank.begin`, on every rank, with the algorithm's configuration."""
@@ -159,13 +170,15 @@ class LearnerGroup:
         self._actors = []
 
     async def _all(self, call: Callable[[Any], Any], what: str, timeout_s: float | None = None) -> list[Any]:
-        return await self._wait([call(rank) for rank in self._actors], what, timeout_s or self._options.call_timeout_s)
+        refs, timeout_s = [call(rank) for rank in self._actors], timeout_s or self._options.call_timeout_s
+        return await self._wait(refs, what, timeout_s, [rank.ping.remote for rank in self._actors])
 
-    async def _wait(self, refs: list[Any], what: str, timeout_s: float) -> list[Any]:
+    async def _wait(self, refs: list[Any], what: str, timeout_s: float, pings: Sequence[Ping] = ()) -> list[Any]:
         """The first rank to fail fails the call: the others may be waiting for it in a collective."""
         try:
             async with asyncio.timeout(timeout_s):
-                return list(await asyncio.gather(*refs))
+                answers: list[Any] = await self._patience.during(asyncio.gather(*refs), what, pings)
+                return answers
         except RayTaskError as error:  # first: it is also an instance of what the rank raised, a TimeoutError say
             if isinstance(error.cause, BadInput):
                 raise BadInput(str(error.cause)) from error

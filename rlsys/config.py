@@ -168,13 +168,15 @@ class LearnerConfig:
     """Factor on the RoPE base, for contexts longer than the model was trained on (Long CoT: 10). Saved with it."""
     update_timeout_s: float = 1800.0
     """Seconds that an update or another call to the ranks may take before the run stops with the reason."""
+    ping_timeout_s: float = 120.0
+    """Seconds that a rank may take to answer a ping, which is asked beside its updates, before it counts as hung."""
     start_timeout_s: float = 300.0
     """Seconds that the ranks may take to start and to find each other."""
 
     def __post_init__(self) -> None:
         require_bounds(self, "learner.", "at least 1", "ranks", "threads", "tokens_per_row", "logit_chunk")
-        positive = ("lr", "critic_lr", "rope_theta_scale", "clip_grad", "update_timeout_s", "start_timeout_s")
-        require_bounds(self, "learner.", "above 0", *positive)
+        seconds = ("update_timeout_s", "ping_timeout_s", "start_timeout_s")
+        require_bounds(self, "learner.", "above 0", "lr", "critic_lr", "rope_theta_scale", "clip_grad", *seconds)
         require_bounds(self, "learner.", "0 or more", "warmup_steps", "weight_decay")
         fits = self.offload != "all" or self.zero_stage == 3
         require(fits, "learner.offload", self.offload, "none or optimizer, unless learner.zero_stage=3")

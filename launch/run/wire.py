@@ -136,6 +136,7 @@ def learner(recipe: RecipeConfig, device: Device) -> LearnerGroup:
         env_vars=_environment({"OMP_NUM_THREADS": str(config.threads), "DS_ACCELERATOR": device.torch_device}),
         start_timeout_s=config.start_timeout_s,
         call_timeout_s=config.update_timeout_s,
+        ping_timeout_s=config.ping_timeout_s,
     )
     return LearnerGroup(rank_specs(first, config.ranks), options)
 

@@ -8,7 +8,7 @@ from ray.exceptions import RayTaskError
 from learners.group import GroupOptions, LearnerGroup
 from rlsys.errors import BadInput, RunFailed
 
-OPTIONS = GroupOptions(cpus=1, gpus=0, env_vars={}, start_timeout_s=60, call_timeout_s=60)
+OPTIONS = GroupOptions(cpus=1, gpus=0, env_vars={}, start_timeout_s=60, call_timeout_s=60, ping_timeout_s=60)
 
 
 def call(cause: Exception, timeout_s: float = 60.0) -> None:
