@@ -106,9 +106,9 @@ class WorldProcess:
         number, group = next(self._numbers), 0
         if asker is not None:
             group, self._askers[asker.number] = asker.number, asker
+        self._send((number, group, method, (group, *arguments) if asker is not None else arguments))
         self._calls[number] = _Call(answer, asker, method)
         answer.add_done_callback(lambda done: self._forget(number, done))
-        self._send((number, group, method, (group, *arguments) if asker is not None else arguments))
         return answer
 
     def end_group(self, asker: Asker) -> None:
