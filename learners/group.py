@@ -103,12 +103,11 @@ class LearnerGroup:
         """Start every rank, each where `placement` says, and let them meet."""
         options = self._options
         self._actors = [
-            ray.remote(LearnerActor)
+            ray.remote(concurrency_groups={BESIDE: 1})(LearnerActor)
             .options(
                 num_cpus=options.cpus,
                 num_gpus=options.gpus,
                 max_restarts=0,
-                concurrency_groups={BESIDE: 1},
                 scheduling_strategy=where,
                 runtime_env={"env_vars": options.env_vars},
             )
