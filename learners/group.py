@@ -20,6 +20,7 @@ from rlsys.batch import Batch, UpdateReport
 from rlsys.channels.base import Published, WeightChannel, joined
 from rlsys.config import LearnerConfig
 from rlsys.errors import BadInput, RunFailed
+from rlsys.lost_nodes import lost_node
 from rlsys.metrics import Max, finite, merge
 from rlsys.packing import split_rows
 
@@ -186,10 +187,11 @@ class LearnerGroup:
         except TimeoutError as error:
             hint = "raise learner.update_timeout_s if the step is honestly that long"
             raise RunFailed(f"learner {what}: no answer after {timeout_s:g} s; {hint}") from error
-        except RayActorError as error:
-            raise RunFailed(f"learner {what}: a rank died; the run can be resumed from its last checkpoint") from error
-        except RayError as error:  # out of memory, no environment, an object lost ...
-            raise RunFailed(f"learner {what}: {type(error).__name__}: {str(error).strip().splitlines()[0]}") from error
+        except RayError as error:  # a death, out of memory, no environment, an object lost ...
+            said = f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
+            why = lost_node(error) or ("a rank died" if isinstance(error, RayActorError) else said)
+            resumed = "; the run can be resumed from its last checkpoint" if why != said else ""
+            raise RunFailed(f"learner {what}: {why}{resumed}") from error
 
 
 def merged(reports: Sequence[UpdateReport]) -> UpdateReport:
