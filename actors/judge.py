@@ -60,9 +60,6 @@ class EngineChat:
         return completion.text
 
     def prompt_ids(self, prompt: str) -> Sequence[int]:
-        """No text of the prompt becomes one of the tokenizer's marks: those come from the chat template alone."""
-        for mark in self._renderer.tokenizer.all_special_tokens:
-            prompt = prompt.replace(mark, f"{mark[0]} {mark[1:]}")
         return self._renderer.prompt_ids([Message(role="user", content=prompt)])
 
     async def close(self) -> None:

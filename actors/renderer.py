@@ -37,7 +37,8 @@ class ChatRenderer:
         if self.tokenizer.chat_template is None:
             self.tokenizer.chat_template = PLAIN_TEMPLATE
         added = self.tokenizer.added_tokens_decoder.values()
-        self._special = sorted((token.content for token in added if token.special), key=len, reverse=True)
+        self.marks = sorted((token.content for token in added if token.special), key=len, reverse=True)
+        self._mark_ids = frozenset(self.tokenizer.convert_tokens_to_ids(self.marks))
         self._keeps_thoughts = self._thoughts_kept()
         self._deltas: LRUCache[tuple[str, str], tuple[int, ...]] = LRUCache(4096)
 
@@ -56,7 +57,22 @@ class ChatRenderer:
         assert isinstance(text, str)
         return text
 
+    def text_ids(self, text: str) -> tuple[int, ...]:
+        """Text is text: a chat mark in it (`<|im_end|>` on a web page) is spelled out, and is never the token itself.
+
+        What a person, a file, a world, a tool or a model of elsewhere wrote becomes tokens here and nowhere else.
+        """
+        if not any(mark in text for mark in self.marks):
+            return self.encode(text)
+        ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
+        if self._mark_ids.isdisjoint(ids):
+            return tuple(ids)
+        pieces = re.split(f"({'|'.join(map(re.escape, self.marks))})", text)  # a vocabulary that has marks as words
+        halves = chain.from_iterable((each[:1], each[1:]) if each in self.marks else (each,) for each in pieces)
+        return tuple(chain.from_iterable(map(self.encode, halves)))
+
     def encode(self, text: str) -> tuple[int, ...]:
+        """The tokens of what a chat template wrote: its marks are tokens."""
         return tuple(self.tokenizer.encode(text, add_special_tokens=False))
 
     def decode(self, token_ids: Sequence[int]) -> str:
@@ -68,8 +84,13 @@ class ChatRenderer:
         """The first context: the prompt, and the opening of the model's turn. An inline prompt (of a base model, which
         knows no chat) stands as it is, after the token that begins a text where the model has one."""
         if messages and all(message.inline for message in messages):
-            return tuple(self.tokenizer.encode("".join(message.content for message in messages)))
+            return self._beginning() + self.text_ids("".join(message.content for message in messages))
         return self._tokens(*self._shown(messages))
+
+    def _beginning(self) -> tuple[int, ...]:
+        """The token that begins a text, where the tokenizer adds one."""
+        framed, text = tuple(self.tokenizer.encode(".")), self.encode(".")
+        return framed[: framed.index(text[0])]
 
     def extend(
         self,
@@ -88,7 +109,7 @@ class ChatRenderer:
         if max_tokens is not None:
             reply = replace(reply, content=self._cut(reply.content, max_tokens))
         if reply.inline:
-            added = self._said(reply.content)
+            added = self.text_ids(reply.content)
             sampled = completion.token_ids[:-1] if completion.stop is TurnStop.EOS else completion.token_ids
             return Continuation(context_ids=context + sampled + added, reply=reply, num_reply_tokens=len(added))
         delta = self._delta(reply)
@@ -117,11 +138,11 @@ class ChatRenderer:
         """A conversation with the next turn opened, where a letter stands for each chat mark that its messages hold."""
         held = "".join(message.content for message in messages)
         letters = (chr(code) for code in _PRIVATE_USE if chr(code) not in held)
-        marks = {next(letters): special for special in self._special if special in held}
+        marks = {next(letters): mark for mark in self.marks if mark in held}
         hidden = []
         for message in messages:
-            for letter, special in marks.items():
-                message = replace(message, content=message.content.replace(special, letter))
+            for letter, mark in marks.items():
+                message = replace(message, content=message.content.replace(mark, letter))
             hidden.append(message)
         return self._render(hidden, open_turn=True), marks
 
@@ -131,14 +152,10 @@ class ChatRenderer:
             return self.encode(shown)
         pieces = re.split(f"([{''.join(marks)}])", shown)
         return tuple(
-            chain.from_iterable(self._said(marks[piece]) if piece in marks else self.encode(piece) for piece in pieces)
+            chain.from_iterable(
+                self.text_ids(marks[piece]) if piece in marks else self.encode(piece) for piece in pieces
+            )
         )
-
-    def _said(self, text: str) -> tuple[int, ...]:
-        """The tokens of what the environment says. A chat mark in it (`<|im_end|>` on a web page) is only text."""
-        if not any(special in text for special in self._special):
-            return self.encode(text)
-        return tuple(self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True))
 
     def _cut(self, text: str, max_tokens: int) -> str:
         """The beginning of the text that `max_tokens` tokens cover, without half a character at its end."""
@@ -177,11 +194,11 @@ class ChatRenderer:
         open_turn = False  # of the model's, which it has to end itself
         for message in messages[num_prompt:]:
             if message.role == "assistant":
-                add(self.encode(message.content), True)
+                add(self.text_ids(message.content), True)
                 open_turn = not message.content.endswith(tuple(stop))
                 continue
             if message.inline:
-                add(self._said(message.content), False)
+                add(self.text_ids(message.content), False)
             else:
                 delta = self._delta(message)
                 if open_turn:

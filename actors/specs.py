@@ -46,13 +46,21 @@ def make_engine_spec(
     )
 
 
+def openmp(threads: int) -> dict[str, str]:
+    """Variables for torch's threads, which sleep while they wait for each other.
+
+    By default they spin: an engine and a learner that share cores would each wait for the other's waiting.
+    """
+    return {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "PASSIVE"}
+
+
 def engine_environment(threads: int, model_path: str = "") -> dict[str, str]:
     """Variables that must stand before torch and vLLM are imported: `env_vars` of the actor's runtime environment."""
     variables = {
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # on a CPU: the worker inside the EngineCore, not a process of its own
         "VLLM_WORKER_MULTIPROCESSING_METHOD": "spawn",  # a forked EngineCore would not run the import above
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # else every engine of a machine binds to the same cores
-        "OMP_NUM_THREADS": str(threads),
+        **openmp(threads),
         "TOKENIZERS_PARALLELISM": "false",
         "VLLM_LOGGING_LEVEL": "WARNING",
         "VLLM_NO_USAGE_STATS": "1",

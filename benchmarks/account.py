@@ -6,13 +6,14 @@ pays for warm-up.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import platform
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+from report import Report, parser
 
 Row = dict[str, Any]
 
@@ -98,13 +99,15 @@ def plot(rows: list[Row], summary: Row, target: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", type=Path, help="a run directory")
-    parser.add_argument("--plot", type=Path, metavar="F.png", help="also draw the curves and the accuracies")
-    options = parser.parse_args()
+    given = parser(__doc__)
+    given.add_argument("run", type=Path, help="a run directory")
+    given.add_argument("--plot", type=Path, metavar="F.png", help="also draw the curves and the accuracies")
+    options = given.parse_args()
     rows, summary = load(options.run)
-    for name, value in table(rows, summary):
-        print(f"| {name} | {value} |")
+    with Report(options) as report:
+        report.head("what", "measured")
+        for line in table(rows, summary):
+            report.row(*line)
     if options.plot:
         plot(rows, summary, options.plot)
 

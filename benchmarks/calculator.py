@@ -6,14 +6,14 @@ the slowest of its answers.
 
 from __future__ import annotations
 
-import os
-import platform
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from report import Report, parser
 
 from envs.tools.calculator import calculate
 
@@ -69,12 +69,12 @@ def slowest(expressions: Sequence[str]) -> tuple[float, str]:
 
 def main() -> None:
     calculate("sqrt(2)")
-    print(f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}\n")
-    print("| expressions | evaluations per second |\n|---|---|")
-    for kind, expressions in KINDS.items():
-        print(f"| {kind} | {rate(expressions):,.0f} |")
-    seconds, expression = slowest(HOSTILE)
-    print(f"\nslowest of {len(HOSTILE)} hostile inputs: {seconds * 1000:.1f} ms ({expression[:24]}...)")
+    with Report(parser(__doc__).parse_args()) as report:
+        report.head("expressions", "evaluations per second")
+        for kind, expressions in KINDS.items():
+            report.row(kind, rate(expressions))
+        seconds, expression = slowest(HOSTILE)
+        report.note(f"slowest of {len(HOSTILE)} hostile inputs: {seconds * 1000:.1f} ms ({expression[:24]}...)")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ raises what it should not, or loses text; tells the slowest call of each.
 
 from __future__ import annotations
 
-import argparse
 import random
 import sys
 import time
@@ -16,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from report import Report, parser
 
 from envs.problems.blocks.words import read_action, read_plan, read_verdict
 from envs.problems.graphs import parse as graphs
@@ -73,10 +74,10 @@ def text_of(rng: random.Random) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
+    given = parser(__doc__)
+    given.add_argument("--seconds", type=float, default=60.0)
+    given.add_argument("--seed", type=int, default=0)
+    options = given.parse_args()
     rng, all_readers = random.Random(options.seed), readers()
     slowest: dict[str, tuple[float, int]] = dict.fromkeys(all_readers, (0.0, 0))
     calls, end = 0, time.monotonic() + options.seconds
@@ -91,9 +92,11 @@ def main() -> int:
                 return 1
             slowest[name] = max(slowest[name], (time.perf_counter() - started, len(text)))
             calls += 1
-    print(f"{calls:,} calls of {len(all_readers)} readers, no exception; the slowest:")
-    for name, (seconds, length) in sorted(slowest.items(), key=lambda each: -each[1][0])[:5]:
-        print(f"  {name}: {seconds * 1e3:.1f} ms for {length:,} characters")
+    with Report(options) as report:
+        report.head("the slowest readers", "ms", "characters")
+        for name, (seconds, length) in sorted(slowest.items(), key=lambda each: -each[1][0])[:5]:
+            report.row(name, seconds * 1e3, length)
+        report.note(f"{calls:,} calls of {len(all_readers)} readers, no exception")
     return 0
 
 

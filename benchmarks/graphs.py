@@ -6,10 +6,11 @@ training, where eight responses share a problem. Reading the task's record is in
 
 from __future__ import annotations
 
-import argparse
 import random
 import time
 from collections.abc import Callable
+
+from report import Report, parser
 
 from envs.problems.graphs.verify import facts
 from envs.rewards.graph_rl import GraphRLReward, GraphRLRewardConfig
@@ -48,16 +49,21 @@ def per_second(action: Callable[[Transcript], object], items: list[Transcript], 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=2.0)
-    seconds = parser.parse_args().seconds
+    given = parser(__doc__)
+    given.add_argument("--seconds", type=float, default=2.0)
+    options = given.parse_args()
+    with Report(options) as report:
+        measure(report, options.seconds)
+
+
+def measure(report: Report, seconds: float) -> None:
     reward = GraphRLReward(GraphRLRewardConfig())
-    print(f"{'graphs':<22}{'responses':<14}{'characters':>12}{'per second':>12}")
+    report.head("graphs", "responses", "characters", "per second")
     for name, nodes, paths in (("4 to 8 nodes", (4, 8), (4, 8)), ("NLGift's 5 to 35", (5, 35), (5, 20))):
         for label, group in (("cold", 1), ("group of 8", 8)):
             items = transcripts(nodes, paths, group)
             size = sum(len(item.messages[0].content) for item in items) / len(items)
-            print(f"{name:<22}{label:<14}{size:>12.0f}{per_second(reward, items, seconds):>12.0f}")
+            report.row(name, label, round(size), per_second(reward, items, seconds))
     task = transcripts((4, 8), (4, 8), 8)[0].task
     for name, text in (
         ("hostile: 1 MB", hostile(random.Random(0), 1_000_000)),
@@ -65,7 +71,7 @@ def main() -> None:
     ):
         reply = f"<think></think><response>{text}</response><answer>{text}</answer>"
         item = Transcript(task=task, messages=(Message(role="assistant", content=reply),))
-        print(f"{name:<22}{'one response':<14}{len(reply):>12}{per_second(reward, [item], seconds):>12.1f}")
+        report.row(name, "one response", len(reply), per_second(reward, [item], seconds))
 
 
 def hostile(rng: random.Random, length: int) -> str:

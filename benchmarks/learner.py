@@ -19,10 +19,12 @@ from statistics import median
 from typing import Any
 
 import torch
+from report import Report, parser
 
 from learners.algorithms.base import Algorithm
 from learners.algorithms.grpo import GRPO, GRPOConfig
 from learners.algorithms.ppo import PPO, PPOConfig
+from learners.algorithms.sft import SFT, SFTConfig
 from learners.flops import matmul_peak, row_flops
 from learners.policy import PolicyModel, load_policy, row_inputs
 from learners.rank import LearnerRank, RankSpec
@@ -33,6 +35,12 @@ from rlsys.device import DEVICES
 from rlsys.metrics import values
 from rlsys.packing import make_batch
 from rlsys.types import Sample
+
+ALGORITHMS: dict[str, Callable[[], Algorithm]] = {
+    "grpo": lambda: GRPO(GRPOConfig()),
+    "ppo": lambda: PPO(PPOConfig(kl_coef=0.01)),
+    "sft": lambda: SFT(SFTConfig()),
+}
 
 
 def save_model(folder: str, options: argparse.Namespace) -> None:
@@ -114,22 +122,22 @@ def timed(step: Callable[[Batch], object], batch: Batch) -> tuple[Any, float, fl
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--device", choices=list(DEVICES), default="cpu")
-    parser.add_argument("--dtype", default="float32")
-    parser.add_argument("--zero", type=int, choices=(1, 2, 3), default=2)
-    parser.add_argument("--algorithm", choices=("grpo", "ppo"), default="grpo")
-    parser.add_argument("--hidden", type=int, default=256, help="a multiple of 128")
-    parser.add_argument("--layers", type=int, default=8)
-    parser.add_argument("--vocab", type=int, default=4096)
-    parser.add_argument("--tokens", type=int, default=6_000, help="of a batch")
-    parser.add_argument("--row", type=int, default=2048, help="tokens of a row")
-    parser.add_argument("--steps", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=os.cpu_count())
-    options = parser.parse_args()
+    given = parser(__doc__)
+    given.add_argument("--device", choices=list(DEVICES), default="cpu")
+    given.add_argument("--dtype", default="float32")
+    given.add_argument("--zero", type=int, choices=(1, 2, 3), default=2)
+    given.add_argument("--algorithm", choices=sorted(ALGORITHMS), default="grpo")
+    given.add_argument("--hidden", type=int, default=256, help="a multiple of 128")
+    given.add_argument("--layers", type=int, default=8)
+    given.add_argument("--vocab", type=int, default=4096)
+    given.add_argument("--tokens", type=int, default=6_000, help="of a batch")
+    given.add_argument("--row", type=int, default=2048, help="tokens of a row")
+    given.add_argument("--steps", type=int, default=5)
+    given.add_argument("--threads", type=int, default=os.cpu_count())
+    options = given.parse_args()
     torch.set_num_threads(options.threads)
     learner = LearnerConfig(zero_stage=options.zero, tokens_per_row=options.row, threads=options.threads)
-    algorithm: Algorithm = GRPO(GRPOConfig()) if options.algorithm == "grpo" else PPO(PPOConfig(kl_coef=0.01))
+    algorithm = ALGORITHMS[options.algorithm]()
     batch = make(options)
     device = DEVICES[options.device]
     with socket.socket() as probe:
@@ -170,30 +178,30 @@ def show(
 ) -> None:
     parameters = sum(parameter.numel() for parameter in policy.parameters())
     tokens, useful = batch.num_tokens, batch.num_loss_tokens
-    print(f"{parameters / 1e6:.1f} M parameters, vocabulary {options.vocab}, {options.dtype} on {options.device}, "
-          f"{options.threads} threads; {len(batch.rows)} rows, {tokens} tokens, {useful} in the loss")  # fmt: skip
     ratios = [a / b for a, b in zip(plain_s, learner_s, strict=True)]
-    spread = f"each pair of steps: {min(ratios):.2f} to {max(ratios):.2f}"
-    print(f"plain loop: {tokens / median(plain_s):,.0f} tokens/s")
-    print(
-        f"learner, ZeRO-{options.zero}, {options.algorithm}: {tokens / median(learner_s):,.0f} tokens/s, "
-        f"{median(ratios):.2f} of the plain loop ({spread})"
-    )
-    if options.device == "cpu":
-        print(f"  by processor time, which a busy machine disturbs less: {median(busy):.2f}")
     total = median(learner_s)
-    phases = {name for report in reports for name in report if name.startswith("time/learner_")}
-    shares = {name: median(report[name] for report in reports) / total for name in phases}
-    for name, share in sorted(shares.items(), key=lambda pair: -pair[1]):
-        print(f"  {name.removeprefix('time/learner_'):24} {share:6.1%}")
-    print(f"  {'the rest':24} {1 - sum(shares.values()):6.1%}")
-    print(f"peak memory of the process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:,.0f} MiB")
     flops = sum(row_flops(policy, row) for row in batch.rows)
     peak = matmul_peak(rank.torch_device, options.dtype)
-    if peak is not None:
-        mfu = median(report["learner/mfu"] for report in reports)
-        print(f"matmul peak {peak / 1e12:.0f} TFLOP/s; model FLOPs utilisation: learner {mfu:.2f}, ", end="")
-        print(f"plain loop {flops / median(plain_s) / peak:.2f}")
+    with Report(options) as report:
+        report.head("run", "plain tokens/s", "learner tokens/s", "ratio", "of processor time")
+        name = f"{options.algorithm}, ZeRO-{options.zero}"
+        report.row(name, tokens / median(plain_s), tokens / total, median(ratios), median(busy))
+        report.head("phase of an update", "share")
+        phases = {name for each in reports for name in each if name.startswith("time/learner_")}
+        shares = {name: median(each[name] for each in reports) / total for name in phases}
+        for name, share in sorted(shares.items(), key=lambda pair: -pair[1]):
+            report.row(name.removeprefix("time/learner_"), share)
+        report.row("the rest", 1 - sum(shares.values()))
+        if peak is not None:
+            report.head("share of the matmul peak", "learner", "plain loop")
+            mfu = median(each["learner/mfu"] for each in reports)
+            report.row(f"of {peak / 1e12:.0f} TFLOP/s", mfu, flops / median(plain_s) / peak)
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        report.note(
+            f"{parameters / 1e6:.1f} M parameters, vocabulary {options.vocab}, {options.dtype} on {options.device}, "
+            f"{options.threads} threads; {len(batch.rows)} rows, {tokens} tokens, {useful} in the loss; pairs of "
+            f"steps {min(ratios):.2f} to {max(ratios):.2f}; peak memory of the process {memory:,.0f} MiB"
+        )
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ cores; `--draw` only draws what is there.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
+from report import Report, parser
 
 ROOT = Path(__file__).resolve().parent.parent
 BASE = ROOT / "configs" / "quickstart.yaml"
@@ -120,12 +120,18 @@ def smoothed(values: list[float], over: int = 5) -> list[float]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("algorithms", nargs="*", help="all of them by default")
-    parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--draw", action="store_true", help="train nothing, draw what docs/learning.json holds")
-    options = parser.parse_args()
+    given = parser(__doc__)
+    given.add_argument("algorithms", nargs="*", help="all of them by default")
+    given.add_argument("--seeds", type=int, default=2)
+    given.add_argument("--draw", action="store_true", help="train nothing, draw what docs/learning.json holds")
+    options = given.parse_args()
     if not options.draw:
         with tempfile.TemporaryDirectory() as scratch:
             measure(options.algorithms or list(recipes()), options.seeds, Path(scratch))
-    PICTURE.write_text(draw(json.loads(RESULTS.read_text())))
+    results = json.loads(RESULTS.read_text())
+    PICTURE.write_text(draw(results))
+    with Report(options) as report:
+        report.head("algorithm/seed", "sampled before", "sampled after", "greedy before", "greedy after", "seconds")
+        for name, each in results.items():
+            scores = [each[when][how] for how in ("sampled", "greedy") for when in ("before", "after")]
+            report.row(name, *scores, each["wall_s"])

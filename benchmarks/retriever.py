@@ -12,7 +12,6 @@ import argparse
 import asyncio
 import json
 import os
-import platform
 import random
 import signal
 import socket
@@ -34,6 +33,7 @@ from pydantic import BaseModel
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.http_load import load
+from benchmarks.report import Report, parser
 from envs.services.http import take_port
 from envs.services.retriever import bm25, dense
 from envs.services.retriever.config import KINDS, RetrieverConfig, RetrieverServerConfig
@@ -54,18 +54,18 @@ SIBLINGS = 8  # rollouts of one task: in the second load each query is asked thi
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("hotpot", type=Path)
-    parser.add_argument("wiki", type=Path)
-    parser.add_argument("--encoder", default="minilm")
-    parser.add_argument("--dtype", default="auto")
-    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
-    parser.add_argument("--plain", metavar="KIND", help=argparse.SUPPRESS)  # be the server that is compared with
-    parser.add_argument("--form", choices=FORMS, help=argparse.SUPPRESS)
-    parser.add_argument("--index", help=argparse.SUPPRESS)
-    parser.add_argument("--seconds", type=float, default=3.0, help="of each measurement (default: %(default)s)")
-    parser.add_argument("--part", choices=("recall", "speed"), help="one of the two tables (default: both)")
-    options = parser.parse_args()
+    given = parser(__doc__)
+    given.add_argument("hotpot", type=Path)
+    given.add_argument("wiki", type=Path)
+    given.add_argument("--encoder", default="minilm")
+    given.add_argument("--dtype", default="auto")
+    given.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
+    given.add_argument("--plain", metavar="KIND", help=argparse.SUPPRESS)  # be the server that is compared with
+    given.add_argument("--form", choices=FORMS, help=argparse.SUPPRESS)
+    given.add_argument("--index", help=argparse.SUPPRESS)
+    given.add_argument("--seconds", type=float, default=3.0, help="of each measurement (default: %(default)s)")
+    given.add_argument("--part", choices=("recall", "speed"), help="one of the two tables (default: both)")
+    options = given.parse_args()
     if options.plain is not None:
         plain = RetrieverConfig(kind=options.plain, encoder=options.encoder, dtype=options.dtype, index=options.index)
         serve_plainly(plain, options.wiki, options.form)
@@ -74,21 +74,23 @@ def main() -> None:
     paragraphs = list(paragraphs_of(records))
     wiki = FileCorpus(str(options.wiki))
     everything = [*paragraphs, *(wiki[row] for row in range(len(wiki)))]
-    cores = f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} before it began"
-    print(f"{platform.machine()}, {cores}; encoder {options.encoder}\n")
-    if options.part != "speed":
-        recall_table(records, {"its paragraphs": paragraphs, "and the wiki passages": everything}, options.encoder)
-    if options.part != "recall":
+    with Report(options) as report:
+        report.note(f"load {os.getloadavg()[0]:.1f} before it began; encoder {options.encoder}")
+        if options.part != "speed":
+            corpora = {"its paragraphs": paragraphs, "and the wiki passages": everything}
+            recall_table(report, records, corpora, options.encoder)
+        if options.part == "recall":
+            return
         with tempfile.TemporaryDirectory() as folder:
             corpus = Path(folder) / "corpus.jsonl"
             lines = (json.dumps({"id": document.id, "contents": document.contents}) for document in everything)
             corpus.write_text("\n".join(lines))
             queries = make_queries(everything)
             if "bm25" in options.kinds:
-                asyncio.run(app_alone(queries, corpus))
+                asyncio.run(app_alone(report, queries, corpus))
             if options.kinds != ["bm25"]:
-                encoder_alone(queries, options)
-            speed_table(corpus, queries, options)
+                encoder_alone(report, queries, options)
+            speed_table(report, corpus, queries, options)
 
 
 def paragraphs_of(records: Sequence[dict[str, Any]]) -> Iterator[Document]:
@@ -101,10 +103,10 @@ def paragraphs_of(records: Sequence[dict[str, Any]]) -> Iterator[Document]:
                 yield Document(id=title, contents=contents(title, "".join(sentences)))
 
 
-def recall_table(records: Sequence[dict[str, Any]], corpora: dict[str, list[Document]], encoder: str) -> None:
-    print(
-        "| corpus | passages | retriever | recall@2 | recall@5 | recall@10 | built in |\n|---|---|---|---|---|---|---|"
-    )
+def recall_table(
+    report: Report, records: Sequence[dict[str, Any]], corpora: dict[str, list[Document]], encoder: str
+) -> None:
+    report.head("corpus", "passages", "retriever", *(f"recall@{depth}" for depth in DEPTHS), "built in, s")
     for name, documents in corpora.items():
         corpus = ListCorpus(documents)
         with tempfile.TemporaryDirectory() as folder:
@@ -112,12 +114,10 @@ def recall_table(records: Sequence[dict[str, Any]], corpora: dict[str, list[Docu
                 config = RetrieverConfig(kind=kind, encoder=encoder, index=folder)
                 started = time.perf_counter()
                 build_index(config, corpus)  # hybrid finds both of its parts built
-                built = f"{time.perf_counter() - started:.1f} s" if kind != "hybrid" else ""
+                built = time.perf_counter() - started if kind != "hybrid" else None
                 retriever = make_retriever(config, corpus)
                 found = retriever.search_batch([record["question"] for record in records], max(DEPTHS))
-                shares = " | ".join(f"{recall(records, found, depth):.3f}" for depth in DEPTHS)
-                print(f"| {name} | {len(documents):,} | {kind} | {shares} | {built} |", flush=True)
-    print()
+                report.row(name, len(documents), kind, *(recall(records, found, depth) for depth in DEPTHS), built)
 
 
 def recall(records: Sequence[dict[str, Any]], found: Sequence[Any], depth: int) -> float:
@@ -142,7 +142,7 @@ def make_queries(documents: Sequence[Document]) -> list[str]:
     return list(dict.fromkeys(queries))
 
 
-async def app_alone(queries: Sequence[str], corpus: Path) -> None:
+async def app_alone(report: Report, queries: Sequence[str], corpus: Path) -> None:
     """Processor time of a BM25 request without sockets: 64 at once, each query new, and then each known."""
     retriever = make_retriever(RetrieverConfig(), FileCorpus(str(corpus)), cache_bytes=64 << 20)
     requests = [request_of(query).partition(b"\r\n\r\n")[2] for query in queries[: 64 * 100]]
@@ -161,11 +161,10 @@ async def app_alone(queries: Sequence[str], corpus: Path) -> None:
             for first in range(0, len(requests), 64):
                 await asyncio.gather(*map(ask, requests[first : first + 64]))
             spent = (time.process_time() - started) / len(requests)
-            print(f"bm25 without sockets: {spent * 1e6:.0f} us of processor time for a {what} query")
-    print()
+            report.note(f"bm25 without sockets: {spent * 1e6:.0f} us of processor time for a {what} query")
 
 
-def encoder_alone(queries: Sequence[str], options: argparse.Namespace) -> None:
+def encoder_alone(report: Report, queries: Sequence[str], options: argparse.Namespace) -> None:
     """What batches can give at best: the same queries encoded without a server, by all cores."""
     encoder = make_encoder(RetrieverConfig(kind="dense", encoder=options.encoder, dtype=options.dtype))
     for size in (1, 64):
@@ -176,17 +175,16 @@ def encoder_alone(queries: Sequence[str], options: argparse.Namespace) -> None:
             for part in parts:
                 encoder.queries(part)
             rates.append(512 / (time.perf_counter() - started))
-        print(f"encoder alone, {encoder.dtype}, {size} at once: {max(rates):,.0f} queries/s")
-    print(flush=True)
+        report.note(f"encoder alone, {encoder.dtype}, {size} at once: {max(rates):,.0f} queries/s")
 
 
-def speed_table(corpus: Path, queries: list[str], options: argparse.Namespace) -> None:
+def speed_table(report: Report, corpus: Path, queries: list[str], options: argparse.Namespace) -> None:
     folder = str(corpus.parent / "index")
     kind = "bm25" if options.kinds == ["bm25"] else "hybrid"
     config = RetrieverConfig(kind=kind, encoder=options.encoder, dtype=options.dtype, index=folder)
     build_index(config, FileCorpus(str(corpus)))
-    heads = ["retriever", "queries", "server", *(f"{c} at once" for c in CONCURRENCY), "memory before, after"]
-    print(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
+    speeds_at = (f"{count} at once, per second" for count in CONCURRENCY)
+    report.head("retriever", "queries", "server", *speeds_at, "MiB before", "MiB after")
     different = [request_of(query) for query in queries]
     loads = {"all different": different}
     loads[f"each asked {SIBLINGS} times"] = [request for request in different for _ in range(SIBLINGS)]
@@ -206,14 +204,10 @@ def speed_table(corpus: Path, queries: list[str], options: argparse.Namespace) -
                     for who, (_, port) in servers.items():
                         speeds[who].append(load(port, part, concurrency, options.seconds))
                 for who, (process, _) in servers.items():
-                    row(kind, name, who, speeds[who], f"{before[who]:.0f}, {resident_mb(process):.0f} MiB")
+                    report.row(kind, name, who, *speeds[who], before[who], resident_mb(process))
                 for form in FORMS:
                     ratios = [a / b for a, b in zip(speeds["rlsys"], speeds[form], strict=True)]
-                    row(kind, name, f"rlsys : {form}", ratios, "", "{:.1f}x")
-
-
-def row(kind: str, load: str, server: str, values: Sequence[float], memory: str, form: str = "{:,.0f}/s") -> None:
-    print("| " + " | ".join([kind, load, server, *(form.format(value) for value in values), memory]) + " |", flush=True)
+                    report.row(kind, name, f"rlsys : {form}, times", *ratios, None, None)
 
 
 def request_of(query: str) -> bytes:

@@ -6,11 +6,11 @@ One core scores; the grader has two workers. Half a minute.
 from __future__ import annotations
 
 import asyncio
-import os
-import platform
 import time
 from collections.abc import Callable
 from typing import Any
+
+from report import Report, parser
 
 from envs.rewards import REWARDS, make_reward
 from envs.rewards.maths.grader import Grader
@@ -80,29 +80,29 @@ def algebraic(count: int, first: int) -> list[tuple[str, str]]:
     return [(rf"{k}\sqrt{{2}}", rf"\sqrt{{{2 * k * k}}}") for k in range(first, first + count)]
 
 
-async def main() -> None:
-    print(f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}\n")
-    print("| what | per second |\n|---|---|")
+async def main(report: Report) -> None:
+    report.head("what", "per second")
     for name in RESPONSES:
         reward, given = make_reward(choose("reward", REWARDS, name).schema()), transcript(name)
-        print(f"| reward `{name}` | {rate(lambda reward=reward, given=given: reward(given)):,.0f} |")
+        report.row(f"reward `{name}`", rate(lambda reward=reward, given=given: reward(given)))
     with Grader(workers=2, deadline_s=5.0) as grader:
         seconds, verdicts = await gradings(grader, simple(20_000))
         assert all(isinstance(verdict, bool) for verdict in verdicts)
-        print(f"| gradings, simple (fractions, tuples, units, per cent), one core | {20_000 / seconds:,.0f} |")
+        report.row("gradings, simple (fractions, tuples, units, per cent), one core", 20_000 / seconds)
         await gradings(grader, algebraic(4, 2))
         seconds, verdicts = await gradings(grader, algebraic(400, 10))
         assert verdicts == [True] * 400
-        print(f"| gradings, algebra, two workers | {400 / seconds:,.0f} |")
+        report.row("gradings, algebra, two workers", 400 / seconds)
         mixed = simple(5_000) + [(HANGS, "17")] + algebraic(200, 1000)
         seconds, verdicts = await gradings(grader, mixed)
         right = sum(verdict is True for verdict in verdicts[-200:])
-        print(
-            f"\n5,201 answers at once, one of which hangs: {seconds:.1f} s with a deadline of 5 s, "
+        report.note(
+            f"5,201 answers at once, one of which hangs: {seconds:.1f} s with a deadline of 5 s, "
             f"{grader.hopeless} hopeless, {right} of the 200 algebraic ones beside it graded right, "
             f"{grader.respawns} respawns"
         )
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    with Report(parser(__doc__).parse_args()) as shown:
+        asyncio.run(main(shown))

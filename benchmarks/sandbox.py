@@ -5,21 +5,20 @@ Prints one line per choice of loaded packages: a fork costs more the more memory
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import os
-import platform
 import statistics
 import time
 
 import psutil
+from report import Report, parser
 
 from envs.tools.sandbox import Sandbox, SandboxConfig
 
 CODE = "print(1+1)"
 
 
-async def measure(config: SandboxConfig, seconds: float) -> str:
+async def measure(config: SandboxConfig, seconds: float) -> tuple[float, ...]:
+    """Executions per second, ms of one alone, seconds to start, MiB a worker."""
     sandbox = Sandbox(config)
     began = time.perf_counter()
     await sandbox.start()
@@ -39,10 +38,7 @@ async def measure(config: SandboxConfig, seconds: float) -> str:
         rate = len(latencies) / (time.perf_counter() - began)
         alone = [await timed(sandbox) for _ in range(50)]
         memory = sum(child.memory_info().rss for child in psutil.Process().children(recursive=True)) / 2**20
-        return (
-            f"{rate:6.0f} per second   alone: {1000 * statistics.median(alone):4.1f} ms (median)   "
-            f"start: {start_s:.1f} s   memory: {memory / config.workers:.0f} MiB per worker"
-        )
+        return rate, 1000 * statistics.median(alone), start_s, memory / config.workers
     finally:
         await sandbox.close()
 
@@ -54,15 +50,17 @@ async def timed(sandbox: Sandbox) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--seconds", type=float, default=5.0)
-    arguments = parser.parse_args()
-    print(f"{os.cpu_count()} cores, {platform.machine()}, {arguments.workers} workers, code: {CODE}")
+    given = parser(__doc__)
+    given.add_argument("--workers", type=int, default=2)
+    given.add_argument("--seconds", type=float, default=5.0)
+    options = given.parse_args()
     standard = [name for name in SandboxConfig().preload if name not in ("numpy", "sympy")]
-    for title, preload in (("default", SandboxConfig().preload), ("no numpy, sympy", standard), ("nothing", [])):
-        config = SandboxConfig(workers=arguments.workers, preload=preload)
-        print(f"{title:16s}", asyncio.run(measure(config, arguments.seconds)), flush=True)
+    with Report(options) as report:
+        report.head("loaded", "per second", "ms alone (median)", "s to start", "MiB per worker")
+        for title, preload in (("default", SandboxConfig().preload), ("no numpy, sympy", standard), ("nothing", [])):
+            config = SandboxConfig(workers=options.workers, preload=preload)
+            report.row(title, *asyncio.run(measure(config, options.seconds)))
+        report.note(f"{options.workers} workers, code: {CODE}")
 
 
 if __name__ == "__main__":

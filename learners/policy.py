@@ -12,13 +12,13 @@ from copy import deepcopy
 import torch
 from safetensors import SafetensorError
 from torch import nn
-from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 from transformers.utils import is_flash_attn_2_available
 from transformers.utils.logging import disable_progress_bar
 
 from learners import attention
+from learners.linear import linear, use_onednn
 from learners.rope import scale_rope
 from rlsys.errors import BadInput
 
@@ -107,7 +107,7 @@ def head_logprobs(
     """(logp_N, entropy_N) float32; logits of at most `chunk` positions exist at once, in the backward pass as well."""
 
     def part(hidden: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return _logprobs(F.linear(hidden, weight_VH, bias_V), targets, temperature, entropy_gradient)
+        return _logprobs(linear(hidden, weight_VH, bias_V), targets, temperature, entropy_gradient)
 
     if hidden_NH.shape[0] <= chunk:  # also when nothing is needed: the graph must still reach every parameter
         return part(hidden_NH, targets_N)
@@ -269,7 +269,9 @@ def load_policy(
         raise BadInput(f"model {path}: transformers cannot load it for {attention_key}: {what}") from error
     if gradient_checkpointing:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    return PolicyModel(model.to(device), own_dropout).train()
+    policy = PolicyModel(model.to(device), own_dropout).train()
+    use_onednn(policy)
+    return policy
 
 
 def _parts(config: PreTrainedConfig) -> Iterator[PreTrainedConfig]:

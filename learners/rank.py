@@ -59,6 +59,7 @@ class LearnerRank:
     def __init__(self, spec: RankSpec) -> None:
         self.spec = spec
         self._stage: Stage | None = None
+        self._threads = torch.get_num_threads()  # as the environment says
         os.environ.update(
             RANK=str(spec.rank),
             WORLD_SIZE=str(spec.world_size),
@@ -103,7 +104,7 @@ class LearnerRank:
         if of_run and reference_path is None:
             raise BadInput("learner.reference='run': nobody said which model the run began with; expected 'stage'")
         self._destroy_models()
-        torch.set_num_threads(learner.threads)
+        torch.set_num_threads(learner.threads or self._threads)
         torch.manual_seed(self.spec.seed)
         self._loading = models.Loading(learner=learner, spec=self.spec, torch_device=self.torch_device)
         loaded = models.load(

@@ -130,8 +130,9 @@ class LearnerConfig:
 
     ranks: int = 1
     """Processes that train together; on GPUs each has a GPU of its own."""
-    threads: int = 1
-    """CPU threads of one rank."""
+    threads: Optional[int] = None
+    """CPU threads of one rank. null: on a CPU the rank's share of the machine's cores, beside a GPU one. They sleep
+    while they wait for each other, so that the engine may have the cores meanwhile."""
     zero_stage: Literal[1, 2, 3] = 2
     """What the ranks divide among themselves: 1 the optimizer's state, 2 also the gradients, 3 also the weights.
     A higher stage takes less memory and more communication."""
@@ -174,7 +175,8 @@ class LearnerConfig:
     """Seconds that the ranks may take to start and to find each other."""
 
     def __post_init__(self) -> None:
-        require_bounds(self, "learner.", "at least 1", "ranks", "threads", "tokens_per_row", "logit_chunk")
+        require_bounds(self, "learner.", "at least 1", "ranks", "tokens_per_row", "logit_chunk")
+        require_bounds(self, "learner.", "at least 1, or null", "threads")
         seconds = ("update_timeout_s", "ping_timeout_s", "start_timeout_s")
         require_bounds(self, "learner.", "above 0", "lr", "critic_lr", "rope_theta_scale", "clip_grad", *seconds)
         require_bounds(self, "learner.", "0 or more", "warmup_steps", "weight_decay")

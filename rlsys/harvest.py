@@ -144,6 +144,17 @@ def check_failures(groups: Sequence[Group], limit: float) -> None:
     check_failed(failures, len(trajectories), limit, "trajectories of this step")
 
 
+def check_streams(groups: Sequence[Group], *, read: bool) -> None:
+    """Raises RunFailed for rewards per token that nobody would read, of a reward that did not say that it has them."""
+    rewards = [each.reward for group in groups for each in group.trajectories if isinstance(each.reward, Reward)]
+    stream = next((stream for reward in rewards for stream in reward.streams), None)
+    if stream is not None and not read:
+        raise RunFailed(
+            f"the reward comes with the token stream {stream.name!r}, and the algorithm reads none: "
+            "expected one that does, such as ppo, or no stream"
+        )
+
+
 def check_failed(failures: Sequence[Failure], of: int, limit: float, what: str) -> None:
     """Raises RunFailed where more than this share of them failed."""
     if len(failures) > limit * of:

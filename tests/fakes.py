@@ -22,21 +22,8 @@ from rlsys.channels import receiver
 from rlsys.channels.base import Published, WeightChannel
 from rlsys.metrics import Mean
 from rlsys.rollout import RolloutPlan
-from rlsys.types import (
-    Completion,
-    EpisodeEnd,
-    Failure,
-    FailureKind,
-    Group,
-    Message,
-    Reward,
-    Ticket,
-    Timings,
-    Trajectory,
-    Turn,
-    TurnStop,
-    VersionSpan,
-)
+from rlsys.types import EpisodeEnd, Failure, FailureKind, Group, Message, Ticket, TurnStop
+from tests import made
 
 PROMPT, RIGHT, WRONG = 7, 1, 0
 
@@ -54,25 +41,17 @@ def bandit_group(
             if plan.temperature == 0
             else int(rng.random() < 2.718281828 ** logp[RIGHT])
         )
-        completion = Completion(
-            token_ids=(action,),
-            logprobs=(logp[action],),
-            spans=(VersionSpan(version=version, start=0, end=1),),
-            stop=TurnStop.EOS,
-            text=str(action),
-        )
+        sampled = {"version": version, "logprobs": (logp[action],), "stop": TurnStop.EOS}
         trajectories.append(
-            Trajectory(
+            made.trajectory(
+                made.turn((PROMPT,), (action,), text=str(action), **sampled),
                 task=ticket.task,
                 sibling=sibling,
-                turns=(Turn(context_ids=(PROMPT,), completion=completion, reply=None),),
                 messages=(Message(role="user", content="?"), Message(role="assistant", content=str(action))),
-                end=EpisodeEnd.ANSWERED,
-                reward=Reward(value=float(action == RIGHT), parts={"correct": float(action == RIGHT)}),
-                timings=Timings(generate_s=0.0, tool_s=0.0, score_s=0.0),
+                reward=float(action == RIGHT),
             )
         )
-    return Group(ticket=ticket, trajectories=tuple(trajectories), worker=worker)
+    return made.group(ticket, *trajectories, worker=worker)
 
 
 class BanditLearner:

@@ -77,6 +77,13 @@ class ScriptedEndpoint:
         self._thread.join(5)
 
 
+def five_is_right(prompt: str) -> Any:
+    """Unless the answer is too long for it, or leaves it unsure."""
+    if "too long" in prompt:
+        return (400, {"x": "y"}, "context exceeded")
+    return "hm" if "unsure" in prompt else "YES" if "5" in prompt.split("My answer:")[1] else "NO"
+
+
 @contextmanager
 def scripted(say: Callable[[str], Any], port: int = 0) -> Iterator[ScriptedEndpoint]:
     endpoint = ScriptedEndpoint(say, port)

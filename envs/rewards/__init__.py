@@ -7,7 +7,7 @@ Rewards that need more than the text have `grading` or `judging`: see `envs.rewa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from envs.rewards.findings import Finding
@@ -67,15 +67,19 @@ def judge_of(config: Any) -> JudgeConfig | None:
     return judge if isinstance(judge, JudgeConfig) else None
 
 
-def has_token_streams(config: Any) -> bool:
-    """Whether rewards come with streams of single tokens, which have discounts of their own."""
-    return bool(getattr(config, "token_streams", False))
+def token_streams(config: Any) -> Mapping[str, str]:
+    """The streams of single tokens, with discounts of their own, that rewards come with: by name, what leaves it out.
+
+    A reward's config says so in `streams`: {"repetition": "reward.repetition_penalty=0"}; without it there are none.
+    """
+    streams: Mapping[str, str] = getattr(config, "streams", {})
+    return streams
 
 
 def length_limit(config: Any) -> int | None:
-    """The tokens from which on a response gets the whole punishment for its length; None where none is given."""
-    limit: int | None = getattr(config, "max_length", None)
-    return limit if getattr(config, "overlong_buffer", None) is not None else None
+    """`length_limit` of a reward's config: the tokens of `max_length`, where the reward looks at how near they are."""
+    limit: int | None = getattr(config, "length_limit", None)
+    return limit
 
 
 def make_reward(config: Any) -> RewardFunction:

@@ -15,6 +15,8 @@ from envs.text.words import parse_number
 from rlsys.errors import require, require_bounds
 from rlsys.types import Transcript
 
+MARKS = " \t\n.!*\"'`"  # around an answer they say nothing
+
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerRewardConfig:
@@ -29,6 +31,10 @@ class AnswerRewardConfig:
     """DAPO's punishment grows over the last so many tokens before `max_length`; null leaves it out."""
     overlong_penalty: float = -1.0
     """From `max_length` tokens on."""
+
+    @property
+    def length_limit(self) -> int | None:
+        return self.max_length
 
     def __post_init__(self) -> None:
         require_bounds(self, "reward.", "a finite number", "correct", "format")
@@ -71,8 +77,14 @@ class AnswerReward(SumOfFindings):
 
 
 def same_answer(given: str, answers: Sequence[str]) -> bool:
-    """Whether `given` equals one of `answers`: exactly as numbers (`$1,080.00` is `1080`), else as text in any case."""
+    """Whether `given` equals one of `answers`: exactly as numbers (`$1,080.00` is `1080`), else as text in any case,
+    without the marks around it (`Yes.` is `yes`)."""
     number = parse_number(given)
     if number is None:
-        return any(given.strip().casefold() == gold.strip().casefold() for gold in answers)
+        return any(_plain(given) == _plain(gold) for gold in answers)
     return any(parse_number(gold) == number for gold in answers)
+
+
+def _plain(text: str) -> str:
+    text = text.strip().casefold()
+    return text.strip(MARKS) or text

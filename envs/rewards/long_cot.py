@@ -29,6 +29,7 @@ PRESETS: Mapping[str, tuple[float, float, float, float]] = {
     "B": (6.0, 5.0, -10.0, 0.0),
     "C": (10.0, 9.0, -10.0, 0.0),
 }
+REPETITION = -0.05  # appendix I
 BASE_CORRECT, BASE_WRONG, BASE_NO_ANSWER = 1.0, -0.5, -1.0  # section 5
 
 
@@ -50,8 +51,9 @@ class LongCotRewardConfig:
     margin: int = 16
     """The authors' code sees the limit this many tokens early; 0 is the paper's text."""
     repetition_ngram: int = 40
-    repetition_penalty: float = -0.05
-    """On each token of a repeated n-gram; 0 leaves the stream out."""
+    repetition_penalty: Optional[float] = None
+    """On each token of a repeated n-gram; 0 leaves the stream out. null is -0.05 with kind=cosine, the paper's own
+    reward, and 0 with the two that it is compared with."""
     repetition_discount: float = 0.99
     overlong_buffer: Optional[int] = None
     """DAPO's punishment, for kinds that have no slope of their own: it grows over the last so many tokens before
@@ -63,13 +65,14 @@ class LongCotRewardConfig:
 
     def __post_init__(self) -> None:
         require_bounds(self, "reward.", "a finite number, or null", *COSINE)
-        require_bounds(self, "reward.", "a finite number", "exceed", "repetition_penalty")
+        require_bounds(self, "reward.", "a finite number", "exceed")
+        require_bounds(self, "reward.", "a finite number, or null", "repetition_penalty")
         for key in ("r0_wrong", "rL_wrong"):
             value = getattr(self, key)
             require(value is None or value <= 0, f"reward.{key}", value, "0 or less: a wrong answer earns nothing")
         require_bounds(self, "reward.", "at least 1", "max_length", "repetition_ngram")
         require(0 <= self.margin < self.max_length, "reward.margin", self.margin, "from 0 to below reward.max_length")
-        require(self.repetition_penalty <= 0, "reward.repetition_penalty", self.repetition_penalty, "0 or less")
+        require(self.on_repetition <= 0, "reward.repetition_penalty", self.repetition_penalty, "0 or less, or null")
         discount = self.repetition_discount
         require(0 <= discount <= 1, "reward.repetition_discount", discount, "between 0 and 1")
         check_overlong(self)
@@ -77,9 +80,21 @@ class LongCotRewardConfig:
         require(plain, "reward.overlong_buffer", self.overlong_buffer, "null with kind=cosine, which weighs the length")
 
     @property
-    def token_streams(self) -> bool:
-        """Whether rewards come with a stream of known tokens, which has a discount of its own."""
-        return bool(self.repetition_penalty)
+    def on_repetition(self) -> float:
+        """`repetition_penalty`, or what stands for null."""
+        if self.repetition_penalty is not None:
+            return self.repetition_penalty
+        return REPETITION if self.kind == "cosine" else 0.0
+
+    @property
+    def streams(self) -> Mapping[str, str]:
+        """See `envs.rewards.token_streams`."""
+        return {"repetition": "reward.repetition_penalty=0"} if self.on_repetition else {}
+
+    @property
+    def length_limit(self) -> int | None:
+        """See `envs.rewards.length_limit`: base_model has no rule for a response at the limit."""
+        return self.max_length if self.kind != "base_model" or self.overlong_buffer is not None else None
 
 
 class LongCotReward(SumOfFindings):
@@ -106,9 +121,9 @@ class LongCotReward(SumOfFindings):
     def __call__(self, transcript: Transcript) -> Reward:
         """Raises BadInput where the verdict or the length is needed and missing: see `grading` for the verdict."""
         reward, config = super().__call__(transcript), self._config
-        if transcript.token_ids is None or not config.token_streams:
+        if transcript.token_ids is None or not config.streams:
             return reward
-        values = ngram_penalty(transcript.token_ids, n=config.repetition_ngram, penalty=config.repetition_penalty)
+        values = ngram_penalty(transcript.token_ids, n=config.repetition_ngram, penalty=config.on_repetition)
         stream = TokenStream(name="repetition", values=tuple(values), discount=config.repetition_discount)
         return replace(reward, streams=(stream,))
 

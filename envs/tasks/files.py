@@ -17,7 +17,7 @@ from envs.tasks.jsonl import read_jsonl, text_field
 from rlsys.errors import BadInput
 from rlsys.types import Task
 
-TSV_FIELDS = ("belief", "argument", "stance", "graph")  # ExplaGraphs, the only such file known, has no header
+TSV_FIELDS = ("belief", "argument", "stance", "graph")  # ExplaGraphs, the only such file known, comes without a header
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +133,8 @@ def _tsv(path: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
         with open(path, encoding="utf-8") as file:
             for number, line in enumerate(file, start=1):
                 columns = line.rstrip("\r\n").split("\t")
+                if number == 1 and tuple(name.strip().casefold() for name in columns) == TSV_FIELDS:
+                    continue
                 if len(columns) != len(TSV_FIELDS):
                     expected = f"{len(TSV_FIELDS)}: {', '.join(TSV_FIELDS)}"
                     raise BadInput(f"{path} line {number}: {len(columns)} columns, expected {expected}")

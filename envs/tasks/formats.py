@@ -192,7 +192,7 @@ def knowledge_crosswords(record: Located) -> Task:
 
 def expla_graphs(record: Located) -> Task:
     """ExplaGraphs: whether an argument supports or counters a belief."""
-    stance = record.text("stance")
+    stance = record.text("stance").casefold()
     if stance not in ("support", "counter"):
         raise BadInput(f'{record.where}: "stance" is {stance[:40]!r}, expected support or counter')
     belief, argument = record.text("belief"), record.text("argument")

@@ -30,14 +30,14 @@ def read_jsonl(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
         raise BadInput(f"{path}: no records, expected one JSON object per line")
 
 
-def text_field(record: Mapping[str, Any], key: str, where: str) -> str:
-    """A required, non-blank text of a record. Raises BadInput: `data.jsonl line 7: no "question"`."""
+def text_field(record: Mapping[str, Any], key: str, where: str, *, blank: bool = False) -> str:
+    """A required text of a record, `blank` or not. Raises BadInput: `data.jsonl line 7: no "question"`."""
     if key not in record:
         raise BadInput(f'{where}: no "{key}"')
     value = record[key]
     if not isinstance(value, str):
         raise BadInput(f'{where}: "{key}" is {kind_of(value)}, expected a text')
-    if not value.strip():
+    if not blank and not value.strip():
         raise BadInput(f'{where}: "{key}" is empty')
     if any("\ud800" <= character <= "\udfff" for character in value):  # legal JSON, but no tokenizer takes it
         raise BadInput(f'{where}: "{key}" holds half of a surrogate pair (\\ud800 to \\udfff alone): not a text')

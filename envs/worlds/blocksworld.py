@@ -14,7 +14,8 @@ from envs.base import Demonstration, World
 from envs.episode import OneMessage
 from envs.problems.blocks.generate import generate
 from envs.problems.blocks.read import made_up, plan_of, planbench_prompt, problem, read_tasks, short_prompt, verdict_on
-from envs.problems.blocks.words import PLAN, PLAN_END, STATEMENT, VERIFICATION, read_plan, read_verdict
+from envs.problems.blocks.verdict import read_verdict
+from envs.problems.blocks.words import PLAN, PLAN_END, STATEMENT, VERIFICATION, read_plan
 from envs.tasks.config import TaskConfig
 from envs.tasks.splits import split_tasks
 from rlsys.errors import require, require_bounds

@@ -7,7 +7,7 @@ writes `<answer>24</answer>`. Tasks are made up (`envs.problems.word_problems`) 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Optional
 
 from envs.base import Demonstration, World
 from envs.episode import ToolEpisode, max_turns, worked
@@ -25,16 +25,16 @@ from rlsys.types import Task
 class CalculatorConfig(TaskConfig):
     protocol_name: ClassVar[str] = SWIRL_MATH.name
     name: str = "calculator"
-    max_turns: int = 4
-    """Messages that the model may write: one per calculation and one for the answer (SWiRL: 11)."""
-    last_chance: bool = False
+    max_turns: Optional[int] = None
+    """Messages that the model may write, one per calculation and one for the answer; null: SWiRL's 11."""
+    last_chance: bool = True
     """A calculation in the last message is answered with a request to answer, and one more message (SWiRL)."""
     instruction: str = SWIRL_MATH.instruction
     """One line in front of every question; may be empty."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_bounds(self, "env.", "at least 1", "max_turns")
+        require_bounds(self, "env.", "at least 1, or null", "max_turns")
 
 
 class CalculatorWorld(World):
@@ -62,7 +62,7 @@ class CalculatorWorld(World):
         steps = shown_steps(task, self._config.drawn_for(task, seed), self._config.demo_error_rate)
         calls = annotated_calls(task) if steps is None else [expression for expression, _ in steps]
         final = task.answers[0] if steps is None else str(steps[-1][1])
-        enough, turns = len(calls) + 1, self._config.max_turns
+        enough, turns = len(calls) + 1, self.max_turns - self._config.last_chance
         require(enough <= turns, "env.max_turns", turns, f"at least {enough} to solve {task.task_id}")
         said = worked(self._protocol, [(call, calculate(call)) for call in calls], final)
         return Demonstration(task=task, messages=(*self.env(task).first_messages(), *said))

@@ -96,7 +96,7 @@ def trained_on(checkpoint: str) -> Any:
     saved = next(
         (parent / "config.yaml" for parent in Path(checkpoint).parents if (parent / "config.yaml").is_file()), None
     )
-    return compose(str(saved), []).stages[-1].config.env if saved is not None else None
+    return compose(str(saved), [], saved=True).stages[-1].config.env if saved is not None else None
 
 
 def table(scores: Mapping[str, Score]) -> list[str]:

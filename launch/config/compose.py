@@ -44,8 +44,11 @@ class StageSource:
     own: tuple[Layer, ...]  # those of them that speak to this stage alone
 
 
-def compose(config: str, overrides: Sequence[str]) -> RunConfig:
-    """Read, merge, check. Raises BadInput with one line."""
+def compose(config: str, overrides: Sequence[str], *, saved: bool = False) -> RunConfig:
+    """Read, merge, check. Raises BadInput with one line.
+
+    saved: the file is a run's own, which a rule that is younger than the run may not refuse.
+    """
     layers, stages = _read(config, overrides)
     recipe = _recipe(layers, None)
     if not stages:
@@ -60,7 +63,10 @@ def compose(config: str, overrides: Sequence[str]) -> RunConfig:
             if any(_has(layer.values, key) for layer in source.own):
                 raise BadInput(f"{source.where}: {key} holds for the whole run: give it outside of stages")
         stage = stage_of(kind)
-        built.append(stage.build(source.where, source.head, _recipe(source.layers, stage), built))
+        recipe_here = _recipe(source.layers, stage)
+        if not saved:
+            stage.check(source.where, source.head, recipe_here)
+        built.append(stage.build(source.where, source.head, recipe_here, built))
     names = [source.name for source in stages]
     if len(set(names)) != len(names):
         raise BadInput(f"{config}: stages need different names, found {', '.join(names)}")
@@ -223,7 +229,7 @@ def refuse_other_config(path: Path, config: RunConfig) -> None:
     saved = path / "config.yaml"
     if not saved.is_file() or not any((path / "checkpoints").glob("step-*")):
         return
-    changed = differences(_identity(compose(str(saved), [])), _identity(config))
+    changed = differences(_identity(compose(str(saved), [], saved=True)), _identity(config))
     if changed:
         raise BadInput(f"--run-dir {path}: it was begun with {changed}: choose another directory")
 

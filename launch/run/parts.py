@@ -45,7 +45,7 @@ def make_run(
     journal = Journal(directory.journal, keep=state.mark)
     model_path = starting_model(recipe, directory, progress)
     services = wire.services(playing)
-    cpus = recipe.rollout.workers * recipe.rollout.threads + recipe.learner.ranks * recipe.learner.threads
+    cpus = recipe.rollout.workers * recipe.rollout.threads + recipe.learner.ranks * (recipe.learner.threads or 1)
     gpus = recipe.rollout.workers + recipe.learner.ranks + services.engines
     progress.say("starting Ray")
     device = connect(recipe.cluster, cpus_needed=cpus + len(services.needs), gpus_needed=gpus)
@@ -95,7 +95,7 @@ async def start_parts(run: Run, *, engines: bool) -> None:
     """The learner first: a supervised stage trains while the engines are still starting."""
     recipe = run.config.recipe
     run.progress.say(f"starting {recipe.learner.ranks} learner rank(s), {recipe.rollout.workers} rollout worker(s)")
-    rank = Need(cpus=recipe.learner.threads, gpus=run.device.gpus_per_actor)
+    rank = Need(cpus=recipe.learner.threads or 1, gpus=run.device.gpus_per_actor)
     ranks = [rank] * recipe.learner.ranks
     needs = [*ranks, *run.pool.needs, *run.services.needs] if engines else ranks
     placement = iter(await place(needs, one_node=run.weights.one_node))

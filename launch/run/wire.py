@@ -12,13 +12,13 @@ from actors.judge import JudgeServiceConfig, service_name, start_judge
 from actors.pool import PoolOptions, RolloutPool
 from actors.scoring import ScoringSpec
 from actors.services import Services, ServiceSpec, start_world
-from actors.specs import engine_environment, make_engine_spec
+from actors.specs import engine_environment, make_engine_spec, openmp
 from actors.worker import WorkerSpec
 from envs import make_world
 from envs.rewards import judge_of
 from learners.group import GroupOptions, LearnerGroup, rank_specs
 from learners.rank import RankSpec
-from rlsys.config import RecipeConfig
+from rlsys.config import LearnerConfig, RecipeConfig
 from rlsys.device import Device
 from rlsys.errors import BadInput
 from rlsys.rollout import RolloutPlan
@@ -131,14 +131,21 @@ def learner(recipe: RecipeConfig, device: Device) -> LearnerGroup:
         seed=derive(recipe.seed, "learner"),
     )
     options = GroupOptions(
-        cpus=config.threads,
+        cpus=config.threads or 1,
         gpus=device.gpus_per_actor,
-        env_vars=_environment({"OMP_NUM_THREADS": str(config.threads), "DS_ACCELERATOR": device.torch_device}),
+        env_vars=_environment(learner_environment(config, device)),
         start_timeout_s=config.start_timeout_s,
         call_timeout_s=config.update_timeout_s,
         ping_timeout_s=config.ping_timeout_s,
     )
     return LearnerGroup(rank_specs(first, config.ranks), options)
+
+
+def learner_environment(config: LearnerConfig, device: Device) -> dict[str, str]:
+    """Variables that must stand before torch is imported."""
+    cores = len(os.sched_getaffinity(0)) if device.torch_device == "cpu" else 1
+    threads = config.threads or max(1, cores // config.ranks)
+    return {**openmp(threads), "DS_ACCELERATOR": device.torch_device}
 
 
 def rollout_plan(

@@ -188,8 +188,11 @@ class Tokens:
                 print(f"rlsys: warning: nothing to count tokens with: {reason}", file=sys.stderr)
             return transcript
         said = [message.content for message in transcript.messages if message.role == "assistant"]
-        ids = [token for text in said for token in renderer.encode(text)]
-        end = renderer.tokenizer.eos_token_id
+        end, mark = renderer.tokenizer.eos_token_id, renderer.tokenizer.eos_token
+        ids: list[int] = []
+        for text in said:
+            ended = end is not None and text.endswith(mark)  # written down with the token that ended it
+            ids += [*renderer.text_ids(text.removesuffix(mark)), end] if ended else renderer.text_ids(text)
         if not transcript.truncated and end is not None and ids[-1:] != [end]:
             ids.append(end)
         return replace(transcript, token_ids=tuple(ids))

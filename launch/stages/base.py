@@ -1,6 +1,6 @@
 """What a kind of stage is: one object that answers every question that depends on the kind.
 
-    compose        algorithm, build, check              may the recipe say this, and how many steps is it?
+    compose        algorithm, check, build              may the recipe say this, and how many steps is it?
     --dry-run      arithmetic                           the numbers that follow
     before a run   ready, needs_engines                 what must be there before anything starts
     the run        run                                  the stage itself
@@ -82,11 +82,10 @@ class Stage:
         raise NotImplementedError(type(self).__name__)
 
     def build(self, where: str, head: Head, recipe: RecipeConfig, earlier: Sequence[StageConfig]) -> StageConfig:
-        """The stage, checked against the ones before it. Raises BadInput in one line.
+        """The stage, which `check` has passed, checked against the ones before it. Raises BadInput in one line.
 
         `epochs` become steps here, unless they go over what an earlier stage has yet to make.
         """
-        self.check(where, head, recipe)
         made = any(stage.name == head.data and stage_of(stage.kind).makes_data for stage in earlier)
         if head.data is not None and not made:
             _check_path(where, head.data, earlier)
@@ -119,13 +118,18 @@ def needs_engines(config: RunConfig, stage: StageConfig) -> bool:
 
 
 def check_response_length(where: str, recipe: RecipeConfig) -> None:
-    """A response that generation cuts off never reaches a longer limit, nor the whole punishment before it."""
+    """A response that generation cuts off never reaches a longer limit, nor what a reward gives on the way there."""
     limit = length_limit(recipe.reward)
-    key, most = "rollout.max_response_tokens", recipe.rollout.max_response_tokens
-    if most is None:
-        key, most = "engine.max_model_len", recipe.engine.max_model_len
-    if limit is not None and limit > most:
-        raise BadInput(f"{where}: reward.max_length={limit}: expected at most {key}={most}, where a response ends")
+    if limit is None:
+        return
+    rollout, window = recipe.rollout, recipe.engine.max_model_len
+    turn, messages, budget = rollout.max_turn_tokens, make_world(recipe.env).max_turns, rollout.max_response_tokens
+    said = f"rollout.max_turn_tokens={turn}" + f" in each of {messages} messages" * (messages > 1)
+    ends = [(window, f"engine.max_model_len={window}"), (turn * messages, said)]
+    ends += [] if budget is None else [(budget, f"rollout.max_response_tokens={budget}")]
+    most, key = min(ends)
+    if limit > most:
+        raise BadInput(f"{where}: reward.max_length={limit}: expected at most {key}, where a response ends")
 
 
 def steps_for(epochs: float, examples: int, groups_per_step: int) -> int:

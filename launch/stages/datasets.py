@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from launch.run.run import Run
 
 Parse = Callable[[dict[str, Any], str], Example]
+Note = Callable[[Example], str]  # something in it to tell the user of, or ""
+
+
+def _nothing(_: Example) -> str:
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,20 +66,24 @@ class Examples(Sequence[Example]):
 class Data:
     train: Examples
     held_out: Examples  # empty without `eval.every`
+    noted: tuple[tuple[int, str], ...] = ()  # lines of the file, and what there is to say about each
 
 
-def open_data(parse: Parse, path: Path, config: EvalConfig, seed: int) -> Data:
+def open_data(parse: Parse, path: Path, config: EvalConfig, seed: int, note: Note = _nothing) -> Data:
     """Every line is read and checked once. Raises BadInput for a file or a line that cannot be used."""
     places: list[Place] = []
+    noted: list[tuple[int, str]] = []
     families = Families()
     try:
         with path.open("rb") as file:
             offset = 0
             for number, line in enumerate(file, start=1):
                 if line.strip():
-                    names = parse(*_object(path, number, line)).names
-                    families.join(names)
-                    places.append(Place(number, offset, names[0]))
+                    example = parse(*_object(path, number, line))
+                    families.join(example.names)
+                    places.append(Place(number, offset, example.names[0]))
+                    if found := note(example):
+                        noted.append((number, found))
                 offset += len(line)
     except OSError as error:
         raise BadInput(f"{path}: cannot be read ({error.strerror}), expected a JSON-lines file") from error
@@ -85,6 +94,7 @@ def open_data(parse: Parse, path: Path, config: EvalConfig, seed: int) -> Data:
     return Data(
         train=Examples(path, parse, tuple(place for place in places if families.first(place.name) not in held)),
         held_out=Examples(path, parse, tuple(place for place in places if families.first(place.name) in held)),
+        noted=tuple(noted),
     )
 
 
@@ -173,19 +183,19 @@ class DataStage(Stage):
             drawn = f"steps = {stage.epochs:g} epochs x examples / {stage.config.loop.groups_per_step}, rounded up"
         return [f"examples = {examples}", drawn]
 
-    def given(self, stage: StageConfig) -> Data:
+    def given(self, stage: StageConfig, note: Note = _nothing) -> Data:
         """The examples of a `data` that is a path. Raises BadInput where there is nothing to train on."""
         path = Path(stage.data or "")
-        data = open_data(self.parse, path, stage.config.eval, stage.config.seed)
+        data = open_data(self.parse, path, stage.config.eval, stage.config.seed, note)
         if not data.train:
             raise BadInput(f"{path}: no records, expected one JSON object per line")
         return data
 
-    def open(self, run: Run, stage: StageConfig) -> Data:
+    def open(self, run: Run, stage: StageConfig, note: Note) -> Data:
         """The examples when the stage begins: given, or made by an earlier stage of the run."""
         maker = maker_of(run.config, stage)
         if maker is None:
-            return self.given(stage)
+            return self.given(stage, note)
         path = self.made_file(run.dir.generated(maker.name))
         if not path.is_file():
             raise RunFailed(f"stages.{stage.name}: {path} is missing, which stage {maker.name} has written")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from envs.rewards import has_token_streams
+from envs.rewards import token_streams
 from launch.stages.base import Head, Stage, check_response_length
 from learners.algorithms import ALGORITHMS
 from rlsys.choices import choose
@@ -27,12 +27,7 @@ class RL(Stage):
                 f"{where}: algorithm.name='dpo' in an rl stage, which makes no preference pairs: "
                 "expected a generate stage, and then one of kind dpo with its name as data"
             )
-        lam = getattr(algorithm, "lam", 1.0)  # of an algorithm whose critic looks several steps ahead (GAE)
-        if lam != 1 and has_token_streams(recipe.reward):
-            raise BadInput(
-                f"{where}: algorithm.lam={lam:g}: expected 1 for a reward with token streams, where one "
-                "critic cannot discount by two factors; reward.repetition_penalty=0 leaves them out"
-            )
+        _check_streams(where, recipe)
         if recipe.rollout.top_p != 1.0:
             raise BadInput(
                 f"{where}: rollout.top_p={recipe.rollout.top_p:g}: expected 1 in an rl stage, where the engine's "
@@ -57,3 +52,25 @@ class RL(Stage):
         from launch.stages.rl_loop import rl_loop
 
         await rl_loop(run, stage)
+
+
+def _check_streams(where: str, recipe: RecipeConfig) -> None:
+    """Rewards of single tokens reach a gradient only through an algorithm that reads them."""
+    for stream, without in token_streams(recipe.reward).items():
+        name = recipe.algorithm.name
+        if not _reads_streams(name):
+            reading = " or ".join(each for each in ALGORITHMS if _reads_streams(each))
+            raise BadInput(
+                f"{where}: reward.name={recipe.reward.name!r} has the token stream {stream!r} and "
+                f"algorithm.name={name!r} reads none: expected {without}, or algorithm.name={reading}"
+            )
+        lam = getattr(recipe.algorithm, "lam", 1.0)  # of an algorithm whose critic looks several steps ahead (GAE)
+        if lam != 1:
+            raise BadInput(
+                f"{where}: algorithm.lam={lam:g}: expected 1 for a reward with token streams, where one "
+                f"critic cannot discount by two factors; {without} leaves {stream!r} out"
+            )
+
+
+def _reads_streams(name: str) -> bool:
+    return bool(getattr(choose("algorithm", ALGORITHMS, name).build, "reads_streams", False))

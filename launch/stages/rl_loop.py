@@ -28,7 +28,7 @@ from learners.algorithms import make_algorithm
 from rlsys.buffer import SlotBuffer
 from rlsys.config import StageConfig
 from rlsys.curriculum import Curriculum
-from rlsys.harvest import Harvest, check_failures, harvest_groups
+from rlsys.harvest import Harvest, check_failures, check_streams, harvest_groups
 from rlsys.metrics import Metrics, merge, values
 from rlsys.packing import make_batch
 from rlsys.rollout import RolloutPlan
@@ -91,6 +91,7 @@ class Stepper:
                 groups, self.algorithm, longest, version=state.version, max_token_lag=config.loop.max_token_lag
             )
             check_failures(groups, config.loop.max_failed_share)
+            check_streams(groups, read=self.algorithm.reads_streams)
         with clock.phase("publish_previous"):
             await self.published()
         metrics: list[Metrics] = [harvest.metrics]

@@ -63,7 +63,8 @@ class Begun:
 
 async def begin_with_data(run: Run, stage: StageConfig, kind: DataStage, what: str) -> Begun:
     """Open the stage's data, load the learner, measure the weights as they are. `what`: "steps of {} answers"."""
-    data = await asyncio.to_thread(kind.open, run, stage)
+    tokenizer, marks = tokenizer_id(run.renderer), run.renderer.marks
+    data = await asyncio.to_thread(kind.open, run, stage, lambda example: mark_in(example, marks, tokenizer))
     stage = sized(stage, data)
     await run.begin_stage(stage)
     await measure_before(run, stage)
@@ -71,7 +72,13 @@ async def begin_with_data(run: Run, stage: StageConfig, kind: DataStage, what: s
         f"stage {stage.name}: {stage.steps} {what.format(stage.config.loop.groups_per_step)} "
         f"from {len(data.train)} ({data.train.path.name})"
     )
-    tokenizer, stop = tokenizer_id(run.renderer), tuple(run.world.env(run.world.tasks("train")[0]).stop_strings)
+    if data.noted:
+        line, mark = data.noted[0]
+        run.progress.say(
+            f"{data.train.path.name}: {len(data.noted)} of the answers hold chat marks, "
+            f"the first {mark} in line {line}: they are trained as text and end no turn"
+        )
+    stop = tuple(run.world.env(run.world.tasks("train")[0]).stop_strings)
     return Begun(
         stage=stage,
         data=data,
@@ -161,6 +168,13 @@ def samples_of(example: Example, renderer: ChatRenderer, tokenizer: str, stop: S
             ids, mask = renderer.demonstration(whole, len(example.prompt), stop, truncated=answer.truncated)
             found.append([given_sample(ids, mask)])
     return found
+
+
+def mark_in(example: Example, marks: Sequence[str], tokenizer: str) -> str:
+    """A chat mark of the tokenizer in what the assistant says, in an answer that becomes tokens here; "" for none."""
+    spelled = [answer for answer in example.answers if not answer.samples or example.tokenizer != tokenizer]
+    said = [each.content for answer in spelled for each in answer.messages if each.role == "assistant"]
+    return next((mark for mark in marks for text in said if mark in text), "")
 
 
 def given_sample(ids: tuple[int, ...], mask: tuple[int, ...]) -> Sample:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 import torch
 
@@ -26,6 +27,10 @@ PROXIMAL = "proximal"  # row.proximal_logprobs
 class Algorithm:
     """What is given here does for most: no pass but the policy's own, one step per batch, advantages as the driver gave
     them. An algorithm adds `advantages` and `loss`."""
+
+    reads_streams: ClassVar[bool] = False
+    """Whether `credit` looks at rewards per token, the streams of `row.rewards` after the first. A recipe whose reward
+    brings some is refused with an algorithm that would drop them."""
 
     @property
     def reduction(self) -> Reduction:

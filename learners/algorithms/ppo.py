@@ -55,6 +55,8 @@ class PPOConfig(Terms):
 
 
 class PPO(Configured):
+    reads_streams = True
+
     def __init__(self, config: PPOConfig) -> None:
         super().__init__(config)
         self.config = config

@@ -49,6 +49,8 @@ class ReinforcePPConfig(Terms):
 
 
 class ReinforcePP(Configured):
+    reads_streams = True
+
     def __init__(self, config: ReinforcePPConfig) -> None:
         super().__init__(config)
         self.config = config

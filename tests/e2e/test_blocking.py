@@ -17,7 +17,8 @@ from actors.scoring import ScoringSpec
 from actors.watched import CannotStart, WorldsSpec
 from actors.worlds import Worlds
 from rlsys.rollout import RolloutPlan, TurnRequest, run_group
-from rlsys.types import Completion, Failure, Group, Reward, Task, Ticket
+from rlsys.types import Completion, Failure, Group, Reward, Task
+from tests import made
 from tests.bad_worlds import BAD, BadConfig, BadRewardConfig
 from tests.unit.rlsys.test_rollout import LETTERS, completion
 
@@ -27,9 +28,7 @@ GOOD = ["good-1", "good-2", "good-3", "good-4"]
 
 
 def plan(env: BadConfig, *, reward: str = "", **changes: Any) -> RolloutPlan:
-    common: dict[str, Any] = {"purpose": "t", "group_size": 2, "temperature": 1.0, "top_p": 1.0}
-    common |= {"max_turn_tokens": 4, "max_context": 400, "timeout_s": 60.0, **changes}
-    return RolloutPlan(env=env, reward=BadRewardConfig(harm=reward), **common)
+    return made.plan(env=env, reward=BadRewardConfig(harm=reward), group_size=2, **changes)
 
 
 def played(work: Callable[[Worlds], Awaitable[T]], **seconds: float) -> tuple[T, Worlds]:
@@ -52,10 +51,9 @@ async def group(worlds: Worlds, played: RolloutPlan, task_id: str, seen: list[in
         return completion("ab")
 
     task = Task(task_id=task_id, question="?")
-    ticket = Ticket(sequence=0, epoch=0, task=task, attempt=0, start_version=0)
     with worlds.play(played, task) as playing:
         return await run_group(
-            ticket,
+            made.ticket(task=task),
             worker="rollout:0",
             make_env=playing.env,
             max_turns=await playing.max_turns(),

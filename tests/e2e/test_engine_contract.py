@@ -25,6 +25,7 @@ from actors.specs import EngineFailed, EngineSpec, EngineStats, PromptTooLong, e
 from rlsys.channels.base import Published, WeightsRejected
 from rlsys.rollout import TurnRequest
 from rlsys.types import Completion, TurnStop, VersionSpan
+from tests import made
 from tests.e2e.tiny_models import END, Kind, logits, logprobs, publish, save_tiny, tiny_model, tiny_tokenizer
 
 pytestmark = pytest.mark.e2e
@@ -37,20 +38,8 @@ PROMPT = list(range(2, 72))  # more than two blocks of 32: a stale prefix cache 
 
 
 def spec(folder: Path, **changes: Any) -> EngineSpec:
-    defaults: dict[str, Any] = dict(
-        model_path=str(folder),
-        dtype="float32",
-        max_model_len=CONTEXT,
-        max_num_seqs=16,
-        seed=0,
-        prefix_cache=True,
-        enforce_eager=True,
-        threads=1,
-        kv_cache_mb=64,
-        gpu_memory_utilization=0.5,
-        block_size=32,
-    )
-    return EngineSpec(**defaults | changes)
+    room: dict[str, Any] = {"max_model_len": CONTEXT, "max_num_seqs": 16, "kv_cache_mb": 64}
+    return made.engine_spec(folder, **{"prefix_cache": True, **room, **changes})
 
 
 def request(**changes: Any) -> TurnRequest:

@@ -14,13 +14,10 @@ import pytest
 
 import actors.engine
 from actors.engine import Engine
-from actors.specs import IDLE, EngineFailed, EngineSpec
+from actors.specs import IDLE, EngineFailed
 from rlsys.channels.base import Published
+from tests.made import engine_spec
 
-SPEC = EngineSpec(
-    model_path="nowhere", dtype="float32", max_model_len=8, max_num_seqs=1, seed=0, prefix_cache=False,
-    enforce_eager=True, threads=1, kv_cache_mb=1, gpu_memory_utilization=0.5, block_size=32,
-)  # fmt: skip
 VERSION = Published(channel="rlsys.channels.shm.SharedMemory", version=1)
 
 
@@ -40,7 +37,7 @@ class HangingLLM:
 
 
 def make(llm: HangingLLM, processes: list[Any] | None = None) -> Engine:
-    return Engine(SPEC, llm, processes or [], SimpleNamespace(latest=IDLE))  # type: ignore[arg-type]
+    return Engine(engine_spec(), llm, processes or [], SimpleNamespace(latest=IDLE))  # type: ignore[arg-type]
 
 
 def run(work: Coroutine[Any, Any, Any]) -> list[str]:

@@ -19,6 +19,7 @@ from rlsys.losses import LossOutput
 from rlsys.packing import make_batch, make_row, split_rows
 from rlsys.reductions import weigh
 from rlsys.types import Sample
+from tests import made
 from tests.e2e.learner_cases import bare_process, save_model, spawn, spec
 
 TEMPERATURE = 0.8
@@ -72,23 +73,22 @@ class Everything(Algorithm):
 
 def trajectories(count: int = 11) -> list[list[Sample]]:
     """Samples of 6 to 33 tokens; every third trajectory has two of them; one has a response of one token."""
-    made: list[list[Sample]] = [[]]
+    found: list[list[Sample]] = [[]]
     for index in range(count):
         length = 6 + (index * 7) % 28
         sampled = 1 if index == 4 else 3 + index % 3
-        prompt = length - sampled
         value = (-1) ** index * (1 + index / 10)
-        one = Sample(
-            token_ids=tuple((index * 131 + 17 * step) % 1000 for step in range(length)),
-            loss_mask=(0,) * prompt + (1,) * sampled,
-            behavior_logprobs=(0.0,) * prompt + tuple(-6.5 - step / 10 for step in range(sampled)),
-            advantages=(0.0,) * prompt + (value,) * sampled,
-            versions=(-1,) * prompt + (0,) * sampled,
+        one = made.sample(
+            (0,) * (length - sampled) + (1,) * sampled,
+            token_ids=[(index * 131 + 17 * step) % 1000 for step in range(length)],
+            logprobs=[-6.5 - step / 10 for step in range(sampled)],
+            advantages=value,
+            versions=0,
         )
         if index % 3 != 2:
-            made.append([])
-        made[-1].append(one)
-    return [made_one for made_one in made if made_one]
+            found.append([])
+        found[-1].append(one)
+    return [parts for parts in found if parts]
 
 
 def batch(tokens_per_row: int, minibatches: int = 1) -> Batch:

@@ -20,7 +20,7 @@ import pytest
 
 from actors.judge import EngineChat
 from actors.renderer import ChatRenderer
-from tests.judge_endpoint import scripted
+from tests.judge_endpoint import five_is_right, scripted
 
 ROOT = Path(__file__).resolve().parents[2]
 FIELDS = {"question": "2 + 3?", "answers": "5", "answer": "5.0"}
@@ -55,15 +55,9 @@ def post(url: str, content: Any, token: str = "", path: str = "/judge") -> httpx
     return httpx.post(url + path, json=content, headers=headers, timeout=30)
 
 
-def say(prompt: str) -> Any:
-    if "too long" in prompt:
-        return (400, {"x": "y"}, "context exceeded")
-    return "hm" if "unsure" in prompt else "YES" if "5" in prompt.split("My answer:")[1] else "NO"
-
-
 def test_the_protocol_of_a_service_in_front_of_an_endpoint(tmp_path: Path) -> None:
     secret = {"JUDGE_TOKEN": "t0ken", "JUDGE_KEY": "k3y"}
-    with scripted(say) as endpoint:
+    with scripted(five_is_right) as endpoint:
         flags = ["--endpoint", endpoint.url, "--model", "scripted", "--key-env", "JUDGE_KEY", "--outage", "1"]
         limits = ["--max-queue", "8", "--token-env", "JUDGE_TOKEN", "--cache", str(tmp_path / "answers.sqlite")]
         with served(*flags, *limits, env=secret) as (url, process):
@@ -101,7 +95,7 @@ def test_the_protocol_of_a_service_in_front_of_an_endpoint(tmp_path: Path) -> No
             refused = post(url, {"kind": "outcome_math", "fields": FIELDS | {"answer": "9"}}, "t0ken")
             assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
             assert "answered 500" in refused.json()["detail"]
-            endpoint.say = say
+            endpoint.say = five_is_right
             asked = len(endpoint.asked)
             assert post(url, QUESTION, "t0ken").json()["cached"] and len(endpoint.asked) == asked
 

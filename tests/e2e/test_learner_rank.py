@@ -27,6 +27,7 @@ from rlsys.metrics import finite
 from rlsys.packing import make_batch, split_rows
 from rlsys.reductions import weigh
 from rlsys.types import Sample
+from tests import made
 from tests.e2e.learner_cases import bare_process, save_model, spawn, spec
 
 CONFIG = LearnerConfig(lr=1e-3, schedule="cosine", warmup_steps=2, weight_decay=0.1, clip_grad=0.5, logit_chunk=16)
@@ -93,12 +94,12 @@ def sample(index: int, advantage: float | None = None) -> Sample:
     length = 6 + (index * 7) % 11
     sampled = 3 + index % 3
     value = (-1) ** index * (1 + index / 10) if advantage is None else advantage
-    return Sample(
-        token_ids=tuple((index * 131 + 17 * step) % 1000 for step in range(length)),
-        loss_mask=(0,) * (length - sampled) + (1,) * sampled,
-        behavior_logprobs=(0.0,) * length,
-        advantages=(0.0,) * (length - sampled) + (value,) * sampled,
-        versions=(-1,) * (length - sampled) + (0,) * sampled,
+    return made.sample(
+        (0,) * (length - sampled) + (1,) * sampled,
+        token_ids=[(index * 131 + 17 * step) % 1000 for step in range(length)],
+        logprobs=0.0,
+        advantages=value,
+        versions=0,
         reward=value,
     )
 
@@ -414,13 +415,13 @@ def test_a_critic_that_a_checkpoint_lacks_is_bad_input(learner, path, tmp_path) 
         learner.load(tmp_path)
 
 
-def versions_of(made: Batch, version: int) -> Batch:
+def versions_of(given: Batch, version: int) -> Batch:
     """Every second row sampled by an older version."""
     rows = [
         dataclasses.replace(row, versions=torch.where(row.versions >= 0, version - index % 2, -1))
-        for index, row in enumerate(made.rows)
+        for index, row in enumerate(given.rows)
     ]
-    return dataclasses.replace(made, rows=tuple(rows), version=version)
+    return dataclasses.replace(given, rows=tuple(rows), version=version)
 
 
 def test_on_policy_grpo_has_ratios_of_exactly_one_at_the_first_update(learner, path) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from rlsys.journal import ledger, read, surviving
 from tests.e2e.runs import left_behind, rlsys, rows, summary, trajectories
+from tests.made import jsonl
 
 SHRUNKEN = ["stages.sft.steps=150", "stages.rl.steps=12", "eval.tasks=60", "checkpoint.every=6"]
 SHRUNKEN.append("stages.rl.learner.schedule=constant")  # over so few steps it would fall before much is learned
@@ -126,7 +127,7 @@ def test_eval_plays_a_file_in_gsm8k_format_from_the_checkpoint(run: Path, tmp_pa
         for n in range(10, 22)
     ]
     data, output = tmp_path / "problems.jsonl", tmp_path / "result.json"
-    data.write_text("".join(json.dumps(problem) + "\n" for problem in problems))
+    jsonl(data, problems)
     result = rlsys("eval", "quickstart", "--checkpoint", str(run), f"env.data={data}", "--output", str(output))
     assert result.code == 0, result.output[-3000:]
     report = json.loads(output.read_text())

@@ -23,6 +23,7 @@ from rlsys.batch import Row
 from rlsys.packing import make_batch
 from rlsys.reductions import weigh
 from rlsys.types import Sample, TokenStream
+from tests import made
 
 VOCABULARY, HIDDEN, END, LONGEST = 12, 16, 1, 6
 TASKS, SIBLINGS, TOKENS_PER_ROW = 4, 4, 40
@@ -88,14 +89,13 @@ def play(model: TinyModel, draw: random.Random, version: int) -> list[list[Sampl
 def as_sample(ids: Sequence[int], logps: Sequence[float], version: int) -> Sample:
     response = list(ids[2:])
     length = response.index(END) + 1 if END in response else len(response)
-    response, zeros = response[:length], (0.0, 0.0)
+    response = response[:length]
     repeated = tuple(-0.05 * (token == before) for before, token in pairwise([-1, *response]))
-    return Sample(
+    return made.sample(
+        (0, 0, *[1] * length),
         token_ids=(*ids[:2], *response),
-        loss_mask=(0, 0, *[1] * length),
-        behavior_logprobs=(*zeros, *logps[:length]),
-        advantages=(0.0,) * (2 + length),
-        versions=(-1, -1, *[version] * length),
+        logprobs=logps[:length],
+        versions=version,
         reward=sum(token % 2 == 0 for token in response) / length,
         streams=(TokenStream(name="repetition", values=repeated, discount=0.9),),
     )

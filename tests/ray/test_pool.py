@@ -1,64 +1,31 @@
 """The rollout pool on a real Ray cluster: workers die, hang and lie, and every group comes back."""
 
 import asyncio
-import os
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-import ray
 import torch
 
 import actors.pool
 from actors.pool import PoolOptions, Publication, RolloutPool
 from actors.scoring import ScoringSpec
-from actors.specs import EngineSpec
 from actors.worker import WorkerSpec
 from rlsys.channels.shm import SharedMemory
 from rlsys.errors import RunFailed
-from rlsys.rollout import RolloutPlan
-from rlsys.types import EpisodeEnd, Group, Task, Ticket
+from rlsys.types import EpisodeEnd, Group, Ticket
 from tests.fakes import FakeWorker
+from tests.made import engine_spec, plan, ticket
+from tests.paths import ROOT
 
 pytestmark = pytest.mark.ray
 
-PLAY = RolloutPlan(
-    purpose="t",
-    env=None,
-    reward=None,
-    group_size=3,
-    temperature=1.0,
-    top_p=1.0,
-    max_turn_tokens=1,
-    max_context=8,
-    timeout_s=5.0,
-)
-ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def cluster() -> Iterator[None]:
-    os.environ["PYTHONPATH"] = str(ROOT)
-    ray.init(address="local", num_cpus=4, include_dashboard=False, object_store_memory=100 * 2**20, log_to_driver=False)
-    yield
-    ray.shutdown()
+PLAY = plan(group_size=3)
 
 
 def make_pool(tmp_path: Path, workers: int = 2, **changes: float) -> RolloutPool:
-    engine = EngineSpec(
-        model_path=str(tmp_path),
-        dtype="float32",
-        max_model_len=8,
-        max_num_seqs=1,
-        seed=0,
-        prefix_cache=False,
-        enforce_eager=True,
-        threads=1,
-        kv_cache_mb=1,
-        gpu_memory_utilization=0.5,
-        block_size=32,
-    )
     options = PoolOptions(
         cpus=1,
         gpus=0,
@@ -73,7 +40,7 @@ def make_pool(tmp_path: Path, workers: int = 2, **changes: float) -> RolloutPool
     specs = [
         WorkerSpec(
             name=f"w{index}",
-            engine=engine,
+            engine=engine_spec(tmp_path),
             run_seed=0,
             scoring=scoring,
             stall_s=60.0,
@@ -90,10 +57,14 @@ def publication(tmp_path: Path, version: int, logit: float = 0.0) -> Publication
     return Publication(published=published, probe=((1,),), expected=((logit,),))
 
 
-def ticket(sequence: int) -> Ticket:
-    return Ticket(
-        sequence=sequence, epoch=0, task=Task(task_id=str(sequence), question="?"), attempt=0, start_version=1
-    )
+def run(scenario: Callable[[RolloutPool], Awaitable[None]], tmp_path: Path, **options: Any) -> None:
+    async def whole() -> None:
+        pool = make_pool(tmp_path, **options)
+        await pool.start()
+        await scenario(pool)
+        await pool.stop()
+
+    asyncio.run(asyncio.wait_for(whole(), 120))
 
 
 async def play(pool: RolloutPool, count: int) -> tuple[list[Group], list[Ticket]]:
@@ -103,9 +74,7 @@ async def play(pool: RolloutPool, count: int) -> tuple[list[Group], list[Ticket]
 
 
 def test_a_worker_that_dies_is_restarted_refitted_and_its_groups_played_elsewhere(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        pool = make_pool(tmp_path)
-        await pool.start()
+    async def scenario(pool: RolloutPool) -> None:
         await pool.publish(publication(tmp_path, 1))
         (tmp_path / "die-w0").touch()
         groups, retried = await play(pool, 8)
@@ -120,40 +89,33 @@ def test_a_worker_that_dies_is_restarted_refitted_and_its_groups_played_elsewher
             arrivals = await pool.publish(replace(second))
         assert {arrival.delivery.version for arrival in arrivals} == {2}
         assert pool.restarts == {"w0": 1, "w1": 0}
-        await pool.stop()
 
-    asyncio.run(asyncio.wait_for(scenario(), 120))
+    run(scenario, tmp_path)
 
 
 def test_every_worker_dying_under_a_delivery_is_survived(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        pool = make_pool(tmp_path)
-        await pool.start()
+    async def scenario(pool: RolloutPool) -> None:
         for name in ("w0", "w1"):
             (tmp_path / f"die-loading-{name}").touch()
         arrivals = await pool.publish(publication(tmp_path, 1))
         assert arrivals and arrivals[0].gap_max == 0.0
         groups, _ = await play(pool, 2)
         assert all(group.worker in ("w0", "w1") for group in groups)
-        await pool.stop()
 
-    asyncio.run(asyncio.wait_for(scenario(), 120))
+    run(scenario, tmp_path)
 
 
 def test_a_worker_that_hangs_is_found_by_its_ping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(actors.pool, "PING_EVERY_S", 0.2)
 
-    async def scenario() -> None:
-        pool = make_pool(tmp_path, call_timeout_s=1.0)
-        await pool.start()
+    async def scenario(pool: RolloutPool) -> None:
         await pool.publish(publication(tmp_path, 1))
         (tmp_path / "hang-w1").touch()
         groups, _ = await play(pool, 6)
         assert all(t.end is EpisodeEnd.ANSWERED for group in groups for t in group.trajectories)
         assert pool.restarts["w1"] >= 1
-        await pool.stop()
 
-    asyncio.run(asyncio.wait_for(scenario(), 120))
+    run(scenario, tmp_path, call_timeout_s=1.0)
 
 
 def test_a_group_that_a_hung_worker_took_with_it_says_what_hung(
@@ -162,54 +124,42 @@ def test_a_group_that_a_hung_worker_took_with_it_says_what_hung(
     """Not that Ray killed an actor: that is what the pool asked for when the ping was not answered."""
     monkeypatch.setattr(actors.pool, "PING_EVERY_S", 0.2)
 
-    async def scenario() -> None:
-        pool = make_pool(tmp_path, workers=1, call_timeout_s=1.0, infra_attempts=1)
-        await pool.start()
+    async def scenario(pool: RolloutPool) -> None:
         await pool.publish(publication(tmp_path, 1))
         (tmp_path / "hang-w0").touch()
         groups, _ = await play(pool, 1)
         failures = {t.reward.detail for t in groups[0].trajectories}  # type: ignore[union-attr]
         assert len(failures) == 1 and "w0 answering a ping: no answer after 1 s" in failures.pop()
-        await pool.stop()
 
-    asyncio.run(asyncio.wait_for(scenario(), 120))
+    run(scenario, tmp_path, workers=1, call_timeout_s=1.0, infra_attempts=1)
 
 
 def test_an_engine_that_keeps_old_weights_is_loaded_again_and_then_stops_the_run(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        pool = make_pool(tmp_path)
-        await pool.start()
+    async def scenario(pool: RolloutPool) -> None:
         (tmp_path / "deaf-w1").touch()
         with pytest.raises(RunFailed, match=r"w1 does not compute what the learner computes.*kept old weights"):
             await pool.publish(publication(tmp_path, 1, logit=2.0))
-        await pool.stop()
 
-    asyncio.run(asyncio.wait_for(scenario(), 120))
+    run(scenario, tmp_path)
 
 
 def test_evaluation_survives_a_death_without_published_weights(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        pool = make_pool(tmp_path, workers=1)
-        await pool.start()
+    async def scenario(pool: RolloutPool) -> None:
         await pool.adopt()
         (tmp_path / "die-w0").touch()
         groups, retried = await play(pool, 2)
         assert all(t.end is EpisodeEnd.ANSWERED for group in groups for t in group.trajectories)
         assert retried
-        await pool.stop()
 
-    asyncio.run(asyncio.wait_for(scenario(), 120))
+    run(scenario, tmp_path, workers=1)
 
 
 def test_a_group_whose_workers_keep_dying_is_a_typed_failure(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        pool = make_pool(tmp_path, workers=1, infra_attempts=1)
-        await pool.start()
+    async def scenario(pool: RolloutPool) -> None:
         await pool.publish(publication(tmp_path, 1))
         (tmp_path / "die-w0").touch()
         groups, retried = await play(pool, 1)
         assert not retried
         assert all(t.end is EpisodeEnd.FAILED and t.reward.kind == "infra" for t in groups[0].trajectories)  # type: ignore[union-attr]
-        await pool.stop()
 
-    asyncio.run(asyncio.wait_for(scenario(), 120))
+    run(scenario, tmp_path, workers=1, infra_attempts=1)

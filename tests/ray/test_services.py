@@ -5,7 +5,7 @@ import os
 import signal
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -16,16 +16,6 @@ import actors.services
 from actors.services import Services, ServiceSpec, start_world
 from rlsys.errors import RunFailed
 from tests.served import EchoConfig
-
-ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def cluster() -> Iterator[None]:
-    os.environ["PYTHONPATH"] = str(ROOT)
-    ray.init(address="local", num_cpus=4, include_dashboard=False, object_store_memory=100 * 2**20, log_to_driver=False)
-    yield
-    ray.shutdown()
 
 
 @asynccontextmanager

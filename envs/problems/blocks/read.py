@@ -15,6 +15,7 @@ from typing import Any
 from envs.problems.blocks.execute import Fact, Kind, Plan, State, blocks_of, contradiction, solves
 from envs.problems.blocks.generate import Instance, flawed, shortest_plan
 from envs.problems.blocks.words import (
+    NO_ACTION,
     PLAN,
     PLAN_END,
     STATEMENT,
@@ -66,7 +67,7 @@ DOMAINS = ("blocksworld", "blocksworld_3")  # of PlanBench; other ones rename th
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """What a record asks. With a plan it asks for a verdict on it, without one for a plan."""
+    """What a record asks. With a plan, be it of no step, it asks for a verdict on it, without one for a plan."""
 
     initial: tuple[Fact, ...]  # in the order it is said
     goal: tuple[Fact, ...]
@@ -110,8 +111,10 @@ def stored_plan(record: Mapping[str, Any], where: str) -> Plan | None:
 def _asked(record: Mapping[str, Any], where: str) -> dict[str, str]:
     """The words of "initial", "goal" and, where a verdict is asked for, "plan"."""
     fields = _from_query(text_field(record, "query", where), where) if "query" in record else record
-    keys = ("initial", "goal") if fields.get("plan") is None else ("initial", "goal", "plan")
-    return {key: text_field(fields, key, where) for key in keys}
+    words = {key: text_field(fields, key, where) for key in ("initial", "goal")}
+    if fields.get("plan") is not None:  # to do nothing is a plan too
+        words["plan"] = text_field(fields, "plan", where, blank=True)
+    return words
 
 
 def _from_query(query: str, where: str) -> dict[str, str]:
@@ -136,7 +139,7 @@ def _problem(*, initial: str, goal: str, plan: str | None = None, where: str) ->
     if plan is None:
         return Problem(initial=start, goal=wanted)
     written = read_plan(plan)
-    if written.problem is not None:
+    if written.problem not in (None, NO_ACTION):
         raise BadInput(f'{where}: "plan": {written.problem}, expected one action per line')
     return Problem(initial=start, goal=wanted, plan=written.actions)
 

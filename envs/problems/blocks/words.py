@@ -26,6 +26,7 @@ from rlsys.errors import BadInput
 
 STATEMENT, PLAN, PLAN_END, VERIFICATION = "[STATEMENT]", "[PLAN]", "[PLAN END]", "[VERIFICATION]"
 INITIAL_PREFIX, GOAL_PREFIX = "As initial conditions I have that, ", "My goal is to have that "
+NO_ACTION = "no action"  # what is wrong with an answer that has none
 MAX_STATEMENT = 100_000  # characters of the words of a state or a goal: thousands of blocks
 MAX_LINE = 200  # a longer line is no action
 
@@ -48,7 +49,6 @@ _READ_FACTS[Kind.HOLDING] = re.compile(rf"the hand is currently holding (?:the )
 _READ_ACTIONS = {verb: re.compile(form.format(_NAME, _NAME)) for verb, form in _ACTIONS.items()}
 _NUMBERING = re.compile(r"(?:(?:step )?[0-9]{1,4}[.):] ?|[-*] )")
 _PDDL = re.compile(rf"\((?:(pick-up|put-down) {_NAME}|(stack|unstack) {_NAME} {_NAME})\)")
-_VERDICT = re.compile(r"((?:\bnot|n['’]t)\s{1,4}(?:an?\s{1,4})?)?\b(in)?valid\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +146,7 @@ def read_plan(text: str) -> PlanText:
         actions.append(action)
         spans.append(span)
     if not actions:
-        return PlanText(problem="no action", problem_span=(start, end))
+        return PlanText(problem=NO_ACTION, problem_span=(start, end))
     return PlanText(actions=tuple(actions), spans=tuple(spans))
 
 
@@ -182,18 +182,6 @@ def reason_words(plan: Sequence[Action], execution: Execution) -> str:
         f"{'unmet preconditions' if several else 'an unmet precondition'}:\n{action_words(plan[execution.failed])}\n"
         f"The unmet {'preconditions are' if several else 'precondition is'}:\n{facts_words(execution.unmet)}"
     )
-
-
-def read_verdict(text: str) -> tuple[bool, tuple[int, int]] | None:
-    """Whether a text calls the plan valid, and where: the last whole word `valid` or `invalid`, in any case.
-
-    `not valid` and `isn't a valid plan` are invalid. What stands after a `[STATEMENT]`, where the environment stops the
-    model, does not count.
-    """
-    last = None
-    for found in _VERDICT.finditer(text.partition(STATEMENT)[0]):
-        last = found
-    return None if last is None else ((last[1] is None) == (last[2] is None), last.span())
 
 
 def _fact(piece: str, where: str) -> Fact:

@@ -29,7 +29,10 @@ _MARKER = re.compile(
 )
 _SENTENCE_END = re.compile(r"\.(?=\s|$)")
 _QUOTES = frozenset("\"'`$")  # NLGift's template has "->" in quotes, LaTeX its dollars
+_LENGTH = frozenset(("length", "distance", "weight", "cost"))
 _NO_NAMES = frozenset(("He", "It", "She", "That", "There", "They", "This", "Which", "Who"))  # a capital is no name
+
+Sum = tuple[list[float], float | None]  # the addends, and what they are said to add up to
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +147,8 @@ def read_step(sentence: str, names: Labels) -> Claim | None:
 
 
 def read_path_answer(answer: str, names: Labels) -> Claim | None:
-    """A path in arrows, then its length: the last number or sum after it. None without exactly one path."""
+    """A path in arrows and its length: the last number or sum after it, else the last one before it that is called a
+    length. None without exactly one path."""
     return _read_path(_tokens(answer), names, strict=False)
 
 
@@ -197,20 +201,39 @@ def _read_path(tokens: list[str], names: Labels, *, strict: bool) -> Claim | Non
     sums = _sums(rest)
     if strict and len(sums) > 1:
         return None
+    if not strict:
+        sums = [_as_length(said) for said in sums or _lengths_before(tokens[: first - 1])]
     addends, total = sums[-1] if sums else ([], None)
     edges = tuple(pairwise(nodes))
     if len(addends) == len(edges):
         weights: tuple[float | None, ...] = tuple(addends)
     else:
         weights = (None,) * len(edges)
-    # A number alone is a length; after one edge it is its weight too.
+    # A number alone is a length; in a step, after one edge, it is the edge's weight too.
     aligned = len(addends) in (0, 1, len(edges))
     return Claim(edges=edges, weights=weights, total=total, aligned=aligned)
 
 
-def _sums(tokens: list[str]) -> list[tuple[list[float], float | None]]:
+def _as_length(said: Sum) -> Sum:
+    """In an answer a lone number is a length, and no weight: of a path of one edge it would be both."""
+    addends, total = said
+    return ([], total) if addends == [total] else said
+
+
+def _lengths_before(head: list[str]) -> list[Sum]:
+    """`length 4: 0->3->2`: in front of a path numbers are nodes too, so a length has to be called one."""
+    lowered = [token.lower() for token in head]
+    named = next((at for at, token in enumerate(lowered) if token in _LENGTH), len(head))
+    for at in reversed(range(named + 1, len(head))):
+        # What says how long stands right before the number: `the length between 0 and 2 is 4`.
+        if head[at][0].isdigit() and (lowered[at - 1] in _LENGTH or lowered[at - 1] in ("is", "of", "=", ":")):
+            return _sums(head[at:])[:1]
+    return []
+
+
+def _sums(tokens: list[str]) -> list[Sum]:
     """Every `4`, `4 + 2`, `4 + 2 = 6` among the tokens: the addends and the stated result, by default their sum."""
-    found: list[tuple[list[float], float | None]] = []
+    found: list[Sum] = []
     for minus, added, result in _SUM.findall(" ".join(tokens)):
         addends = [float(number) for number in f"{minus}{added}".split(" + ")]
         found.append((addends, float(result) if result else sum(addends)))

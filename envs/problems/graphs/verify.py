@@ -123,7 +123,7 @@ def _judge_yes_no(problem: Problem, answer: str, key: Facts) -> tuple[Verdict, s
 def _judge_path(problem: Problem, answer: str, key: Facts) -> tuple[Verdict, str]:
     claim = parse.read_path_answer(answer, key.names)
     if claim is None or claim.total is None:
-        return Verdict.MISSING, "no path in arrows, or no length after it"
+        return Verdict.MISSING, "no path in arrows, or no length beside it"
     verdict, detail = _judge(claim, key)
     if verdict is not Verdict.CORRECT:
         return verdict, detail

@@ -22,6 +22,10 @@ _TILDES = re.compile(r"~+")
 _MARK = re.compile(
     r"<\||\|>|<\uff5c|\uff5c>|</?s>|<(?:bos|eos|start_of_turn|end_of_turn)>|\[/?INST\]|judgement:", re.IGNORECASE
 )
+# In what nobody wrote to mislead (a question about F# has its `|>`), only what would be one token.
+_WHOLE_MARK = re.compile(
+    r"<\|\w{1,32}\|>|<\uff5c[^\s<>\uff5c]{1,32}\uff5c>|</?s>|<(?:bos|eos|start_of_turn|end_of_turn)>|\[/?INST\]"
+)
 
 
 class BadRequest(BadInput):
@@ -74,7 +78,7 @@ def prepared(text: str, field: Field) -> str:
         kept = "\n".join(kept.split("\n")[-field.last_lines :])
     kept = kept[-field.max_chars :]
     if not field.hostile:
-        return kept
+        return _WHOLE_MARK.sub(_broken, kept)
     kept = (CUT if len(kept) < len(text.strip()) else "") + _MARK.sub(_broken, kept)
     fence = "~" * (1 + max([3, *(len(run) for run in _TILDES.findall(kept))]))
     return f"{fence}\n{kept}\n{fence}"

@@ -113,7 +113,9 @@ class Encoder:
 
     def _encode(self, texts: list[str]) -> np.ndarray[Any, Any]:
         with self._tokenizing:
-            ids = self._tokenizer(texts, truncation=True, max_length=self._max_tokens)["input_ids"]
+            # A [SEP] in a passage is text, and no mark of the encoder's.
+            as_text = {"truncation": True, "max_length": self._max_tokens, "split_special_tokens": True}
+            ids = self._tokenizer(texts, **as_text)["input_ids"]
         vectors = np.empty((len(texts), self.dimension), np.float32)
         for rows in batches([len(row) for row in ids], TOKENS_AT_ONCE[self._device]):
             vectors[rows] = self._forward([ids[row] for row in rows])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,13 +22,14 @@ from envs.services.judge.config import JudgeConfig
 from envs.services.judge.judge import open_judge
 from envs.services.judge.request import Judged, JudgeRequest
 from rlsys.rollout import EpisodeBroken, RolloutPlan
-from rlsys.types import FailureKind, Message, Reward, Task, Ticket, Transcript
+from rlsys.types import FailureKind, Reward, Task, Ticket
+from tests import made
 from tests.judge_endpoint import scripted
 from tests.local_worlds import play_here
+from tests.made import plan, ticket, transcript
 
 SCORING = ScoringSpec(grader_workers=1, grader_deadline_s=5.0)
-TASK = Task(task_id="t", question="2 + 3?")
-TRANSCRIPT = Transcript(task=TASK, messages=(Message(role="assistant", content="5"),))
+TRANSCRIPT = transcript("5", task=Task(task_id="t", question="2 + 3?"))
 QUICK: dict[str, Any] = {"deadline_s": 2.0, "breaker_s": 0.1, "outage_s": 0.6, "attempts": 2, "backoff_s": 0.02}
 TOKEN = "t0ken"
 FIELDS = {"question": "2 + 3?", "answers": "5", "answer": "5.0"}
@@ -55,21 +55,18 @@ def test_stages_with_different_judges_ask_each_its_own(monkeypatch: pytest.Monke
         scored.append((plan.reward.judge.model, (await score(TRANSCRIPT)).value))
 
     monkeypatch.setattr(actors.worker, "run_group", group)
-    engine: Any = SimpleNamespace(model_path="nowhere")
     secrets = {SERVICE_TOKEN: TOKEN}
     seconds: dict[str, Any] = {"stall_s": 9.0, "block_s": 9.0, "start_timeout_s": 9.0}
+    engine = made.engine_spec()
     spec = WorkerSpec(name="rollout:0", engine=engine, run_seed=0, scoring=SCORING, secrets=secrets, **seconds)
 
     async def story(urls: dict[str, str]) -> None:
         worker = RolloutWorker(spec)
         play_here(worker)
         await worker.adopt()
-        ticket = Ticket(sequence=0, epoch=0, task=TASK, attempt=0, start_version=1)
-        common: dict[str, Any] = {"purpose": "rl", "env": None, "group_size": 1, "temperature": 1.0, "top_p": 1.0}
-        common |= {"max_turn_tokens": 4, "max_context": 8, "timeout_s": 5.0}
-        plans = [RolloutPlan(reward=reward(model), judge_url=url, **common) for model, url in urls.items()]
+        plans = [plan(reward=reward(model), judge_url=url) for model, url in urls.items()]
         try:
-            await asyncio.gather(*(worker.run_group(ticket, plan) for plan in plans))
+            await asyncio.gather(*(worker.run_group(ticket(), each) for each in plans))
         finally:
             await worker.stop()
 

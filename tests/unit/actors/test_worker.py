@@ -11,23 +11,17 @@ import actors.world_process
 from actors.scoring import ScoringSpec
 from actors.specs import EngineFailed, EngineStats
 from actors.worker import RolloutWorker, WorkerSpec
-from rlsys.rollout import RolloutPlan
-from rlsys.types import Task, Ticket
 from tests.local_worlds import play_here
+from tests.made import engine_spec, plan, ticket
 
-PLAY: dict[str, Any] = {
-    **{"purpose": "test", "reward": None, "temperature": 1.0, "top_p": 1.0},
-    **{"max_turn_tokens": 4, "max_context": 8, "timeout_s": 5.0},
-}
 SCORING = ScoringSpec(grader_workers=1, grader_deadline_s=5.0)
 
 
 @pytest.fixture
 def worker(monkeypatch: pytest.MonkeyPatch) -> RolloutWorker:
     monkeypatch.setattr(actors.worker, "ChatRenderer", lambda path: None)
-    engine: Any = SimpleNamespace(model_path="nowhere")
     seconds: dict[str, Any] = {"stall_s": 0.0, "block_s": 9.0, "start_timeout_s": 9.0}
-    made = RolloutWorker(WorkerSpec(name="rollout:0", engine=engine, run_seed=0, scoring=SCORING, **seconds))
+    made = RolloutWorker(WorkerSpec(name="rollout:0", engine=engine_spec(), run_seed=0, scoring=SCORING, **seconds))
     play_here(made)
     return made
 
@@ -58,9 +52,8 @@ def test_an_idle_engine_and_one_that_takes_steps_are_well(worker: RolloutWorker)
 
 
 def test_a_worker_without_published_weights_serves_nothing(worker: RolloutWorker) -> None:
-    ticket = Ticket(sequence=0, epoch=0, task=Task(task_id="t", question="?"), attempt=0, start_version=1)
     with pytest.raises(EngineFailed, match="holds no published weights"):
-        asyncio.run(worker.run_group(ticket, None))  # type: ignore[arg-type]
+        asyncio.run(worker.run_group(ticket(), None))  # type: ignore[arg-type]
 
 
 class Slow:
@@ -89,12 +82,10 @@ def test_a_world_is_made_once_and_closed_once_when_many_groups_come_with_a_new_o
     MADE.clear()
     monkeypatch.setattr(actors.world_process, "new_world", Slow)
     monkeypatch.setattr(actors.worker, "run_group", lambda *_, **__: asyncio.sleep(0.01))
-    ticket = Ticket(sequence=0, epoch=0, task=Task(task_id="t", question="?"), attempt=0, start_version=1)
     asyncio.run(worker.adopt())
 
     async def groups(*envs: str) -> None:
-        plans = [RolloutPlan(env=env, group_size=1, **PLAY) for env in envs]
-        await asyncio.gather(*(worker.run_group(ticket, plan) for plan in plans))
+        await asyncio.gather(*(worker.run_group(ticket(), plan(env=env)) for env in envs))
 
     asyncio.run(groups("rl", "eval", "rl", "eval"))
     asyncio.run(groups("next", "next", "next"))

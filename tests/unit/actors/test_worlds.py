@@ -12,10 +12,10 @@ from actors.watched import WorldsSpec
 from actors.worlds import Playing, Worlds
 from envs.services.stats import ToolStats
 from rlsys.broken import EpisodeBroken, TakenDown, TookOthersDown
-from rlsys.rollout import RolloutPlan
-from rlsys.types import Failure, FailureKind, Message, Reward, Task, Transcript
+from rlsys.types import Failure, FailureKind, Reward, Task
 from tests.bad_worlds import BadConfig, BadRewardConfig
 from tests.local_worlds import LocalProcess
+from tests.made import plan, transcript
 
 SPEC = WorldsSpec(
     worker="rollout:0",
@@ -23,12 +23,9 @@ SPEC = WorldsSpec(
     block_s=9.0,
     start_timeout_s=9.0,
 )
-PLAN = RolloutPlan(
-    purpose="t", env=BadConfig(), reward=BadRewardConfig(), group_size=1, temperature=1.0, top_p=1.0,
-    max_turn_tokens=4, max_context=40, timeout_s=5.0,
-)  # fmt: skip
+PLAN = plan(env=BadConfig(), reward=BadRewardConfig())
 TASK = Task(task_id="t", question="?")
-TRANSCRIPT = Transcript(task=TASK, messages=(Message(role="assistant", content="a"),))
+TRANSCRIPT = transcript("a", task=TASK)
 GONE = Failure(kind=FailureKind.INFRA, where="environment", detail="another ended it")
 
 

@@ -7,16 +7,11 @@ from learners.flops import matmul_peak, row_flops
 from learners.policy import PolicyModel
 from rlsys.packing import make_row
 from rlsys.types import Sample
+from tests import made
 
 
 def sample(length: int, sampled: int) -> Sample:
-    return Sample(
-        token_ids=(1,) * length,
-        loss_mask=(0,) * (length - sampled) + (1,) * sampled,
-        behavior_logprobs=(0.0,) * length,
-        advantages=(0.0,) * length,
-        versions=(-1,) * length,
-    )
+    return made.sample((0,) * (length - sampled) + (1,) * sampled)
 
 
 def test_a_row_costs_its_matrices_its_head_and_the_pairs_that_attention_compares() -> None:

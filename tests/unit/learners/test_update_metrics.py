@@ -28,6 +28,7 @@ from rlsys.config import LearnerConfig
 from rlsys.metrics import Max, Mean, Metric, Sum, values
 from rlsys.packing import make_batch, split_rows
 from rlsys.types import Sample
+from tests import made
 from tests.paths import ROOT
 
 VERSION = 3
@@ -40,15 +41,9 @@ LOG2 = math.log(2)
 
 
 def sample(token_ids: tuple[int, ...], sampled: int, reward: float, version: int) -> Sample:
-    prompt = (0.0,) * (len(token_ids) - sampled)
-    return Sample(
-        token_ids=token_ids,
-        loss_mask=(0,) * len(prompt) + (1,) * sampled,
-        behavior_logprobs=(*prompt, *(LOGP[token] - math.log(RATIOS[token]) for token in token_ids[-sampled:])),
-        advantages=(0.0,) * len(token_ids),
-        versions=(-1,) * len(prompt) + (version,) * sampled,
-        reward=reward,
-    )
+    mask = (0,) * (len(token_ids) - sampled) + (1,) * sampled
+    logprobs = [LOGP[token] - math.log(RATIOS[token]) for token in token_ids[-sampled:]]
+    return made.sample(mask, token_ids=token_ids, logprobs=logprobs, versions=version, reward=reward)
 
 
 SAMPLES = [sample((1, 2, 3), 2, 1.0, VERSION), sample((1, 4), 1, 0.0, VERSION), sample((1, 5, 6, 7), 2, 2.0, 2)]

@@ -1,14 +1,13 @@
 """How often an episode is tried again: not after it ended others, and for nothing after others ended it."""
 
-import asyncio
 from collections.abc import Sequence
 
 import pytest
 
 from rlsys.broken import Budget, EpisodeBroken, TakenDown, TookOthersDown
-from rlsys.rollout import TurnRequest, run_episode
+from rlsys.rollout import TurnRequest
 from rlsys.types import Completion, Failure, FailureKind, Reward, Task, Transcript
-from tests.unit.rlsys.test_rollout import LETTERS, PLAY, TASK, Counting, completion, one
+from tests.unit.rlsys.test_rollout import Counting, completion, one, play, saying
 
 INFRA = Failure(kind=FailureKind.INFRA, where="environment", detail="gone")
 
@@ -44,20 +43,7 @@ def test_an_episode_is_played_again_with_the_same_seeds(broken: type[EpisodeBrok
         seeds.append(request.seed)
         return completion("5!")
 
-    def played() -> object:
-        return run_episode(
-            TASK,
-            opened,
-            max_turns=2,
-            plan=PLAY,
-            seed=7,
-            sibling=0,
-            renderer=LETTERS,
-            generate=generate,
-            score=one,
-        )
-
-    trajectory = asyncio.run(played())  # type: ignore[arg-type]
+    trajectory = play(generate, opened)
     assert isinstance(trajectory.reward, Reward) is rewarded
     assert len(set(seeds)) == 1
     assert (len(seeds), trajectory.discarded_tokens) == ((3, 4) if rewarded else (1, 0))
@@ -65,9 +51,6 @@ def test_an_episode_is_played_again_with_the_same_seeds(broken: type[EpisodeBrok
 
 
 def test_a_score_that_others_ended_is_asked_for_again_and_one_that_ended_them_is_not() -> None:
-    async def generate(context: Sequence[int], request: TurnRequest) -> Completion:
-        return completion("5!")
-
     def scored(broken: type[EpisodeBroken]) -> bool:
         left = [broken(INFRA)] * 3
 
@@ -76,17 +59,6 @@ def test_a_score_that_others_ended_is_asked_for_again_and_one_that_ended_them_is
                 raise left.pop()
             return await one(transcript)
 
-        work = run_episode(
-            TASK,
-            lambda _: Counting(),
-            max_turns=2,
-            plan=PLAY,
-            seed=7,
-            sibling=0,
-            renderer=LETTERS,
-            generate=generate,
-            score=score,
-        )
-        return isinstance(asyncio.run(work).reward, Reward)
+        return isinstance(play(saying("5!"), score=score).reward, Reward)
 
     assert [scored(broken) for broken in (TakenDown, TookOthersDown)] == [True, False]

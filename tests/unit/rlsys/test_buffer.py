@@ -9,17 +9,8 @@ from hypothesis import strategies as st
 
 from rlsys.buffer import SlotBuffer
 from rlsys.errors import RunFailed
-from rlsys.types import Group, Task, Ticket
-
-
-def group(ticket: Ticket) -> Group:
-    return Group(ticket=ticket, trajectories=(), worker="w")
-
-
-def ticket(sequence: int, version: int) -> Ticket:
-    return Ticket(
-        sequence=sequence, epoch=0, task=Task(task_id=str(sequence), question="?"), attempt=0, start_version=version
-    )
+from rlsys.types import Ticket
+from tests.made import group, ticket
 
 
 async def simulate(
@@ -41,7 +32,7 @@ async def simulate(
     async def feed() -> None:
         for sequence in range(steps * groups_per_step):
             start = await buffer.admit()
-            started = ticket(sequence, start)
+            started = ticket(sequence, start_version=start)
             buffer.start(started)
             assert len(buffer.open_tickets) <= groups_per_step * (1 + max_lag)
             tasks.append(asyncio.create_task(play(started)))
@@ -90,14 +81,14 @@ def test_lag_never_exceeds_the_bound_and_every_group_is_trained_once(
 def test_a_slow_group_is_waited_for_exactly_when_the_bound_would_break() -> None:
     async def scenario() -> None:
         buffer = SlotBuffer(groups_per_step=1, max_policy_lag=1, live_version=0)
-        slow, fast = ticket(0, await buffer.admit()), ticket(1, await buffer.admit())
+        slow, fast = [ticket(n, start_version=await buffer.admit()) for n in range(2)]
         buffer.start(slow)
         buffer.start(fast)
         await buffer.finish(group(fast))
         assert [g.ticket for g in await buffer.take(0)] == [fast]  # the slow one may still be trained at version 1
         buffer.trained()
         await buffer.release(1, live_version=1)
-        newer = ticket(2, await buffer.admit())
+        newer = ticket(2, start_version=await buffer.admit())
         buffer.start(newer)
         await buffer.finish(group(newer))
         waiting = asyncio.create_task(buffer.take(1))  # the slow one is at lag 1 now: its last chance
@@ -115,7 +106,7 @@ def test_a_slow_group_is_waited_for_exactly_when_the_bound_would_break() -> None
 def test_a_step_that_can_never_be_filled_is_an_error_and_no_wait() -> None:
     async def scenario() -> None:
         buffer = SlotBuffer(groups_per_step=2, max_policy_lag=0, live_version=0)
-        buffer.start(ticket(0, await buffer.admit()))
+        buffer.start(ticket(0, start_version=await buffer.admit()))
         await buffer.end()
         with pytest.raises(RunFailed, match="only 1 groups are left for a step of 2"):
             await buffer.take(0)
@@ -126,7 +117,7 @@ def test_a_step_that_can_never_be_filled_is_an_error_and_no_wait() -> None:
 def test_groups_in_the_steppers_hands_are_open_until_they_are_trained() -> None:
     async def scenario() -> None:
         buffer = SlotBuffer(groups_per_step=1, max_policy_lag=0, live_version=0)
-        started = ticket(0, await buffer.admit())
+        started = ticket(0, start_version=await buffer.admit())
         buffer.start(started)
         await buffer.finish(group(started))
         await buffer.take(0)
@@ -141,7 +132,7 @@ def test_lag_zero_starts_nothing_before_the_new_weights_are_live() -> None:
     async def scenario() -> None:
         buffer = SlotBuffer(groups_per_step=2, max_policy_lag=0, live_version=0)
         for sequence in range(2):
-            started = ticket(sequence, await buffer.admit())
+            started = ticket(sequence, start_version=await buffer.admit())
             buffer.start(started)
             await buffer.finish(group(started))
         await buffer.take(0)

@@ -15,10 +15,10 @@ from learners.algorithms.terms import Terms
 from rlsys.choices import choose
 from rlsys.config import LoopConfig
 from rlsys.errors import BadInput, RunFailed
-from rlsys.harvest import check_failures, harvest_groups
+from rlsys.harvest import check_failures, check_streams, harvest_groups
 from rlsys.metrics import values
 from rlsys.packing import make_batch
-from rlsys.rollout import Continuation, RolloutPlan, TurnRequest, run_group
+from rlsys.rollout import Continuation, TurnRequest, run_group
 from rlsys.types import (
     Completion,
     EpisodeEnd,
@@ -28,14 +28,13 @@ from rlsys.types import (
     Message,
     Reward,
     Task,
-    Ticket,
-    Timings,
-    Trajectory,
+    TokenStream,
     Transcript,
-    Turn,
-    TurnStop,
-    VersionSpan,
 )
+from tests.made import completion, plan, ticket, trajectory, turn
+from tests.made import group as group_of
+
+GONE = Failure(kind=FailureKind.INFRA, where="rollout:0", detail="gone")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,35 +54,15 @@ def group(sequence: int, rewards: list[float | None], lengths: list[int]) -> Gro
 
 def sampled_by(sequence: int, *siblings: tuple[float | None, tuple[int, ...]]) -> Group:
     """Siblings as (reward, version of each token)."""
-    task = Task(task_id=f"t:{sequence}", question="q")
-    return Group(
-        ticket=Ticket(sequence=sequence, epoch=0, task=task, attempt=0, start_version=1),
-        worker="rollout:0",
-        trajectories=tuple(
-            Trajectory(
-                task=task,
-                sibling=sibling,
-                turns=(Turn(context_ids=(1, 2), completion=completion(versions), reply=None),),
-                messages=(),
-                end=EpisodeEnd.FAILED if reward is None else EpisodeEnd.ANSWERED,
-                reward=Failure(kind=FailureKind.INFRA, where="rollout:0", detail="gone")
-                if reward is None
-                else Reward(value=reward, parts={"correct": reward}),
-                timings=Timings(generate_s=0, tool_s=0, score_s=0),
-            )
-            for sibling, (reward, versions) in enumerate(siblings)
-        ),
+    played = (
+        trajectory(
+            turn((1, 2), (7,) * len(versions), version=versions),
+            sibling=sibling,
+            reward=GONE if reward is None else reward,
+        )
+        for sibling, (reward, versions) in enumerate(siblings)
     )
-
-
-def completion(versions: tuple[int, ...]) -> Completion:
-    return Completion(
-        token_ids=(7,) * len(versions),
-        logprobs=(-1.0,) * len(versions),
-        stop=TurnStop.EOS,
-        text="",
-        spans=tuple(VersionSpan(version=version, start=at, end=at + 1) for at, version in enumerate(versions)),
-    )
+    return group_of(ticket(sequence), *played, worker="rollout:0")
 
 
 def test_failed_siblings_and_groups_without_signal_are_left_out_of_weights_and_shares() -> None:
@@ -204,6 +183,17 @@ def test_what_a_harvest_says_of_rewards_lags_and_failures() -> None:
     check_failures([one], 0.34)
 
 
+def test_rewards_per_token_that_nobody_would_read_end_the_run() -> None:
+    one = sampled_by(0, (1.0, (4, 6)), (None, (5,)))
+    stream = TokenStream(name="hedging", values=(0.0, -0.1), discount=0.9)
+    scored = dataclasses.replace(one.trajectories[0], reward=Reward(value=1.0, parts={"a": 1.0}, streams=(stream,)))
+    streamed = dataclasses.replace(one, trajectories=(scored, *one.trajectories[1:]))
+    check_streams([one, streamed], read=True)
+    check_streams([one], read=False)
+    with pytest.raises(RunFailed, match="the token stream 'hedging', and the algorithm reads none"):
+        check_streams([one, streamed], read=False)
+
+
 class Counts:
     """A world's episode: two calls, of which the first fails, then the answer; numbers come with each step."""
 
@@ -229,33 +219,24 @@ class Ids:
         return Continuation(context_ids=(*context, *completion.token_ids, 2), reply=reply, num_reply_tokens=1)
 
 
-def test_a_number_of_an_environment_is_a_column_of_the_row() -> None:
-    plan = RolloutPlan(
-        purpose="t", env=None, reward=None, group_size=1, temperature=1.0, top_p=1.0, max_turn_tokens=4, max_context=99,
-        timeout_s=5.0,
-    )  # fmt: skip
-
+def played(sequence: int, answers: tuple[str, ...] = (), make_env: Any = Counts) -> Group:
     async def generate(context: Sequence[int], request: TurnRequest) -> Completion:
-        return completion((1,))
+        return completion((7,))
 
     async def score(transcript: Transcript) -> Reward:
         return Reward(value=1.0, parts={})
 
-    async def play(sequence: int, answers: tuple[str, ...]) -> Group:
-        task = Task(task_id=f"t:{sequence}", question="q", answers=answers)
-        return await run_group(
-            Ticket(sequence=sequence, epoch=0, task=task, attempt=0, start_version=1),
-            worker="w",
-            make_env=Counts,
-            max_turns=4,
-            plan=plan,
-            run_seed=0,
-            renderer=Ids(),
-            generate=generate,
-            score=score,
+    task = Task(task_id=f"t:{sequence}", question="q", answers=answers)
+    return asyncio.run(
+        run_group(
+            ticket(sequence, task=task), worker="w", make_env=make_env, max_turns=4, plan=plan(), run_seed=0,
+            renderer=Ids(), generate=generate, score=score,
         )
+    )  # fmt: skip
 
-    groups = [asyncio.run(play(0, ("5",))), asyncio.run(play(1, ()))]
+
+def test_a_number_of_an_environment_is_a_column_of_the_row() -> None:
+    groups = [played(0, ("5",)), played(1)]
     groups.append(group(2, [1.0], [1]))  # of an environment that counts nothing
     assert groups[0].trajectories[0].metrics == {"errors": 1.0, "seen": 5}
     row = values(harvest_groups(groups, Centred(), longest=100).metrics)
@@ -267,19 +248,6 @@ def test_an_environments_number_that_is_none_is_its_failure() -> None:
         async def step(self, text: str, *, turns_left: int) -> Step:
             return Step(end=EpisodeEnd.ANSWERED, metrics={"errors": math.nan})
 
-    async def generate(context: Sequence[int], request: TurnRequest) -> Completion:
-        return completion((1,))
-
-    plan = RolloutPlan(
-        purpose="t", env=None, reward=None, group_size=1, temperature=1.0, top_p=1.0, max_turn_tokens=4, max_context=99,
-        timeout_s=5.0,
-    )  # fmt: skip
-    played = asyncio.run(
-        run_group(
-            group(0, [1.0], [1]).ticket, worker="w", make_env=Broken, max_turns=1, plan=plan, run_seed=0,
-            renderer=Ids(), generate=generate, score=None,
-        )
-    )  # fmt: skip
-    reward = played.trajectories[0].reward
+    reward = played(0, make_env=Broken).trajectories[0].reward
     assert isinstance(reward, Failure) and (reward.kind, reward.where) == (FailureKind.DATA, "environment")
     assert "finite metrics" in reward.detail

@@ -3,13 +3,7 @@
 from pathlib import Path
 
 from rlsys.journal import Begin, Dispatched, Journal, ledger, read, surviving
-from rlsys.types import Task, Ticket
-
-
-def ticket(sequence: int, attempt: int = 0) -> Ticket:
-    return Ticket(
-        sequence=sequence, epoch=0, task=Task(task_id=f"t{sequence}", question="?"), attempt=attempt, start_version=1
-    )
+from tests.made import ticket
 
 
 def test_account_closes_over_outcomes_and_prompts_in_flight(tmp_path: Path) -> None:
@@ -64,8 +58,7 @@ def test_training_twice_or_a_task_twice_in_an_epoch_is_a_problem(tmp_path: Path)
     journal.dispatch("rl", ticket(0))
     journal.outcome("rl", 0, "trained", step=1)
     journal.outcome("rl", 0, "trained", step=2)
-    again = Ticket(sequence=7, epoch=0, task=ticket(0).task, attempt=0, start_version=1)
-    journal.dispatch("rl", again)
+    journal.dispatch("rl", ticket(7, task=ticket(0).task))
     journal.outcome("rl", 9, "trained", step=2)
     journal.close()
     problems = ledger(surviving(read(tmp_path / "journal.jsonl"))).problems

@@ -21,7 +21,7 @@ from rlsys.losses import (
 from rlsys.masking import masked_means
 from rlsys.metrics import Max, Mean, values
 from rlsys.packing import make_row
-from rlsys.types import Sample
+from tests.made import sample
 
 NAN, INF = float("nan"), float("inf")
 
@@ -211,14 +211,7 @@ def test_masked_means_of_booleans_are_shares_and_of_nothing_are_absent() -> None
 
 
 def mixed_row():
-    sample = Sample(
-        token_ids=(1, 2, 3, 4),
-        loss_mask=(0, 1, 1, 1),
-        behavior_logprobs=(0.0, -1.0, -1.0, -1.0),
-        advantages=(0.0, 1.0, 1.0, 1.0),
-        versions=(-1, 6, 7, 7),
-    )
-    return make_row([sample])
+    return make_row([sample((0, 1, 1, 1), advantages=1.0, versions=(6, 7, 7))])
 
 
 def test_mismatch_looks_only_at_tokens_of_the_version_being_trained() -> None:

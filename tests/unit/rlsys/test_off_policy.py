@@ -9,7 +9,8 @@ from rlsys.masking import sample_sums, to_tokens
 from rlsys.off_policy import importance_weights, log_ratio, mask_stale
 from rlsys.packing import make_row
 from rlsys.reductions import weigh
-from rlsys.types import Sample, TokenStream
+from rlsys.types import TokenStream
+from tests.made import sample
 
 NAN = float("nan")
 CU_SEQLENS = torch.tensor([0, 3, 5])
@@ -107,12 +108,11 @@ def test_bounded_corrections_are_bounded_and_on_policy_ones_are_one(proximal, be
 
 # -- versions inside one turn ------------------------------------------------------------------------------------------
 
-MIXED = Sample(
-    token_ids=(1, 2, 3, 4, 5, 6),
-    loss_mask=(0, 1, 1, 0, 1, 1),
-    behavior_logprobs=(0.0, -1.0, -2.0, 0.0, -3.0, -4.0),
-    advantages=(0.0, 0.5, 0.5, 0.0, 0.5, 0.5),
-    versions=(-1, 4, 5, -1, 5, 7),  # the weights changed inside the first turn and inside the second
+MIXED = sample(
+    (0, 1, 1, 0, 1, 1),
+    logprobs=(-1.0, -2.0, -3.0, -4.0),
+    advantages=0.5,
+    versions=(4, 5, 5, 7),  # the weights changed inside the first turn and inside the second
     reward=1.0,
     streams=(TokenStream(name="repetition", values=(0.1, 0.2, 0.3, 0.4), discount=0.9),),
 )

@@ -10,56 +10,14 @@ from hypothesis import strategies as st
 from rlsys.batch import Batch, Row
 from rlsys.losses import nll_loss
 from rlsys.packing import make_batch, make_row, pack, row_cost, sample_trajectory, split_rows
-from rlsys.types import (
-    Completion,
-    EpisodeEnd,
-    Reward,
-    Sample,
-    Task,
-    Timings,
-    TokenStream,
-    Trajectory,
-    Turn,
-    TurnStop,
-    VersionSpan,
-)
-
-
-def completion(
-    *token_ids: int, spans: tuple[VersionSpan, ...] | None = None, first_logprob: float = -1.0
-) -> Completion:
-    """Tokens with log-probabilities first_logprob, first_logprob - 1, ... sampled by version 7."""
-    count = len(token_ids)
-    return Completion(
-        token_ids=token_ids,
-        logprobs=tuple(first_logprob - index for index in range(count)),
-        spans=(VersionSpan(version=7, start=0, end=count),) if spans is None else spans,
-        stop=TurnStop.STOP,
-        text="",
-    )
-
-
-def trajectory(*turns: tuple[tuple[int, ...], Completion]) -> Trajectory:
-    return Trajectory(
-        task=Task(task_id="t:1", question="q"),
-        sibling=2,
-        turns=tuple(Turn(context_ids=context, completion=sampled, reply=None) for context, sampled in turns),
-        messages=(),
-        end=EpisodeEnd.ANSWERED,
-        reward=Reward(value=1.0, parts={"correct": 1.0}),
-        timings=Timings(generate_s=0, tool_s=0, score_s=0),
-    )
+from rlsys.types import Reward, Sample, TokenStream, Trajectory, Turn, VersionSpan
+from tests import made
+from tests.made import completion, trajectory, turn
 
 
 def sample(length: int, start: int = 0) -> Sample:
     """A prompt of one token, then sampled ones. Token ids count up from `start`."""
-    return Sample(
-        token_ids=tuple(range(start, start + length)),
-        loss_mask=(0,) + (1,) * (length - 1),
-        behavior_logprobs=(0.0,) + (-1.0,) * (length - 1),
-        advantages=(0.0,) + (0.5,) * (length - 1),
-        versions=(-1,) + (3,) * (length - 1),
-    )
+    return made.sample((0,) + (1,) * (length - 1), token_ids=range(start, start + length), advantages=0.5)
 
 
 def samples_of(lengths: list[int]) -> list[Sample]:
@@ -67,10 +25,8 @@ def samples_of(lengths: list[int]) -> list[Sample]:
 
 
 def test_turns_that_extend_each_other_become_one_token_exact_sample() -> None:
-    spans = (VersionSpan(version=6, start=0, end=1), VersionSpan(version=7, start=1, end=2))
-    (merged,) = sample_trajectory(
-        trajectory(((1, 2), completion(3, 4, spans=spans)), ((1, 2, 3, 4, 5), completion(6, first_logprob=-9.0))), 0.5
-    )
+    first, last = turn((1, 2), (3, 4), version=(6, 7)), turn((1, 2, 3, 4, 5), (6,), version=7, logprobs=(-9.0,))
+    (merged,) = sample_trajectory(trajectory(first, last), 0.5)
     assert merged == Sample(
         token_ids=(1, 2, 3, 4, 5, 6),
         loss_mask=(0, 0, 1, 1, 0, 1),
@@ -87,7 +43,7 @@ def rewarded(played: Trajectory, values: tuple[float, ...]) -> Trajectory:
 
 
 def test_each_sample_has_the_value_on_its_last_sampled_token_and_its_part_of_the_streams() -> None:
-    played = trajectory(((1, 2), completion(3, 4)), ((1, 2, 3, 4, 5), completion(6)), ((9,), completion(7, 8)))
+    played = trajectory(turn((1, 2), (3, 4)), turn((1, 2, 3, 4, 5), (6,)), turn((9,), (7, 8)), sibling=2)
     first, second = sample_trajectory(rewarded(played, (0.0, -0.1, -0.2, -0.3, 0.0)), 0.5)
     row = make_row([first, second])
     assert row.token_ids.tolist() == [1, 2, 3, 4, 5, 6, 9, 7, 8]
@@ -96,7 +52,7 @@ def test_each_sample_has_the_value_on_its_last_sampled_token_and_its_part_of_the
         torch.tensor([[0, 0, 0, 0, 0, 2.0, 0, 0, 2.0], [0, 0, 0, -0.1, 0, -0.2, 0, -0.3, 0]]),
     )
     assert row.discounts == (1.0, 0.99)
-    (alone,) = sample_trajectory(trajectory(((1,), completion(2))), 1.0)
+    (alone,) = sample_trajectory(trajectory(turn((1,), (2,))), 1.0)
     assert make_row([alone]).rewards.tolist() == [[0.0, 1.0]]
     with pytest.raises(ValueError, match="different reward streams"):
         make_row([first, alone])
@@ -110,41 +66,43 @@ def test_a_demonstration_has_no_rewards() -> None:
 
 @pytest.mark.parametrize("context", [(1, 2, 9, 4, 5), (1, 2, 3), (8,)])
 def test_a_rewritten_context_starts_a_new_sample(context: tuple[int, ...]) -> None:
-    first, second = sample_trajectory(trajectory(((1, 2), completion(3, 4)), (context, completion(6))), -1.0)
+    first, second = sample_trajectory(trajectory(turn((1, 2), (3, 4)), turn(context, (6,))), -1.0)
     assert first.token_ids == (1, 2, 3, 4) and first.loss_mask == (0, 0, 1, 1)
     assert second.token_ids == (*context, 6) and second.loss_mask == (0,) * len(context) + (1,)
 
 
 def test_nothing_sampled_gives_no_sample_and_no_trailing_tokens() -> None:
     assert sample_trajectory(trajectory(), 1.0) == []
-    assert sample_trajectory(trajectory(((1, 2), completion())), 1.0) == []
-    (only,) = sample_trajectory(trajectory(((1,), completion(2)), ((1, 2, 3, 4), completion())), 1.0)
+    assert sample_trajectory(trajectory(turn((1, 2), ())), 1.0) == []
+    (only,) = sample_trajectory(trajectory(turn((1,), (2,)), turn((1, 2, 3, 4), ())), 1.0)
     assert only.token_ids == (1, 2)
 
 
 @pytest.mark.parametrize("advantage", [math.nan, math.inf])
 def test_a_failed_sibling_cannot_be_trained(advantage: float) -> None:
     with pytest.raises(ValueError, match="trajectory 2 of task 't:1'"):
-        sample_trajectory(trajectory(((1,), completion(2))), advantage)
+        sample_trajectory(trajectory(turn((1,), (2,)), sibling=2), advantage)
+
+
+WHOLE = completion((2, 3))
 
 
 @pytest.mark.parametrize(
     ("context", "sampled", "message"),
     [
-        ((), completion(1), "turn 0 .* empty context"),
-        ((1,), completion(2, 3, spans=(VersionSpan(version=1, start=0, end=1),)), "cover 1 of 2 tokens"),
-        ((1,), completion(2, 3, spans=(VersionSpan(version=1, start=1, end=2),)), "expected it to start at 0"),
+        ((), WHOLE, "turn 0 .* empty context"),
+        ((1,), replace(WHOLE, spans=(VersionSpan(version=1, start=0, end=1),)), "cover 1 of 2 tokens"),
+        ((1,), replace(WHOLE, spans=(VersionSpan(version=1, start=1, end=2),)), "expected it to start at 0"),
     ],
 )
 def test_a_turn_that_breaks_the_contract_is_named(context, sampled, message) -> None:
     with pytest.raises(ValueError, match=message):
-        sample_trajectory(trajectory((context, sampled)), 1.0)
+        sample_trajectory(trajectory(Turn(context_ids=context, completion=sampled, reply=None)), 1.0)
 
 
 def test_missing_logprobs_are_named() -> None:
-    sampled = Completion(token_ids=(2, 3), logprobs=(-1.0,), spans=(), stop=TurnStop.EOS, text="")
     with pytest.raises(ValueError, match="1 logprobs for 2 tokens"):
-        sample_trajectory(trajectory(((1,), sampled)), 1.0)
+        sample_trajectory(trajectory(turn((1,), (2, 3), logprobs=(-1.0,))), 1.0)
 
 
 turns_of_an_episode = st.lists(st.tuples(st.booleans(), st.integers(0, 4), st.integers(0, 4)), max_size=6)
@@ -158,11 +116,11 @@ def test_every_sampled_token_is_in_exactly_one_sample(shape: list[tuple[bool, in
         said = [next(fresh) for _ in range(num_context)]
         context = [next(fresh), *said] if rewritten or not history else [*history, *said]
         token_ids = [next(fresh) for _ in range(num_sampled)]
-        turns.append((tuple(context), completion(*token_ids)))
+        turns.append(turn(context, token_ids))
         history = context + token_ids
     samples = sample_trajectory(trajectory(*turns), 0.5)
     trained = [token for s in samples for token, mask in zip(s.token_ids, s.loss_mask, strict=True) if mask]
-    assert trained == [token for _, sampled in turns for token in sampled.token_ids]
+    assert trained == [token for each in turns for token in each.completion.token_ids]
     assert all(s.loss_mask[0] == 0 and s.loss_mask[-1] == 1 for s in samples)
 
 
@@ -228,21 +186,16 @@ def test_a_row_restarts_positions_at_every_sample() -> None:
     assert row.behavior_logprobs.dtype == row.advantages.dtype == torch.float32
 
 
-def broken(**fields: tuple) -> Sample:
-    whole = {"token_ids": (1, 2), "loss_mask": (0, 1), "behavior_logprobs": (0.0, -1.0), "advantages": (0.0, 1.0)}
-    return Sample(**{**whole, "versions": (-1, 3), **fields})
-
-
 @pytest.mark.parametrize(
     ("samples", "message"),
     [
         ([], "no samples"),
         (
-            [sample(2), Sample(token_ids=(), loss_mask=(), behavior_logprobs=(), advantages=(), versions=())],
+            [sample(2), made.sample(())],
             "sample 1 .* empty",
         ),
-        ([broken(versions=(-1,))], "1 versions for 2 tokens"),
-        ([broken(loss_mask=(1, 1))], "first token is in the loss"),
+        ([replace(sample(2), versions=(-1,))], "1 versions for 2 tokens"),
+        ([replace(sample(2), loss_mask=(1, 1))], "first token is in the loss"),
     ],
 )
 def test_a_row_of_bad_samples_is_refused(samples: list[Sample], message: str) -> None:

@@ -10,7 +10,6 @@ from rlsys.jsonl import json_object, line_of
 from rlsys.records import GroupRecord, Tokens, read_group, read_transcript, record_of, score_json, to_json
 from rlsys.rollout import EpisodeBroken, failure_of
 from rlsys.types import (
-    Completion,
     EpisodeEnd,
     Failure,
     FailureKind,
@@ -18,14 +17,10 @@ from rlsys.types import (
     Message,
     Reward,
     Task,
-    Ticket,
     Timings,
     TokenStream,
-    Trajectory,
-    Turn,
-    TurnStop,
-    VersionSpan,
 )
+from tests.made import group, ticket, trajectory, turn
 
 TASK = {"question": "Capital of France?", "answers": ["Paris"]}
 
@@ -121,35 +116,25 @@ BROKEN = Failure(kind=FailureKind.INFRA, where="engine", detail="it died")
 NO_KEY = Failure(kind=FailureKind.DATA, where="reward", detail="no answers")
 
 
-def turn(*ids: int) -> Turn:
-    spans = (VersionSpan(version=3, start=0, end=1), VersionSpan(version=4, start=1, end=len(ids)))
-    sampled = Completion(token_ids=ids, logprobs=(-1.0,) * len(ids), spans=spans, stop=TurnStop.STOP, text="")
-    return Turn(context_ids=(1, 2), completion=sampled, reply=None)
-
-
-def group(**changes: Any) -> Group:
+def played_once(**changes: Any) -> Group:
     task = Task(task_id="t:1", question="2 + 3?", answers=("5",), record={"source": "hand", "answers": 5})
+    messages = (
+        Message(role="user", content="2 + 3?"),
+        Message(role="assistant", content="call \ud800"),
+        Message(role="tool", content="5", inline=True),
+        Message(role="assistant", content="5"),
+    )
     given: dict[str, Any] = {
-        "task": task,
-        "sibling": 1,
-        "turns": (turn(5, 6), turn(7, 8, 9)),
-        "messages": (
-            Message(role="user", content="2 + 3?"),
-            Message(role="assistant", content="call \ud800"),
-            Message(role="tool", content="5", inline=True),
-            Message(role="assistant", content="5"),
-        ),
-        "end": EpisodeEnd.ANSWERED,
         "reward": Reward(value=0.1 + 0.2, parts={"a": 0.1, "b": 0.2}),
         "timings": Timings(generate_s=0.5, tool_s=0.25, score_s=0.12345678),
-        "num_prompt": 1,
     }
-    ticket = Ticket(sequence=7, epoch=0, task=task, attempt=0, start_version=3)
-    return Group(ticket=ticket, worker="rollout:0", trajectories=(Trajectory(**given | changes),))
+    turns = turn((1, 2), (5, 6), version=(3, 4)), turn((1, 2), (7, 8, 9), version=(3, 4, 4))
+    played = trajectory(*turns, task=task, sibling=1, messages=messages, num_prompt=1, **given | changes)
+    return group(ticket(7, task=task), played, worker="rollout:0")
 
 
 def written(**changes: Any) -> bytes:
-    played = group(**changes)
+    played = played_once(**changes)
     return line_of(to_json(record_of(played.trajectories[0], played)))
 
 
@@ -189,7 +174,7 @@ def test_a_trajectory_stands_in_a_line_with_all_that_scoring_needs() -> None:
     ],
 )
 def test_a_group_is_read_as_it_was_written(changes: dict[str, Any]) -> None:
-    played = group(**changes)
+    played = played_once(**changes)
     samples = (Tokens(token_ids=(1, 2, 5, 6), sampled=((2, 4),)),)
     records = [record_of(each, played, advantage=0.5, tokenizer="v", samples=samples) for each in played.trajectories]
     records += [record_of(each, played) for each in played.trajectories]

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from rlsys.packing import make_batch
 from rlsys.reductions import Reduction, weigh
 from rlsys.types import Sample
+from tests import made
 
 REDUCTIONS: tuple[Reduction, ...] = ("token_mean", "sequence_mean", "group_total", "constant", "sequence_sum")
 
@@ -15,13 +16,7 @@ REDUCTIONS: tuple[Reduction, ...] = ("token_mean", "sequence_mean", "group_total
 def sample(*losses: float) -> Sample:
     """A prompt token and one sampled token per loss. The loss rides in the advantages."""
     count = len(losses)
-    return Sample(
-        token_ids=tuple(range(1 + count)),
-        loss_mask=(0,) + (1,) * count,
-        behavior_logprobs=(0.0,) * (1 + count),
-        advantages=(0.0, *losses),
-        versions=(-1,) + (0,) * count,
-    )
+    return made.sample((0,) + (1,) * count, advantages=losses)
 
 
 def reduced(groups: list[list[list[Sample]]], reduction: Reduction, tokens_per_row: int = 100) -> float:

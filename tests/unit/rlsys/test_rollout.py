@@ -2,8 +2,8 @@
 
 import asyncio
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Coroutine, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,28 +14,19 @@ from rlsys.types import (
     EpisodeEnd,
     Failure,
     FailureKind,
+    Group,
     Message,
     Reward,
+    Step,
     Task,
-    Ticket,
     TokenStream,
     Trajectory,
     Transcript,
     TurnStop,
-    VersionSpan,
 )
+from tests import made
 
-PLAY = RolloutPlan(
-    purpose="test",
-    env=None,
-    reward=None,
-    group_size=2,
-    temperature=1.0,
-    top_p=1.0,
-    max_turn_tokens=4,
-    max_context=40,
-    timeout_s=5.0,
-)
+PLAY = made.plan(group_size=2, max_turn_tokens=4, max_context=40, timeout_s=5.0)
 TASK = Task(task_id="t", question="q", answers=("5",))
 
 
@@ -60,15 +51,6 @@ class Letters:
         )
 
 
-@dataclass
-class Reply:
-    reply: Message | None = None
-    end: EpisodeEnd | None = None
-    repeated: bool = False
-    max_tokens: int | None = None
-    metrics: Mapping[str, float] = field(default_factory=dict)
-
-
 class Counting:
     """Replies to every message until it sees `!`."""
 
@@ -77,12 +59,12 @@ class Counting:
     def first_messages(self) -> tuple[Message, ...]:
         return (Message(role="user", content="q"),)
 
-    async def step(self, text: str, *, turns_left: int) -> Reply:
+    async def step(self, text: str, *, turns_left: int) -> Step:
         if "!" in text:
-            return Reply(end=EpisodeEnd.ANSWERED)
+            return Step(end=EpisodeEnd.ANSWERED)
         if turns_left == 0:
-            return Reply(end=EpisodeEnd.TURN_LIMIT)
-        return Reply(reply=Message(role="user", content=str(turns_left)), repeated=True)
+            return Step(end=EpisodeEnd.TURN_LIMIT)
+        return Step(reply=Message(role="user", content=str(turns_left)), repeated=True)
 
 
 LETTERS = Letters()
@@ -93,23 +75,43 @@ def counting(_: Task) -> Counting:
 
 
 def completion(text: str, stop: TurnStop = TurnStop.STOP) -> Completion:
-    ids = tuple(map(ord, text))
-    return Completion(
-        token_ids=ids,
-        logprobs=(-1.0,) * len(ids),
-        spans=(VersionSpan(version=3, start=0, end=len(ids)),),
-        stop=stop,
-        text=text,
-    )
+    return made.completion(tuple(map(ord, text)), text, version=3, stop=stop)
 
 
 async def one(transcript: Transcript) -> Reward:
     return Reward(value=1.0, parts={"correct": 1.0})
 
 
+def play(generate: Any, make_env: Any = counting, *, plan: RolloutPlan = PLAY, **changes: Any) -> Trajectory:
+    given = {"max_turns": 2, "seed": 0, "sibling": 0, "renderer": LETTERS, "score": one}
+    return asyncio.run(run_episode(TASK, make_env, plan=plan, generate=generate, **given | changes))
+
+
+def play_group(generate: Any, **changes: Any) -> Coroutine[Any, Any, Group]:
+    given: dict[str, Any] = {"max_turns": 2, "plan": PLAY, "renderer": LETTERS, "score": one}
+    ticket = made.ticket(task=TASK, start_version=3)
+    return run_group(ticket, worker="w", make_env=counting, run_seed=1, generate=generate, **given | changes)
+
+
+def saying(text: str) -> Any:
+    async def generate(context: Sequence[int], request: TurnRequest) -> Completion:
+        return completion(text)
+
+    return generate
+
+
+async def hang(context: Sequence[int], request: TurnRequest) -> Completion:
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+async def never(context: Sequence[int], request: TurnRequest) -> Completion:
+    raise AssertionError("never reached")
+
+
 def episode(
-    texts: list[Completion | Exception], plan: RolloutPlan = PLAY, max_turns: int = 4, score=one
-) -> tuple[Trajectory, list[tuple[str, TurnRequest]]]:  # type: ignore[no-untyped-def]
+    texts: list[Completion | Exception], plan: RolloutPlan = PLAY, max_turns: int = 4, score: Any = one
+) -> tuple[Trajectory, list[tuple[str, TurnRequest]]]:
     asked: list[tuple[str, TurnRequest]] = []
     answers = iter(texts)
 
@@ -120,20 +122,7 @@ def episode(
             raise answer
         return answer
 
-    trajectory = asyncio.run(
-        run_episode(
-            TASK,
-            counting,
-            max_turns=max_turns,
-            plan=plan,
-            seed=7,
-            sibling=1,
-            renderer=LETTERS,
-            generate=generate,
-            score=score,
-        )
-    )
-    return trajectory, asked
+    return play(generate, max_turns=max_turns, plan=plan, seed=7, sibling=1, score=score), asked
 
 
 def test_contexts_grow_by_what_was_sampled_and_what_was_said() -> None:
@@ -235,7 +224,7 @@ def test_what_a_broken_tool_cost_is_counted() -> None:
     envs: list[Counting] = []
 
     class Flaky(Counting):
-        async def step(self, text: str, *, turns_left: int) -> Reply:
+        async def step(self, text: str, *, turns_left: int) -> Step:
             if len(envs) < 3:
                 await asyncio.sleep(0.01)
                 raise BROKEN
@@ -245,56 +234,27 @@ def test_what_a_broken_tool_cost_is_counted() -> None:
         envs.append(Flaky())
         return envs[-1]
 
-    async def generate(context: Sequence[int], request: TurnRequest) -> Completion:
-        return completion("5!")
-
-    def play(budget: int) -> Trajectory:
-        envs.clear()
-        return asyncio.run(
-            run_episode(
-                TASK, make_env, max_turns=2, plan=replace(PLAY, infra_retries=budget), seed=0, sibling=0,
-                renderer=LETTERS, generate=generate, score=one,
-            )
-        )  # fmt: skip
-
-    recovered = play(2)
+    recovered = play(saying("5!"), make_env, plan=replace(PLAY, infra_retries=2))
     assert recovered.end is EpisodeEnd.ANSWERED and len(envs) == 3  # a new one each time
     assert (recovered.num_sampled, recovered.discarded_tokens) == (2, 4)
     assert recovered.timings.tool_s > 0.015
-    failed = play(0)
+    envs.clear()
+    failed = play(saying("5!"), make_env)
     assert failed.end is EpisodeEnd.FAILED and (failed.num_sampled, failed.discarded_tokens) == (2, 0)
     assert failed.timings.tool_s > 0.005
 
 
 def test_seconds_up_to_a_deadline_are_counted() -> None:
-    async def hang(context: Sequence[int], request: TurnRequest) -> Completion:
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    late = asyncio.run(
-        run_episode(
-            TASK, counting, max_turns=2, plan=replace(PLAY, timeout_s=0.02), seed=0, sibling=0, renderer=LETTERS,
-            generate=hang, score=one,
-        )
-    )  # fmt: skip
-    assert late.timings.generate_s > 0.01
+    assert play(hang, plan=replace(PLAY, timeout_s=0.02)).timings.generate_s > 0.01
 
 
-@pytest.mark.parametrize("step", [Reply(), Reply(reply=Message(role="user", content="x"), end=EpisodeEnd.ANSWERED)])
-def test_a_step_that_is_neither_or_both_is_its_environments_failure(step: Reply) -> None:
+@pytest.mark.parametrize("step", [Step(), Step(reply=Message(role="user", content="x"), end=EpisodeEnd.ANSWERED)])
+def test_a_step_that_is_neither_or_both_is_its_environments_failure(step: Step) -> None:
     class Undecided(Counting):
-        async def step(self, text: str, *, turns_left: int) -> Reply:
+        async def step(self, text: str, *, turns_left: int) -> Step:
             return step
 
-    async def generate(context: Sequence[int], request: TurnRequest) -> Completion:
-        return completion("a")
-
-    trajectory = asyncio.run(
-        run_episode(
-            TASK, lambda _: Undecided(), max_turns=2, plan=PLAY, seed=0, sibling=0, renderer=LETTERS,
-            generate=generate, score=one,
-        )
-    )  # fmt: skip
+    trajectory = play(saying("a"), lambda _: Undecided())
     assert isinstance(trajectory.reward, Failure)
     assert (trajectory.reward.kind, trajectory.reward.where) == (FailureKind.DATA, "environment")
 
@@ -346,25 +306,10 @@ def test_a_reward_that_is_no_number_is_a_data_failure(number: float) -> None:
 )
 def test_an_environment_that_raises_breaks_its_own_episode_only(error: Exception, kind: FailureKind) -> None:
     class Broken(Counting):
-        async def step(self, text: str, *, turns_left: int) -> Reply:
+        async def step(self, text: str, *, turns_left: int) -> Step:
             raise error
 
-    async def generate(context: Sequence[int], request: TurnRequest) -> Completion:
-        return completion("a")
-
-    trajectory = asyncio.run(
-        run_episode(
-            TASK,
-            lambda _: Broken(),
-            max_turns=2,
-            plan=PLAY,
-            seed=0,
-            sibling=0,
-            renderer=LETTERS,
-            generate=generate,
-            score=one,
-        )
-    )
+    trajectory = play(saying("a"), lambda _: Broken())
     assert isinstance(trajectory.reward, Failure)
     assert (trajectory.reward.kind, trajectory.reward.where) == (kind, "environment")
 
@@ -373,14 +318,7 @@ def test_an_environment_that_cannot_be_made_is_a_data_failure() -> None:
     def make_env(task: Task) -> Counting:
         raise KeyError("graph")
 
-    async def generate(context: Sequence[int], request: TurnRequest) -> Completion:
-        raise AssertionError("never reached")
-
-    trajectory = asyncio.run(
-        run_episode(
-            TASK, make_env, max_turns=2, plan=PLAY, seed=0, sibling=0, renderer=LETTERS, generate=generate, score=one
-        )
-    )
+    trajectory = play(never, make_env)
     assert trajectory.reward == Failure(kind=FailureKind.DATA, where="environment", detail="KeyError: 'graph'")
 
 
@@ -389,43 +327,12 @@ def test_text_that_cannot_be_rendered_is_a_data_failure() -> None:
         def prompt_ids(self, messages: Sequence[Message]) -> tuple[int, ...]:
             raise TypeError("not a text")
 
-    async def generate(context: Sequence[int], request: TurnRequest) -> Completion:
-        raise AssertionError("never reached")
-
-    trajectory = asyncio.run(
-        run_episode(
-            TASK,
-            counting,
-            max_turns=2,
-            plan=PLAY,
-            seed=0,
-            sibling=0,
-            renderer=Picky(),
-            generate=generate,
-            score=one,
-        )
-    )
+    trajectory = play(never, renderer=Picky())
     assert trajectory.reward == Failure(kind=FailureKind.DATA, where="renderer", detail="TypeError: not a text")
 
 
 def test_an_episode_that_hangs_is_a_timeout() -> None:
-    async def hang(context: Sequence[int], request: TurnRequest) -> Completion:
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    trajectory = asyncio.run(
-        run_episode(
-            TASK,
-            counting,
-            max_turns=2,
-            plan=replace(PLAY, timeout_s=0.02),
-            seed=0,
-            sibling=0,
-            renderer=LETTERS,
-            generate=hang,
-            score=one,
-        )
-    )
+    trajectory = play(hang, plan=replace(PLAY, timeout_s=0.02))
     assert isinstance(trajectory.reward, Failure)
     assert trajectory.reward.kind is FailureKind.TIMEOUT
 
@@ -437,20 +344,7 @@ def test_siblings_of_a_group_are_seeded_apart() -> None:
         seeds.append(request.seed)
         return completion("5!")
 
-    ticket = Ticket(sequence=0, epoch=0, task=TASK, attempt=0, start_version=3)
-    group = asyncio.run(
-        run_group(
-            ticket,
-            worker="w",
-            make_env=counting,
-            max_turns=2,
-            plan=PLAY,
-            run_seed=1,
-            renderer=LETTERS,
-            generate=generate,
-            score=one,
-        )
-    )
+    group = asyncio.run(play_group(generate))
     assert [trajectory.sibling for trajectory in group.trajectories] == [0, 1]
     assert len(set(seeds)) == 2
 
@@ -471,11 +365,7 @@ def test_siblings_of_one_that_the_engine_failed_do_not_go_on() -> None:
 
     async def run() -> None:
         with pytest.raises(RuntimeError, match="the engine is gone"):
-            await run_group(
-                Ticket(sequence=0, epoch=0, task=TASK, attempt=0, start_version=3), worker="w", make_env=counting,
-                max_turns=2, plan=replace(PLAY, group_size=3), run_seed=1, renderer=LETTERS, generate=generate,
-                score=one,
-            )  # fmt: skip
+            await play_group(generate, plan=replace(PLAY, group_size=3))
         await asyncio.sleep(0)
         assert cancelled == [2, 0, 0]
 
@@ -484,10 +374,6 @@ def test_siblings_of_one_that_the_engine_failed_do_not_go_on() -> None:
 
 def compared(compare: Any) -> list[Trajectory]:
     """A group of three, the second of which could not be scored."""
-
-    async def generate(context: Sequence[int], request: TurnRequest) -> Completion:
-        return completion("5!")
-
     scores = iter([1.0, None, 3.0])
 
     async def score(transcript: Transcript) -> Reward:
@@ -496,14 +382,8 @@ def compared(compare: Any) -> list[Trajectory]:
             raise ValueError("odd")
         return Reward(value=value, parts={})
 
-    group = asyncio.run(
-        run_group(
-            Ticket(sequence=0, epoch=0, task=TASK, attempt=0, start_version=3), worker="w", make_env=counting,
-            max_turns=2, plan=replace(PLAY, group_size=3), run_seed=1, renderer=LETTERS, generate=generate,
-            score=score, compare=compare,
-        )
-    )  # fmt: skip
-    return list(group.trajectories)
+    group = play_group(saying("5!"), plan=replace(PLAY, group_size=3), score=score, compare=compare)
+    return list(asyncio.run(group).trajectories)
 
 
 def test_siblings_that_were_scored_are_compared_and_the_others_stay_failures() -> None:

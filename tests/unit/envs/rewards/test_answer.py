@@ -10,16 +10,12 @@ from envs.rewards import make_reward
 from envs.rewards.answer import AnswerReward, AnswerRewardConfig, same_answer
 from envs.text.words import parse_number
 from rlsys.errors import BadInput
-from rlsys.types import Message, Reward, Task, Transcript
+from rlsys.types import Reward
+from tests.made import transcript
 
 
 def scored(*messages: tuple[str, str], gold: str = "24", truncated: bool = False) -> Reward:
-    transcript = Transcript(
-        task=Task(task_id="t", question="q", answers=(gold,)),
-        messages=tuple(Message(role=role, content=content) for role, content in messages),
-        truncated=truncated,
-    )
-    return AnswerReward(AnswerRewardConfig())(transcript)
+    return AnswerReward(AnswerRewardConfig())(transcript(*messages, golds=(gold,), truncated=truncated))
 
 
 @pytest.mark.parametrize(
@@ -55,17 +51,14 @@ def test_a_cut_off_episode_is_not_well_formed() -> None:
 
 
 def test_weights_are_the_configured_ones() -> None:
-    transcript = Transcript(
-        task=Task(task_id="t", question="q", answers=("no", "24")),
-        messages=(Message(role="assistant", content="<answer>24</answer>"),),
-    )
-    given = make_reward(AnswerRewardConfig(correct=0.7, format=0.2))(transcript)
+    said = transcript("<answer>24</answer>", golds=("no", "24"))
+    given = make_reward(AnswerRewardConfig(correct=0.7, format=0.2))(said)
     assert given.parts == {"correct": 0.7, "format": 0.2} and given.value == sum(given.parts.values())
 
 
 def test_a_task_without_answers_is_not_a_zero() -> None:
     with pytest.raises(BadInput, match='task t: no "answers"'):
-        AnswerReward(AnswerRewardConfig())(Transcript(task=Task(task_id="t", question="q"), messages=()))
+        AnswerReward(AnswerRewardConfig())(transcript(golds=()))
 
 
 @pytest.mark.parametrize(
@@ -102,7 +95,10 @@ def test_numbers_are_read_exactly_or_not_at_all(text: str, value: Fraction | Non
 
 def test_texts_compare_without_case_and_numbers_without_rounding() -> None:
     assert same_answer(" Paris ", ["paris"])
+    assert same_answer("**Paris.**", ["paris"]) and same_answer("'yes'!", ["Yes"])
     assert not same_answer("Paris, France", ["paris"])
+    assert not same_answer("supports", ["support"]) and not same_answer("no", ["yes"])
+    assert same_answer("...", ["..."]) and not same_answer("...", ["!"]) and not same_answer("", ["."])
     assert not same_answer("0.30000000000000004", ["0.3"])
     assert same_answer("0.1e1", ["1"])
     assert same_answer("9" * 100, ["9" * 100])

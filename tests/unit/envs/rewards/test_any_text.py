@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from envs.rewards import REWARDS, Explains, make_reward
 from envs.rewards.findings import EXCERPT
 from rlsys.choices import choose
-from rlsys.types import Message, Task, Transcript
+from rlsys.types import Task, Transcript
+from tests import made
 
 RECORD = {
     "options": {"A": "one", "B": "two"},
@@ -30,15 +31,9 @@ messages = st.lists(st.tuples(st.sampled_from(["assistant", "tool", "user"]), te
 
 def transcript(said: list[tuple[str, str]], truncated: bool = False, correct: bool | None = True) -> Transcript:
     spoken = sum(role == "assistant" for role, _ in said)
-    return Transcript(
-        task=Task(task_id="t", question="q", answers=("B", "1/2"), record=RECORD),
-        messages=tuple(Message(role=role, content=content) for role, content in said),
-        truncated=truncated,
-        token_ids=(1, 2, 1, 2),
-        num_tokens=4,
-        correct=correct,
-        judgements=tuple("GOOD" for _ in range(max(1, spoken))),
-    )
+    more = {"truncated": truncated, "token_ids": (1, 2, 1, 2), "num_tokens": 4, "correct": correct}
+    judgements = ("GOOD",) * max(1, spoken)
+    return made.transcript(*said, golds=("B", "1/2"), record=RECORD, judgements=judgements, **more)
 
 
 def check(name: str, scored: Transcript) -> None:

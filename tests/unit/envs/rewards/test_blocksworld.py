@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from envs.rewards.blocksworld import BlocksworldReward, BlocksworldRewardConfig
 from envs.rewards.findings import Finding
 from rlsys.errors import BadInput
-from rlsys.types import Message, Reward, Task, Transcript
+from rlsys.types import Reward, Transcript
+from tests import made
 
 START = (
     "the pink block is clear, the tan block is clear, the hand is empty, the pink block is on top of the grey block, "
@@ -27,11 +28,7 @@ PARTIAL = BlocksworldRewardConfig(step_credit=0.2, goal_credit=0.4)
 
 def transcript(text: str, plan: str | None = None, *, goal: str = GOAL, truncated: bool = False) -> Transcript:
     record = {"initial": START, "goal": goal} | ({"plan": plan} if plan is not None else {})
-    return Transcript(
-        task=Task(task_id="t", question="q", record=record),
-        messages=(Message(role="assistant", content=text),),
-        truncated=truncated,
-    )
+    return made.transcript(text, record=record, truncated=truncated)
 
 
 def scored(
@@ -102,15 +99,23 @@ def test_verdicts_on_an_invalid_plan() -> None:
         assert scored("The above plan is invalid.", plan, truncated=True).value == 0.0
 
 
+@pytest.mark.parametrize("plan", ["", "\n \n", "[PLAN]\n[PLAN END]"])
+def test_an_empty_plan_is_valid_where_the_goal_holds_already(plan: str) -> None:
+    assert scored("The above plan is invalid.", plan).parts == parts(verdict=1.0)
+    assert scored("The plan cannot be valid.", plan).parts == parts(verdict=1.0)
+    assert scored("The above plan is valid.", plan).value == 0.0
+    assert scored("The above plan is valid.", plan, goal="the hand is empty").parts == parts(verdict=1.0)
+    assert scored("[PLAN END]", goal="the hand is empty").value == 0.0  # an answer has to act
+
+
 def test_only_the_last_message_of_the_model_counts() -> None:
-    right, wrong = Message(role="assistant", content=lines(*PLAN)), Message(role="assistant", content="hm")
+    right, wrong, theirs = lines(*PLAN), "hm", ("user", lines(*PLAN))
     task = transcript("").task
     reward = BlocksworldReward(BlocksworldRewardConfig())
-    theirs = Message(role="user", content=lines(*PLAN))
-    assert reward(Transcript(task=task, messages=(wrong, theirs, right))).value == 1.0
-    assert reward(Transcript(task=task, messages=(right, theirs, wrong))).value == 0.0
-    assert reward(Transcript(task=task, messages=(theirs,))).value == 0.0
-    assert reward(Transcript(task=task, messages=())).value == 0.0
+    assert reward(made.transcript(wrong, theirs, right, task=task)).value == 1.0
+    assert reward(made.transcript(right, theirs, wrong, task=task)).value == 0.0
+    assert reward(made.transcript(theirs, task=task)).value == 0.0
+    assert reward(made.transcript(task=task)).value == 0.0
 
 
 def explained(text: str, plan: str | None = None, config: BlocksworldRewardConfig = PARTIAL) -> list[Finding]:
@@ -146,9 +151,7 @@ def test_any_text_is_scored_and_its_parts_sum_to_the_value(text: str, verify: bo
 @pytest.mark.parametrize("record", [{}, {"initial": START}, {"initial": START, "goal": GOAL, "plan": "wait"}])
 def test_a_broken_task_is_not_a_zero(record: dict[str, str]) -> None:
     with pytest.raises(BadInput, match="task t: "):
-        BlocksworldReward(BlocksworldRewardConfig())(
-            Transcript(task=Task(task_id="t", question="q", record=record), messages=())
-        )
+        BlocksworldReward(BlocksworldRewardConfig())(made.transcript(record=record))
 
 
 def test_a_bad_setting_is_named() -> None:

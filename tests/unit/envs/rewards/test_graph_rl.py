@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from envs.rewards.graph_rl import GraphRLReward, GraphRLRewardConfig
 from rlsys.errors import BadInput
-from rlsys.types import Message, Task, Transcript
+from rlsys.types import Task
+from tests.made import transcript
 
 LINKS = Task(
     task_id="links",
@@ -29,6 +30,7 @@ ROADS = Task(
         "target": 2,
     },
 )
+NEAR = Task(task_id="near", question="", record=dict(ROADS.record) | {"source": 4, "target": 3})
 THREE = "0 is connected to 4. 4 is connected to 2. 1 is connected to 4."
 INVENTED = "0 is connected to 2."
 TWO_PATHS = "0 -> 4 -> 2 with a total weight of 4 + 2 = 6.\n0 -> 3 -> 2 with a total weight of 3 + 1 = 4."
@@ -38,16 +40,12 @@ def reply(steps: str, answer: str) -> str:
     return f"<think>...</think>\n<response>{steps}</response>\n<answer>{answer}</answer>"
 
 
-def transcript(task: Task, text: str, **more: Any) -> Transcript:
-    return Transcript(task=task, messages=(Message(role="assistant", content=text),), **more)
-
-
 def values(task: Task, text: str) -> list[float]:
     """Solution and process in the appendix's preset, then in the text's."""
     kinds: tuple[Any, ...] = ("solution", "process")
     presets: tuple[Any, ...] = ("appendix", "text")
     rewards = (GraphRLReward(GraphRLRewardConfig(kind=kind, preset=preset)) for preset in presets for kind in kinds)
-    return [round(reward(transcript(task, text)).value, 10) for reward in rewards]
+    return [round(reward(transcript(text, task=task)).value, 10) for reward in rewards]
 
 
 CASES = {
@@ -58,7 +56,7 @@ CASES = {
         [1.1, 0.125, 1.2, 0.325],
     ),
     "three correct steps, wrong": (LINKS, reply(THREE, "no"), [0.1, 0.15, 0.2, 0.35]),
-    "one of two steps unreadable, right": (LINKS, reply(f"{THREE[:20]} So it is.", "yes"), [1.1, 1.125, 1.2, 1.225]),
+    "one of two steps unreadable, right": (LINKS, reply(f"{THREE[:20]} So it is.", "yes"), [1.1, 1.125, 1.2, 1.325]),
     "C5: no think, the rest parses, right": (
         LINKS,
         f"<response>{THREE}</response><answer>yes</answer>",
@@ -79,6 +77,8 @@ CASES = {
     "(h) YES": (LINKS, reply(THREE, "YES"), [1.1, 1.15, 1.2, 1.35]),
     "P1: the optimum": (ROADS, reply(TWO_PATHS, "0->3->2, length 4"), [1.1, 1.15, 1.2, 1.35]),
     "P2: real but longer": (ROADS, reply(TWO_PATHS, "0->4->2, length 6"), [0.1, 0.15, 0.2, 0.35]),
+    "P8: one edge with another length": (NEAR, reply("", "4->3, length 4"), [0.1, 0.1, 0.2, 0.3]),
+    "one edge with its length": (NEAR, reply("", "4->3, length 1"), [1.1, 1.1, 1.2, 1.3]),
     "P4: no such edge": (ROADS, reply(TWO_PATHS, "0->2, length 4"), [-1.9, -1.85, -1.8, -1.65]),
     "no such node": (ROADS, reply(TWO_PATHS, "0->7->2, length 4"), [-1.9, -1.85, -1.8, -1.65]),
     "P6: the length only": (ROADS, reply(TWO_PATHS, "4"), [0.1, 0.15, 0.2, 0.35]),
@@ -114,7 +114,7 @@ def test_worked_cases(case: str) -> None:
 def test_one_invention_in_n_steps_costs_about_two_nths_and_the_findings_say_n() -> None:
     reward = GraphRLReward(GraphRLRewardConfig())
     for count in (1, 2, 10):
-        said = transcript(LINKS, reply(f"{INVENTED} " + "0 is connected to 4. " * (count - 1), "yes"))
+        said = transcript(reply(f"{INVENTED} " + "0 is connected to 4. " * (count - 1), "yes"), task=LINKS)
         assert reward(said).parts["steps"] == pytest.approx(0.05 - 2.05 / count)
         steps = [finding for finding in reward.findings(said) if finding.part == "steps"]
         assert steps[0].rule == f"hallucinated edge step 1 of {count}: no edge 0-2"
@@ -123,7 +123,7 @@ def test_one_invention_in_n_steps_costs_about_two_nths_and_the_findings_say_n() 
 
 def test_findings_point_at_what_they_judge() -> None:
     text = reply(f"0 is connected to 4. {INVENTED}", "YES")
-    findings = GraphRLReward(GraphRLRewardConfig()).findings(transcript(LINKS, text))
+    findings = GraphRLReward(GraphRLRewardConfig()).findings(transcript(text, task=LINKS))
     pointed = [text[finding.span.start : finding.span.end] for finding in findings if finding.span]
     assert pointed == ["0 is connected to 4.", INVENTED, "YES"]
     assert [finding.part for finding in findings] == ["format", "process_format", "steps", "steps", "answer"]
@@ -131,7 +131,7 @@ def test_findings_point_at_what_they_judge() -> None:
 
 def test_own_numbers_replace_the_presets() -> None:
     config = GraphRLRewardConfig(preset="text", hallucination=-1.0, correct=3.0, format=0.0)
-    parts = GraphRLReward(config)(transcript(LINKS, reply(INVENTED, "yes"))).parts
+    parts = GraphRLReward(config)(transcript(reply(INVENTED, "yes"), task=LINKS)).parts
     assert parts == {"format": 0.0, "process_format": 0.1, "steps": -1.0, "answer": 3.0}
     with pytest.raises(BadInput, match=r"reward\.hallucination=nan"):
         GraphRLRewardConfig(hallucination=math.nan)
@@ -144,21 +144,16 @@ def test_a_given_verdict_stands_in_for_the_oracle_but_not_for_a_hallucination() 
         (reply("", "yes"), False, 0.1),
         (reply("", "yes"), True, 1.1),
     ):
-        assert reward(transcript(LINKS, text, correct=correct)).value == pytest.approx(expected)
-    invented = transcript(ROADS, reply("", "0->2, length 4"), correct=True)
+        assert reward(transcript(text, task=LINKS, correct=correct)).value == pytest.approx(expected)
+    invented = transcript(reply("", "0->2, length 4"), task=ROADS, correct=True)
     assert reward(invented).value == pytest.approx(-1.9)
 
 
 def test_the_last_message_of_the_model_counts_and_nobody_elses() -> None:
-    said = (
-        Message(role="assistant", content="Hm."),
-        Message(role="user", content=reply(THREE, "no")),
-        Message(role="assistant", content=reply(THREE, "yes")),
-        Message(role="tool", content=reply(INVENTED, "no")),
-    )
+    said = ("Hm.", ("user", reply(THREE, "no")), reply(THREE, "yes"), ("tool", reply(INVENTED, "no")))
     reward = GraphRLReward(GraphRLRewardConfig())
-    assert reward(Transcript(task=LINKS, messages=said)).value == pytest.approx(1.15)
-    assert reward(Transcript(task=LINKS, messages=())).value == 0
+    assert reward(transcript(*said, task=LINKS)).value == pytest.approx(1.15)
+    assert reward(transcript(task=LINKS)).value == 0
 
 
 def test_another_encoding_is_named_by_the_task() -> None:
@@ -178,7 +173,7 @@ def test_another_encoding_is_named_by_the_task() -> None:
 def test_a_broken_task_is_bad_input(change: dict[str, Any], complaint: str) -> None:
     task = Task(task_id="broken", question="", record=dict(LINKS.record) | change)
     with pytest.raises(BadInput, match=complaint):
-        GraphRLReward(GraphRLRewardConfig())(transcript(task, reply("", "yes")))
+        GraphRLReward(GraphRLRewardConfig())(transcript(reply("", "yes"), task=task))
 
 
 @settings(max_examples=100)
@@ -187,6 +182,6 @@ def test_any_text_is_scored_and_its_parts_sum_to_the_value(text: str, truncated:
     reward = GraphRLReward(GraphRLRewardConfig(preset="text"))
     for task in (LINKS, ROADS):
         for said in (text, reply(text, text)):
-            scored = reward(transcript(task, said, truncated=truncated))
+            scored = reward(transcript(said, task=task, truncated=truncated))
             assert scored.value == pytest.approx(math.fsum(scored.parts.values()))
             assert -4 <= scored.value <= 1.35

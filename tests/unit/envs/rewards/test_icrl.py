@@ -6,14 +6,15 @@ from envs.protocols.icrl import INFORMATION, INVALID_ACTION
 from envs.rewards.icrl import IcrlReward, IcrlRewardConfig
 from envs.rewards.transcript import split_inline
 from rlsys.errors import BadInput
+from tests.made import transcript
 
 REWARD = IcrlReward(IcrlRewardConfig())
 UNCLAMPED = IcrlReward(IcrlRewardConfig(clamp=False))
 FULL = "<think>x</think><search>q</search><information>d</information><think>y</think><answer> {} </answer>"
 
 
-def score(made, response: str, reward=REWARD, **fields):
-    return reward(made(*((each.role, each.content) for each in split_inline(response, INFORMATION)), **fields))
+def score(response: str, reward=REWARD, **fields):
+    return reward(transcript(*((each.role, each.content) for each in split_inline(response, INFORMATION)), **fields))
 
 
 @pytest.mark.parametrize(
@@ -40,44 +41,44 @@ def score(made, response: str, reward=REWARD, **fields):
         ("<THINK>x</Think><search>q<Answer>paris</aNSWER>", 1, 1.00),
     ],
 )
-def test_the_worked_table(made, response: str, accuracy: float, form: float) -> None:
-    given = score(made, response)
+def test_the_worked_table(response: str, accuracy: float, form: float) -> None:
+    given = score(response)
     assert given.value == pytest.approx(0.8 * accuracy + 0.2 * form, abs=1e-12)
     assert given.parts["accuracy"] == 0.8 * accuracy
     assert given.parts["format"] + given.parts["clamp"] == pytest.approx(0.2 * form, abs=1e-12)
     assert given.value == sum(given.parts.values())
 
 
-def test_the_clamp_is_a_part_of_its_own(made) -> None:
+def test_the_clamp_is_a_part_of_its_own() -> None:
     worst = "</answer></think>"  # 0.5 + 0.2 + 0.15 + 0.1 + 0.1 = 1.05
-    assert score(made, worst).value == 0.0
-    assert score(made, worst).parts == {"accuracy": 0.0, "format": pytest.approx(-0.01), "clamp": pytest.approx(0.01)}
-    assert score(made, worst, UNCLAMPED).value == pytest.approx(-0.01)
-    assert score(made, "", UNCLAMPED).value == 0.0
+    assert score(worst).value == 0.0
+    assert score(worst).parts == {"accuracy": 0.0, "format": pytest.approx(-0.01), "clamp": pytest.approx(0.01)}
+    assert score(worst, UNCLAMPED).value == pytest.approx(-0.01)
+    assert score("", UNCLAMPED).value == 0.0
 
 
-def test_only_the_models_own_tags_count(made) -> None:
+def test_only_the_models_own_tags_count() -> None:
     document = "<information><think></think><search></search><answer>Paris</answer></information>"
-    assert score(made, document).value == 0.0  # an empty response
-    said = score(made, f"<search>q</search>{document}<answer>Rome</answer>")
+    assert score(document).value == 0.0  # an empty response
+    said = score(f"<search>q</search>{document}<answer>Rome</answer>")
     assert said.value == pytest.approx(0.2 * 0.85)
-    assert score(made, f"hm{INVALID_ACTION}").value == pytest.approx(0.2 * 0.25)
+    assert score(f"hm{INVALID_ACTION}").value == pytest.approx(0.2 * 0.25)
     cut = "<think>x</think><search>q</search><information><answer>Paris</answer>"  # the closing tag is cut off
-    assert score(made, cut).value == pytest.approx(0.2 * 0.5)
+    assert score(cut).value == pytest.approx(0.2 * 0.5)
 
 
-def test_an_information_tag_of_the_model_itself_is_its_own_text(made) -> None:
+def test_an_information_tag_of_the_model_itself_is_its_own_text() -> None:
     faked = "<think>x</think><search>q</search><information><answer>Paris</answer></information>"
-    assert REWARD(made(faked)).value == pytest.approx(1.0)
+    assert REWARD(transcript(faked)).value == pytest.approx(1.0)
 
 
-def test_a_tag_is_not_put_together_across_the_environments_text(made) -> None:
-    assert REWARD(made("<ans", ("tool", "x"), "wer>Paris</answer>")).parts["accuracy"] == 0.0
-    assert REWARD(made("<answer>", ("tool", "Paris"), "</answer>")).parts["accuracy"] == 0.0
+def test_a_tag_is_not_put_together_across_the_environments_text() -> None:
+    assert REWARD(transcript("<ans", ("tool", "x"), "wer>Paris</answer>")).parts["accuracy"] == 0.0
+    assert REWARD(transcript("<answer>", ("tool", "Paris"), "</answer>")).parts["accuracy"] == 0.0
 
 
-def test_a_penalty_names_its_text(made) -> None:
-    findings = REWARD.findings(made("<think>x</think><think><answer> </answer>"))
+def test_a_penalty_names_its_text() -> None:
+    findings = REWARD.findings(transcript("<think>x</think><think><answer> </answer>"))
     assert {finding.rule: (finding.value, finding.text) for finding in findings} == {
         "no exact match": (0.0, " "),
         "format score before penalties": (pytest.approx(0.2), ""),
@@ -87,13 +88,13 @@ def test_a_penalty_names_its_text(made) -> None:
     }
 
 
-def test_weights_follow_alpha(made) -> None:
+def test_weights_follow_alpha() -> None:
     reward = IcrlReward(IcrlRewardConfig(alpha=0.5))
-    assert score(made, "<answer>Paris</answer>", reward).value == pytest.approx(0.5 + 0.5 * 0.75)
+    assert score("<answer>Paris</answer>", reward).value == pytest.approx(0.5 + 0.5 * 0.75)
     with pytest.raises(BadInput, match=r"reward\.alpha=2"):
         IcrlRewardConfig(alpha=2)
 
 
-def test_a_task_without_answers_is_no_zero(made) -> None:
+def test_a_task_without_answers_is_no_zero() -> None:
     with pytest.raises(BadInput, match='task t: no "answers"'):
-        REWARD(made("x", golds=()))
+        REWARD(transcript("x", golds=()))

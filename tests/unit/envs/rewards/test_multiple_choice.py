@@ -4,13 +4,14 @@ import pytest
 
 from envs.rewards.multiple_choice import MultipleChoiceReward, MultipleChoiceRewardConfig
 from rlsys.errors import BadInput
+from tests.made import transcript
 
 REWARD = MultipleChoiceReward(MultipleChoiceRewardConfig())
 OPTIONS = {"A": "Rome", "B": "Paris", "C": "Oslo", "D": "Bern, the city"}
 
 
-def chose(made, *said) -> str | None:
-    (finding,) = REWARD.findings(made(*said, golds=("B",), record={"options": OPTIONS}))
+def chose(*said) -> str | None:
+    (finding,) = REWARD.findings(transcript(*said, golds=("B",), record={"options": OPTIONS}))
     assert finding.value == float(finding.rule == "chose B")
     return finding.rule.removeprefix("chose ") if finding.rule.startswith("chose ") else None
 
@@ -54,17 +55,17 @@ def chose(made, *said) -> str | None:
         ("B is right. C", "C"),
     ],
 )
-def test_the_letter_that_is_chosen(made, text: str, letter: str | None) -> None:
-    assert chose(made, text) == letter
+def test_the_letter_that_is_chosen(text: str, letter: str | None) -> None:
+    assert chose(text) == letter
 
 
-def test_the_environment_chooses_nothing(made) -> None:
-    assert chose(made, "hm", ("user", "**B**")) is None
-    assert chose(made, "**B**", ("user", "**A**"), "") == "B"
+def test_the_environment_chooses_nothing() -> None:
+    assert chose("hm", ("user", "**B**")) is None
+    assert chose("**B**", ("user", "**A**"), "") == "B"
 
 
-def test_several_answers_may_be_right(made) -> None:
-    assert REWARD(made("**C**", golds=("B", "C"), record={"options": OPTIONS})).value == 1.0
+def test_several_answers_may_be_right() -> None:
+    assert REWARD(transcript("**C**", golds=("B", "C"), record={"options": OPTIONS})).value == 1.0
 
 
 @pytest.mark.parametrize(
@@ -78,6 +79,6 @@ def test_several_answers_may_be_right(made) -> None:
         ({"options": OPTIONS}, (), 'no "answers"'),
     ],
 )
-def test_a_broken_task_is_no_zero(made, record, golds, message: str) -> None:
+def test_a_broken_task_is_no_zero(record, golds, message: str) -> None:
     with pytest.raises(BadInput, match=message):
-        REWARD(made("**B**", golds=golds, record=record))
+        REWARD(transcript("**B**", golds=golds, record=record))

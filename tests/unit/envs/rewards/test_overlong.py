@@ -11,6 +11,7 @@ from envs.rewards.answer import AnswerRewardConfig
 from envs.rewards.length import overlong
 from envs.rewards.long_cot import LongCotRewardConfig
 from rlsys.errors import BadInput
+from tests.made import transcript
 
 
 @pytest.mark.parametrize(
@@ -47,16 +48,16 @@ def test_a_buffer_lies_within_the_limit(buffer: int) -> None:
         AnswerRewardConfig(max_length=10, overlong_buffer=buffer)
 
 
-def test_it_is_a_part_of_the_sum_and_says_why(made) -> None:
+def test_it_is_a_part_of_the_sum_and_says_why() -> None:
     config = AnswerRewardConfig(max_length=100, overlong_buffer=40, overlong_penalty=-0.5)
     reward = make_reward(config)
-    answer = made("<answer>24</answer>", golds=("24",), token_ids=tuple(range(80)))
+    answer = transcript("<answer>24</answer>", golds=("24",), token_ids=tuple(range(80)))
     scored = reward(answer)
     assert scored.parts == {"correct": 1.0, "format": 0.1, "overlong": -0.25} and scored.value == pytest.approx(0.85)
     assert solved(config, scored)
     *_, finding = reward.findings(answer)
     assert finding.rule == "80 tokens: 20 past 60, -0.5 from 100 on" and finding.span is None
-    short = made("<answer>24</answer>", golds=("24",), num_tokens=60)
+    short = transcript("<answer>24</answer>", golds=("24",), num_tokens=60)
     assert reward(short).parts["overlong"] == 0.0
     assert reward.findings(short)[-1].rule == "60 tokens, free up to 60"
 
@@ -71,14 +72,14 @@ def test_it_is_a_part_of_the_sum_and_says_why(made) -> None:
         ("base_model", 100, 1.0, -1.0),
     ],
 )
-def test_long_cot_has_it_beside_the_outcome(made, kind: Any, tokens: int, outcome: float, punished: float) -> None:
+def test_long_cot_has_it_beside_the_outcome(kind: Any, tokens: int, outcome: float, punished: float) -> None:
     reward = make_reward(LongCotRewardConfig(kind=kind, max_length=100, margin=0, overlong_buffer=40))
-    scored = reward(made("so \\boxed{24}", golds=("24",), num_tokens=tokens))
+    scored = reward(transcript("so \\boxed{24}", golds=("24",), num_tokens=tokens))
     assert scored.parts == {"outcome": outcome, "overlong": punished}
 
 
-def test_only_where_it_is_asked_for_a_length_is_needed(made) -> None:
-    answer = made("<answer>24</answer>", golds=("24",))
+def test_only_where_it_is_asked_for_a_length_is_needed() -> None:
+    answer = transcript("<answer>24</answer>", golds=("24",))
     plain, punishing = make_reward(AnswerRewardConfig()), AnswerRewardConfig(max_length=9, overlong_buffer=9)
     assert set(plain(answer).parts) == {"correct", "format"} and not plain.uses_tokens
     assert make_reward(punishing).uses_tokens

@@ -4,6 +4,7 @@ import pytest
 
 from envs.rewards.proscript import ProscriptReward, ProscriptRewardConfig
 from rlsys.errors import BadInput
+from tests.made import transcript
 
 REWARD = ProscriptReward(ProscriptRewardConfig())
 MILK = {
@@ -13,8 +14,8 @@ MILK = {
 }
 
 
-def score(made, *said, record=MILK) -> float:
-    return REWARD(made(*said, record=record)).value
+def score(*said, record=MILK) -> float:
+    return REWARD(transcript(*said, record=record)).value
 
 
 @pytest.mark.parametrize(
@@ -39,26 +40,26 @@ def score(made, *said, record=MILK) -> float:
         ("", 0.0),
     ],
 )
-def test_orders(made, order: str, value: float) -> None:
-    assert score(made, order) == pytest.approx(value)
+def test_orders(order: str, value: float) -> None:
+    assert score(order) == pytest.approx(value)
 
 
-def test_a_cover_of_nine_steps(made) -> None:
+def test_a_cover_of_nine_steps() -> None:
     steps = [f"do thing {i}" for i in range(9)]
     constraints = [["step7", "step3"], ["step3", "step4"], ["step4", "step1"], ["step1", "step0"], ["step3", "step2"]]
     constraints += [["step1", "step5"], ["step2", "step5"], ["step1", "step6"], ["step6", "step0"]]
     record = {"goal": "g", "steps": steps, "constraints": constraints}
     # step0 stands before step1 and step6; step8 is missing but in no constraint
-    assert score(made, "step7->step3->step4->step0->step1->step2->step5->step6", record=record) == pytest.approx(7 / 9)
+    assert score("step7->step3->step4->step0->step1->step2->step5->step6", record=record) == pytest.approx(7 / 9)
 
 
-def test_only_the_model_orders(made) -> None:
-    assert score(made, "hm", ("user", "step3->step1->step2")) == 0.0
-    assert score(made, "step3->step1->step2", ("user", "step2->step1"), "as I said") == 1.0
+def test_only_the_model_orders() -> None:
+    assert score("hm", ("user", "step3->step1->step2")) == 0.0
+    assert score("step3->step1->step2", ("user", "step2->step1"), "as I said") == 1.0
 
 
-def test_each_constraint_is_explained(made) -> None:
-    findings = REWARD.findings(made("so step1->step2->step3", record=MILK))
+def test_each_constraint_is_explained() -> None:
+    findings = REWARD.findings(transcript("so step1->step2->step3", record=MILK))
     assert [(each.rule, each.value, each.text) for each in findings] == [
         ("step3 before step2: in the other order", 0.0, "step1->step2->step3"),
         ("step1 before step2", 0.5, "step1->step2->step3"),
@@ -75,6 +76,6 @@ def test_each_constraint_is_explained(made) -> None:
         ({"constraints": [["step1", "step8"]]}, "no 'step8' among its 3 steps"),
     ],
 )
-def test_a_broken_task_is_no_zero(made, change, message: str) -> None:
+def test_a_broken_task_is_no_zero(change, message: str) -> None:
     with pytest.raises(BadInput, match=message):
-        score(made, "step3->step1", record=MILK | change)
+        score("step3->step1", record=MILK | change)

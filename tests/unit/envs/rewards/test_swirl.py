@@ -13,6 +13,7 @@ from envs.rewards.swirl import (
 )
 from envs.text.words import outcome_verdict, step_verdict
 from rlsys.errors import BadInput
+from tests.made import transcript
 
 
 @pytest.mark.parametrize(
@@ -64,29 +65,29 @@ def test_a_trajectory_without_judgements_is_not_sound() -> None:
 
 
 @pytest.mark.parametrize(("aggregate", "value"), [("mean", 2 / 3), ("last", 1.0), ("all", 0.0)])
-def test_aggregation_of_good_bad_good(made, aggregate: str, value: float) -> None:
+def test_aggregation_of_good_bad_good(aggregate: str, value: float) -> None:
     reward = SwirlReward(SwirlRewardConfig(aggregate=aggregate))
-    transcript = made("a", ("user", "r"), "b", ("user", "r"), "c", judgements=("GOOD", "BAD", "GOOD"))
-    given = reward(transcript)
+    scored = transcript("a", ("user", "r"), "b", ("user", "r"), "c", judgements=("GOOD", "BAD", "GOOD"))
+    given = reward(scored)
     assert given.value == given.parts["process"] == pytest.approx(value)
-    spoken = [(finding.rule, finding.text) for finding in reward.findings(transcript)]
+    spoken = [(finding.rule, finding.text) for finding in reward.findings(scored)]
     assert spoken == [("step 1: GOOD", "a"), ("step 2: BAD", "b"), ("step 3: GOOD", "c")]
 
 
-def test_all_good_is_one_in_every_aggregation(made) -> None:
+def test_all_good_is_one_in_every_aggregation() -> None:
     for aggregate in ("mean", "last", "all"):
         reward = SwirlReward(SwirlRewardConfig(aggregate=aggregate))
-        assert reward(made("a", ("user", "r"), "b", judgements=("GOOD",) * 2)).value == 1.0
-        assert reward(made("one text of three steps", judgements=("GOOD",) * 3)).value == pytest.approx(1.0)
+        assert reward(transcript("a", ("user", "r"), "b", judgements=("GOOD",) * 2)).value == 1.0
+        assert reward(transcript("one text of three steps", judgements=("GOOD",) * 3)).value == pytest.approx(1.0)
 
 
-def test_a_missing_judge_is_no_bad_step(made) -> None:
+def test_a_missing_judge_is_no_bad_step() -> None:
     reward = SwirlReward(SwirlRewardConfig())
     for judgements in (None, ()):
         with pytest.raises(BadInput, match="task t: no judgements"):
-            reward(made("a", judgements=judgements))
+            reward(transcript("a", judgements=judgements))
     with pytest.raises(BadInput, match="1 judgements, expected 2"):
-        reward(made("a", ("user", "r"), "b", judgements=("GOOD",)))
+        reward(transcript("a", ("user", "r"), "b", judgements=("GOOD",)))
 
 
 def test_compared_sets_are_of_one_size_and_in_order() -> None:
@@ -99,6 +100,6 @@ def test_compared_sets_are_of_one_size_and_in_order() -> None:
 
 
 @given(st.lists(st.text(), min_size=1, max_size=5), st.sampled_from(["mean", "last", "all"]))
-def test_any_judgement_is_read(made, judgements: list[str], aggregate: str) -> None:
-    given = SwirlReward(SwirlRewardConfig(aggregate=aggregate))(made("a", judgements=tuple(judgements)))
+def test_any_judgement_is_read(judgements: list[str], aggregate: str) -> None:
+    given = SwirlReward(SwirlRewardConfig(aggregate=aggregate))(transcript("a", judgements=tuple(judgements)))
     assert 0 <= given.value <= 1 + 1e-12

@@ -14,7 +14,8 @@ from envs.tasks.formats import FORMATS, read_source, recognise
 from envs.tasks.hub import choose, is_hub_name
 from rlsys.errors import BadInput
 from rlsys.types import Task
-from tests.paths import DATA
+from tests.made import jsonl
+from tests.paths import DATA, needs_data
 
 BOXED = "So it is \\boxed{\\frac{1}{2}}."
 CROSSWORD = {
@@ -30,12 +31,6 @@ SCRIPT = {
     "flatten_input_for_edge_prediction": "step0: pour; slowly; step1: get a glass; step2: get the milk",
     "flatten_output_for_edge_prediction": "step2 -> step0; step1 -> step0",
 }
-
-
-def lines(tmp_path: Path, *records: object, name: str = "data.jsonl") -> str:
-    path = tmp_path / name
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    return str(path)
 
 
 def one(record: dict[str, Any]) -> Task:
@@ -168,6 +163,8 @@ def test_explagraphs_has_no_header(tmp_path: Path) -> None:
     (task,) = read_source(str(path))
     assert task.answers == ("support",) and task.task_id == "dev.tsv:1"
     assert task.question.startswith("Belief: Cats are good.\nArgument: They purr.\n")
+    path.write_text("Belief\tArgument\tStance\tGraph\nCats are good.\tThey bite.\tCounter\t\n")  # somebody's export
+    assert [(task.task_id, task.answers) for task in read_source(str(path))] == [("dev.tsv:2", ("counter",))]
     path.write_text("Cats are good.\tThey purr.\n")
     with pytest.raises(BadInput, match=r"dev\.tsv line 1: 2 columns, expected 4: belief, argument, stance, graph"):
         read_source(str(path))
@@ -251,14 +248,15 @@ def test_any_object_is_a_task_or_bad_input(record: dict[str, Any], name: str) ->
 
 
 def test_the_first_record_decides_the_format_and_later_ones_must_have_it(tmp_path: Path) -> None:
-    path = lines(tmp_path, {"question": "q1", "golden_answers": ["a"]}, {"question": "q2", "answers": ["b"]})
+    records = {"question": "q1", "golden_answers": ["a"]}, {"question": "q2", "answers": ["b"]}
+    path = jsonl(tmp_path / "data.jsonl", records)
     with pytest.raises(BadInput, match=r'data\.jsonl line 2: "golden_answers" is missing'):
         read_source(path)
     assert [task.task_id for task in read_source(path, limit=1)] == ["data.jsonl:1"]
 
 
 def test_a_format_may_be_named(tmp_path: Path) -> None:
-    path = lines(tmp_path, {"question": "q", "answer": "no mark"})
+    path = jsonl(tmp_path / "data.jsonl", [{"question": "q", "answer": "no mark"}])
     assert read_source(path, format="hotpotqa")[0].answers == ("no mark",)
     with pytest.raises(BadInput, match='expected "#### " and the result'):
         read_source(path, format="gsm8k")
@@ -325,9 +323,9 @@ def test_what_is_neither_a_file_nor_on_the_hub_is_refused(tmp_path: Path) -> Non
     ):
         read_source("gone/train.jsonl")
     with pytest.raises(BadInput, match="split='test' chooses among the files of a folder or of the hub"):
-        read_source(lines(tmp_path, {"question": "q", "answer": "a"}), split="test")
+        read_source(jsonl(tmp_path / "data.jsonl", [{"question": "q", "answer": "a"}]), split="test")
     with pytest.raises(BadInput, match="no records"):
-        list(read_records(lines(tmp_path)))
+        list(read_records(jsonl(tmp_path / "data.jsonl", [])))
 
 
 @pytest.mark.parametrize(
@@ -426,7 +424,7 @@ def test_without_network_an_earlier_download_serves_or_one_line_says_what_to_do(
 # Real slices, where they are at hand
 
 
-@pytest.mark.skipif(not DATA.exists(), reason="needs RLSYS_TEST_DATA")
+@needs_data
 @pytest.mark.parametrize(
     ("name", "count", "answer"),
     [
@@ -441,7 +439,7 @@ def test_slices_of_public_data_are_read_whole(name: str, count: int, answer: str
     assert len({task.task_id for task in tasks}) == count
 
 
-@pytest.mark.skipif(not DATA.exists(), reason="needs RLSYS_TEST_DATA")
+@needs_data
 @pytest.mark.parametrize(
     "name", ["blocksworld_plan_100.jsonl", "nlgift_shortest_path_train.jsonl", "wiki_passages_6119.jsonl"]
 )

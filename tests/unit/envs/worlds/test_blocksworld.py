@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 from envs.base import Step
 from envs.problems.blocks.execute import solves
 from envs.problems.blocks.read import problem, read_task, read_tasks, stored_plan
-from envs.problems.blocks.words import read_plan, read_verdict, state_facts, statement, verdict_words
+from envs.problems.blocks.verdict import read_verdict
+from envs.problems.blocks.words import read_facts, read_plan, state_facts, statement, verdict_words
 from envs.worlds.blocksworld import BlocksworldConfig, BlocksworldWorld
 from rlsys.errors import BadInput
 from rlsys.types import EpisodeEnd, Task
-from tests.paths import DATA
+from tests.made import jsonl
+from tests.paths import DATA, needs_data
 
 SMALL = BlocksworldConfig(max_blocks=3, train_tasks=120, held_out_tasks=30, prompt="short")
 WORLD = BlocksworldWorld(SMALL)
@@ -87,6 +89,23 @@ def test_a_verdict_answers_a_verifying_task_only() -> None:
 def test_any_message_ends_the_episode(text: str) -> None:
     for verify in (False, True):
         assert said(WORLD, of_kind(WORLD, verify)[0], text) in (ENDED, MALFORMED)
+
+
+def test_an_empty_plan_is_a_question_too(tmp_path: Path) -> None:
+    said_there = f"{statement(read_facts(START, ''), read_facts(GOAL, ''))}\n[PLAN]\n\n[PLAN END]\n[VERIFICATION]"
+    stored = "The above plan is invalid. This is the unmet goal condition:\nthe grey block is on top of the pink block"
+    records = [
+        {"initial": START, "goal": GOAL, "plan": ""},
+        {"query": f"Rules\n[STATEMENT]\n{said_there}", "ground_truth_plan": stored},
+    ]
+    path = tmp_path / "verify.jsonl"
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    tasks = read_tasks(str(path))
+    for task in tasks:
+        assert (problem(task).plan, task.answers) == ((), ("invalid",))
+        assert WORLD.env(task).first_messages()[0].content.endswith("[PLAN]\n\n[PLAN END]\n[VERIFICATION]")
+    world = BlocksworldWorld(BlocksworldConfig(max_blocks=3, train_tasks=20, held_out_tasks=5))
+    assert world.demonstration(tasks[1], 0).messages[-1].content == stored
 
 
 def test_the_short_prompt_says_what_stands_on_what() -> None:
@@ -170,12 +189,6 @@ def test_a_bad_setting_is_named(changes: dict[str, float], message: str) -> None
 # Files
 
 
-def write(tmp_path: Path, *records: object) -> str:
-    path = tmp_path / "blocks.jsonl"
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    return str(path)
-
-
 def query(start: str, goal: str, plan: str = "") -> str:
     """In PlanBench's form, with an example before it that must not count."""
     example = "[STATEMENT]\nAs initial conditions I have that, nonsense.\nMy goal is more.\n\n[PLAN]\n[PLAN END]\n\n"
@@ -185,15 +198,14 @@ def query(start: str, goal: str, plan: str = "") -> str:
 
 
 def test_records_in_both_forms_ask_the_same(tmp_path: Path) -> None:
-    path = write(
-        tmp_path,
+    records = [
         {"initial": START, "goal": GOAL},
         {"query": query(START, GOAL), "ground_truth_plan": "(fly pink)", "domain": "logistics"},
         {"query": query(START, GOAL), "ground_truth_plan": "(unstack pink grey)\n"},
         {"query": query(START, GOAL, MOVES), "ground_truth_plan": "The above plan is valid.\n"},
         {"initial": f"As initial conditions I have that, {START}.", "goal": GOAL, "plan": MOVES.splitlines()[0]},
-    )
-    tasks = read_tasks(path)
+    ]
+    tasks = read_tasks(jsonl(tmp_path / "blocks.jsonl", records))
     assert [task.task_id for task in tasks] == [f"blocks.jsonl:{line}" for line in (1, 3, 4, 5)]
     assert len({task.question for task in tasks}) == 1
     assert [task.answers for task in tasks] == [(), (), ("valid",), ("invalid",)]
@@ -207,7 +219,7 @@ def test_one_instance_with_two_plans_is_not_on_both_sides(tmp_path: Path) -> Non
     goals = [GOAL.replace("pink", colour) for colour in ("red", "blue", "tan", "teal")]
     records = [{"initial": start, "goal": goal} for start, goal in zip(starts, goals, strict=True)]
     records += [{**record, "plan": "put down the red block"} for record in records]
-    world = BlocksworldWorld(BlocksworldConfig(data=write(tmp_path, *records), held_out_tasks=3))
+    world = BlocksworldWorld(BlocksworldConfig(data=jsonl(tmp_path / "blocks.jsonl", records), held_out_tasks=3))
     questions = {task.question for task in world.tasks("held_out")}
     assert questions and not questions & {task.question for task in world.tasks("train")}
 
@@ -227,7 +239,7 @@ def test_one_instance_with_two_plans_is_not_on_both_sides(tmp_path: Path) -> Non
 )
 def test_a_malformed_record_is_named_by_file_and_line(tmp_path: Path, record: object, message: str) -> None:
     with pytest.raises(BadInput, match=message):
-        BlocksworldWorld(BlocksworldConfig(data=write(tmp_path, record)))
+        BlocksworldWorld(BlocksworldConfig(data=jsonl(tmp_path / "blocks.jsonl", [record])))
 
 
 def test_demonstrations_that_cannot_be_given_say_why(tmp_path: Path) -> None:
@@ -252,7 +264,7 @@ def test_any_record_is_a_task_or_bad_input(record: dict[str, object]) -> None:
 # PlanBench itself, where it is at hand
 
 
-@pytest.mark.skipif(not (DATA / "blocksworld_plan_100.jsonl").exists(), reason="needs RLSYS_TEST_DATA")
+@needs_data
 def test_every_stored_plan_of_planbench_is_valid_and_its_wording_is_ours() -> None:
     tasks = read_tasks(str(DATA / "blocksworld_plan_100.jsonl"))
     assert len(tasks) == 100
@@ -265,7 +277,7 @@ def test_every_stored_plan_of_planbench_is_valid_and_its_wording_is_ours() -> No
         )
 
 
-@pytest.mark.skipif(not (DATA / "blocksworld_verify_100.jsonl").exists(), reason="needs RLSYS_TEST_DATA")
+@needs_data
 def test_every_stored_verdict_of_planbench_is_ours_with_its_reason() -> None:
     count = 0
     for task in read_tasks(str(DATA / "blocksworld_verify_100.jsonl")):

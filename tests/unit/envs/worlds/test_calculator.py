@@ -11,14 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import envs
-from envs.base import Step
+from envs.base import Step, demonstrated
 from envs.protocols.scan import answer
 from envs.protocols.swirl import OVER_LIMIT
 from envs.worlds.calculator import CalculatorConfig, CalculatorWorld, annotated_calls
+from launch.config.compose import compose
 from rlsys.errors import BadInput
 from rlsys.types import EpisodeEnd, Message, Task
+from tests.made import jsonl
+from tests.paths import DATA, needs_data
 
-SMALL = CalculatorConfig(train_tasks=200, held_out_tasks=50)
+SMALL = CalculatorConfig(train_tasks=200, held_out_tasks=50, max_turns=4, last_chance=False)  # the quickstart's limits
 WORLD = CalculatorWorld(SMALL)
 
 
@@ -56,8 +59,8 @@ def test_a_call_without_turns_left_hits_the_limit() -> None:
     assert play("<math_exp>1+1</math_exp>", turns_left=0) == [Step(end=EpisodeEnd.TURN_LIMIT)]
 
 
-def test_swirls_last_chance_is_one_more_message_to_answer_in() -> None:
-    world = CalculatorWorld(CalculatorConfig(train_tasks=1, held_out_tasks=1, max_turns=11, last_chance=True))
+def test_ten_calculations_and_a_last_chance_to_answer_are_swirls() -> None:
+    world = CalculatorWorld(CalculatorConfig(train_tasks=1, held_out_tasks=1))
     assert world.max_turns == 12
     env = world.env(world.tasks("train")[0])
     call = "<math_exp>1+1</math_exp>"
@@ -137,7 +140,7 @@ def test_demonstrations_depend_on_task_and_seed_only() -> None:
 
 
 def test_too_few_turns_for_a_demonstration_is_bad_input() -> None:
-    world = CalculatorWorld(CalculatorConfig(train_tasks=1, held_out_tasks=1, max_turns=1))
+    world = CalculatorWorld(CalculatorConfig(train_tasks=1, held_out_tasks=1, max_turns=1, last_chance=False))
     with pytest.raises(BadInput, match=r"env\.max_turns=1: expected at least [23]"):
         world.demonstration(world.tasks("train")[0], 0)
 
@@ -154,9 +157,7 @@ def test_texts_show_prompts_calls_replies_and_answers_up_to_the_limit() -> None:
 
 
 def gsm8k(tmp_path: Path, records: list[object], name: str = "data.jsonl") -> str:
-    path = tmp_path / name
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    return str(path)
+    return jsonl(tmp_path / name, records)
 
 
 def numbered(count: int) -> list[object]:
@@ -177,6 +178,36 @@ def test_records_become_tasks_with_the_answer_after_the_mark(tmp_path: Path) -> 
         "2,160/2 -> 1080.0",
         "<answer>1080</answer>",
     ]
+
+
+def test_a_file_of_ones_own_is_played_within_swirls_limits(tmp_path: Path) -> None:
+    def chain(count: int) -> str:
+        steps = "".join(f"{n}+1 = <<{n}+1={n + 1}>>{n + 1}\n" for n in range(count))
+        return f"{steps}#### {count}"
+
+    path = gsm8k(tmp_path, [{"question": f"{count} steps?", "answer": chain(count)} for count in (9, 10, 11)])
+    config = compose("worlds/calculator", [f"env.data={path}", "env.held_out_tasks=1"]).recipe.env
+    tasks = {task.answers[0]: task for task in CalculatorWorld(config).tasks("all")}
+    world = CalculatorWorld(config)
+    assert len(world.demonstration(tasks["10"], 0).messages) == 1 + 2 * 10 + 1
+    with pytest.raises(BadInput, match=r"env\.max_turns=11: expected at least 12 to solve data\.jsonl:3"):
+        world.demonstration(tasks["11"], 0)
+    env, calls = world.env(tasks["10"]), [f"<math_exp>{n} + 1</math_exp>" for n in range(11)]
+    texts = [*calls, "<answer>10</answer>"]
+    steps = [asyncio.run(env.step(text, turns_left=world.max_turns - at - 1)) for at, text in enumerate(texts)]
+    assert [step.reply for step in steps[9:]] == [said("9 + 1 -> 10.0"), said(OVER_LIMIT), None]
+    assert steps[-1].end is EpisodeEnd.ANSWERED
+
+
+@needs_data
+def test_gsm8ks_solutions_are_demonstrations() -> None:
+    world = CalculatorWorld(CalculatorConfig(data=str(DATA / "gsm8k_train_500.jsonl")))
+    shown, left_out = demonstrated(world)
+    assert (len(world.tasks("all")), len(shown)) == (500, 250 - len(left_out))
+    assert len(left_out) < 10 and all('no calculations in "answer"' in line for line in left_out)
+    for task in shown:
+        *_, result, answered = world.demonstration(task, 0).messages
+        assert answered.content == f"<answer>{task.answers[0]}</answer>" and " -> " in result.content
 
 
 def test_a_small_file_is_halved_and_answers_that_are_no_numbers_keep_their_commas(tmp_path: Path) -> None:

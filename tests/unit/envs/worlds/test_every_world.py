@@ -1,6 +1,5 @@
 """What holds for every environment: the keys that they share, the sources of their tasks, how often a world is made."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from launch.run import preflight, wire
 from rlsys.choices import choose
 from rlsys.errors import BadInput
 from rlsys.types import Task
+from tests.made import jsonl
 
 GRAPH = {"kind": "connectivity", "num_nodes": 40, "source": 0}
 BLOCKS = ("red", "blue", "orange", "yellow", "green", "magenta")
@@ -56,9 +56,8 @@ def write(path: Path, rows: Sequence[dict[str, Any]]) -> str:
         import pyarrow.parquet as parquet  # type: ignore[import-untyped]
 
         parquet.write_table(arrow.Table.from_pylist(list(rows)), path)
-    else:
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return str(path)
+        return str(path)
+    return jsonl(path, rows)
 
 
 def places(tasks: Sequence[Task]) -> set[str]:

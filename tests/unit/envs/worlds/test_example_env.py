@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from actors.renderer import ChatRenderer
 from envs import WORLDS, make_reward
 from launch.config.compose import compose, to_yaml
-from learners.scratch import train_tokenizer
 from rlsys.choices import construct
 from rlsys.config import RunConfig
 from rlsys.packing import sample_trajectory
-from rlsys.rollout import RolloutPlan, TurnRequest, run_episode
-from rlsys.types import Completion, EpisodeEnd, Reward, Task, Trajectory, Transcript, TurnStop, VersionSpan
+from rlsys.types import EpisodeEnd, Reward, Task, Trajectory, Transcript
+from tests.made import plan
 from tests.paths import ROOT
+from tests.played import episode, tokenizer_in
 
 DOCS = ROOT / "docs" / "environments"
 
@@ -41,49 +41,18 @@ def world(run: RunConfig) -> Any:
 
 @pytest.fixture(scope="module")
 def renderer(world: Any, tmp_path_factory: pytest.TempPathFactory) -> ChatRenderer:
-    path = tmp_path_factory.mktemp("tokenizer")
-    train_tokenizer(world.texts(200), world.tags, vocab_size=400, max_positions=256).save_pretrained(path)
-    (path / "config.json").write_text('{"model_type": "qwen3"}')
-    return ChatRenderer(str(path))
+    return ChatRenderer(str(tokenizer_in(tmp_path_factory.mktemp("tokenizer"), world.texts(200), world.tags)))
 
 
 def play(run: RunConfig, world: Any, renderer: ChatRenderer, task: Task, texts: Sequence[str]) -> Trajectory:
     """One episode in which the model says `texts`."""
-    script = iter(texts)
     reward = make_reward(run.recipe.reward)
-
-    async def generate(context: Sequence[int], request: TurnRequest) -> Completion:
-        text = next(script)
-        ids = renderer.encode(text)
-        spans = (VersionSpan(version=0, start=0, end=len(ids)),)
-        return Completion(token_ids=ids, logprobs=(-1.0,) * len(ids), spans=spans, stop=TurnStop.STOP, text=text)
 
     async def score(transcript: Transcript) -> Reward:
         return reward(transcript)
 
-    how = RolloutPlan(
-        purpose="test",
-        env=run.recipe.env,
-        reward=run.recipe.reward,
-        group_size=1,
-        temperature=1.0,
-        top_p=1.0,
-        max_turn_tokens=run.recipe.rollout.max_turn_tokens,
-        max_context=run.recipe.engine.max_model_len,
-        timeout_s=10.0,
-    )
-    episode = run_episode(
-        task,
-        world.env,
-        max_turns=world.max_turns,
-        plan=how,
-        seed=0,
-        sibling=0,
-        renderer=renderer,
-        generate=generate,
-        score=score,
-    )
-    return asyncio.run(episode)
+    room = {"max_turn_tokens": run.recipe.rollout.max_turn_tokens, "max_context": run.recipe.engine.max_model_len}
+    return asyncio.run(episode(world, task, texts, renderer, score=score, plan=plan(**room)))
 
 
 def test_the_page_shows_the_code_that_is_tested() -> None:

@@ -19,6 +19,7 @@ from envs.problems.graphs.verify import Verdict, check
 from envs.worlds.graph import GraphConfig, GraphWorld
 from rlsys.errors import BadInput
 from rlsys.types import EpisodeEnd, Message, Task
+from tests.made import jsonl
 
 SMALL = GraphConfig(train_tasks=120, held_out_tasks=40)
 WORLD = GraphWorld(SMALL)
@@ -75,8 +76,7 @@ def test_the_instruction_and_the_system_message_are_optional() -> None:
 
 
 def write(path: Path, problems: list[Problem]) -> str:
-    path.write_text("\n".join(json.dumps(to_record(problem)) for problem in problems))
-    return str(path)
+    return jsonl(path, map(to_record, problems))
 
 
 def some(count: int, seed: int = 0) -> list[Problem]:

@@ -1,8 +1,7 @@
 """envs.worlds.python: the protocol with a real sandbox, the data, the demonstrations."""
 
 import asyncio
-import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,12 +22,12 @@ from envs.tools.calculator import calculate
 from envs.tools.python_tool import PythonTool, guard_config
 from envs.tools.sandbox import SandboxConfig
 from envs.worlds.python import PythonMathConfig, PythonMathWorld, recorded
-from learners.scratch import train_tokenizer
 from rlsys.errors import BadInput
 from rlsys.packing import sample_trajectory
-from rlsys.rollout import RolloutPlan, TurnRequest, run_episode
-from rlsys.types import Completion, EpisodeEnd, FailureKind, Message, Reward, Task, Transcript, TurnStop, VersionSpan
-from tests.paths import DATA
+from rlsys.types import EpisodeEnd, FailureKind, Message, Task
+from tests.made import jsonl, plan
+from tests.paths import DATA, needs_data
+from tests.played import episode, tokenizer_in
 
 T = TypeVar("T")
 SANDBOX = SandboxConfig(workers=1, preload=["math"], timeout_s=0.5)
@@ -278,10 +277,8 @@ def test_any_response_is_an_episode_or_bad_input(pieces: list[str]) -> None:
 
 
 def test_records_without_a_response_are_tasks_all_the_same(tmp_path: Path) -> None:
-    path = tmp_path / "data.jsonl"
     rows = [{"question": f"q{n}", "answers": ["42"], **({"response": RESPONSE} if n % 2 else {})} for n in range(6)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    world = PythonMathWorld(replace(SMALL, data=str(path), held_out_tasks=2))
+    world = PythonMathWorld(replace(SMALL, data=jsonl(tmp_path / "data.jsonl", rows), held_out_tasks=2))
     assert (len(world.tasks("train")), len(world.tasks("held_out"))) == (4, 2)
     assert any("<code>" in text for text in world.texts(100)) and "42" in list(world.texts(100))
     with pytest.raises(BadInput, match=r"env\.max_turns=1: expected at least 2 to solve word-"):
@@ -289,7 +286,7 @@ def test_records_without_a_response_are_tasks_all_the_same(tmp_path: Path) -> No
         limited.demonstration(limited.tasks("train")[0], 0)
 
 
-@pytest.mark.skipif(not DATA.is_dir(), reason="needs RLSYS_TEST_DATA")
+@needs_data
 def test_gsm8k_problems_are_tasks() -> None:
     world = PythonMathWorld(replace(SMALL, data=str(DATA / "gsm8k_train_500.jsonl"), held_out_tasks=100))
     assert (len(world.tasks("train")), len(world.tasks("held_out"))) == (400, 100)
@@ -301,57 +298,15 @@ def test_gsm8k_problems_are_tasks() -> None:
 
 @pytest.fixture(scope="module")
 def renderer(tmp_path_factory: pytest.TempPathFactory) -> ChatRenderer:
-    path = tmp_path_factory.mktemp("tokenizer")
-    train_tokenizer(WORLD.texts(200), WORLD.tags, vocab_size=400, max_positions=256).save_pretrained(path)
-    (path / "config.json").write_text('{"model_type": "qwen3"}')
-    return ChatRenderer(str(path))
+    return ChatRenderer(str(tokenizer_in(tmp_path_factory.mktemp("tokenizer"), WORLD.texts(200), WORLD.tags)))
 
 
 def test_a_demonstration_is_token_for_token_an_episode_with_the_sandbox(renderer: ChatRenderer) -> None:
-    how = RolloutPlan(
-        purpose="test",
-        env=None,
-        reward=None,
-        group_size=1,
-        temperature=1.0,
-        top_p=1.0,
-        max_turn_tokens=64,
-        max_context=256,
-        timeout_s=60.0,
-    )
-    end = renderer.tokenizer.eos_token_id
-
     async def play(world: PythonMathWorld) -> None:
         for task in world.tasks("train")[:10]:
             messages = world.demonstration(task, 1).messages
-            script = iter([message.content for message in messages if message.role == "assistant"])
-
-            async def generate(context: Sequence[int], request: TurnRequest, script: Any = script) -> Completion:
-                text = next(script)
-                stops = text.endswith(request.stop)  # the answer ends with the model's turn
-                ids = renderer.encode(text) + (() if stops else (end,))
-                return Completion(
-                    token_ids=ids,
-                    logprobs=(-1.0,) * len(ids),
-                    spans=(VersionSpan(version=0, start=0, end=len(ids)),),
-                    stop=TurnStop.STOP if stops else TurnStop.EOS,
-                    text=text,
-                )
-
-            async def score(transcript: Transcript) -> Reward:
-                return Reward(value=0.0, parts={})
-
-            played = await run_episode(
-                task,
-                world.env,
-                max_turns=world.max_turns,
-                plan=how,
-                seed=0,
-                sibling=0,
-                renderer=renderer,
-                generate=generate,
-                score=score,
-            )
+            texts = [message.content for message in messages if message.role == "assistant"]
+            played = await episode(world, task, texts, renderer, plan=plan(max_context=256, timeout_s=60.0))
             assert played.messages == messages and played.end is EpisodeEnd.ANSWERED
             (sample,) = sample_trajectory(played, 1.0)
             shown_ids = renderer.demonstration(messages, 1, world.env(task).stop_strings)

@@ -1,7 +1,6 @@
 """envs.worlds.questions: one message, its endings in every style, the data, the demonstrations."""
 
 import asyncio
-import json
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,8 @@ from envs.text.boxed import last_boxed
 from envs.worlds.questions import QuestionsConfig, QuestionsWorld, written_solution
 from rlsys.errors import BadInput
 from rlsys.types import EpisodeEnd, Message, Task
-from tests.paths import DATA
+from tests.made import jsonl
+from tests.paths import DATA, needs_data
 
 SMALL = QuestionsConfig(train_tasks=200, held_out_tasks=50)
 WORLD = QuestionsWorld(SMALL)
@@ -28,14 +28,8 @@ CHOICE: dict[str, Any] = {
 }
 
 
-def records(tmp_path: Path, *rows: object, name: str = "data.jsonl") -> str:
-    path = tmp_path / name
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return str(path)
-
-
 def of_file(tmp_path: Path, *rows: object, **keys: Any) -> QuestionsWorld:
-    return QuestionsWorld(QuestionsConfig(data=records(tmp_path, *rows), **keys))
+    return QuestionsWorld(QuestionsConfig(data=jsonl(tmp_path / "data.jsonl", rows), **keys))
 
 
 def ending(world: QuestionsWorld, text: str, task: Task | None = None) -> EpisodeEnd | None:
@@ -185,8 +179,8 @@ def test_solutions_of_records_become_demonstrations(tmp_path: Path) -> None:
 
 
 def test_a_file_of_its_own_is_held_out_whole(tmp_path: Path) -> None:
-    data = records(tmp_path, *({"question": f"q{n}", "answers": ["1"]} for n in range(10)))
-    eval_data = records(tmp_path, *({"question": f"q{n}", "answers": ["1"]} for n in range(4)), name="eval.jsonl")
+    rows = [{"question": f"q{n}", "answers": ["1"]} for n in range(10)]
+    data, eval_data = jsonl(tmp_path / "data.jsonl", rows), jsonl(tmp_path / "eval.jsonl", rows[:4])
     world = QuestionsWorld(QuestionsConfig(data=data, eval_data=eval_data, held_out_tasks=1))
     assert [task.task_id for task in world.tasks("held_out")] == [f"eval.jsonl:{n}" for n in range(1, 5)]
     assert len(world.tasks("train")) == 6
@@ -203,7 +197,7 @@ def test_what_cannot_be_used_is_bad_input(tmp_path: Path) -> None:
         QuestionsWorld(QuestionsConfig(data=str(tmp_path / "gone.jsonl")))
 
 
-@pytest.mark.skipif(not DATA.is_dir(), reason="needs RLSYS_TEST_DATA")
+@needs_data
 def test_gsm8k_gives_a_demonstration_for_every_task() -> None:
     world = QuestionsWorld(QuestionsConfig(data=str(DATA / "gsm8k_train_500.jsonl"), held_out_tasks=100))
     assert (len(world.tasks("train")), len(world.tasks("held_out"))) == (400, 100)

@@ -18,23 +18,20 @@ from envs.services.guard import GuardConfig, ToolFailed
 from envs.tasks.few_shot import AFTER_EXAMPLES, EXAMPLES, ExamplesConfig, read_examples
 from envs.tools.search import SearchConfig
 from envs.worlds.search import SearchQAConfig, SearchQAWorld
-from learners.scratch import train_tokenizer
 from rlsys.errors import BadInput
 from rlsys.packing import sample_trajectory
-from rlsys.rollout import RolloutPlan, TurnRequest, run_episode
 from rlsys.types import (
-    Completion,
     EpisodeEnd,
     Failure,
     FailureKind,
     Message,
-    Reward,
     Task,
+    Trajectory,
     Transcript,
-    TurnStop,
-    VersionSpan,
 )
-from tests.paths import DATA
+from tests.made import jsonl
+from tests.paths import DATA, needs_data
+from tests.played import episode, tokenizer_in
 
 SEARCHING = ("swirl", "research", "icrl")
 SMALL: dict[str, Any] = {"train_tasks": 150, "held_out_tasks": 20, "knowledge": KnowledgeConfig(entities=60), "topk": 1}
@@ -148,48 +145,19 @@ def test_a_wrong_token_is_a_failure_that_is_not_retried(url: str) -> None:
 
 @pytest.fixture(scope="module")
 def renderer(tmp_path_factory: pytest.TempPathFactory) -> ChatRenderer:
-    folder = tmp_path_factory.mktemp("tokenizer")
     tags = list(dict.fromkeys(tag for name in SEARCHING for tag in PROTOCOLS[name].tags))
     texts = [text for name in SEARCHING for text in world(name, instruction="").texts(400)]
-    train_tokenizer(texts, tags, vocab_size=512, max_positions=512).save_pretrained(folder)
-    (folder / "config.json").write_text('{"model_type": "qwen3"}')
-    return ChatRenderer(str(folder))
+    return ChatRenderer(str(tokenizer_in(tmp_path_factory.mktemp("tokenizer"), texts, tags, size=512)))
 
 
-def play(played: SearchQAWorld, task: Task, texts: Sequence[str], renderer: ChatRenderer, score: Any) -> Any:
-    """An episode whose policy says `texts`, token for token."""
-    rest = list(texts)
-
-    async def generate(context: Sequence[int], request: TurnRequest) -> Completion:
-        text = rest.pop(0)
-        ids = renderer.encode(text)
-        stop = TurnStop.STOP if text.endswith(tuple(request.stop)) else TurnStop.EOS
-        ids += () if stop is TurnStop.STOP else (renderer.tokenizer.eos_token_id,)
-        span = VersionSpan(version=0, start=0, end=len(ids))
-        return Completion(token_ids=ids, logprobs=(-1.0,) * len(ids), spans=(span,), stop=stop, text=text)
-
-    async def scored(transcript: Transcript) -> Reward:
-        reward: Reward = score(transcript)
-        return reward
-
-    async def run() -> Any:
-        how = RolloutPlan(
-            purpose="test", env=None, reward=None, group_size=1, temperature=1.0, top_p=1.0, max_turn_tokens=64,
-            max_context=512, timeout_s=30.0,
-        )  # fmt: skip
+def play(played: SearchQAWorld, task: Task, texts: Sequence[str], renderer: ChatRenderer) -> Trajectory:
+    async def run() -> Trajectory:
         try:
-            return await run_episode(
-                task, played.env, max_turns=played.max_turns, plan=how, seed=0, sibling=0, renderer=renderer,
-                generate=generate, score=scored,
-            )  # fmt: skip
+            return await episode(played, task, texts, renderer)
         finally:
             await played.close()
 
     return asyncio.run(run())
-
-
-def full(transcript: Transcript) -> Reward:
-    return Reward(value=0.0, parts={})
 
 
 @pytest.mark.parametrize("protocol", SEARCHING)
@@ -202,7 +170,7 @@ def test_what_the_policy_said_is_trained_and_what_was_found_is_masked(
     shown = played.demonstration(task, 0)
     num_prompt = len(played.env(task).first_messages())
     said = [message.content for message in shown.messages if message.role == "assistant"]
-    trajectory = play(played, task, said, renderer, full)
+    trajectory = play(played, task, said, renderer)
     assert trajectory.end is EpisodeEnd.ANSWERED
     (sample,) = sample_trajectory(trajectory, 1.0)
     trained = [token for token, mask in zip(sample.token_ids, sample.loss_mask, strict=True) if mask]
@@ -219,16 +187,16 @@ def test_a_long_result_is_cut_by_tokens_closing_tag_and_all(url: str, renderer: 
     played.connect(url, TOKEN)
     task = played.tasks("train")[0]
     call = PROTOCOLS["icrl"].write_call("ruler of Bikano")
-    trajectory = play(played, task, [call, "<answer> x </answer>"], renderer, full)
+    trajectory = play(played, task, [call, "<answer> x </answer>"], renderer)
     reply = trajectory.turns[0].reply
-    assert reply.startswith("\n\n<information>Doc 1") and "</information>" not in reply
+    assert reply is not None and reply.startswith("\n\n<information>Doc 1") and "</information>" not in reply
     assert len(renderer.encode(reply)) == 9
 
 
 def test_an_outage_ends_the_episode_as_an_infrastructure_failure(renderer: ChatRenderer) -> None:
     retriever = SearchConfig(url="http://127.0.0.1:9", guard=GuardConfig(attempts=1, deadline_s=2.0))
     played = world("research", instruction="", retriever=retriever)
-    trajectory = play(played, played.tasks("train")[0], ["<search> a </search>"], renderer, full)
+    trajectory = play(played, played.tasks("train")[0], ["<search> a </search>"], renderer)
     assert trajectory.end is EpisodeEnd.FAILED
     assert isinstance(trajectory.reward, Failure) and trajectory.reward.kind is FailureKind.INFRA
 
@@ -305,16 +273,11 @@ def test_more_questions_than_there_are_is_bad_input() -> None:
         world("icrl", train_tasks=2048)
 
 
-def lines(path: Path, records: Sequence[object]) -> str:
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    return str(path)
-
-
 def test_questions_and_passages_from_files(tmp_path: Path) -> None:
     records = [{"id": str(n), "question": f"how long is river {n}", "golden_answers": [f"{n} km"]} for n in range(6)]
     passages = [{"id": str(n), "contents": f'"River {n}"\nRiver {n} is {n} km long.'} for n in range(6)]
-    data = lines(tmp_path / "train.jsonl", records)
-    corpus = lines(tmp_path / "corpus.jsonl", passages)
+    data = jsonl(tmp_path / "train.jsonl", records)
+    corpus = jsonl(tmp_path / "corpus.jsonl", passages)
     retriever = SearchConfig(corpus=corpus)
     played = SearchQAWorld(SearchQAConfig(protocol="icrl", data=data, held_out_tasks=2, topk=1, retriever=retriever))
     assert (len(played.tasks("train")), len(played.tasks("held_out"))) == (4, 2)
@@ -335,7 +298,7 @@ def test_questions_and_passages_from_files(tmp_path: Path) -> None:
 
 def test_splits_of_one_data_set_are_told_apart(tmp_path: Path) -> None:
     for split, count in (("train", 5), ("validation", 3)):
-        lines(
+        jsonl(
             tmp_path / f"{split}.jsonl",
             [{"id": f"{n}", "question": f"{split} {n}?", "golden_answers": ["a"]} for n in range(count)],
         )
@@ -458,7 +421,7 @@ def test_the_token_of_a_running_server_must_be_there() -> None:
         world("icrl", retriever=SearchConfig(url="http://127.0.0.1:9", token_env="RLSYS_NO_SUCH_TOKEN"))
 
 
-@pytest.mark.skipif(not DATA.is_dir(), reason="needs the slices of public data")
+@needs_data
 def test_public_questions_and_passages() -> None:
     retriever = SearchConfig(corpus=str(DATA / "wiki_passages_6119.jsonl"))
     played = SearchQAWorld(SearchQAConfig(data=str(DATA / "hotpotqa_distractor_50.jsonl"), retriever=retriever))

@@ -4,28 +4,22 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from launch.cli import run
-from tests.judge_endpoint import scripted
+from tests.judge_endpoint import five_is_right, scripted
+from tests.made import jsonl
 
 FIELDS = {"question": "2 + 3?", "answers": "5", "answer": "5.0"}
-
-
-def say(prompt: str) -> Any:
-    if "too long" in prompt:
-        return (400, {"x": "y"}, "context exceeded")
-    return "hm" if "unsure" in prompt else "YES" if "5" in prompt.split("My answer:")[1] else "NO"
 
 
 def test_labels_against_verdicts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     labelled = tmp_path / "labelled.jsonl"
     answers = [("5", "YES"), ("five", "YES"), ("15", "NO"), ("7", "NO"), ("unsure", "NO"), ("too long", "NO")]
     rows = [{"fields": FIELDS | {"answer": answer}, "label": label} for answer, label in answers]
-    labelled.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with scripted(say) as endpoint:
+    jsonl(labelled, rows)
+    with scripted(five_is_right) as endpoint:
         flags = ["--input", str(labelled), "--kind", "outcome_math", "--endpoint", endpoint.url, "--model", "scripted"]
         assert run(["judge-errors", *flags, "--output", str(tmp_path / "errors.json")]) == 0
         shown = json.loads((tmp_path / "errors.json").read_text())

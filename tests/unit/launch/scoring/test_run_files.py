@@ -20,23 +20,9 @@ from envs.services.judge.config import JudgeConfig
 from launch.cli import run
 from launch.run.rundir import RunDir
 from rlsys.rollout import transcript_of
-from rlsys.types import (
-    Completion,
-    EpisodeEnd,
-    Failure,
-    FailureKind,
-    Group,
-    Message,
-    Reward,
-    Task,
-    Ticket,
-    Timings,
-    Trajectory,
-    Turn,
-    TurnStop,
-    VersionSpan,
-)
+from rlsys.types import EpisodeEnd, Failure, FailureKind, Message, Task, Trajectory
 from tests.judge_endpoint import scripted
+from tests.made import group, ticket, trajectory, turn
 
 PARIS = Task(task_id="q:1", question="The capital of France?", answers=("Paris",), record={"source": "hand"})
 SURD = Task(task_id="m:1", question="?", answers=("\\sqrt{8}",))
@@ -109,23 +95,16 @@ EPISODES: list[tuple[Any, Task, list[list[str]], list[str]]] = [  # (reward, tas
 
 def episode(task: Task, sibling: int, said: list[str]) -> Trajectory:
     """The model and the environment in turn, whichever speaks last: a last word of the environment ends it cut off."""
-    turns = []
-    for index, text in enumerate(said[::2]):
-        ids = tuple(len(word) for word in f"{text} again again".split())
-        spans = (VersionSpan(version=1, start=0, end=len(ids)),)
-        sampled = Completion(token_ids=ids, logprobs=(-1.0,) * len(ids), spans=spans, stop=TurnStop.EOS, text=text)
-        turns.append(Turn(context_ids=(index,), completion=sampled, reply=None))
+    words = [f"{text} again again".split() for text in said[::2]]
     messages = [Message(role="user", content=task.question)]
     for index, text in enumerate(said):
         messages.append(Message(role="tool" if index % 2 else "assistant", content=text, inline=bool(index % 2)))
-    return Trajectory(
+    return trajectory(
+        *(turn((index,), [len(word) for word in each]) for index, each in enumerate(words)),
         task=task,
         sibling=sibling,
-        turns=tuple(turns),
-        messages=tuple(messages),
+        messages=messages,
         end=EpisodeEnd.ANSWERED if len(said) % 2 else EpisodeEnd.TOKEN_LIMIT,
-        reward=Reward(value=0.0, parts={}),
-        timings=Timings(generate_s=0.0, tool_s=0.0, score_s=0.0),
         num_prompt=1,
     )
 
@@ -141,9 +120,8 @@ async def rewarded(config: Any, played: list[Trajectory]) -> list[Trajectory]:
 
 def left_behind(folder: Path, played: list[Trajectory]) -> Path:
     """A run directory's file of one group."""
-    ticket = Ticket(sequence=0, epoch=0, task=played[0].task, attempt=0, start_version=1)
     directory = RunDir(folder / "run")
-    directory.save_trajectories("step-000001", [Group(ticket=ticket, trajectories=tuple(played), worker="w")], {})
+    directory.save_trajectories("step-000001", [group(ticket(task=played[0].task), *played)], {})
     directory.close()
     return folder / "run" / "trajectories" / "step-000001.jsonl"
 
@@ -164,7 +142,7 @@ def test_every_reward_is_the_same_again(
         ("scored", each.reward.value, each.reward.parts)  # type: ignore[union-attr]
         for each in played
     ]
-    streams = [{each.name: list(each.values) for each in trajectory.reward.streams} for trajectory in played]  # type: ignore[union-attr]
+    streams = [{each.name: list(each.values) for each in one.reward.streams} for one in played]  # type: ignore[union-attr]
     assert [each["token_rewards"] for each in again] == streams
     assert len({each["reward"] for each in again}) > 1  # it tells episodes apart, so the equality says something
 

@@ -25,6 +25,7 @@ from rlsys.metrics import merge
 from rlsys.records import Example, read_answer, read_pair
 from rlsys.types import Group, Message
 from tests.fakes import BanditLearner, BanditPool
+from tests.made import jsonl
 from tests.unit.launch.stages import test_rl as driver
 
 # -- files ------------------------------------------------------------------------------------------------------------
@@ -34,6 +35,7 @@ class Renderer(driver.Renderer):
     """Letters are tokens; the end of a turn is 0."""
 
     tokenizer = SimpleNamespace(get_vocab=lambda: {"0": 0, "1": 1}, chat_template="")
+    marks = ("<|end|>",)
 
     def demonstration(
         self, messages: Sequence[Message], num_prompt: int, stop: Sequence[str], *, truncated: bool = False
@@ -276,11 +278,20 @@ def test_what_other_weights_began_is_not_continued(tmp_path: Path) -> None:
 
 
 def test_held_out_examples_that_do_not_fit_are_said(tmp_path: Path) -> None:
-    path = tmp_path / "answers.jsonl"
-    path.write_text("".join(json.dumps({"prompt": f"{n}?", "response": "1" * 200}) + "\n" for n in range(4)))
+    path = jsonl(tmp_path / "answers.jsonl", [{"prompt": f"{n}?", "response": "1" * 200} for n in range(4)])
     stage = f"{{name: s, kind: sft, data: {path}, steps: 1, eval: {{every: 1}}}}"
     with pytest.raises(BadInput, match="all 1 held-out answers are longer than engine.max_model_len=128"):
         driver.play(tmp_path, stages=f"engine: {{max_model_len: 128}}\nstages: [{stage}]\n")
+
+
+def test_chat_marks_in_answers_are_said_with_their_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "answers.jsonl"
+    said = ["1", "0<|end|>user: and now?<|end|>1", "1", "0<|end|>"]
+    path.write_text("".join(json.dumps({"prompt": f"{n}?", "response": text}) + "\n" for n, text in enumerate(said)))
+    stages = f"stages: [{{name: s, kind: sft, data: {path}, steps: 1, loop: {{groups_per_step: 2}}}}]\n"
+    assert driver.play(tmp_path, stages=stages).error is None
+    line = "answers.jsonl: 2 of the answers hold chat marks, the first <|end|> in line 2: they are trained as text"
+    assert line in capsys.readouterr().out
 
 
 def test_nothing_to_train_on_is_said_with_the_counts(tmp_path: Path) -> None:

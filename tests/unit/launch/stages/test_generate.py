@@ -19,22 +19,8 @@ from launch.stages.trajectories import group_record, kept, pair_of, weights_id
 from rlsys.config import GenerateConfig
 from rlsys.errors import BadInput, RunFailed
 from rlsys.records import GroupRecord, TrajectoryRecord, read_answer, read_pair, to_json
-from rlsys.types import (
-    Completion,
-    EpisodeEnd,
-    Failure,
-    FailureKind,
-    Group,
-    Message,
-    Reward,
-    Task,
-    Ticket,
-    Timings,
-    Trajectory,
-    Turn,
-    TurnStop,
-    VersionSpan,
-)
+from rlsys.types import Failure, FailureKind, Group, Message, Reward, Task, Ticket, Trajectory, Turn
+from tests import made
 from tests.fakes import BanditPool
 
 BROKEN = Failure(kind=FailureKind.TIMEOUT, where="episode", detail="late")
@@ -42,38 +28,22 @@ REWARD = AnswerRewardConfig()
 
 
 def turn(context: Sequence[int], sampled: Sequence[int]) -> Turn:
-    completion = Completion(
-        token_ids=tuple(sampled),
-        logprobs=(-0.5,) * len(sampled),
-        spans=(VersionSpan(version=3, start=0, end=len(sampled)),),
-        stop=TurnStop.EOS,
-        text="said",
-    )
-    return Turn(context_ids=tuple(context), completion=completion, reply=None)
+    return made.turn(context, sampled, version=3)
 
 
 def trajectory(sibling: int, reward: float | None, says: str = "", turns: tuple[Turn, ...] = ()) -> Trajectory:
-    return Trajectory(
-        task=TASK,
+    said = Message(role="assistant", content=says or f"it is {sibling}")
+    return made.trajectory(
+        *(turns or [turn([1, 2], [5, 6])]),
         sibling=sibling,
-        turns=turns or (turn([1, 2], [5, 6]),),
-        messages=(
-            Message(role="user", content="2 + 3?"),
-            Message(role="assistant", content=says or f"it is {sibling}"),
-        ),
-        end=EpisodeEnd.ANSWERED,
+        messages=(Message(role="user", content="2 + 3?"), said),
         reward=BROKEN if reward is None else Reward(value=reward, parts={"correct": float(reward >= 1)}),
-        timings=Timings(generate_s=0.0, tool_s=0.0, score_s=0.0),
         num_prompt=1,
     )
 
 
-TASK = Task(task_id="t:1", question="2 + 3?", answers=("5",), record={"source": "hand"})
-
-
 def entry(*trajectories: Trajectory, sequence: int = 0) -> GroupRecord:
-    ticket = Ticket(sequence=sequence, epoch=0, task=TASK, attempt=0, start_version=0)
-    return group_record(Group(ticket=ticket, trajectories=trajectories, worker="w"), "vocabulary-1")
+    return group_record(made.group(made.ticket(sequence, task=made.TASK), *trajectories), "vocabulary-1")
 
 
 def siblings(records: list[TrajectoryRecord]) -> list[int]:

@@ -1,6 +1,5 @@
 """What each kind of stage takes: composed, refused in one line, and read back."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from learners.algorithms.sft import SFTConfig
 from rlsys.choices import choose
 from rlsys.config import RecipeConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput
+from tests.made import jsonl
 from tests.unit.launch.stages import test_rl as driver
 
 SFT = "{name: a, kind: sft, steps: 2}"
@@ -53,9 +53,7 @@ def test_each_kind_has_its_algorithm_and_reads_back(tmp_path: Path) -> None:
 
 def test_epochs_over_a_file_are_steps(tmp_path: Path) -> None:
     pairs = tmp_path / "pairs.jsonl"
-    pairs.write_text(
-        "".join(json.dumps({"prompt": f"{n}?", "chosen": "yes", "rejected": "no"}) + "\n" for n in "abcde")
-    )
+    jsonl(pairs, [{"prompt": f"{n}?", "chosen": "yes", "rejected": "no"} for n in "abcde"])
     dpo = f"{{name: b, kind: dpo, data: {pairs}, epochs: 3, loop: {{groups_per_step: 4}}}}"
     config = composed(tmp_path, dpo)
     assert (config.stages[0].steps, config.stages[0].epochs) == (4, None)  # 3 x 5 / 4, rounded up
@@ -117,24 +115,68 @@ def test_what_a_kind_has_no_use_for_is_one_clear_line(tmp_path: Path, stages: li
 
 def test_a_punished_length_is_one_that_can_be_reached() -> None:
     reward = ["reward.overlong_buffer=32", "reward.max_length=200"]
-    assert compose("quickstart", [*reward, "rollout.max_response_tokens=200"])
-    assert compose("quickstart", ["reward.name=long_cot", reward[1], "rollout.max_response_tokens=100"])  # no buffer
+    turns = "rollout.max_turn_tokens=50"  # of 4
+    assert compose("quickstart", [*reward, turns, "rollout.max_response_tokens=200"])
     with pytest.raises(BadInput, match=r"reward.max_length=200: expected at most rollout.max_response_tokens=199, whe"):
-        compose("quickstart", [*reward, "rollout.max_response_tokens=199"])
+        compose("quickstart", [*reward, turns, "rollout.max_response_tokens=199"])
+    with pytest.raises(BadInput, match=r"at most rollout.max_turn_tokens=49 in each of 4 messages, where a res"):
+        compose("quickstart", [*reward, "rollout.max_turn_tokens=49"])
+
+
+@pytest.mark.parametrize("kind", ["cosine", "classic"])
+def test_every_reward_with_a_limit_is_held_to_it(kind: str) -> None:
+    sums = ["reward.max_length=161", f"reward.kind={kind}"]
+    with pytest.raises(
+        BadInput, match=r"stages.rl: reward.max_length=161: expected at most rollout.max_turn_tokens=160,"
+    ):
+        compose("worlds/sums", sums)
+    assert compose("worlds/sums", [*sums, "rollout.max_turn_tokens=161"])
+    with pytest.raises(BadInput, match=r"reward.max_length=513: expected at most engine.max_model_len=512, where"):
+        compose("worlds/python", ["reward.max_length=513"])  # as many messages as the window holds
+    assert compose("worlds/sums", ["reward.kind=base_model", "reward.max_length=14336"])  # looks at no length
+
+
+def test_token_streams_need_an_algorithm_that_reads_them() -> None:
+    stream, few = "reward.repetition_penalty=-0.05", ["env.train_tasks=64", "env.held_out_tasks=8"]
+    dropped = (
+        "worlds/sums: stages.rl: reward.name='long_cot' has the token stream 'repetition' and algorithm.name='{}' "
+        "reads none: expected reward.repetition_penalty=0, or algorithm.name=ppo or reinforce_pp"
+    )
+    for name in ("grpo", "rloo", "swirl"):
+        with pytest.raises(BadInput) as caught:
+            compose("worlds/sums", [*few, stream, f"algorithm.name={name}"])
+        assert str(caught.value) == dropped.format(name)
+    for name in ("ppo", "reinforce_pp"):
+        assert compose("worlds/sums", [*few, stream, f"algorithm.name={name}"])
+    for kind in ("classic", "base_model"):  # they come without
+        assert compose("worlds/sums", [*few, f"reward.kind={kind}", "reward.repetition_penalty=null"])
+    with pytest.raises(BadInput, match="has the token stream 'repetition'"):
+        compose("worlds/sums", [*few, "reward.repetition_penalty=null"])
+
+
+def test_a_run_that_was_begun_before_a_rule_goes_on(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    (run / "checkpoints" / "step-000001").mkdir(parents=True)
+    begun = to_yaml(compose("worlds/sums", [])).replace("repetition_penalty: 0.0", "repetition_penalty: -0.05")
+    (run / "config.yaml").write_text(begun)
+    with pytest.raises(BadInput, match="token stream"):
+        compose(str(run / "config.yaml"), [])
+    refuse_other_config(run, compose("worlds/sums", []))
 
 
 def test_one_critic_and_two_discounts_need_a_lambda_of_one() -> None:
     ppo = ["algorithm.name=ppo", "algorithm.lam=0.95"]
-    long_cot = ["reward.name=long_cot", "reward.max_length=200"]
+    long_cot = ["reward.name=long_cot", "reward.max_length=128"]
     assert compose("quickstart", ppo)
     assert compose("quickstart", [*ppo, *long_cot, "reward.repetition_penalty=0"])
+    assert compose("quickstart", [*ppo, "reward.name=long_cot", "reward.kind=base_model"])  # as section 5 has it
     with pytest.raises(BadInput, match=r"stages.rl: algorithm.lam=0.95: expected 1 for a reward with token streams"):
         compose("quickstart", [*ppo, *long_cot])
 
 
 def test_a_run_goes_on_with_the_examples_that_it_began_with(tmp_path: Path) -> None:
     path = tmp_path / "pairs.jsonl"
-    path.write_text("".join(json.dumps({"prompt": f"{n}?", "chosen": "a", "rejected": "b"}) + "\n" for n in range(9)))
+    jsonl(path, [{"prompt": f"{n}?", "chosen": "a", "rejected": "b"} for n in range(9)])
     dpo = f"{{name: b, kind: dpo, data: {path}, steps: 3, eval: {{every: 2}}}}"
     run = tmp_path / "run"
     (run / "checkpoints" / "step-000001").mkdir(parents=True)

@@ -13,6 +13,7 @@ from rlsys.errors import BadInput
 from rlsys.metrics import merge, values
 from rlsys.packing import make_batch, make_row, split_rows
 from rlsys.types import Sample
+from tests import made
 
 NAN = float("nan")
 NAMES = ", ".join(ALGORITHMS)
@@ -20,13 +21,7 @@ NAMES = ", ".join(ALGORITHMS)
 
 def sample(advantage: float, behavior: tuple[float, ...]) -> Sample:
     count = len(behavior)
-    return Sample(
-        token_ids=(1, *range(2, 2 + count)),
-        loss_mask=(0,) + (1,) * count,
-        behavior_logprobs=(0.0, *behavior),
-        advantages=(0.0,) + (advantage,) * count,
-        versions=(-1,) + (3,) * count,
-    )
+    return made.sample((0,) + (1,) * count, logprobs=behavior, advantages=advantage)
 
 
 def test_advantages_are_the_groups_z_scores() -> None:
@@ -137,14 +132,7 @@ def test_a_configuration_that_does_not_fit_its_name_is_refused(config: object, m
 
 def two_turn_row(**log_ratios: torch.Tensor) -> Row:
     """One sample of two versions, log-probabilities -1; other policies are given by their log-ratio to these."""
-    mixed = Sample(
-        token_ids=(1, 2, 3, 4),
-        loss_mask=(0, 1, 1, 1),
-        behavior_logprobs=(0.0, -1.0, -1.0, -1.0),
-        advantages=(0.0, 1.0, 1.0, -1.0),
-        versions=(-1, 3, 3, 4),
-    )
-    row = make_row([mixed])
+    row = make_row([made.sample((0, 1, 1, 1), advantages=(1.0, 1.0, -1.0), versions=(3, 3, 4))])
     return replace(row, **{name: row.behavior_logprobs + value for name, value in log_ratios.items()})
 
 

@@ -20,6 +20,7 @@ from rlsys.off_policy import Correction
 from rlsys.packing import make_batch, padding_row
 from rlsys.reductions import Reduction, weigh
 from rlsys.types import Sample, TokenStream
+from tests import made
 
 GRADIENT = [name for name in ALGORITHMS if issubclass(choose("algorithm", ALGORITHMS, name).schema, Terms)]
 WITH_GROUPS = ["grpo", "gspo", "rloo", "swirl"]
@@ -36,15 +37,12 @@ def groups_of(rewards: Sequence[Sequence[float]], seed: int = 0) -> list[list[Sa
     def sample(reward: float) -> Sample:
         first, second = draw.randint(1, 4), draw.randint(1, 3)
         mask = (0, 0, *[1] * first, 0, 0, *[1] * second)
-        logps = tuple(-draw.random() * 3 * kept for kept in mask)
-        versions = tuple(-1 if not kept else 3 if index < 2 + first else 4 for index, kept in enumerate(mask))
         stream = TokenStream(name="repetition", values=(-0.1,) * (first + second), discount=0.9)
-        return Sample(
-            token_ids=tuple(draw.randrange(50) for _ in mask),
-            loss_mask=mask,
-            behavior_logprobs=logps,
-            advantages=(0.0,) * len(mask),
-            versions=versions,
+        return made.sample(
+            mask,
+            logprobs=[logp for logp, kept in [(-draw.random() * 3, kept) for kept in mask] if kept],
+            token_ids=[draw.randrange(50) for _ in mask],
+            versions=[3] * first + [4] * second,
             reward=reward,
             streams=(stream,),
         )
@@ -200,14 +198,7 @@ def test_a_row_without_weight_adds_nothing_and_backward_runs_through_it(name: st
 @pytest.mark.parametrize("name", [name for name in ALGORITHMS if name != "dpo"])
 def test_a_response_of_one_token_is_trained(name: str) -> None:
     algorithm = build(name)
-    short = Sample(
-        token_ids=(1, 2),
-        loss_mask=(0, 1),
-        behavior_logprobs=(0.0, -1.0),
-        advantages=(0.0, 0.0),
-        versions=(-1, 4),
-        reward=1.0,
-    )
+    short = made.sample((0, 1), versions=4, reward=1.0)
     groups = [[short, replace(short, token_ids=(1, 3), reward=0.0)]]
     rows, denominator = rows_of(credited(groups, algorithm), algorithm)
     _, slopes = gradients(rows, denominator, algorithm, drift=0.0)

@@ -16,18 +16,13 @@ from rlsys.metrics import merge, values
 from rlsys.packing import make_batch, padding_row
 from rlsys.reductions import Reduction, weigh
 from rlsys.types import Sample
+from tests import made
 
 NAN = float("nan")
 
 
 def sample(count: int, advantage: float = 0.0) -> Sample:
-    return Sample(
-        token_ids=(1, *range(2, 2 + count)),
-        loss_mask=(0,) + (1,) * count,
-        behavior_logprobs=(0.0,) + (-1.0,) * count,
-        advantages=(0.0,) + (advantage,) * count,
-        versions=(-1,) + (3,) * count,
-    )
+    return made.sample((0,) + (1,) * count, advantages=advantage)
 
 
 def one_row(samples: list[Sample], reduction: Reduction, together: int = 1) -> tuple[Row, float]:

@@ -6,15 +6,9 @@ import torch
 from learners.algorithms.sft import SFT, SFTConfig
 from rlsys.metrics import values
 from rlsys.packing import make_row
-from rlsys.types import Sample
+from tests.made import sample
 
-DEMONSTRATION = Sample(
-    token_ids=(1, 2, 3, 4),
-    loss_mask=(0, 0, 1, 1),
-    behavior_logprobs=(0.0, 0.0, 0.0, 0.0),
-    advantages=(0.0, 0.0, 1.0, 1.0),
-    versions=(-1, -1, 0, 0),
-)
+DEMONSTRATION = sample((0, 0, 1, 1), logprobs=0.0, advantages=1.0, versions=0)
 
 
 def test_prompt_tokens_get_no_loss_and_no_gradient() -> None:

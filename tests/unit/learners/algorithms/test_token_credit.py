@@ -14,22 +14,15 @@ from rlsys.errors import BadInput
 from rlsys.metrics import values
 from rlsys.packing import make_row
 from rlsys.types import Sample, TokenStream
+from tests import made
 
 NAN = float("nan")
 
 
 def sample(reward: float, stream: tuple[float, ...] = (), discount: float = 0.99, advantage: float = 0.0) -> Sample:
     """Two prompt tokens, two sampled ones, a tool's token, two sampled ones."""
-    mask = (0, 0, 1, 1, 0, 1, 1)
-    return Sample(
-        token_ids=(1, 2, 3, 4, 5, 6, 7),
-        loss_mask=mask,
-        behavior_logprobs=tuple(-1.0 * kept for kept in mask),
-        advantages=tuple(advantage * kept for kept in mask),
-        versions=tuple(3 if kept else -1 for kept in mask),
-        reward=reward,
-        streams=(TokenStream(name="repetition", values=stream, discount=discount),) if stream else (),
-    )
+    streams = (TokenStream(name="repetition", values=stream, discount=discount),) if stream else ()
+    return made.sample((0, 0, 1, 1, 0, 1, 1), advantages=advantage, reward=reward, streams=streams)
 
 
 def sampled(row: Row, name: str) -> list[float]:

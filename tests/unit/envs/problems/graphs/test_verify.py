@@ -139,6 +139,13 @@ def test_no_is_wrong_and_neither_or_both_is_missing() -> None:
         ("0->3->2, length 4", Verdict.CORRECT),
         ("The shortest path from node 0 to node 2 is node 0 -> node 3 -> node 2 with 3 + 1 = 4", Verdict.CORRECT),
         ("0->3->2. The length of the shortest path between node 0 and node 2 is 4 (3 + 1)", Verdict.CORRECT),
+        # The length may come first, where it is called one.
+        ("The shortest path has length 4: 0->3->2", Verdict.CORRECT),
+        ("The length of the shortest path between node 0 and node 2 is 4. The path is 0 -> 3 -> 2.", Verdict.CORRECT),
+        ("Total weight: 3 + 1 = 4; path 0->3->2", Verdict.CORRECT),
+        ("length 5, path 0->3->2", Verdict.INCORRECT),
+        ("4: 0->3->2", Verdict.MISSING),
+        ("The length of the path from node 0 to node 4 is what 0->3->2 adds up to", Verdict.MISSING),
         ("0->4->2, length 6", Verdict.INCORRECT),  # P2: real, but longer
         ("0->4->2, length 4", Verdict.INCORRECT),
         ("0->3->2, length 5", Verdict.INCORRECT),

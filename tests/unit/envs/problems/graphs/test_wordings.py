@@ -25,9 +25,7 @@ from envs.problems.graphs.problem import (
 from envs.problems.graphs.read import read_problems, read_record
 from envs.problems.graphs.solution import edge_steps, solve
 from rlsys.errors import BadInput
-from tests.paths import DATA
-
-needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="the slices of NLGift are not on this machine")
+from tests.paths import DATA, needs_data
 
 RING = Problem(kind=Kind.CONNECTIVITY, num_nodes=12, edges=((2, 10), (0, 2), (10, 11)), source=0, target=11)
 # NLGift's first test problem: 0,3,2 of length 4 is the only optimum.

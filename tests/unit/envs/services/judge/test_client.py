@@ -25,8 +25,9 @@ from envs.services.judge.request import JudgeRequest
 from launch.cli import run
 from rlsys.errors import BadInput
 from rlsys.rollout import EpisodeBroken
-from rlsys.types import FailureKind, Message, Task, Transcript
+from rlsys.types import FailureKind, Task, Transcript
 from tests.judge_endpoint import ScriptedEndpoint, scripted
+from tests.made import transcript
 
 T = TypeVar("T")
 KEY = "sk-very-secret-key"
@@ -268,13 +269,11 @@ def test_a_config_that_cannot_work_is_refused(wrong: dict[str, Any], part: str) 
 
 # -- verdicts for rewards -------------------------------------------------------------------------------------------
 
-TRANSCRIPT = Transcript(
+TRANSCRIPT = transcript(
+    "<search_query>Emma novel</search_query>",
+    ("user", "Emma novel -> Emma is by Jane Austen"),
+    "<answer>Jane Austen</answer>",
     task=Task(task_id="t", question="who wrote Emma?"),
-    messages=(
-        Message(role="assistant", content="<search_query>Emma novel</search_query>"),
-        Message(role="user", content="Emma novel -> Emma is by Jane Austen"),
-        Message(role="assistant", content="<answer>Jane Austen</answer>"),
-    ),
 )
 
 

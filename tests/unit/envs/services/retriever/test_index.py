@@ -56,6 +56,12 @@ def test_vectors_have_length_one_and_do_not_depend_on_their_batch(models: dict[s
     assert np.abs(together - alone).max() < 1e-6
 
 
+def test_the_encoders_marks_in_a_passage_are_only_text(models: dict[str, str]) -> None:
+    encoder = Encoder(spec_of(models["one"]), device="cpu", dtype="float32", threads=1)
+    marked, spelled, plain = encoder.passages(["a [PAD] b", "a [WHO] b", "a b"])  # "[", a word unheard of, "]"
+    assert np.abs(marked - spelled).max() < 1e-6 < np.abs(marked - plain).max()
+
+
 def test_the_mean_leaves_out_the_padding(models: dict[str, str]) -> None:
     import torch
     from transformers import AutoModel, AutoTokenizer

@@ -19,7 +19,7 @@ from envs.services.retriever.documents import Document
 from envs.services.retriever.hybrid import fuse
 from envs.services.retriever.retriever import Retriever, make_retriever
 from rlsys.errors import BadInput
-from tests.paths import DATA
+from tests.paths import DATA, needs_data
 
 FRUIT = ["apple banana", "apple apple cherry", "date"]
 
@@ -266,7 +266,7 @@ def test_a_server_config_out_of_bounds_is_refused(wrong: dict[str, int]) -> None
         RetrieverServerConfig(corpus="c.jsonl", **wrong)
 
 
-@pytest.mark.skipif(not (DATA / "hotpotqa_distractor_50.jsonl").exists(), reason="needs RLSYS_TEST_DATA")
+@needs_data
 def test_bm25_recall_on_hotpotqa() -> None:
     records = [json.loads(line) for line in (DATA / "hotpotqa_distractor_50.jsonl").read_text().splitlines()]
     paragraphs: dict[str, str] = {}

