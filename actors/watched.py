@@ -114,7 +114,7 @@ class WorldProcess:
     def end_group(self, asker: Asker) -> None:
         """It asks nothing more."""
         if self._askers.pop(asker.number, None) is not None and not self.over:
-            self._send((0, 0, "end", (asker.number,)))
+            self._send((next(self._numbers), 0, "end", (asker.number,)))
 
     async def fresh_stats(self) -> Mapping[str, ToolStats]:
         """What its tools have counted, as of its last answer where it is busy."""
