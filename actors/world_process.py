@@ -167,7 +167,9 @@ def main() -> None:
     """The last arguments: the parent's pid, and the numbers of two files, the socket and the black box."""
     parent, descriptor, box = map(int, sys.argv[-3:])
     die_with(parent)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the worker decides when it ends
+    signal.signal(
+        signal.SIGINT, lambda *_: None
+    )  # the worker decides when it ends; its tools' processes are not touched
     for inherited in (descriptor, box):
         os.set_inheritable(inherited, False)
     recorder = Recorder(box)
