@@ -167,9 +167,7 @@ def main() -> None:
     """The last arguments: the parent's pid, and the numbers of two files, the socket and the black box."""
     parent, descriptor, box = map(int, sys.argv[-3:])
     die_with(parent)
-    signal.signal(
-        signal.SIGINT, lambda *_: None
-    )  # the worker decides when it ends; its tools' processes are not touched
+    signal.signal(signal.SIGINT, lambda *_: None)  # the worker decides when it ends
     for inherited in (descriptor, box):
         os.set_inheritable(inherited, False)
     recorder = Recorder(box)
