@@ -73,6 +73,7 @@ class _Member:
     in_flight: int = 0
     restarts: int = 0
     futile: int = 0  # restarts since it last finished a group
+    died_of: str = ""  # its last incarnation that was found dead
     arrival: Arrival | None = None  # of the version that it holds
     refitting: asyncio.Lock = field(default_factory=asyncio.Lock)
     last_status: WorkerStatus | None = None
@@ -172,8 +173,9 @@ class RolloutPool:
             except (RayError, RunFailed) as error:
                 if isinstance(error, RayTaskError) and not isinstance(error.cause, (EngineFailed, MemoryError)):
                     raise RunFailed(f"{member.spec.name} playing group {ticket.sequence}: {reason(error)}") from error
-                last = f"{member.spec.name}: {reason(error)}"
                 self._mark_dead(member, handle, reason(error))
+                # Where a ping had it ended, Ray's error says no more than that it was killed.
+                last = f"{member.spec.name}: {member.died_of or reason(error)}"
             finally:
                 member.in_flight -= 1
                 await self._notify()
@@ -268,7 +270,11 @@ class RolloutPool:
         handle = member.handle
         try:
             what = f"{member.spec.name} answering a ping"
-            member.last_status = await call(handle.ping.remote(), what, self._options.call_timeout_s)
+            status: WorkerStatus = await call(handle.ping.remote(), what, self._options.call_timeout_s)
+            known = len(member.last_status.worlds_lost) if member.last_status is not None else 0
+            for why in status.worlds_lost[known:]:
+                log.warning("%s: %s; the other episodes are played again", member.spec.name, why)
+            member.last_status = status
         except (RayError, RunFailed) as error:
             self._mark_dead(member, handle, reason(error))
 
@@ -282,7 +288,7 @@ class RolloutPool:
             member.lost_tokens += max(0, member.last_status.generated_tokens - member.delivered)
             member.last_status = None
         log.warning("%s is dead (%s): restarting it%s", member.spec.name, why, where)
-        member.state = State.DEAD
+        member.state, member.died_of = State.DEAD, why
         ray.kill(handle)
         self._spawn(self._revive(member, why))
 

@@ -94,6 +94,9 @@ def pool(
             run_seed=recipe.seed,
             scoring=ScoringSpec(grader_workers=rollout.grader_workers, grader_deadline_s=rollout.grader_deadline_s),
             stall_s=rollout.call_timeout_s,
+            # An episode that blocks the others is found before their own deadlines end them.
+            block_s=min(rollout.block_timeout_s, rollout.episode_timeout_s / 2),
+            start_timeout_s=rollout.start_timeout_s,
             secrets={**secrets, SERVICE_TOKEN: service_token},
         )
         for index in range(rollout.workers)
@@ -104,8 +107,9 @@ def pool(
         env_vars=_environment(engine_environment(rollout.threads)),
         start_timeout_s=rollout.start_timeout_s,
         call_timeout_s=rollout.call_timeout_s,
-        # A group may wait in the engine's queue before its episodes' own clock starts to matter.
-        group_timeout_s=(2 + rollout.infra_retries + rollout.data_retries) * rollout.episode_timeout_s
+        # A group may wait in the engine's queue before its episodes' own clock starts to matter, and for as long as an
+        # episode may take they are played again for what others did.
+        group_timeout_s=(3 + rollout.infra_retries + rollout.data_retries) * rollout.episode_timeout_s
         + rollout.call_timeout_s,
         infra_attempts=rollout.infra_attempts,
         mismatch_limit=recipe.loop.mismatch_limit,
@@ -132,6 +136,7 @@ def learner(recipe: RecipeConfig, device: Device) -> LearnerGroup:
         env_vars=_environment(learner_environment(config, device)),
         start_timeout_s=config.start_timeout_s,
         call_timeout_s=config.update_timeout_s,
+        ping_timeout_s=config.ping_timeout_s,
     )
     return LearnerGroup(rank_specs(first, config.ranks), options)
 

@@ -229,6 +229,7 @@ async def engine_metrics(run: Run) -> Mapping[str, float]:
             "engine/alive_s": sum(status.alive_s for status in statuses),
             "memory/driver_rss_mb": psutil.Process().memory_info().rss / 2**20,
             "engine/rss_mb": sum(status.rss_mb for status in statuses),
+            "worlds/ended": float(sum(len(status.worlds_lost) for status in statuses)),
             "engine/restarts": float(sum(run.pool.restarts.values())),
         }
     )

@@ -38,7 +38,15 @@ def make_pool(tmp_path: Path, workers: int = 2, **changes: float) -> RolloutPool
     )
     scoring = ScoringSpec(grader_workers=1, grader_deadline_s=5.0)
     specs = [
-        WorkerSpec(name=f"w{index}", engine=engine_spec(tmp_path), run_seed=0, scoring=scoring, stall_s=60.0)
+        WorkerSpec(
+            name=f"w{index}",
+            engine=engine_spec(tmp_path),
+            run_seed=0,
+            scoring=scoring,
+            stall_s=60.0,
+            block_s=30.0,
+            start_timeout_s=60.0,
+        )
         for index in range(workers)
     ]
     return RolloutPool(specs, replace(options, **changes), worker=FakeWorker)
@@ -128,6 +136,22 @@ def test_a_worker_that_hangs_is_found_by_its_ping(tmp_path: Path, monkeypatch: p
         assert pool.restarts["w1"] >= 1
 
     run(scenario, tmp_path, call_timeout_s=1.0)
+
+
+def test_a_group_that_a_hung_worker_took_with_it_says_what_hung(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not that Ray killed an actor: that is what the pool asked for when the ping was not answered."""
+    monkeypatch.setattr(actors.pool, "PING_EVERY_S", 0.2)
+
+    async def scenario(pool: RolloutPool) -> None:
+        await pool.publish(publication(tmp_path, 1))
+        (tmp_path / "hang-w0").touch()
+        groups, _ = await play(pool, 1)
+        failures = {t.reward.detail for t in groups[0].trajectories}  # type: ignore[union-attr]
+        assert len(failures) == 1 and "w0 answering a ping: no answer after 1 s" in failures.pop()
+
+    run(scenario, tmp_path, workers=1, call_timeout_s=1.0, infra_attempts=1)
 
 
 def test_an_engine_that_keeps_old_weights_is_loaded_again_and_then_stops_the_run(tmp_path: Path) -> None:

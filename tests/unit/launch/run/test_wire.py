@@ -89,3 +89,14 @@ def test_a_judge_that_cannot_be_served_is_said_before_anything_starts(tmp_path: 
         preflight.check_rollouts(recipe(model="some/hub-name", outage_s=9000.0))
     preflight.check_rollouts(recipe(model="some/hub-name", **patient))
     assert not os.path.exists("some")
+
+
+def test_what_blocks_is_found_before_the_deadlines_of_the_episodes_that_wait_for_it() -> None:
+    def limits(*overrides: str) -> tuple[float, float]:
+        plain = compose.compose("quickstart", list(overrides)).recipe
+        pool = wire.pool(plain, DEVICES["cpu"], "model", "token", {})
+        return pool._members[0].spec.block_s, pool._options.group_timeout_s
+
+    assert limits() == (30.0, (3 + 2 + 1) * 300.0 + 120.0)
+    assert limits("rollout.block_timeout_s=5")[0] == 5.0
+    assert limits("rollout.episode_timeout_s=20")[0] == 10.0
