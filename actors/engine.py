@@ -9,17 +9,16 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import importlib
 import logging
 import multiprocessing
 import os
-import signal
 from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from actors.orphans import die_with
 from actors.specs import IDLE, EngineFailed, EngineSpec, EngineStats, PromptTooLong, engine_environment
 from rlsys.channels import receiver
 from rlsys.channels.base import Published, WeightsRejected
@@ -34,18 +33,6 @@ log = logging.getLogger("rlsys.engine")
 PARENT_VARIABLE = "RLSYS_ENGINE_PARENT"  # set while an EngineCore is being spawned: the pid that it must not outlive
 STOP_GRACE_S = 5.0
 KILL_DEADLINE_S = 10.0  # for the kernel to end a process after SIGKILL
-
-
-def die_with(parent: int) -> None:
-    """Bind this process's life to `parent`, its direct parent: the kernel sends SIGKILL when the spawning thread ends.
-
-    vLLM's EngineCore does not notice that its parent was killed with SIGKILL: it would keep its memory, or its GPU.
-    """
-    pr_set_pdeathsig = 1
-    if ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL) != 0:
-        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) was refused")
-    if os.getppid() != parent:  # it died before the line above: no signal will come
-        os.kill(os.getpid(), signal.SIGKILL)
 
 
 # Runs at import, in an EngineCore alone. `_ImportHere` brings the import about while the process unpickles its

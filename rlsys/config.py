@@ -106,6 +106,9 @@ class RolloutConfig:
     """Seconds that comparing one mathematical answer may take. Past them it is a failure, and no wrong answer."""
     episode_timeout_s: float = 300.0
     """Seconds that one episode may take, tools and scoring included. Raise it for slow tools or long answers."""
+    block_timeout_s: float = 30.0
+    """Seconds that an environment or a reward may block its worker's other episodes, by a call that is not awaited.
+    After that its group fails, and the others are played again; at most half of `episode_timeout_s`."""
     call_timeout_s: float = 120.0
     """Seconds that a worker may take to answer a control call (a ping, new weights) before it counts as hung."""
     start_timeout_s: float = 300.0
@@ -118,7 +121,7 @@ class RolloutConfig:
         require_bounds(self, "rollout.", "above 0 and at most 2", "temperature")
         require_bounds(self, "rollout.", "above 0 and at most 1", "top_p")
         require_bounds(self, "rollout.", "0 or more", "infra_retries", "data_retries")
-        seconds = ("grader_deadline_s", "episode_timeout_s", "call_timeout_s", "start_timeout_s")
+        seconds = ("grader_deadline_s", "episode_timeout_s", "block_timeout_s", "call_timeout_s", "start_timeout_s")
         require_bounds(self, "rollout.", "above 0", *seconds)
 
 
@@ -168,14 +171,16 @@ class LearnerConfig:
     """Factor on the RoPE base, for contexts longer than the model was trained on (Long CoT: 10). Saved with it."""
     update_timeout_s: float = 1800.0
     """Seconds that an update or another call to the ranks may take before the run stops with the reason."""
+    ping_timeout_s: float = 120.0
+    """Seconds that a rank may take to answer a ping, which is asked beside its updates, before it counts as hung."""
     start_timeout_s: float = 300.0
     """Seconds that the ranks may take to start and to find each other."""
 
     def __post_init__(self) -> None:
         require_bounds(self, "learner.", "at least 1", "ranks", "logit_chunk")
         require_bounds(self, "learner.", "at least 1, or null", "threads", "tokens_per_row")
-        positive = ("lr", "critic_lr", "rope_theta_scale", "clip_grad", "update_timeout_s", "start_timeout_s")
-        require_bounds(self, "learner.", "above 0", *positive)
+        seconds = ("update_timeout_s", "ping_timeout_s", "start_timeout_s")
+        require_bounds(self, "learner.", "above 0", "lr", "critic_lr", "rope_theta_scale", "clip_grad", *seconds)
         require_bounds(self, "learner.", "0 or more", "warmup_steps", "weight_decay")
         fits = self.offload != "all" or self.zero_stage == 3
         require(fits, "learner.offload", self.offload, "none or optimizer, unless learner.zero_stage=3")
@@ -202,7 +207,8 @@ class LoopConfig:
     Past it the engine gets the weights once more; if that does not help, the run stops with the reason. null: 0.1 for
     float32, 0.5 for bfloat16."""
     max_failed_share: float = 0.5
-    """The run stops with the reason when more than this share of a step's trajectories failed."""
+    """The run stops with the reason when more than this share of a step's trajectories failed. An evaluation in which
+    more failed has no number."""
 
     def __post_init__(self) -> None:
         require_bounds(self, "loop.", "at least 1", "groups_per_step", "group_size")
@@ -219,7 +225,7 @@ class LoopConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class EvalConfig:
-    """Accuracy on held-out tasks, before and after the stages that play; held-out loss within the others."""
+    """Held-out tasks, played before and after the stages that play; held-out loss within the others."""
 
     tasks: int = 200
     """Held-out tasks to play, at most."""
@@ -256,7 +262,8 @@ class GenerateConfig:
     concurrency: int = 256
     """Episodes that are played at the same time."""
     keep: Literal["all", "best", "correct"] = "all"
-    """Which trajectories are kept. best: those with the highest reward of their task. correct: those that solved it."""
+    """Which trajectories are kept. best: those with the highest reward of their task. correct: those that solved it,
+    for a reward that says what solves a task."""
     min_reward: Optional[float] = None
     """Trajectories with a lower reward are dropped. null drops none."""
     per_task: Optional[int] = None

@@ -61,14 +61,25 @@ class Published:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Noted:
+    """Something that is wrong with a stage, from this step on (`launch/run/health.py`)."""
+
+    stage: str
+    step: int
+    says: str
+    lineage: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Other:
     """A row of an event that this version does not know."""
 
     lineage: int = 0
 
 
-Row = Begin | Dispatched | Finished | Published | Other
+Row = Begin | Dispatched | Finished | Published | Noted | Other
 EVENTS: dict[str, type[Row]] = {"begin": Begin, "dispatch": Dispatched, "outcome": Finished, "publish": Published}
+EVENTS["health"] = Noted
 NAMES = {kind: event for event, kind in EVENTS.items()}
 
 
@@ -106,6 +117,9 @@ class Journal:
 
     def publish(self, version: int, *, step: int) -> None:
         self._write(Published(version=version, step=step))
+
+    def note(self, stage: str, step: int, says: str) -> None:
+        self._write(Noted(stage=stage, step=step, says=says))
 
     def commit(self) -> None:
         """On disk, whatever happens next."""

@@ -56,11 +56,12 @@ def run(options: argparse.Namespace) -> int:
     from launch.run.cleanup import orderly_exit
     from launch.run.engines import find_checkpoint, model_or_scratch, on_engines
     from launch.run.progress import Progress
-    from launch.stages.generate import begun_with, generate_missing, plan_of, tasks_to_generate
+    from launch.stages.generate import begun_with, check_keep, generate_missing, plan_of, tasks_to_generate
     from launch.stages.store import TrajectoryStore, pairs_path, store_path, write_out
     from launch.stages.trajectories import tokenizer_id, weights_id
 
     recipe = recipe_to_generate(config)
+    check_keep("", recipe)
     tasks = tasks_to_generate(make_world(recipe.env), recipe)
     found = find_checkpoint(config.recipe, options.checkpoint)
     target = output_file(options.output)

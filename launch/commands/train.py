@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from launch.commands.shared import add_config
-from rlsys.errors import BadInput
+from rlsys.errors import BadInput, RunFailed
 
 HELP = "all stages of a recipe"
 EXAMPLES = """examples:
@@ -24,6 +24,8 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--run-dir", metavar="D", help="where the run writes; an unfinished one is continued (default: runs/NAME)"
     )
     parser.add_argument("--resume", action="store_true", help="insist that there is a checkpoint to continue from")
+    trusted = "continue a run that another user began (docs/trust.md)"
+    parser.add_argument("--trust-run-dir", action="store_true", help=trusted)
     parser.add_argument(
         "--dry-run", action="store_true", help="print the resolved config and its arithmetic, start nothing"
     )
@@ -31,7 +33,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from launch.config.compose import compose, refuse_other_config, to_yaml
-    from launch.stages.train import arithmetic, check, train
+    from launch.stages.train import arithmetic, check, never_trained, train
 
     config = compose(options.config, options.overrides)
     if options.dry_run:
@@ -49,13 +51,15 @@ def run(options: argparse.Namespace) -> int:
     from launch.run import cleanup
     from launch.run.parts import make_run, shown
     from launch.run.progress import Progress
-    from launch.run.rundir import DriverState, RunDir, choose_run_dir
+    from launch.run.rundir import DriverState, RunDir, choose_run_dir, refuse_foreign
     from launch.run.session import go_through
     from launch.stages.base import needs_engines
     from rlsys.channels import open_channel
 
     text = to_yaml(config)
     path = choose_run_dir(config.recipe.name, text, options.run_dir, options.resume)
+    if not options.trust_run_dir:
+        refuse_foreign(path)
     refuse_other_config(path, config)
     directory = RunDir(path)
     newest = directory.newest()
@@ -63,6 +67,11 @@ def run(options: argparse.Namespace) -> int:
     if options.resume and not newest:
         raise BadInput(f"--resume: {path} has no checkpoint to resume from")
     if state.stage_index >= len(config.stages):
+        if never_trained(state):
+            raise RunFailed(
+                f"{path} is finished after {state.step} steps, none of which trained anything: "
+                "give another --run-dir to train again"
+            )
         print(f"{path} is finished after {state.step} steps: give another --run-dir to train again")
         return 0
     entered = config.stages[state.stage_index]

@@ -19,6 +19,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from envs import REWARDS, WORLDS
 from launch.config.layers import Layer, Raw, find_config, parse_overrides, read_files
+from launch.config.plain import check_plain
 from launch.stages import STAGES
 from launch.stages.base import STAGE_KEYS, Head, Stage, stage_of, without_places
 from learners.algorithms import ALGORITHMS
@@ -139,8 +140,8 @@ def _recipe(layers: Sequence[Layer], stage: Stage | None, tables: Mapping[str, T
             merged = OmegaConf.merge(merged, values)
         except OmegaConfBaseException as error:
             raise BadInput(f"{layer.source}: {_one_line(error)}") from error
+    check_plain("config", OmegaConf.to_container(merged))  # defaults of somebody else's environment too
     try:
-        OmegaConf.resolve(merged)
         recipe = OmegaConf.to_object(merged)
     except BadInput as error:
         raise BadInput(f"{layers[-1].source if len(layers) == 1 else 'config'}: {error}") from error

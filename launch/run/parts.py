@@ -70,7 +70,7 @@ def make_run(
         weights=weights,
         model_path=model_path,
         earlier_s=state.wall_s,
-        earlier_generated=state.generated,
+        earlier_lost=state.lost_tokens,
         earlier_restarts=state.restarts,
     )
 

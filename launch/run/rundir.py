@@ -1,6 +1,6 @@
 """The run directory: what a run leaves behind, and where a resumed one finds itself again.
 
-    config.yaml  metrics.jsonl  journal.jsonl  trajectories/step-000012.jsonl  summary.json  wandb/
+    config.yaml  metrics.jsonl  evaluations.jsonl  journal.jsonl  trajectories/step-000012.jsonl  summary.json  wandb/
     checkpoints/step-000050/{learner/, hf/, driver.json}  generated/NAME.jsonl
 
 Every file that is replaced is written beside its place and renamed into it; a checkpoint exists when its folder has its
@@ -12,6 +12,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import pwd
 import re
 import shutil
 from collections.abc import Iterable, Mapping
@@ -40,7 +41,9 @@ class DriverState:
     open_sequences: list[int] = field(default_factory=list)  # started, not trained: started again on resuming
     mark: int = 0  # journal rows that led here
     wall_s: float = 0.0
-    generated: int = 0
+    generated: int = 0  # tokens sampled in the episodes that lie in files: of steps, evaluations, generate stages
+    discarded: int = 0  # tokens of attempts that broke and were played again
+    lost_tokens: int = 0  # tokens that workers had sampled for groups which they did not finish before they died
     trained: int = 0
     lag_max: int = 0
     lag_sum: float = 0.0
@@ -52,9 +55,18 @@ class DriverState:
     failures: dict[str, int] = field(default_factory=dict)  # trajectories by kind; `retried`: broke, tried again
     eval_before: dict[str, float] = field(default_factory=dict)
     eval_after: dict[str, float] = field(default_factory=dict)
+    # by "before" and "after": what the numbers are, and by play how many episodes there were, and how many failed
+    eval_measure: dict[str, str] = field(default_factory=dict)
+    eval_episodes: dict[str, dict[str, int]] = field(default_factory=dict)
+    eval_failures: dict[str, dict[str, int]] = field(default_factory=dict)
     played: dict[str, dict[str, float]] = field(default_factory=dict)  # by generate stage: trajectories, kept, pairs
     reference: list[float] = field(default_factory=list)  # of a dpo stage's held-out answers, when it began
     stage_s: dict[str, float] = field(default_factory=dict)
+    health: list[dict[str, Any]] = field(default_factory=list)  # of launch.run.health: one for each Finding
+
+    @property
+    def evaluated_before(self) -> bool:
+        return bool(self.eval_before) or "before" in self.eval_measure  # too many may have failed to give a number
 
 
 class RunDir:
@@ -115,16 +127,30 @@ class RunDir:
 
     def rewind_metrics(self, step: int) -> None:
         """Drop the rows of steps that no surviving weights have seen."""
-        path = self.path / "metrics.jsonl"
-        if path.exists():
-            kept = [line for line in path.read_text().splitlines() if _step_of(line) <= step]
-            _write(path, "".join(line + "\n" for line in kept))
+        for path in (self.path / "metrics.jsonl", self.path / "evaluations.jsonl"):
+            if path.exists():
+                kept = [line for line in path.read_text().splitlines() if _step_of(line) <= step]
+                _write(path, "".join(line + "\n" for line in kept))
 
     def log(self, row: Mapping[str, Any]) -> None:
         if self._metrics is None:
             self._metrics = (self.path / "metrics.jsonl").open("a")
         self._metrics.write(json.dumps(row) + "\n")
         self._metrics.flush()
+
+    def rows(self, stage: str) -> list[dict[str, Any]]:
+        """The rows of metrics.jsonl that a stage has so far."""
+        path = self.path / "metrics.jsonl"
+        rows = map(json.loads, path.read_text().splitlines() if path.exists() else ())
+        return [row for row in rows if row["stage"] == stage]
+
+    def save_evaluation(self, row: Mapping[str, Any]) -> None:
+        """Into evaluations.jsonl, in the place of the one that a killed process made at the same point."""
+        path = self.path / "evaluations.jsonl"
+        lines = path.read_text().splitlines() if path.exists() else []
+        point = {key: row[key] for key in ("step", "stage", "when")}.items()
+        kept = [line for line in lines if not point <= json.loads(line).items()]
+        _write(path, "".join(f"{line}\n" for line in [*kept, json.dumps(row)]))
 
     def save_trajectories(
         self, name: str, groups: Iterable[Group], advantages: Mapping[tuple[int, int], float]
@@ -183,6 +209,39 @@ def choose_run_dir(name: str, config: str, given: str | None, must_resume: bool)
     if must_resume:
         raise BadInput(f"--resume: no unfinished run of this configuration under {base.parent}/; give its --run-dir")
     return path
+
+
+def refuse_foreign(path: Path) -> None:
+    """Raises BadInput for a run that another user began, or whose checkpoints hold a file of another user.
+
+    To go on from it is to import the modules that its config.yaml names and to hand its files to many parsers.
+    """
+    saved, kept = path / "config.yaml", list((path / "checkpoints").rglob("*"))
+    if not saved.is_file() and not kept:
+        return  # nothing was begun in it
+    for file in (path, saved, *kept):
+        try:
+            owner = file.stat().st_uid
+        except FileNotFoundError:  # a link to nothing, or gone meanwhile
+            continue
+        if owner not in trusted_owners():
+            what = "it" if file == path else file.relative_to(path)
+            raise BadInput(
+                f"--run-dir {path}: {what} belongs to {_user(owner)}: copy the run to continue it, or say that you "
+                "trust whoever wrote it with --trust-run-dir (docs/trust.md)"
+            )
+
+
+def trusted_owners() -> tuple[int, ...]:
+    """Ourselves, and root, who can do anything here already."""
+    return (os.geteuid(), 0)
+
+
+def _user(uid: int) -> str:
+    try:
+        return f"user {pwd.getpwuid(uid).pw_name}"
+    except KeyError:
+        return f"uid {uid}"
 
 
 def _step_of(line: str) -> float:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 from launch.run.parts import shown, start_parts
-from launch.run.run import Run, StopRequested
+from launch.run.run import Run, StopRequested, health
 from rlsys.errors import BadInput, RunFailed
 
 SAVE_DEADLINE_S = 10.0  # of the checkpoint that a stop writes
@@ -45,6 +45,8 @@ async def go_through(run: Run, work: Callable[[Run], Awaitable[None]], *, engine
         reason = f"{error}" if isinstance(error, (RunFailed, BadInput)) else f"{type(error).__name__}: {error}"
         raise
     finally:
+        for finding in health(run):
+            run.progress.say(f"health: {finding.told()}")
         await run.cancel_background()
         if run.pool_start is not None:
             run.pool_start.cancel()
@@ -79,11 +81,16 @@ async def save_at_stop(run: Run) -> None:
 
 
 def closing_line(run: Run, status: str) -> str:
-    before, after = run.state.eval_before, run.state.eval_after
-    change = ""
-    if before and after:
+    state = run.state
+    before, after = state.eval_before, state.eval_after
+    change, measure = "", {state.eval_measure.get(when, "accuracy") for when in ("before", "after")}
+    if before and after and len(measure) == 1:  # the reward may be another one in the last stage
         scores = (f"{name} {before[name]:.3f} -> {after[name]:.3f}" for name in after if name in before)
-        change = "; held-out accuracy " + ", ".join(scores)
+        change = f"; held-out {measure.pop()} " + ", ".join(scores)
+    failed = sum(sum(counts.values()) for counts in state.eval_failures.values())
+    if failed:
+        episodes = sum(sum(counts.values()) for counts in state.eval_episodes.values())
+        change += f"; {failed} of {episodes} evaluation episodes failed and are not in it"
     again = "" if status == "done" else "; the same command continues it"
     taken = f"{status} after {run.state.step} steps in {run.wall_s:.0f} s"
     return f"{taken}{change}; see {shown(run.dir.path)}{again}"

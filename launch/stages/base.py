@@ -147,7 +147,7 @@ def without_places(values: dict[str, Any]) -> dict[str, Any]:
     return {
         key: without_places(value) if isinstance(value, dict) else value
         for key, value in values.items()
-        if key not in ("url", "token_env", "guard", "endpoint", "service", "key_env")
+        if key not in ("url", "token_env", "guard", "endpoint", "service", "key_env", "plain_http")
     }
 
 

@@ -38,7 +38,15 @@ def make_pool(tmp_path: Path, workers: int = 2, **changes: float) -> RolloutPool
     )
     scoring = ScoringSpec(grader_workers=1, grader_deadline_s=5.0)
     specs = [
-        WorkerSpec(name=f"w{index}", engine=engine_spec(tmp_path), run_seed=0, scoring=scoring, stall_s=60.0)
+        WorkerSpec(
+            name=f"w{index}",
+            engine=engine_spec(tmp_path),
+            run_seed=0,
+            scoring=scoring,
+            stall_s=60.0,
+            block_s=30.0,
+            start_timeout_s=60.0,
+        )
         for index in range(workers)
     ]
     return RolloutPool(specs, replace(options, **changes), worker=FakeWorker)
@@ -85,6 +93,26 @@ def test_a_worker_that_dies_is_restarted_refitted_and_its_groups_played_elsewher
     run(scenario, tmp_path)
 
 
+def test_what_a_worker_sampled_for_a_group_that_it_did_not_finish_is_counted_as_lost(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        pool = make_pool(tmp_path, workers=1)
+        await pool.start()
+        await pool.publish(publication(tmp_path, 1))
+        await play(pool, 2)
+        (tmp_path / "die-late-w0").touch()
+        playing = asyncio.ensure_future(play(pool, 1))
+        while (tmp_path / "die-late-w0").exists():
+            await asyncio.sleep(0.02)
+        await pool.status()
+        groups, retried = await playing
+        assert (len(groups), len(retried)) == (1, 1)
+        await pool.status()
+        assert pool.lost_tokens == PLAY.group_size  # not those of the groups that were done
+        await pool.stop()
+
+    asyncio.run(asyncio.wait_for(scenario(), 120))
+
+
 def test_every_worker_dying_under_a_delivery_is_survived(tmp_path: Path) -> None:
     async def scenario(pool: RolloutPool) -> None:
         for name in ("w0", "w1"):
@@ -108,6 +136,22 @@ def test_a_worker_that_hangs_is_found_by_its_ping(tmp_path: Path, monkeypatch: p
         assert pool.restarts["w1"] >= 1
 
     run(scenario, tmp_path, call_timeout_s=1.0)
+
+
+def test_a_group_that_a_hung_worker_took_with_it_says_what_hung(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not that Ray killed an actor: that is what the pool asked for when the ping was not answered."""
+    monkeypatch.setattr(actors.pool, "PING_EVERY_S", 0.2)
+
+    async def scenario(pool: RolloutPool) -> None:
+        await pool.publish(publication(tmp_path, 1))
+        (tmp_path / "hang-w0").touch()
+        groups, _ = await play(pool, 1)
+        failures = {t.reward.detail for t in groups[0].trajectories}  # type: ignore[union-attr]
+        assert len(failures) == 1 and "w0 answering a ping: no answer after 1 s" in failures.pop()
+
+    run(scenario, tmp_path, workers=1, call_timeout_s=1.0, infra_attempts=1)
 
 
 def test_an_engine_that_keeps_old_weights_is_loaded_again_and_then_stops_the_run(tmp_path: Path) -> None:

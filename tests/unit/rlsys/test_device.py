@@ -63,9 +63,7 @@ def test_the_limit_on_the_mismatch_goes_by_the_dtype_and_not_by_the_device(
 
 def test_every_stage_is_resolved_by_what_it_says_itself() -> None:
     own = RecipeConfig(learner=LearnerConfig(tokens_per_row=99))
-    stages = tuple(
-        StageConfig(name=name, kind="rl", steps=1, config=config) for name, config in (("a", own), ("b", own))
-    )
+    stages = tuple(StageConfig(name=name, kind="rl", steps=1, config=own) for name in "ab")
     plain = replace(own, learner=LearnerConfig())
     config = resolved_run(RunConfig(recipe=plain, stages=stages), DEVICES["cuda"])
     assert config.recipe.learner.tokens_per_row == 16384
