@@ -301,6 +301,8 @@ class WeightsConfig:
 class ClusterConfig:
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto takes GPUs where the Ray cluster has them."""
+    gpu_memory_gb: Optional[float] = None
+    """Memory of one GPU, for what `--dry-run` and the start refuse. null asks this machine's; without one it is 80."""
     address: Optional[str] = None
     """Address of a running Ray cluster. null takes the variable RAY_ADDRESS, and without it starts a local cluster."""
     dashboard_port: Optional[int] = None
@@ -309,6 +311,7 @@ class ClusterConfig:
     """Shared memory of a local cluster's object store, in MiB. Trajectories pass through it."""
 
     def __post_init__(self) -> None:
+        require_bounds(self, "cluster.", "above 0, or null", "gpu_memory_gb")
         require(self.object_store_mb >= 80, "cluster.object_store_mb", self.object_store_mb, "at least 80")
 
 

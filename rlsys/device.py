@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -67,6 +68,15 @@ DEVICES: dict[str, Device] = {
 MISMATCH_LIMIT = {"float32": 0.1, "bfloat16": 0.5}
 
 
+FILLED_IN = (
+    ("model", "gradient_checkpointing"),
+    ("engine", "enforce_eager"),
+    ("rollout", "threads"),
+    ("learner", "tokens_per_row"),
+    ("loop", "mismatch_limit"),
+)
+
+
 def choose(name: str, num_gpus: float) -> Device:
     """`auto` means the GPU wherever the cluster has one."""
     if name == "auto":
@@ -90,6 +100,17 @@ def resolved(recipe: RecipeConfig, device: Device) -> RecipeConfig:
         learner=resolved_learner(recipe.learner, device),
         loop=replace(loop, mismatch_limit=_or(loop.mismatch_limit, MISMATCH_LIMIT[dtype_of(model.dtype, device)])),
     )
+
+
+def filled_in(recipe: RecipeConfig, device: Device) -> str:
+    """The keys that the recipe leaves to this device, and what they are there, in one line."""
+    full = resolved(recipe, device)
+    found = [
+        f"{part}.{key}={json.dumps(getattr(getattr(full, part), key))}"
+        for part, key in FILLED_IN
+        if getattr(getattr(recipe, part), key) is None
+    ]
+    return f"{device.torch_device}: {', '.join(found) or 'every key is given'}"
 
 
 def resolved_engine(engine: EngineConfig, device: Device) -> EngineConfig:

@@ -33,15 +33,19 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from launch.config.compose import compose, refuse_other_config, to_yaml
-    from launch.stages.train import arithmetic, check, never_trained, train
+    from launch.stages.train import arithmetic, check, check_gpus, never_trained, train
 
     config = compose(options.config, options.overrides)
     if options.dry_run:
+        from launch.run.cluster import expected_device
+        from rlsys.device import resolved_run
+
         follows = arithmetic(config)  # first: it is where a task file that cannot be read is said
-        print(to_yaml(config))
+        print(to_yaml(resolved_run(config, expected_device(config.recipe.cluster))))
         print("# what follows from it")
         for line in follows:
             print(f"#   {line}")
+        check_gpus(config)
         return 0
     check(config)
 

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 
 from envs import make_world
 from launch.run import preflight
+from launch.run.cluster import expected_device
+from launch.run.gpu_plan import GpuPlan, gpu_plan
 from launch.run.health import NOTHING
 from launch.stages.base import needs_engines, stage_of
 from rlsys.config import RunConfig
-from rlsys.errors import RunFailed
+from rlsys.device import filled_in, resolved_run
+from rlsys.errors import BadInput, RunFailed
 
 if TYPE_CHECKING:
     from launch.run.run import Run
@@ -24,12 +27,30 @@ def check(config: RunConfig) -> None:
     recipe = config.recipe
     make_world(recipe.env)
     preflight.check(recipe, learner=True)
+    check_gpus(config)
     for stage in config.stages:
         if needs_engines(config, stage):
             preflight.check_rollouts(stage.config)
         stage_of(stage.kind).ready(config, stage)
     if recipe.model.path is not None:
         ChatRenderer(recipe.model.path)  # its tokenizer
+
+
+def check_gpus(config: RunConfig) -> None:
+    """Raises BadInput where a rank or an engine cannot fit on its GPU."""
+    planned = _gpu_plan(config)
+    if planned is not None and planned.problem is not None:
+        raise BadInput(planned.problem)
+
+
+def _gpu_plan(config: RunConfig) -> GpuPlan | None:
+    """None on CPUs."""
+    device = expected_device(config.recipe.cluster)
+    if not device.gpus_per_actor:
+        return None
+    full = resolved_run(config, device)
+    training = [(stage.name, stage.config) for stage in full.stages if stage_of(stage.kind).has_length]
+    return gpu_plan(full.recipe, training, device, preflight.parameters(full.recipe))
 
 
 def arithmetic(config: RunConfig) -> list[str]:
@@ -40,6 +61,10 @@ def arithmetic(config: RunConfig) -> list[str]:
     for stage in config.stages:
         facts = stage_of(stage.kind).arithmetic(config, stage)
         lines += [f"{stage.name + ' (' + stage.kind + ')':<25} {fact}" for fact in facts]
+    lines.append(f"{'device':<25} {filled_in(config.recipe, expected_device(config.recipe.cluster))}")
+    planned = _gpu_plan(config)
+    if planned is not None:
+        return lines + [f"{'memory (GPU)':<25} {line}" for line in planned.lines]
     memory, _ = preflight.memory_plan(config.recipe, learner=True)
     return lines + [f"{'memory (CPU)':<25} {line}" for line in memory]
 

@@ -17,24 +17,16 @@ from rlsys.config import (
     RunConfig,
     StageConfig,
 )
-from rlsys.device import DEVICES, known, resolved, resolved_run
-
-KEYS = (
-    ("model", "gradient_checkpointing"),
-    ("engine", "enforce_eager"),
-    ("rollout", "threads"),
-    ("learner", "tokens_per_row"),
-    ("loop", "mismatch_limit"),
-)
+from rlsys.device import DEVICES, FILLED_IN, known, resolved, resolved_run
 
 
 def values(recipe: RecipeConfig) -> list[Any]:
-    return [getattr(getattr(recipe, part), key) for part, key in KEYS]
+    return [getattr(getattr(recipe, part), key) for part, key in FILLED_IN]
 
 
 def test_a_cpu_is_what_it_was_and_a_gpu_is_not_starved() -> None:
     plain = RecipeConfig()
-    assert values(plain) == [None] * len(KEYS)
+    assert values(plain) == [None] * len(FILLED_IN)
     assert values(resolved(plain, DEVICES["cpu"])) == [False, True, 1, 4096, 0.1]
     assert values(resolved(plain, DEVICES["cuda"])) == [True, False, 8, 16384, 0.5]
 

@@ -94,7 +94,7 @@ def test_a_judge_that_cannot_be_served_is_said_before_anything_starts(tmp_path: 
 def test_what_blocks_is_found_before_the_deadlines_of_the_episodes_that_wait_for_it() -> None:
     def limits(*overrides: str) -> tuple[float, float]:
         plain = compose.compose("quickstart", list(overrides)).recipe
-        pool = wire.pool(plain, DEVICES["cpu"], "model", "token", {})
+        pool = wire.pool(resolved(plain, DEVICES["cpu"]), DEVICES["cpu"], "model", "token", {})
         return pool._members[0].spec.block_s, pool._options.group_timeout_s
 
     assert limits() == (30.0, (3 + 2 + 1) * 300.0 + 120.0)

@@ -1,0 +1,165 @@
+"""What a learner rank and an engine keep on a GPU, in bytes: arithmetic on a model's shape, nothing measured.
+
+docs/gpu.md says what each line stands for. Where a library decides (DeepSpeed's buffers, vLLM's working memory), the
+number follows from its code at the versions of `pyproject.toml`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+BYTES = {"float32": 4, "bfloat16": 2}
+GIGA = 1e9  # as cards are sold
+LIVE_PARAMETERS = 1_000_000_000  # that ZeRO-3 keeps gathered at a time, DeepSpeed's default
+BUCKET_PARAMETERS = 200_000_000  # of learners.zero.deepspeed_config
+ENGINE_TOKENS = 8192  # that vLLM computes in one step, at most
+VERSIONS_IN_MEMORY = 3  # in /dev/shm: the one in use, the one before, the one being written
+
+Parts = tuple[tuple[str, float], ...]  # what, and its bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelShape:
+    """A dense decoder."""
+
+    parameters: int
+    layers: int
+    hidden: int
+    intermediate: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocab: int
+
+    @property
+    def token_bytes(self) -> float:
+        """Of activations that the backward pass of one layer wants, per token and byte of a number: the inputs of its
+        matrices and norms, the gate's and its product, queries, keys and values."""
+        return 4 * self.intermediate + 12 * self.hidden + (self.heads + 2 * self.kv_heads) * self.head_dim
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankPlan:
+    """What decides about the memory of one learner rank."""
+
+    ranks: int
+    zero_stage: int
+    dtype: str
+    checkpointing: bool
+    row_tokens: int  # of the longest row
+    logit_chunk: int
+    reference: bool  # a frozen model beside the policy
+    critic: bool
+    offload: str  # as learner.offload
+    offload_reference: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnginePlan:
+    tensor_parallel: int
+    dtype: str
+    max_num_seqs: int
+    max_model_len: int
+    card: float  # bytes of one GPU
+    share: float  # of them that the engine takes
+
+
+def shape_of(config: Mapping[str, Any], parameters: int | None = None) -> ModelShape | None:
+    """From config.json; None for a model whose sizes have other names. `parameters`: counted in the files, if they are
+    here."""
+    text = config.get("text_config") or config
+    names = ("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads", "vocab_size")
+    sizes = [size for name in names if isinstance(size := text.get(name), int) and size > 0]
+    if len(sizes) < len(names):
+        return None
+    layers, hidden, intermediate, heads, vocab = sizes
+    kv_heads = text.get("num_key_value_heads") or heads
+    head_dim = text.get("head_dim") or hidden // heads
+    attention = hidden * head_dim * 2 * (heads + kv_heads)
+    head_and_embedding = vocab * hidden * (1 if text.get("tie_word_embeddings") else 2)
+    counted = layers * (attention + 3 * hidden * intermediate + 2 * hidden) + head_and_embedding + hidden
+    return ModelShape(
+        parameters=parameters or counted, layers=layers, hidden=hidden, intermediate=intermediate, heads=heads,
+        kv_heads=kv_heads, head_dim=head_dim, vocab=vocab,
+    )  # fmt: skip
+
+
+def rank_memory(shape: ModelShape, plan: RankPlan) -> Parts:
+    """Of one rank at its fullest moment."""
+    each, count, part = BYTES[plan.dtype], shape.parameters, shape.parameters / plan.ranks
+    parts = [*_states(shape, plan)]
+    if plan.critic:
+        parts.append(("critic", sum(size for _, size in _states(shape, plan))))
+    training = _kept(shape, plan) + _layer(shape, plan) + _head(shape, plan)
+    frozen = 0.0
+    if plan.reference:
+        frozen = each * (part if plan.zero_stage == 3 else count)
+    if plan.reference and plan.offload_reference:
+        # It comes for its own passes, which keep no activations, and leaves before the first gradient.
+        visiting = 0.0 if plan.zero_stage == 3 else frozen
+        training, frozen = max(training, visiting + _layer(shape, plan) + _head(shape, plan)), 0.0
+    if frozen:
+        parts.append(("reference", frozen))
+    return (*parts, (f"activations of a row of {plan.row_tokens} tokens", training))
+
+
+def _states(shape: ModelShape, plan: RankPlan) -> Parts:
+    """Weights, gradients and optimizer of one trained model."""
+    each, count, part = BYTES[plan.dtype], float(shape.parameters), shape.parameters / plan.ranks
+    bf16, ends = plan.dtype == "bfloat16", 2 * shape.vocab * shape.hidden * BYTES[plan.dtype]
+    buckets = 2 * min(BUCKET_PARAMETERS, shape.parameters) * each + ends
+    optimizer = (12 if bf16 else 8) * part  # AdamW's two moments, and fp32 masters beside bf16 weights
+    if plan.zero_stage == 1:
+        # Gradients that bf16 ones are added up in stay whole in fp32 on every rank: DeepSpeed's BF16_Optimizer.
+        weights, gradients = each * count, (4 + each if bf16 else each) * count
+    else:
+        weights = each * count
+        gradients = 4 * part * (2 if bf16 else 1) + buckets  # twice: the step makes a copy for AdamW
+    if plan.zero_stage == 3:
+        live = min(LIVE_PARAMETERS, shape.parameters) * each + ends / 2
+        weights, gradients = each * part + live, 4 * part
+        if plan.offload == "all":
+            weights = live
+    if plan.offload != "none":
+        optimizer, gradients = 0.0, min(gradients, buckets)
+    return (("weights", weights), ("gradients", gradients), ("optimizer", optimizer))
+
+
+def _kept(shape: ModelShape, plan: RankPlan) -> float:
+    """Of the forward pass, for the backward pass: a hidden state for each layer, or all that the layers computed."""
+    each = BYTES[plan.dtype]
+    if plan.checkpointing:
+        return float(shape.layers * plan.row_tokens * shape.hidden * each)
+    return (shape.layers - 1) * _layer(shape, plan)
+
+
+def _layer(shape: ModelShape, plan: RankPlan) -> float:
+    return plan.row_tokens * shape.token_bytes * BYTES[plan.dtype]
+
+
+def _head(shape: ModelShape, plan: RankPlan) -> float:
+    """Logits of a chunk as the head gives them, three times in fp32 (logits, log-probabilities, their exponentials),
+    the gradients of both, and that of the head's weight."""
+    each, logits = BYTES[plan.dtype], min(plan.logit_chunk, plan.row_tokens) * shape.vocab
+    return logits * (2 * each + 4 * 4) + shape.vocab * shape.hidden * each
+
+
+def engine_memory(shape: ModelShape, plan: EnginePlan) -> tuple[Parts, float]:
+    """(the parts on one GPU, tokens whose keys and values fit into what is left)."""
+    each, split = BYTES[plan.dtype], plan.tensor_parallel
+    weights = each * shape.parameters / split
+    working = ENGINE_TOKENS * shape.token_bytes * each / split + 2 * plan.max_num_seqs * shape.vocab * 4
+    cache = plan.card * plan.share - weights - working
+    of_token = 2 * shape.layers * max(1, shape.kv_heads // split) * shape.head_dim * each
+    return (("weights", weights), ("one step", working), ("KV cache", cache)), cache / of_token
+
+
+def total(parts: Parts) -> float:
+    return sum(size for _, size in parts)
+
+
+def told(parts: Parts) -> str:
+    """ "15.2 weights + 30.5 gradients = 45.7 GB"."""
+    return " + ".join(f"{size / GIGA:.1f} {what}" for what, size in parts) + f" = {total(parts) / GIGA:.1f} GB"

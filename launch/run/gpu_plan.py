@@ -1,0 +1,202 @@
+"""A recipe's memory on GPUs, line by line for `--dry-run`; what cannot fit is refused with the key to change."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from launch.run.gpu_memory import (
+    BYTES,
+    GIGA,
+    VERSIONS_IN_MEMORY,
+    EnginePlan,
+    ModelShape,
+    RankPlan,
+    engine_memory,
+    rank_memory,
+    shape_of,
+    told,
+    total,
+)
+from learners.algorithms import make_algorithm
+from learners.algorithms.base import REFERENCE, VALUES
+from rlsys.config import ClusterConfig, RecipeConfig
+from rlsys.device import Device, dtype_of, known
+from rlsys.errors import BadInput
+
+USUAL_CARD_GB = 80.0
+MOST_RANKS = 64  # that a remedy proposes
+VLLM_SHARE = 0.92  # of a card that an engine may take beside nothing else
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuPlan:
+    lines: list[str]
+    problem: str | None  # why it cannot fit, in one line
+
+
+def gpu_plan(
+    recipe: RecipeConfig, training: Sequence[tuple[str, RecipeConfig]], device: Device, parameters: int | None
+) -> GpuPlan:
+    """The recipes are resolved for this device. training: name and recipe of the stages that train.
+
+    parameters: counted in the model's files, if they are here.
+    """
+    described = _described(recipe)
+    shape = shape_of(described, parameters) if described is not None else None
+    if shape is None:
+        why = "not on this machine" if described is None else "of an architecture whose sizes are not known"
+        return GpuPlan(lines=[f"unknown: model.path={recipe.model.path!r} is {why}"], problem=None)
+    dtype, card = dtype_of(recipe.model.dtype, device), card_gb(recipe.cluster)
+    copy = shape.parameters * BYTES[dtype] / GIGA
+    lines = [f"model     {shape.parameters / GIGA:.2f} G parameters in {dtype}: {copy:.1f} GB a copy"]
+    problems: list[str | None] = []
+    name, plan = _fullest(training, shape, dtype)
+    if plan is not None:
+        lines.append(f"rank      {plan.ranks} x ({told(rank_memory(shape, plan))}) of {card:g}, in stage {name}")
+        problems.append(_too_small_for_rank(shape, plan, recipe, card))
+    line, problem = _engine(shape, recipe, dtype, card)
+    nodes = f"{VERSIONS_IN_MEMORY} x {copy:.1f} = {VERSIONS_IN_MEMORY * copy:.1f} GB on each node, weights.channel=shm"
+    lines += [line, f"/dev/shm  {nodes}", f"host      {copy:.1f} GB for each rank of a node, while the model is read"]
+    return GpuPlan(lines=lines, problem=next((found for found in [*problems, problem] if found), None))
+
+
+def card_gb(config: ClusterConfig) -> float:
+    """`cluster.gpu_memory_gb`; null asks this machine's first GPU, and where there is none takes the usual card."""
+    if config.gpu_memory_gb is not None:
+        return config.gpu_memory_gb
+    import torch
+
+    if torch.cuda.device_count() == 0:
+        return USUAL_CARD_GB
+    return round(torch.cuda.get_device_properties(0).total_memory / GIGA, 1)
+
+
+def _described(recipe: RecipeConfig) -> Mapping[str, Any] | None:
+    """config.json of the model, or what a scratch model's would say. None for a hub name that was never downloaded."""
+    path, scratch = recipe.model.path, recipe.model.scratch
+    if path is None:
+        return {
+            "num_hidden_layers": scratch.num_layers, "hidden_size": scratch.hidden_size,
+            "intermediate_size": scratch.intermediate_size, "num_attention_heads": scratch.num_heads,
+            "num_key_value_heads": scratch.num_kv_heads, "head_dim": scratch.head_dim,
+            "vocab_size": scratch.vocab_size,
+        }  # fmt: skip
+    file = Path(path) / "config.json" if Path(path).is_dir() else _downloaded(path)
+    if file is None:
+        return None
+    try:
+        found = json.loads(file.read_text())
+    except (OSError, ValueError) as error:
+        raise BadInput(f"model.path={path!r}: config.json is not readable JSON ({error})") from error
+    return found if isinstance(found, dict) else None
+
+
+def _downloaded(name: str) -> Path | None:
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    home = os.environ.get("HF_HOME") or "~/.cache/huggingface"
+    cache = Path(os.environ.get("HF_HUB_CACHE") or f"{home}/hub").expanduser()
+    try:
+        found = try_to_load_from_cache(name, "config.json", cache_dir=cache)
+    except HFValidationError:
+        return None
+    return Path(found) if isinstance(found, str) else None
+
+
+# -- learner ranks ----------------------------------------------------------------------------------------------------
+
+
+def _fullest(
+    training: Sequence[tuple[str, RecipeConfig]], shape: ModelShape, dtype: str
+) -> tuple[str, RankPlan | None]:
+    """The stage in which a rank needs most."""
+    found = [(name, _rank_plan(recipe, dtype)) for name, recipe in training]
+    return max(found, key=lambda each: total(rank_memory(shape, each[1])), default=("", None))
+
+
+def _rank_plan(recipe: RecipeConfig, dtype: str) -> RankPlan:
+    learner, needs = recipe.learner, make_algorithm(recipe.algorithm).needs
+    return RankPlan(
+        ranks=learner.ranks,
+        zero_stage=learner.zero_stage,
+        dtype=dtype,
+        checkpointing=known(recipe.model.gradient_checkpointing),
+        row_tokens=max(known(learner.tokens_per_row), recipe.engine.max_model_len),  # a longer sample gets its own
+        logit_chunk=learner.logit_chunk,
+        reference=REFERENCE in needs,
+        critic=VALUES in needs,
+        offload=learner.offload,
+        offload_reference=learner.offload_reference,
+    )
+
+
+def _remedies(plan: RankPlan, shortest_row: int) -> Iterator[tuple[str, RankPlan]]:
+    """Each on its own, the cheapest first."""
+    if not plan.checkpointing:
+        yield "model.gradient_checkpointing=true", replace(plan, checkpointing=True)
+    if plan.reference and not plan.offload_reference:
+        yield "learner.offload_reference=true", replace(plan, offload_reference=True)
+    for stage in range(plan.zero_stage + 1, 4):
+        yield f"learner.zero_stage={stage}", replace(plan, zero_stage=stage)
+    if plan.row_tokens > shortest_row:
+        yield f"learner.tokens_per_row={shortest_row}", replace(plan, row_tokens=shortest_row)
+    ranks = 2 * plan.ranks
+    while plan.zero_stage > 1 and ranks <= MOST_RANKS:
+        yield f"learner.ranks={ranks}", replace(plan, ranks=ranks)
+        ranks *= 2
+    if plan.offload == "none":
+        yield "learner.offload=optimizer", replace(plan, offload="optimizer")
+
+
+def _too_small_for_rank(shape: ModelShape, plan: RankPlan, recipe: RecipeConfig, card: float) -> str | None:
+    def fits(tried: RankPlan) -> bool:
+        return total(rank_memory(shape, tried)) <= card * GIGA
+
+    if fits(plan):
+        return None
+    window = recipe.engine.max_model_len
+    remedy = next((key for key, tried in _remedies(plan, window) if fits(tried)), None)
+    if remedy is None:  # not one key alone: what saves most, and then as many ranks as it takes
+        whole = replace(plan, checkpointing=True, zero_stage=3, offload_reference=plan.reference)
+        more = next((key for key, tried in _remedies(whole, window) if fits(tried)), "a shorter engine.max_model_len")
+        keys = ["model.gradient_checkpointing=true"] * (not plan.checkpointing)
+        keys += ["learner.zero_stage=3"] * (plan.zero_stage < 3)
+        keys += ["learner.offload_reference=true"] * (plan.reference and not plan.offload_reference)
+        remedy = " and ".join(keys if fits(whole) else [*keys, more])
+    needed = total(rank_memory(shape, plan)) / GIGA
+    return f"a learner rank needs about {needed:.0f} GB of a GPU's {card:g} (cluster.gpu_memory_gb): try {remedy}"
+
+
+# -- engines ----------------------------------------------------------------------------------------------------------
+
+
+def _engine(shape: ModelShape, recipe: RecipeConfig, dtype: str, card: float) -> tuple[str, str | None]:
+    engine, workers = recipe.engine, recipe.rollout.workers
+    plan = EnginePlan(
+        tensor_parallel=1,
+        dtype=dtype,
+        max_num_seqs=engine.max_num_seqs,
+        max_model_len=engine.max_model_len,
+        card=card * GIGA,
+        share=engine.gpu_memory_utilization,
+    )
+    parts, tokens = engine_memory(shape, plan)
+    window, contexts = engine.max_model_len, max(0.0, tokens / engine.max_model_len)
+    room = f"{max(0, int(tokens)):,} tokens, {contexts:.1f} whole contexts of {window}"
+    asked = f"engine.max_num_seqs={plan.max_num_seqs}"
+    line = f"engine    {workers} x ({told(parts)}) of {card:g}; room for {room} ({asked})"
+    if tokens >= window:
+        return line, None
+    wider = engine_memory(shape, replace(plan, share=VLLM_SHARE))[1]
+    remedy = "cards with more memory" if tokens < 1024 else f"engine.max_model_len={int(tokens) // 1024 * 1024}"
+    if wider >= window and engine.gpu_memory_utilization < VLLM_SHARE:
+        remedy = f"engine.gpu_memory_utilization={VLLM_SHARE}"
+    needed = (total(parts) - dict(parts)["KV cache"]) / GIGA
+    said = f"an engine needs {needed:.0f} GB for weights and one step and room for engine.max_model_len={window}"
+    return line, f"{said}, of {plan.share * card:.0f} GB (engine.gpu_memory_utilization): try {remedy}"
