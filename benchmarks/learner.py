@@ -25,6 +25,7 @@ from learners.algorithms.base import Algorithm
 from learners.algorithms.grpo import GRPO, GRPOConfig
 from learners.algorithms.ppo import PPO, PPOConfig
 from learners.algorithms.sft import SFT, SFTConfig
+from learners.attention import first_usable
 from learners.flops import matmul_peak, row_flops
 from learners.policy import PolicyModel, load_policy, row_inputs
 from learners.rank import LearnerRank, RankSpec
@@ -151,7 +152,8 @@ def main() -> None:
         save_model(folder, options)
         rank = LearnerRank(spec)
         rank.begin(folder, learner, algorithm, 100, 1.0)
-        policy = load_policy(folder, dtype=options.dtype, attention_key=device.attention, device=rank.torch_device)
+        key = first_usable(device.attention, getattr(torch, options.dtype))
+        policy = load_policy(folder, dtype=options.dtype, attention_key=key, device=rank.torch_device)
         plain = PlainLoop(policy, learner)
     plain_s, learner_s, busy, reports = [], [], [], []
     for turn in range(options.steps + 1):

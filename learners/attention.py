@@ -1,26 +1,34 @@
-"""Attention over packed rows on a CPU, where transformers has no variable-length kernel.
+"""Attention over packed rows without flash-attn: on a CPU, and on a GPU by torch's own variable-length kernel.
 
 A row holds samples side by side. Samples of similar length are padded on the right into one causal attention call:
-a real token never attends to what follows it, so the padding needs no mask, and nothing leaks between samples.
+a real token never attends to what follows it, so the padding needs no mask, and nothing leaks between samples. The
+kernel of a GPU takes the bounds of the samples and needs no padding.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface
+from transformers.utils import is_flash_attn_2_available
 
 from rlsys.errors import BadInput
 
 PACKED_SDPA = "packed_sdpa"
+PACKED_VARLEN = "packed_varlen"
+FLASH = "flash_attention_2"
 # A sample shorter than this share of its group's longest starts a new group: bounds the arithmetic spent on padding.
 _MIN_FILL = 0.8
-# Soft-capped scores, attention sinks, relative positions: arguments by which some models change the softmax.
-_REFUSED = ("softcap", "s_aux", "position_bias")
+# Attention sinks, relative positions: arguments by which some models change the softmax.
+_REFUSED = ("s_aux", "position_bias")
+# Queries whose soft-capped scores are in memory at once.
+_CAPPED_QUERIES = 512
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +44,8 @@ class PackedLayout:
 
     groups: tuple[LengthGroup, ...]
     slots: torch.Tensor  # [T] the slot of each row token in the groups' concatenated outputs
+    cu_seqlens: torch.Tensor  # [S+1] int32, where samples begin and end
+    longest: int
 
 
 def packed_layout(cu_seqlens: torch.Tensor) -> PackedLayout:
@@ -62,7 +72,8 @@ def packed_layout(cu_seqlens: torch.Tensor) -> PackedLayout:
         slots[tokens_SL[real_SL]] = offset + real_SL.flatten().nonzero().squeeze(1)
         groups.append(LengthGroup(num_samples=len(members), max_length=max_length, tokens=tokens_SL.flatten()))
         offset += len(members) * max_length
-    return PackedLayout(groups=tuple(groups), slots=slots)
+    longest = samples[0][0] if samples else 0
+    return PackedLayout(groups=tuple(groups), slots=slots, cu_seqlens=cu_seqlens, longest=longest)
 
 
 class _Pad(torch.autograd.Function):
@@ -95,10 +106,20 @@ class _Unpad(torch.autograd.Function):
         return grad.index_copy_(0, slots, grads[0]), None
 
 
-def _attend(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float | None, sliding_window: int | None
-) -> torch.Tensor:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Scores:
+    """What a model does to its scores before the softmax."""
+
+    scaling: float | None
+    window: int | None  # a token sees so many, itself included
+    softcap: float | None  # cap * tanh(score / cap)
+
+
+def _attend(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scores: _Scores) -> torch.Tensor:
     """[S, heads, L, dim] causal attention; the window mask exists only where a sample is longer than the window."""
+    if scores.softcap is not None:
+        return _capped(query, key, value, scores)
+    scaling, sliding_window = scores.scaling, scores.window
     length, gqa = query.shape[2], query.shape[1] != key.shape[1]
     if sliding_window is None or length <= sliding_window:
         return F.scaled_dot_product_attention(query, key, value, is_causal=True, scale=scaling, enable_gqa=gqa)
@@ -106,6 +127,34 @@ def _attend(
     distance = steps[:, None] - steps[None, :]
     mask = (distance >= 0) & (distance < sliding_window)
     return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scaling, enable_gqa=gqa)
+
+
+def _capped(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scores: _Scores) -> torch.Tensor:
+    """The same with soft-capped scores, which no kernel of torch knows: a block of queries at a time, again in the
+    backward pass."""
+    repeats = query.shape[1] // key.shape[1]
+    key, value = (x.repeat_interleave(repeats, dim=1) for x in (key, value))
+    outputs, start = [], 0
+    for block in query.split(_CAPPED_QUERIES, dim=2):
+        end = start + block.shape[2]
+        seen = (block, key[:, :, :end], value[:, :, :end])
+        outputs.append(checkpoint(_capped_block, *seen, scores, start, use_reentrant=False, preserve_rng_state=False))
+        start = end
+    return torch.cat(outputs, dim=2)
+
+
+def _capped_block(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scores: _Scores, start: int
+) -> torch.Tensor:
+    """Of the queries from `start` on; `key` and `value` end where they do."""
+    assert scores.softcap is not None
+    scale = query.shape[-1] ** -0.5 if scores.scaling is None else scores.scaling
+    capped = (query @ key.transpose(-1, -2) * scale / scores.softcap).tanh() * scores.softcap
+    steps = torch.arange(key.shape[2], device=query.device)
+    distance = steps[start:, None] - steps[None, :]
+    visible = distance >= 0 if scores.window is None else (distance >= 0) & (distance < scores.window)
+    share = capped.masked_fill(~visible, float("-inf")).softmax(-1, dtype=torch.float32)
+    return share.to(value.dtype) @ value
 
 
 def packed_sdpa(
@@ -117,6 +166,7 @@ def packed_sdpa(
     scaling: float | None = None,
     dropout: float = 0.0,
     sliding_window: int | None = None,
+    softcap: float | None = None,
     packed_layout: PackedLayout | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
@@ -126,8 +176,9 @@ def packed_sdpa(
     """
     if extra := [name for name in _REFUSED if kwargs.get(name) is not None]:
         raise BadInput(f"model {type(module).__name__}: attention with {extra[0]!r}, which {PACKED_SDPA} does not know")
+    scores = _Scores(scaling=scaling, window=sliding_window, softcap=softcap)
     if packed_layout is None:
-        return _attend(query, key, value, scaling, sliding_window).transpose(1, 2).contiguous(), None
+        return _attend(query, key, value, scores).transpose(1, 2).contiguous(), None
     qkv_THD = [x.transpose(1, 2).squeeze(0) for x in (query, key, value)]
     # One gather for all groups, then a view of each, so that the backward is one gather as well.
     tokens = torch.cat([group.tokens for group in packed_layout.groups])
@@ -136,21 +187,74 @@ def packed_sdpa(
     for group in packed_layout.groups:
         size = group.num_samples * group.max_length
         parts = [x[offset : offset + size] for x in padded]
-        outputs.append(_group_attention(parts, group, scaling, sliding_window))
+        outputs.append(_group_attention(parts, group, scores))
         offset += size
     return _Unpad.apply(torch.cat(outputs), packed_layout.slots)[None], None
 
 
-def _group_attention(
-    padded: list[torch.Tensor], group: LengthGroup, scaling: float | None, sliding_window: int | None
-) -> torch.Tensor:
+def _group_attention(padded: list[torch.Tensor], group: LengthGroup, scores: _Scores) -> torch.Tensor:
     """[S*L, heads, dim] of one length group in and out."""
     query, key, value = (x.unflatten(0, (group.num_samples, group.max_length)).transpose(1, 2) for x in padded)
-    return _attend(query, key, value, scaling, sliding_window).transpose(1, 2).flatten(0, 1)
+    return _attend(query, key, value, scores).transpose(1, 2).flatten(0, 1)
+
+
+def packed_varlen(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    packed_layout: PackedLayout | None = None,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, None]:
+    """As packed_sdpa, by torch's variable-length kernel where that can: on a GPU, without soft-capping.
+
+    A reference that waits in host memory is looked at there, before it ever comes to a GPU.
+    """
+    plain = softcap is None and not any(kwargs.get(name) is not None for name in _REFUSED)
+    if packed_layout is None or not plain or not query.is_cuda:
+        return packed_sdpa(
+            module, query, key, value, attention_mask, scaling,
+            sliding_window=sliding_window, softcap=softcap, packed_layout=packed_layout, **kwargs,
+        )  # fmt: skip
+    return _varlen(query, key, value, packed_layout, scaling, sliding_window), None
+
+
+def _varlen(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    layout: PackedLayout,
+    scaling: float | None,
+    sliding_window: int | None,
+) -> torch.Tensor:
+    """[1, heads, T, dim] in, [1, T, heads, dim] out."""
+    from torch.nn.attention import varlen
+
+    bounds, longest = layout.cu_seqlens, layout.longest
+    query, key, value = (x.squeeze(0).transpose(0, 1) for x in (query, key, value))
+    window = (-1 if sliding_window is None else sliding_window - 1, 0)  # tokens to the left, none to the right: causal
+    gqa = query.shape[1] != key.shape[1]
+    output = varlen.varlen_attn(
+        query, key, value, bounds, bounds, longest, longest, scale=scaling, window_size=window, enable_gqa=gqa
+    )
+    assert isinstance(output, torch.Tensor)  # a pair where more was asked for
+    return output[None]
+
+
+def first_usable(keys: Sequence[str], dtype: torch.dtype) -> str:
+    """The first of these that is installed and knows the numbers' format; packed_sdpa knows everything."""
+    narrow = dtype.itemsize == 2  # what flash kernels are written for
+    usable = {FLASH: narrow and is_flash_attn_2_available(), PACKED_VARLEN: narrow}
+    return next((key for key in keys if usable.get(key, True)), PACKED_SDPA)
 
 
 def register() -> None:
-    """Make `attn_implementation="packed_sdpa"` known to transformers. Safe to call again."""
-    AttentionInterface.register(PACKED_SDPA, packed_sdpa)
-    # The layout replaces the mask: without this transformers would build a [T, T] one.
-    AttentionMaskInterface.register(PACKED_SDPA, lambda *args, **kwargs: None)
+    """Make "packed_sdpa" and "packed_varlen" known to transformers. Safe to call again."""
+    for name, function in ((PACKED_SDPA, packed_sdpa), (PACKED_VARLEN, packed_varlen)):
+        AttentionInterface.register(name, function)
+        # The layout replaces the mask: without this transformers would build a [T, T] one.
+        AttentionMaskInterface.register(name, lambda *args, **kwargs: None)

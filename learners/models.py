@@ -30,12 +30,13 @@ class Loading:
     torch_device: torch.device
 
     def policy(self, path: str, torch_device: torch.device | None = None) -> PolicyModel:
+        from learners.attention import first_usable
         from learners.policy import load_policy
 
         return load_policy(
             path,
             dtype=self.spec.dtype,
-            attention_key=self.spec.device.attention,
+            attention_key=first_usable(self.spec.device.attention, getattr(torch, self.spec.dtype)),
             gradient_checkpointing=self.spec.gradient_checkpointing,
             rope_theta_scale=self.learner.rope_theta_scale,
             device=torch_device or self.torch_device,

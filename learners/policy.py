@@ -15,7 +15,6 @@ from safetensors import SafetensorError
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
-from transformers.utils import is_flash_attn_2_available
 from transformers.utils.logging import disable_progress_bar
 
 from learners import attention
@@ -145,7 +144,7 @@ def row_inputs(
 ) -> dict[str, object]:
     """The row as `model` wants it. No mask and no cache: with either, samples would see each other."""
     row = {"input_ids": token_ids[None], "position_ids": position_ids[None], "use_cache": False}
-    if model.config._attn_implementation == attention.PACKED_SDPA:
+    if model.config._attn_implementation in (attention.PACKED_SDPA, attention.PACKED_VARLEN):
         return row | {"packed_layout": attention.packed_layout(cu_seqlens)}
     longest = int(cu_seqlens.diff().max())
     row |= {"cu_seq_lens_q": cu_seqlens, "cu_seq_lens_k": cu_seqlens}
@@ -243,15 +242,13 @@ def load_policy(
     rope_theta_scale: float = 1.0,
     device: torch.device | str = "cpu",
 ) -> PolicyModel:
-    """Load a hub name or a local folder. Where flash-attn is missing or cannot serve, packed sdpa runs on GPUs too.
+    """Load a hub name or a local folder. attention_key: one that `attention.first_usable` chose.
 
     Raises BadInput for what transformers cannot load and for attention that packed rows would get wrong.
     """
     attention.register()
     disable_progress_bar()
     torch_dtype: torch.dtype = getattr(torch, dtype)
-    if attention_key == "flash_attention_2" and not (torch_dtype.itemsize == 2 and is_flash_attn_2_available()):
-        attention_key = attention.PACKED_SDPA  # flash attention knows 16-bit types only
     try:
         config = AutoConfig.from_pretrained(path, trust_remote_code=False)
         _refuse_chunked_attention(config, path)

@@ -16,8 +16,7 @@ class Device:
     torch_device: str
     dtype: str  # of policy weights, in the learner and in the engine
     dist_backend: str
-    attention: str  # transformers attention key for packed rows
-    attention_otherwise: str  # the key where that one is not installed or does not know the numbers' format
+    attention: tuple[str, ...]  # transformers attention keys for packed rows: the first that is there and fits
     overlap_comm: bool  # DeepSpeed's communication streams
     block_size: int | None  # of the engine's KV cache; None leaves it to vLLM
     chunked_prefill: bool
@@ -35,8 +34,7 @@ DEVICES: dict[str, Device] = {
         torch_device="cpu",
         dtype="float32",
         dist_backend="gloo",
-        attention="packed_sdpa",
-        attention_otherwise="packed_sdpa",
+        attention=("packed_sdpa",),
         overlap_comm=False,
         block_size=32,
         chunked_prefill=False,
@@ -51,8 +49,7 @@ DEVICES: dict[str, Device] = {
         torch_device="cuda",
         dtype="bfloat16",
         dist_backend="nccl",
-        attention="flash_attention_2",
-        attention_otherwise="packed_varlen",
+        attention=("flash_attention_2", "packed_varlen"),
         overlap_comm=True,
         block_size=None,
         chunked_prefill=True,

@@ -32,9 +32,9 @@ from transformers import (
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface
 
 from learners import attention
-from learners import policy as policy_module
 from learners.policy import PolicyModel, load_policy, pack_ids
 from learners.rope import scaled_copy
+from rlsys.device import DEVICES
 from rlsys.errors import BadInput
 
 VOCAB = 50
@@ -263,6 +263,7 @@ def save_gemma(folder: Path, attention_cap: float | None) -> str:
         query_pre_attn_scalar=8,
         final_logit_softcapping=2.0,
         attn_logit_softcapping=attention_cap,
+        sliding_window=4,
         initializer_range=0.2,
     )
     Gemma2ForCausalLM(config).save_pretrained(folder)
@@ -278,9 +279,36 @@ def test_a_soft_capped_head_is_noticed_and_its_own_logits_are_used(tmp_path) -> 
     torch.testing.assert_close(logp[9:19].double(), expected, atol=1e-5, rtol=0)
 
 
-def test_soft_capped_attention_is_refused_and_not_left_out(tmp_path) -> None:
-    with pytest.raises(BadInput, match="attention with 'softcap'"):
-        load_policy(save_gemma(tmp_path, 50.0), dtype="float32", attention_key="packed_sdpa")
+@pytest.mark.parametrize("block", [3, 512])
+@pytest.mark.parametrize("key", ["packed_sdpa", "packed_varlen"])
+def test_soft_capped_attention_gives_each_sample_what_the_plain_model_gives_it_alone(
+    tmp_path, monkeypatch, block, key
+) -> None:
+    """Gemma 2, whose layers take turns with a window of 4. The cap is low enough to change every number."""
+    monkeypatch.setattr(attention, "_CAPPED_QUERIES", block)
+    path = save_gemma(tmp_path, 0.5)
+    policy = load_policy(path, dtype="float32", attention_key=key)
+    logp, _ = logprobs(policy, SAMPLES)
+    start = 0
+    for sample in SAMPLES:
+        expected, _ = full_logprobs(path, sample, 1.0)
+        torch.testing.assert_close(logp[start + 1 : start + len(sample)].double(), expected, atol=1e-5, rtol=0)
+        start += len(sample)
+    uncapped = load_policy(save_gemma(tmp_path / "uncapped", None), dtype="float32", attention_key=key)
+    assert (logprobs(uncapped, SAMPLES)[0] - logp).abs().max() > 1e-3
+
+
+def test_the_gradient_of_soft_capped_attention_is_that_of_the_plain_model(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(attention, "_CAPPED_QUERIES", 4)
+    path = save_gemma(tmp_path, 0.5)
+    ours = gradients(load_policy(path, dtype="float32", attention_key="packed_sdpa"), [SAMPLES])
+    plain = AutoModelForCausalLM.from_pretrained(path, attn_implementation="eager")
+    for sample in SAMPLES:
+        ids = torch.tensor([sample])
+        plain(ids).logits[0, :-1].log_softmax(-1).gather(1, ids[0, 1:, None]).sum().backward()
+    for name, parameter in plain.named_parameters():
+        found = ours[f"model.{name}"]
+        torch.testing.assert_close(found, parameter.grad, atol=1e-4 * float(parameter.grad.abs().max()), rtol=0)
 
 
 def test_a_plain_head_is_noticed(policy) -> None:
@@ -356,10 +384,52 @@ def test_a_folder_that_does_not_hold_a_whole_model_is_bad_input_in_one_line(file
     assert "\n" not in str(caught.value)
 
 
-def test_flash_attention_is_for_16_bit_weights_only(path, monkeypatch) -> None:
-    monkeypatch.setattr(policy_module, "is_flash_attn_2_available", lambda: True)
-    policy = load_policy(path, dtype="float32", attention_key="flash_attention_2")
-    assert policy.model.config._attn_implementation == "packed_sdpa"
+def test_the_kernel_is_the_first_that_is_there_and_knows_the_numbers(monkeypatch) -> None:
+    gpu, narrow = DEVICES["cuda"].attention, torch.bfloat16
+    monkeypatch.setattr(attention, "is_flash_attn_2_available", lambda: True)
+    assert attention.first_usable(gpu, narrow) == "flash_attention_2"
+    assert attention.first_usable(gpu, torch.float32) == "packed_sdpa"  # flash kernels know 16-bit types only
+    monkeypatch.setattr(attention, "is_flash_attn_2_available", lambda: False)
+    assert attention.first_usable(gpu, narrow) == "packed_varlen"
+    assert attention.first_usable(DEVICES["cpu"].attention, narrow) == "packed_sdpa"
+
+
+def varlen_by_hand(query, key, value, cu_q, cu_k, max_q, max_k, *, scale, window_size, enable_gqa):
+    """torch's kernel as its page describes it, which needs a GPU: [T, heads, dim] in and out, a window of (left, right)
+    tokens, -1 for no bound."""
+    assert cu_q.dtype == torch.int32 and torch.equal(cu_q, cu_k) and max_q == max_k == int(cu_q.diff().max())
+    assert window_size[1] == 0 and enable_gqa == (query.shape[1] != key.shape[1])
+    groups, outputs = query.shape[1] // key.shape[1], []
+    for start, end in pairwise(cu_q.tolist()):
+        q, k, v = (x[start:end].transpose(0, 1) for x in (query, key, value))
+        steps = torch.arange(end - start)
+        left = steps[:, None] - steps[None, :]
+        seen = (left >= 0) & ((left <= window_size[0]) | torch.tensor(window_size[0] < 0))
+        k, v = k.repeat_interleave(groups, 0), v.repeat_interleave(groups, 0)
+        scores = (q @ k.transpose(1, 2) * scale).masked_fill(~seen, float("-inf"))
+        outputs.append((scores.softmax(-1) @ v).transpose(0, 1))
+    return torch.cat(outputs)
+
+
+@pytest.mark.parametrize("window", [None, 4])
+def test_the_kernel_of_a_gpu_is_asked_for_what_packed_sdpa_computes(monkeypatch, window) -> None:
+    """The call alone: the kernel itself has run nowhere yet."""
+    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", varlen_by_hand)
+    torch.manual_seed(0)
+    cu_seqlens = torch.tensor([0, 6, 8, 19, 22], dtype=torch.int32)
+    layout = attention.packed_layout(cu_seqlens)
+    query, key, value = (torch.randn(1, heads, 22, 8) for heads in (4, 2, 2))
+    expected, _ = attention.packed_sdpa(
+        torch.nn.Module(), query, key, value, None, 0.3, sliding_window=window, packed_layout=layout
+    )
+    found = attention._varlen(query, key, value, layout, 0.3, window)
+    torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
+
+
+def test_without_a_gpu_the_kernel_of_a_gpu_is_packed_sdpa(policy, path) -> None:
+    """A reference in host memory is probed there."""
+    other = load_policy(path, dtype="float32", attention_key="packed_varlen")
+    assert torch.equal(logprobs(other, SAMPLES)[0], logprobs(policy, SAMPLES)[0])
 
 
 def test_every_layer_of_a_flash_kernel_is_told_where_samples_begin(policy, path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from rlsys.config import (
     StageConfig,
 )
 from rlsys.device import DEVICES, FILLED_IN, known, resolved, resolved_run
+from tests.paths import ROOT
 
 
 def values(recipe: RecipeConfig) -> list[Any]:
@@ -66,3 +68,11 @@ def test_an_unresolved_value_is_a_mistake_of_ours_and_no_default() -> None:
     assert known(False) is False
     with pytest.raises(RuntimeError, match="before its device is known"):
         known(None)
+
+
+def test_the_page_has_the_table() -> None:
+    page = (ROOT / "docs" / "gpu.md").read_text()
+    columns = (values(resolved(RecipeConfig(), DEVICES[name])) for name in ("cpu", "cuda"))
+    for (part, key), cpu, gpu in zip(FILLED_IN, *columns, strict=True):
+        assert f"| `{part}.{key}` | {json.dumps(cpu)} | {json.dumps(gpu)} |" in page
+    assert all(f"`{key}`" in page for device in DEVICES.values() for key in device.attention)
