@@ -6,6 +6,7 @@ import asyncio
 import copy
 import importlib.metadata
 import logging
+import shutil
 import time
 from collections import deque
 from collections.abc import Awaitable, Coroutine
@@ -16,9 +17,10 @@ from actors.pool import Publication, RolloutPool, logprob_gaps
 from actors.renderer import ChatRenderer
 from actors.services import Services
 from envs.base import World
+from launch.run.checkpoints import DriverState, step_of
 from launch.run.progress import Progress
 from launch.run.row import StepRow
-from launch.run.rundir import DriverState, RunDir
+from launch.run.rundir import RunDir
 from launch.run.tracking import Tracker
 from learners.group import LearnerGroup
 from rlsys.buffer import SlotBuffer
@@ -164,7 +166,8 @@ class Run:
     async def checkpoint(self, stage: StageConfig) -> None:
         """Everything that the run needs to go on from here.
 
-        The driver's part is copied at one moment: the feeder goes on while the learner saves.
+        The driver's part is copied at one moment: the feeder goes on while the learner saves. Where no step was taken
+        since the newest checkpoint, its weights are these.
         """
         self.journal.commit()
         state = copy.deepcopy(self.state)
@@ -172,9 +175,17 @@ class Run:
         state.wall_s, state.generated, state.restarts = self.wall_s, self.generated, self.restarts
         open_tickets = self.buffer.open_tickets if self.buffer else []
         state.open_sequences = [*(ticket.sequence for ticket in open_tickets), *self.reissue]
+        newest = self.dir.newest()
+        if newest is not None and step_of(newest) == state.step:
+            self.dir.renew_checkpoint(newest, state)
+            return
         folder = self.dir.begin_checkpoint(state.step)
-        await self.learner.save(folder, self.model_path)
-        self.dir.commit_checkpoint(folder, state, stage.config.checkpoint.keep)
+        try:
+            await self.learner.save(folder, self.model_path)
+            await asyncio.to_thread(self.dir.commit_checkpoint, folder, state, stage.config.checkpoint.keep)
+        except Exception:  # half of one is worth nothing, and a full disk needs its room
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
 
     # -- weights ------------------------------------------------------------------------------------------------------
 

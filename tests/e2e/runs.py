@@ -17,6 +17,7 @@ from typing import Any
 import psutil
 
 from launch.run import cleanup
+from rlsys import semaphores
 from rlsys.channels.shm import PREFIX
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -84,7 +85,8 @@ def trajectories(run: Path, pattern: str = "step-*.jsonl") -> list[dict[str, Any
 
 
 def left_behind() -> list[str]:
-    """Processes and weight folders of runs whose driver is gone. A run beside this one keeps its own."""
+    """Processes, weight folders and semaphores of runs whose driver is gone. A run beside this one keeps its own."""
     orphans = [process for process in cleanup.owned() if process.status() != psutil.STATUS_ZOMBIE]
     folders = [path for path in Path("/dev/shm").glob(f"{PREFIX}*") if cleanup.dead(path.name.removeprefix(PREFIX))]
-    return [f"{process.pid} {process.name()}" for process in orphans] + [str(path) for path in folders]
+    places = [str(path) for path in folders + semaphores.left(cleanup.dead)]
+    return [f"{process.pid} {process.name()}" for process in orphans] + places
