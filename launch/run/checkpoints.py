@@ -28,7 +28,7 @@ FILES, OWN = (
     "files",
     "sha256",
 )  # keys of driver.json: {"hf/config.json": {"bytes": 700, "sha256": "..."}}, its own digest
-READERS = min(8, os.cpu_count() or 1)  # threads: a digest takes a second or two per gigabyte
+READERS = min(8, os.cpu_count() or 1)  # threads: digests of large files take longer than reading them
 LONG_BYTES = 2**30  # more is worth a line that says why one waits
 SAY_EVERY_S = 10.0
 

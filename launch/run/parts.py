@@ -48,6 +48,7 @@ def make_run(
         directory.write("config.yaml", text)
         directory.keep_reserve()
         model_path = starting_model(recipe, directory, progress)
+    renderer = ChatRenderer(model_path)
     services = wire.services(playing)
     cpus = recipe.rollout.workers * recipe.rollout.threads + recipe.learner.ranks * recipe.learner.threads
     gpus = recipe.rollout.workers + recipe.learner.ranks + services.engines
@@ -62,7 +63,7 @@ def make_run(
         state=state,
         journal=journal,
         world=make_world(recipe.env),
-        renderer=ChatRenderer(model_path),
+        renderer=renderer,
         device=device,
         learner=wire.learner(recipe, device),
         pool=wire.pool(recipe, device, model_path, services.token, wire.secrets_of(playing)),
