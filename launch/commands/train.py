@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from launch.run.checkpoints import DriverState
     from launch.run.rundir import RunDir
+    from rlsys.config import RunConfig
 
 HELP = "all stages of a recipe"
 EXAMPLES = """examples:
@@ -41,7 +42,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from launch.config.compose import compose, refuse_other_config, to_yaml
+    from launch.config.compose import compose, to_yaml
     from launch.stages.train import arithmetic, check, train
 
     config = compose(options.config, options.overrides)
@@ -60,35 +61,24 @@ def run(options: argparse.Namespace) -> int:
     from launch.run import cleanup
     from launch.run.parts import make_run, shown
     from launch.run.progress import Progress
-    from launch.run.rundir import RunDir, choose_run_dir
     from launch.run.session import go_through
     from launch.stages.base import needs_engines
     from rlsys.channels import open_channel
     from rlsys.files import files_or_bad_input
 
     text = to_yaml(config)
-    must_resume = options.resume or options.resume_from is not None
     with files_or_bad_input():
-        path = choose_run_dir(config.recipe.name, text, options.run_dir, must_resume)
-        directory = RunDir(path)
-        checkpoint, state = begin_from(directory, options.resume_from)
-        refuse_other_config(path, config, midway=state.stage_index if state.stage_step else None)
-    if must_resume and checkpoint is None:
-        raise BadInput(f"--resume: {path} has no checkpoint to resume from")
-    if state.stage_index >= len(config.stages):
-        print(f"{path} is finished after {state.step} steps: give another --run-dir to train again")
-        return 0
+        directory, checkpoint, state = opened(config, text, options)
+        if state.stage_index >= len(config.stages):
+            print(f"{directory.path} is finished after {state.step} steps: give another --run-dir to train again")
+            return 0
+        checked = checkpoint is None or directory.verify(checkpoint, print)
     entered = config.stages[state.stage_index]
-    if entered.epochs is None and entered.steps < state.stage_step:
-        raise BadInput(
-            f"stages.{entered.name}.steps={entered.steps}: the run has taken {state.stage_step} of them already"
-        )
-    checked = checkpoint is None or directory.verify(checkpoint, print)
     playing = [stage for stage in config.stages if needs_engines(config, stage)]
     engines = any(stage in playing for stage in config.stages[state.stage_index :])
     weights = open_channel(config.recipe.weights.channel, cleanup.tag())
     with Progress() as progress, contextlib.closing(weights), cleanup.orderly_exit():
-        progress.say(f"run directory {shown(path)}")
+        progress.say(f"run directory {shown(directory.path)}")
         if checkpoint is not None:
             progress.say(f"continuing from {checkpoint.name}: stage {entered.name}, step {state.stage_step}")
             for aside in directory.set_aside_after(checkpoint):
@@ -102,9 +92,25 @@ def run(options: argparse.Namespace) -> int:
     return code
 
 
-def begin_from(directory: RunDir, asked: str | None) -> tuple[Path | None, DriverState]:
-    """The checkpoint to go on from, the newest if none is `asked` for, and where the driver was then."""
+def opened(config: RunConfig, text: str, options: argparse.Namespace) -> tuple[RunDir, Path | None, DriverState]:
+    """The run directory, the checkpoint in it to go on from, and where the driver was then. Raises BadInput."""
+    from launch.config.compose import refuse_other_config
     from launch.run.checkpoints import DriverState
+    from launch.run.rundir import RunDir, choose_run_dir
 
+    asked = options.resume_from
+    must_resume = options.resume or asked is not None
+    path = choose_run_dir(config.recipe.name, text, options.run_dir, must_resume)
+    directory = RunDir(path)
     checkpoint = directory.named(asked) if asked is not None else directory.newest()
-    return checkpoint, directory.load_state(checkpoint) if checkpoint is not None else DriverState()
+    if must_resume and checkpoint is None:
+        raise BadInput(f"--resume: {path} has no checkpoint to resume from")
+    state = directory.load_state(checkpoint) if checkpoint is not None else DriverState()
+    refuse_other_config(path, config, midway=state.stage_index if state.stage_step else None)
+    if state.stage_index < len(config.stages):
+        entered = config.stages[state.stage_index]
+        if entered.epochs is None and entered.steps < state.stage_step:
+            raise BadInput(
+                f"stages.{entered.name}.steps={entered.steps}: the run has taken {state.stage_step} of them already"
+            )
+    return directory, checkpoint, state
