@@ -19,7 +19,7 @@ from learners.algorithms.dpo import DPOConfig
 from learners.algorithms.sft import SFTConfig
 from rlsys.choices import choose
 from rlsys.config import RecipeConfig, RunConfig, StageConfig
-from rlsys.errors import BadInput
+from rlsys.errors import BadInput, RunFailed
 from tests.unit.launch.stages import test_rl as driver
 
 SFT = "{name: a, kind: sft, steps: 2}"
@@ -247,3 +247,26 @@ def test_a_new_kind_trains_and_is_resumed(tmp_path: Path) -> None:
         assert row["tokens/packed_per_s"] == pytest.approx(row["tokens/packed"] / row["time/step"])
     assert (logged[0]["tokens/trained"], logged[0]["tokens/packed"]) == (4, 8)
     assert outcome.run.state.eval_before["greedy"] == 1.0  # what rl begins with is what was drilled
+
+
+class Evaluated(Drill):
+    """It is killed in what follows its last step."""
+
+    async def run(self, run: Run, stage: StageConfig) -> None:
+        await super().run(run, stage)
+        raise RunFailed("killed")
+
+
+def test_the_last_supervised_step_is_saved_before_what_follows_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[tuple[int, dict[str, Any]]] = []
+    for kind in (Evaluated, Drill):
+        monkeypatch.setitem(STAGES, "drill", f"{__name__}.{kind.__name__}")
+        outcome = driver.play(tmp_path, stages=DRILL, on_row=lambda run, row: taken.append((run.journal.lineage, row)))
+        if kind is Evaluated:
+            assert str(outcome.error) == "killed"
+            newest = outcome.run.dir.newest()
+            assert newest is not None and newest.name == "step-000004"
+    assert outcome.error is None
+    assert [row["stage"] for lineage, row in taken if lineage == 1] == ["rl"] * 3
