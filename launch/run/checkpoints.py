@@ -22,7 +22,8 @@ from rlsys.errors import BadInput
 from rlsys.files import replace_file
 from rlsys.jsonl import json_object, kind_of
 
-FOLDER = re.compile(r"step-(\d{6,})")
+FOLDER = re.compile(r"step-\d{6,}")
+ASIDE = re.compile(r"aside\d*-step-\d{6,}")
 STATE = "driver.json"
 FILES, OWN = (
     "files",
@@ -67,7 +68,8 @@ class DriverState:
 
 
 def step_of(checkpoint: Path) -> int:
-    return int(checkpoint.name.removeprefix("step-"))
+    """ "step-000160", or "aside-step-000160" once a run went back behind it."""
+    return int(checkpoint.name.rpartition("-")[2])
 
 
 def write_state(folder: Path, state: DriverState, files: Mapping[str, Mapping[str, Any]] | None) -> None:

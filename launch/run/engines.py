@@ -14,7 +14,7 @@ from actors.placement import place
 from actors.pool import RolloutPool
 from actors.services import Services
 from launch.run import preflight, wire
-from launch.run.checkpoints import FOLDER, STATE, Damaged, step_of, verify
+from launch.run.checkpoints import ASIDE, FOLDER, STATE, Damaged, step_of, verify
 from launch.run.cluster import connect
 from launch.run.progress import Progress
 from rlsys.config import RecipeConfig
@@ -55,7 +55,7 @@ def find_checkpoint(recipe: RecipeConfig, given: str | None) -> str | None:
     checkpoint whose model is not what was saved.
     """
     found = _given(given) if given is not None else wire.resolved_model_path(recipe) or _last_run(recipe.name)
-    if found is not None and FOLDER.fullmatch(Path(found).parent.name):
+    if found is not None and (FOLDER.fullmatch(name := Path(found).parent.name) or ASIDE.fullmatch(name)):
         _check_digests(Path(found).parent)
     preflight.check_model_folder(found)
     return found

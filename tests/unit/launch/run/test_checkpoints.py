@@ -167,6 +167,10 @@ def test_an_evaluation_looks_at_the_model_alone(tmp_path: Path) -> None:
         offer = f"{newest / MODEL}: damaged: .*; the one before it is --checkpoint .*/step-000100$"
         with pytest.raises(BadInput, match=offer):
             find_checkpoint(recipe, str(given))
+    aside = newest.rename(newest.with_name(f"aside-{newest.name}"))
+    with pytest.raises(BadInput, match=r"aside-step-000160/hf/model.safetensors: damaged: .*/step-000100$"):
+        find_checkpoint(recipe, str(aside))
+    aside.rename(newest)
     (newest / "hf" / "config.json").unlink()
     with pytest.raises(BadInput, match=r"step-000160/hf/config.json: damaged: the file is missing"):
         find_checkpoint(recipe, str(run.path))  # and the older one is not played in its name
