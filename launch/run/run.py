@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import errno
 import importlib.metadata
 import logging
+import os
 import shutil
 import time
 from collections import deque
@@ -36,6 +38,7 @@ UPDATE_GRACE_S = 10.0  # for what the learner is doing when a stop is asked for
 PROBE_TASKS = 4
 PROBE_TOKENS = 64
 PROMPTS = ("dispatched", "trained", "failed", "filtered", "in_flight")
+FULL_BYTES = 2**20  # less room than this on a disk on which saving fails is why
 CANARY_VERSION = -1  # never trained, never sampled from
 
 
@@ -183,8 +186,11 @@ class Run:
         try:
             await self.learner.save(folder, self.model_path)
             await asyncio.to_thread(self.dir.commit_checkpoint, folder, state, stage.config.checkpoint.keep)
-        except Exception:  # half of one is worth nothing, and a full disk needs its room
-            shutil.rmtree(folder, ignore_errors=True)
+        except Exception as error:
+            full = shutil.disk_usage(folder).free < FULL_BYTES
+            shutil.rmtree(folder, ignore_errors=True)  # half of one is worth nothing, and a full disk needs its room
+            if full:  # torch says "unexpected pos 5781888 vs 5781776"
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder)) from error
             raise
 
     # -- weights ------------------------------------------------------------------------------------------------------

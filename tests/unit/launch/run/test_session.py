@@ -4,8 +4,10 @@ import asyncio
 import errno
 import json
 import os
+import shutil
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,7 +23,7 @@ from launch.run.rundir import RESERVE, RunDir
 from launch.run.session import closing_line, go_through
 from launch.stages.train import train
 from rlsys.channels.shm import SharedMemory
-from rlsys.errors import BadInput, told
+from rlsys.errors import BadInput, RunFailed, told
 from rlsys.journal import Journal, ledger, read, surviving
 from tests.fakes import BanditLearner, BanditPool
 
@@ -134,16 +136,21 @@ def test_a_signal_from_before_the_loop_stops_the_run(tmp_path: Path, monkeypatch
     assert run.state.step == 0
 
 
-def test_a_half_written_checkpoint_leaves_its_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("free", "found"), [(100, "step-000000.tmp: No space left on device"), (2**30, "torch says")])
+def test_a_half_written_checkpoint_leaves_its_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, found: str
+) -> None:
     run = bandit(tmp_path, monkeypatch)
 
     async def save(folder: Path, tokenizer_from: str) -> None:
         (folder / "hf").mkdir()
-        raise OSError(errno.ENOSPC, "No space left on device", str(folder / "hf"))
+        raise RunFailed("torch says: unexpected pos 5781888 vs 5781776")
 
     run.learner.save = save  # type: ignore[method-assign]
-    with pytest.raises(OSError, match="No space left"):
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=free))
+    with pytest.raises((OSError, RunFailed)) as caught:
         asyncio.run(run.checkpoint(run.config.stages[0]))
+    assert found in told(caught.value)
     assert list((run.dir.path / "checkpoints").iterdir()) == []
 
 
