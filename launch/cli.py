@@ -15,7 +15,7 @@ import sys
 import traceback
 from typing import NoReturn
 
-from rlsys.errors import BadInput, RunFailed
+from rlsys.errors import BadInput, RunFailed, told
 
 COMMANDS: dict[str, tuple[str, str]] = {  # name: (module, what `rlsys --help` says of it)
     "train": ("launch.commands.train", "all stages of a recipe"),
@@ -78,8 +78,9 @@ def run(argv: list[str]) -> int:
     except KeyboardInterrupt:
         return 130
     except Exception as error:
-        traceback.print_exc()
-        print(f"rlsys: failed: {type(error).__name__}: {error}", file=sys.stderr)
+        if not (isinstance(error, OSError) and error.filename is not None):  # a full disk is no defect of ours
+            traceback.print_exc()
+        print(f"rlsys: failed: {told(error)}", file=sys.stderr)
         return 1
 
 

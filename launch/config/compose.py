@@ -222,17 +222,31 @@ def to_yaml(config: RunConfig) -> str:
     return yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True)
 
 
-def refuse_other_config(path: Path, config: RunConfig) -> None:
+def refuse_other_config(path: Path, config: RunConfig, *, midway: int | None = None) -> None:
     """A run directory continues only what was begun in it: the same model, data and order of tasks.
 
-    More steps, other timings, other learning rates or more workers are fine.
+    More steps, other timings, other learning rates or more workers are fine. midway: the number of the stage that has
+    begun; what its optimizer and its open groups stand for may not change before it ends.
     """
     saved = path / "config.yaml"
-    if not saved.is_file() or not any((path / "checkpoints").glob("step-*")):
+    if not any((path / "checkpoints").glob("step-*")):
         return
-    changed = differences(_identity(compose(str(saved), [], saved=True)), _identity(config))
+    if not saved.is_file():
+        raise BadInput(
+            f"{saved}: missing, and with it what the checkpoints beside it belong to: restore it "
+            "(`rlsys train CONFIG --dry-run` prints it, where CONFIG and overrides are those that the run began with)"
+        )
+    before = compose(str(saved), [], saved=True)
+    begun, now = _identity(before), _identity(config)
+    if midway is not None and len(before.stages) == len(config.stages) > midway:
+        begun, now = begun | _midway(before.stages[midway]), now | _midway(config.stages[midway])
+    changed = differences(begun, now)
     if changed:
         raise BadInput(f"--run-dir {path}: it was begun with {changed}: choose another directory")
+
+
+def _midway(stage: StageConfig) -> dict[str, Any]:
+    return {f"stages.{stage.name}.{key}": value for key, value in stage_of(stage.kind).midway(stage).items()}
 
 
 def _identity(config: RunConfig) -> dict[str, Any]:

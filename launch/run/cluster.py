@@ -53,6 +53,8 @@ def connect(config: ClusterConfig, *, cpus_needed: float, gpus_needed: float) ->
         if local:
             raise RunFailed(f"a local Ray cluster does not start: {str(error).strip().splitlines()[0]}") from error
         raise BadInput(silent) from error
+    finally:
+        cleanup.stop_if_asked()
     resources = ray.cluster_resources()
     device = choose(config.device, resources.get("GPU", 0))
     missing = [

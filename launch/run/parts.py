@@ -13,15 +13,17 @@ from actors.placement import Need, place
 from actors.renderer import ChatRenderer
 from envs import make_world
 from launch.run import wire
+from launch.run.checkpoints import DriverState
 from launch.run.cluster import connect
 from launch.run.progress import Progress
 from launch.run.run import Run
-from launch.run.rundir import DriverState, RunDir
+from launch.run.rundir import RunDir
 from launch.run.tracking import Tracker
 from learners.rope import scaled_copy
 from learners.zero import require_device
 from rlsys.channels.base import WeightChannel
 from rlsys.config import RecipeConfig, RunConfig
+from rlsys.files import files_or_bad_input
 from rlsys.journal import Journal
 
 
@@ -40,10 +42,13 @@ def make_run(
     text: the configuration as YAML. playing: of the stages that need engines.
     """
     recipe = config.recipe
-    directory.write("config.yaml", text)
-    directory.rewind_metrics(state.step)
-    journal = Journal(directory.journal, keep=state.mark)
-    model_path = starting_model(recipe, directory, progress)
+    with files_or_bad_input():
+        directory.rewind_metrics(state.step)
+        journal = Journal(directory.journal, keep=state.mark)
+        directory.write("config.yaml", text)
+        directory.keep_reserve()
+        model_path = starting_model(recipe, directory, progress)
+    renderer = ChatRenderer(model_path)
     services = wire.services(playing)
     cpus = recipe.rollout.workers * recipe.rollout.threads + recipe.learner.ranks * (recipe.learner.threads or 1)
     gpus = recipe.rollout.workers + recipe.learner.ranks + services.engines
@@ -58,7 +63,7 @@ def make_run(
         state=state,
         journal=journal,
         world=make_world(recipe.env),
-        renderer=ChatRenderer(model_path),
+        renderer=renderer,
         device=device,
         learner=wire.learner(recipe, device),
         pool=wire.pool(recipe, device, model_path, services.token, wire.secrets_of(playing)),

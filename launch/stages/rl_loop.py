@@ -60,7 +60,8 @@ async def rl_loop(run: Run, stage: StageConfig) -> None:
     try:
         while state.stage_step < stage.steps:
             await stepper.step()
-            if state.stage_step % config.checkpoint.every == 0 and state.stage_step < stage.steps:
+            # After the last step too: the evaluation that follows may take long, and be killed.
+            if state.stage_step % config.checkpoint.every == 0 or state.stage_step == stage.steps:
                 with stepper.clock.phase("checkpoint"):
                     await stepper.published()
                     await run.complete(run.checkpoint(stage))

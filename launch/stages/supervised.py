@@ -146,7 +146,8 @@ async def train_steps(
             metrics=metrics,
         )
         run.record(row, stage.steps)
-        if state.stage_step % stage.config.checkpoint.every == 0 and state.stage_step < stage.steps:
+        # After the last step too: the evaluation that follows may take long, and be killed.
+        if state.stage_step % stage.config.checkpoint.every == 0 or state.stage_step == stage.steps:
             with clock.phase("checkpoint"):
                 await run.complete(run.checkpoint(stage))
         run.check_stop()

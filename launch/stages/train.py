@@ -13,8 +13,8 @@ from rlsys.config import RunConfig
 from rlsys.errors import RunFailed
 
 if TYPE_CHECKING:
+    from launch.run.checkpoints import DriverState
     from launch.run.run import Run
-    from launch.run.rundir import DriverState
 
 
 def check(config: RunConfig) -> None:

@@ -127,6 +127,7 @@ def test_a_run_of_another_user_is_continued_on_request_only(
     begun = tmp_path / "run"
     (begun / STEP / "learner").mkdir(parents=True)
     (begun / "checkpoints" / "step-000003" / "learner" / "a.pt").write_text("")
+    (begun / "checkpoints" / "step-000003" / "driver.json").write_text("{}")
     (begun / "config.yaml").write_text("env: {name: theirs.World}\nstages: [{kind: rl, steps: 1}]\n")
     (tmp_path / "theirs.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from launch.cli import run as rlsys
-from launch.config.compose import compose
+from launch.config.compose import compose, to_yaml
+from launch.run.checkpoints import DriverState
 from launch.run.progress import Progress
 from launch.run.run import Run, StopRequested
-from launch.run.rundir import DriverState, RunDir
+from launch.run.rundir import RunDir
 from launch.run.session import closing_line, save_at_stop
 from launch.stages.train import train
 from rlsys.batch import Batch, UpdateReport
@@ -202,6 +203,26 @@ def test_a_stop_after_the_last_step_waits_for_its_row(tmp_path: Path) -> None:
 
     assert isinstance(play(tmp_path, on_row=stop_before_the_last_row).error, StopRequested)
     assert [row["step"] for row in rows(tmp_path)] == list(range(1, 13))
+
+
+def test_a_kill_in_the_final_evaluation_repeats_no_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def killed(run: Run, recipe: Any, when: str) -> dict[str, float]:
+        if when == "after":
+            raise RunFailed("killed")
+        return {"greedy": 0.0}
+
+    stages = "stages: [{name: rl, kind: rl, steps: 5}]\n"
+    with monkeypatch.context() as patched:
+        patched.setattr("launch.stages.rl_loop.evaluate", killed)
+        assert isinstance(play(tmp_path, stages=stages).error, RunFailed)
+    assert [path.name for path in RunDir(tmp_path / "run").checkpoints()] == ["step-000004", "step-000005"]
+    again = play(tmp_path, stages=stages)
+    assert again.error is None
+    assert again.run.learner.updates == 0  # type: ignore[attr-defined]
+    assert again.run.state.eval_after
+    assert [row["step"] for row in rows(tmp_path)] == list(range(1, 6))
+    assert ledger(surviving(read(tmp_path / "run" / "journal.jsonl"))).problems == ()
+    assert play(tmp_path, stages=stages).run.state.stage_index == 1  # its end was saved too
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -392,4 +413,5 @@ def test_a_run_that_never_trained_is_not_done(tmp_path: Path) -> None:
     assert isinstance(outcome.error, RunFailed)
     assert str(outcome.error).startswith("none of the 4 steps trained anything: all 4 groups are without contrast")
     assert outcome.run.dir.newest().name == "step-000004"  # nothing is lost
+    (tmp_path / "run" / "config.yaml").write_text(to_yaml(outcome.run.config))
     assert rlsys(["train", str(tmp_path / "recipe.yaml"), "--run-dir", str(tmp_path / "run")]) == 1
