@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 
 from envs.rewards.findings import Finding, Span
@@ -13,15 +14,18 @@ BOLD, DIM, RED, GREEN, PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[32m", "\x
 
 
 def explanation(
-    line: int, transcript: Transcript, findings: Sequence[Finding], reward: Reward, *, color: bool
+    what: str, transcript: Transcript, findings: Sequence[Finding], reward: Reward, *, color: bool
 ) -> Iterator[str]:
     def paint(style: str, text: str) -> str:
         return f"{style}{text}{PLAIN}" if color else text
 
-    yield paint(BOLD, f"line {line}: reward {_number(reward.value)}")
+    """`what`: stands before its reward, "line 7: "."""
+    yield paint(BOLD, f"{what}reward {_number(reward.value)}")
     yield "messages, as the reward reads them" + (" (cut off at the end)" if transcript.truncated else "")
     for number, message in enumerate(transcript.messages, start=1):
         yield f"  {number:>3} {message.role:<9} {paint(DIM, _short(message.content))}"
+    if transcript.state is not None:
+        yield f"state {visible(json.dumps(transcript.state, ensure_ascii=False))}"
     yield "rules that fired" if findings else "rules: this reward does not tell them"
     for finding in findings:
         style = GREEN if finding.value > 0 else RED if finding.value < 0 else ""
