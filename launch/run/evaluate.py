@@ -27,8 +27,9 @@ async def evaluate(run: Run, recipe: RecipeConfig, when: str) -> dict[str, float
     results: dict[str, float] = {}  # nan where nothing was graded
     for name, plan in plans(recipe, run.services).items():
         groups = await rollout_tasks(run.pool, tasks, plan, recipe.eval.concurrency, run.progress.count)
-        accuracy = score(groups, recipe.reward).accuracy
-        results[name] = float("nan") if accuracy is None else accuracy
+        scored = score(groups, recipe.reward)
+        results[name] = float("nan") if scored.accuracy is None else scored.accuracy
+        run.tracker.evaluated(run.state.step, name, {"accuracy": scored.accuracy, "reward": scored.reward})
         run.dir.save_trajectories(f"eval-{when}-{name}", groups, {})
     run.progress.say(
         f"held-out accuracy {when}: " + ", ".join(f"{name} {value:.3f}" for name, value in results.items())
@@ -88,6 +89,7 @@ class Score:
     """What one plan's episodes came to."""
 
     accuracy: float | None  # over those that were graded: a failure is not a wrong answer. None where none was
+    reward: float | None  # their mean
     episodes: int
     failures: int
     ends: Mapping[str, int]  # {"answered": 180, "turn_limit": 20}
@@ -99,6 +101,7 @@ def score(groups: Sequence[Group], reward: Any) -> Score:
     graded = [each.reward for each in trajectories if not isinstance(each.reward, Failure)]
     return Score(
         accuracy=sum(solved(reward, each) for each in graded) / len(graded) if graded else None,
+        reward=sum(each.value for each in graded) / len(graded) if graded else None,
         episodes=len(trajectories),
         failures=len(trajectories) - len(graded),
         ends=dict(Counter(str(each.end) for each in trajectories)),

@@ -17,7 +17,7 @@ from launch.run.cluster import connect
 from launch.run.progress import Progress
 from launch.run.run import Run
 from launch.run.rundir import DriverState, RunDir
-from launch.run.tracking import Tracker
+from launch.run.tracking import Tracker, nested
 from learners.rope import scaled_copy
 from learners.zero import require_device
 from rlsys.channels.base import WeightChannel
@@ -64,7 +64,7 @@ def make_run(
         pool=wire.pool(recipe, device, model_path, services.token, wire.secrets_of(playing)),
         services=services,
         progress=progress,
-        tracker=Tracker(recipe.wandb, directory.path, recipe.name, {"config": text}),
+        tracker=Tracker(recipe.wandb, directory.path, recipe.name, nested(text)),
         weights=weights,
         model_path=model_path,
         earlier_s=state.wall_s,
