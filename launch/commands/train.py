@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 from launch.commands.shared import add_config
 from rlsys.errors import BadInput
+
+if TYPE_CHECKING:
+    from launch.run.progress import Progress
 
 HELP = "all stages of a recipe"
 EXAMPLES = """examples:
@@ -30,12 +34,21 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from launch.run.progress import Progress
+
+    with Progress() as progress:
+        progress.doing("reading the configuration")
+        return go(options, progress)
+
+
+def go(options: argparse.Namespace, progress: Progress) -> int:
     from launch.config.compose import compose, refuse_other_config, to_yaml
     from launch.stages.train import arithmetic, check, train
 
     config = compose(options.config, options.overrides)
     if options.dry_run:
         follows = arithmetic(config)  # first: it is where a task file that cannot be read is said
+        progress.close()
         print(to_yaml(config))
         print("# what follows from it")
         for line in follows:
@@ -48,7 +61,6 @@ def run(options: argparse.Namespace) -> int:
 
     from launch.run import cleanup
     from launch.run.parts import make_run, shown
-    from launch.run.progress import Progress
     from launch.run.rundir import DriverState, RunDir, choose_run_dir
     from launch.run.session import go_through
     from launch.stages.base import needs_engines
@@ -63,6 +75,7 @@ def run(options: argparse.Namespace) -> int:
     if options.resume and not newest:
         raise BadInput(f"--resume: {path} has no checkpoint to resume from")
     if state.stage_index >= len(config.stages):
+        progress.close()
         print(f"{path} is finished after {state.step} steps: give another --run-dir to train again")
         return 0
     entered = config.stages[state.stage_index]
@@ -73,7 +86,7 @@ def run(options: argparse.Namespace) -> int:
     playing = [stage for stage in config.stages if needs_engines(config, stage)]
     engines = any(stage in playing for stage in config.stages[state.stage_index :])
     weights = open_channel(config.recipe.weights.channel, cleanup.tag())
-    with Progress() as progress, contextlib.closing(weights), cleanup.orderly_exit():
+    with contextlib.closing(weights), cleanup.orderly_exit():
         progress.say(f"run directory {shown(path)}")
         if newest:
             progress.say(f"continuing from {newest.name}: stage {entered.name}, step {state.stage_step}")

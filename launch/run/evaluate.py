@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 async def evaluate(run: Run, recipe: RecipeConfig, when: str) -> dict[str, float]:
     """{"greedy": accuracy, "sampled": accuracy} on the held-out tasks; the episodes are kept in trajectories/."""
     tasks = run.world.tasks("held_out")[: recipe.eval.tasks]
-    run.progress.say(f"evaluating {when}: {len(tasks)} held-out tasks, greedy and {recipe.eval.samples} sampled")
+    run.progress.begin(f"evaluating {when}: {len(tasks)} held-out tasks, greedy and {recipe.eval.samples} sampled")
     results: dict[str, float] = {}  # nan where nothing was graded
     for name, plan in plans(recipe, run.services).items():
+        run.progress.doing(f"evaluating {when}, {name}: tasks played")
         groups = await rollout_tasks(run.pool, tasks, plan, recipe.eval.concurrency, run.progress.count)
         scored = score(groups, recipe.reward)
         results[name] = float("nan") if scored.accuracy is None else scored.accuracy

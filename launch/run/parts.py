@@ -47,7 +47,7 @@ def make_run(
     services = wire.services(playing)
     cpus = recipe.rollout.workers * recipe.rollout.threads + recipe.learner.ranks * recipe.learner.threads
     gpus = recipe.rollout.workers + recipe.learner.ranks + services.engines
-    progress.say("starting Ray")
+    progress.begin("starting Ray")
     device = connect(recipe.cluster, cpus_needed=cpus + len(services.needs), gpus_needed=gpus)
     for stage in config.stages:
         require_device(stage.config.learner, device)
@@ -83,7 +83,7 @@ def starting_model(recipe: RecipeConfig, directory: RunDir, progress: Progress) 
     if not directory.checkpoints():  # nothing was learned yet: the configuration may be another one now
         shutil.rmtree(folder, ignore_errors=True)
     if not folder.exists():
-        progress.say("building the policy and its tokenizer from nothing")
+        progress.begin("building the policy and its tokenizer from nothing")
         temporary = folder.with_name(".model.tmp")
         shutil.rmtree(temporary, ignore_errors=True)
         wire.build_scratch_model(recipe, temporary)
@@ -94,7 +94,7 @@ def starting_model(recipe: RecipeConfig, directory: RunDir, progress: Progress) 
 async def start_parts(run: Run, *, engines: bool) -> None:
     """The learner first: a supervised stage trains while the engines are still starting."""
     recipe = run.config.recipe
-    run.progress.say(f"starting {recipe.learner.ranks} learner rank(s), {recipe.rollout.workers} rollout worker(s)")
+    run.progress.begin(f"starting {recipe.learner.ranks} learner rank(s), {recipe.rollout.workers} rollout worker(s)")
     rank = Need(cpus=recipe.learner.threads, gpus=run.device.gpus_per_actor)
     ranks = [rank] * recipe.learner.ranks
     needs = [*ranks, *run.pool.needs, *run.services.needs] if engines else ranks

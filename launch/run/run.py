@@ -278,8 +278,9 @@ async def first_delivery(run: Run) -> None:
     """Wait for the engines to start, show that a delivery changes what they say, then deliver."""
     assert run.pool_start is not None
     if not run.pool_start.done():
-        run.progress.say("waiting for the rollout engines")
+        run.progress.begin("waiting for the rollout engines")
     await run.until(asyncio.shield(run.pool_start))
+    run.progress.doing("proving that weights arrive")
     run.probe = probe(run)
     await run.until(run.canary())
     if run.state.version == 0:

@@ -46,7 +46,7 @@ async def rl_loop(run: Run, stage: StageConfig) -> None:
     await first_delivery(run)
     if not state.eval_before:
         state.eval_before = await run.until(evaluate(run, config, "before"))
-    run.progress.say(
+    run.progress.begin(
         f"stage {stage.name}: {stage.steps} steps of {config.loop.groups_per_step} groups x {config.loop.group_size}, "
         f"at most {config.loop.slots} groups open"
     )
