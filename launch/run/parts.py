@@ -14,6 +14,7 @@ from actors.renderer import ChatRenderer
 from envs import make_world
 from launch.run import wire
 from launch.run.cluster import connect
+from launch.run.gauges import Gauges
 from launch.run.progress import Progress
 from launch.run.run import Run
 from launch.run.rundir import DriverState, RunDir
@@ -48,7 +49,7 @@ def make_run(
     cpus = recipe.rollout.workers * recipe.rollout.threads + recipe.learner.ranks * recipe.learner.threads
     gpus = recipe.rollout.workers + recipe.learner.ranks + services.engines
     progress.begin("starting Ray")
-    device = connect(recipe.cluster, cpus_needed=cpus + len(services.needs), gpus_needed=gpus)
+    device = connect(recipe.cluster, cpus_needed=cpus + len(services.needs), gpus_needed=gpus, run=recipe.name)
     for stage in config.stages:
         require_device(stage.config.learner, device)
     services.gpus_per_engine = device.gpus_per_actor
@@ -65,6 +66,7 @@ def make_run(
         services=services,
         progress=progress,
         tracker=Tracker(recipe.wandb, directory.path, recipe.name, nested(text)),
+        gauges=Gauges(recipe.name),
         weights=weights,
         model_path=model_path,
         earlier_s=state.wall_s,
@@ -98,7 +100,7 @@ async def start_parts(run: Run, *, engines: bool) -> None:
     rank = Need(cpus=recipe.learner.threads, gpus=run.device.gpus_per_actor)
     ranks = [rank] * recipe.learner.ranks
     needs = [*ranks, *run.pool.needs, *run.services.needs] if engines else ranks
-    placement = iter(await place(needs, one_node=run.weights.one_node))
+    placement = iter(await place(needs, one_node=run.weights.one_node, run=recipe.name))
     for_learner = list(islice(placement, len(ranks)))
     if engines:
         for_workers = list(islice(placement, len(run.pool.needs)))

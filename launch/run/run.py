@@ -16,6 +16,7 @@ from actors.pool import Publication, RolloutPool, logprob_gaps
 from actors.renderer import ChatRenderer
 from actors.services import Services
 from envs.base import World
+from launch.run.gauges import Gauges
 from launch.run.progress import Progress
 from launch.run.row import StepRow
 from launch.run.rundir import DriverState, RunDir
@@ -57,6 +58,7 @@ class Run:
     services: Services  # tool servers and judges of the run's own
     progress: Progress
     tracker: Tracker
+    gauges: Gauges
     weights: WeightChannel  # from the learner to the engines
     model_path: str  # the model that the first stage begins with
     earlier_s: float = 0.0  # wall seconds of the processes that this one continues
@@ -238,6 +240,7 @@ class Run:
         line = row.to_json() | {"wall_s": self.wall_s}
         self.dir.log(line)
         self.tracker.log(line)
+        self.gauges.set(line)
         self.progress.step(row, stage_steps)
 
     def summary(self, status: str, reason: str | None = None) -> dict[str, Any]:

@@ -2,7 +2,10 @@
 
 import asyncio
 import os
+import time
+import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +18,7 @@ from actors.pool import PoolOptions, Publication, RolloutPool
 from actors.scoring import ScoringSpec
 from actors.specs import EngineSpec
 from actors.worker import WorkerSpec
+from launch.run.gauges import Gauges
 from rlsys.channels.shm import SharedMemory
 from rlsys.errors import RunFailed
 from rlsys.rollout import RolloutPlan
@@ -35,12 +39,14 @@ PLAY = RolloutPlan(
     timeout_s=5.0,
 )
 ROOT = Path(__file__).resolve().parents[2]
+METRICS_PORT = 28671
 
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster() -> Iterator[None]:
     os.environ["PYTHONPATH"] = str(ROOT)
-    ray.init(address="local", num_cpus=4, include_dashboard=False, object_store_memory=100 * 2**20, log_to_driver=False)
+    options = {"object_store_memory": 100 * 2**20, "_metrics_export_port": METRICS_PORT}
+    ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False, **options)
     yield
     ray.shutdown()
 
@@ -60,6 +66,7 @@ def make_pool(tmp_path: Path, workers: int = 2, **changes: float) -> RolloutPool
         block_size=32,
     )
     options = PoolOptions(
+        run=tmp_path.name,
         cpus=1,
         gpus=0,
         env_vars={"PYTHONPATH": str(ROOT)},
@@ -75,6 +82,17 @@ def make_pool(tmp_path: Path, workers: int = 2, **changes: float) -> RolloutPool
         for index in range(workers)
     ]
     return RolloutPool(specs, replace(options, **changes), worker=FakeWorker)
+
+
+def test_rays_own_metrics_have_the_numbers_of_a_row() -> None:
+    Gauges("q").set({"reward/mean": 0.625, "stage": "rl", "other": 1.0})
+    shown, until = "", time.monotonic() + 60
+    while "rlsys_reward_mean" not in shown and time.monotonic() < until:
+        time.sleep(0.5)
+        with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{METRICS_PORT}/metrics") as page:
+            shown = page.read().decode()
+    (line,) = [line for line in shown.splitlines() if line.startswith("ray_rlsys_reward_mean{")]
+    assert 'run="q"' in line and 'stage="rl"' in line and line.endswith(" 0.625")
 
 
 def publication(tmp_path: Path, version: int, logit: float = 0.0) -> Publication:
@@ -112,6 +130,8 @@ def test_a_worker_that_dies_is_restarted_refitted_and_its_groups_played_elsewher
             arrivals = await pool.publish(replace(second))
         assert {arrival.delivery.version for arrival in arrivals} == {2}
         assert pool.restarts == {"w0": 1, "w1": 0}
+        names = {f"rlsys:{tmp_path.name}:w0#1", f"rlsys:{tmp_path.name}:w1"}
+        assert names <= set(ray.util.list_named_actors())
         await pool.stop()
 
     asyncio.run(asyncio.wait_for(scenario(), 120))

@@ -43,6 +43,7 @@ class Renderer:
 
 class NoTracker:
     def log(self, row: Any) -> None: ...
+    def set(self, row: Any) -> None: ...
     def evaluated(self, step: int, name: str, values: Any) -> None: ...
     def episodes(self, step: int, groups: Any) -> None: ...
 
@@ -93,6 +94,7 @@ def play(
             services=Services([], env_vars={}, start_timeout_s=1),
             progress=Progress(),
             tracker=NoTracker(),  # type: ignore[arg-type]
+            gauges=NoTracker(),  # type: ignore[arg-type]
             weights=SharedMemory(tmp_path / "weights"),
             model_path=str(tmp_path),
             earlier_s=state.wall_s,
