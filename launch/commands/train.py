@@ -18,7 +18,8 @@ EXAMPLES = """examples:
   rlsys train quickstart stages.rl.steps=10 seed=1        overrides: key=value, stages.NAME.key=value for one stage
   rlsys train quickstart --run-dir runs/mine --resume     continue a stopped run
   rlsys train quickstart model.path=./my-model            any Hugging Face causal LM, by folder or hub name
-  ray job submit --working-dir . -- python -m launch train quickstart --run-dir /shared/runs/q1
+  ray job submit --working-dir . --runtime-env-json '{"env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": "60"}}' \\
+    -- python -m launch train quickstart --run-dir /shared/runs/q1
 """
 
 

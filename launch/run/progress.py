@@ -30,6 +30,7 @@ class Progress:
         self._live: Live | None = None
         self._recent: list[tuple[float, int, str]] = []  # (seconds, step, stage) of the last steps, for the time left
         self._started = time.monotonic()
+        self._said = False
         self._last_line = -math.inf  # when a step or a count was last a line
         self._awaited, self._count, self._since = "", "", self._started
 
@@ -49,6 +50,9 @@ class Progress:
             self._live = None
 
     def say(self, text: str) -> None:
+        """The first line is at 0:00: imports come before it."""
+        if not self._said:
+            self._said, self._started = True, time.monotonic()
         self._console.print(f"[{duration(time.monotonic() - self._started):>5}] {text}", markup=False)
         sys.stdout.flush()
 

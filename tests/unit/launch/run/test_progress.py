@@ -67,6 +67,7 @@ def test_rows_stay_in_the_scrollback_of_a_terminal_as_in_a_log(clock: Clock) -> 
 def test_the_clock_says_what_is_awaited_and_for_how_long(clock: Clock) -> None:
     progress = Progress(console(terminal=False)[0])
     assert shown(progress) == ""  # nothing is
+    progress.say("run directory runs/q")
     progress.doing("starting Ray")
     clock.now += 65
     assert shown(progress) == "[ 1:05] starting Ray, 1:05"
@@ -88,5 +89,5 @@ def test_counts_in_a_log_say_what_they_count(clock: Clock) -> None:
         clock.now += 1
         progress.count(done, 200)
     assert out.getvalue().splitlines() == [
-        f"[{duration(at):>5}] evaluating after, sampled: tasks played: {at}/200" for at in (1, 11, 21)
+        f"[{duration(at - 1):>5}] evaluating after, sampled: tasks played: {at}/200" for at in (1, 11, 21)
     ]
