@@ -9,7 +9,8 @@ from envs.rewards.findings import Finding, Span
 from rlsys.types import Message, Reward, TokenStream, Transcript
 
 WIDTH = 96  # characters of a message or an excerpt
-CONTEXT = 24  # of them, before and after the text that a rule fired on
+STATE = 1000  # of the environment's final state
+CONTEXT = 24  # of a message, before and after the text that a rule fired on
 BOLD, DIM, RED, GREEN, PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[32m", "\x1b[0m"
 
 
@@ -25,7 +26,8 @@ def explanation(
     for number, message in enumerate(transcript.messages, start=1):
         yield f"  {number:>3} {message.role:<9} {paint(DIM, _short(message.content))}"
     if transcript.state is not None:
-        yield f"state {visible(json.dumps(transcript.state, ensure_ascii=False))}"
+        state = json.dumps(transcript.state, ensure_ascii=False)
+        yield f"state {visible(state[:STATE])}" + (" ..." if len(state) > STATE else "")
     yield "rules that fired" if findings else "rules: this reward does not tell them"
     for finding in findings:
         style = GREEN if finding.value > 0 else RED if finding.value < 0 else ""
