@@ -58,8 +58,8 @@ class Progress:
 
     def begin(self, text: str) -> None:
         """`say` it, and await it from now on."""
-        self.say(text)
         self.doing(text)
+        self.say(text)
 
     def doing(self, text: str) -> None:
         """What is awaited from now on: the clock's text, and what `count` counts."""
