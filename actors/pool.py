@@ -22,7 +22,7 @@ import ray
 from ray.exceptions import RayError, RayTaskError
 
 from actors.calls import PING_EVERY_S, call, reason
-from actors.placement import Need
+from actors.placement import Need, actor_name
 from actors.specs import EngineFailed
 from actors.worker import Delivery, RolloutWorker, WorkerSpec, WorkerStatus
 from rlsys.channels.base import Published
@@ -90,6 +90,7 @@ class PoolOptions:
     call_timeout_s: float
     group_timeout_s: float
     infra_attempts: int
+    run: str = ""  # names the actors
     mismatch_limit: float  # mean gap past which an engine is refitted once, then the run stops
 
 
@@ -122,6 +123,7 @@ class RolloutPool:
         options = self._options
         member.state = State.STARTING
         actor = ray.remote(self._worker).options(
+            name=actor_name(options.run, member.spec.name, member.restarts),
             num_cpus=options.cpus,
             num_gpus=options.gpus,
             max_restarts=0,

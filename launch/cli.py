@@ -21,6 +21,8 @@ COMMANDS: dict[str, tuple[str, str]] = {  # name: (module, what `rlsys --help` s
     "train": ("launch.commands.train", "all stages of a recipe"),
     "eval": ("launch.commands.eval", "the recipe's evaluation of a checkpoint"),
     "generate": ("launch.commands.generate", "trajectories to train on"),
+    "play": ("launch.commands.play", "an episode in which you write the model's messages"),
+    "new": ("launch.commands.new", "a folder of your own to begin from"),
     "score": ("launch.commands.score", "rewards of given transcripts, offline"),
     "serve": ("launch.commands.serve", "a service alone: the retriever, the judge"),
     "index": ("launch.commands.index", "build a retrieval index"),

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from launch.run.checkpoints import DriverState
+    from launch.run.progress import Progress
     from launch.run.rundir import RunDir
     from rlsys.config import RunConfig
 
@@ -23,7 +24,8 @@ EXAMPLES = """examples:
   rlsys train quickstart --run-dir runs/mine --resume     continue a stopped run
   rlsys train quickstart --run-dir runs/mine --resume-from step-000100   go back to an older checkpoint of it
   rlsys train quickstart model.path=./my-model            any Hugging Face causal LM, by folder or hub name
-  ray job submit --working-dir . -- python -m launch train quickstart --run-dir /shared/runs/q1
+  ray job submit --working-dir . --runtime-env-json '{"env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": "60"}}' \\
+    -- python -m launch train quickstart --run-dir /shared/runs/q1
 """
 
 
@@ -44,12 +46,21 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from launch.run.progress import Progress
+
+    with Progress() as progress:
+        progress.doing("reading the configuration")
+        return go(options, progress)
+
+
+def go(options: argparse.Namespace, progress: Progress) -> int:
     from launch.config.compose import compose, to_yaml
     from launch.stages.train import arithmetic, check, never_trained, train
 
     config = compose(options.config, options.overrides)
     if options.dry_run:
         follows = arithmetic(config)  # first: it is where a task file that cannot be read is said
+        progress.close()
         print(to_yaml(config))
         print("# what follows from it")
         for line in follows:
@@ -62,7 +73,6 @@ def run(options: argparse.Namespace) -> int:
 
     from launch.run import cleanup
     from launch.run.parts import make_run, shown
-    from launch.run.progress import Progress
     from launch.run.session import go_through
     from launch.stages.base import needs_engines
     from rlsys.channels import open_channel
@@ -77,14 +87,15 @@ def run(options: argparse.Namespace) -> int:
                     f"{directory.path} is finished after {state.step} steps, none of which trained anything: "
                     "give another --run-dir to train again"
                 )
+            progress.close()
             print(f"{directory.path} is finished after {state.step} steps: give another --run-dir to train again")
             return 0
-        checked = checkpoint is None or directory.verify(checkpoint, print)
+        checked = checkpoint is None or directory.verify(checkpoint, progress.say)
     entered = config.stages[state.stage_index]
     playing = [stage for stage in config.stages if needs_engines(config, stage)]
     engines = any(stage in playing for stage in config.stages[state.stage_index :])
     weights = open_channel(config.recipe.weights.channel, cleanup.tag())
-    with Progress() as progress, contextlib.closing(weights), cleanup.orderly_exit():
+    with contextlib.closing(weights), cleanup.orderly_exit():
         progress.say(f"run directory {shown(directory.path)}")
         if checkpoint is not None:
             progress.say(f"continuing from {checkpoint.name}: stage {entered.name}, step {state.stage_step}")

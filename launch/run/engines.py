@@ -28,20 +28,23 @@ def on_engines(
 ) -> T:
     """Start engines and tool services, do `work` with them, and stop them. After an error the command ends them."""
     services = wire.services([recipe])
+    progress.doing("starting Ray")
     device = connect(
         recipe.cluster,
         cpus_needed=recipe.rollout.workers * recipe.rollout.threads + len(services.needs),
         gpus_needed=recipe.rollout.workers + services.engines,
+        run=recipe.name,
     )
     services.gpus_per_engine = device.gpus_per_actor
     pool = wire.pool(recipe, device, model, services.token, wire.secrets_of([recipe]))
 
     async def go() -> T:
-        progress.say(f"starting {len(pool.needs)} rollout worker(s)")
-        placement = await place(pool.needs + services.needs)
+        progress.begin(f"starting {len(pool.needs)} rollout worker(s)")
+        placement = await place(pool.needs + services.needs, run=recipe.name)
         await asyncio.gather(pool.start(placement[: len(pool.needs)]), services.start(placement[len(pool.needs) :]))
         await pool.adopt()  # the weights of the folder that they were started from
         done = await work(pool, services)
+        progress.doing("ending the workers")
         await asyncio.gather(pool.stop(), services.stop())
         return done
 

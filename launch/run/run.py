@@ -21,6 +21,7 @@ from actors.services import Services
 from envs.base import World
 from envs.rewards import solved_by
 from launch.run.checkpoints import DriverState, step_of
+from launch.run.gauges import Gauges
 from launch.run.health import Finding, Setting, Watch
 from launch.run.progress import Progress
 from launch.run.row import StepRow
@@ -65,6 +66,7 @@ class Run:
     services: Services  # tool servers and judges of the run's own
     progress: Progress
     tracker: Tracker
+    gauges: Gauges
     weights: WeightChannel  # from the learner to the engines
     model_path: str  # the model that the first stage begins with
     earlier_s: float = 0.0  # wall seconds of the processes that this one continues
@@ -261,15 +263,11 @@ class Run:
         line = row.to_json() | {"wall_s": self.wall_s}
         self.dir.log(line)
         self.tracker.log(line)
+        self.gauges.set(line)
         self.progress.step(row, stage_steps)
         for says in self.watch.see(line) if self.watch is not None else ():
             self.progress.say(f"health: {says}")
             self.journal.note(row.stage, row.step, says)
-
-    def record_evaluation(self, row: dict[str, Any]) -> None:
-        """Into evaluations.jsonl and to the tracker: an evaluation lies between two steps and is no row of either."""
-        self.dir.save_evaluation(row)
-        self.tracker.log({key if key == "step" else f"held_out/{key}": value for key, value in row.items()})
 
     def summary(self, status: str, reason: str | None = None) -> dict[str, Any]:
         """What `summary.json` holds (docs/run-directory.md)."""
@@ -330,8 +328,9 @@ async def first_delivery(run: Run) -> None:
     """Wait for the engines to start, show that a delivery changes what they say, then deliver."""
     assert run.pool_start is not None
     if not run.pool_start.done():
-        run.progress.say("waiting for the rollout engines")
+        run.progress.begin("waiting for the rollout engines")
     await run.until(asyncio.shield(run.pool_start))
+    run.progress.doing("proving that weights arrive")
     run.probe = probe(run)
     await run.until(run.canary())
     if run.state.version == 0:

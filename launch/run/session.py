@@ -31,7 +31,7 @@ async def go_through(run: Run, work: Callable[[Run], Awaitable[None]], *, engine
         signals.append(number)
         run.stopped_at = run.stopped_at or time.monotonic()
         run.stop.set()
-        run.progress.say("stopping: a checkpoint is written, then every process ends")
+        run.progress.begin("stopping: a checkpoint is written, then every process ends")
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, on_signal, number)
@@ -51,6 +51,8 @@ async def go_through(run: Run, work: Callable[[Run], Awaitable[None]], *, engine
     finally:
         for finding in health(run):
             run.progress.say(f"health: {finding.told()}")
+        if status != "stopped":
+            run.progress.doing("ending the actors")
         await run.cancel_background()
         if run.pool_start is not None:
             run.pool_start.cancel()
@@ -64,6 +66,7 @@ async def go_through(run: Run, work: Callable[[Run], Awaitable[None]], *, engine
                     await asyncio.gather(run.pool.stop(), run.services.stop(), run.learner.stop())
             run.tracker.finish()
     run.progress.say(closing_line(run, status))
+    run.progress.doing("ending every process of the run")
     return code
 
 

@@ -47,7 +47,13 @@ def services(recipes: Sequence[RecipeConfig]) -> Services:
     """The tool services and judges of these stages, not yet started."""
     specs = [spec for recipe in recipes for spec in _served(recipe)]
     timeout_s = max((recipe.rollout.start_timeout_s for recipe in recipes), default=0.0)
-    return Services(specs, env_vars=_environment({}), secrets=secrets_of(recipes), start_timeout_s=timeout_s)
+    return Services(
+        specs,
+        env_vars=_environment({}),
+        secrets=secrets_of(recipes),
+        start_timeout_s=timeout_s,
+        run=recipes[0].name if recipes else "",
+    )
 
 
 def _served(recipe: RecipeConfig) -> Iterator[ServiceSpec]:
@@ -112,6 +118,7 @@ def pool(
         group_timeout_s=(3 + rollout.infra_retries + rollout.data_retries) * rollout.episode_timeout_s
         + rollout.call_timeout_s,
         infra_attempts=rollout.infra_attempts,
+        run=recipe.name,
         mismatch_limit=recipe.loop.mismatch_limit,
     )
     return RolloutPool(specs, options)
@@ -137,6 +144,7 @@ def learner(recipe: RecipeConfig, device: Device) -> LearnerGroup:
         start_timeout_s=config.start_timeout_s,
         call_timeout_s=config.update_timeout_s,
         ping_timeout_s=config.ping_timeout_s,
+        run=recipe.name,
     )
     return LearnerGroup(rank_specs(first, config.ranks), options)
 

@@ -46,7 +46,7 @@ async def rl_loop(run: Run, stage: StageConfig) -> None:
     await first_delivery(run)
     if not state.evaluated_before:
         state.eval_before = await run.until(evaluate(run, stage, "before"))
-    run.progress.say(
+    run.progress.begin(
         f"stage {stage.name}: {stage.steps} steps of {config.loop.groups_per_step} groups x {config.loop.group_size}, "
         f"at most {config.loop.slots} groups open"
     )
@@ -217,6 +217,7 @@ async def publish_step(
     metrics["tokens/generated_per_s"] = metrics["tokens/generated"] / row.time.total
     metrics["learner/idle_share"] = 1 - row.time.phases.get("update", 0.0) / row.time.total
     run.record(replace(row, metrics=metrics), stage.steps)
+    run.tracker.episodes(row.stage_step, groups)
 
 
 async def engine_metrics(run: Run) -> Mapping[str, float]:

@@ -150,7 +150,7 @@ def write_out(played: TrajectoryStore, output: Path, recipe: RecipeConfig, num_t
             counts.tasks += 1
             counts.trajectories += len(group.trajectories)
             counts.failed += len(group.trajectories) - len(found)
-            counts.tokens += sum(each.num_tokens for each in group.trajectories)
+            counts.tokens += sum(each.num_tokens or 0 for each in group.trajectories)
             if counts.solved is not None:
                 counts.solved += sum(is_solved(each, recipe.reward) for _, each in found)
             counts.kept += len(keeping)

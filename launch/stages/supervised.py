@@ -68,7 +68,7 @@ async def begin_with_data(run: Run, stage: StageConfig, kind: DataStage, what: s
     stage = sized(stage, data)
     await run.begin_stage(stage)
     await measure_before(run, stage)
-    run.progress.say(
+    run.progress.begin(
         f"stage {stage.name}: {stage.steps} {what.format(stage.config.loop.groups_per_step)} "
         f"from {len(data.train)} ({data.train.path.name})"
     )

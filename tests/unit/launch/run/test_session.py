@@ -82,6 +82,7 @@ def bandit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
         services=Services([], env_vars={}, start_timeout_s=1),
         progress=Progress(),
         tracker=NoTracker(),  # type: ignore[arg-type]
+        gauges=NoTracker(),  # type: ignore[arg-type]
         weights=SharedMemory(tmp_path / "weights"),
         model_path=str(tmp_path),
     )

@@ -50,6 +50,12 @@ class NoTracker:
     def log(self, row: dict[str, Any]) -> None:
         self.rows.append(row)
 
+    def evaluated(self, step: int, name: str, values: Any) -> None:
+        self.rows.append({"step": step, **{f"held_out/{name}/{key}": value for key, value in values.items()}})
+
+    def episodes(self, step: int, groups: Any) -> None: ...
+    def set(self, row: Any) -> None: ...
+
 
 @dataclass
 class Outcome:
@@ -97,6 +103,7 @@ def play(
             services=Services([], env_vars={}, start_timeout_s=1),
             progress=Progress(),
             tracker=NoTracker(),  # type: ignore[arg-type]
+            gauges=NoTracker(),  # type: ignore[arg-type]
             weights=SharedMemory(tmp_path / "weights"),
             model_path=str(tmp_path),
             earlier_s=state.wall_s,
@@ -341,7 +348,7 @@ def test_evaluations_count_their_failures(tmp_path: Path, capsys: pytest.Capture
     before, after = evaluations(tmp_path)
     assert (before["step"], before["when"], before["greedy/failures"]) == (0, "before", 1)
     assert (after["step"], after["stage"], after["sampled/accuracy"]) == (12, "rl", found["after"]["sampled"])
-    tracked = [row for row in outcome.run.tracker.rows if "held_out/when" in row]  # type: ignore[attr-defined]
+    tracked = [row for row in outcome.run.tracker.rows if "held_out/greedy/failures" in row]  # type: ignore[attr-defined]
     assert [(row["step"], row["held_out/greedy/failures"]) for row in tracked] == [(0, 1), (12, 1)]
     shown = capsys.readouterr().out
     assert shown.count("greedy: 3 of 4 graded, 1 failed; the first: infra in fake: it died") == 2
