@@ -12,6 +12,7 @@ EXAMPLES = """examples:
   rlsys train quickstart                                  the main job, on this machine
   rlsys train quickstart --dry-run                        the resolved config and the arithmetic behind it
   rlsys train quickstart stages.rl.steps=10 seed=1        overrides: key=value, stages.NAME.key=value for one stage
+  rlsys train quickstart stages.sft=null                  without this stage
   rlsys train quickstart --run-dir runs/mine --resume     continue a stopped run
   rlsys train quickstart model.path=./my-model            any Hugging Face causal LM, by folder or hub name
   ray job submit --working-dir . -- python -m launch train quickstart --run-dir /shared/runs/q1

@@ -88,6 +88,8 @@ def _read(config: str, overrides: Sequence[str]) -> tuple[list[Layer], list[Stag
     for index, stage in enumerate(stages):
         where, name = f"{config}: stages.{stage.get('name', index)}", str(stage.get("name", stage.get("kind")))
         given = by_stage.get(index, {})
+        if given is None:
+            continue
         own, asked = (
             Layer(source, {key: value for key, value in values.items() if key not in STAGE_KEYS})
             for source, values in ((where, stage), (f"command line: stages.{name}", given))

@@ -30,11 +30,12 @@ def check(config: RunConfig) -> None:
 
 
 def arithmetic(config: RunConfig) -> list[str]:
-    """The numbers that follow from others, and how."""
+    """The numbers that follow from others, and how. Raises BadInput for a stage with nothing to train on."""
     preflight.check_model_folder(config.recipe.model.path)
     count = preflight.parameters(config.recipe)
     lines = [f"parameters                {count:,}"] if count is not None else []
     for stage in config.stages:
+        stage_of(stage.kind).ready(config, stage)
         facts = stage_of(stage.kind).arithmetic(config, stage)
         lines += [f"{stage.name + ' (' + stage.kind + ')':<25} {fact}" for fact in facts]
     memory, _ = preflight.memory_plan(config.recipe, learner=True)

@@ -83,6 +83,34 @@ def test_dry_run_prints_config_and_arithmetic_and_makes_nothing(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(
+    ("recipe", "steps"),
+    [
+        ("worlds/sums", ["stages.sft.steps=0"]),
+        ("worlds/sums", ["stages.sft.epochs=1", "stages.sft.steps=null"]),
+        ("worlds/search", []),
+    ],
+)
+def test_a_dry_run_of_own_data_says_how_to_do_without_demonstrations(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], recipe: str, steps: list[str]
+) -> None:
+    data, corpus = tmp_path / "qa.jsonl", tmp_path / "corpus.jsonl"
+    data.write_text("".join(f'{{"question": "2 + {n}?", "answer": "{2 + n}"}}\n' for n in range(4)))
+    corpus.write_text('{"id": "1", "contents": "Sums."}\n')
+    own = [f"env.data={data}", *[f"env.retriever.corpus={corpus}"] * (recipe == "worlds/search"), "--dry-run"]
+    code, out, err = rlsys(capsys, "train", recipe, *steps, *own)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "no training task has a demonstration" in err and "leave the stage out with stages.sft=null" in err
+    code, out, _ = rlsys(capsys, "train", recipe, "stages.sft=null", *own)
+    assert code == 0 and "epochs of 2)" in out
+
+
+def test_csv_is_refused_by_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "qa.csv").write_text("question,answer\n2 + 2?,4\n")
+    code, _, err = rlsys(capsys, "train", "quickstart", f"env.data={tmp_path / 'qa.csv'}", "--dry-run")
+    assert code == 2 and "CSV is not read: expected JSON lines, a JSON array or parquet" in err
+
+
 def test_a_relative_run_directory_is_refused_inside_a_ray_job(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -112,3 +112,20 @@ def test_files_that_are_no_config_are_named(tmp_path: Path) -> None:
         compose("quickstar", [])
     with pytest.raises(BadInput, match="extends itself"):
         compose(write(tmp_path, "extends: recipe.yaml\n"), [])
+
+
+def test_a_stage_is_left_out_from_the_command_line(tmp_path: Path) -> None:
+    config = write(tmp_path, STAGES)
+    (rl,) = compose(config, ["stages.a=null", "stages.1.steps=7"]).stages
+    assert (rl.name, rl.steps) == ("b", 7)
+    (sft,) = compose(config, ["stages.1=null"]).stages
+    assert sft.name == "a"
+    for overrides, part in (
+        (["stages=null"], "stages.NAME=null to leave a stage out"),
+        (["stages.c=null"], "no stage 'c': the stages are a, b"),
+        (["stages.a=3"], "expected stages.NAME.key=value"),
+        (["stages.a=null", "stages.a.steps=3"], "'stages.a.steps=3': stage a was left out"),
+        (["stages.a=null", "stages.b=null"], "no stages"),
+    ):
+        with pytest.raises(BadInput, match=part):
+            compose(config, overrides)
