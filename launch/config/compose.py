@@ -18,7 +18,9 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from envs import REWARDS, WORLDS
+from launch.config.keys import known_names
 from launch.config.layers import Layer, Raw, find_config, parse_overrides, read_files
+from launch.config.synonyms import meant
 from launch.stages import STAGES
 from launch.stages.base import STAGE_KEYS, Head, Stage, stage_of, without_places
 from learners.algorithms import ALGORITHMS
@@ -187,17 +189,27 @@ def _fits_any(key: str, part: Raw) -> bool:
 
 
 def _check_keys(source: str, values: Mapping[str, Any], schema: type, parts: Mapping[str, type], prefix: str) -> None:
-    """Unknown keys, with the full key and the nearest valid one."""
+    """Unknown keys, with the full key and the one that was probably meant. parts: of `env`, `reward`, `algorithm`."""
     hints = get_type_hints(schema)
     for key, value in values.items():
         if key not in hints:
-            known = [prefix + name for name in hints] + [*STAGE_KEYS] * (": stages." in source)
-            raise BadInput(f"{source}: unknown key {prefix + str(key)!r}{nearest(prefix + str(key), known)}")
-        inner = parts.get(key, hints[key])
+            given = _first_key(f"{prefix}{key}", value)
+            known = [*[*STAGE_KEYS] * (": stages." in source), *known_names(TABLES, parts)]
+            listed = f" (`rlsys config {prefix.rstrip('.')}".rstrip() + "` lists the keys)"
+            raise BadInput(f"{source}: unknown key {given!r}{meant(given, known) or listed}")
+        inner = parts.get(prefix + key, hints[key])
         if isinstance(inner, type) and is_dataclass(inner):
             if not isinstance(value, dict):
                 raise BadInput(f"{source}: {prefix}{key}={value!r}: expected keys and values")
-            _check_keys(source, value, inner, {}, f"{prefix}{key}.")
+            _check_keys(source, value, inner, parts, f"{prefix}{key}.")
+
+
+def _first_key(key: str, value: Any) -> str:
+    """The whole of a key that a command line gave: `trainer.epochs`, where there is no `trainer`."""
+    while isinstance(value, dict) and value:
+        inner, value = next(iter(value.items()))
+        key = f"{key}.{inner}"
+    return key
 
 
 def _one_line(error: Exception) -> str:

@@ -11,6 +11,8 @@ import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from envs import REWARDS, WORLDS
+from learners.algorithms import ALGORITHMS
 from rlsys.errors import BadInput, nearest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,7 +33,12 @@ def find_config(name: str) -> Path:
         if candidate.is_file():
             return candidate
     known = sorted(str(path.relative_to(CONFIGS).with_suffix("")) for path in CONFIGS.rglob("*.yaml"))
-    raise BadInput(f"no config {name!r}: neither a file nor a name under configs/{nearest(name, known)}")
+    named = [each for each in known if each.rpartition("/")[2] == name]
+    hint = f" (did you mean {named[0]!r}?)" if named else nearest(name, known)
+    for key, table in (("reward", REWARDS), ("env", WORLDS), ("algorithm", ALGORITHMS)):
+        if name in table and not named:
+            hint = f"; a config picks it with {key}.name={name}"
+    raise BadInput(f"no config {name!r}: neither a file nor a name under configs/{hint}")
 
 
 def read_files(path: Path, seen: tuple[Path, ...]) -> tuple[list[Layer], list[Raw]]:

@@ -1,0 +1,131 @@
+"""Every key of a configuration, read off the dataclasses: name, type, default, allowed values, meaning."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from functools import cache
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from launch.stages.base import STAGE_KEYS, Head
+from rlsys.choices import Table, choose
+from rlsys.config import RecipeConfig, StageConfig
+
+PLAIN = {int: "whole number", float: "number", bool: "true or false", str: "text"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """Key(name="learner.lr", kind="number", default="1e-06", meaning="Learning rate after warm-up. ...")"""
+
+    name: str
+    kind: str  # what a value is, the allowed ones where only some are: "1, 2, 3"
+    default: str  # as YAML has it; empty where there is none
+    meaning: str  # the docstring of the field
+    owner: type  # the dataclass that says all this: several environments share one
+
+
+def recipe_keys() -> list[Key]:
+    """Those outside of `env`, `reward` and `algorithm`."""
+    return list(keys_of(RecipeConfig))
+
+
+def choice_keys(key: str, table: Table, name: str) -> list[Key]:
+    """Those of one environment, reward or algorithm, without `name`."""
+    return [each for each in keys_of(choose(key, table, name).schema, f"{key}.") if each.name != f"{key}.name"]
+
+
+def stage_keys() -> list[Key]:
+    """Those that only a stage has: `stages.NAME.steps`."""
+    hints, meanings = get_type_hints(StageConfig), meanings_of(Head)
+    return [
+        Key(name=f"stages.NAME.{key}", kind=_kind(hints[key]), default="", meaning=meanings[key], owner=Head)
+        for key in STAGE_KEYS
+    ]
+
+
+def known_names(tables: Mapping[str, Table], chosen: Mapping[str, type]) -> list[str]:
+    """Every key that a recipe may have. chosen: the dataclasses of `env`, `reward` and `algorithm` where they are
+    known; else every key of any of the table's."""
+    names = [each.name for each in recipe_keys() + stage_keys()] + [f"{key}.name" for key in tables]
+    for key, table in tables.items():
+        schemas = [chosen[key]] if key in chosen else [choose(key, table, name).schema for name in table]
+        names += [each.name for schema in schemas for each in keys_of(schema, f"{key}.")]
+    return names
+
+
+def keys_of(schema: type, prefix: str = "") -> Iterator[Key]:
+    """The keys of a dataclass and of those inside it, in order."""
+    hints, meanings = get_type_hints(schema), meanings_of(schema)
+    for each in fields(schema):
+        hint = hints[each.name]
+        if isinstance(hint, type) and is_dataclass(hint):
+            yield from keys_of(hint, f"{prefix}{each.name}.")
+        elif hint is not Any:
+            yield Key(
+                name=prefix + each.name,
+                kind=_kind(hint),
+                default=_default(each),
+                meaning=meanings.get(each.name, ""),
+                owner=next(base for base in schema.__mro__ if each.name in base.__dict__.get("__annotations__", {})),
+            )
+
+
+def sections(keys: Mapping[str, list[Key]]) -> dict[str, tuple[list[str], list[Key]]]:
+    """{class: (who has its keys, those keys)}: what several choices share comes once. keys: by choice."""
+    found: dict[type, tuple[list[str], dict[str, Key]]] = {}
+    for name, own in keys.items():
+        for key in own:
+            names, known = found.setdefault(key.owner, ([], {}))
+            known.setdefault(key.name, key)
+            if name not in names:
+                names.append(name)
+    return {owner.__qualname__: (names, list(known.values())) for owner, (names, known) in found.items()}
+
+
+@cache
+def meanings_of(schema: type) -> Mapping[str, str]:
+    """{field: the docstring below it}, of the class that declares it or of the next base that says something."""
+    found: dict[str, str] = {}
+    for base in reversed(schema.__mro__):
+        if not is_dataclass(base):
+            continue
+        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+        assert isinstance(tree, ast.ClassDef)
+        for node, following in zip(tree.body, [*tree.body[1:], None], strict=True):
+            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+                if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
+                    found[node.target.id] = " ".join(str(following.value.value).split())
+    return found
+
+
+def _kind(hint: Any) -> str:
+    arguments = get_args(hint)
+    if get_origin(hint) in (Union, UnionType):
+        return " or ".join("null" if each is type(None) else _kind(each) for each in arguments)
+    if get_origin(hint) is Literal:
+        return ", ".join(map(str, arguments))
+    if get_origin(hint) is tuple:
+        inside = [_kind(each) for each in arguments if each is not Ellipsis]
+        return f"list of {inside[0]}s" if Ellipsis in arguments else f"[{', '.join(inside)}]"
+    return PLAIN.get(hint, getattr(hint, "__name__", str(hint)))
+
+
+def _default(each: Field[Any]) -> str:
+    value = each.default_factory() if each.default_factory is not MISSING else each.default
+    if value is MISSING:
+        return ""
+    return str(_plain(value))
+
+
+def _plain(value: Any) -> Any:
+    """As YAML writes it."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, str):
+        return value if value and "\n" not in value and value == value.strip() else repr(value)
+    return list(value) if isinstance(value, tuple) else value
