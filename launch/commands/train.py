@@ -14,7 +14,7 @@ EXAMPLES = """examples:
   rlsys train quickstart stages.rl.steps=10 seed=1        overrides: key=value, stages.NAME.key=value for one stage
   rlsys train quickstart stages.sft=null                  without this stage
   rlsys train quickstart --run-dir runs/mine --resume     continue a stopped run
-  rlsys train quickstart model.path=./my-model            any Hugging Face causal LM, by folder or hub name
+  rlsys train quickstart model.path=./my-model            a causal LM, by folder or hub name (docs/models.md)
   ray job submit --working-dir . -- python -m launch train quickstart --run-dir /shared/runs/q1
 """
 

@@ -51,28 +51,31 @@ def stage_keys() -> list[Key]:
 def known_names(tables: Mapping[str, Table], chosen: Mapping[str, type]) -> list[str]:
     """Every key that a recipe may have. chosen: the dataclasses of `env`, `reward` and `algorithm` where they are
     known; else every key of any of the table's."""
-    names = [each.name for each in recipe_keys() + stage_keys()] + [f"{key}.name" for key in tables]
+    names = [name for name, *_ in _leaves(RecipeConfig, "")]
+    names += [f"stages.NAME.{key}" for key in STAGE_KEYS] + [f"{key}.name" for key in tables]
     for key, table in tables.items():
         schemas = [chosen[key]] if key in chosen else [choose(key, table, name).schema for name in table]
-        names += [each.name for schema in schemas for each in keys_of(schema, f"{key}.")]
+        names += [name for schema in schemas for name, *_ in _leaves(schema, f"{key}.")]
     return names
 
 
 def keys_of(schema: type, prefix: str = "") -> Iterator[Key]:
     """The keys of a dataclass and of those inside it, in order."""
-    hints, meanings = get_type_hints(schema), meanings_of(schema)
+    for name, owner, each, hint in _leaves(schema, prefix):
+        meaning = meanings_of(owner).get(each.name, "")
+        yield Key(name=name, kind=_kind(hint), default=_default(each), meaning=meaning, owner=owner)
+
+
+def _leaves(schema: type, prefix: str) -> Iterator[tuple[str, type, Field[Any], Any]]:
+    """(name, the class that declares it, field, type) of every key that is no section."""
+    hints = get_type_hints(schema)
     for each in fields(schema):
         hint = hints[each.name]
         if isinstance(hint, type) and is_dataclass(hint):
-            yield from keys_of(hint, f"{prefix}{each.name}.")
+            yield from _leaves(hint, f"{prefix}{each.name}.")
         elif hint is not Any:
-            yield Key(
-                name=prefix + each.name,
-                kind=_kind(hint),
-                default=_default(each),
-                meaning=meanings.get(each.name, ""),
-                owner=next(base for base in schema.__mro__ if each.name in base.__dict__.get("__annotations__", {})),
-            )
+            owner = next(base for base in schema.__mro__ if each.name in base.__dict__.get("__annotations__", {}))
+            yield prefix + each.name, owner, each, hint
 
 
 def sections(keys: Mapping[str, list[Key]]) -> dict[str, tuple[list[str], list[Key]]]:

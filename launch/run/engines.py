@@ -53,7 +53,7 @@ def find_checkpoint(recipe: RecipeConfig, given: str | None) -> str | None:
     None where a recipe without a model was never run. Raises BadInput for a folder without a model.
     """
     found = _given(given) if given is not None else wire.resolved_model_path(recipe) or _last_run(recipe.name)
-    preflight.check_model_folder(found)
+    preflight.check_model(found, learner=False)
     return found
 
 
