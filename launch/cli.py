@@ -15,6 +15,7 @@ import sys
 import traceback
 from typing import NoReturn
 
+from rlsys import VERSION
 from rlsys.errors import BadInput, RunFailed
 
 COMMANDS: dict[str, tuple[str, str]] = {  # name: (module, what `rlsys --help` says of it)
@@ -46,6 +47,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    top.add_argument("--version", action="version", version=f"rlsys {VERSION}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, (module, text) in COMMANDS.items():
         parser = commands.add_parser(name, help=text, formatter_class=argparse.RawDescriptionHelpFormatter)
