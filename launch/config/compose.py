@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass, fields, is_dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -18,7 +19,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from envs import REWARDS, WORLDS
-from launch.config.keys import known_names
+from launch.config.keys import keys_of, known_names
 from launch.config.layers import Layer, Raw, find_config, parse_overrides, read_files
 from launch.config.synonyms import meant
 from launch.stages import STAGES
@@ -72,7 +73,7 @@ def compose(config: str, overrides: Sequence[str]) -> RunConfig:
 def last_recipe(config: str, overrides: Sequence[str]) -> RecipeConfig:
     """What holds in the last stage, the one that the recipe ends in, to score with.
 
-    Its tasks and its data are not looked at, and its algorithm, which would load torch, is left out.
+    Its tasks and its data are not looked at, and its algorithm is left out.
     """
     layers, stages = _read(config, overrides)
     if not stages:
@@ -120,8 +121,6 @@ def _recipe(layers: Sequence[Layer], stage: Stage | None, tables: Mapping[str, T
         chosen[key] = _chosen_name(key, table, layers, stage)
         schemas[key] = choose(key, table, chosen[key]).schema
         schema[key] = OmegaConf.structured(schemas[key])
-        if key != "algorithm":  # a wrong key is said before the algorithm's module loads torch
-            _check_part(key, layers, chosen[key], schemas[key])
     merged = schema
     for layer in layers:
         values = {key: deepcopy(value) for key, value in layer.values.items() if key in tables or key not in TABLES}
@@ -136,7 +135,8 @@ def _recipe(layers: Sequence[Layer], stage: Stage | None, tables: Mapping[str, T
         try:
             merged = OmegaConf.merge(merged, values)
         except OmegaConfBaseException as error:
-            raise BadInput(f"{layer.source}: {_one_line(error)}") from error
+            parts = {f"{key}.": of for key, of in schemas.items()}
+            raise BadInput(f"{layer.source}: {_wrong_value(error, schema, layer.values, parts)}") from error
     try:
         OmegaConf.resolve(merged)
         recipe = OmegaConf.to_object(merged)
@@ -147,13 +147,6 @@ def _recipe(layers: Sequence[Layer], stage: Stage | None, tables: Mapping[str, T
         raise (cause if isinstance(cause, BadInput) else BadInput(f"config: {_one_line(error)}")) from error
     assert isinstance(recipe, RecipeConfig)
     return recipe
-
-
-def _check_part(key: str, layers: Sequence[Layer], name: str, schema: type) -> None:
-    for layer in layers:
-        part = layer.values.get(key)
-        if isinstance(part, dict) and part.get("name", name) == name:
-            _check_keys(layer.source, {key: part}, RecipeConfig, {key: schema}, "")
 
 
 def _chosen_name(key: str, table: Table, layers: Sequence[Layer], stage: Stage | None) -> str:
@@ -210,6 +203,19 @@ def _first_key(key: str, value: Any) -> str:
         inner, value = next(iter(value.items()))
         key = f"{key}.{inner}"
     return key
+
+
+def _wrong_value(error: OmegaConfBaseException, schema: Any, values: Raw, parts: Mapping[str, type]) -> str:
+    """`learner.lr='abc': expected a number`: the first value that cannot be merged alone."""
+    for key in (each for prefix, of in {"": RecipeConfig, **parts}.items() for each in keys_of(of, prefix)):
+        if _has(values, key.name):
+            path = key.name.split(".")
+            value = reduce(lambda found, part: found[part], path, values)
+            try:
+                OmegaConf.merge(schema, reduce(lambda inner, part: {part: inner}, reversed(path), value))
+            except OmegaConfBaseException:
+                return f"{key.name}={value!r}: expected {key.kind}"
+    return _one_line(error)
 
 
 def _one_line(error: Exception) -> str:

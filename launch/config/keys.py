@@ -15,15 +15,15 @@ from launch.stages.base import STAGE_KEYS, Head
 from rlsys.choices import Table, choose
 from rlsys.config import RecipeConfig, StageConfig
 
-PLAIN = {int: "whole number", float: "number", bool: "true or false", str: "text"}
+PLAIN = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """Key(name="learner.lr", kind="number", default="1e-06", meaning="Learning rate after warm-up. ...")"""
+    """Key(name="learner.lr", kind="a number", default="1e-06", meaning="Learning rate after warm-up. ...")"""
 
     name: str
-    kind: str  # what a value is, the allowed ones where only some are: "1, 2, 3"
+    kind: str  # what a value is, the allowed ones where only some are: "one of 1, 2, 3"
     default: str  # as YAML has it; empty where there is none
     meaning: str  # the docstring of the field
     owner: type  # the dataclass that says all this: several environments share one
@@ -111,10 +111,11 @@ def _kind(hint: Any) -> str:
     if get_origin(hint) in (Union, UnionType):
         return " or ".join("null" if each is type(None) else _kind(each) for each in arguments)
     if get_origin(hint) is Literal:
-        return ", ".join(map(str, arguments))
+        return f"one of {', '.join(map(str, arguments))}"
     if get_origin(hint) is tuple:
         inside = [_kind(each) for each in arguments if each is not Ellipsis]
-        return f"list of {inside[0]}s" if Ellipsis in arguments else f"[{', '.join(inside)}]"
+        each = "list of " + inside[0].removeprefix("a ") + "s"
+        return f"a {each}" if Ellipsis in arguments else f"a {each}, {len(inside)} of them"
     return PLAIN.get(hint, getattr(hint, "__name__", str(hint)))
 
 

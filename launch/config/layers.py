@@ -47,6 +47,10 @@ def read_files(path: Path, seen: tuple[Path, ...]) -> tuple[list[Layer], list[Ra
         raise BadInput(f"{path}: extends itself through {' -> '.join(p.name for p in seen)}")
     try:
         raw = _from_yaml(path.read_text())
+    except yaml.MarkedYAMLError as error:
+        mark, lines = error.problem_mark, path.read_text().count("\n")
+        where = "" if mark is None else f" line {min(mark.line, lines) or 1}"  # one stands before those of the file
+        raise BadInput(f"{path}{where}: not readable as YAML: {error.problem or error}") from error
     except (yaml.YAMLError, OmegaConfBaseException, UnicodeDecodeError, OSError) as error:
         raise BadInput(f"{path}: not readable as YAML: {' '.join(str(error).split())}") from error
     raw = {} if raw is None else raw

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import sys
 from pathlib import Path
 
 import psutil
@@ -13,7 +14,7 @@ from envs import make_reward, make_world
 from envs.rewards.asks import NeedsJudging
 from envs.services.judge.judge import open_judge
 from envs.services.judge.templates import Prompts
-from launch.run import architectures
+from launch.run import architectures, hub
 from launch.run.safetensors_files import parameters_in
 from rlsys.config import RecipeConfig
 from rlsys.errors import BadInput, require
@@ -84,12 +85,19 @@ def check_model_folder(path: str | None, key: str = "model.path") -> None:
     parameters_in(folder, f"{key}={path!r}")
 
 
-def check_model(path: str | None, *, learner: bool) -> None:
-    """A local folder must hold a model that can be trained or, without a learner, be played."""
+def check_model(path: str | None, *, learner: bool, ask: bool = True) -> None:
+    """It must be a model that can be trained or, without a learner, be played. ask: a hub name is looked for."""
     check_model_folder(path)
-    if path is not None and Path(path).is_dir():
-        name = f"model.path={path!r}"
-        architectures.check(architectures.read_config(Path(path), name), name, learner=learner)
+    if path is None:
+        return
+    name = f"model.path={path!r}"
+    if not Path(path).is_dir() and ask:
+        said = hub.require(path, name)
+        if said is not None:
+            print(f"rlsys: {said}", file=sys.stderr)
+    folder = Path(path) if Path(path).is_dir() else hub.cached(path)
+    if folder is not None:
+        architectures.check(architectures.read_config(folder, name), name, learner=learner)
 
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json")

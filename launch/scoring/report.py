@@ -106,10 +106,10 @@ class Report:
         sys.stdout.flush()
 
     def close(self, source: str) -> None:
-        """Say what there was. Raises BadInput when there was nothing to explain, or with `strict` nothing at all."""
+        """Say what there was. Raises BadInput where there was nothing, or not one line could be scored or explained."""
         if self._explained and not self.explained_done:
             raise BadInput(f"--explain {self._explained}: {source} has no such line, or it is blank")
-        if self.lines == 0 and (self._strict or self._explained is not None):
+        if self.lines == 0:
             raise BadInput(f"{source}: no records, expected one JSON object per line")
         if self._out is None:
             return
@@ -120,6 +120,8 @@ class Report:
             kinds = ", ".join(f"{kind} {number:,}" for kind, number in sorted(self._failures.items()))
             said += f"; failures: {kinds}; the first: {self._first_failure}"
         print(said, file=sys.stderr)
+        if not count:
+            raise BadInput(f"{source}: not one line could be scored")
 
 
 def _settings(config: Any) -> str:

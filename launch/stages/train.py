@@ -32,7 +32,7 @@ def check(config: RunConfig) -> None:
 
 def arithmetic(config: RunConfig) -> list[str]:
     """The numbers that follow from others, and how. Raises BadInput for a stage with nothing to train on."""
-    preflight.check_model(config.recipe.model.path, learner=True)
+    preflight.check_model(config.recipe.model.path, learner=True, ask=False)
     count = preflight.parameters(config.recipe)
     lines = [f"parameters                {count:,}"] if count is not None else []
     folder = Path(config.recipe.model.path or "")

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from launch.cli import COMMANDS, run
+from launch.config.layers import CONFIGS
 from rlsys.errors import BadInput
 
 
@@ -29,6 +30,7 @@ def rlsys(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str
         (["train", "quickstart", "--resume", "--run-dir", "/tmp/never-made"], "there is no run directory"),
         (["eval", "quickstart", "--checkpoint", "/no/where"], "no such folder"),
         ([], "required: COMMAND"),
+        (["train"], "required: CONFIG (see"),
         (["fly"], "invalid choice"),
     ],
 )
@@ -118,6 +120,30 @@ def test_a_relative_run_directory_is_refused_inside_a_ray_job(
     code, _, err = rlsys(capsys, "train", "quickstart", "--run-dir", "runs/x")
     assert code == 2
     assert "absolute --run-dir" in err
+
+
+def test_a_run_directory_of_another_recipe_is_told_in_a_few_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "checkpoints" / "step-000001").mkdir(parents=True)
+    (tmp_path / "config.yaml").write_text((CONFIGS / "worlds" / "search.yaml").read_text())
+    code, _, err = rlsys(capsys, "train", "quickstart", "--run-dir", str(tmp_path))
+    assert code == 2 and len(err) < 800
+    assert "it was begun with stages.sft.loop.groups_per_step=32, not 64; " in err and " more: choose another" in err
+
+
+def test_the_help_of_every_command_shows_its_own_examples_and_defaults(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in COMMANDS:
+        with pytest.raises(SystemExit):
+            run([command, "--help"])
+        shown = capsys.readouterr().out
+        examples = shown.split("\nexamples:\n")[1]
+        assert f"rlsys {command}" in examples
+        assert all(f"\n  rlsys {other} " not in examples for other in set(COMMANDS) - {command, "serve"})
+    with pytest.raises(SystemExit):
+        run(["generate", "--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "CONFIG [key=value ...]" in shown and "(default: the config's generate.samples, or 4)" in shown
 
 
 def test_a_new_command_is_a_module_and_a_line(
