@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import logging
+import os
 import sys
 import traceback
 from typing import NoReturn
@@ -23,6 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {  # name: (module, what `rlsys --help` s
     "eval": ("launch.commands.eval", "the recipe's evaluation of a checkpoint"),
     "generate": ("launch.commands.generate", "trajectories to train on"),
     "score": ("launch.commands.score", "rewards of given transcripts, offline"),
+    "config": ("launch.commands.config", "what each key of a configuration means"),
     "serve": ("launch.commands.serve", "a service alone: the retriever, the judge"),
     "index": ("launch.commands.index", "build a retrieval index"),
     "judge-errors": ("launch.commands.judge_errors", "a judge's confusion table on labelled answers"),
@@ -79,6 +81,9 @@ def run(argv: list[str]) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:  # whoever reads, `| head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except Exception as error:
         traceback.print_exc()
         print(f"rlsys: failed: {type(error).__name__}: {error}", file=sys.stderr)

@@ -40,9 +40,13 @@ class LongCotRewardConfig:
     preset: Literal["default", "A", "B", "C"] = "default"
     """Of the four cosine values below that are null."""
     r0_correct: Optional[float] = None
+    """Of a right answer of length 0."""
     rL_correct: Optional[float] = None
+    """Of a right answer at the limit."""
     r0_wrong: Optional[float] = None
+    """Of a wrong answer of length 0."""
     rL_wrong: Optional[float] = None
+    """Of a wrong answer at the limit."""
     exceed: float = -10.0
     """For a response at the limit, or cut off, right or wrong."""
     max_length: int = 14336
@@ -50,9 +54,11 @@ class LongCotRewardConfig:
     margin: int = 16
     """The authors' code sees the limit this many tokens early; 0 is the paper's text."""
     repetition_ngram: int = 40
+    """Tokens of an n-gram that counts as repeated when it comes again."""
     repetition_penalty: float = -0.05
     """On each token of a repeated n-gram; 0 leaves the stream out."""
     repetition_discount: float = 0.99
+    """Discount of that stream, per sampled token."""
     overlong_buffer: Optional[int] = None
     """DAPO's punishment, for kinds that have no slope of their own: it grows over the last so many tokens before
     `max_length`; null leaves it out."""

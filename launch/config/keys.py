@@ -78,16 +78,51 @@ def _leaves(schema: type, prefix: str) -> Iterator[tuple[str, type, Field[Any], 
             yield prefix + each.name, owner, each, hint
 
 
-def sections(keys: Mapping[str, list[Key]]) -> dict[str, tuple[list[str], list[Key]]]:
-    """{class: (who has its keys, those keys)}: what several choices share comes once. keys: by choice."""
-    found: dict[type, tuple[list[str], dict[str, Key]]] = {}
-    for name, own in keys.items():
-        for key in own:
-            names, known = found.setdefault(key.owner, ([], {}))
-            known.setdefault(key.name, key)
-            if name not in names:
-                names.append(name)
-    return {owner.__qualname__: (names, list(known.values())) for owner, (names, known) in found.items()}
+@dataclass(frozen=True, slots=True)
+class Section:
+    title: str
+    keys: tuple[Key, ...]
+
+
+def reference(tables: Mapping[str, Table]) -> list[Section]:
+    """All keys there are, each once: those of every recipe by section, then what an environment, a reward and an
+    algorithm add. What several of them share has a section of its own."""
+    by_part: dict[str, list[Key]] = {"of a recipe": [_name_key(key, table) for key, table in tables.items()]}
+    for each in recipe_keys():
+        part, _, rest = each.name.partition(".")
+        by_part.setdefault(f"`{part}`" if rest else "of a recipe", []).append(each)
+    found = [Section(title, tuple(keys)) for title, keys in by_part.items()]
+    found.append(Section("of a stage", tuple(stage_keys())))
+    for key, table in tables.items():
+        shared: dict[type, tuple[list[str], dict[str, Key]]] = {}
+        for name in table:
+            for each in choice_keys(key, table, name):
+                names, keys = shared.setdefault(each.owner, ([], {}))
+                keys.setdefault(each.name, each)
+                names.extend([name] * (name not in names))
+        by_names: dict[str, dict[str, Key]] = {}
+        for names, keys in shared.values():
+            whose = f"`{key}.name`: {', '.join(names)}" if len(names) < len(table) else f"`{key}`"
+            by_names.setdefault(whose, {}).update(keys)
+        found += [Section(whose, tuple(keys.values())) for whose, keys in by_names.items()]
+    return found
+
+
+def _name_key(key: str, table: Table) -> Key:
+    what = {"env": "The environment", "reward": "The reward", "algorithm": "The algorithm of rl stages"}[key]
+    kind = f"one of {', '.join(table)}, or module.Class"
+    return Key(name=f"{key}.name", kind=kind, default=next(iter(table)), meaning=f"{what}.", owner=RecipeConfig)
+
+
+def values_of(config: Any, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """(name, value, default) of every key of a recipe, those of its environment, reward and algorithm too."""
+    for each in fields(config):
+        value = getattr(config, each.name)
+        if is_dataclass(value):
+            yield from values_of(value, f"{prefix}{each.name}.")
+        else:
+            default = each.default_factory() if each.default_factory is not MISSING else each.default
+            yield prefix + each.name, value, default
 
 
 @cache
@@ -123,10 +158,10 @@ def _default(each: Field[Any]) -> str:
     value = each.default_factory() if each.default_factory is not MISSING else each.default
     if value is MISSING:
         return ""
-    return str(_plain(value))
+    return str(plain(value))
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """As YAML writes it."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]

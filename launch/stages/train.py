@@ -28,6 +28,7 @@ def check(config: RunConfig) -> None:
         stage_of(stage.kind).ready(config, stage)
     if recipe.model.path is not None:
         ChatRenderer(recipe.model.path)  # its tokenizer
+        preflight.check_model(recipe.model.path, learner=True, ask=False)  # of a hub name: config.json lies here now
 
 
 def arithmetic(config: RunConfig) -> list[str]:
