@@ -14,6 +14,7 @@ EXAMPLES = """examples:
   rlsys train quickstart stages.rl.steps=10 seed=1        overrides: key=value, stages.NAME.key=value for one stage
   rlsys train quickstart stages.sft=null                  without this stage
   rlsys train quickstart --run-dir runs/mine --resume     continue a stopped run
+  rlsys train quickstart --run-dir runs/mine --resume stages.rl.steps=+100      100 steps more of a finished run
   rlsys train quickstart model.path=./my-model            a causal LM, by folder or hub name (docs/models.md)
   ray job submit --working-dir . -- python -m launch train quickstart --run-dir /shared/runs/q1
 """
@@ -32,9 +33,10 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from launch.config.compose import compose, refuse_other_config, to_yaml
+    from launch.config.extend import goes_on, with_more_steps
     from launch.stages.train import arithmetic, check, train
 
-    config = compose(options.config, options.overrides)
+    config = compose(options.config, with_more_steps(options.overrides, options.run_dir))
     if options.dry_run:
         follows = arithmetic(config)  # first: it is where a task file that cannot be read is said
         print(to_yaml(config))
@@ -63,8 +65,9 @@ def run(options: argparse.Namespace) -> int:
     state = directory.load_state(newest) if newest else DriverState()
     if options.resume and not newest:
         raise BadInput(f"--resume: {path} has no checkpoint to resume from")
-    if state.stage_index >= len(config.stages):
-        print(f"{path} is finished after {state.step} steps: give another --run-dir to train again")
+    if state.stage_index >= len(config.stages) and not goes_on(state, path, config):
+        more = f"stages.{config.stages[-1].name}.steps=+100 to go on"
+        print(f"{path} is finished after {state.step} steps: give another --run-dir to train again, {more}")
         return 0
     entered = config.stages[state.stage_index]
     if entered.epochs is None and entered.steps < state.stage_step:
