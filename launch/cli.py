@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import importlib
 import logging
-import os
 import sys
 import traceback
 from typing import NoReturn
@@ -81,9 +80,6 @@ def run(argv: list[str]) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:  # whoever reads, `| head`, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except Exception as error:
         traceback.print_exc()
         print(f"rlsys: failed: {type(error).__name__}: {error}", file=sys.stderr)

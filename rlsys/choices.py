@@ -68,11 +68,11 @@ def look_beside(recipe: Path) -> None:
 
 def own_folders() -> list[str]:
     """Where classes that are not ours were looked for: other processes have to look there too."""
-    return [folder for folder in (os.getcwd(), *_beside) if folder in sys.path]
+    return [folder for folder in dict.fromkeys((*_beside, os.getcwd())) if folder in sys.path]
 
 
 def _elsewhere(key: str, name: str) -> Choice:
-    places = list(dict.fromkeys((os.getcwd(), *_beside)))
+    places = list(dict.fromkeys((*_beside, os.getcwd())))
     sys.path.extend(folder for folder in places if folder not in sys.path)  # behind ours
     try:
         built = load(name)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,14 +49,20 @@ def run(options: argparse.Namespace) -> int:
         page.write_text(filled(page.read_text(), sections))
         return 0
     if options.what is None:
-        for section in sections:
-            print(f"# {section.title.replace('`', '')}")
-            for key in section.keys:
-                print(f"{key.name:<40} {short(key.default):<12} {key.kind}")
-        return 0
-    lines = explained(options.what, sections) or held(options.what, sections)
-    print("\n".join(lines))
+        lines = list(listed(sections))
+    else:
+        lines = explained(options.what, sections) or held(options.what, sections)
+    try:
+        print("\n".join(lines), flush=True)
+    except BrokenPipeError:  # whoever reads, `| head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
+
+
+def listed(sections: Sequence[Section]) -> Iterator[str]:
+    for section in sections:
+        yield f"# {section.title.replace('`', '')}"
+        yield from (f"{key.name:<40} {short(key.default):<12} {key.kind}" for key in section.keys)
 
 
 def explained(what: str, sections: Sequence[Section]) -> list[str]:

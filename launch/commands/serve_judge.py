@@ -68,6 +68,11 @@ def service_config(options: argparse.Namespace, **more: Any) -> Any:
 
 
 def run(options: argparse.Namespace) -> int:
+    from launch.run.preflight import check_model_folder
+
+    if options.endpoint is None:
+        check_model_folder(options.model, "--model")
+
     from actors.judge import make_service
     from envs.services.http import serve_until_signal
     from envs.services.judge.config import JudgeConfig
@@ -82,6 +87,9 @@ def run(options: argparse.Namespace) -> int:
 
     def started(url: str) -> None:
         what = options.endpoint or "vLLM"
-        print(f"rlsys: judge ({options.model}, {what}) on {url}: POST /judge /judge_batch, GET /health", flush=True)
+        print(
+            f"rlsys: judge ({options.model}, {what}) on {url}: POST /judge /judge_batch, GET /health /metrics",
+            flush=True,
+        )
 
     serve_until_signal(service, started)

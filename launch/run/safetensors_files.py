@@ -23,8 +23,12 @@ def parameters_in(folder: Path, name: str) -> int | None:
     Raises BadInput for a file that is missing, cut short or something else.
     """
     files = sorted(folder.glob("*.safetensors"))
-    for missing in _indexed(folder, name) - {file.name for file in files}:
+    indexed = _indexed(folder, name)
+    for missing in indexed - {file.name for file in files}:
         raise BadInput(f"{name}: {missing} is missing, which {INDEX} names")
+    # The same weights may lie there in another cut too: what an index names, or the one file of the usual name, is all.
+    loaded = indexed or {"model.safetensors"} & {file.name for file in files}
+    files = [file for file in files if not loaded or file.name in loaded]
     return sum(_parameters(file, name) for file in files) if files else None
 
 

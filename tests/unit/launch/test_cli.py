@@ -31,6 +31,7 @@ def rlsys(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str
         (["eval", "quickstart", "--checkpoint", "/no/where"], "no such folder"),
         ([], "required: COMMAND"),
         (["train"], "required: CONFIG (see"),
+        (["serve", "judge", "--model", "/no/such/model"], "--model='/no/such/model': no such folder"),
         (["fly"], "invalid choice"),
     ],
 )

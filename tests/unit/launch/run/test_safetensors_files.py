@@ -22,6 +22,10 @@ def test_parameters_are_counted_over_all_files(tmp_path: Path) -> None:
     save(tmp_path / "a.safetensors", wide=[7, 3], bias=[5], scalar=[])
     save(tmp_path / "b.safetensors", more=[2, 2, 2])
     assert parameters_in(tmp_path, "m") == 21 + 5 + 1 + 8
+    save(tmp_path / "model.safetensors", wide=[2, 2])  # the others are the same weights in another cut
+    assert parameters_in(tmp_path, "m") == 4
+    (tmp_path / INDEX).write_text(json.dumps({"weight_map": {"more": "b.safetensors"}}))
+    assert parameters_in(tmp_path, "m") == 8
 
 
 def test_a_scratch_model_has_as_many_as_the_arithmetic_says(tmp_path: Path) -> None:
