@@ -28,17 +28,6 @@ def test_parameters_are_counted_over_all_files(tmp_path: Path) -> None:
     assert parameters_in(tmp_path, "m") == 8
 
 
-def test_a_scratch_model_has_as_many_as_the_arithmetic_says(tmp_path: Path) -> None:
-    from launch.config.compose import compose
-    from launch.run.preflight import parameters
-    from learners.scratch import build
-
-    recipe = compose("quickstart", ["env.train_tasks=8"]).recipe
-    texts = [f"{n} + {n} = {2 * n}" for n in range(64)]
-    build(tmp_path / "m", recipe.model.scratch, texts=texts, tags=(), max_positions=64, seed=0)
-    assert parameters_in(tmp_path / "m", "m") == parameters(recipe)
-
-
 def test_what_is_not_whole_is_named(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     whole = save(path, w=[4, 4])
