@@ -59,10 +59,10 @@ def test_strict_stops_at_the_first_bad_line(score: Any) -> None:
     assert "rlsys: error: line 2: data: this line: not JSON" in err
 
 
-def test_a_file_of_which_nothing_can_be_scored_is_refused(score: Any) -> None:
+def test_a_file_without_a_transcript_is_refused(score: Any) -> None:
     code, out, err = score("icrl", lines=["nope", "{}"])
     assert code == 2 and [each["status"] for each in out] == ["failure", "failure"]
-    assert "0 of 2 lines scored" in err and err.endswith("not one line could be scored\n")
+    assert "0 of 2 lines scored" in err and "not one line is a transcript with its task" in err
     code, out, err = score("icrl", lines=[])
     assert (code, out) == (2, []) and "no records, expected one JSON object per line" in err
     assert score("icrl", "--strict", lines=[""])[0] == 2
