@@ -3,6 +3,8 @@
 import signal
 from pathlib import Path
 
+import pytest
+
 from rlsys.journal import ledger, read, surviving
 from tests.e2e.runs import left_behind, rlsys, rows, steps_of, summary
 
@@ -41,6 +43,7 @@ def test_a_run_that_is_terminated_killed_and_interrupted_comes_to_its_end(tmp_pa
     assert summary(run)["status"] == "done"
 
 
+@pytest.mark.slow
 def test_a_finished_run_goes_on_with_more_steps(tmp_path: Path) -> None:
     run = tmp_path / "run"
     command = ["train", "quickstart", "--run-dir", str(run), "stages.rl=null", "stages.sft.loop.groups_per_step=8"]
