@@ -60,7 +60,7 @@ def find_checkpoint(recipe: RecipeConfig, given: str | None) -> str | None:
     found = _given(given) if given is not None else wire.resolved_model_path(recipe) or _last_run(recipe.name)
     if found is not None and (FOLDER.fullmatch(name := Path(found).parent.name) or ASIDE.fullmatch(name)):
         _check_digests(Path(found).parent)
-    preflight.check_model_folder(found)
+    preflight.check_model(found, learner=False)
     return found
 
 
