@@ -57,7 +57,8 @@ ALONE = died(
         (  # what a driver hears when its own raylet is killed
             died(
                 f"The actor is dead because its owner has died. Owner Id: 01000000{'f' * 48} "
-                "Owner Ip address: 10.0.0.1 Owner worker exit type: SYSTEM_ERROR Worker exit detail: Owner's node has crashed."
+                "Owner Ip address: 10.0.0.1 Owner worker exit type: SYSTEM_ERROR "
+                "Worker exit detail: Owner's node has crashed."
             ),
             "the Ray node died",
         ),
