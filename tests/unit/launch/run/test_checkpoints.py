@@ -16,7 +16,7 @@ from launch.run.rundir import RunDir
 from rlsys.errors import BadInput
 
 MODEL, OPTIMIZER = "hf/model.safetensors", "learner/state/optim_states.pt"
-CONTENT = {MODEL: save({"a": torch.zeros(300)}), "hf/config.json": b'{"model_type": "qwen3"}'}
+CONTENT = {MODEL: save({"a": torch.zeros(300)}), "hf/config.json": b'{"model_type": "qwen3"}' + b" " * 300}
 FILES = (MODEL, "hf/config.json", "hf/tokenizer.json", OPTIMIZER)
 
 
