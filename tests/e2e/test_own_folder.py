@@ -66,6 +66,7 @@ def test_whoever_imports_one_of_our_packages_gets_the_others_too(own: Path, modu
 def test_a_ray_worker_of_a_job_from_there_finds_ours_and_the_recipes_module(own: Path) -> None:
     code = """
 import os, ray
+from actors.scoring import RewardService, ScoringSpec
 from launch.config.compose import compose
 from launch.run.wire import _environment
 world = compose("maze.yaml", []).recipe.env
@@ -73,12 +74,13 @@ env_vars = _environment({})
 ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False, object_store_memory=100 * 2**20,
          runtime_env={"working_dir": os.getcwd()})
 
-@ray.remote(num_cpus=0, runtime_env={"env_vars": env_vars})
-def there(config):
-    import actors.scoring, envs
+def there(actor, config):
+    import envs
     return envs.make_world(config).tasks("train")[0].task_id, envs.__file__
 
-print(ray.get(there.remote(world)))
+ours = ray.remote(num_cpus=0, runtime_env={"env_vars": env_vars})(RewardService)
+actor = ours.remote(ScoringSpec(grader_workers=1, grader_deadline_s=1.0))
+print(ray.get(actor.__ray_call__.remote(there, world)))
 """
     exit_code, said = python("-c", code, cwd=own)
     assert exit_code == 0 and str(ROOT / "envs") in said, said[-2000:]
