@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from actors.orphans import die_with
 from actors.specs import IDLE, EngineFailed, EngineSpec, EngineStats, PromptTooLong, engine_environment
+from rlsys import semaphores
 from rlsys.channels import receiver
 from rlsys.channels.base import Published, WeightsRejected
 from rlsys.rollout import TurnRequest
@@ -77,6 +78,7 @@ class Engine:
         await asyncio.to_thread(importlib.import_module, "vllm.v1.engine.async_llm")
         from vllm.v1.engine.async_llm import AsyncLLM
 
+        semaphores.tag_own()
         gauges = _Gauges()
         others = set(multiprocessing.active_children())
         os.environ[PARENT_VARIABLE] = str(os.getpid())

@@ -22,7 +22,7 @@ import ray
 from ray.exceptions import RayError, RayTaskError
 
 from actors.calls import PING_EVERY_S, call, reason
-from actors.placement import Need
+from actors.placement import Need, actor_name
 from actors.specs import EngineFailed
 from actors.worker import Delivery, RolloutWorker, WorkerSpec, WorkerStatus
 from rlsys.channels.base import Published
@@ -92,6 +92,7 @@ class PoolOptions:
     call_timeout_s: float
     group_timeout_s: float
     infra_attempts: int
+    run: str = ""  # names the actors
     mismatch_limit: float  # mean gap past which an engine is refitted once, then the run stops; see `allowed_gap`
 
 
@@ -124,6 +125,7 @@ class RolloutPool:
         options = self._options
         member.state = State.STARTING
         actor = ray.remote(self._worker).options(
+            name=actor_name(options.run, member.spec.name, member.restarts),
             num_cpus=options.cpus,
             num_gpus=options.gpus,
             max_restarts=0,
@@ -380,8 +382,9 @@ def _measure(delivery: Delivery, publication: Publication) -> Arrival:
 
 
 def _differs(name: str, version: int, gap: float, limit: float) -> str:
+    weights = f"version {version}" if version >= 0 else "the changed weights of the start-up check"
     return (
-        f"{name} does not compute what the learner computes: on version {version} the mean gap in log-probability is "
+        f"{name} does not compute what the learner computes: on {weights} the mean gap in log-probability is "
         f"{gap:.3g}, the limit is {limit:.3g} (loop.mismatch_limit); it kept old weights or loads them wrongly"
     )
 

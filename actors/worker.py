@@ -86,6 +86,10 @@ class RolloutWorker:
         self._step: object = None  # the engine's last one, as its statistics show it
         self._step_seen = time.monotonic()
 
+    def __repr__(self) -> str:
+        """What Ray's dashboard calls it."""
+        return self.spec.name
+
     async def start(self) -> WorkerStatus:
         """Start the engine. Takes half a minute: mostly imports."""
         self.worlds.start()

@@ -35,12 +35,20 @@ class GroupOptions:
     start_timeout_s: float
     call_timeout_s: float
     ping_timeout_s: float
+    run: str = ""  # names the actors
 
 
 class LearnerActor:
     """One rank: a thin skin over `LearnerRank`, which also runs without Ray."""
 
     rank: LearnerRank  # from `start` on
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def __repr__(self) -> str:
+        """What Ray's dashboard calls it."""
+        return f"learner rank {self._number}"
 
     @ray.method(concurrency_group=BESIDE)
     def ping(self) -> None:
@@ -106,14 +114,15 @@ class LearnerGroup:
         self._actors = [
             ray.remote(concurrency_groups={BESIDE: 1})(LearnerActor)
             .options(
+                name=f"rlsys:{options.run}:learner:{number}" if options.run else None,
                 num_cpus=options.cpus,
                 num_gpus=options.gpus,
                 max_restarts=0,
                 scheduling_strategy=where,
                 runtime_env={"env_vars": options.env_vars},
             )
-            .remote()
-            for where in placement or ["DEFAULT"] * self.num_ranks
+            .remote(number)
+            for number, where in enumerate(placement or ["DEFAULT"] * self.num_ranks)
         ]
         (address,) = await self._wait([self._actors[0].address.remote()], "finding a port", options.start_timeout_s)
         specs = iter(self._specs)

@@ -23,7 +23,9 @@ class ScratchModel:
     intermediate_size: int = 384
     """Width inside the feed-forward layers."""
     num_layers: int = 3
+    """Transformer layers."""
     num_heads: int = 4
+    """Attention heads of a layer."""
     num_kv_heads: int = 2
     """Key and value heads; several attention heads share each of them."""
     head_dim: int = 32
@@ -321,6 +323,24 @@ class WandbConfig:
     """auto is online where wandb has a key, else offline: rows are written to the run directory."""
     project: str = "rlsys"
     """Project in wandb that runs are listed under."""
+    entity: Optional[str] = None
+    """User or team that the project belongs to. null is the key's own."""
+    group: Optional[str] = None
+    """Group of runs that belong together, such as the seeds of one setting."""
+    name: Optional[str] = None
+    """What the run is called there. null is the recipe's `name`."""
+    tags: tuple[str, ...] = ()
+    """Words to filter runs by."""
+    notes: Optional[str] = None
+    """A remark on the run."""
+    samples: int = 4
+    """Episodes in the table of samples, from the lowest reward to the highest. 0: no table."""
+    samples_every: int = 10
+    """Steps from one such table to the next."""
+
+    def __post_init__(self) -> None:
+        require_bounds(self, "wandb.", "0 or more", "samples")
+        require_bounds(self, "wandb.", "at least 1", "samples_every")
 
 
 @dataclass(frozen=True, kw_only=True)

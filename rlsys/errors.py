@@ -18,12 +18,24 @@ BOUNDS: dict[str, Callable[[float], bool]] = {
 }
 
 
+MOST_SHOWN = 4  # differences, in one line
+
+
 class BadInput(Exception):
     """What the user gave cannot be used: one clear line, exit code 2, and nothing was started."""
 
 
 class RunFailed(Exception):
     """The run cannot go on: the reason is the last line printed, exit code 1, and it can be resumed."""
+
+
+def told(error: BaseException) -> str:
+    """Any error in one line, for people; of a file, with its name and without the system's number."""
+    if isinstance(error, (BadInput, RunFailed)):
+        return str(error)
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return f"{type(error).__name__}: {error}"
 
 
 def require(condition: bool, key: str, found: object, expected: str) -> None:
@@ -45,9 +57,15 @@ def require_bounds(config: object, prefix: str, expected: str, *keys: str) -> No
 
 
 def differences(before: Mapping[str, object], now: Mapping[str, object]) -> str:
-    """`seed=1, not 2; env.style='choice', not None`: empty where nothing differs."""
+    """`seed=1, not 2; env.style='choice', not None`: the first few; empty where nothing differs."""
     keys = [key for key in {**before, **now} if before.get(key) != now.get(key)]
-    return "; ".join(f"{key}={before.get(key)!r}, not {now.get(key)!r}" for key in keys)
+    shown = [f"{key}={_short(before.get(key))}, not {_short(now.get(key))}" for key in keys[:MOST_SHOWN]]
+    return "; ".join(shown + [f"{len(keys) - MOST_SHOWN} more"] * (len(keys) > MOST_SHOWN))
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:60]} ... {text[-16:]}"
 
 
 def nearest(word: str, known: Iterable[object], *, otherwise: str | None = None) -> str:

@@ -80,17 +80,25 @@ def harvest_groups(
     metrics += [{f"failures/{kind}": Sum(float(count)) for kind, count in failures.items()}]
     metrics += [group_metrics(groups, outcomes), {"tokens/stale": Sum(stale_tokens)}]
     metrics += [environment_metrics(trajectories), *(lag_metrics(each, version) for each in trajectories)]
+    graded = [each.reward.value for each in trajectories if isinstance(each.reward, Reward)]
+    metrics += [{"reward/std": Mean(deviation(graded))}] if graded else []
     return Harvest(
         samples=weigh(samples, algorithm.reduction, length=longest),
         advantages=advantages,
         outcomes=outcomes,
-        rewards=[each.reward.value for each in trajectories if isinstance(each.reward, Reward)],
+        rewards=graded,
         lags=[version - each.oldest_version for each in trajectories if each.oldest_version is not None],
         failures=failures,
         sampled=sum(each.num_sampled for each in trajectories),
         discarded=sum(each.discarded_tokens for each in trajectories),
         metrics=merge(metrics),
     )
+
+
+def deviation(values: Sequence[float]) -> float:
+    """The standard deviation of these values themselves: divided by how many there are."""
+    mean = sum(values) / len(values)
+    return math.sqrt(sum((value - mean) ** 2 for value in values) / len(values))
 
 
 def trajectory_metrics(trajectory: Trajectory) -> Metrics:

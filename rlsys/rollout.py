@@ -10,7 +10,7 @@ import asyncio
 import math
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -20,6 +20,7 @@ from rlsys.broken import EpisodeBroken as EpisodeBroken
 from rlsys.broken import failure_of as failure_of
 from rlsys.errors import BadInput
 from rlsys.seeds import derive
+from rlsys.state import final_state
 from rlsys.types import (
     Completion,
     EpisodeEnd,
@@ -140,6 +141,7 @@ class _Attempt:
     tool_s: float = 0.0
     repeated: int = 0
     metrics: Counter[str] = field(default_factory=Counter)
+    state: Mapping[str, Any] | None = None
 
 
 async def run_episode(
@@ -194,6 +196,7 @@ async def run_episode(
         discarded_tokens=discarded,
         num_prompt=attempt.num_prompt,
         metrics=dict(attempt.metrics),
+        state=attempt.state,
     )
 
 
@@ -249,6 +252,8 @@ async def _attempt(
                 done.messages.append(going_on.reply)
                 context = going_on.context_ids
                 spent += len(completion.token_ids) + going_on.num_reply_tokens
+            with _data_boundary("environment"):
+                done.state = final_state(env)
     except TimeoutError:
         late = f"not over after {plan.timeout_s:g} s"
         done.broken = EpisodeBroken(Failure(kind=FailureKind.TIMEOUT, where="episode", detail=late))
@@ -369,4 +374,5 @@ def transcript_of(task: Task, attempt: _Attempt | Trajectory) -> Transcript:
         messages=tuple(attempt.messages[attempt.num_prompt :]),
         truncated=attempt.end is EpisodeEnd.TOKEN_LIMIT,
         token_ids=tuple(token for turn in attempt.turns for token in turn.completion.token_ids),
+        state=attempt.state,
     )

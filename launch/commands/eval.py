@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from actors.pool import RolloutPool
     from actors.services import Services
     from launch.run.evaluate import Score
+    from launch.run.progress import Progress
     from rlsys.config import RecipeConfig
     from rlsys.types import Group
 
@@ -33,6 +34,14 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from launch.run.progress import Progress
+
+    with Progress() as progress:
+        progress.doing("reading the configuration")
+        return evaluate(options, progress)
+
+
+def evaluate(options: argparse.Namespace, progress: Progress) -> int:
     from launch.config.compose import compose
 
     config = compose(options.config, options.overrides)
@@ -43,7 +52,6 @@ def run(options: argparse.Namespace) -> int:
     from launch.run.cleanup import orderly_exit
     from launch.run.engines import find_checkpoint, model_or_scratch, on_engines
     from launch.run.evaluate import plans, rollout_tasks, score
-    from launch.run.progress import Progress
     from rlsys.harvest import check_failed
 
     recipe = config.stages[-1].config  # the last stage's environment is the one that the recipe ends in
@@ -60,10 +68,11 @@ def run(options: argparse.Namespace) -> int:
         groups: dict[str, list[Group]] = {}
         for name, plan in plans(playing, services).items():
             progress.say(f"playing {len(tasks) * plan.group_size} episodes, {name}")
+            progress.doing(f"{name}: tasks played")
             groups[name] = await rollout_tasks(pool, tasks, plan, recipe.eval.concurrency, progress.count)
         return groups
 
-    with Progress() as progress, orderly_exit():
+    with orderly_exit():
         if found is None:
             progress.say("no checkpoint and no model.path: evaluating the untrained policy")
         with model_or_scratch(recipe, found) as model:
@@ -71,6 +80,7 @@ def run(options: argparse.Namespace) -> int:
             progress.say(f"evaluating {model} on {of}")
             ChatRenderer(model)  # a hub name or a folder without a tokenizer: said before anything starts
             groups = on_engines(recipe, model, progress, work)
+            progress.doing("ending every process")
         limit = recipe.loop.max_failed_share
         scores = {name: score(played, recipe.reward, limit) for name, played in groups.items()}
         for line in table(scores):

@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from launch.commands.shared import add_checkpoint, add_config
+from rlsys.config import GenerateConfig
 from rlsys.errors import BadInput
 
 if TYPE_CHECKING:
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
     from actors.pool import RolloutPool
     from actors.services import Services
+    from launch.run.progress import Progress
     from rlsys.config import RecipeConfig, RunConfig
 
 HELP = "trajectories to train on; the same command again goes on where it was stopped"
@@ -39,11 +41,22 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="what is kept; F.pairs.jsonl gets preference pairs, F.played.jsonl all that was played",
     )
     add_checkpoint(parser)
+    usual = GenerateConfig()
     for key, (shown, meaning) in FLAGS.items():
-        parser.add_argument(f"--{key.replace('_', '-')}", metavar=shown, help=f"{meaning} (generate.{key})")
+        default = getattr(usual, key)
+        of = f"the config's generate.{key}, or {'no limit' if default is None else default}"
+        parser.add_argument(f"--{key.replace('_', '-')}", metavar=shown, help=f"{meaning} (default: {of})")
 
 
 def run(options: argparse.Namespace) -> int:
+    from launch.run.progress import Progress
+
+    with Progress() as progress:
+        progress.doing("reading the configuration")
+        return generate(options, progress)
+
+
+def generate(options: argparse.Namespace, progress: Progress) -> int:
     from launch.config.compose import compose
 
     flags = {key: getattr(options, key) for key in FLAGS}
@@ -55,7 +68,6 @@ def run(options: argparse.Namespace) -> int:
     from launch.run import preflight
     from launch.run.cleanup import orderly_exit
     from launch.run.engines import find_checkpoint, model_or_scratch, on_engines
-    from launch.run.progress import Progress
     from launch.stages.generate import begun_with, check_keep, generate_missing, plan_of, tasks_to_generate
     from launch.stages.store import TrajectoryStore, pairs_path, store_path, write_out
     from launch.stages.trajectories import tokenizer_id, weights_id
@@ -72,7 +84,7 @@ def run(options: argparse.Namespace) -> int:
         plan = plan_of(playing, "generate", services)
         await generate_missing(pool, tasks, plan, playing, played, tokenizer, progress)
 
-    with Progress() as progress, orderly_exit():
+    with orderly_exit():
         weights = found or "the untrained policy"
         if found is None:
             progress.say("no checkpoint and no model.path: the untrained policy plays")

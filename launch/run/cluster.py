@@ -30,10 +30,11 @@ def expected_device(config: ClusterConfig) -> Device:
     return choose("auto", torch.cuda.device_count())
 
 
-def connect(config: ClusterConfig, room: Callable[[Device], tuple[float, float]]) -> Device:
+def connect(config: ClusterConfig, room: Callable[[Device], tuple[float, float]], *, run: str = "") -> Device:
     """`cluster.address`, else RAY_ADDRESS, else a local cluster of this machine's cores. Checks that the actors fit.
 
     room: the CPUs and GPUs that they take on a device.
+    run: named in the metadata of the driver, as the dashboard's list of jobs shows it.
     """
     os.environ[cleanup.VARIABLE] = cleanup.tag()  # inherited by every process that starts from here
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -60,12 +61,16 @@ def connect(config: ClusterConfig, room: Callable[[Device], tuple[float, float]]
     elif not inside_ray_job():
         root = str(Path(__file__).resolve().parents[2])
         options = {"address": address, "runtime_env": {"env_vars": {"PYTHONPATH": root}}}
+    if not inside_ray_job():  # there they are the job's, from `ray job submit --metadata-json`
+        options["job_config"] = ray.job_config.JobConfig(metadata={"rlsys_run": run})
     try:
         ray.init(**options, logging_level=logging.ERROR, log_to_driver=False)
     except (ConnectionError, RuntimeError, ValueError) as error:
         if local:
             raise RunFailed(f"a local Ray cluster does not start: {str(error).strip().splitlines()[0]}") from error
         raise BadInput(silent) from error
+    finally:
+        cleanup.stop_if_asked()
     resources = ray.cluster_resources()
     device = choose(config.device, resources.get("GPU", 0))
     missing = [

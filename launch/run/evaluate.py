@@ -29,11 +29,13 @@ async def evaluate(run: Run, stage: StageConfig, when: str) -> dict[str, float]:
     """
     recipe = stage.config
     tasks = run.world.tasks("held_out")[: recipe.eval.tasks]
-    run.progress.say(f"evaluating {when}: {len(tasks)} held-out tasks, greedy and {recipe.eval.samples} sampled")
+    run.progress.begin(f"evaluating {when}: {len(tasks)} held-out tasks, greedy and {recipe.eval.samples} sampled")
     scores: dict[str, Score] = {}
     for name, plan in plans(recipe, run.services).items():
+        run.progress.doing(f"evaluating {when}, {name}: tasks played")
         groups = await rollout_tasks(run.pool, tasks, plan, recipe.eval.concurrency, run.progress.count)
         scores[name] = score(groups, recipe.reward, recipe.loop.max_failed_share)
+        run.tracker.evaluated(run.state.step, name, scores[name].row())
         run.dir.save_trajectories(f"eval-{when}-{name}", groups, {})
     run.progress.say(f"held-out {measure_of(recipe.reward)} {when}: {told(scores)}")
     state = run.state
@@ -43,7 +45,7 @@ async def evaluate(run: Run, stage: StageConfig, when: str) -> dict[str, float]:
     state.eval_episodes[when] = {name: each.episodes for name, each in scores.items()}
     state.eval_failures[when] = {name: each.failures for name, each in scores.items()}
     numbers = {f"{name}/{key}": number for name, each in scores.items() for key, number in each.row().items()}
-    run.record_evaluation({"step": state.step, "stage": stage.name, "when": when, **numbers})
+    run.dir.save_evaluation({"step": state.step, "stage": stage.name, "when": when, **numbers})
     return {name: round(each.value, 4) for name, each in scores.items() if each.value is not None}
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,7 +24,6 @@ from learners.algorithms import make_algorithm
 from learners.algorithms.base import REFERENCE, VALUES
 from rlsys.config import ClusterConfig, RecipeConfig
 from rlsys.device import Device, dtype_of, known
-from rlsys.errors import BadInput
 
 USUAL_CARD_GB = 80.0
 MOST_RANKS = 64  # that a remedy proposes
@@ -86,27 +83,8 @@ def _described(recipe: RecipeConfig) -> Mapping[str, Any] | None:
             "num_key_value_heads": scratch.num_kv_heads, "head_dim": scratch.head_dim,
             "vocab_size": scratch.vocab_size,
         }  # fmt: skip
-    file = Path(path) / "config.json" if Path(path).is_dir() else _downloaded(path)
-    if file is None:
-        return None
-    try:
-        found = json.loads(file.read_text())
-    except (OSError, ValueError) as error:
-        raise BadInput(f"model.path={path!r}: config.json is not readable JSON ({error})") from error
-    return found if isinstance(found, dict) else None
-
-
-def _downloaded(name: str) -> Path | None:
-    from huggingface_hub import try_to_load_from_cache
-    from huggingface_hub.errors import HFValidationError
-
-    home = os.environ.get("HF_HOME") or "~/.cache/huggingface"
-    cache = Path(os.environ.get("HF_HUB_CACHE") or f"{home}/hub").expanduser()
-    try:
-        found = try_to_load_from_cache(name, "config.json", cache_dir=cache)
-    except HFValidationError:
-        return None
-    return Path(found) if isinstance(found, str) else None
+    folder = Path(path) if Path(path).is_dir() else hub.cached(path)
+    return None if folder is None else architectures.read_config(folder, f"model.path={path!r}")
 
 
 # -- learner ranks ----------------------------------------------------------------------------------------------------

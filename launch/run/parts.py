@@ -14,16 +14,19 @@ from actors.placement import Need, place
 from actors.renderer import ChatRenderer
 from envs import make_world
 from launch.run import wire
+from launch.run.checkpoints import DriverState
 from launch.run.cluster import connect
+from launch.run.gauges import Gauges
 from launch.run.progress import Progress
 from launch.run.run import Run
-from launch.run.rundir import DriverState, RunDir
-from launch.run.tracking import Tracker
+from launch.run.rundir import RunDir
+from launch.run.tracking import Tracker, nested
 from learners.rope import scaled_copy
 from learners.zero import require_device
 from rlsys.channels.base import WeightChannel
 from rlsys.config import RecipeConfig, RunConfig
 from rlsys.device import resolved, resolved_run
+from rlsys.files import files_or_bad_input
 from rlsys.journal import Journal
 
 
@@ -41,13 +44,17 @@ def make_run(
 
     text: the configuration as YAML. playing: of the stages that need engines.
     """
-    directory.write("config.yaml", text)
-    directory.rewind_metrics(state.step)
-    journal = Journal(directory.journal, keep=state.mark)
-    model_path = starting_model(config.recipe, directory, progress)
+    with files_or_bad_input():
+        directory.rewind_metrics(state.step)
+        journal = Journal(directory.journal, keep=state.mark)
+        directory.write("config.yaml", text)
+        directory.keep_reserve()
+        model_path = starting_model(config.recipe, directory, progress)
+    renderer = ChatRenderer(model_path)
     needed = wire.services(playing)
-    progress.say("starting Ray")
-    device = connect(config.recipe.cluster, partial(wire.room, config.recipe, needed, learner=True))
+    progress.begin("starting Ray")
+    room = partial(wire.room, config.recipe, needed, learner=True)
+    device = connect(config.recipe.cluster, room, run=config.recipe.name)
     config = resolved_run(config, device)
     recipe, playing = config.recipe, [resolved(each, device) for each in playing]
     services = wire.services(playing)
@@ -60,13 +67,14 @@ def make_run(
         state=state,
         journal=journal,
         world=make_world(recipe.env),
-        renderer=ChatRenderer(model_path),
+        renderer=renderer,
         device=device,
         learner=wire.learner(recipe, device),
         pool=wire.pool(recipe, device, model_path, services.token, wire.secrets_of(playing)),
         services=services,
         progress=progress,
-        tracker=Tracker(recipe.wandb, directory.path, recipe.name, {"config": text}),
+        tracker=Tracker(recipe.wandb, directory.path, recipe.name, nested(text)),
+        gauges=Gauges(recipe.name),
         weights=weights,
         model_path=model_path,
         earlier_s=state.wall_s,
@@ -85,7 +93,7 @@ def starting_model(recipe: RecipeConfig, directory: RunDir, progress: Progress) 
     if not directory.checkpoints():  # nothing was learned yet: the configuration may be another one now
         shutil.rmtree(folder, ignore_errors=True)
     if not folder.exists():
-        progress.say("building the policy and its tokenizer from nothing")
+        progress.begin("building the policy and its tokenizer from nothing")
         temporary = folder.with_name(".model.tmp")
         shutil.rmtree(temporary, ignore_errors=True)
         wire.build_scratch_model(recipe, temporary)
@@ -96,11 +104,11 @@ def starting_model(recipe: RecipeConfig, directory: RunDir, progress: Progress) 
 async def start_parts(run: Run, *, engines: bool) -> None:
     """The learner first: a supervised stage trains while the engines are still starting."""
     recipe = run.config.recipe
-    run.progress.say(f"starting {recipe.learner.ranks} learner rank(s), {recipe.rollout.workers} rollout worker(s)")
+    run.progress.begin(f"starting {recipe.learner.ranks} learner rank(s), {recipe.rollout.workers} rollout worker(s)")
     rank = Need(cpus=recipe.learner.threads or 1, gpus=run.device.gpus_per_actor)
     ranks = [rank] * recipe.learner.ranks
     needs = [*ranks, *run.pool.needs, *run.services.needs] if engines else ranks
-    placement = iter(await place(needs, one_node=run.weights.one_node))
+    placement = iter(await place(needs, one_node=run.weights.one_node, run=recipe.name))
     for_learner = list(islice(placement, len(ranks)))
     if engines:
         for_workers = list(islice(placement, len(run.pool.needs)))

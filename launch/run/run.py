@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import errno
 import importlib.metadata
 import logging
+import os
+import shutil
 import time
 from collections import deque
 from collections.abc import Awaitable, Coroutine
@@ -17,10 +20,12 @@ from actors.renderer import ChatRenderer
 from actors.services import Services
 from envs.base import World
 from envs.rewards import solved_by
+from launch.run.checkpoints import DriverState, step_of
+from launch.run.gauges import Gauges
 from launch.run.health import Finding, Setting, Watch
 from launch.run.progress import Progress
 from launch.run.row import StepRow
-from launch.run.rundir import DriverState, RunDir
+from launch.run.rundir import RunDir
 from launch.run.tracking import Tracker
 from learners.group import LearnerGroup
 from rlsys.buffer import SlotBuffer
@@ -37,6 +42,7 @@ PROBE_TASKS = 4
 PROBE_TOKENS = 64
 EVALUATION = ("before", "after", "measure", "episodes", "failures")
 PROMPTS = ("dispatched", "trained", "failed", "filtered", "in_flight")
+FULL_BYTES = 2**20  # less room than this on a disk on which saving fails is why
 CANARY_VERSION = -1  # never trained, never sampled from
 CANARY_LEAST = 0.2  # nats per token that the perturbation has to move
 
@@ -61,6 +67,7 @@ class Run:
     services: Services  # tool servers and judges of the run's own
     progress: Progress
     tracker: Tracker
+    gauges: Gauges
     weights: WeightChannel  # from the learner to the engines
     model_path: str  # the model that the first stage begins with
     earlier_s: float = 0.0  # wall seconds of the processes that this one continues
@@ -170,7 +177,8 @@ class Run:
     async def checkpoint(self, stage: StageConfig) -> None:
         """Everything that the run needs to go on from here.
 
-        The driver's part is copied at one moment: the feeder goes on while the learner saves.
+        The driver's part is copied at one moment: the feeder goes on while the learner saves. Where no step was taken
+        since the newest checkpoint, its weights are these.
         """
         self.journal.commit()
         state = copy.deepcopy(self.state)
@@ -179,9 +187,20 @@ class Run:
         state.wall_s, state.lost_tokens, state.restarts = self.wall_s, self.lost_tokens, self.restarts
         open_tickets = self.buffer.open_tickets if self.buffer else []
         state.open_sequences = [*(ticket.sequence for ticket in open_tickets), *self.reissue]
+        newest = self.dir.newest()
+        if newest is not None and step_of(newest) == state.step:
+            self.dir.renew_checkpoint(newest, state)
+            return
         folder = self.dir.begin_checkpoint(state.step)
-        await self.learner.save(folder, self.model_path)
-        self.dir.commit_checkpoint(folder, state, stage.config.checkpoint.keep)
+        try:
+            await self.learner.save(folder, self.model_path)
+            await asyncio.to_thread(self.dir.commit_checkpoint, folder, state, stage.config.checkpoint.keep)
+        except Exception as error:
+            full = shutil.disk_usage(folder).free < FULL_BYTES
+            shutil.rmtree(folder, ignore_errors=True)  # half of one is worth nothing, and a full disk needs its room
+            if full:  # torch says "unexpected pos 5781888 vs 5781776"
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder)) from error
+            raise
 
     # -- weights ------------------------------------------------------------------------------------------------------
 
@@ -246,15 +265,11 @@ class Run:
         line = row.to_json() | {"wall_s": self.wall_s}
         self.dir.log(line)
         self.tracker.log(line)
+        self.gauges.set(line)
         self.progress.step(row, stage_steps)
         for says in self.watch.see(line) if self.watch is not None else ():
             self.progress.say(f"health: {says}")
             self.journal.note(row.stage, row.step, says)
-
-    def record_evaluation(self, row: dict[str, Any]) -> None:
-        """Into evaluations.jsonl and to the tracker: an evaluation lies between two steps and is no row of either."""
-        self.dir.save_evaluation(row)
-        self.tracker.log({key if key == "step" else f"held_out/{key}": value for key, value in row.items()})
 
     def summary(self, status: str, reason: str | None = None) -> dict[str, Any]:
         """What `summary.json` holds (docs/run-directory.md)."""
@@ -315,8 +330,9 @@ async def first_delivery(run: Run) -> None:
     """Wait for the engines to start, show that a delivery changes what they say, then deliver."""
     assert run.pool_start is not None
     if not run.pool_start.done():
-        run.progress.say("waiting for the rollout engines")
+        run.progress.begin("waiting for the rollout engines")
     await run.until(asyncio.shield(run.pool_start))
+    run.progress.doing("proving that weights arrive")
     run.probe = probe(run)
     await run.until(run.canary())
     if run.state.version == 0:

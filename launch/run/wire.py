@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from envs.rewards import judge_of
 from envs.services.secrets import secret_variables
 from learners.group import GroupOptions, LearnerGroup, rank_specs
 from learners.rank import RankSpec
+from rlsys.choices import own_folders
 from rlsys.config import LearnerConfig, RecipeConfig
 from rlsys.device import Device, dtype_of, known, resolved
 from rlsys.errors import BadInput
@@ -32,8 +32,9 @@ ROOT = str(Path(__file__).resolve().parents[2])
 
 def _environment(more: dict[str, str]) -> dict[str, str]:
     passed = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-    if os.getcwd() in sys.path:  # an environment of the user's own, named by dotted path, may stand in it
-        passed["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), ROOT, os.getcwd()]))
+    own = own_folders()  # environments and rewards of the user's own may lie there
+    if own:
+        passed["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), ROOT, *own]))
     return passed | {"TOKENIZERS_PARALLELISM": "false"} | more
 
 
@@ -47,7 +48,13 @@ def services(recipes: Sequence[RecipeConfig]) -> Services:
     """The tool services and judges of these stages, not yet started."""
     specs = [spec for recipe in recipes for spec in _served(recipe)]
     timeout_s = max((recipe.rollout.start_timeout_s for recipe in recipes), default=0.0)
-    return Services(specs, env_vars=_environment({}), secrets=secrets_of(recipes), start_timeout_s=timeout_s)
+    return Services(
+        specs,
+        env_vars=_environment({}),
+        secrets=secrets_of(recipes),
+        start_timeout_s=timeout_s,
+        run=recipes[0].name if recipes else "",
+    )
 
 
 def _served(recipe: RecipeConfig) -> Iterator[ServiceSpec]:
@@ -113,6 +120,7 @@ def pool(
         group_timeout_s=(3 + rollout.infra_retries + rollout.data_retries) * rollout.episode_timeout_s
         + rollout.call_timeout_s,
         infra_attempts=rollout.infra_attempts,
+        run=recipe.name,
         mismatch_limit=known(recipe.loop.mismatch_limit),
     )
     return RolloutPool(specs, options)
@@ -146,6 +154,7 @@ def learner(recipe: RecipeConfig, device: Device) -> LearnerGroup:
         start_timeout_s=config.start_timeout_s,
         call_timeout_s=config.update_timeout_s,
         ping_timeout_s=config.ping_timeout_s,
+        run=recipe.name,
     )
     return LearnerGroup(rank_specs(first, config.ranks), options)
 

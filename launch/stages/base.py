@@ -4,7 +4,7 @@
     --dry-run      arithmetic                           the numbers that follow
     before a run   ready, needs_engines                 what must be there before anything starts
     the run        run                                  the stage itself
-    resuming       identity                             what may not change
+    resuming       identity, midway                     what may not change
 
 The file of a kind is imported by every command that reads a recipe. What needs torch or Ray is therefore imported
 inside its methods.
@@ -34,11 +34,17 @@ if TYPE_CHECKING:
 class Head:
     """The keys of a stage that are not configuration, as the recipe has them. Only `kind` has been checked."""
 
-    name: Any = None  # the kind where it is not given
+    name: Any = None
+    """Its name in messages, in rows and in `stages.NAME.key=value`; null: its kind."""
     kind: Any = None
+    """What it does: sft, rl, generate or dpo."""
     steps: Any = None
+    """Optimizer steps. Of steps and epochs exactly one is given; a generate stage has neither."""
     epochs: Any = None
+    """Times through the training tasks, or through `data`. They become steps, rounded up."""
     data: Any = None
+    """What sft and dpo train on: the name of an earlier generate stage, or the path of a JSON-lines file. null: the
+    environment's demonstrations (sft)."""
 
     @property
     def label(self) -> str:
@@ -70,6 +76,10 @@ class Stage:
     def identity(self, stage: StageConfig) -> dict[str, Any]:
         """The keys of this kind that a run directory must be continued with, besides environment and group size."""
         return {}
+
+    def midway(self, stage: StageConfig) -> dict[str, Any]:
+        """The keys that may change between stages of this kind, and not within one that has begun."""
+        return {"algorithm.name": stage.config.algorithm.name}
 
     def arithmetic(self, config: RunConfig, stage: StageConfig) -> list[str]:
         """The lines of `--dry-run`."""

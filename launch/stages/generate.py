@@ -135,6 +135,7 @@ async def generate_missing(
     missing = [(sequence, task) for sequence, task in enumerate(tasks) if sequence not in played]
     already = f", {len(tasks) - len(missing)} of them already" if len(missing) < len(tasks) else ""
     progress.say(f"playing {len(tasks)} tasks x {plan.group_size} at temperature {plan.temperature:g}{already}")
+    progress.doing("tasks played")
     again = frozenset(played.tried)  # tasks that fail whoever plays them must not stop what is left, or the filters
     failed: list[Failure] = []
     failed_first: list[Failure] = []

@@ -47,7 +47,7 @@ async def rl_loop(run: Run, stage: StageConfig) -> None:
     await first_delivery(run)
     if not state.evaluated_before:
         state.eval_before = await run.until(evaluate(run, stage, "before"))
-    run.progress.say(
+    run.progress.begin(
         f"stage {stage.name}: {stage.steps} steps of {config.loop.groups_per_step} groups x {config.loop.group_size}, "
         f"at most {config.loop.slots} groups open"
     )
@@ -61,7 +61,8 @@ async def rl_loop(run: Run, stage: StageConfig) -> None:
     try:
         while state.stage_step < stage.steps:
             await stepper.step()
-            if state.stage_step % config.checkpoint.every == 0 and state.stage_step < stage.steps:
+            # After the last step too: the evaluation that follows may take long, and be killed.
+            if state.stage_step % config.checkpoint.every == 0 or state.stage_step == stage.steps:
                 with stepper.clock.phase("checkpoint"):
                     await stepper.published()
                     await run.complete(run.checkpoint(stage))
@@ -216,6 +217,7 @@ async def publish_step(
     metrics["tokens/generated_per_s"] = metrics["tokens/generated"] / row.time.total
     metrics["learner/idle_share"] = 1 - row.time.phases.get("update", 0.0) / row.time.total
     run.record(replace(row, metrics=metrics), stage.steps)
+    run.tracker.episodes(row.stage_step, groups)
 
 
 async def engine_metrics(run: Run) -> Mapping[str, float]:

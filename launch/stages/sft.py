@@ -73,7 +73,7 @@ async def from_demonstrations(run: Run, stage: StageConfig) -> StageConfig:
     count = stage.config.loop.groups_per_step
     curriculum = Curriculum(tasks, seed=derive(stage.config.seed, stage.name))
     await run.begin_stage(stage)
-    run.progress.say(f"stage {stage.name}: {stage.steps} supervised steps of {count} demonstrations")
+    run.progress.begin(f"stage {stage.name}: {stage.steps} supervised steps of {count} demonstrations")
     if left_out:
         run.progress.say(
             f"{len(left_out)} of {len(tasks) + len(left_out)} tasks have no demonstration: {left_out[0]} ..."
@@ -94,7 +94,9 @@ def demonstrable(stage: StageConfig) -> tuple[list[Task], list[str]]:
     """The training tasks that the stage's world can demonstrate, and why it cannot the others. Raises BadInput."""
     tasks, left_out = demonstrated(make_world(stage.config.env))
     if not tasks:
-        raise BadInput(f"stages.{stage.name}: no training task has a demonstration; the first: {left_out[0]}")
+        where = f"stages.{stage.name}"
+        ways = f"leave the stage out with {where}=null, or give it answers with {where}.data=F.jsonl"
+        raise BadInput(f"{where}: no training task has a demonstration; the first: {left_out[0]}; {ways}")
     return tasks, left_out
 
 

@@ -18,6 +18,7 @@ from launch.run.rundir import locked
 from launch.stages.trajectories import graded, is_solved, kept, pair_of
 from rlsys.config import RecipeConfig
 from rlsys.errors import BadInput, differences
+from rlsys.files import naming
 from rlsys.jsonl import json_object, line_of
 from rlsys.records import GroupRecord, read_group, to_json
 
@@ -94,8 +95,9 @@ class TrajectoryStore:
         self._found(group, place)
 
     def _write(self, line: bytes) -> None:
-        self._file.write(line)
-        self._file.flush()
+        with naming(self.path):
+            self._file.write(line)
+            self._file.flush()
 
     def groups(self, count: int) -> Iterator[GroupRecord]:
         """The tasks before number `count`, in order."""
@@ -140,7 +142,7 @@ def write_out(played: TrajectoryStore, output: Path, recipe: RecipeConfig, num_t
     counts, total = Counts(solved=0 if solved_by(recipe.reward) is not None else None), 0.0
     places = (output, pairs_path(output))
     unfinished = [place.with_name(f".{place.name}.tmp") for place in places]
-    with unfinished[0].open("wb") as answers, unfinished[1].open("wb") as pairs:
+    with naming(output), unfinished[0].open("wb") as answers, unfinished[1].open("wb") as pairs:
         for group in played.groups(num_tasks):
             found, keeping, pair = graded(group), kept(group, recipe.generate, recipe.reward), pair_of(group)
             answers.writelines(line_of(to_json(each)) for each in keeping)
@@ -148,7 +150,7 @@ def write_out(played: TrajectoryStore, output: Path, recipe: RecipeConfig, num_t
             counts.tasks += 1
             counts.trajectories += len(group.trajectories)
             counts.failed += len(group.trajectories) - len(found)
-            counts.tokens += sum(each.num_tokens for each in group.trajectories)
+            counts.tokens += sum(each.num_tokens or 0 for each in group.trajectories)
             if counts.solved is not None:
                 counts.solved += sum(is_solved(each, recipe.reward) for _, each in found)
             counts.kept += len(keeping)

@@ -69,7 +69,7 @@ async def begin_with_data(run: Run, stage: StageConfig, kind: DataStage, what: s
     stage = sized(stage, data)
     await run.begin_stage(stage)
     await measure_before(run, stage)
-    run.progress.say(
+    run.progress.begin(
         f"stage {stage.name}: {stage.steps} {what.format(stage.config.loop.groups_per_step)} "
         f"from {len(data.train)} ({data.train.path.name})"
     )
@@ -147,7 +147,8 @@ async def train_steps(
             metrics=metrics,
         )
         run.record(row, stage.steps)
-        if state.stage_step % stage.config.checkpoint.every == 0 and state.stage_step < stage.steps:
+        # After the last step too: the evaluation that follows may take long, and be killed.
+        if state.stage_step % stage.config.checkpoint.every == 0 or state.stage_step == stage.steps:
             with clock.phase("checkpoint"):
                 await run.complete(run.checkpoint(stage))
         run.check_stop()

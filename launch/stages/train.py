@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from envs import make_world
-from launch.run import preflight
+from launch.run import architectures, preflight
 from launch.run.cluster import expected_device
 from launch.run.gpu_plan import GpuPlan, gpu_plan
 from launch.run.health import NOTHING
@@ -16,8 +17,8 @@ from rlsys.device import filled_in, resolved_run
 from rlsys.errors import BadInput, RunFailed
 
 if TYPE_CHECKING:
+    from launch.run.checkpoints import DriverState
     from launch.run.run import Run
-    from launch.run.rundir import DriverState
 
 
 def check(config: RunConfig) -> None:
@@ -27,13 +28,14 @@ def check(config: RunConfig) -> None:
     recipe = config.recipe
     make_world(recipe.env)
     preflight.check(recipe, learner=True)
-    check_gpus(config)
     for stage in config.stages:
         if needs_engines(config, stage):
             preflight.check_rollouts(stage.config)
         stage_of(stage.kind).ready(config, stage)
     if recipe.model.path is not None:
         ChatRenderer(recipe.model.path)  # its tokenizer
+        preflight.check_model(recipe.model.path, learner=True, ask=False)  # of a hub name: config.json lies here now
+    check_gpus(config)
 
 
 def check_gpus(config: RunConfig) -> None:
@@ -54,11 +56,15 @@ def _gpu_plan(config: RunConfig) -> GpuPlan | None:
 
 
 def arithmetic(config: RunConfig) -> list[str]:
-    """The numbers that follow from others, and how."""
-    preflight.check_model_folder(config.recipe.model.path)
+    """The numbers that follow from others, and how. Raises BadInput for a stage with nothing to train on."""
+    preflight.check_model(config.recipe.model.path, learner=True, ask=False)
     count = preflight.parameters(config.recipe)
     lines = [f"parameters                {count:,}"] if count is not None else []
+    folder = Path(config.recipe.model.path or "")
+    if (folder / "config.json").is_file():
+        lines += architectures.untried(architectures.read_config(folder, f"model.path={str(folder)!r}"))
     for stage in config.stages:
+        stage_of(stage.kind).ready(config, stage)
         facts = stage_of(stage.kind).arithmetic(config, stage)
         lines += [f"{stage.name + ' (' + stage.kind + ')':<25} {fact}" for fact in facts]
     lines.append(f"{'device':<25} {filled_in(config.recipe, expected_device(config.recipe.cluster))}")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from rlsys.journal import ledger, read, surviving
+from tests import wandb_file
 from tests.e2e.runs import left_behind, rlsys, rows, summary, trajectories
 from tests.made import jsonl
 
@@ -126,7 +127,11 @@ def test_checkpoints_are_hugging_face_folders_and_wandb_is_offline(run: Path) ->
     assert model(ids).logits.isfinite().all()
     assert json.loads((folder / "config.json").read_text())["architectures"] == ["Qwen3ForCausalLM"]
     assert len(list((run / "checkpoints").iterdir())) == 2
-    assert list((run / "wandb").glob("offline-run-*"))
+    logged = wandb_file.rows(run)
+    assert [row["step"] for row in logged if "time/step" in row] == list(range(1, 163))
+    evaluated = [row["held_out/greedy/accuracy"] for row in logged if "held_out/greedy/accuracy" in row]
+    assert evaluated == pytest.approx([summary(run)["eval"][when]["greedy"] for when in ("before", "after")], abs=1e-4)
+    assert list((run / "wandb").glob("offline-run-*/files/media/table/samples*.json"))
 
 
 def test_a_finished_run_says_so_and_more_is_refused_for_another_seed(run: Path) -> None:

@@ -3,6 +3,8 @@
 import signal
 from pathlib import Path
 
+import pytest
+
 from rlsys.journal import ledger, read, surviving
 from tests.e2e.runs import left_behind, rlsys, rows, steps_of, summary
 
@@ -13,6 +15,12 @@ SHORT += ["checkpoint.every=2", "stages.sft.loop.groups_per_step=8", "stages.rl.
 def test_a_run_that_is_terminated_killed_and_interrupted_comes_to_its_end(tmp_path: Path) -> None:
     run = tmp_path / "run"
     command = ["train", "quickstart", "--run-dir", str(run), *SHORT]
+
+    # SIGTERM while Ray starts, which takes the signal's handler away
+    early = rlsys(*command, send=signal.SIGTERM, said="starting Ray")
+    assert early.code == 143, early.output[-2000:]
+    assert early.seconds < 30
+    assert left_behind() == []
 
     # SIGTERM in the supervised stage, while the engines are still starting
     stopped = rlsys(*command, send=signal.SIGTERM, when=lambda: steps_of(run, "sft") >= 2)
@@ -32,6 +40,17 @@ def test_a_run_that_is_terminated_killed_and_interrupted_comes_to_its_end(tmp_pa
     assert "continuing from step-" in interrupted.output
     assert left_behind() == []
 
+    # a byte flipped in the newest checkpoint: found before anything starts, and the one before it is offered
+    newest = sorted((run / "checkpoints").glob("step-*"))[-1]
+    damaged = next(newest.rglob("*optim_states.pt"))
+    whole = damaged.read_bytes()
+    damaged.write_bytes(whole[:-1000] + bytes([whole[-1000] ^ 1]) + whole[-999:])
+    refused = rlsys(*command)
+    assert refused.code == 2, refused.output[-2000:]
+    assert f"error: {damaged}: damaged" in refused.output
+    assert "--resume-from step-" in refused.output
+    damaged.write_bytes(whole)
+
     done = rlsys(*command)
     assert done.code == 0, done.output[-2000:]
     assert left_behind() == []
@@ -39,3 +58,18 @@ def test_a_run_that_is_terminated_killed_and_interrupted_comes_to_its_end(tmp_pa
     book = ledger(surviving(read(run / "journal.jsonl")))
     assert (book.dispatched, book.in_flight, book.problems) == (160, 0, ())
     assert summary(run)["status"] == "done"
+
+
+@pytest.mark.slow
+def test_a_finished_run_goes_on_with_more_steps(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    command = ["train", "quickstart", "--run-dir", str(run), "stages.rl=null", "stages.sft.loop.groups_per_step=8"]
+    command += ["stages.sft.learner.warmup_steps=0"]
+    assert rlsys(*command, "stages.sft.steps=4").code == 0
+    longer = rlsys(*command, "--resume", "stages.sft.steps=+3")
+    assert longer.code == 0, longer.output[-2000:]
+    assert "continuing from step-000004: stage sft, step 4" in longer.output
+    assert [row["stage_step"] for row in rows(run)] == list(range(1, 8))
+    assert (summary(run)["status"], summary(run)["steps"]) == ("done", 7)
+    again = rlsys(*command, "stages.sft.steps=7")
+    assert (again.code, "is finished after 7 steps" in again.output) == (0, True)

@@ -1,18 +1,24 @@
 """The rollout pool on a real Ray cluster: workers die, hang and lie, and every group comes back."""
 
 import asyncio
+import time
+import urllib.request
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import ray
+import ray.util
 import torch
 
 import actors.pool
 from actors.pool import PoolOptions, Publication, RolloutPool
 from actors.scoring import ScoringSpec
 from actors.worker import WorkerSpec
+from launch.run.gauges import Gauges
 from rlsys.channels.shm import SharedMemory
 from rlsys.errors import RunFailed
 from rlsys.types import EpisodeEnd, Group, Ticket
@@ -27,6 +33,7 @@ PLAY = plan(group_size=3)
 
 def make_pool(tmp_path: Path, workers: int = 2, **changes: float) -> RolloutPool:
     options = PoolOptions(
+        run=tmp_path.name,
         cpus=1,
         gpus=0,
         env_vars={"PYTHONPATH": str(ROOT)},
@@ -50,6 +57,18 @@ def make_pool(tmp_path: Path, workers: int = 2, **changes: float) -> RolloutPool
         for index in range(workers)
     ]
     return RolloutPool(specs, replace(options, **changes), worker=FakeWorker)
+
+
+def test_rays_own_metrics_have_the_numbers_of_a_row() -> None:
+    Gauges("q").set({"reward/mean": 0.625, "stage": "rl", "other": 1.0})
+    (node,) = ray.nodes()
+    shown, until = "", time.monotonic() + 60
+    while "rlsys_reward_mean" not in shown and time.monotonic() < until:
+        time.sleep(0.5)
+        with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{node['MetricsExportPort']}/metrics") as page:
+            shown = page.read().decode()
+    (line,) = [line for line in shown.splitlines() if line.startswith("ray_rlsys_reward_mean{")]
+    assert 'run="q"' in line and 'stage="rl"' in line and line.endswith(" 0.625")
 
 
 def publication(tmp_path: Path, version: int, logit: float = 0.0) -> Publication:
@@ -89,14 +108,14 @@ def test_a_worker_that_dies_is_restarted_refitted_and_its_groups_played_elsewher
             arrivals = await pool.publish(replace(second))
         assert {arrival.delivery.version for arrival in arrivals} == {2}
         assert pool.restarts == {"w0": 1, "w1": 0}
+        names = {f"rlsys:{tmp_path.name}:w0#1", f"rlsys:{tmp_path.name}:w1"}
+        assert names <= set(ray.util.list_named_actors())
 
     run(scenario, tmp_path)
 
 
 def test_what_a_worker_sampled_for_a_group_that_it_did_not_finish_is_counted_as_lost(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        pool = make_pool(tmp_path, workers=1)
-        await pool.start()
+    async def scenario(pool: RolloutPool) -> None:
         await pool.publish(publication(tmp_path, 1))
         await play(pool, 2)
         (tmp_path / "die-late-w0").touch()
@@ -108,9 +127,8 @@ def test_what_a_worker_sampled_for_a_group_that_it_did_not_finish_is_counted_as_
         assert (len(groups), len(retried)) == (1, 1)
         await pool.status()
         assert pool.lost_tokens == PLAY.group_size  # not those of the groups that were done
-        await pool.stop()
 
-    asyncio.run(asyncio.wait_for(scenario(), 120))
+    run(scenario, tmp_path, workers=1)
 
 
 def test_every_worker_dying_under_a_delivery_is_survived(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def test_an_evaluation_that_is_made_again_has_one_line_and_a_lost_one_none(tmp_p
 
     for when, step, accuracy in (("before", 150, 0.1), ("after", 162, 0.9), ("before", 150, 0.2)):
         directory.save_evaluation({"step": step, "stage": "rl", "when": when, "greedy/accuracy": accuracy})
-    assert lines() == [("after", 162, 0.9), ("before", 150, 0.2)]
+    assert lines() == [("before", 150, 0.2), ("after", 162, 0.9)]
     directory.rewind_metrics(156)  # to the newest checkpoint
     assert lines() == [("before", 150, 0.2)]
     directory.close()

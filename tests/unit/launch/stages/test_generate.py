@@ -176,7 +176,8 @@ def test_what_is_played_is_not_played_again(tmp_path: Path) -> None:
     async def go(pool: BanditPool, count: Any) -> None:
         played = TrajectoryStore(store_path(output), begun_with(recipe, "w", "v"))
         services = type("NoServices", (), {"url": lambda self, config: ""})()
-        progress = type("Quiet", (), {"say": lambda self, text: said.append(text), "count": staticmethod(count)})()
+        quiet = {"say": lambda self, text: said.append(text), "doing": lambda *_: None, "count": staticmethod(count)}
+        progress = type("Quiet", (), quiet)()
         try:
             await generate_missing(pool, tasks, plan_of(recipe, "generate", services), recipe, played, "v", progress)  # type: ignore[arg-type]
             counts.append(write_out(played, output, recipe, len(tasks)))
@@ -283,7 +284,10 @@ def test_a_command_that_cannot_write_says_so_before_anything_starts(
         (["--output", str(tmp_path / "no" / "a.jsonl")], "expected a file in a folder that exists"),
         (["--output", str(tmp_path / "mine.jsonl")], "no mine.played.jsonl to continue from"),
         (["--output", str(tmp_path / "my.jsonl")], "there is a file my.pairs.jsonl already"),
-        (["--output", str(tmp_path / "a.jsonl"), "--keep", "good"], "generate.keep: Invalid value 'good'"),
+        (
+            ["--output", str(tmp_path / "a.jsonl"), "--keep", "good"],
+            "generate.keep='good': expected one of all, best, correct",
+        ),
         (["--output", str(tmp_path / "a.jsonl"), "--samples", "0"], "generate.samples=0: expected at least 1"),
         (["--output", str(tmp_path / "a.jsonl"), "--checkpoint", "/no/where"], "no such folder"),
     ):

@@ -12,16 +12,18 @@ from typing import Any
 import pytest
 
 from launch.cli import run as rlsys
-from launch.config.compose import compose
+from launch.config.compose import compose, to_yaml
+from launch.config.extend import goes_on, with_more_steps
+from launch.run.checkpoints import DriverState
 from launch.run.progress import Progress
 from launch.run.run import Run, StopRequested
-from launch.run.rundir import DriverState, RunDir
+from launch.run.rundir import RunDir
 from launch.run.session import closing_line, save_at_stop
 from launch.stages.train import train
 from rlsys.batch import Batch, UpdateReport
 from rlsys.channels.shm import SharedMemory
 from rlsys.device import DEVICES, resolved_run
-from rlsys.errors import RunFailed
+from rlsys.errors import BadInput, RunFailed
 from rlsys.journal import Dispatched, Journal, Noted, ledger, read, surviving
 from rlsys.types import Message
 from tests.fakes import BanditLearner, BanditPool
@@ -50,6 +52,12 @@ class NoTracker:
     def log(self, row: dict[str, Any]) -> None:
         self.rows.append(row)
 
+    def evaluated(self, step: int, name: str, values: Any) -> None:
+        self.rows.append({"step": step, **{f"held_out/{name}/{key}": value for key, value in values.items()}})
+
+    def episodes(self, step: int, groups: Any) -> None: ...
+    def set(self, row: Any) -> None: ...
+
 
 @dataclass
 class Outcome:
@@ -67,6 +75,7 @@ def play(
     on_row: Callable[[Run, dict[str, Any]], None] | None = None,
     stages: str = "",
     stop_after_s: float | None = None,
+    extended: bool = False,
 ) -> Outcome:
     """One process's worth of a run: resumes when the directory has a checkpoint."""
     recipe = tmp_path / "recipe.yaml"
@@ -75,6 +84,7 @@ def play(
     directory = RunDir(tmp_path / "run")
     newest = directory.checkpoints()[-1:]
     state = directory.load_state(newest[0]) if newest else DriverState()
+    assert not extended or goes_on(state, directory.path, config)
     directory.rewind_metrics(state.step)
     from actors.services import Services
     from envs import make_world
@@ -97,6 +107,7 @@ def play(
             services=Services([], env_vars={}, start_timeout_s=1),
             progress=Progress(),
             tracker=NoTracker(),  # type: ignore[arg-type]
+            gauges=NoTracker(),  # type: ignore[arg-type]
             weights=SharedMemory(tmp_path / "weights"),
             model_path=str(tmp_path),
             earlier_s=state.wall_s,
@@ -205,6 +216,26 @@ def test_a_stop_after_the_last_step_waits_for_its_row(tmp_path: Path) -> None:
     assert [row["step"] for row in rows(tmp_path)] == list(range(1, 13))
 
 
+def test_a_kill_in_the_final_evaluation_repeats_no_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def killed(run: Run, recipe: Any, when: str) -> dict[str, float]:
+        if when == "after":
+            raise RunFailed("killed")
+        return {"greedy": 0.0}
+
+    stages = "stages: [{name: rl, kind: rl, steps: 5}]\n"
+    with monkeypatch.context() as patched:
+        patched.setattr("launch.stages.rl_loop.evaluate", killed)
+        assert isinstance(play(tmp_path, stages=stages).error, RunFailed)
+    assert [path.name for path in RunDir(tmp_path / "run").checkpoints()] == ["step-000004", "step-000005"]
+    again = play(tmp_path, stages=stages)
+    assert again.error is None
+    assert again.run.learner.updates == 0  # type: ignore[attr-defined]
+    assert again.run.state.eval_after
+    assert [row["step"] for row in rows(tmp_path)] == list(range(1, 6))
+    assert ledger(surviving(read(tmp_path / "run" / "journal.jsonl"))).problems == ()
+    assert play(tmp_path, stages=stages).run.state.stage_index == 1  # its end was saved too
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_stops_at_any_moment_lose_and_repeat_nothing(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
@@ -225,6 +256,38 @@ def test_more_steps_continue_a_finished_stage(tmp_path: Path) -> None:
     play(tmp_path, steps=4, on_row=lambda run, row: run.stop.set() if row["step"] == 2 else None)
     assert play(tmp_path, steps=6).error is None
     assert ledger(surviving(read(tmp_path / "run" / "journal.jsonl"))).dispatched == 24
+
+
+def test_a_finished_run_goes_on_with_more_steps(tmp_path: Path) -> None:
+    play(tmp_path, steps=4)
+    (tmp_path / "run" / "config.yaml").write_text((tmp_path / "recipe.yaml").read_text())
+    (tmp_path / "run" / "summary.json").write_text('{"status": "done"}')
+    assert play(tmp_path, steps=6).run.state.step == 4  # as a checkpoint says it
+    assert with_more_steps(["seed=1", "stages.rl.steps=+3"], str(tmp_path / "run")) == ["seed=1", "stages.rl.steps=7"]
+    assert play(tmp_path, steps=7, extended=True).run.state.step == 7
+    book = ledger(surviving(read(tmp_path / "run" / "journal.jsonl")))
+    assert (book.dispatched, book.in_flight, book.problems) == (7 * 4, 0, ())
+    assert [row["stage_step"] for row in rows(tmp_path)] == list(range(1, 8))
+    (tmp_path / "run" / "summary.json").write_text('{"status": "stopped"}')  # the same command again adds nothing
+    assert with_more_steps(["stages.0.steps=+3"], str(tmp_path / "run")) == ["stages.0.steps=4"]
+
+
+@pytest.mark.parametrize(
+    ("override", "run_dir", "part"),
+    [
+        ("stages.rl.steps=+3", None, "expected the --run-dir of a run to go on with"),
+        ("stages.rl.steps=+3", "/no/such", "expected the --run-dir of a run to go on with"),
+        ("stages.a.steps=+3", "", "only the last stage goes on: stages.b.steps"),
+    ],
+)
+def test_more_steps_need_a_run_and_its_last_stage(
+    tmp_path: Path, override: str, run_dir: str | None, part: str
+) -> None:
+    (tmp_path / "config.yaml").write_text(
+        HEAD + "stages: [{name: a, kind: sft, steps: 1}, {name: b, kind: rl, steps: 1}]\n"
+    )
+    with pytest.raises(BadInput, match=part):
+        with_more_steps([override], str(tmp_path) if run_dir == "" else run_dir)
 
 
 def test_failures_are_left_out_and_counted(tmp_path: Path) -> None:
@@ -321,7 +384,7 @@ def test_evaluations_count_their_failures(tmp_path: Path, capsys: pytest.Capture
     before, after = evaluations(tmp_path)
     assert (before["step"], before["when"], before["greedy/failures"]) == (0, "before", 1)
     assert (after["step"], after["stage"], after["sampled/accuracy"]) == (12, "rl", found["after"]["sampled"])
-    tracked = [row for row in outcome.run.tracker.rows if "held_out/when" in row]  # type: ignore[attr-defined]
+    tracked = [row for row in outcome.run.tracker.rows if "held_out/greedy/failures" in row]  # type: ignore[attr-defined]
     assert [(row["step"], row["held_out/greedy/failures"]) for row in tracked] == [(0, 1), (12, 1)]
     shown = capsys.readouterr().out
     assert shown.count("greedy: 3 of 4 graded, 1 failed; the first: infra in fake: it died") == 2
@@ -393,4 +456,5 @@ def test_a_run_that_never_trained_is_not_done(tmp_path: Path) -> None:
     assert isinstance(outcome.error, RunFailed)
     assert str(outcome.error).startswith("none of the 4 steps trained anything: all 4 groups are without contrast")
     assert outcome.run.dir.newest().name == "step-000004"  # nothing is lost
+    (tmp_path / "run" / "config.yaml").write_text(to_yaml(outcome.run.config))
     assert rlsys(["train", str(tmp_path / "recipe.yaml"), "--run-dir", str(tmp_path / "run")]) == 1
