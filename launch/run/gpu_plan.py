@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from launch.run import architectures, hub
 from launch.run.gpu_memory import (
     BYTES,
     GIGA,

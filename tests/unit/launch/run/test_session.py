@@ -23,6 +23,7 @@ from launch.run.rundir import RESERVE, RunDir
 from launch.run.session import closing_line, go_through
 from launch.stages.train import train
 from rlsys.channels.shm import SharedMemory
+from rlsys.device import DEVICES, resolved_run
 from rlsys.errors import BadInput, RunFailed, told
 from rlsys.journal import Journal, ledger, read, surviving
 from tests.fakes import BanditLearner, BanditPool
@@ -62,7 +63,7 @@ class Pool(BanditPool):
 def bandit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """A run whose parts are started by `go_through`."""
     (tmp_path / "recipe.yaml").write_text(RECIPE)
-    config = compose(str(tmp_path / "recipe.yaml"), [])
+    config = resolved_run(compose(str(tmp_path / "recipe.yaml"), []), DEVICES["cpu"])
     directory = RunDir(tmp_path / "run")
     directory.keep_reserve()
     pool = Pool()
