@@ -266,6 +266,8 @@ def _arguments(spec: EngineSpec) -> Any:
         optional["kv_cache_memory_bytes"] = spec.kv_cache_mb << 20
     if spec.block_size is not None:
         optional["block_size"] = spec.block_size
+    if spec.fp32_head:
+        optional["hf_overrides"] = {"head_dtype": "float32"}
     return AsyncEngineArgs(
         model=spec.model_path,
         dtype=spec.dtype,  # type: ignore[arg-type]

@@ -27,11 +27,19 @@ class EngineSpec:
     block_size: int | None  # tokens per KV block; None: vLLM's choice
     chunked_prefill: bool = True
     """False on a CPU: vLLM 0.32 dies of a seeded request whose prefill is cut (CPU generators have no offset)."""
+    fp32_head: bool = False  # logits in float32, whatever the weights are
     extension: str = "actors.engine.ReloadExtension"
 
 
 def make_engine_spec(
-    engine: EngineConfig, device: Device, *, model_path: str, dtype: str, seed: int, threads: int
+    engine: EngineConfig,
+    device: Device,
+    *,
+    model_path: str,
+    dtype: str,
+    seed: int,
+    threads: int,
+    fp32_head: bool = False,
 ) -> EngineSpec:
     """`dtype` "auto" is the device's. `engine` is resolved for it."""
     eager = {"enforce_eager": known(engine.enforce_eager)}
@@ -42,6 +50,7 @@ def make_engine_spec(
         dtype=dtype_of(dtype, device),
         seed=seed,
         threads=threads,
+        fp32_head=fp32_head,
         block_size=device.block_size,
         chunked_prefill=device.chunked_prefill,
     )

@@ -38,6 +38,7 @@ class Loading:
             dtype=self.spec.dtype,
             attention_key=first_usable(self.spec.device.attention, getattr(torch, self.spec.dtype)),
             gradient_checkpointing=self.spec.gradient_checkpointing,
+            fp32_head=self.spec.fp32_head,
             rope_theta_scale=self.learner.rope_theta_scale,
             device=torch_device or self.torch_device,
         )

@@ -20,6 +20,7 @@ from transformers.utils.logging import disable_progress_bar
 from learners import attention
 from learners.linear import linear, use_onednn
 from learners.rope import scale_rope
+from learners.wide_head import WideHead, wide_linear, widen
 from rlsys.errors import BadInput
 
 # Two short samples of different lengths; every tokenizer has these ids.
@@ -86,6 +87,7 @@ class PolicyModel(nn.Module):
                 temperature=temperature,
                 chunk=logit_chunk,
                 entropy_gradient=entropy_gradient,
+                wide=isinstance(head, WideHead),
             )
         else:
             logits_NV = _logits_at(self.model, inputs, targets_N - 1)
@@ -103,11 +105,13 @@ def head_logprobs(
     temperature: float,
     chunk: int,
     entropy_gradient: bool = False,
+    wide: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(logp_N, entropy_N) float32; logits of at most `chunk` positions exist at once, in the backward pass as well."""
 
     def part(hidden: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return _logprobs(linear(hidden, weight_VH, bias_V), targets, temperature, entropy_gradient)
+        logits = wide_linear(hidden, weight_VH, bias_V) if wide else linear(hidden, weight_VH, bias_V)
+        return _logprobs(logits, targets, temperature, entropy_gradient)
 
     if hidden_NH.shape[0] <= chunk:  # also when nothing is needed: the graph must still reach every parameter
         return part(hidden_NH, targets_N)
@@ -239,6 +243,7 @@ def load_policy(
     dtype: str,
     attention_key: str,
     gradient_checkpointing: bool = False,
+    fp32_head: bool = False,
     rope_theta_scale: float = 1.0,
     device: torch.device | str = "cpu",
 ) -> PolicyModel:
@@ -270,6 +275,8 @@ def load_policy(
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     policy = PolicyModel(model.to(device), own_dropout).train()
     use_onednn(policy)
+    if fp32_head:
+        widen(model.get_output_embeddings())
     return policy
 
 

@@ -54,6 +54,7 @@ class RankSpec:
     dtype: str
     gradient_checkpointing: bool
     seed: int
+    fp32_head: bool = False
 
 
 class LearnerRank:

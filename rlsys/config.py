@@ -52,6 +52,9 @@ class ModelConfig:
     gradient_checkpointing: Optional[bool] = None
     """Recompute activations in the backward pass instead of keeping them: less memory, about a third more compute.
     null: on GPUs."""
+    fp32_head: bool = False
+    """Logits in float32 from bfloat16 weights, in the learner and in the engines: a smaller gap between them, for some
+    time in the head. Nothing changes with float32 weights."""
     scratch: ScratchModel = field(default_factory=ScratchModel)
 
 

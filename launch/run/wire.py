@@ -96,6 +96,7 @@ def pool(
                 device,
                 model_path=model_path,
                 dtype=recipe.model.dtype,
+                fp32_head=recipe.model.fp32_head,
                 seed=derive(recipe.seed, "engine", index),
                 threads=threads,
             ),
@@ -145,6 +146,7 @@ def learner(recipe: RecipeConfig, device: Device) -> LearnerGroup:
         device=device,
         dtype=dtype_of(recipe.model.dtype, device),
         gradient_checkpointing=known(recipe.model.gradient_checkpointing),
+        fp32_head=recipe.model.fp32_head,
         seed=derive(recipe.seed, "learner"),
     )
     options = GroupOptions(
