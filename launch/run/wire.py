@@ -90,6 +90,7 @@ def pool(
                 dtype=recipe.model.dtype,
                 seed=derive(recipe.seed, "engine", index),
                 threads=rollout.threads,
+                running_kv=recipe.loop.running_kv,
             ),
             run_seed=recipe.seed,
             scoring=ScoringSpec(grader_workers=rollout.grader_workers, grader_deadline_s=rollout.grader_deadline_s),

@@ -117,6 +117,18 @@ def outlives(pid_fd: int, seconds: float) -> bool:
     return not select.select([pid_fd], [], [], seconds)[0]
 
 
+def test_every_variable_that_is_set_for_vllm_is_one_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a process of an engine is spawned: a forked one would not run the import that binds it to its parent."""
+    from vllm.envs import environment_variables
+
+    monkeypatch.setenv("VLLM_WORKER_MULTIPROC_METHOD", "fork")
+    ours = engine_environment(1)
+    assert {name for name in ours if name.startswith("VLLM_")} <= set(environment_variables)
+    for name, value in ours.items():
+        monkeypatch.setenv(name, value)
+    assert environment_variables["VLLM_WORKER_MULTIPROC_METHOD"]() == "spawn"
+
+
 def test_an_engine_starts_as_version_0_with_the_weights_of_its_folder(served: Served) -> None:
     completion = served.run(served.generate())
     assert completion.spans == (VersionSpan(version=0, start=0, end=40),)
@@ -224,6 +236,76 @@ def test_a_load_in_mid_generation_is_recorded_in_spans_and_every_token_is_of_the
         ids = PROMPT + list(completion.token_ids)
         by_old, by_new = (logprobs(model, ids)[len(PROMPT) - 1 :] for model in (old, new))
         assert gap(completion.logprobs, by_old[: first.end] + by_new[first.end :]) < CLOSE
+
+
+@pytest.fixture
+def keeping(served: Served) -> Iterator[Served]:
+    """The engine with `loop.running_kv=keep`."""
+    usual = served.engine.spec
+    served.engine.spec = replace(usual, running_kv="keep")
+    yield served
+    served.engine.spec = usual
+
+
+def test_a_running_request_keeps_its_cache_and_what_comes_or_waits_gets_nothing_of_it(keeping: Served) -> None:
+    old, new = keeping.model, tiny_model("qwen3", seed=8)
+    preempted: list[int] = []
+    record = keeping.engine._gauges.record
+
+    def counting(scheduler_stats: Any, iteration_stats: Any, *rest: Any, **named: Any) -> None:
+        preempted.append(iteration_stats.num_preempted_reqs if iteration_stats else 0)
+        record(scheduler_stats, iteration_stats, *rest, **named)
+
+    async def interrupted() -> tuple[int, list[Completion]]:
+        tasks = [asyncio.create_task(keeping.generate(seed=seed, max_tokens=200)) for seed in range(16)]
+        await asyncio.sleep(0)
+        tasks += [asyncio.create_task(keeping.generate(seed=seed)) for seed in (16, 17)]  # the batch holds 16
+        while len(preempted) < 20:  # engine steps: all that fit into the batch have tokens
+            await asyncio.sleep(0.01)
+        assert keeping.engine.stats().waiting == 2
+        version = await keeping.load(new)
+        return version, await asyncio.gather(*tasks, keeping.generate())
+
+    keeping.engine._gauges.record = counting  # type: ignore[method-assign]
+    try:
+        version, completions = keeping.run(interrupted())
+    finally:
+        del keeping.engine._gauges.record
+    assert sum(preempted) == 0
+    for completion in completions[:16]:
+        first, second = completion.spans
+        assert first.version < second.version == version and second.end == 200
+        assert gap(completion.logprobs, mixed_logprobs(old, new, completion, first.end)) < CLOSE
+    for completion in completions[16:]:
+        assert [span.version for span in completion.spans] == [version]
+        assert sampled_gap(new, completion) < CLOSE
+
+
+@torch.no_grad()
+def mixed_logprobs(old: Any, new: Any, completion: Completion, switch: int) -> list[float]:
+    """Of a completion (temperature 1) whose weights change after `switch` tokens while its cache is kept."""
+    ids = torch.tensor([PROMPT + list(completion.token_ids)])
+    cut = len(PROMPT) + switch - 1  # the last token of the old weights was sampled, and not yet read
+    before = old(input_ids=ids[:, :cut], use_cache=True)
+    after = new(input_ids=ids[:, cut:-1], past_key_values=before.past_key_values, use_cache=True)
+    rows = torch.cat([before.logits, after.logits], 1)[0, len(PROMPT) - 1 :].log_softmax(-1)
+    return rows.gather(1, ids[0, len(PROMPT) :, None])[:, 0].tolist()
+
+
+def test_deliveries_of_the_same_weights_leave_every_logprob_as_it_is(keeping: Served) -> None:
+    async def delivered(times: int) -> Completion:
+        task = asyncio.create_task(keeping.generate(seed=5, max_tokens=400))
+        for _ in range(times):
+            await asyncio.sleep(0.05)
+            await keeping.load(keeping.model)
+        return await task
+
+    keeping.run(keeping.load(keeping.model))  # nothing of the prompt is cached
+    calm = keeping.run(delivered(0))
+    keeping.run(keeping.load(keeping.model))
+    often = keeping.run(delivered(3))
+    assert [span.version - often.spans[0].version for span in often.spans] == [0, 1, 2, 3]
+    assert (often.token_ids, often.logprobs) == (calm.token_ids, calm.logprobs)
 
 
 def test_loads_that_overlap_happen_one_after_the_other(served: Served) -> None:
