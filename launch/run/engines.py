@@ -7,6 +7,7 @@ import re
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -30,7 +31,7 @@ def on_engines(
     device = connect(
         recipe.cluster,
         cpus_needed=recipe.rollout.workers * recipe.rollout.threads + len(services.needs),
-        gpus_needed=recipe.rollout.workers + services.engines,
+        gpus_needed=recipe.rollout.workers * recipe.engine.tensor_parallel + services.engines,
     )
     services.gpus_per_engine = device.gpus_per_actor
     pool = wire.pool(recipe, device, model, services.token, wire.secrets_of([recipe]))
@@ -54,6 +55,7 @@ def find_checkpoint(recipe: RecipeConfig, given: str | None) -> str | None:
     """
     found = _given(given) if given is not None else wire.resolved_model_path(recipe) or _last_run(recipe.name)
     preflight.check_model_folder(found)
+    preflight.check_partitions(replace(recipe, model=replace(recipe.model, path=found)))
     return found
 
 

@@ -6,7 +6,9 @@ import asyncio
 import json
 import os
 import socket
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -38,11 +40,37 @@ def parameters(recipe: RecipeConfig) -> int | None:
 
 
 def _saved_in_half(folder: Path) -> bool:
+    config = _model_config(folder)
+    return str(config.get("dtype") or config.get("torch_dtype")) in ("bfloat16", "float16")
+
+
+def _model_config(folder: Path) -> dict[str, Any]:
     try:
         config = json.loads((folder / "config.json").read_text())
     except (OSError, ValueError) as error:
         raise BadInput(f"model.path={str(folder)!r}: config.json is not readable JSON ({error})") from error
-    return str(config.get("dtype") or config.get("torch_dtype")) in ("bfloat16", "float16")
+    return config if isinstance(config, dict) else {}
+
+
+def check_partitions(recipe: RecipeConfig) -> None:
+    """`engine.tensor_parallel` gives each partition whole attention heads. A hub name's are left to the engine."""
+    ways, path, scratch = recipe.engine.tensor_parallel, recipe.model.path, recipe.model.scratch
+    if ways == 1 or (path is not None and not Path(path).is_dir()):
+        return
+    sizes: dict[str, Any] = asdict(scratch)
+    if path is not None:
+        saved = _model_config(Path(path))
+        sizes = saved.get("text_config", saved)
+    heads = sizes.get("num_heads", sizes.get("num_attention_heads"))
+    kv_heads = sizes.get("num_kv_heads", sizes.get("num_key_value_heads")) or heads
+    inner = sizes.get("intermediate_size")
+    if not isinstance(heads, int) or not isinstance(kv_heads, int):
+        return  # an architecture that counts them otherwise
+    fits = heads % ways == 0 and (kv_heads % ways == 0 or ways % kv_heads == 0)
+    expected = f"a divisor of the model's {heads} attention heads, and one that divides its {kv_heads} key-value heads"
+    require(fits, "engine.tensor_parallel", ways, f"{expected} or is a multiple of them")
+    if isinstance(inner, int):
+        require(inner % ways == 0, "engine.tensor_parallel", ways, f"a divisor of intermediate_size={inner}")
 
 
 def memory_plan(recipe: RecipeConfig, *, learner: bool) -> tuple[list[str], int]:
@@ -139,6 +167,7 @@ def check_rollouts(recipe: RecipeConfig) -> None:
 
 def check(recipe: RecipeConfig, *, learner: bool) -> None:
     check_model_folder(recipe.model.path)
+    check_partitions(recipe)
     check_port(recipe.cluster.dashboard_port)
     import torch
 

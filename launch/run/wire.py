@@ -101,7 +101,7 @@ def pool(
     ]
     options = PoolOptions(
         cpus=rollout.threads,
-        gpus=device.gpus_per_actor,
+        gpus=device.gpus_per_actor * recipe.engine.tensor_parallel,
         env_vars=_environment(engine_environment(rollout.threads)),
         start_timeout_s=rollout.start_timeout_s,
         call_timeout_s=rollout.call_timeout_s,

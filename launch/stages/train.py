@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from envs import make_world
+from envs.rewards import judge_of
 from launch.run import preflight
 from launch.stages.base import needs_engines, stage_of
 from rlsys.config import RunConfig
@@ -32,13 +33,26 @@ def check(config: RunConfig) -> None:
 def arithmetic(config: RunConfig) -> list[str]:
     """The numbers that follow from others, and how."""
     preflight.check_model_folder(config.recipe.model.path)
+    preflight.check_partitions(config.recipe)
     count = preflight.parameters(config.recipe)
     lines = [f"parameters                {count:,}"] if count is not None else []
     for stage in config.stages:
         facts = stage_of(stage.kind).arithmetic(config, stage)
         lines += [f"{stage.name + ' (' + stage.kind + ')':<25} {fact}" for fact in facts]
+    lines.append(f"{'devices (GPU)':<25} {_devices(config)}")
     memory, _ = preflight.memory_plan(config.recipe, learner=True)
     return lines + [f"{'memory (CPU)':<25} {line}" for line in memory]
+
+
+def _devices(config: RunConfig) -> str:
+    """GPUs that the run's processes take where there are any."""
+    recipe = config.recipe
+    playing = [stage.config for stage in config.stages if needs_engines(config, stage)]
+    workers, ways, ranks = recipe.rollout.workers if playing else 0, recipe.engine.tensor_parallel, recipe.learner.ranks
+    asked = [judge_of(each.reward) for each in playing]
+    judges = len({(one.model, one.prompts) for one in asked if one and one.model and one.endpoint is None})
+    more = f" + {judges} judges" if judges else ""
+    return f"{workers} engines x {ways} + {ranks} ranks{more} = {workers * ways + ranks + judges}"
 
 
 async def train(run: Run) -> None:

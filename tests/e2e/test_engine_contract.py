@@ -399,14 +399,18 @@ import asyncio, json, sys
 async def main():
     from actors.engine import Engine
     from actors.specs import EngineSpec
-    from rlsys.channels.base import Published
+    from rlsys.channels.base import Published, WeightsRejected
 
-    fields, published = map(json.loads, sys.argv[1:])
+    fields, *versions = map(json.loads, sys.argv[1:])
     engine = await Engine.start(EngineSpec(**fields))
-    before = await engine.prompt_logprobs([5, 6, 7])
-    await engine.load(Published(**published))
-    after = await engine.prompt_logprobs([5, 6, 7])
-    print(json.dumps({"cores": engine.core_pids(), "before": before, "after": after}), flush=True)
+    said = [await engine.prompt_logprobs([5, 6, 7])]
+    for published in versions:
+        try:
+            await engine.load(Published(**published))
+            said.append(await engine.prompt_logprobs([5, 6, 7]))
+        except WeightsRejected as error:
+            said.append(str(error))
+    print(json.dumps({"pids": engine.core_pids(), "said": said}), flush=True)
     await asyncio.Event().wait()
 
 if __name__ == "__main__":
@@ -414,15 +418,15 @@ if __name__ == "__main__":
 """
 
 
-def test_a_killed_process_leaves_no_engine_core_and_an_engine_that_skips_reloads_shows_in_its_scores(
-    tmp_path: Path,
-) -> None:
-    script = tmp_path / "serve.py"
+def said_before_its_process_was_killed(
+    folder: Path, engine_spec: EngineSpec, versions: list[Published], *, processes: int
+) -> list[Any]:
+    """Scores of [5, 6, 7] as the engine starts and after each version, or why that was rejected. Then its parent is
+    killed, outside of Ray, and every process of the engine has to end."""
+    script = folder / "serve.py"
     script.write_text(SCRIPT)
-    engine_spec = spec(save_tiny(tmp_path / "model", "qwen3", seed=0), extension="tests.e2e.tiny_models.SkipsReload")
-    fields = json.dumps({name: getattr(engine_spec, name) for name in EngineSpec.__dataclass_fields__})
-    published = json.dumps(asdict(publish(tmp_path, tiny_model("qwen3", seed=1), 1)))
-    command = [sys.executable, str(script), fields, published]
+    given = [{name: getattr(engine_spec, name) for name in EngineSpec.__dataclass_fields__}, *map(asdict, versions)]
+    command = [sys.executable, str(script), *map(json.dumps, given)]
     with subprocess.Popen(
         command, env=os.environ | {"PYTHONPATH": PYTHONPATH}, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -431,10 +435,32 @@ def test_a_killed_process_leaves_no_engine_core_and_an_engine_that_skips_reloads
         assert process.stdout is not None
         report = json.loads(next((line for line in process.stdout if line.startswith("{")), "{}"))
         deadline.cancel()
-        cores = [os.pidfd_open(pid) for pid in report["cores"]]
+        alive = [os.pidfd_open(pid) for pid in report["pids"]]
         process.kill()
-        assert len(cores) == 1 and not outlives(cores[0], 30)
-    assert gap(report["before"], report["after"]) < CLOSE  # it says that it loaded, and did not
+        assert len(alive) == processes and not any(outlives(one, 30) for one in alive)
+    return report["said"]
+
+
+def test_a_killed_process_leaves_no_engine_core_and_an_engine_that_skips_reloads_shows_in_its_scores(
+    tmp_path: Path,
+) -> None:
+    engine_spec = spec(save_tiny(tmp_path / "model", "qwen3", seed=0), extension="tests.e2e.tiny_models.SkipsReload")
+    versions = [publish(tmp_path, tiny_model("qwen3", seed=1), 1)]
+    before, after = said_before_its_process_was_killed(tmp_path, engine_spec, versions, processes=1)
+    assert gap(before, after) < CLOSE  # it says that it loaded, and did not
+
+
+@pytest.mark.slow
+def test_a_model_divided_among_two_processes_reloads_is_counted_and_leaves_none_of_them(tmp_path: Path) -> None:
+    engine_spec = spec(save_tiny(tmp_path / "model", "qwen3", seed=0), tensor_parallel=2)
+    old, new = tiny_model("qwen3", seed=0), tiny_model("qwen3", seed=1)
+    hole = publish(tmp_path / "hole", old, 2, without=["model.layers.1.self_attn.k_proj.weight"])
+    versions = [publish(tmp_path, new, 1), hole]
+    # the EngineCore and its two workers
+    before, after, rejected = said_before_its_process_was_killed(tmp_path, engine_spec, versions, processes=3)
+    assert gap(before, logprobs(old, [5, 6, 7])) < CLOSE
+    assert gap(after, logprobs(new, [5, 6, 7])) < CLOSE
+    assert "1 layers not refreshed whole (model.layers.1.self_attn.qkv_proj" in rejected
 
 
 class Host:
