@@ -10,6 +10,7 @@ import time
 from typing import Any
 
 from rlsys.errors import RunFailed
+from rlsys.lost_nodes import lost_node
 
 PING_EVERY_S = 5.0
 SERVICE_TOKEN = "RLSYS_SERVICE_TOKEN"  # the variable that holds the secret of a run's tool services
@@ -29,7 +30,9 @@ async def call(ref: Any, what: str, timeout_s: float) -> Any:
 
 
 def reason(error: BaseException) -> str:
-    """One line: what was raised on the other side, not where Ray heard of it."""
+    """One line: what was raised on the other side, not where Ray heard of it; or that its whole node is gone."""
+    if node := lost_node(error):
+        return node
     cause = getattr(error, "cause", None) or error
     lines = [line for line in str(cause).strip().split("\n") if line.strip()]
     return f"{type(cause).__name__}: {lines[-1][:300]}" if lines else type(cause).__name__

@@ -1,7 +1,8 @@
 """One vLLM engine. Every call to vLLM in the project is in this file: an upgrade of vLLM is a change of this file.
 
     Engine           lives in the rollout actor, on its event loop
-    ReloadExtension  lives in the EngineCore process that vLLM spawns from the actor, mixed into vLLM's worker
+    ReloadExtension  lives in the EngineCore process that vLLM spawns from the actor, or in each of the processes that
+                     an EngineCore divides a large model among; mixed into vLLM's worker
 
 `tests/e2e/test_engine_contract.py` holds what the rest relies on. vLLM is imported only when an engine starts.
 """
@@ -9,12 +10,10 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import importlib
 import logging
 import multiprocessing
 import os
-import signal
 from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -22,7 +21,10 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
+from actors.gauges import Gauges
+from actors.orphans import die_with
 from actors.specs import IDLE, EngineFailed, EngineSpec, EngineStats, PromptTooLong, engine_environment
+from rlsys import semaphores
 from rlsys.channels import receiver
 from rlsys.channels.base import Published, WeightsRejected
 from rlsys.rollout import TurnRequest
@@ -36,18 +38,6 @@ log = logging.getLogger("rlsys.engine")
 PARENT_VARIABLE = "RLSYS_ENGINE_PARENT"  # set while an EngineCore is being spawned: the pid that it must not outlive
 STOP_GRACE_S = 5.0
 KILL_DEADLINE_S = 10.0  # for the kernel to end a process after SIGKILL
-
-
-def die_with(parent: int) -> None:
-    """Bind this process's life to `parent`, its direct parent: the kernel sends SIGKILL when the spawning thread ends.
-
-    vLLM's EngineCore does not notice that its parent was killed with SIGKILL: it would keep its memory, or its GPU.
-    """
-    pr_set_pdeathsig = 1
-    if ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL) != 0:
-        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) was refused")
-    if os.getppid() != parent:  # it died before the line above: no signal will come
-        os.kill(os.getpid(), signal.SIGKILL)
 
 
 # Runs at import, in a process that vLLM started. `_ImportHere` brings the import about while the process unpickles its
@@ -68,7 +58,7 @@ class _ImportHere:
 class Engine:
     """A running vLLM engine. Belongs to one event loop. Build it with `Engine.start`, end it with `stop`."""
 
-    def __init__(self, spec: EngineSpec, llm: Any, processes: Sequence[Any], gauges: _Gauges) -> None:
+    def __init__(self, spec: EngineSpec, llm: Any, processes: Sequence[Any], gauges: Gauges) -> None:
         self.spec = spec
         self._llm = llm
         self._processes = processes
@@ -97,7 +87,8 @@ class Engine:
         await asyncio.to_thread(importlib.import_module, "vllm.v1.engine.async_llm")
         from vllm.v1.engine.async_llm import AsyncLLM
 
-        gauges = _Gauges()
+        semaphores.tag_own()
+        gauges = Gauges()
         others = set(multiprocessing.active_children())
         os.environ[PARENT_VARIABLE] = str(os.getpid())
         try:
@@ -276,23 +267,6 @@ class Engine:
             yield
         except (EngineDeadError, EngineGenerateError) as error:
             raise EngineFailed(self._failure or f"the EngineCore broke: {error.__cause__ or error}") from error
-
-
-class _Gauges:
-    """Keeps the scheduler's latest numbers; vLLM calls these methods after each engine step."""
-
-    def __init__(self) -> None:
-        self.latest = IDLE
-
-    def record(self, scheduler_stats: Any, *_: Any, **__: Any) -> None:
-        if scheduler_stats is not None:
-            self.latest = EngineStats(
-                running=scheduler_stats.num_running_reqs,
-                waiting=scheduler_stats.num_waiting_reqs,
-                kv_usage=scheduler_stats.kv_cache_usage,
-            )
-
-    def log_engine_initialized(self) -> None: ...
 
 
 def _arguments(spec: EngineSpec) -> Any:

@@ -128,7 +128,7 @@ def make_service(config: JudgeServiceConfig, *, host: str, port: int, token: str
         finally:
             await core.close()
 
-    arrive_s, stop_s = config.server.body_deadline_s, min(judge.outage_s, 30.0)
+    arrive_s, stop_s = config.server.arrive_s, min(judge.outage_s, 30.0)
     return HttpService("judge", opened, host=host, port=port, arrive_s=arrive_s, stop_s=stop_s, start_s=START_S)
 
 

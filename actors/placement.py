@@ -20,7 +20,15 @@ class Need:
     gpus: float
 
 
-async def place(needs: Sequence[Need], *, one_node: bool = True) -> list[Any]:
+def actor_name(run: str, part: str, restarts: int = 0) -> str | None:
+    """What Ray's dashboard and `ray list actors` call it: "rlsys:quickstart:rollout:3", a restarted one with "#1".
+
+    Of a run without a name None. Ray keeps names apart by driver, and that of a killed actor for a moment longer.
+    """
+    return f"rlsys:{run}:{part}" + (f"#{restarts}" if restarts else "") if run else None
+
+
+async def place(needs: Sequence[Need], *, one_node: bool = True, run: str = "") -> list[Any]:
     """A scheduling strategy per actor, in the order of `needs`. Raises RunFailed when there is no room for all.
 
     one_node: all on the same one, as a weight channel through shared memory asks.
@@ -29,7 +37,7 @@ async def place(needs: Sequence[Need], *, one_node: bool = True) -> list[Any]:
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
     bundles = [{"CPU": need.cpus} | ({"GPU": need.gpus} if need.gpus else {}) for need in needs]
-    group = placement_group(bundles, strategy="STRICT_PACK" if one_node else "PACK")
+    group = placement_group(bundles, strategy="STRICT_PACK" if one_node else "PACK", name=f"rlsys:{run}" if run else "")
     try:
         async with asyncio.timeout(READY_DEADLINE_S):
             await group.ready()

@@ -30,7 +30,7 @@ class ChatRenderer:
         from transformers import AutoTokenizer
 
         try:
-            self.tokenizer = AutoTokenizer.from_pretrained(model_path)
+            self.tokenizer = AutoTokenizer.from_pretrained(model_path, trust_remote_code=False)
         except Exception as error:  # transformers raises a dozen kinds for one cause: no usable tokenizer there
             reason = str(error).strip().split("\n")[0][:200]
             raise BadInput(f"model.path={model_path!r}: no tokenizer can be loaded from it ({reason})") from error

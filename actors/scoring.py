@@ -1,4 +1,5 @@
-"""The reward service of a rollout worker: each trajectory is scored as it finishes, beside generation.
+"""The reward service of a rollout worker: each trajectory is scored as it finishes, beside generation, in the process
+of the environments (`actors.world_process`).
 
 Rewards are pure functions of a transcript. What one needs beside the text is decided first: what a judge says of it,
 and whether an answer equals the gold one, in a pool of processes with a hard deadline. What breaks there is a typed
@@ -49,6 +50,10 @@ class RewardService:
         reward = self._reward(config)
         transcript = await decided(reward, transcript, self._grader, self._judge)
         return replace(reward(transcript), correct=transcript.correct, judgements=transcript.judgements)
+
+    def compares(self, config: Any) -> bool:
+        """Whether it looks at the siblings of a group together."""
+        return isinstance(self._reward(config), Compares)
 
     def compare(self, config: Any, transcripts: Sequence[Transcript], rewards: Sequence[Reward]) -> Sequence[Reward]:
         """The rewards of one group's scored siblings, seen together; as they are for most."""

@@ -20,7 +20,7 @@ import ray
 from ray.exceptions import RayError
 
 from actors.calls import PING_EVERY_S, SERVICE_TOKEN, call, reason
-from actors.placement import Need
+from actors.placement import Need, actor_name
 from envs import make_world
 from envs.base import Service
 from rlsys.errors import RunFailed
@@ -57,6 +57,10 @@ class ToolService:
         self._spec = spec
         self._service: Service | None = None
 
+    def __repr__(self) -> str:
+        """What Ray's dashboard calls it."""
+        return self._spec.name
+
     def start(self, port: int) -> str:
         """The server's address, once it answers."""
         token = os.environ[SERVICE_TOKEN]
@@ -92,6 +96,7 @@ class Services:
     specs: Sequence[ServiceSpec]
     env_vars: dict[str, str]  # no secrets: Ray logs them
     start_timeout_s: float
+    run: str = ""  # names the actors
     gpus_per_engine: float = 0.0  # known once the cluster is
     ping_timeout_s: float = 2 * HEALTH_DEADLINE_S
     actor: type = ToolService
@@ -144,6 +149,7 @@ class Services:
 
     async def _start(self, member: _Member) -> None:
         actor = ray.remote(self.actor).options(
+            name=actor_name(self.run, member.spec.name, member.restarts),
             num_cpus=1,
             num_gpus=self._gpus(member),
             max_restarts=0,

@@ -1,4 +1,4 @@
-"""The rollout worker: one vLLM engine, the environment's world and the reward, in one Ray actor.
+"""The rollout worker: one vLLM engine, and the episodes that it plays, in one Ray actor.
 
 A worker serves nothing until it holds published weights (docs/laws.md, law 8): it starts `stale`, and only
 `load_weights` or `adopt` (evaluation of a folder that the engine itself was started from) opens it.
@@ -8,22 +8,18 @@ from __future__ import annotations
 
 import os
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
 
 import psutil
 
-from actors.calls import SERVICE_TOKEN
 from actors.engine import Engine
 from actors.renderer import ChatRenderer
-from actors.scoring import RewardService, ScoringSpec
+from actors.scoring import ScoringSpec
 from actors.specs import IDLE, EngineFailed, EngineSpec, EngineStats, PromptTooLong
-from envs import new_world
-from envs.base import World
-from envs.services.stats import ToolStats, merge
+from actors.watched import WorldsSpec
+from actors.worlds import Worlds
+from envs.services.stats import ToolStats
 from rlsys.channels.base import Published
 from rlsys.rollout import EpisodeBroken, RolloutPlan, TurnRequest, run_group
 from rlsys.types import Completion, Failure, FailureKind, Group, Ticket
@@ -36,6 +32,8 @@ class WorkerSpec:
     run_seed: int
     scoring: ScoringSpec
     stall_s: float  # an engine that has requests and takes no step for this long is broken
+    block_s: float  # how long an environment or a reward may keep the others of this worker waiting
+    start_timeout_s: float  # for the process of the environments, and for a world to be made
     # Variables of the environment. Ray writes a runtime environment's into its logs, and no actor's arguments.
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
 
@@ -53,6 +51,7 @@ class WorkerStatus:
     rss_mb: float  # of the actor and its engine process
     engine: EngineStats
     tools: Mapping[str, ToolStats]  # by tool
+    worlds_lost: tuple[str, ...] = ()  # why each earlier process of the environments was ended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,10 +69,12 @@ class RolloutWorker:
     def __init__(self, spec: WorkerSpec) -> None:
         os.environ.update(spec.secrets)
         self.spec = spec
-        self._worlds: dict[str, World] = {}
-        self._playing: Counter[str] = Counter()  # groups by world
         self.renderer = ChatRenderer(spec.engine.model_path)
-        self.rewards = RewardService(spec.scoring)
+        self.worlds = Worlds(
+            WorldsSpec(
+                worker=spec.name, scoring=spec.scoring, block_s=spec.block_s, start_timeout_s=spec.start_timeout_s
+            )
+        )
         self.engine: Engine | None = None
         self.version: int | None = None
         self._requests = 0
@@ -85,8 +86,13 @@ class RolloutWorker:
         self._step: object = None  # the engine's last one, as its statistics show it
         self._step_seen = time.monotonic()
 
+    def __repr__(self) -> str:
+        """What Ray's dashboard calls it."""
+        return self.spec.name
+
     async def start(self) -> WorkerStatus:
         """Start the engine. Takes half a minute: mostly imports."""
+        self.worlds.start()
         self.engine = await Engine.start(self.spec.engine)
         return await self.ping()
 
@@ -98,28 +104,19 @@ class RolloutWorker:
     async def run_group(self, ticket: Ticket, plan: RolloutPlan) -> Group:
         if self.version is None:
             raise EngineFailed(f"{self.spec.name} holds no published weights: it may not serve")
-        key = repr(plan.env)
-        self._playing[key] += 1
-        try:
-            world = await self._world(key, plan.env)
-            if plan.service_url and world.service:
-                world.connect(plan.service_url, os.environ[SERVICE_TOKEN])
-            if plan.judge_url:
-                self.rewards.connect_judge(plan.reward.judge, plan.judge_url, os.environ[SERVICE_TOKEN])
+        with self.worlds.play(plan, ticket.task) as playing:
             return await run_group(
                 ticket,
                 worker=self.spec.name,
-                make_env=world.env,
-                max_turns=world.max_turns,
+                make_env=playing.env,
+                max_turns=await playing.max_turns(),
                 plan=plan,
                 run_seed=self.spec.run_seed,
                 renderer=self.renderer,
                 generate=self._generate,
-                score=partial(self.rewards.score, plan.reward),
-                compare=partial(self.rewards.compare, plan.reward),
+                score=playing.score,
+                compare=playing.compare,
             )
-        finally:
-            self._playing[key] -= 1
 
     async def _generate(self, context: Sequence[int], request: TurnRequest) -> Completion:
         self._requests += 1
@@ -136,14 +133,6 @@ class RolloutWorker:
                 self._busy_s += time.monotonic() - self._busy_since
         self._generated += len(completion.token_ids)
         return completion
-
-    async def _world(self, key: str, config: Any) -> World:
-        """One world per config, however many groups ask for it. A new stage's closes those that nobody plays."""
-        if key not in self._worlds:
-            self._worlds[key] = new_world(config)  # before the first await: many groups come at once
-            for idle in [self._worlds.pop(other) for other in list(self._worlds) if not self._playing[other]]:
-                await idle.close()
-        return self._worlds[key]
 
     async def load_weights(self, published: Published, probe: Sequence[Sequence[int]]) -> Delivery:
         """Swap in a published version while requests are in flight, then show what the engine now computes."""
@@ -183,21 +172,12 @@ class RolloutWorker:
             alive_s=now - self._started,
             rss_mb=rss / 2**20,
             engine=stats if stats is not None else IDLE,
-            tools=self._tool_stats(),
+            tools=await self.worlds.tool_stats(),
+            worlds_lost=tuple(self.worlds.lost),
         )
 
-    def _tool_stats(self) -> dict[str, ToolStats]:
-        """Of every world made here, worlds of different stages added up."""
-        found = {tool: [stats] for tool, stats in self.rewards.tool_stats().items()}
-        for world in self._worlds.values():
-            for tool, stats in world.tool_stats().items():
-                found.setdefault(tool, []).append(stats)
-        return {tool: merge(all_stats) for tool, all_stats in found.items()}
-
     async def stop(self) -> None:
-        for world in self._worlds.values():
-            await world.close()
-        await self.rewards.close()
+        await self.worlds.stop()
         if self.engine is not None:
             self.engine.stop()
             self.engine = None

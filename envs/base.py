@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 from envs.tasks.splits import Split
 from rlsys.errors import BadInput
 from rlsys.rollout import Env as Env
+from rlsys.state import HasState as HasState
 from rlsys.types import Message, Task
 from rlsys.types import Step as Step
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from envs.base import Step
 from envs.protocols import Answer, Call, Malformed, Protocol
@@ -42,15 +43,22 @@ class ToolEpisode:
     """Call, result, call, result, answer: what happens to each message is the table of the protocol's file.
 
     `tool` gives the text that a call is answered with, at once or awaited. It is not asked about an empty call, and may
-    raise ToolFailed.
+    raise ToolFailed. `state` says where the tool stands, for a reward that looks at more than the text.
     """
 
     def __init__(
-        self, prompt: tuple[Message, ...], protocol: Protocol, tool: Callable[[str], Awaitable[str] | str]
+        self,
+        prompt: tuple[Message, ...],
+        protocol: Protocol,
+        tool: Callable[[str], Awaitable[str] | str],
+        state: Callable[[], Mapping[str, Any]] | None = None,
     ) -> None:
         self.stop_strings: Sequence[str] = protocol.stop
-        self._prompt, self._protocol, self._tool = prompt, protocol, tool
+        self._prompt, self._protocol, self._tool, self._state = prompt, protocol, tool, state
         self._calls: set[str] = set()
+
+    def final_state(self) -> Mapping[str, Any] | None:
+        return None if self._state is None else self._state()
 
     def first_messages(self) -> tuple[Message, ...]:
         return self._prompt

@@ -15,12 +15,14 @@ import sys
 import traceback
 from typing import NoReturn
 
-from rlsys.errors import BadInput, RunFailed
+from rlsys.errors import BadInput, RunFailed, told
 
 COMMANDS: dict[str, tuple[str, str]] = {  # name: (module, what `rlsys --help` says of it)
     "train": ("launch.commands.train", "all stages of a recipe"),
     "eval": ("launch.commands.eval", "the recipe's evaluation of a checkpoint"),
     "generate": ("launch.commands.generate", "trajectories to train on"),
+    "play": ("launch.commands.play", "an episode in which you write the model's messages"),
+    "new": ("launch.commands.new", "a folder of your own to begin from"),
     "score": ("launch.commands.score", "rewards of given transcripts, offline"),
     "serve": ("launch.commands.serve", "a service alone: the retriever, the judge"),
     "index": ("launch.commands.index", "build a retrieval index"),
@@ -78,8 +80,9 @@ def run(argv: list[str]) -> int:
     except KeyboardInterrupt:
         return 130
     except Exception as error:
-        traceback.print_exc()
-        print(f"rlsys: failed: {type(error).__name__}: {error}", file=sys.stderr)
+        if not (isinstance(error, OSError) and error.filename is not None):  # a full disk is no defect of ours
+            traceback.print_exc()
+        print(f"rlsys: failed: {told(error)}", file=sys.stderr)
         return 1
 
 

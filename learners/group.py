@@ -14,13 +14,17 @@ import ray
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from learners.algorithms import make_algorithm
+from learners.patience import Patience, Ping
 from learners.rank import LearnerRank, RankSpec
 from rlsys.batch import Batch, UpdateReport
 from rlsys.channels.base import Published, WeightChannel, joined
 from rlsys.config import LearnerConfig
 from rlsys.errors import BadInput, RunFailed
+from rlsys.lost_nodes import lost_node
 from rlsys.metrics import Max, finite, merge
 from rlsys.packing import split_rows
+
+BESIDE = "beside"  # the calls that an actor answers on another thread than all others
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,12 +34,25 @@ class GroupOptions:
     env_vars: dict[str, str]
     start_timeout_s: float
     call_timeout_s: float
+    ping_timeout_s: float
+    run: str = ""  # names the actors
 
 
 class LearnerActor:
     """One rank: a thin skin over `LearnerRank`, which also runs without Ray."""
 
     rank: LearnerRank  # from `start` on
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def __repr__(self) -> str:
+        """What Ray's dashboard calls it."""
+        return f"learner rank {self._number}"
+
+    @ray.method(concurrency_group=BESIDE)
+    def ping(self) -> None:
+        """Answered beside whatever else it does."""
 
     def address(self) -> tuple[str, int]:
         """(host, free port) for the process group: asked of rank 0."""
@@ -85,6 +102,7 @@ class LearnerGroup:
         self._specs = specs
         self._options = options
         self._actors: list[Any] = []
+        self._patience = Patience(options.ping_timeout_s)
 
     @property
     def num_ranks(self) -> int:
@@ -94,20 +112,22 @@ class LearnerGroup:
         """Start every rank, each where `placement` says, and let them meet."""
         options = self._options
         self._actors = [
-            ray.remote(LearnerActor)
+            ray.remote(concurrency_groups={BESIDE: 1})(LearnerActor)
             .options(
+                name=f"rlsys:{options.run}:learner:{number}" if options.run else None,
                 num_cpus=options.cpus,
                 num_gpus=options.gpus,
                 max_restarts=0,
                 scheduling_strategy=where,
                 runtime_env={"env_vars": options.env_vars},
             )
-            .remote()
-            for where in placement or ["DEFAULT"] * self.num_ranks
+            .remote(number)
+            for number, where in enumerate(placement or ["DEFAULT"] * self.num_ranks)
         ]
         (address,) = await self._wait([self._actors[0].address.remote()], "finding a port", options.start_timeout_s)
         specs = iter(self._specs)
-        await self._all(lambda rank: rank.start.remote(next(specs), address), "starting", options.start_timeout_s)
+        starting = [rank.start.remote(next(specs), address) for rank in self._actors]
+        await self._wait(starting, "starting", options.start_timeout_s)  # imports hold the lock that a ping needs
 
     async def begin(self, model_path: str, learner: LearnerConfig, algorithm: Any, **stage: Any) -> None:
         """As `LearnerRank.begin`, on every rank, with the algorithm's configuration."""
@@ -159,13 +179,15 @@ class LearnerGroup:
         self._actors = []
 
     async def _all(self, call: Callable[[Any], Any], what: str, timeout_s: float | None = None) -> list[Any]:
-        return await self._wait([call(rank) for rank in self._actors], what, timeout_s or self._options.call_timeout_s)
+        refs, timeout_s = [call(rank) for rank in self._actors], timeout_s or self._options.call_timeout_s
+        return await self._wait(refs, what, timeout_s, [rank.ping.remote for rank in self._actors])
 
-    async def _wait(self, refs: list[Any], what: str, timeout_s: float) -> list[Any]:
+    async def _wait(self, refs: list[Any], what: str, timeout_s: float, pings: Sequence[Ping] = ()) -> list[Any]:
         """The first rank to fail fails the call: the others may be waiting for it in a collective."""
         try:
             async with asyncio.timeout(timeout_s):
-                return list(await asyncio.gather(*refs))
+                answers: list[Any] = await self._patience.during(asyncio.gather(*refs), what, pings)
+                return answers
         except RayTaskError as error:  # first: it is also an instance of what the rank raised, a TimeoutError say
             if isinstance(error.cause, BadInput):
                 raise BadInput(str(error.cause)) from error
@@ -174,10 +196,11 @@ class LearnerGroup:
         except TimeoutError as error:
             hint = "raise learner.update_timeout_s if the step is honestly that long"
             raise RunFailed(f"learner {what}: no answer after {timeout_s:g} s; {hint}") from error
-        except RayActorError as error:
-            raise RunFailed(f"learner {what}: a rank died; the run can be resumed from its last checkpoint") from error
-        except RayError as error:  # out of memory, no environment, an object lost ...
-            raise RunFailed(f"learner {what}: {type(error).__name__}: {str(error).strip().splitlines()[0]}") from error
+        except RayError as error:  # a death, out of memory, no environment, an object lost ...
+            said = f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
+            why = lost_node(error) or ("a rank died" if isinstance(error, RayActorError) else said)
+            resumed = "; the run can be resumed from its last checkpoint" if why != said else ""
+            raise RunFailed(f"learner {what}: {why}{resumed}") from error
 
 
 def merged(reports: Sequence[UpdateReport]) -> UpdateReport:

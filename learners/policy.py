@@ -6,6 +6,7 @@ The [T, V] logits are never held: the language-model head runs on the positions 
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
 
@@ -252,18 +253,19 @@ def load_policy(
     if attention_key == "flash_attention_2" and not (torch_dtype.itemsize == 2 and is_flash_attn_2_available()):
         attention_key = attention.PACKED_SDPA  # flash attention knows 16-bit types only
     try:
-        config = AutoConfig.from_pretrained(path)
+        config = AutoConfig.from_pretrained(path, trust_remote_code=False)
         _refuse_chunked_attention(config, path)
         scale_rope(config, rope_theta_scale, path)
         own_dropout = _turn_dropout_off(config)
         model = AutoModelForCausalLM.from_pretrained(
-            path, config=config, dtype=torch_dtype, attn_implementation=attention_key
+            path, config=config, dtype=torch_dtype, attn_implementation=attention_key, trust_remote_code=False
         )
     except (
         OSError,
         ValueError,
         KeyError,
         SafetensorError,
+        pickle.UnpicklingError,
     ) as error:  # fault boundary: how transformers refuses
         what = " ".join(f"{type(error).__name__}: {error}".split())[:300]
         raise BadInput(f"model {path}: transformers cannot load it for {attention_key}: {what}") from error

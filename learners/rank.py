@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from learners.algorithms.base import REFERENCE
+from learners.restore import as_data
 from learners.stage import Stage
 from rlsys.batch import Batch, UpdateReport
 from rlsys.config import LearnerConfig
@@ -217,9 +218,10 @@ class LearnerRank:
         if saved["critic"] != (models.critic_engine is not None):
             found = "with a critic" if saved["critic"] else "without a critic"
             raise BadInput(f"{folder}: saved {found}, expected the algorithm that the stage began with")
-        _, state = models.policy_engine.load_checkpoint(str(folder), tag=_CHECKPOINT_TAG)
-        if models.critic_engine is not None:
-            models.critic_engine.load_checkpoint(str(folder), tag=_CRITIC_TAG)
+        with as_data(folder):
+            _, state = models.policy_engine.load_checkpoint(str(folder), tag=_CHECKPOINT_TAG)
+            if models.critic_engine is not None:
+                models.critic_engine.load_checkpoint(str(folder), tag=_CRITIC_TAG)
         if models.reference is not None and stage.learner.reference == "stage":
             self._restore_reference(folder, state["reference"])
         self.step = state["step"]

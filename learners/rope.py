@@ -42,7 +42,7 @@ def scaled_copy(path: str, scale: float, folder: Path) -> str:
     """
     from transformers import AutoConfig
 
-    config = AutoConfig.from_pretrained(path)
+    config = AutoConfig.from_pretrained(path, trust_remote_code=False)
     if scale in (1.0, getattr(config, APPLIED, 1.0)):
         return path
     scale_rope(config, scale, path)

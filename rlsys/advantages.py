@@ -59,7 +59,8 @@ def multi_discount_gae(
     """Generalised advantage estimation where each reward stream has its own discount (arXiv 2502.03373, section 3).
 
     rewards_MT: [M, T] rewards of M streams at the sampled tokens; a sparse reward sits on the last one.
-    values_T: [T] the critic's values; after token T-1 the episode is over (value 0). discounts: [M].
+    values_T: [T] the critic's values; after token T-1 the episode is over (value 0). discounts: [M]. T may be 0: rows
+    that only make up for another rank's have no sampled token.
     One stream is ordinary GAE. More than one require lam=1: there is one critic, so an intermediate value cannot be
     discounted by each stream's own factor; with lam=1 it cancels and the advantage is the sum of the streams' returns
     minus the value. Returns (advantages_T, returns_T), both [T] and without gradient.
@@ -87,7 +88,7 @@ def multi_discount_gae(
         advantages = [ret - value for ret, value in zip(returns, values, strict=True)]
     else:
         (stream,), (discount,) = rewards.tolist(), discounts
-        next_values = [*values[1:], 0.0]
+        next_values = [*values, 0.0][1:]  # as many as values, also where there are none
         errors = [r + discount * after - v for r, v, after in zip(stream, values, next_values, strict=True)]
         advantages = _discounted_sums(errors, discount * lam)
         returns = [advantage + value for advantage, value in zip(advantages, values, strict=True)]

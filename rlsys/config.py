@@ -108,6 +108,9 @@ class RolloutConfig:
     """Seconds that comparing one mathematical answer may take. Past them it is a failure, and no wrong answer."""
     episode_timeout_s: float = 300.0
     """Seconds that one episode may take, tools and scoring included. Raise it for slow tools or long answers."""
+    block_timeout_s: float = 30.0
+    """Seconds that an environment or a reward may block its worker's other episodes, by a call that is not awaited.
+    After that its group fails, and the others are played again; at most half of `episode_timeout_s`."""
     call_timeout_s: float = 120.0
     """Seconds that a worker may take to answer a control call (a ping, new weights) before it counts as hung."""
     start_timeout_s: float = 300.0
@@ -120,7 +123,7 @@ class RolloutConfig:
         require_bounds(self, "rollout.", "above 0 and at most 2", "temperature")
         require_bounds(self, "rollout.", "above 0 and at most 1", "top_p")
         require_bounds(self, "rollout.", "0 or more", "infra_retries", "data_retries")
-        seconds = ("grader_deadline_s", "episode_timeout_s", "call_timeout_s", "start_timeout_s")
+        seconds = ("grader_deadline_s", "episode_timeout_s", "block_timeout_s", "call_timeout_s", "start_timeout_s")
         require_bounds(self, "rollout.", "above 0", *seconds)
 
 
@@ -169,14 +172,16 @@ class LearnerConfig:
     """Factor on the RoPE base, for contexts longer than the model was trained on (Long CoT: 10). Saved with it."""
     update_timeout_s: float = 1800.0
     """Seconds that an update or another call to the ranks may take before the run stops with the reason."""
+    ping_timeout_s: float = 120.0
+    """Seconds that a rank may take to answer a ping, which is asked beside its updates, before it counts as hung."""
     start_timeout_s: float = 300.0
     """Seconds that the ranks may take to start and to find each other."""
 
     def __post_init__(self) -> None:
         require_bounds(self, "learner.", "at least 1", "ranks", "tokens_per_row", "logit_chunk")
         require_bounds(self, "learner.", "at least 1, or null", "threads")
-        positive = ("lr", "critic_lr", "rope_theta_scale", "clip_grad", "update_timeout_s", "start_timeout_s")
-        require_bounds(self, "learner.", "above 0", *positive)
+        seconds = ("update_timeout_s", "ping_timeout_s", "start_timeout_s")
+        require_bounds(self, "learner.", "above 0", "lr", "critic_lr", "rope_theta_scale", "clip_grad", *seconds)
         require_bounds(self, "learner.", "0 or more", "warmup_steps", "weight_decay")
         fits = self.offload != "all" or self.zero_stage == 3
         require(fits, "learner.offload", self.offload, "none or optimizer, unless learner.zero_stage=3")
@@ -206,7 +211,8 @@ class LoopConfig:
     tokens sampled by new weights over a cache of old ones, as `mismatch/mixed_versions` shows. recompute: everything in
     flight is prefilled again, exact and slow with long contexts. null: keep on GPUs, recompute on a CPU."""
     max_failed_share: float = 0.5
-    """The run stops with the reason when more than this share of a step's trajectories failed."""
+    """The run stops with the reason when more than this share of a step's trajectories failed. An evaluation in which
+    more failed has no number."""
 
     def __post_init__(self) -> None:
         require_bounds(self, "loop.", "at least 1", "groups_per_step", "group_size")
@@ -223,7 +229,7 @@ class LoopConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class EvalConfig:
-    """Accuracy on held-out tasks, before and after the stages that play; held-out loss within the others."""
+    """Held-out tasks, played before and after the stages that play; held-out loss within the others."""
 
     tasks: int = 200
     """Held-out tasks to play, at most."""
@@ -260,7 +266,8 @@ class GenerateConfig:
     concurrency: int = 256
     """Episodes that are played at the same time."""
     keep: Literal["all", "best", "correct"] = "all"
-    """Which trajectories are kept. best: those with the highest reward of their task. correct: those that solved it."""
+    """Which trajectories are kept. best: those with the highest reward of their task. correct: those that solved it,
+    for a reward that says what solves a task."""
     min_reward: Optional[float] = None
     """Trajectories with a lower reward are dropped. null drops none."""
     per_task: Optional[int] = None
@@ -315,6 +322,24 @@ class WandbConfig:
     """auto is online where wandb has a key, else offline: rows are written to the run directory."""
     project: str = "rlsys"
     """Project in wandb that runs are listed under."""
+    entity: Optional[str] = None
+    """User or team that the project belongs to. null is the key's own."""
+    group: Optional[str] = None
+    """Group of runs that belong together, such as the seeds of one setting."""
+    name: Optional[str] = None
+    """What the run is called there. null is the recipe's `name`."""
+    tags: tuple[str, ...] = ()
+    """Words to filter runs by."""
+    notes: Optional[str] = None
+    """A remark on the run."""
+    samples: int = 4
+    """Episodes in the table of samples, from the lowest reward to the highest. 0: no table."""
+    samples_every: int = 10
+    """Steps from one such table to the next."""
+
+    def __post_init__(self) -> None:
+        require_bounds(self, "wandb.", "0 or more", "samples")
+        require_bounds(self, "wandb.", "at least 1", "samples_every")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,6 +26,15 @@ class RunFailed(Exception):
     """The run cannot go on: the reason is the last line printed, exit code 1, and it can be resumed."""
 
 
+def told(error: BaseException) -> str:
+    """Any error in one line, for people; of a file, with its name and without the system's number."""
+    if isinstance(error, (BadInput, RunFailed)):
+        return str(error)
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return f"{type(error).__name__}: {error}"
+
+
 def require(condition: bool, key: str, found: object, expected: str) -> None:
     """Raise BadInput naming the key, what was found and what was expected."""
     if not condition:

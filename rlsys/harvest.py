@@ -16,6 +16,7 @@ from rlsys.packing import sample_trajectory
 from rlsys.reductions import Reduction, weigh
 from rlsys.types import EpisodeEnd, Failure, FailureKind, Group, Reward, Sample, Trajectory
 
+DETAIL = 500  # characters of a failure's reason
 ENDS = [end for end in EpisodeEnd if end is not EpisodeEnd.FAILED]
 
 
@@ -37,6 +38,8 @@ class Harvest:
     rewards: list[float]  # of the graded trajectories
     lags: list[int]  # of each trajectory with tokens: versions from its oldest one to the weights trained on it
     failures: Mapping[str, int]  # trajectories by kind; `retried`: broke, tried again
+    sampled: int  # tokens of all trajectories
+    discarded: int  # tokens of their attempts that broke
     metrics: Metrics
 
 
@@ -77,15 +80,25 @@ def harvest_groups(
     metrics += [{f"failures/{kind}": Sum(float(count)) for kind, count in failures.items()}]
     metrics += [group_metrics(groups, outcomes), {"tokens/stale": Sum(stale_tokens)}]
     metrics += [environment_metrics(trajectories), *(lag_metrics(each, version) for each in trajectories)]
+    graded = [each.reward.value for each in trajectories if isinstance(each.reward, Reward)]
+    metrics += [{"reward/std": Mean(deviation(graded))}] if graded else []
     return Harvest(
         samples=weigh(samples, algorithm.reduction, length=longest),
         advantages=advantages,
         outcomes=outcomes,
-        rewards=[each.reward.value for each in trajectories if isinstance(each.reward, Reward)],
+        rewards=graded,
         lags=[version - each.oldest_version for each in trajectories if each.oldest_version is not None],
         failures=failures,
+        sampled=sum(each.num_sampled for each in trajectories),
+        discarded=sum(each.discarded_tokens for each in trajectories),
         metrics=merge(metrics),
     )
+
+
+def deviation(values: Sequence[float]) -> float:
+    """The standard deviation of these values themselves: divided by how many there are."""
+    mean = sum(values) / len(values)
+    return math.sqrt(sum((value - mean) ** 2 for value in values) / len(values))
 
 
 def trajectory_metrics(trajectory: Trajectory) -> Metrics:
@@ -158,8 +171,11 @@ def check_streams(groups: Sequence[Group], *, read: bool) -> None:
 def check_failed(failures: Sequence[Failure], of: int, limit: float, what: str) -> None:
     """Raises RunFailed where more than this share of them failed."""
     if len(failures) > limit * of:
-        first = failures[0]
-        raise RunFailed(
-            f"{len(failures)} of {of} {what} failed (limit loop.max_failed_share={limit:g}); "
-            f"the first: {first.kind} in {first.where}: {first.detail}"
-        )
+        many = f"{len(failures)} of {of} {what} failed (limit loop.max_failed_share={limit:g})"
+        raise RunFailed(f"{many}; {first_of(failures)}")
+
+
+def first_of(failures: Sequence[Failure]) -> str:
+    """Why, in one line: the detail may be a text of many, from a model or a library."""
+    first = failures[0]
+    return f"the first: {first.kind} in {first.where}: {' '.join(first.detail.split())[:DETAIL]}"

@@ -16,11 +16,13 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 from typing import Literal
 
-from rlsys.jsonl import decode, encode
+from rlsys.errors import BadInput
+from rlsys.files import naming
+from rlsys.jsonl import decode, encode, json_object, kind_of
 from rlsys.types import Ticket
 
 Outcome = Literal["trained", "filtered", "failed"]
@@ -61,14 +63,25 @@ class Published:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Noted:
+    """Something that is wrong with a stage, from this step on (`launch/run/health.py`)."""
+
+    stage: str
+    step: int
+    says: str
+    lineage: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Other:
     """A row of an event that this version does not know."""
 
     lineage: int = 0
 
 
-Row = Begin | Dispatched | Finished | Published | Other
+Row = Begin | Dispatched | Finished | Published | Noted | Other
 EVENTS: dict[str, type[Row]] = {"begin": Begin, "dispatch": Dispatched, "outcome": Finished, "publish": Published}
+EVENTS["health"] = Noted
 NAMES = {kind: event for event, kind in EVENTS.items()}
 
 
@@ -76,18 +89,28 @@ class Journal:
     """The only writer. `mark` counts the rows written so far, over all lineages."""
 
     def __init__(self, path: Path, *, keep: int | None = None) -> None:
-        """Open `path` and begin a lineage. `keep` is a checkpoint's mark: later rows of earlier lineages are void."""
+        """Open `path` and begin a lineage. `keep` is a checkpoint's mark: later rows of earlier lineages are void.
+
+        Raises BadInput where rows before the mark are lost: nobody could say any more what the weights have seen.
+        """
         self.path = path
-        torn = _cut_torn_row(path)
         rows = read(path)
         self.mark = len(rows)
+        if keep is not None and keep > self.mark:
+            raise BadInput(
+                f"{path}: it has {self.mark} rows, and the checkpoint was saved after {keep}: restore the file, go on "
+                "from an older checkpoint (--resume-from), or begin another run with model.path=CHECKPOINT/hf"
+            )
+        torn = _cut_torn_row(path)
         self.lineage = 1 + max((row.lineage for row in rows), default=-1)
         self._file = path.open("a")
         self._write(Begin(keep=self.mark if keep is None else keep, torn_bytes=torn))
         self.commit()
 
     def _write(self, row: Row) -> None:
-        self._file.write(json.dumps({"event": NAMES[type(row)]} | encode(replace(row, lineage=self.lineage))) + "\n")
+        line = json.dumps({"event": NAMES[type(row)]} | encode(replace(row, lineage=self.lineage))) + "\n"
+        with naming(self.path):
+            self._file.write(line)
         self.mark += 1
 
     def dispatch(self, stage: str, ticket: Ticket) -> None:
@@ -107,10 +130,14 @@ class Journal:
     def publish(self, version: int, *, step: int) -> None:
         self._write(Published(version=version, step=step))
 
+    def note(self, stage: str, step: int, says: str) -> None:
+        self._write(Noted(stage=stage, step=step, says=says))
+
     def commit(self) -> None:
         """On disk, whatever happens next."""
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        with naming(self.path):
+            self._file.flush()
+            os.fsync(self._file.fileno())
 
     def close(self) -> None:
         self.commit()
@@ -129,13 +156,28 @@ def _cut_torn_row(path: Path) -> int:
 
 
 def read(path: Path) -> list[Row]:
-    """All rows, the void ones too."""
+    """All rows, the void ones too, but not a torn last one. Raises BadInput with the line that is damaged."""
     if not path.exists():
         return []
-    with path.open() as lines:
-        rows = map(json.loads, lines)
-        # An event of a later rlsys stands for itself alone: it counts for marks, and its fields are not ours to read.
-        return [decode(EVENTS.get(row["event"], Other), row) for row in rows]
+    with path.open("rb") as lines:
+        return [_row(line, f"{path} line {n}") for n, line in enumerate(lines, start=1) if line.endswith(b"\n")]
+
+
+def _row(line: bytes, where: str) -> Row:
+    """An event of a later rlsys stands for itself alone: it counts for marks, and its fields are not ours to read."""
+    value = json_object(line, where)
+    event = value.get("event")
+    if not isinstance(event, str):
+        raise BadInput(f"{where}: no row of a journal: event is {kind_of(event)}, expected a text")
+    kind = EVENTS.get(event, Other)
+    for field in fields(kind):
+        found = value.get(field.name, field.default)
+        expected = "a number" if field.type == "int" else "a text"
+        if found is MISSING or kind_of(found) != expected:
+            name = "nothing" if found is MISSING else kind_of(found)
+            raise BadInput(f"{where}: no row of a journal: {field.name} is {name}, expected {expected}")
+    row: Row = decode(kind, value)
+    return row
 
 
 def surviving(rows: Iterable[Row]) -> list[Row]:

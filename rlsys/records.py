@@ -27,7 +27,7 @@ ROLES = ("assistant", "user", "tool", "system")
 # Left out of a line where they say nothing.
 OPTIONAL = frozenset(
     ("inline", "ended", "reward", "parts", "correct", "judgements", "failure", "token_ids", "tokenizer", "samples")
-    + ("metrics", "seconds")
+    + ("metrics", "state", "seconds")
 )
 
 
@@ -61,10 +61,11 @@ class TrajectoryRecord:
     advantage: float | None = None  # None where the group was not trained
     tokenizer: str = ""  # of `samples`
     samples: tuple[Tokens, ...] = ()
-    num_tokens: int
+    num_tokens: int | None  # None where a person wrote it: nothing was sampled
     token_ids: tuple[tuple[int, ...], ...] = ()  # by turn; none where `samples` has them
     weight_versions: tuple[tuple[tuple[int, int, int], ...], ...]  # by turn: (version, from token, to token)
     metrics: Mapping[str, float] = field(default_factory=dict)  # of the environment
+    state: Mapping[str, Any] | None = None  # what the environment knew at the end, where it tells
     seconds: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -132,6 +133,7 @@ def record_of(
         token_ids=() if samples else tuple(each.token_ids for each in completions),
         weight_versions=tuple(tuple((s.version, s.start, s.end) for s in each.spans) for each in completions),
         metrics=trajectory.metrics,
+        state=trajectory.state,
         seconds={name: round(value, 4) for name, value in seconds.items()},
     )
 
@@ -198,6 +200,7 @@ def read_transcript(line: bytes, split: Callable[[str], tuple[Message, ...]]) ->
         num_tokens=_given(record, "num_tokens", COUNT),
         correct=_given(record, "correct", FLAG),
         judgements=None if judgements is None else tuple(judgements),
+        state=_given(record, "state", OBJECT),
     )
 
 

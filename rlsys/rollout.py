@@ -10,13 +10,17 @@ import asyncio
 import math
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from rlsys.broken import Budget
+from rlsys.broken import EpisodeBroken as EpisodeBroken
+from rlsys.broken import failure_of as failure_of
 from rlsys.errors import BadInput
 from rlsys.seeds import derive
+from rlsys.state import final_state
 from rlsys.types import (
     Completion,
     EpisodeEnd,
@@ -109,24 +113,8 @@ class Renderer(Protocol):
 
 Generate = Callable[[Sequence[int], TurnRequest], Awaitable[Completion]]
 Score = Callable[[Transcript], Awaitable[Reward]]
-Compare = Callable[[Sequence[Transcript], Sequence[Reward]], Sequence[Reward]]
-
-
-class EpisodeBroken(Exception):
-    """Raised by `generate` or a tool when something other than the policy broke. Carries the typed failure."""
-
-    def __init__(self, failure: Failure) -> None:
-        super().__init__(failure.detail)
-        self.failure = failure
-
-
-def failure_of(error: Exception, where: str) -> Failure:
-    """What broke, whatever was raised: never a zero."""
-    if isinstance(error, EpisodeBroken):
-        return error.failure
-    kind = FailureKind.TIMEOUT if isinstance(error, TimeoutError) else FailureKind.DATA
-    detail = str(error) if isinstance(error, BadInput) else f"{type(error).__name__}: {error}"
-    return Failure(kind=kind, where=where, detail=detail)
+MakeEnv = Callable[[Task], Env | Awaitable[Env]]
+Compare = Callable[[Sequence[Transcript], Sequence[Reward]], Sequence[Reward] | Awaitable[Sequence[Reward]]]
 
 
 @contextmanager
@@ -134,6 +122,8 @@ def _data_boundary(where: str) -> Iterator[None]:
     """A fault boundary: what an environment or a chat template raises is this task's failure and nobody else's."""
     try:
         yield
+    except EpisodeBroken:
+        raise
     except Exception as error:
         raise EpisodeBroken(failure_of(error, where)) from error
 
@@ -146,16 +136,17 @@ class _Attempt:
     messages: list[Message] = field(default_factory=list)
     turns: list[Turn] = field(default_factory=list)
     end: EpisodeEnd = EpisodeEnd.TURN_LIMIT
-    failure: Failure | None = None
+    broken: EpisodeBroken | None = None
     generate_s: float = 0.0
     tool_s: float = 0.0
     repeated: int = 0
     metrics: Counter[str] = field(default_factory=Counter)
+    state: Mapping[str, Any] | None = None
 
 
 async def run_episode(
     task: Task,
-    make_env: Callable[[Task], Env],
+    make_env: MakeEnv,
     *,
     max_turns: int,
     plan: RolloutPlan,
@@ -171,60 +162,47 @@ async def run_episode(
     raises EpisodeBroken for what concerns this episode. Anything else that it raises concerns the engine, and is raised
     here too.
     """
-    budget = _Budget(plan)
+    budget = Budget(infra_retries=plan.infra_retries, data_retries=plan.data_retries, timeout_s=plan.timeout_s)
     discarded, generate_s, tool_s = 0, 0.0, 0.0
     while True:
         attempt_seed = derive(seed, "retry", len(budget.spent)) if budget.spent else seed
         attempt = await _attempt(task, make_env, max_turns, plan, attempt_seed, renderer, generate)
         generate_s, tool_s = generate_s + attempt.generate_s, tool_s + attempt.tool_s
-        if attempt.failure is None or not budget.allows(attempt.failure):
+        if attempt.broken is None or not budget.allows(attempt.broken):
             break
         discarded += sum(len(turn.completion.token_ids) for turn in attempt.turns)
 
     started = time.monotonic()
-    outcome: Reward | Failure | None = attempt.failure
+    outcome: Reward | EpisodeBroken | None = attempt.broken
     if outcome is None:
         transcript = transcript_of(task, attempt)
         outcome = await _scored(score, transcript, plan.timeout_s)
-        while isinstance(outcome, Failure) and outcome.kind is not FailureKind.DATA and budget.allows(outcome):
+        while isinstance(outcome, EpisodeBroken) and outcome.failure.kind is not FailureKind.DATA:
+            if not budget.allows(outcome):
+                break
             outcome = await _scored(score, transcript, plan.timeout_s)
+    broken = isinstance(outcome, EpisodeBroken)
     return Trajectory(
         task=task,
         sibling=sibling,
         turns=tuple(attempt.turns),
         messages=tuple(attempt.messages),
-        end=attempt.end if isinstance(outcome, Reward) else EpisodeEnd.FAILED,
-        ended=attempt.end if isinstance(outcome, Failure) and attempt.failure is None else None,
-        reward=outcome,
+        end=EpisodeEnd.FAILED if broken else attempt.end,
+        ended=attempt.end if broken and attempt.broken is None else None,
+        reward=outcome.failure if isinstance(outcome, EpisodeBroken) else outcome,
         timings=Timings(generate_s=generate_s, tool_s=tool_s, score_s=time.monotonic() - started),
         repeated_calls=attempt.repeated,
-        retried=tuple(budget.spent),
+        retried=(*budget.spent, *budget.spared),
         discarded_tokens=discarded,
         num_prompt=attempt.num_prompt,
         metrics=dict(attempt.metrics),
+        state=attempt.state,
     )
-
-
-@dataclass(slots=True)
-class _Budget:
-    """How often one episode may still be tried again. Failures of kind `data` and all others are counted apart."""
-
-    plan: RolloutPlan
-    spent: list[Failure] = field(default_factory=list)
-
-    def allows(self, failure: Failure) -> bool:
-        """Whether to try again after this failure. If so, it is counted."""
-        by_data = failure.kind is FailureKind.DATA
-        used = sum((earlier.kind is FailureKind.DATA) == by_data for earlier in self.spent)
-        if used >= (self.plan.data_retries if by_data else self.plan.infra_retries):
-            return False
-        self.spent.append(failure)
-        return True
 
 
 async def _attempt(
     task: Task,
-    make_env: Callable[[Task], Env],
+    make_env: MakeEnv,
     max_turns: int,
     plan: RolloutPlan,
     seed: int,
@@ -236,7 +214,8 @@ async def _attempt(
     try:
         async with asyncio.timeout(plan.timeout_s):
             with _data_boundary("environment"):
-                env = make_env(task)
+                made = make_env(task)
+                env = await made if isinstance(made, Awaitable) else made
                 done.messages += env.first_messages()
                 done.num_prompt, stop = len(done.messages), tuple(env.stop_strings)
             with _data_boundary("renderer"):
@@ -273,11 +252,13 @@ async def _attempt(
                 done.messages.append(going_on.reply)
                 context = going_on.context_ids
                 spent += len(completion.token_ids) + going_on.num_reply_tokens
+            with _data_boundary("environment"):
+                done.state = final_state(env)
     except TimeoutError:
         late = f"not over after {plan.timeout_s:g} s"
-        done.failure = Failure(kind=FailureKind.TIMEOUT, where="episode", detail=late)
+        done.broken = EpisodeBroken(Failure(kind=FailureKind.TIMEOUT, where="episode", detail=late))
     except EpisodeBroken as error:
-        done.failure = error.failure
+        done.broken = error
     return done
 
 
@@ -318,19 +299,21 @@ def checked(reward: Reward) -> Reward:
     return reward
 
 
-async def _scored(score: Score, transcript: Transcript, timeout_s: float) -> Reward | Failure:
+async def _scored(score: Score, transcript: Transcript, timeout_s: float) -> Reward | EpisodeBroken:
     try:
         async with asyncio.timeout(timeout_s):
             return checked(await score(transcript))
+    except EpisodeBroken as broken:
+        return broken
     except Exception as error:
-        return failure_of(error, "reward")
+        return EpisodeBroken(failure_of(error, "reward"))
 
 
 async def run_group(
     ticket: Ticket,
     *,
     worker: str,
-    make_env: Callable[[Task], Env],
+    make_env: MakeEnv,
     max_turns: int,
     plan: RolloutPlan,
     run_seed: int,
@@ -362,18 +345,19 @@ async def run_group(
         for episode in episodes:
             episode.cancel()  # where the engine failed one of them, nobody waits for the others
     if compare is not None:
-        _compare(trajectories, compare)
+        await _compare(trajectories, compare)
     return Group(ticket=ticket, trajectories=tuple(trajectories), worker=worker)
 
 
-def _compare(trajectories: list[Trajectory], compare: Compare) -> None:
+async def _compare(trajectories: list[Trajectory], compare: Compare) -> None:
     """Give the scored siblings the rewards that `compare` makes of them. If it raises, they all become failures."""
     scored = [index for index, trajectory in enumerate(trajectories) if isinstance(trajectory.reward, Reward)]
     rewards = [trajectories[index].reward for index in scored]
     outcomes: Sequence[Reward | Failure]
     try:
         transcripts = [transcript_of(trajectories[index].task, trajectories[index]) for index in scored]
-        outcomes = list(map(checked, compare(transcripts, rewards)))  # type: ignore[arg-type]
+        compared = compare(transcripts, rewards)  # type: ignore[arg-type]
+        outcomes = list(map(checked, await compared if isinstance(compared, Awaitable) else compared))
         if len(outcomes) != len(scored):
             raise ValueError(f"the comparison gave {len(outcomes)} rewards for {len(scored)} trajectories")
     except Exception as error:
@@ -390,4 +374,5 @@ def transcript_of(task: Task, attempt: _Attempt | Trajectory) -> Transcript:
         messages=tuple(attempt.messages[attempt.num_prompt :]),
         truncated=attempt.end is EpisodeEnd.TOKEN_LIMIT,
         token_ids=tuple(token for turn in attempt.turns for token in turn.completion.token_ids),
+        state=attempt.state,
     )

@@ -161,6 +161,7 @@ class Transcript:
     num_tokens: int | None = None  # L, where it is known without the tokens, or counted differently
     correct: bool | None = None  # the verdict on the answer, where a grader or a person has given one
     judgements: tuple[str, ...] | None = None  # what a judge wrote about each of the model's messages
+    state: Mapping[str, Any] | None = None  # what the environment knew at the end (`final_state`), where it tells: JSON
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,6 +194,7 @@ class Trajectory:
     num_prompt: int = 0  # messages[:num_prompt] are the prompt
     ended: EpisodeEnd | None = None  # how the conversation ended, where only its scoring failed
     metrics: Mapping[str, float] = field(default_factory=dict)  # what the environment counted, summed over its steps
+    state: Mapping[str, Any] | None = None  # what the environment knew at the end, where it tells
 
     @property
     def truncated(self) -> bool:

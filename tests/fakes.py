@@ -138,7 +138,7 @@ class BanditPool:
         self.logits: list[float] = [0.0, 0.0]
         self.version = 0
         self.restarts = {"fake": 0}
-        self.generated_tokens = 0
+        self.lost_tokens = 0
         self.published: list[int] = []
         self._fail, self._deaf, self._publish_s = fail, deaf, publish_s
 
@@ -163,7 +163,6 @@ class BanditPool:
         version, logits = self.version, list(self.logits)
         for _ in range(random.Random(ticket.sequence).choice([0, 1, 2, 40])):
             await asyncio.sleep(0)
-        self.generated_tokens += plan.group_size
         group = bandit_group(ticket, plan, logits, version)
         if self._fail(ticket):
             failure = Failure(kind=FailureKind.INFRA, where="fake", detail="it died")
@@ -189,6 +188,7 @@ class FakeWorker:
         self.version: int | None = None
         self.logits = [0.0, 0.0]
         self.faults = Path(spec.engine.model_path)
+        self.generated = 0
 
     async def start(self) -> WorkerStatus:
         starts = self.faults / f"starts-{self.spec.name}"
@@ -202,6 +202,10 @@ class FakeWorker:
             os._exit(1)
         if self._take(f"hang-{self.spec.name}"):
             time.sleep(3600)  # the whole event loop: pings go unanswered too
+        self.generated += plan.group_size
+        if self._take(f"die-late-{self.spec.name}"):
+            await asyncio.sleep(1.0)  # what was sampled is seen by a ping
+            os._exit(1)
         await asyncio.sleep(0.01)
         return bandit_group(ticket, plan, self.logits, self.version, self.spec.name)
 
@@ -233,7 +237,7 @@ class FakeWorker:
             pid=os.getpid(),
             log="",
             version=self.version,
-            generated_tokens=0,
+            generated_tokens=self.generated,
             busy_s=0.0,
             alive_s=1.0,
             rss_mb=1.0,

@@ -8,7 +8,7 @@ Rewards that need more than the text have `grading` or `judging`: see `envs.rewa
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from envs.rewards.findings import Finding
 from envs.services.judge.config import JudgeConfig
@@ -16,6 +16,7 @@ from rlsys.choices import Table, choose, construct
 from rlsys.types import Reward, Transcript
 
 RewardFunction = Callable[[Transcript], Reward]
+Measure = Literal["accuracy", "mean reward"]
 
 
 @runtime_checkable
@@ -49,16 +50,23 @@ REWARDS: Table = {
 RIGHT, WHOLE = 0.0, 1 - 1e-9
 
 
-def solved(config: Any, reward: Reward) -> bool:
-    """Whether an accuracy counts the task as solved: by `solved_by` of the reward's class, {part: what it must exceed}.
+def solved_by(config: Any) -> Mapping[str, float] | None:
+    """{part: what it must exceed} for a task to count as solved, as the reward's class says. config: the reward's.
 
-    A reward of somebody else's that has none is asked for `correct`, or for its value. config: the reward's.
+    None where it does not say: nobody can tell then from its numbers what is right, and what is format.
     """
     name = getattr(config, "name", None)
-    by = getattr(choose("reward", REWARDS, name).build, "solved_by", None) if isinstance(name, str) else None
-    if by is None:
-        return reward.parts.get("correct", reward.value) > 0
-    return any(reward.parts.get(part, 0.0) > least for part, least in by.items())
+    return getattr(choose("reward", REWARDS, name).build, "solved_by", None) if isinstance(name, str) else None
+
+
+def measure_of(config: Any) -> Measure:
+    """What a number over many of its rewards is called."""
+    return "mean reward" if solved_by(config) is None else "accuracy"
+
+
+def solved(config: Any, reward: Reward) -> bool:
+    """Whether the task counts as solved. Never, with a reward that does not say what is."""
+    return any(reward.parts.get(part, 0.0) > least for part, least in (solved_by(config) or {}).items())
 
 
 def judge_of(config: Any) -> JudgeConfig | None:

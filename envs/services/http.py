@@ -1,7 +1,7 @@
 """The life of an HTTP service: a port, a thread with an event loop of its own, the stop.
 
-What every connection is held to is said here, once for all services: `MAX_CONNECTIONS`, `MAX_HEAD_BYTES` and, from the
-service's configuration, `arrive_s`.
+What every connection is held to is said here, once for all services: `MAX_CONNECTIONS`, `MAX_HEAD_BYTES`, `MAX_HEADERS`
+and, from the service's configuration, `arrive_s`. All of it counts before anybody has shown a token.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import asyncio
 import gc
 import json
 import os
+import resource
 import signal
 import socket
 import threading
@@ -27,7 +28,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from envs.services.app import REFUSED
 from rlsys.errors import BadInput, RunFailed
 
-MAX_CONNECTIONS = 4096
+MAX_CONNECTIONS = 4096  # or fewer, where the system gives fewer descriptors
+SPARE_DESCRIPTORS = 64  # for files, and for what a service itself asks
+MAX_HEADERS = 128
 MAX_HEAD_BYTES = 1 << 16  # of whatever of a request is not its body: headers, marks between chunks, trailers
 WATCH_S = 1.0  # at most so often are connections looked at
 
@@ -106,7 +109,7 @@ class HttpService:
         async with self._open_app() as app:
             settings = uvicorn.Config(
                 app,
-                http=cast(Any, partial(Connection, self._arrive_s)),
+                http=cast(Any, partial(Connection, self._arrive_s, most_connections())),
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -135,17 +138,30 @@ class HttpService:
 class Connection(HttpToolsProtocol):
     """uvicorn's, which by itself waits for the end of a request for ever and keeps a head of any length."""
 
-    def __init__(self, arrive_s: float, *args: Any, **keys: Any) -> None:
+    def __init__(self, arrive_s: float, most: int, *args: Any, **keys: Any) -> None:
         super().__init__(*args, **keys)
         self._arrive_s = arrive_s
+        self._most = most
         self._head_bytes = 0  # of the request that is arriving, or since the last one
         self._since: float | None = None  # it is arriving, on the loop's clock; None while none is
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._since = self.loop.time()
-        if len(self.connections) > MAX_CONNECTIONS:
-            self._refuse(503, f"no more than {MAX_CONNECTIONS} connections may be open", "retry-after: 1\r\n")
+        if len(self.connections) > self._most:
+            self._make_room()
+
+    def _make_room(self) -> None:
+        """The one whose request has been on its way for longest goes; this one, where none is on its way.
+
+        So whoever asks at once is served, however many hold a connection and say nothing.
+        """
+        arriving = [each for each in cast(set[Connection], self.connections) if each._is_arriving()]
+        goes = min(arriving, key=lambda each: each._since or 0.0)
+        goes._refuse(503, f"no more than {self._most} connections may be open", "retry-after: 1\r\n")
+
+    def _is_arriving(self) -> bool:
+        return self._since is not None and not self.pipeline and not self.transport.is_closing()
 
     def data_received(self, data: bytes) -> None:
         if self._since is None:
@@ -160,6 +176,12 @@ class Connection(HttpToolsProtocol):
         if self._since is None:  # behind the end of another one
             self._since = self.loop.time()
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if len(self.headers) < MAX_HEADERS:
+            super().on_header(name, value)
+        else:
+            self._refuse(431, f"the request has more than {MAX_HEADERS} headers")
+
     def on_body(self, body: bytes) -> None:
         super().on_body(body)
         self._head_bytes -= len(body)
@@ -170,7 +192,7 @@ class Connection(HttpToolsProtocol):
 
     def look(self) -> None:
         """End a request that has taken too long to arrive. One behind another in a pipeline is not read meanwhile."""
-        if self._since is not None and not self.pipeline and self.loop.time() - self._since > self._arrive_s:
+        if self._is_arriving() and self.loop.time() - cast(float, self._since) > self._arrive_s:
             self._refuse(408, f"the request did not arrive within {self._arrive_s:g} s")
 
     def _refuse(self, status: int, detail: str, headers: str = "") -> None:
@@ -208,6 +230,19 @@ def serve_until_signal(service: HttpService, started: Callable[[str], None]) -> 
             signal.signal(number, signal.SIG_IGN)
         if not service.stop():
             os._exit(1)  # what hangs must not keep the process
+
+
+def most_connections() -> int:
+    """As many as there are descriptors for, at most MAX_CONNECTIONS: without one to accept with, nobody is answered.
+
+    The process takes as many descriptors as it may have.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = len(os.listdir("/proc/self/fd")) + SPARE_DESCRIPTORS
+    if soft < needed + MAX_CONNECTIONS and soft < hard:
+        soft = min(hard, needed + MAX_CONNECTIONS)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return max(1, min(MAX_CONNECTIONS, soft - needed))
 
 
 def take_port(host: str, port: int) -> socket.socket:

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from envs.services.guard import Guard, GuardConfig, ToolFailed
 from envs.services.retriever.config import KINDS, RetrieverConfig, RetrieverServerConfig
 from envs.services.retriever.documents import Document
-from envs.services.secrets import read_secret
+from envs.services.secrets import check_address, read_secret
 from envs.services.stats import ToolStats
 from rlsys.errors import BadInput, require
 
@@ -35,6 +35,8 @@ class SearchConfig:
     """A running server that speaks Search-R1's protocol; null starts one."""
     token_env: Optional[str] = None
     """Name of the environment variable with the token of the server at `url`; null sends none."""
+    plain_http: bool = False
+    """Send the token over plain http to another machine too: for a network of your own."""
     corpus: Optional[str] = None
     """JSON lines of {"id", "contents"} for the server to start; null with made-up questions, as made up as they are."""
     kind: str = "bm25"
@@ -54,6 +56,8 @@ class SearchConfig:
         require(alone, "env.retriever.corpus", self.corpus, "null beside retriever.url, whose server has its own")
         asked = self.token_env is None or self.url is not None
         require(asked, "env.retriever.token_env", self.token_env, "null without retriever.url")
+        key = ("env.retriever.token_env", self.token_env)
+        check_address("env.retriever.url", self.url, key, plain_http=self.plain_http)
 
     @property
     def options(self) -> RetrieverConfig:

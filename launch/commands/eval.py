@@ -1,4 +1,4 @@
-"""`rlsys eval`: a checkpoint's held-out accuracy, on the engines alone."""
+"""`rlsys eval`: a checkpoint on held-out tasks, on the engines alone."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from actors.pool import RolloutPool
     from actors.services import Services
     from launch.run.evaluate import Score
+    from launch.run.progress import Progress
     from rlsys.types import Group
 
 HELP = "the recipe's evaluation of a checkpoint"
@@ -28,10 +29,18 @@ EXAMPLES = """examples:
 def add(parser: argparse.ArgumentParser) -> None:
     add_config(parser)
     add_checkpoint(parser)
-    parser.add_argument("--output", metavar="F", help="write accuracy and trajectories as JSON")
+    parser.add_argument("--output", metavar="F", help="write scores and trajectories as JSON")
 
 
 def run(options: argparse.Namespace) -> int:
+    from launch.run.progress import Progress
+
+    with Progress() as progress:
+        progress.doing("reading the configuration")
+        return evaluate(options, progress)
+
+
+def evaluate(options: argparse.Namespace, progress: Progress) -> int:
     from launch.config.compose import compose
 
     config = compose(options.config, options.overrides)
@@ -42,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
     from launch.run.cleanup import orderly_exit
     from launch.run.engines import find_checkpoint, model_or_scratch, on_engines
     from launch.run.evaluate import plans, rollout_tasks, score
-    from launch.run.progress import Progress
+    from rlsys.harvest import check_failed
 
     recipe = config.stages[-1].config  # the last stage's environment is the one that the recipe ends in
     found = find_checkpoint(config.recipe, options.checkpoint)
@@ -58,53 +67,64 @@ def run(options: argparse.Namespace) -> int:
         groups: dict[str, list[Group]] = {}
         for name, plan in plans(recipe, services).items():
             progress.say(f"playing {len(tasks) * plan.group_size} episodes, {name}")
+            progress.doing(f"{name}: tasks played")
             groups[name] = await rollout_tasks(pool, tasks, plan, recipe.eval.concurrency, progress.count)
         return groups
 
-    with Progress() as progress, orderly_exit():
+    with orderly_exit():
         if found is None:
             progress.say("no checkpoint and no model.path: evaluating the untrained policy")
         with model_or_scratch(recipe, found) as model:
-            limit = f"{len(tasks)} of {len(available)} tasks ({split}; eval.tasks={recipe.eval.tasks})"
-            progress.say(f"evaluating {model} on {limit}")
+            of = f"{len(tasks)} of {len(available)} tasks ({split}; eval.tasks={recipe.eval.tasks})"
+            progress.say(f"evaluating {model} on {of}")
             ChatRenderer(model)  # a hub name or a folder without a tokenizer: said before anything starts
             groups = on_engines(recipe, model, progress, work)
-        scores = {name: score(played, recipe.reward) for name, played in groups.items()}
+            progress.doing("ending every process")
+        limit = recipe.loop.max_failed_share
+        scores = {name: score(played, recipe.reward, limit) for name, played in groups.items()}
         for line in table(scores):
             progress.say(line)
         if options.output is not None:
             write(Path(options.output), {"checkpoint": model, "tasks": len(tasks)}, scores, groups)
             progress.say(f"wrote {options.output}")
+        for name, each in scores.items():
+            check_failed(each.failed, each.episodes, limit, f"episodes, {name},")
     return 0
 
 
-def split_to_evaluate(env: Any, trained: Any) -> str:
+def split_to_evaluate(env: Any, trained: str | None) -> str:
     """`all` for a data file that the checkpoint has not seen; else `held_out`, whatever other keys were changed."""
     from envs.tasks.config import TaskConfig
 
     data = env.data if isinstance(env, TaskConfig) else None
     if data is None or env.eval_data is not None:
         return "held_out"
-    seen = trained.data if isinstance(trained, TaskConfig) else None
-    return "held_out" if seen is not None and Path(seen).resolve() == Path(data).resolve() else "all"
+    return "held_out" if trained is not None and Path(trained).resolve() == Path(data).resolve() else "all"
 
 
-def trained_on(checkpoint: str) -> Any:
-    """The environment that a run's checkpoint was trained in: its training tasks are no evaluation. None if unknown."""
-    from launch.config.compose import compose
+def trained_on(checkpoint: str) -> str | None:
+    """`env.data` of the run that a checkpoint is from: what it was trained on is no evaluation. None if unknown.
 
-    saved = next(
-        (parent / "config.yaml" for parent in Path(checkpoint).parents if (parent / "config.yaml").is_file()), None
-    )
-    return compose(str(saved), [], saved=True).stages[-1].config.env if saved is not None else None
+    Read, not composed: that would import the modules which a folder of somebody else's names (docs/trust.md).
+    """
+    from launch.config.layers import read_files
+
+    folders = [folder for folder in Path(checkpoint).parents if (folder / "config.yaml").is_file()]
+    if not folders:
+        return None
+    layers, stages = read_files(folders[0] / "config.yaml", seen=())
+    envs = [layer.values.get("env") for layer in layers] + [stage.get("env") for stage in stages[-1:]]
+    named = [env["data"] for env in envs if isinstance(env, dict) and "data" in env]
+    return str(named[-1]) if named and named[-1] is not None else None
 
 
 def table(scores: Mapping[str, Score]) -> list[str]:
-    lines = [f"{'':<10}{'accuracy':>10}{'episodes':>10}{'failures':>10}   how they ended"]
+    measure = next(each.measure for each in scores.values())
+    lines = [f"{'':<10}{measure:>12}{'episodes':>10}{'failures':>10}   how they ended"]
     for name, each in scores.items():
         ends = ", ".join(f"{end} {count}" for end, count in sorted(each.ends.items()))
-        shown = "-" if each.accuracy is None else f"{each.accuracy:.3f}"
-        lines.append(f"{name:<10}{shown:>10}{each.episodes:>10}{each.failures:>10}   {ends}")
+        shown = "-" if each.value is None else f"{each.value:.3f}"
+        lines.append(f"{name:<10}{shown:>12}{each.episodes:>10}{each.failures:>10}   {ends}")
     return lines
 
 
@@ -113,10 +133,10 @@ def write(
 ) -> None:
     from rlsys.records import record_of, to_json
 
-    report = about | {
-        key: {name: getattr(each, key) for name, each in scores.items()}
-        for key in ("accuracy", "episodes", "failures", "ends")
-    }
+    measure = next(each.measure for each in scores.values())
+    keys = ["accuracy"] * (measure == "accuracy") + ["mean_reward", "episodes", "failures", "ends"]
+    report = about | {"measure": measure}
+    report |= {key: {name: getattr(each, key) for name, each in scores.items()} for key in keys}
     episodes = [
         {"play": name} | to_json(record_of(t, group))
         for name, plans in groups.items()

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from actors.pool import RolloutPool
     from actors.services import Services
+    from launch.run.progress import Progress
     from rlsys.config import RecipeConfig, RunConfig
 
 HELP = "trajectories to train on; the same command again goes on where it was stopped"
@@ -44,6 +45,14 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from launch.run.progress import Progress
+
+    with Progress() as progress:
+        progress.doing("reading the configuration")
+        return generate(options, progress)
+
+
+def generate(options: argparse.Namespace, progress: Progress) -> int:
     from launch.config.compose import compose
 
     flags = {key: getattr(options, key) for key in FLAGS}
@@ -55,12 +64,12 @@ def run(options: argparse.Namespace) -> int:
     from launch.run import preflight
     from launch.run.cleanup import orderly_exit
     from launch.run.engines import find_checkpoint, model_or_scratch, on_engines
-    from launch.run.progress import Progress
-    from launch.stages.generate import begun_with, generate_missing, plan_of, tasks_to_generate
+    from launch.stages.generate import begun_with, check_keep, generate_missing, plan_of, tasks_to_generate
     from launch.stages.store import TrajectoryStore, pairs_path, store_path, write_out
     from launch.stages.trajectories import tokenizer_id, weights_id
 
     recipe = recipe_to_generate(config)
+    check_keep("", recipe)
     tasks = tasks_to_generate(make_world(recipe.env), recipe)
     found = find_checkpoint(config.recipe, options.checkpoint)
     target = output_file(options.output)
@@ -71,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
         plan = plan_of(recipe, "generate", services)
         await generate_missing(pool, tasks, plan, recipe, played, tokenizer, progress)
 
-    with Progress() as progress, orderly_exit():
+    with orderly_exit():
         weights = found or "the untrained policy"
         if found is None:
             progress.say("no checkpoint and no model.path: the untrained policy plays")

@@ -30,6 +30,7 @@ def add_judge_options(command: argparse.ArgumentParser) -> None:
     add("--endpoint", metavar="URL", help="OpenAI-compatible, such as https://host/v1")
     add("--model", metavar="M", help="its name at the endpoint; without one, a folder or hub name for vLLM")
     add("--key-env", metavar="NAME", help="environment variable that holds the endpoint's key")
+    add("--plain-http", action="store_true", help="send that key over plain http to another machine too")
     add("--prompts", metavar="DIR", help="your own prompts, named after their kind: process.md, ..")
     add("--cache", dest="cache_file", metavar="F", help="SQLite file that keeps the answers")
     rpm = "requests per minute at most (default: no limit)"

@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 from launch.commands.shared import add_config
-from rlsys.errors import BadInput
+from rlsys.errors import BadInput, RunFailed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from launch.run.checkpoints import DriverState
+    from launch.run.progress import Progress
+    from launch.run.rundir import RunDir
+    from rlsys.config import RunConfig
 
 HELP = "all stages of a recipe"
 EXAMPLES = """examples:
@@ -13,8 +22,10 @@ EXAMPLES = """examples:
   rlsys train quickstart --dry-run                        the resolved config and the arithmetic behind it
   rlsys train quickstart stages.rl.steps=10 seed=1        overrides: key=value, stages.NAME.key=value for one stage
   rlsys train quickstart --run-dir runs/mine --resume     continue a stopped run
+  rlsys train quickstart --run-dir runs/mine --resume-from step-000100   go back to an older checkpoint of it
   rlsys train quickstart model.path=./my-model            any Hugging Face causal LM, by folder or hub name
-  ray job submit --working-dir . -- python -m launch train quickstart --run-dir /shared/runs/q1
+  ray job submit --working-dir . --runtime-env-json '{"env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": "60"}}' \\
+    -- python -m launch train quickstart --run-dir /shared/runs/q1
 """
 
 
@@ -24,18 +35,32 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--run-dir", metavar="D", help="where the run writes; an unfinished one is continued (default: runs/NAME)"
     )
     parser.add_argument("--resume", action="store_true", help="insist that there is a checkpoint to continue from")
+    trusted = "continue a run that another user began (docs/trust.md)"
+    parser.add_argument("--trust-run-dir", action="store_true", help=trusted)
+    parser.add_argument(
+        "--resume-from", metavar="STEP", help="continue from this checkpoint (step-000100); newer ones are set aside"
+    )
     parser.add_argument(
         "--dry-run", action="store_true", help="print the resolved config and its arithmetic, start nothing"
     )
 
 
 def run(options: argparse.Namespace) -> int:
-    from launch.config.compose import compose, refuse_other_config, to_yaml
-    from launch.stages.train import arithmetic, check, train
+    from launch.run.progress import Progress
+
+    with Progress() as progress:
+        progress.doing("reading the configuration")
+        return go(options, progress)
+
+
+def go(options: argparse.Namespace, progress: Progress) -> int:
+    from launch.config.compose import compose, to_yaml
+    from launch.stages.train import arithmetic, check, never_trained, train
 
     config = compose(options.config, options.overrides)
     if options.dry_run:
         follows = arithmetic(config)  # first: it is where a task file that cannot be read is said
+        progress.close()
         print(to_yaml(config))
         print("# what follows from it")
         for line in follows:
@@ -48,37 +73,64 @@ def run(options: argparse.Namespace) -> int:
 
     from launch.run import cleanup
     from launch.run.parts import make_run, shown
-    from launch.run.progress import Progress
-    from launch.run.rundir import DriverState, RunDir, choose_run_dir
     from launch.run.session import go_through
     from launch.stages.base import needs_engines
     from rlsys.channels import open_channel
+    from rlsys.files import files_or_bad_input
 
     text = to_yaml(config)
-    path = choose_run_dir(config.recipe.name, text, options.run_dir, options.resume)
-    refuse_other_config(path, config)
-    directory = RunDir(path)
-    newest = directory.newest()
-    state = directory.load_state(newest) if newest else DriverState()
-    if options.resume and not newest:
-        raise BadInput(f"--resume: {path} has no checkpoint to resume from")
-    if state.stage_index >= len(config.stages):
-        print(f"{path} is finished after {state.step} steps: give another --run-dir to train again")
-        return 0
+    with files_or_bad_input():
+        directory, checkpoint, state = opened(config, text, options)
+        if state.stage_index >= len(config.stages):
+            if never_trained(state):
+                raise RunFailed(
+                    f"{directory.path} is finished after {state.step} steps, none of which trained anything: "
+                    "give another --run-dir to train again"
+                )
+            progress.close()
+            print(f"{directory.path} is finished after {state.step} steps: give another --run-dir to train again")
+            return 0
+        checked = checkpoint is None or directory.verify(checkpoint, progress.say)
     entered = config.stages[state.stage_index]
-    if entered.epochs is None and entered.steps < state.stage_step:
-        raise BadInput(
-            f"stages.{entered.name}.steps={entered.steps}: the run has taken {state.stage_step} of them already"
-        )
     playing = [stage for stage in config.stages if needs_engines(config, stage)]
     engines = any(stage in playing for stage in config.stages[state.stage_index :])
     weights = open_channel(config.recipe.weights.channel, cleanup.tag())
-    with Progress() as progress, contextlib.closing(weights), cleanup.orderly_exit():
-        progress.say(f"run directory {shown(path)}")
-        if newest:
-            progress.say(f"continuing from {newest.name}: stage {entered.name}, step {state.stage_step}")
+    with contextlib.closing(weights), cleanup.orderly_exit():
+        progress.say(f"run directory {shown(directory.path)}")
+        if checkpoint is not None:
+            progress.say(f"continuing from {checkpoint.name}: stage {entered.name}, step {state.stage_step}")
+            for aside in directory.set_aside_after(checkpoint):
+                progress.say(f"set aside, to be removed by hand: {shown(aside)}")
+        if not checked:
+            progress.say("that checkpoint was saved without digests: its files are taken as they are")
         recipes = [stage.config for stage in playing]
         parts = make_run(config, directory, state, progress, text=text, playing=recipes, weights=weights)
         code = asyncio.run(go_through(parts, train, engines=engines))
         directory.close()
     return code
+
+
+def opened(config: RunConfig, text: str, options: argparse.Namespace) -> tuple[RunDir, Path | None, DriverState]:
+    """The run directory, the checkpoint in it to go on from, and where the driver was then. Raises BadInput."""
+    from launch.config.compose import refuse_other_config
+    from launch.run.checkpoints import DriverState
+    from launch.run.rundir import RunDir, choose_run_dir, refuse_foreign
+
+    asked = options.resume_from
+    must_resume = options.resume or asked is not None
+    path = choose_run_dir(config.recipe.name, text, options.run_dir, must_resume)
+    if not options.trust_run_dir:
+        refuse_foreign(path)
+    directory = RunDir(path)
+    checkpoint = directory.named(asked) if asked is not None else directory.newest()
+    if must_resume and checkpoint is None:
+        raise BadInput(f"--resume: {path} has no checkpoint to resume from")
+    state = directory.load_state(checkpoint) if checkpoint is not None else DriverState()
+    refuse_other_config(path, config, midway=state.stage_index if state.stage_step else None)
+    if state.stage_index < len(config.stages):
+        entered = config.stages[state.stage_index]
+        if entered.epochs is None and entered.steps < state.stage_step:
+            raise BadInput(
+                f"stages.{entered.name}.steps={entered.steps}: the run has taken {state.stage_step} of them already"
+            )
+    return directory, checkpoint, state

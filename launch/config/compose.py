@@ -19,6 +19,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from envs import REWARDS, WORLDS
 from launch.config.layers import Layer, Raw, find_config, parse_overrides, read_files
+from launch.config.plain import check_plain
 from launch.stages import STAGES
 from launch.stages.base import STAGE_KEYS, Head, Stage, stage_of, without_places
 from learners.algorithms import ALGORITHMS
@@ -139,8 +140,8 @@ def _recipe(layers: Sequence[Layer], stage: Stage | None, tables: Mapping[str, T
             merged = OmegaConf.merge(merged, values)
         except OmegaConfBaseException as error:
             raise BadInput(f"{layer.source}: {_one_line(error)}") from error
+    check_plain("config", OmegaConf.to_container(merged))  # defaults of somebody else's environment too
     try:
-        OmegaConf.resolve(merged)
         recipe = OmegaConf.to_object(merged)
     except BadInput as error:
         raise BadInput(f"{layers[-1].source if len(layers) == 1 else 'config'}: {error}") from error
@@ -221,17 +222,31 @@ def to_yaml(config: RunConfig) -> str:
     return yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True)
 
 
-def refuse_other_config(path: Path, config: RunConfig) -> None:
+def refuse_other_config(path: Path, config: RunConfig, *, midway: int | None = None) -> None:
     """A run directory continues only what was begun in it: the same model, data and order of tasks.
 
-    More steps, other timings, other learning rates or more workers are fine.
+    More steps, other timings, other learning rates or more workers are fine. midway: the number of the stage that has
+    begun; what its optimizer and its open groups stand for may not change before it ends.
     """
     saved = path / "config.yaml"
-    if not saved.is_file() or not any((path / "checkpoints").glob("step-*")):
+    if not any((path / "checkpoints").glob("step-*")):
         return
-    changed = differences(_identity(compose(str(saved), [], saved=True)), _identity(config))
+    if not saved.is_file():
+        raise BadInput(
+            f"{saved}: missing, and with it what the checkpoints beside it belong to: restore it "
+            "(`rlsys train CONFIG --dry-run` prints it, where CONFIG and overrides are those that the run began with)"
+        )
+    before = compose(str(saved), [], saved=True)
+    begun, now = _identity(before), _identity(config)
+    if midway is not None and len(before.stages) == len(config.stages) > midway:
+        begun, now = begun | _midway(before.stages[midway]), now | _midway(config.stages[midway])
+    changed = differences(begun, now)
     if changed:
         raise BadInput(f"--run-dir {path}: it was begun with {changed}: choose another directory")
+
+
+def _midway(stage: StageConfig) -> dict[str, Any]:
+    return {f"stages.{stage.name}.{key}": value for key, value in stage_of(stage.kind).midway(stage).items()}
 
 
 def _identity(config: RunConfig) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from launch.config.plain import check_plain
 from rlsys.errors import BadInput, nearest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,6 +46,7 @@ def read_files(path: Path, seen: tuple[Path, ...]) -> tuple[list[Layer], list[Ra
     raw = {} if raw is None else raw
     if not isinstance(raw, dict):
         raise BadInput(f"{path}: expected keys and values, found a {type(raw).__name__}")
+    check_plain(_short(path), {key: value for key, value in raw.items() if key != "stages"})
     layers: list[Layer] = []
     stages: list[Raw] = []
     base = raw.pop("extends", None)
@@ -55,6 +57,10 @@ def read_files(path: Path, seen: tuple[Path, ...]) -> tuple[list[Layer], list[Ra
     if own is not None:
         if not isinstance(own, list) or not all(isinstance(stage, dict) for stage in own):
             raise BadInput(f"{path}: stages: expected a list of records")
+        for index, stage in enumerate(own):
+            name = stage.get("name", index)
+            check_plain(_short(path), name, f"stages.{index}.name")
+            check_plain(_short(path), stage, f"stages.{name}")
         stages = own
     layers.append(Layer(_short(path), raw))
     return layers, stages
@@ -85,7 +91,8 @@ def parse_overrides(overrides: Sequence[str], stages: Sequence[Raw]) -> tuple[Ra
         try:
             value = _from_yaml(text)
         except (yaml.YAMLError, OmegaConfBaseException) as error:
-            raise BadInput(f"command line: {override!r}: the value is not readable as YAML") from error
+            raise BadInput(f"command line: {key}: the value is not readable as YAML") from error
+        check_plain("command line", value, key)
         parts = key.split(".")
         target = everywhere
         if parts[0] == "stages":

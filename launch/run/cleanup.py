@@ -1,8 +1,8 @@
 """No process is left behind, however a run ends.
 
 Every process of a run carries `RLSYS_OWNER=<machine>:<driver's pid>:<its start time>` in its environment, children of
-children too, and a weight channel keeps the same tag on what it stores (`rlsys.channels`). Whatever bears the tag of a
-driver of this machine that is no longer alive is an orphan, and the next run removes it.
+children too. A weight channel keeps the same tag on what it stores (`rlsys.channels`), and a semaphore in its name.
+Whatever bears the tag of a driver of this machine that is no longer alive is an orphan, and the next run removes it.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ from pathlib import Path
 
 import psutil
 
+from rlsys import semaphores
 from rlsys.channels import remove_stale
 
-VARIABLE = "RLSYS_OWNER"
+VARIABLE = semaphores.VARIABLE
 GRACE_S = 3.0
+STOPS = (signal.SIGINT, signal.SIGTERM)
 
 
 def _machine() -> str:
@@ -84,24 +86,75 @@ def _end(processes: list[psutil.Process]) -> int:
     return len(processes)
 
 
+class Early:
+    """Signals that come before the loop has its own handlers.
+
+    A handler's exception can be lost, in a callback or a `__del__`, and Ray puts its own handler over ours while it
+    starts. So the interpreter itself notes every signal, in a socket, and `stop_if_asked` looks there.
+    """
+
+    def __init__(self) -> None:
+        self._reader, self._writer = socket.socketpair()
+        self._reader.setblocking(False)
+        self._writer.setblocking(False)
+        self._noted: list[int] = []
+        self.take_over()
+
+    def take_over(self) -> None:
+        signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
+        for number in STOPS:
+            signal.signal(number, self._stop)
+
+    def _stop(self, number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    def noted(self) -> list[int]:
+        """Those that ask to stop, in their order."""
+        with contextlib.suppress(BlockingIOError):
+            while found := self._reader.recv(4096):
+                self._noted += [number for number in found if number in STOPS]
+        return self._noted
+
+    def close(self) -> None:
+        signal.set_wakeup_fd(-1)
+        self._reader.close()
+        self._writer.close()
+
+
+_early: Early | None = None  # of this process, between the ends of `orderly_exit`
+
+
+def noted() -> list[int]:
+    """SIGINT and SIGTERM that came since `orderly_exit` began, as far as no loop has taken them."""
+    return _early.noted() if _early is not None else []
+
+
+def stop_if_asked() -> None:
+    """After something that takes the handlers away: they are put back, and a signal that it kept ends the process."""
+    if _early is not None:
+        _early.take_over()
+    for number in noted():
+        raise SystemExit(128 + number)
+
+
 @contextlib.contextmanager
 def orderly_exit() -> Iterator[None]:
     """Orphans of dead runs go first; afterwards no process of this one is left."""
-
-    def stop_early(number: int, _: object) -> None:
-        raise SystemExit(128 + number)
-
-    for number in (signal.SIGINT, signal.SIGTERM):  # until the loop takes over
-        signal.signal(number, stop_early)
-    end_orphans()
-    remove_stale(dead)
+    global _early
+    _early = Early()
     try:
+        end_orphans()
+        remove_stale(dead)
+        semaphores.remove(dead)
         yield
     finally:
-        for number in (signal.SIGINT, signal.SIGTERM):  # tidying up is short, and must not be left half-done
+        for number in STOPS:  # tidying up is short, and must not be left half-done
             signal.signal(number, signal.SIG_IGN)
+        _early.close()
+        _early = None
         if "ray" in sys.modules:
             import ray
 
             ray.shutdown()
         end_own()
+        semaphores.remove(tag().__eq__)

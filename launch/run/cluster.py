@@ -20,8 +20,11 @@ def inside_ray_job() -> bool:
     return "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ
 
 
-def connect(config: ClusterConfig, *, cpus_needed: float, gpus_needed: float) -> Device:
-    """`cluster.address`, else RAY_ADDRESS, else a local cluster of this machine's cores. Checks that the actors fit."""
+def connect(config: ClusterConfig, *, cpus_needed: float, gpus_needed: float, run: str = "") -> Device:
+    """`cluster.address`, else RAY_ADDRESS, else a local cluster of this machine's cores. Checks that the actors fit.
+
+    run: named in the metadata of the driver, as the dashboard's list of jobs shows it.
+    """
     os.environ[cleanup.VARIABLE] = cleanup.tag()  # inherited by every process that starts from here
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
@@ -47,12 +50,16 @@ def connect(config: ClusterConfig, *, cpus_needed: float, gpus_needed: float) ->
     elif not inside_ray_job():
         root = str(Path(__file__).resolve().parents[2])
         options = {"address": address, "runtime_env": {"env_vars": {"PYTHONPATH": root}}}
+    if not inside_ray_job():  # there they are the job's, from `ray job submit --metadata-json`
+        options["job_config"] = ray.job_config.JobConfig(metadata={"rlsys_run": run})
     try:
         ray.init(**options, logging_level=logging.ERROR, log_to_driver=False)
     except (ConnectionError, RuntimeError, ValueError) as error:
         if local:
             raise RunFailed(f"a local Ray cluster does not start: {str(error).strip().splitlines()[0]}") from error
         raise BadInput(silent) from error
+    finally:
+        cleanup.stop_if_asked()
     resources = ray.cluster_resources()
     device = choose(config.device, resources.get("GPU", 0))
     missing = [

@@ -15,6 +15,7 @@ from actors.placement import place
 from actors.pool import RolloutPool
 from actors.services import Services
 from launch.run import preflight, wire
+from launch.run.checkpoints import ASIDE, FOLDER, STATE, Damaged, step_of, verify
 from launch.run.cluster import connect
 from launch.run.progress import Progress
 from rlsys.config import RecipeConfig
@@ -28,20 +29,23 @@ def on_engines(
 ) -> T:
     """Start engines and tool services, do `work` with them, and stop them. After an error the command ends them."""
     services = wire.services([recipe])
+    progress.doing("starting Ray")
     device = connect(
         recipe.cluster,
         cpus_needed=recipe.rollout.workers * recipe.rollout.threads + len(services.needs),
         gpus_needed=recipe.rollout.workers * recipe.engine.tensor_parallel + services.engines,
+        run=recipe.name,
     )
     services.gpus_per_engine = device.gpus_per_actor
     pool = wire.pool(recipe, device, model, services.token, wire.secrets_of([recipe]))
 
     async def go() -> T:
-        progress.say(f"starting {len(pool.needs)} rollout worker(s)")
-        placement = await place(pool.needs + services.needs)
+        progress.begin(f"starting {len(pool.needs)} rollout worker(s)")
+        placement = await place(pool.needs + services.needs, run=recipe.name)
         await asyncio.gather(pool.start(placement[: len(pool.needs)]), services.start(placement[len(pool.needs) :]))
         await pool.adopt()  # the weights of the folder that they were started from
         done = await work(pool, services)
+        progress.doing("ending the workers")
         await asyncio.gather(pool.stop(), services.stop())
         return done
 
@@ -51,12 +55,27 @@ def on_engines(
 def find_checkpoint(recipe: RecipeConfig, given: str | None) -> str | None:
     """A run directory's newest checkpoint, a checkpoint's `hf`, a model folder, a hub name; or the last run's.
 
-    None where a recipe without a model was never run. Raises BadInput for a folder without a model.
+    None where a recipe without a model was never run. Raises BadInput for a folder without a model, and for a
+    checkpoint whose model is not what was saved.
     """
     found = _given(given) if given is not None else wire.resolved_model_path(recipe) or _last_run(recipe.name)
+    if found is not None and (FOLDER.fullmatch(name := Path(found).parent.name) or ASIDE.fullmatch(name)):
+        _check_digests(Path(found).parent)
     preflight.check_model_folder(found)
     preflight.check_partitions(replace(recipe, model=replace(recipe.model, path=found)))
     return found
+
+
+def _check_digests(checkpoint: Path) -> None:
+    if checkpoint.is_dir() and not (checkpoint / STATE).exists():
+        return  # a copy of the model alone
+    try:
+        verify(checkpoint, print, within="hf/")
+    except Damaged as error:
+        siblings = [path for path in checkpoint.parent.iterdir() if FOLDER.fullmatch(path.name)]
+        older = max((path for path in siblings if step_of(path) < step_of(checkpoint)), key=step_of, default=None)
+        instead = "there is no older checkpoint" if older is None else f"the one before it is --checkpoint {older}"
+        raise BadInput(f"{error}; {instead}") from error
 
 
 def _given(given: str) -> str:
@@ -79,8 +98,12 @@ def _last_run(name: str) -> str | None:
 
 
 def _weights_in(path: Path) -> Path | None:
-    candidates = [path, path / "hf", *sorted((path / "checkpoints").glob("step-*/hf"), reverse=True)]
-    return next((folder for folder in candidates if (folder / "config.json").is_file()), None)
+    """A damaged newest checkpoint is not passed over for an older one: its numbers would stand for the newest."""
+    for folder in (path, path / "hf"):
+        if (folder / "config.json").is_file():
+            return folder
+    checkpoints = [each for each in (path / "checkpoints").glob("step-*") if FOLDER.fullmatch(each.name)]
+    return max(checkpoints, key=step_of) / "hf" if checkpoints else None
 
 
 @contextmanager

@@ -13,15 +13,18 @@ from actors.placement import Need, place
 from actors.renderer import ChatRenderer
 from envs import make_world
 from launch.run import wire
+from launch.run.checkpoints import DriverState
 from launch.run.cluster import connect
+from launch.run.gauges import Gauges
 from launch.run.progress import Progress
 from launch.run.run import Run
-from launch.run.rundir import DriverState, RunDir
-from launch.run.tracking import Tracker
+from launch.run.rundir import RunDir
+from launch.run.tracking import Tracker, nested
 from learners.rope import scaled_copy
 from learners.zero import require_device
 from rlsys.channels.base import WeightChannel
 from rlsys.config import RecipeConfig, RunConfig
+from rlsys.files import files_or_bad_input
 from rlsys.journal import Journal
 
 
@@ -40,15 +43,18 @@ def make_run(
     text: the configuration as YAML. playing: of the stages that need engines.
     """
     recipe = config.recipe
-    directory.write("config.yaml", text)
-    directory.rewind_metrics(state.step)
-    journal = Journal(directory.journal, keep=state.mark)
-    model_path = starting_model(recipe, directory, progress)
+    with files_or_bad_input():
+        directory.rewind_metrics(state.step)
+        journal = Journal(directory.journal, keep=state.mark)
+        directory.write("config.yaml", text)
+        directory.keep_reserve()
+        model_path = starting_model(recipe, directory, progress)
+    renderer = ChatRenderer(model_path)
     services = wire.services(playing)
     cpus = recipe.rollout.workers * recipe.rollout.threads + recipe.learner.ranks * (recipe.learner.threads or 1)
     gpus = recipe.rollout.workers * recipe.engine.tensor_parallel + recipe.learner.ranks + services.engines
-    progress.say("starting Ray")
-    device = connect(recipe.cluster, cpus_needed=cpus + len(services.needs), gpus_needed=gpus)
+    progress.begin("starting Ray")
+    device = connect(recipe.cluster, cpus_needed=cpus + len(services.needs), gpus_needed=gpus, run=recipe.name)
     for stage in config.stages:
         require_device(stage.config.learner, device)
     services.gpus_per_engine = device.gpus_per_actor
@@ -58,17 +64,18 @@ def make_run(
         state=state,
         journal=journal,
         world=make_world(recipe.env),
-        renderer=ChatRenderer(model_path),
+        renderer=renderer,
         device=device,
         learner=wire.learner(recipe, device),
         pool=wire.pool(recipe, device, model_path, services.token, wire.secrets_of(playing)),
         services=services,
         progress=progress,
-        tracker=Tracker(recipe.wandb, directory.path, recipe.name, {"config": text}),
+        tracker=Tracker(recipe.wandb, directory.path, recipe.name, nested(text)),
+        gauges=Gauges(recipe.name),
         weights=weights,
         model_path=model_path,
         earlier_s=state.wall_s,
-        earlier_generated=state.generated,
+        earlier_lost=state.lost_tokens,
         earlier_restarts=state.restarts,
     )
 
@@ -83,7 +90,7 @@ def starting_model(recipe: RecipeConfig, directory: RunDir, progress: Progress) 
     if not directory.checkpoints():  # nothing was learned yet: the configuration may be another one now
         shutil.rmtree(folder, ignore_errors=True)
     if not folder.exists():
-        progress.say("building the policy and its tokenizer from nothing")
+        progress.begin("building the policy and its tokenizer from nothing")
         temporary = folder.with_name(".model.tmp")
         shutil.rmtree(temporary, ignore_errors=True)
         wire.build_scratch_model(recipe, temporary)
@@ -94,11 +101,11 @@ def starting_model(recipe: RecipeConfig, directory: RunDir, progress: Progress) 
 async def start_parts(run: Run, *, engines: bool) -> None:
     """The learner first: a supervised stage trains while the engines are still starting."""
     recipe = run.config.recipe
-    run.progress.say(f"starting {recipe.learner.ranks} learner rank(s), {recipe.rollout.workers} rollout worker(s)")
+    run.progress.begin(f"starting {recipe.learner.ranks} learner rank(s), {recipe.rollout.workers} rollout worker(s)")
     rank = Need(cpus=recipe.learner.threads or 1, gpus=run.device.gpus_per_actor)
     ranks = [rank] * recipe.learner.ranks
     needs = [*ranks, *run.pool.needs, *run.services.needs] if engines else ranks
-    placement = iter(await place(needs, one_node=run.weights.one_node))
+    placement = iter(await place(needs, one_node=run.weights.one_node, run=recipe.name))
     for_learner = list(islice(placement, len(ranks)))
     if engines:
         for_workers = list(islice(placement, len(run.pool.needs)))

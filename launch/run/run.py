@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import errno
 import importlib.metadata
 import logging
+import os
+import shutil
 import time
 from collections import deque
 from collections.abc import Awaitable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from actors.pool import Publication, RolloutPool, logprob_gaps
 from actors.renderer import ChatRenderer
 from actors.services import Services
 from envs.base import World
+from envs.rewards import solved_by
+from launch.run.checkpoints import DriverState, step_of
+from launch.run.gauges import Gauges
+from launch.run.health import Finding, Setting, Watch
 from launch.run.progress import Progress
 from launch.run.row import StepRow
-from launch.run.rundir import DriverState, RunDir
+from launch.run.rundir import RunDir
 from launch.run.tracking import Tracker
 from learners.group import LearnerGroup
 from rlsys.buffer import SlotBuffer
@@ -33,7 +40,9 @@ log = logging.getLogger("rlsys.run")
 UPDATE_GRACE_S = 10.0  # for what the learner is doing when a stop is asked for
 PROBE_TASKS = 4
 PROBE_TOKENS = 64
+EVALUATION = ("before", "after", "measure", "episodes", "failures")
 PROMPTS = ("dispatched", "trained", "failed", "filtered", "in_flight")
+FULL_BYTES = 2**20  # less room than this on a disk on which saving fails is why
 CANARY_VERSION = -1  # never trained, never sampled from
 
 
@@ -57,10 +66,11 @@ class Run:
     services: Services  # tool servers and judges of the run's own
     progress: Progress
     tracker: Tracker
+    gauges: Gauges
     weights: WeightChannel  # from the learner to the engines
     model_path: str  # the model that the first stage begins with
     earlier_s: float = 0.0  # wall seconds of the processes that this one continues
-    earlier_generated: int = 0  # tokens that they sampled
+    earlier_lost: int = 0  # tokens that their workers took with them when they died
     earlier_restarts: dict[str, int] = field(default_factory=dict)  # of their workers and services, by name
     started: float = field(default_factory=time.monotonic)
     # -- what changes while it runs --
@@ -72,6 +82,7 @@ class Run:
     probe: tuple[tuple[int, ...], ...] = ()  # token ids of a few prompts, on which engines and learner are compared
     gap: dict[str, float] = field(default_factory=dict)  # between their log-probabilities, as last measured
     buffer: SlotBuffer | None = None  # of the rl stage that is running
+    watch: Watch | None = None  # on the rows of the stage that is running
     reissue: deque[int] = field(default_factory=deque)  # groups that an earlier process began: next to get a slot
 
     # -- waiting ------------------------------------------------------------------------------------------------------
@@ -160,21 +171,35 @@ class Run:
         folder = self.dir.newest()
         if folder is not None and self.state.stage_step > 0:
             await self.until(self.learner.load(folder))
+        self.watch = watch_on(self, stage)
 
     async def checkpoint(self, stage: StageConfig) -> None:
         """Everything that the run needs to go on from here.
 
-        The driver's part is copied at one moment: the feeder goes on while the learner saves.
+        The driver's part is copied at one moment: the feeder goes on while the learner saves. Where no step was taken
+        since the newest checkpoint, its weights are these.
         """
         self.journal.commit()
         state = copy.deepcopy(self.state)
         state.mark = self.journal.mark
-        state.wall_s, state.generated, state.restarts = self.wall_s, self.generated, self.restarts
+        state.health = [asdict(finding) for finding in health(self)]
+        state.wall_s, state.lost_tokens, state.restarts = self.wall_s, self.lost_tokens, self.restarts
         open_tickets = self.buffer.open_tickets if self.buffer else []
         state.open_sequences = [*(ticket.sequence for ticket in open_tickets), *self.reissue]
+        newest = self.dir.newest()
+        if newest is not None and step_of(newest) == state.step:
+            self.dir.renew_checkpoint(newest, state)
+            return
         folder = self.dir.begin_checkpoint(state.step)
-        await self.learner.save(folder, self.model_path)
-        self.dir.commit_checkpoint(folder, state, stage.config.checkpoint.keep)
+        try:
+            await self.learner.save(folder, self.model_path)
+            await asyncio.to_thread(self.dir.commit_checkpoint, folder, state, stage.config.checkpoint.keep)
+        except Exception as error:
+            full = shutil.disk_usage(folder).free < FULL_BYTES
+            shutil.rmtree(folder, ignore_errors=True)  # half of one is worth nothing, and a full disk needs its room
+            if full:  # torch says "unexpected pos 5781888 vs 5781776"
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder)) from error
+            raise
 
     # -- weights ------------------------------------------------------------------------------------------------------
 
@@ -225,8 +250,8 @@ class Run:
         return self.earlier_s + time.monotonic() - self.started
 
     @property
-    def generated(self) -> int:
-        return self.earlier_generated + self.pool.generated_tokens
+    def lost_tokens(self) -> int:
+        return self.earlier_lost + self.pool.lost_tokens
 
     @property
     def restarts(self) -> dict[str, int]:
@@ -238,7 +263,11 @@ class Run:
         line = row.to_json() | {"wall_s": self.wall_s}
         self.dir.log(line)
         self.tracker.log(line)
+        self.gauges.set(line)
         self.progress.step(row, stage_steps)
+        for says in self.watch.see(line) if self.watch is not None else ():
+            self.progress.say(f"health: {says}")
+            self.journal.note(row.stage, row.step, says)
 
     def summary(self, status: str, reason: str | None = None) -> dict[str, Any]:
         """What `summary.json` holds (docs/run-directory.md)."""
@@ -252,15 +281,20 @@ class Run:
             **({"reason": reason} if reason else {}),
             "steps": state.step,
             "wall_s": round(self.wall_s, 1),
-            "eval": {"before": state.eval_before, "after": state.eval_after},
+            "eval": {name: getattr(state, f"eval_{name}") for name in EVALUATION},
             "reward": {"first": state.reward_first, "last": state.reward_last},
-            "tokens": {"generated": self.generated, "trained": state.trained},
+            "tokens": {
+                "generated": state.generated,
+                "trained": state.trained,
+                "discarded": state.discarded + self.lost_tokens,
+            },
             "lag": {
                 "max": state.lag_max,
                 "mean": round(state.lag_sum / state.lag_count, 4) if state.lag_count else 0.0,
             },
             "prompts": {name: getattr(book, name) for name in PROMPTS},
             "failures": {kind: state.failures.get(kind, 0) for kind in ("infra", "timeout", "data", "retried")},
+            "health": [asdict(finding) for finding in health(self)],
             "restarts": self.restarts,
             "weights": {
                 "published": len(publish),
@@ -274,12 +308,29 @@ class Run:
         }
 
 
+def watch_on(run: Run, stage: StageConfig) -> Watch:
+    """Over the rows that a resumed stage has already: what was said of them is not said again."""
+    by = solved_by(stage.config.reward) or {}
+    watch = Watch(stage.name, Setting(recipe=stage.config, max_turns=run.world.max_turns, solved_by=by))
+    for row in run.dir.rows(stage.name):
+        watch.see(row)
+    return watch
+
+
+def health(run: Run) -> list[Finding]:
+    """What was wrong, in the stages so far."""
+    running = run.watch.findings() if run.watch is not None else []
+    earlier = [Finding(**row) for row in run.state.health]
+    return [*(finding for finding in earlier if finding.stage not in {each.stage for each in running}), *running]
+
+
 async def first_delivery(run: Run) -> None:
     """Wait for the engines to start, show that a delivery changes what they say, then deliver."""
     assert run.pool_start is not None
     if not run.pool_start.done():
-        run.progress.say("waiting for the rollout engines")
+        run.progress.begin("waiting for the rollout engines")
     await run.until(asyncio.shield(run.pool_start))
+    run.progress.doing("proving that weights arrive")
     run.probe = probe(run)
     await run.until(run.canary())
     if run.state.version == 0:

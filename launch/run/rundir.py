@@ -1,7 +1,7 @@
 """The run directory: what a run leaves behind, and where a resumed one finds itself again.
 
-    config.yaml  metrics.jsonl  journal.jsonl  trajectories/step-000012.jsonl  summary.json  wandb/
-    checkpoints/step-000050/{learner/, hf/, driver.json}  generated/NAME.jsonl
+    config.yaml  metrics.jsonl  evaluations.jsonl  journal.jsonl  trajectories/step-000012.jsonl  summary.json  wandb/
+    checkpoints/step-000050/{learner/, hf/, driver.json}  generated/NAME.jsonl  .reserve
 
 Every file that is replaced is written beside its place and renamed into it; a checkpoint exists when its folder has its
 final name. One process at a time: the lock is the kernel's and goes with the process.
@@ -12,49 +12,33 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import re
+import pwd
 import shutil
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from itertools import count
 from pathlib import Path
 from typing import IO, Any, TextIO
 
+from launch.run.checkpoints import (
+    FOLDER,
+    Damaged,
+    DriverState,
+    digests,
+    read_digests,
+    read_state,
+    step_of,
+    verify,
+    write_state,
+)
 from launch.run.cluster import inside_ray_job
 from rlsys.errors import BadInput
-from rlsys.jsonl import line_of
+from rlsys.files import naming, replace_file
+from rlsys.jsonl import json_object, kind_of, line_of
 from rlsys.records import record_of, to_json
 from rlsys.types import Group
 
-CHECKPOINT = re.compile(r"step-(\d{6,})")
-
-
-@dataclass(slots=True, kw_only=True)
-class DriverState:
-    """Everything the driver needs to go on from a checkpoint; saved as `driver.json`."""
-
-    step: int = 0  # optimizer steps over all stages
-    stage_index: int = 0
-    stage_step: int = 0
-    version: int = 0  # of the weights; counts published versions
-    next_sequence: int = 0  # in this stage
-    open_sequences: list[int] = field(default_factory=list)  # started, not trained: started again on resuming
-    mark: int = 0  # journal rows that led here
-    wall_s: float = 0.0
-    generated: int = 0
-    trained: int = 0
-    lag_max: int = 0
-    lag_sum: float = 0.0
-    lag_count: int = 0
-    reward_first: float | None = None
-    reward_last: float | None = None
-    publish_s: list[float] = field(default_factory=list)
-    restarts: dict[str, int] = field(default_factory=dict)
-    failures: dict[str, int] = field(default_factory=dict)  # trajectories by kind; `retried`: broke, tried again
-    eval_before: dict[str, float] = field(default_factory=dict)
-    eval_after: dict[str, float] = field(default_factory=dict)
-    played: dict[str, dict[str, float]] = field(default_factory=dict)  # by generate stage: trajectories, kept, pairs
-    reference: list[float] = field(default_factory=list)  # of a dpo stage's held-out answers, when it began
-    stage_s: dict[str, float] = field(default_factory=dict)
+RESERVE = ".reserve"
+RESERVE_BYTES = 2**16
 
 
 class RunDir:
@@ -62,8 +46,12 @@ class RunDir:
         """Create or open `path` and lock it. Raises BadInput when another process is at work in it."""
         self.path = path
         self._lock = locked(path / ".lock", "wb", f"--run-dir {path}", "another process is running in it")
-        (path / "trajectories").mkdir(exist_ok=True)
-        (path / "checkpoints").mkdir(exist_ok=True)
+        try:
+            (path / "trajectories").mkdir(exist_ok=True)
+            (path / "checkpoints").mkdir(exist_ok=True)
+        except OSError as error:
+            self._lock.close()
+            raise BadInput(f"{error.filename}: cannot be written ({error.strerror})") from error
         self._metrics: TextIO | None = None
 
     @property
@@ -79,13 +67,60 @@ class RunDir:
             self._metrics.close()
         self._lock.close()
 
+    def keep_reserve(self) -> None:
+        """Room for the end of the journal and the summary, should the disk be full by then."""
+        with naming(self.path / RESERVE):
+            (self.path / RESERVE).write_bytes(os.urandom(RESERVE_BYTES))
+
+    def release_reserve(self) -> None:
+        (self.path / RESERVE).unlink(missing_ok=True)
+
+    # -- checkpoints --------------------------------------------------------------------------------------------------
+
     def checkpoints(self) -> list[Path]:
         """Complete ones, oldest first."""
-        found = [path for path in (self.path / "checkpoints").iterdir() if CHECKPOINT.fullmatch(path.name)]
-        return sorted(found, key=lambda path: int(path.name.removeprefix("step-")))
+        found = [path for path in (self.path / "checkpoints").iterdir() if FOLDER.fullmatch(path.name)]
+        return sorted(found, key=step_of)
 
     def newest(self) -> Path | None:
         return next(reversed(self.checkpoints()), None)
+
+    def named(self, name: str) -> Path:
+        """The checkpoint that `--resume-from` asks for: "step-000050"."""
+        known = self.checkpoints()
+        found = next((path for path in known if path.name == Path(name).name), None)
+        if found is None:
+            has = ", ".join(path.name for path in known) or "none"
+            raise BadInput(f"--resume-from {name}: no such checkpoint in {self.path} (it has {has})")
+        return found
+
+    def load_state(self, checkpoint: Path) -> DriverState:
+        """Where the driver was. Raises BadInput where the checkpoint is damaged, and offers the one before it."""
+        try:
+            return read_state(checkpoint)
+        except Damaged as error:
+            raise BadInput(f"{error}; {self._instead_of(checkpoint)}") from error
+
+    def verify(self, checkpoint: Path, say: Callable[[str], None]) -> bool:
+        """Whether it carries digests to compare its files with. Raises BadInput where one differs."""
+        try:
+            return verify(checkpoint, say)
+        except Damaged as error:
+            raise BadInput(f"{error}; {self._instead_of(checkpoint)}") from error
+
+    def _instead_of(self, damaged: Path) -> str:
+        older = [path.name for path in self.checkpoints() if step_of(path) < step_of(damaged)]
+        if not older:
+            return "there is no older checkpoint: restore the file, or begin another --run-dir"
+        return f"restore the file, or go on from the checkpoint before it with --resume-from {older[-1]}"
+
+    def set_aside_after(self, checkpoint: Path) -> list[Path]:
+        """Newer checkpoints are not continued any more. They are kept, under another name."""
+        aside: list[Path] = []
+        for newer in [path for path in self.checkpoints() if step_of(path) > step_of(checkpoint)]:
+            free = (newer.with_name(f"aside{n or ''}-{newer.name}") for n in count())
+            aside.append(newer.rename(next(path for path in free if not path.exists())))
+        return aside
 
     def begin_checkpoint(self, step: int) -> Path:
         """An empty folder to save into; a half-written one of an earlier process is removed."""
@@ -96,35 +131,55 @@ class RunDir:
         return folder
 
     def commit_checkpoint(self, folder: Path, state: DriverState, keep: int) -> Path:
-        """Make it the newest, then drop all but the `keep` newest."""
-        _write(folder / "driver.json", json.dumps(asdict(state), indent=1))
-        final = folder.parent / f"step-{state.step:06d}"
-        if final.exists():  # the same step again, at a stage's end: the newer state wins
-            replaced = final.with_name(f".{final.name}.old")
-            final.rename(replaced)
-            folder.rename(final)
-            shutil.rmtree(replaced)
-        else:
-            folder.rename(final)
+        """Make it the newest, with the digests of its files, then drop all but the `keep` newest."""
+        write_state(folder, state, digests(folder))
+        final = folder.rename(folder.with_name(f"step-{state.step:06d}"))
         for old in self.checkpoints()[:-keep]:
             shutil.rmtree(old)
         return final
 
-    def load_state(self, checkpoint: Path) -> DriverState:
-        return DriverState(**json.loads((checkpoint / "driver.json").read_text()))
+    def renew_checkpoint(self, checkpoint: Path, state: DriverState) -> None:
+        """The weights are those that it holds: the driver alone has come further."""
+        write_state(checkpoint, state, read_digests(checkpoint))
+
+    # -- rows and trajectories ----------------------------------------------------------------------------------------
 
     def rewind_metrics(self, step: int) -> None:
-        """Drop the rows of steps that no surviving weights have seen."""
-        path = self.path / "metrics.jsonl"
-        if path.exists():
-            kept = [line for line in path.read_text().splitlines() if _step_of(line) <= step]
-            _write(path, "".join(line + "\n" for line in kept))
+        """Drop the rows of steps that no surviving weights have seen, and a last one torn by a crash.
+
+        Raises BadInput for a line before them that is no row.
+        """
+        for path in (self.path / "metrics.jsonl", self.path / "evaluations.jsonl"):
+            if not path.exists():
+                continue
+            kept: list[bytes] = []
+            with path.open("rb") as lines:
+                for number, line in enumerate(lines, start=1):
+                    if not line.endswith(b"\n") or _step_of(line, f"{path} line {number}") > step:
+                        break  # rows stand in the order of their steps
+                    kept.append(line)
+            replace_file(path, b"".join(kept))
 
     def log(self, row: Mapping[str, Any]) -> None:
         if self._metrics is None:
             self._metrics = (self.path / "metrics.jsonl").open("a")
-        self._metrics.write(json.dumps(row) + "\n")
-        self._metrics.flush()
+        with naming(self.path / "metrics.jsonl"):
+            self._metrics.write(json.dumps(row) + "\n")
+            self._metrics.flush()
+
+    def rows(self, stage: str) -> list[dict[str, Any]]:
+        """The rows of metrics.jsonl that a stage has so far."""
+        path = self.path / "metrics.jsonl"
+        rows = map(json.loads, path.read_text().splitlines() if path.exists() else ())
+        return [row for row in rows if row["stage"] == stage]
+
+    def save_evaluation(self, row: Mapping[str, Any]) -> None:
+        """Into evaluations.jsonl, in the order of steps, in place of one that a killed process made."""
+        path = self.path / "evaluations.jsonl"
+        rows = [json.loads(line) for line in (path.read_text().splitlines() if path.exists() else ())]
+        point = {key: row[key] for key in ("step", "stage", "when")}.items()
+        kept = [*(each for each in rows if not point <= each.items()), row]
+        replace_file(path, "".join(f"{json.dumps(each)}\n" for each in sorted(kept, key=lambda each: each["step"])))
 
     def save_trajectories(
         self, name: str, groups: Iterable[Group], advantages: Mapping[tuple[int, int], float]
@@ -135,10 +190,10 @@ class RunDir:
             for group in groups
             for each in group.trajectories
         )
-        _write(self.path / "trajectories" / f"{name}.jsonl", b"".join(line_of(to_json(each)) for each in records))
+        replace_file(self.path / "trajectories" / f"{name}.jsonl", b"".join(line_of(to_json(each)) for each in records))
 
     def write(self, name: str, text: str) -> None:
-        _write(self.path / name, text)
+        replace_file(self.path / name, text)
 
 
 def locked(path: Path, mode: str, name: str, taken: str) -> IO[bytes]:
@@ -175,8 +230,8 @@ def choose_run_dir(name: str, config: str, given: str | None, must_resume: bool)
     number, path = 1, base
     while path.exists():
         saved, summary = path / "config.yaml", path / "summary.json"
-        finished = summary.is_file() and '"status": "done"' in summary.read_text()
-        if saved.is_file() and saved.read_text() == config and not finished:
+        finished = summary.is_file() and b'"status": "done"' in summary.read_bytes()
+        if saved.is_file() and saved.read_bytes() == config.encode() and not finished:
             return path
         number += 1
         path = base.with_name(f"{base.name}-{number}")
@@ -185,17 +240,41 @@ def choose_run_dir(name: str, config: str, given: str | None, must_resume: bool)
     return path
 
 
-def _step_of(line: str) -> float:
+def refuse_foreign(path: Path) -> None:
+    """Raises BadInput for a run that another user began, or whose checkpoints hold a file of another user.
+
+    To go on from it is to import the modules that its config.yaml names and to hand its files to many parsers.
+    """
+    saved, kept = path / "config.yaml", list((path / "checkpoints").rglob("*"))
+    if not saved.is_file() and not kept:
+        return  # nothing was begun in it
+    for file in (path, saved, *kept):
+        try:
+            owner = file.stat().st_uid
+        except FileNotFoundError:  # a link to nothing, or gone meanwhile
+            continue
+        if owner not in trusted_owners():
+            what = "it" if file == path else file.relative_to(path)
+            raise BadInput(
+                f"--run-dir {path}: {what} belongs to {_user(owner)}: copy the run to continue it, or say that you "
+                "trust whoever wrote it with --trust-run-dir (docs/trust.md)"
+            )
+
+
+def trusted_owners() -> tuple[int, ...]:
+    """Ourselves, and root, who can do anything here already."""
+    return (os.geteuid(), 0)
+
+
+def _user(uid: int) -> str:
     try:
-        return float(json.loads(line)["step"])
-    except ValueError:  # a line torn by a crash
-        return float("inf")
+        return f"user {pwd.getpwuid(uid).pw_name}"
+    except KeyError:
+        return f"uid {uid}"
 
 
-def _write(path: Path, content: str | bytes) -> None:
-    temporary = path.with_name(f".{path.name}.tmp")
-    with temporary.open("wb") as file:
-        file.write(content if isinstance(content, bytes) else content.encode())
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.rename(path)
+def _step_of(line: bytes, where: str) -> float:
+    found = json_object(line, where).get("step")
+    if not isinstance(found, int | float):
+        raise BadInput(f"{where}: no row of metrics: step is {kind_of(found)}, expected a number")
+    return found

@@ -9,9 +9,11 @@ import signal
 import time
 from collections.abc import Awaitable, Callable
 
+from launch.run import cleanup
+from launch.run.checkpoints import step_of
 from launch.run.parts import shown, start_parts
-from launch.run.run import Run, StopRequested
-from rlsys.errors import BadInput, RunFailed
+from launch.run.run import Run, StopRequested, health
+from rlsys.errors import told
 
 SAVE_DEADLINE_S = 10.0  # of the checkpoint that a stop writes
 END_DEADLINE_S = 15.0  # of the parts
@@ -29,10 +31,12 @@ async def go_through(run: Run, work: Callable[[Run], Awaitable[None]], *, engine
         signals.append(number)
         run.stopped_at = run.stopped_at or time.monotonic()
         run.stop.set()
-        run.progress.say("stopping: a checkpoint is written, then every process ends")
+        run.progress.begin("stopping: a checkpoint is written, then every process ends")
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, on_signal, number)
+    for early in cleanup.noted():  # before the loop had its own handlers
+        on_signal(early)
     status, reason, code = "failed", None, 1
     try:
         await run.until(start_parts(run, engines=engines))
@@ -42,16 +46,19 @@ async def go_through(run: Run, work: Callable[[Run], Awaitable[None]], *, engine
         status, code = "stopped", 128 + signals[0]
         await save_at_stop(run)
     except BaseException as error:
-        reason = f"{error}" if isinstance(error, (RunFailed, BadInput)) else f"{type(error).__name__}: {error}"
+        reason = told(error)
         raise
     finally:
+        for finding in health(run):
+            run.progress.say(f"health: {finding.told()}")
+        if status != "stopped":
+            run.progress.doing("ending the actors")
         await run.cancel_background()
         if run.pool_start is not None:
             run.pool_start.cancel()
             await asyncio.gather(run.pool_start, return_exceptions=True)
         try:
-            run.dir.write("summary.json", json.dumps(run.summary(status, reason), indent=1) + "\n")
-            run.journal.close()
+            leave_summary(run, status, reason)
         finally:
             with contextlib.suppress(Exception):  # the parts may be what failed
                 async with asyncio.timeout(END_DEADLINE_S):
@@ -59,7 +66,29 @@ async def go_through(run: Run, work: Callable[[Run], Awaitable[None]], *, engine
                     await asyncio.gather(run.pool.stop(), run.services.stop(), run.learner.stop())
             run.tracker.finish()
     run.progress.say(closing_line(run, status))
+    run.progress.doing("ending every process of the run")
     return code
+
+
+def leave_summary(run: Run, status: str, reason: str | None) -> None:
+    """Close the journal and write `summary.json`, on a full disk in the room that was kept for them."""
+    try:
+        try:
+            write_summary(run, status, reason)
+        finally:
+            run.dir.release_reserve()
+    except Exception:
+        try:
+            write_summary(run, status, reason)
+        except Exception as error:
+            if status != "failed":
+                raise
+            run.progress.say(f"no summary was written: {told(error)}")  # why the run failed is what matters
+
+
+def write_summary(run: Run, status: str, reason: str | None) -> None:
+    run.dir.write("summary.json", json.dumps(run.summary(status, reason), indent=1) + "\n")
+    run.journal.close()
 
 
 async def save_at_stop(run: Run) -> None:
@@ -70,20 +99,27 @@ async def save_at_stop(run: Run) -> None:
     newest = run.dir.newest()
     if run.gave_up:
         run.progress.say("what was going on took too long to wait for: the last checkpoint stands")
-    elif run.state.step > (run.dir.load_state(newest).step if newest else 0):
+    elif run.state.step > (step_of(newest) if newest else 0):
         try:
             async with asyncio.timeout(SAVE_DEADLINE_S):
                 await run.checkpoint(run.config.stages[run.state.stage_index])
         except Exception as error:
-            run.progress.say(f"no checkpoint was written ({type(error).__name__}: {error}): the last one stands")
+            run.progress.say(f"no checkpoint was written ({told(error)}): the last one stands")
 
 
 def closing_line(run: Run, status: str) -> str:
-    before, after = run.state.eval_before, run.state.eval_after
-    change = ""
-    if before and after:
+    state = run.state
+    before, after = state.eval_before, state.eval_after
+    change, measure = "", {state.eval_measure.get(when, "accuracy") for when in ("before", "after")}
+    if before and after and len(measure) == 1:  # the reward may be another one in the last stage
         scores = (f"{name} {before[name]:.3f} -> {after[name]:.3f}" for name in after if name in before)
-        change = "; held-out accuracy " + ", ".join(scores)
-    again = "" if status == "done" else "; the same command continues it"
+        change = f"; held-out {measure.pop()} " + ", ".join(scores)
+    failed = sum(sum(counts.values()) for counts in state.eval_failures.values())
+    if failed:
+        episodes = sum(sum(counts.values()) for counts in state.eval_episodes.values())
+        change += f"; {failed} of {episodes} evaluation episodes failed and are not in it"
+    newest = run.dir.newest()
+    saved = f" from step {step_of(newest)}" if newest is not None else " from the beginning"
+    again = "" if status == "done" else f"; the same command continues it{saved}"
     taken = f"{status} after {run.state.step} steps in {run.wall_s:.0f} s"
     return f"{taken}{change}; see {shown(run.dir.path)}{again}"

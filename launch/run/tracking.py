@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import logging
 import netrc
 import os
+import subprocess
+import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import yaml
+
+from launch.run.cluster import inside_ray_job
 from rlsys.config import WandbConfig
+from rlsys.types import Group, Message, Reward, Trajectory
 
 log = logging.getLogger("rlsys.tracking")
 FINISH_DEADLINE_S = 15.0
+SERVICE = "WANDB_SERVICE"  # where wandb looks for its service
+SERVICE_DEADLINE_S = 60.0
+COLUMNS = ("step", "task", "prompt", "messages", "end", "reward", "parts", "tokens")  # of the table of samples
+SHOWN = 10_000  # characters of a cell
 
 
 def wandb_mode(config: WandbConfig) -> str:
@@ -32,21 +44,35 @@ def _key_in_netrc() -> bool:
         return False
 
 
+def nested(text: str) -> dict[str, Any]:
+    """The configuration as keys that wandb can filter and group by, `learner.lr`; its stages by their names."""
+    values: dict[str, Any] = yaml.safe_load(text)
+    return values | {"stages": {stage["name"]: stage for stage in values.get("stages", ())}}
+
+
 class Tracker:
     """A fault boundary: tracking that breaks is reported once and never stops a run."""
 
     def __init__(self, config: WandbConfig, run_dir: Path, name: str, resolved: Mapping[str, Any]) -> None:
         self._run: Any = None
+        self._samples, self._every = config.samples, config.samples_every
+        self._next_table = 0  # the step from which on the next one is due
         mode = wandb_mode(config)
         if mode == "disabled":
             return
         try:
+            if inside_ray_job():
+                start_service_apart()
             import wandb
 
             self._run = wandb.init(
                 project=config.project,
+                entity=config.entity,
+                group=config.group,
+                tags=list(config.tags),
+                notes=config.notes,
                 id=_run_id(run_dir),
-                name=name,
+                name=config.name or name,
                 mode=mode,  # type: ignore[arg-type]
                 dir=str(run_dir),
                 config=dict(resolved),
@@ -58,12 +84,27 @@ class Tracker:
             log.warning("wandb is off for this run: %s", error)
 
     def log(self, row: Mapping[str, Any]) -> None:
+        self._try(lambda: {key: value for key, value in row.items() if isinstance(value, (int, float))})
+
+    def evaluated(self, step: int, name: str, values: Mapping[str, float | None]) -> None:
+        """An evaluation on held-out tasks after `step` steps: `held_out/greedy/accuracy`."""
+        self.log({"step": step} | {f"held_out/{name}/{key}": value for key, value in values.items()})
+
+    def episodes(self, step: int, groups: Sequence[Group]) -> None:
+        """Some of a step's episodes as a table, from the lowest reward to the highest."""
+        if self._run is not None and self._samples and step >= self._next_table:
+            self._next_table = step + self._every
+            chosen = spread([each for group in groups for each in group.trajectories], self._samples)
+            self._try(lambda: {"step": step, "samples": _table([[step, *cells(each)] for each in chosen])})
+
+    def _try(self, values: Callable[[], dict[str, Any]]) -> None:
         if self._run is not None:
             try:
-                self._run.log({key: value for key, value in row.items() if isinstance(value, (int, float))})
+                self._run.log(values())
             except Exception as error:
                 log.warning("wandb stopped taking rows: %s", error)
                 self._run = None
+                _forget_service()
 
     def finish(self) -> None:
         """Ends wandb's service too, with the processes of the run. Not for ever: the network may be gone."""
@@ -84,6 +125,57 @@ class Tracker:
             wandb.teardown()
         except Exception as error:
             log.warning("wandb did not finish: %s", error)
+            _forget_service()
+
+
+def start_service_apart() -> None:
+    """wandb's service as nobody's child: `ray job stop` sends SIGTERM to a job's children, and it would die before the
+    run has written its last row. The run's tag on it (`launch.run.cleanup`) ends it with the run's other processes."""
+    command = [sys.executable, "-m", "wandb", "beta", "core", "start", "--idle-timeout", "2m"]
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SERVICE_DEADLINE_S, check=False
+    )
+    if done.returncode == 0 and done.stdout.strip():  # else wandb starts one itself: rows of a stop may be lost
+        os.environ[SERVICE] = done.stdout.strip()
+
+
+def _forget_service() -> None:
+    """Of a service that is gone: what wandb would do with it when Python ends is a traceback of thirty lines."""
+    import wandb
+
+    with contextlib.suppress(Exception):  # it says once more that the service is gone
+        wandb.teardown()
+
+
+def spread(trajectories: Sequence[Trajectory], count: int) -> list[Trajectory]:
+    """At most `count` of those that were graded, evenly over the order of their rewards."""
+    graded = [(each.reward.value, index) for index, each in enumerate(trajectories) if isinstance(each.reward, Reward)]
+    order = [index for _, index in sorted(graded)]
+    last, steps = len(order) - 1, max(count - 1, 1)
+    places = sorted({last * place // steps for place in range(count)}) if order else []
+    return [trajectories[order[place]] for place in places]
+
+
+def cells(trajectory: Trajectory) -> list[Any]:
+    """A row of the table, without the step."""
+    reward, start = trajectory.reward, trajectory.num_prompt
+    assert isinstance(reward, Reward)
+    said = [_text(trajectory.messages[:start]), _text(trajectory.messages[start:])]
+    parts = json.dumps(dict(reward.parts))
+    end, tokens = str(trajectory.end), trajectory.num_sampled
+    return [trajectory.task.task_id, *said, end, reward.value, parts, tokens]
+
+
+def _text(messages: Sequence[Message]) -> str:
+    """As one text: half a surrogate pair, which a model may write, has no bytes in wandb's files."""
+    text = "\n".join(f"{message.role}: {message.content}" for message in messages)
+    return text.encode("utf-8", "backslashreplace").decode()[:SHOWN]
+
+
+def _table(rows: list[list[Any]]) -> Any:
+    import wandb
+
+    return wandb.Table(columns=list(COLUMNS), data=rows)
 
 
 def _run_id(run_dir: Path) -> str:

@@ -16,6 +16,7 @@ from actors.specs import engine_environment, make_engine_spec, openmp
 from actors.worker import WorkerSpec
 from envs import make_world
 from envs.rewards import judge_of
+from envs.services.secrets import secret_variables
 from learners.group import GroupOptions, LearnerGroup, rank_specs
 from learners.rank import RankSpec
 from rlsys.config import LearnerConfig, RecipeConfig
@@ -46,7 +47,13 @@ def services(recipes: Sequence[RecipeConfig]) -> Services:
     """The tool services and judges of these stages, not yet started."""
     specs = [spec for recipe in recipes for spec in _served(recipe)]
     timeout_s = max((recipe.rollout.start_timeout_s for recipe in recipes), default=0.0)
-    return Services(specs, env_vars=_environment({}), secrets=secrets_of(recipes), start_timeout_s=timeout_s)
+    return Services(
+        specs,
+        env_vars=_environment({}),
+        secrets=secrets_of(recipes),
+        start_timeout_s=timeout_s,
+        run=recipes[0].name if recipes else "",
+    )
 
 
 def _served(recipe: RecipeConfig) -> Iterator[ServiceSpec]:
@@ -70,9 +77,8 @@ def judge(recipe: RecipeConfig) -> JudgeServiceConfig | None:
 
 def secrets_of(recipes: Sequence[RecipeConfig]) -> dict[str, str]:
     """The variables that a configuration names, for actors on other nodes. Their values stand in no file of the run."""
-    names = [asked.key_env for recipe in recipes if (asked := judge_of(recipe.reward)) is not None]
-    names += [getattr(getattr(recipe.env, "retriever", None), "token_env", None) for recipe in recipes]
-    return {name: os.environ[name] for name in names if name is not None and name in os.environ}
+    names = {name for recipe in recipes for part in (recipe.env, recipe.reward) for name in secret_variables(part)}
+    return {name: os.environ[name] for name in sorted(names) if name in os.environ}
 
 
 def pool(
@@ -95,6 +101,9 @@ def pool(
             run_seed=recipe.seed,
             scoring=ScoringSpec(grader_workers=rollout.grader_workers, grader_deadline_s=rollout.grader_deadline_s),
             stall_s=rollout.call_timeout_s,
+            # An episode that blocks the others is found before their own deadlines end them.
+            block_s=min(rollout.block_timeout_s, rollout.episode_timeout_s / 2),
+            start_timeout_s=rollout.start_timeout_s,
             secrets={**secrets, SERVICE_TOKEN: service_token},
         )
         for index in range(rollout.workers)
@@ -105,10 +114,12 @@ def pool(
         env_vars=_environment(engine_environment(rollout.threads)),
         start_timeout_s=rollout.start_timeout_s,
         call_timeout_s=rollout.call_timeout_s,
-        # A group may wait in the engine's queue before its episodes' own clock starts to matter.
-        group_timeout_s=(2 + rollout.infra_retries + rollout.data_retries) * rollout.episode_timeout_s
+        # A group may wait in the engine's queue before its episodes' own clock starts to matter, and for as long as an
+        # episode may take they are played again for what others did.
+        group_timeout_s=(3 + rollout.infra_retries + rollout.data_retries) * rollout.episode_timeout_s
         + rollout.call_timeout_s,
         infra_attempts=rollout.infra_attempts,
+        run=recipe.name,
         mismatch_limit=recipe.loop.mismatch_limit,
     )
     return RolloutPool(specs, options)
@@ -133,6 +144,8 @@ def learner(recipe: RecipeConfig, device: Device) -> LearnerGroup:
         env_vars=_environment(learner_environment(config, device)),
         start_timeout_s=config.start_timeout_s,
         call_timeout_s=config.update_timeout_s,
+        ping_timeout_s=config.ping_timeout_s,
+        run=recipe.name,
     )
     return LearnerGroup(rank_specs(first, config.ranks), options)
 

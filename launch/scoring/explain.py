@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 
 from envs.rewards.findings import Finding, Span
 from rlsys.types import Message, Reward, TokenStream, Transcript
 
 WIDTH = 96  # characters of a message or an excerpt
-CONTEXT = 24  # of them, before and after the text that a rule fired on
+STATE = 1000  # of the environment's final state
+CONTEXT = 24  # of a message, before and after the text that a rule fired on
 BOLD, DIM, RED, GREEN, PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[32m", "\x1b[0m"
 
 
 def explanation(
-    line: int, transcript: Transcript, findings: Sequence[Finding], reward: Reward, *, color: bool
+    what: str, transcript: Transcript, findings: Sequence[Finding], reward: Reward, *, color: bool
 ) -> Iterator[str]:
     def paint(style: str, text: str) -> str:
         return f"{style}{text}{PLAIN}" if color else text
 
-    yield paint(BOLD, f"line {line}: reward {_number(reward.value)}")
+    """`what`: stands before its reward, "line 7: "."""
+    yield paint(BOLD, f"{what}reward {_number(reward.value)}")
     yield "messages, as the reward reads them" + (" (cut off at the end)" if transcript.truncated else "")
     for number, message in enumerate(transcript.messages, start=1):
         yield f"  {number:>3} {message.role:<9} {paint(DIM, _short(message.content))}"
+    if transcript.state is not None:
+        state = json.dumps(transcript.state, ensure_ascii=False)
+        yield f"state {visible(state[:STATE])}" + (" ..." if len(state) > STATE else "")
     yield "rules that fired" if findings else "rules: this reward does not tell them"
     for finding in findings:
         style = GREEN if finding.value > 0 else RED if finding.value < 0 else ""

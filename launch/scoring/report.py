@@ -97,7 +97,7 @@ class Report:
         assert isinstance(scored.transcript, Transcript) and scored.result is not None
         findings = self._reward.findings(scored.transcript) if isinstance(self._reward, Explains) else ()
         color = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-        for line in explanation(scored.line, scored.transcript, findings, scored.result, color=color):
+        for line in explanation(f"line {scored.line}: ", scored.transcript, findings, scored.result, color=color):
             print(line)
 
     def flush(self) -> None:

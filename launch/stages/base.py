@@ -4,7 +4,7 @@
     --dry-run      arithmetic                           the numbers that follow
     before a run   ready, needs_engines                 what must be there before anything starts
     the run        run                                  the stage itself
-    resuming       identity                             what may not change
+    resuming       identity, midway                     what may not change
 
 The file of a kind is imported by every command that reads a recipe. What needs torch or Ray is therefore imported
 inside its methods.
@@ -70,6 +70,10 @@ class Stage:
     def identity(self, stage: StageConfig) -> dict[str, Any]:
         """The keys of this kind that a run directory must be continued with, besides environment and group size."""
         return {}
+
+    def midway(self, stage: StageConfig) -> dict[str, Any]:
+        """The keys that may change between stages of this kind, and not within one that has begun."""
+        return {"algorithm.name": stage.config.algorithm.name}
 
     def arithmetic(self, config: RunConfig, stage: StageConfig) -> list[str]:
         """The lines of `--dry-run`."""
@@ -147,7 +151,7 @@ def without_places(values: dict[str, Any]) -> dict[str, Any]:
     return {
         key: without_places(value) if isinstance(value, dict) else value
         for key, value in values.items()
-        if key not in ("url", "token_env", "guard", "endpoint", "service", "key_env")
+        if key not in ("url", "token_env", "guard", "endpoint", "service", "key_env", "plain_http")
     }
 
 

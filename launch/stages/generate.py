@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from envs import make_world
 from envs.base import World
+from envs.rewards import solved_by
 from launch.stages.base import Head, Stage, check_response_length, without_places
 from rlsys.config import RecipeConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput
@@ -35,6 +36,7 @@ class Generate(Stage):
 
     def check(self, where: str, head: Head, recipe: RecipeConfig) -> None:
         check_response_length(where, recipe)
+        check_keep(f"{where}: ", recipe)
         for key in ("steps", "epochs", "data"):
             if getattr(head, key) is not None:
                 raise BadInput(
@@ -69,12 +71,21 @@ class Generate(Stage):
                 await first_delivery(run)
                 plan = plan_of(recipe, f"generate-{stage.name}", run.services)
                 await run.until(generate_missing(run.pool, tasks, plan, recipe, played, tokenizer, run.progress))
-                await run.until(run.pool.status())  # the account of generated tokens
             counts = await asyncio.to_thread(write_out, played, output, recipe, len(tasks))
         finally:
             played.close()
         run.state.played[stage.name] = counts.row()
+        run.state.generated += counts.tokens
         run.progress.say(f"stage {stage.name}: {counts.told()}")
+
+
+def check_keep(where: str, recipe: RecipeConfig) -> None:
+    """Raises BadInput where what solved its task is to be kept, and the reward does not say what did."""
+    if recipe.generate.keep == "correct" and solved_by(recipe.reward) is None:
+        raise BadInput(
+            f"{where}generate.keep='correct': the class of reward.name={recipe.reward.name!r} has no `solved_by`, "
+            "which says what counts as solved: expected that, or generate.keep=best, or all with generate.min_reward"
+        )
 
 
 def tasks_to_generate(world: World, recipe: RecipeConfig) -> Sequence[Task]:
@@ -124,6 +135,7 @@ async def generate_missing(
     missing = [(sequence, task) for sequence, task in enumerate(tasks) if sequence not in played]
     already = f", {len(tasks) - len(missing)} of them already" if len(missing) < len(tasks) else ""
     progress.say(f"playing {len(tasks)} tasks x {plan.group_size} at temperature {plan.temperature:g}{already}")
+    progress.doing("tasks played")
     again = frozenset(played.tried)  # tasks that fail whoever plays them must not stop what is left, or the filters
     failed: list[Failure] = []
     failed_first: list[Failure] = []

@@ -39,6 +39,9 @@ class RL(Stage):
                 f"{where}.data={head.data!r}: an rl stage plays env's tasks: expected env.data, or another kind"
             )
 
+    def midway(self, stage: StageConfig) -> dict[str, Any]:
+        return super().midway(stage) | {"loop.group_size": stage.config.loop.group_size}
+
     def arithmetic(self, config: RunConfig, stage: StageConfig) -> list[str]:
         loop = stage.config.loop
         episodes = loop.groups_per_step * loop.group_size

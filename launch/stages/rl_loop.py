@@ -44,9 +44,9 @@ async def rl_loop(run: Run, stage: StageConfig) -> None:
     # Log-probabilities of what was sampled are those of the sampler.
     await run.begin_stage(stage, temperature=config.rollout.temperature)
     await first_delivery(run)
-    if not state.eval_before:
-        state.eval_before = await run.until(evaluate(run, config, "before"))
-    run.progress.say(
+    if not state.evaluated_before:
+        state.eval_before = await run.until(evaluate(run, stage, "before"))
+    run.progress.begin(
         f"stage {stage.name}: {stage.steps} steps of {config.loop.groups_per_step} groups x {config.loop.group_size}, "
         f"at most {config.loop.slots} groups open"
     )
@@ -60,7 +60,8 @@ async def rl_loop(run: Run, stage: StageConfig) -> None:
     try:
         while state.stage_step < stage.steps:
             await stepper.step()
-            if state.stage_step % config.checkpoint.every == 0 and state.stage_step < stage.steps:
+            # After the last step too: the evaluation that follows may take long, and be killed.
+            if state.stage_step % config.checkpoint.every == 0 or state.stage_step == stage.steps:
                 with stepper.clock.phase("checkpoint"):
                     await stepper.published()
                     await run.complete(run.checkpoint(stage))
@@ -69,7 +70,7 @@ async def rl_loop(run: Run, stage: StageConfig) -> None:
     except StopRequested:
         await stepper.stop()
         raise
-    state.eval_after = await run.until(evaluate(run, config, "after"))
+    state.eval_after = await run.until(evaluate(run, stage, "after"))
 
 
 class Stepper:
@@ -108,6 +109,8 @@ class Stepper:
         state.step += 1
         state.stage_step += 1
         state.trained += trained
+        state.generated += harvest.sampled
+        state.discarded += harvest.discarded
         self.buffer.trained()
         account(run, self.stage, harvest)
         publication: Publication | None = None
@@ -214,6 +217,7 @@ async def publish_step(
     metrics["tokens/generated_per_s"] = metrics["tokens/generated"] / row.time.total
     metrics["learner/idle_share"] = 1 - row.time.phases.get("update", 0.0) / row.time.total
     run.record(replace(row, metrics=metrics), stage.steps)
+    run.tracker.episodes(row.stage_step, groups)
 
 
 async def engine_metrics(run: Run) -> Mapping[str, float]:
@@ -227,6 +231,7 @@ async def engine_metrics(run: Run) -> Mapping[str, float]:
             "engine/alive_s": sum(status.alive_s for status in statuses),
             "memory/driver_rss_mb": psutil.Process().memory_info().rss / 2**20,
             "engine/rss_mb": sum(status.rss_mb for status in statuses),
+            "worlds/ended": float(sum(len(status.worlds_lost) for status in statuses)),
             "engine/restarts": float(sum(run.pool.restarts.values())),
         }
     )

@@ -13,10 +13,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from envs.rewards import solved_by
 from launch.run.rundir import locked
 from launch.stages.trajectories import graded, is_solved, kept, pair_of
 from rlsys.config import RecipeConfig
 from rlsys.errors import BadInput, differences
+from rlsys.files import naming
 from rlsys.jsonl import json_object, line_of
 from rlsys.records import GroupRecord, read_group, to_json
 
@@ -93,8 +95,9 @@ class TrajectoryStore:
         self._found(group, place)
 
     def _write(self, line: bytes) -> None:
-        self._file.write(line)
-        self._file.flush()
+        with naming(self.path):
+            self._file.write(line)
+            self._file.flush()
 
     def groups(self, count: int) -> Iterator[GroupRecord]:
         """The tasks before number `count`, in order."""
@@ -113,7 +116,8 @@ class Counts:
     tasks: int = 0
     trajectories: int = 0
     failed: int = 0
-    solved: int = 0
+    solved: int | None = None  # where the reward says what solves a task
+    tokens: int = 0  # that the model sampled in them
     kept: int = 0
     pairs: int = 0
     ungraded_tasks: int = 0
@@ -126,18 +130,19 @@ class Counts:
         """In one line, for people."""
         mean = "" if self.mean_reward is None else f", mean reward {self.mean_reward:.3f}"
         without = f" ({self.ungraded_tasks:,} more could not be graded)" if self.ungraded_tasks else ""
+        solved = "" if self.solved is None else f"{self.solved:,} solved, "
         return (
             f"{self.trajectories:,} trajectories of {self.tasks:,} tasks{without}{mean}, "
-            f"{self.solved:,} solved, {self.failed:,} failed; {self.kept:,} kept, {self.pairs:,} preference pairs"
+            f"{solved}{self.failed:,} failed; {self.kept:,} kept, {self.pairs:,} preference pairs"
         )
 
 
 def write_out(played: TrajectoryStore, output: Path, recipe: RecipeConfig, num_tasks: int) -> Counts:
     """Write what is kept of the first `num_tasks` tasks, and their pairs; each file appears whole."""
-    counts, total = Counts(), 0.0
+    counts, total = Counts(solved=0 if solved_by(recipe.reward) is not None else None), 0.0
     places = (output, pairs_path(output))
     unfinished = [place.with_name(f".{place.name}.tmp") for place in places]
-    with unfinished[0].open("wb") as answers, unfinished[1].open("wb") as pairs:
+    with naming(output), unfinished[0].open("wb") as answers, unfinished[1].open("wb") as pairs:
         for group in played.groups(num_tasks):
             found, keeping, pair = graded(group), kept(group, recipe.generate, recipe.reward), pair_of(group)
             answers.writelines(line_of(to_json(each)) for each in keeping)
@@ -145,7 +150,9 @@ def write_out(played: TrajectoryStore, output: Path, recipe: RecipeConfig, num_t
             counts.tasks += 1
             counts.trajectories += len(group.trajectories)
             counts.failed += len(group.trajectories) - len(found)
-            counts.solved += sum(is_solved(each, recipe.reward) for _, each in found)
+            counts.tokens += sum(each.num_tokens or 0 for each in group.trajectories)
+            if counts.solved is not None:
+                counts.solved += sum(is_solved(each, recipe.reward) for _, each in found)
             counts.kept += len(keeping)
             counts.pairs += pair is not None
             total += sum(value for value, _ in found)

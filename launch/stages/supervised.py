@@ -68,7 +68,7 @@ async def begin_with_data(run: Run, stage: StageConfig, kind: DataStage, what: s
     stage = sized(stage, data)
     await run.begin_stage(stage)
     await measure_before(run, stage)
-    run.progress.say(
+    run.progress.begin(
         f"stage {stage.name}: {stage.steps} {what.format(stage.config.loop.groups_per_step)} "
         f"from {len(data.train)} ({data.train.path.name})"
     )
@@ -146,7 +146,8 @@ async def train_steps(
             metrics=metrics,
         )
         run.record(row, stage.steps)
-        if state.stage_step % stage.config.checkpoint.every == 0 and state.stage_step < stage.steps:
+        # After the last step too: the evaluation that follows may take long, and be killed.
+        if state.stage_step % stage.config.checkpoint.every == 0 or state.stage_step == stage.steps:
             with clock.phase("checkpoint"):
                 await run.complete(run.checkpoint(stage))
         run.check_stop()
@@ -209,11 +210,11 @@ async def answer_logprobs(learner: LearnerGroup, samples: Sequence[Sample]) -> l
 
 
 async def measure_before(run: Run, stage: StageConfig) -> None:
-    """Held-out accuracy of the weights that a stage begins with, where the run has engines for it."""
+    """The weights that a stage begins with on held-out tasks, where the run has engines for it."""
     state = run.state
-    if needs_engines(run.config, stage) and state.stage_step == 0 and not state.eval_before:
+    if needs_engines(run.config, stage) and state.stage_step == 0 and not state.evaluated_before:
         await first_delivery(run)
-        state.eval_before = await run.until(evaluate(run, stage.config, "before"))
+        state.eval_before = await run.until(evaluate(run, stage, "before"))
 
 
 async def measure_after(run: Run, stage: StageConfig) -> None:
@@ -222,4 +223,4 @@ async def measure_after(run: Run, stage: StageConfig) -> None:
         run.state.version += 1  # engines have held other weights under the last number
     if needs_engines(run.config, stage):
         await first_delivery(run)
-        run.state.eval_after = await run.until(evaluate(run, stage.config, "after"))
+        run.state.eval_after = await run.until(evaluate(run, stage, "after"))

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING
 from envs import make_world
 from envs.rewards import judge_of
 from launch.run import preflight
+from launch.run.health import NOTHING
 from launch.stages.base import needs_engines, stage_of
 from rlsys.config import RunConfig
+from rlsys.errors import RunFailed
 
 if TYPE_CHECKING:
+    from launch.run.checkpoints import DriverState
     from launch.run.run import Run
 
 
@@ -55,6 +58,11 @@ def _devices(config: RunConfig) -> str:
     return f"{workers} engines x {ways} + {ranks} ranks{more} = {workers * ways + ranks + judges}"
 
 
+def never_trained(state: DriverState) -> bool:
+    """Steps were taken, and not one of them moved a weight: such a run is at its end and not done."""
+    return state.step > 0 and state.trained == 0
+
+
 async def train(run: Run) -> None:
     """Each stage begins with the weights of the one before; a resumed run enters the stage that it was in."""
     state, stages = run.state, run.config.stages
@@ -69,3 +77,8 @@ async def train(run: Run) -> None:
         state.next_sequence, state.open_sequences, state.reference, run.buffer = 0, [], [], None
         run.reissue.clear()
         await run.checkpoint(stage)
+    if never_trained(state):
+        from launch.run.run import health
+
+        why = [finding.says.removeprefix(NOTHING) for finding in health(run) if finding.what == "untrained"]
+        raise RunFailed(": ".join([f"none of the {state.step} steps trained anything", *why]))

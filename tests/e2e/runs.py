@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ from typing import Any
 import psutil
 
 from launch.run import cleanup
+from rlsys import semaphores
 from rlsys.channels.shm import PREFIX
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,37 +32,42 @@ class Result:
     seconds: float  # from the signal, where one was sent, else from the start
 
 
-def rlsys(*argv: str, send: signal.Signals | None = None, when: Callable[[], bool] = lambda: False) -> Result:
-    """Run `python -m launch ARGV`. With `send`, deliver that signal as soon as `when()` holds."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "launch", *argv],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    started = [time.monotonic()]
+def rlsys(
+    *argv: str, send: signal.Signals | None = None, when: Callable[[], bool] = lambda: False, said: str | None = None
+) -> Result:
+    """Run `python -m launch ARGV`. With `send`, deliver that signal once `when()` holds or `said` was printed."""
+    with tempfile.NamedTemporaryFile("w+") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "launch", *argv],
+            cwd=ROOT,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        started = [time.monotonic()]
 
-    def watch() -> None:
-        while process.poll() is None and not when():
-            time.sleep(0.05)
-        if process.poll() is None and send is not None:
-            started[0] = time.monotonic()
-            process.send_signal(send)
+        def due() -> bool:
+            return when() or (said is not None and said in Path(output.name).read_text())
 
-    watcher = threading.Thread(target=watch)
-    if send is not None:
-        watcher.start()
-    try:
-        output, _ = process.communicate(timeout=DEADLINE_S)
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-    if send is not None:
-        watcher.join()
-    return Result(process.returncode, output, time.monotonic() - started[0])
+        def watch() -> None:
+            while process.poll() is None and not due():
+                time.sleep(0.05)
+            if process.poll() is None and send is not None:
+                started[0] = time.monotonic()
+                process.send_signal(send)
+
+        watcher = threading.Thread(target=watch)
+        if send is not None:
+            watcher.start()
+        try:
+            process.wait(timeout=DEADLINE_S)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        if send is not None:
+            watcher.join()
+        return Result(process.returncode, Path(output.name).read_text(), time.monotonic() - started[0])
 
 
 def steps_of(run: Path, stage: str) -> int:
@@ -84,7 +91,8 @@ def trajectories(run: Path, pattern: str = "step-*.jsonl") -> list[dict[str, Any
 
 
 def left_behind() -> list[str]:
-    """Processes and weight folders of runs whose driver is gone. A run beside this one keeps its own."""
+    """Processes, weight folders and semaphores of runs whose driver is gone. A run beside this one keeps its own."""
     orphans = [process for process in cleanup.owned() if process.status() != psutil.STATUS_ZOMBIE]
     folders = [path for path in Path("/dev/shm").glob(f"{PREFIX}*") if cleanup.dead(path.name.removeprefix(PREFIX))]
-    return [f"{process.pid} {process.name()}" for process in orphans] + [str(path) for path in folders]
+    places = [str(path) for path in folders + semaphores.left(cleanup.dead)]
+    return [f"{process.pid} {process.name()}" for process in orphans] + places

@@ -129,7 +129,7 @@ held(ours.listen); held(ours.setsockopt, socket.SOL_SOCKET, socket.SO_SNDBUF, 2*
 frame, world = sys._getframe(), None
 while frame:
     world, frame = frame.f_locals.get('world', world), frame.f_back
-held(sys.modules['jail.execution'].execute, '1', world); held(sys.modules['jail.view'].enter, [])
+held(sys.modules['jail.execution'].execute, 0, world, None); held(sys.modules['jail.view'].enter, [])
 held(sys.modules['jail.setup'].confine, world.limits, 0, [], 0, b'')""",
     "signals processes of the host": """
 for number in ({victim}, {pool}):
@@ -394,8 +394,46 @@ ENDS = {
     ),
 }  # fmt: skip
 
+# Looks for a text in all memory that it can reach. It is never whole in the searching code, which would find itself.
+MARK = ("sibling-7d1", "-its-answer")
+SEARCH = """
+import ctypes, os
+libc, found, seen = ctypes.CDLL(None), 0, set()
+libc.malloc.restype = libc.sbrk.restype = ctypes.c_void_p
+read_end, write_end = os.pipe()
+def look(place):
+    # Bytes from there: the kernel copies what is mapped into a pipe and refuses the rest, where reading would crash.
+    size = libc.write(write_end, ctypes.c_void_p(place), 65536)
+    return os.read(read_end, size) if size > 0 else b''
+def walk(place, step):
+    global found
+    missed, before = 0, b''
+    while 0 <= place < 2**47 and missed < 2**26 and place not in seen:
+        seen.add(place)
+        piece = look(place)
+        missed = 0 if piece else missed + 4096
+        text = piece + before[:64] if step < 0 else before[-64:] + piece
+        at = text.find({first!r}.encode())
+        while at >= 0:
+            end = at + {size}
+            found += text[end : end + len({second!r})].decode('latin-1') == {second!r}
+            at = text.find({first!r}.encode(), end)
+        place += step * (65536 if len(piece) == 65536 else 4096)
+        before = piece if len(piece) == 65536 else b''
+blocks = [libc.sbrk(0), libc.malloc(100), libc.malloc(2**24)]
+for anchor in [id(object()), id('x' * 5000), ctypes.addressof(libc.free), *blocks]:
+    for step in (1, -1):
+        walk(anchor // 4096 * 4096, step)
+        seen.discard(anchor // 4096 * 4096)
+print('left' if found else 'clean')
+""".format(first=MARK[0], second=MARK[1], size=len(MARK[0]))
+
 # What one execution leaves behind, and how the next would find it
 STAINS = {
+    "its code": (f"answer = '{MARK[0]}{MARK[1]}'", SEARCH),
+    "its code, which is long": ("x = 1\n" * 20_000 + f"answer = '{MARK[0]}{MARK[1]}'", SEARCH),
+    "its printed text": (f"print('{MARK[0]}' + '{MARK[1]}')", SEARCH),
+    "its value": (f"'{MARK[0]}' + '{MARK[1]}'", SEARCH),
     "a variable": ("x = 'left'", "globals().get('x', 'clean')"),
     "a file": ("open('/tmp/x', 'w').write('left')", "import os\n'left' if os.listdir('/tmp') else 'clean'"),
     "a patched module": ("import math; math.pi = 'left'", "import math\nmath.pi if math.pi == 'left' else 'clean'"),

@@ -49,12 +49,13 @@ def make_pool(model_path: Path, extension: str | None = None) -> RolloutPool:
     if extension is not None:
         spec = replace(spec, engine=replace(spec.engine, extension=extension))
     variables = plain._options.env_vars | {"PYTHONPATH": str(HERE.parents[1])}
-    return RolloutPool([spec], replace(plain._options, env_vars=variables))
+    return RolloutPool([spec], replace(plain._options, env_vars=variables, run=""))
 
 
 def make_run(learner: Any, pool: RolloutPool, weights: WeightChannel) -> Run:
     """With the parts that the canary touches, and no others."""
-    others = ("dir", "state", "journal", "world", "renderer", "device", "progress", "tracker", "services", "model_path")
+    others = ("dir", "state", "journal", "world", "renderer", "device", "progress", "tracker", "gauges", "services")
+    others += ("model_path",)
     config = RunConfig(recipe=RECIPE, stages=())
     unused: dict[str, Any] = dict.fromkeys(others)
     return Run(config=config, learner=learner, pool=pool, weights=weights, probe=PROBE, **unused)

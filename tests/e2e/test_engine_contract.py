@@ -450,7 +450,6 @@ def test_a_killed_process_leaves_no_engine_core_and_an_engine_that_skips_reloads
     assert gap(before, after) < CLOSE  # it says that it loaded, and did not
 
 
-@pytest.mark.slow
 def test_a_model_divided_among_two_processes_reloads_is_counted_and_leaves_none_of_them(tmp_path: Path) -> None:
     engine_spec = spec(save_tiny(tmp_path / "model", "qwen3", seed=0), tensor_parallel=2)
     old, new = tiny_model("qwen3", seed=0), tiny_model("qwen3", seed=1)

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from learners.algorithms.base import REFERENCE, VALUES, Algorithm
+from learners.algorithms.ppo import PPO, PPOConfig
 from learners.rank import LearnerRank
 from rlsys.batch import Batch, Row
 from rlsys.config import LearnerConfig
@@ -30,6 +31,7 @@ CONFIG = LearnerConfig(
 )
 BUDGETS = (1, 48, 10**6)  # a row for each sample, some rows, one row
 MINIBATCHES = 3  # of 11 samples: 3, 4 and 4
+DISCOUNT, LAMBDA = 0.9, 0.95
 PROBE = [[5, 6, 7, 8, 9], [10, 11, 12]]
 TOLERANCE = 1e-5
 Gradients = dict[str, torch.Tensor]  # by parameter name
@@ -84,6 +86,7 @@ def trajectories(count: int = 11) -> list[list[Sample]]:
             logprobs=[-6.5 - step / 10 for step in range(sampled)],
             advantages=value,
             versions=0,
+            reward=value,
         )
         if index % 3 != 2:
             found.append([])
@@ -150,6 +153,10 @@ def run_rank(rank: int, world_size: int, port: int, paths: tuple[str, str], fold
         if world_size == 2:
             found[f"ZeRO-{zero_stage}, unequal"] = gradients(learner, unequal(rank))
             refuse(learner, rank)
+        if world_size == 2 and zero_stage == 3:
+            algorithm = PPO(PPOConfig(discount=DISCOUNT, lam=LAMBDA))
+            learner.begin(paths[0], config, algorithm, 10, TEMPERATURE)
+            found["PPO, unequal"] = gradients(learner, unequal(rank))
         if zero_stage != 1:
             algorithm = Everything(epochs=2, minibatches=MINIBATCHES)
             learner.begin(paths[0], config, algorithm, 10, TEMPERATURE, reference_path=paths[1])
@@ -203,39 +210,56 @@ def padded(samples: list[Sample]) -> tuple[torch.Tensor, torch.Tensor]:
     return ids, real
 
 
+@dataclasses.dataclass
+class Plain:
+    """Policy and critic, and what they say about every sample, padded: logits and values, with gradient."""
+
+    paths: tuple[str, str]
+
+    def __post_init__(self) -> None:
+        from transformers import AutoModelForCausalLM
+
+        self.policy, reference, self.below = (
+            AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32) for path in (*self.paths, self.paths[0])
+        )
+        self.weight = head_weight(self.policy.config.hidden_size).clone().requires_grad_()
+        self.bias = torch.full((1,), 0.3, requires_grad=True)
+        self.samples = [sample for parts in trajectories() for sample in parts]
+        self.lengths = [sum(sum(sample.loss_mask) for sample in parts) for parts in trajectories() for _ in parts]
+        ids, real = padded(self.samples)
+        self.logits = self.policy(input_ids=ids, attention_mask=real).logits / TEMPERATURE
+        with torch.no_grad():
+            self.reference_logits = reference(input_ids=ids, attention_mask=real).logits / TEMPERATURE
+        hidden = self.below.base_model(input_ids=ids, attention_mask=real).last_hidden_state
+        self.values = (hidden * self.weight[0]).sum(-1) + self.bias
+
+    def sampled(self, index: int) -> list[int]:
+        return [step for step, on in enumerate(self.samples[index].loss_mask) if on]
+
+    def gradients(self, policy_loss: torch.Tensor, critic_loss: torch.Tensor) -> tuple[Gradients, Gradients]:
+        policy_loss.backward()
+        critic_loss.backward()
+        of_policy = {f"model.{name}": parameter.grad for name, parameter in self.policy.named_parameters()}
+        of_critic = {f"model.{name}": parameter.grad for name, parameter in self.below.base_model.named_parameters()}
+        return of_policy, of_critic | {"head.weight": self.weight.grad, "head.bias": self.bias.grad}
+
+
 def plain_gradients(paths: tuple[str, str], kept: range) -> tuple[Gradients, Gradients, Reported]:
     """Of policy and critic, for the samples `kept` of all; a part of a trajectory counts as a part of one."""
-    from transformers import AutoModelForCausalLM
-
-    policy, reference, below = (
-        AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32) for path in (paths[0], paths[1], paths[0])
-    )
-    weight = head_weight(policy.config.hidden_size).clone().requires_grad_()
-    bias = torch.full((1,), 0.3, requires_grad=True)
-    flat = [sample for parts in trajectories() for sample in parts]
-    lengths = [sum(sum(sample.loss_mask) for sample in parts) for parts in trajectories() for _ in parts]
-    ids, real = padded(flat)
-    logits = policy(input_ids=ids, attention_mask=real).logits / TEMPERATURE
-    with torch.no_grad():
-        reference_logits = reference(input_ids=ids, attention_mask=real).logits / TEMPERATURE
-    hidden = below.base_model(input_ids=ids, attention_mask=real).last_hidden_state
-    values = (hidden * weight[0]).sum(-1) + bias
-    credits = [sample.advantages[step] for sample in flat for step, on in enumerate(sample.loss_mask) if on]
+    plain = Plain(paths)
+    credits = [plain.samples[index].advantages[step] for index in range(11) for step in plain.sampled(index)]
     mean_credit = sum(credits) / len(credits)
-
     policy_loss, critic_loss, num_trajectories = torch.zeros(()), torch.zeros(()), 0.0
     targets, errors = [], []
     for index in kept:
-        sample, length = flat[index], lengths[index]
-        for step, on in enumerate(sample.loss_mask):
-            if not on:
-                continue
-            scores, reference_scores = logits[index, step - 1], reference_logits[index, step - 1]
+        sample, length = plain.samples[index], plain.lengths[index]
+        for step in plain.sampled(index):
+            scores, reference_scores = plain.logits[index, step - 1], plain.reference_logits[index, step - 1]
             log_z = scores.logsumexp(0)
             logp = scores[sample.token_ids[step]] - log_z
             entropy = log_z - (torch.softmax(scores, 0) * scores).sum()
             reference_logp = reference_scores[sample.token_ids[step]] - reference_scores.logsumexp(0)
-            value = values[index, step - 1]
+            value = plain.values[index, step - 1]
             advantage = sample.advantages[step] - mean_credit - value.detach()
             kl = torch.exp(reference_logp - logp) - (reference_logp - logp) - 1
             ratio = torch.exp(logp - sample.behavior_logprobs[step])
@@ -244,12 +268,35 @@ def plain_gradients(paths: tuple[str, str], kept: range) -> tuple[Gradients, Gra
             num_trajectories += 1 / length
             targets.append(1.5 * sample.advantages[step])
             errors.append(targets[-1] - float(value))
-    (policy_loss / num_trajectories).backward()
-    (critic_loss / num_trajectories).backward()
-    of_policy = {f"model.{name}": parameter.grad for name, parameter in policy.named_parameters()}
-    of_critic = {f"model.{name}": parameter.grad for name, parameter in below.base_model.named_parameters()}
-    explained = 1 - pvariance(errors) / pvariance(targets)
-    return of_policy, of_critic | {"head.weight": weight.grad, "head.bias": bias.grad}, (norm(of_policy), explained)
+    of_policy, of_critic = plain.gradients(policy_loss / num_trajectories, critic_loss / num_trajectories)
+    return of_policy, of_critic, (norm(of_policy), 1 - pvariance(errors) / pvariance(targets))
+
+
+def plain_ppo(paths: tuple[str, str]) -> tuple[Gradients, Gradients, Reported]:
+    """PPO with lambda below 1 in its first step: errors of the critic added up from the end, advantages normalised."""
+    plain = Plain(paths)
+    credit: dict[tuple[int, int], float] = {}
+    for index, sample in enumerate(plain.samples):
+        later, later_value, reward = 0.0, 0.0, sample.reward
+        for step in reversed(plain.sampled(index)):
+            value = float(plain.values[index, step - 1])
+            later = reward + DISCOUNT * later_value - value + DISCOUNT * LAMBDA * later
+            later_value, reward = value, 0.0
+            credit[index, step] = later
+    mean, spread = sum(credit.values()) / len(credit), math.sqrt(pvariance(credit.values()))
+    policy_loss, critic_loss, num_trajectories = torch.zeros(()), torch.zeros(()), 0.0
+    targets, errors = [], []
+    for (index, step), gain in credit.items():
+        sample, length, value = plain.samples[index], plain.lengths[index], plain.values[index, step - 1]
+        logp = plain.logits[index, step - 1].log_softmax(0)[sample.token_ids[step]]
+        ratio, advantage = torch.exp(logp - sample.behavior_logprobs[step]), (gain - mean) / spread
+        policy_loss = policy_loss - torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage) / length
+        targets.append(gain + float(value))
+        errors.append(gain)
+        critic_loss = critic_loss + 0.5 * (value - targets[-1]) ** 2 / length
+        num_trajectories += 1 / length
+    of_policy, of_critic = plain.gradients(policy_loss / num_trajectories, critic_loss / num_trajectories)
+    return of_policy, of_critic, (norm(of_policy), 1 - pvariance(errors) / pvariance(targets))
 
 
 def norm(gradients: Gradients) -> float:
@@ -270,16 +317,21 @@ def paths(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
 @pytest.fixture(scope="module")
 def expected(paths):
     torch.set_num_threads(1)
-    return {"all": plain_gradients(paths, range(11)), "last minibatch": plain_gradients(paths, range(7, 11))}
+    return {
+        "all": plain_gradients(paths, range(11)),
+        "last minibatch": plain_gradients(paths, range(7, 11)),
+        "PPO": plain_ppo(paths),
+    }
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 4])
 def test_the_gradient_is_that_of_a_plain_loop(paths, expected, world_size, tmp_path) -> None:
     spawn(run_rank, world_size, paths, str(tmp_path / "found.pt"), deadline_s=300)
     found = torch.load(tmp_path / "found.pt")
-    assert len(found) == {1: 11, 2: 14, 4: 8}[world_size]
+    assert len(found) == {1: 11, 2: 15, 4: 8}[world_size]
     for case, (ours, of_critic, reported) in found.items():
-        policy, critic, plain = expected["last minibatch" if "last minibatch" in case else "all"]
+        kind = next((kind for kind in ("last minibatch", "PPO") if kind in case), "all")
+        policy, critic, plain = expected[kind]
         assert relative_error(ours, policy) < TOLERANCE, case
         if reported is not None:  # the critic's head is zero again after its first step
             assert relative_error(of_critic, critic) < TOLERANCE, case

@@ -1,5 +1,6 @@
 """Somebody else's model through `ray job submit` on a running cluster: the same program, the same run directory."""
 
+import json
 import os
 import subprocess
 import sys
@@ -52,6 +53,12 @@ def test_a_llama_folder_trains_as_a_ray_job(tmp_path: Path) -> None:
         assert "absolute --run-dir" in relative.stdout + relative.stderr
         result = ray(*submit, *train, "--run-dir", str(run), environment=environment)
         assert result.returncode == 0, (result.stdout + result.stderr)[-3000:]
+        address = f"http://127.0.0.1:{dashboard}"
+        listed = ray("list", "actors", "--address", address, "--format", "json", "--detail", environment=environment)
+        actors = {(each["name"], each["repr_name"]) for each in json.loads(listed.stdout)}
+        assert actors >= {("rlsys:llama:rollout:0", "rollout:0"), ("rlsys:llama:learner:0", "learner rank 0")}
+        groups = ray("list", "placement-groups", "--address", address, "--format", "json", environment=environment)
+        assert "rlsys:llama" in {each["name"] for each in json.loads(groups.stdout)}
     finally:
         ray("stop", "--force", environment=environment)
     assert summary(run)["status"] == "done"

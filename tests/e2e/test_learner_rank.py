@@ -304,6 +304,31 @@ def test_a_checkpoint_that_does_not_fit_is_bad_input(learner, path, tmp_path) ->
         learner.load(tmp_path)
 
 
+class Code:
+    """What a pickle runs when it is read."""
+
+    def __init__(self, trace: Path) -> None:
+        self.trace = trace
+
+    def __reduce__(self):
+        return (Path.touch, (self.trace,))
+
+
+@pytest.mark.parametrize(("zero_stage", "name"), [(2, "mp_rank_00_model_states.pt"), (3, "*optim_states.pt")])
+def test_a_checkpoint_that_brings_code_along_is_refused_and_runs_nothing(
+    learner, path, zero_stage, name, tmp_path
+) -> None:
+    begin(learner, path, zero_stage=zero_stage)
+    learner.save(tmp_path / "learner")
+    (file,) = (tmp_path / "learner" / "state").glob(name)
+    whole = torch.load(file, weights_only=False)
+    torch.save(whole | {"extra": Code(tmp_path / "ran")}, file)
+    begin(learner, path, zero_stage=zero_stage)
+    with pytest.raises(BadInput, match="it holds more than data"):
+        learner.load(tmp_path / "learner")
+    assert not (tmp_path / "ran").exists()
+
+
 def test_the_next_stage_begins_from_what_the_last_one_saved(learner, path, tmp_path) -> None:
     from transformers import AutoTokenizer
 

@@ -55,6 +55,13 @@ def test_a_reward_is_scored_without_torch(tmp_path: Path) -> None:
     assert json.loads(result)["parts"]["correct"] == 1.0
 
 
+def test_an_episode_is_played_by_hand_without_an_engine(tmp_path: Path) -> None:
+    (tmp_path / "said.txt").write_text("<math_exp>48 / 2</math_exp>\n<answer>24</answer>\n")
+    *_, last, code, heavy, _ = in_a_process("play", "quickstart", "--answers", str(tmp_path / "said.txt"))
+    assert (code, heavy) == ("0", "['omegaconf']")
+    assert last.startswith("correct ")
+
+
 def test_a_driver_can_know_the_rank_without_deepspeed_or_transformers() -> None:
     code = "import sys, learners.rank; sys.exit(any(name in sys.modules for name in ('deepspeed', 'transformers')))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

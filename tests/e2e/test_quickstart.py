@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from rlsys.journal import ledger, read, surviving
+from tests import wandb_file
 from tests.e2e.runs import left_behind, rlsys, rows, summary, trajectories
 from tests.made import jsonl
 
@@ -99,6 +100,24 @@ def test_the_seconds_and_the_tokens_of_a_row_add_up(run: Path) -> None:
         assert math.fsum(parts) == pytest.approx(row["time/step"])
 
 
+def test_the_account_of_sampled_tokens_closes(run: Path) -> None:
+    steps, evaluations = trajectories(run), trajectories(run, "eval-*.jsonl")
+    tokens = summary(run)["tokens"]
+    assert tokens["generated"] == sum(t["num_tokens"] for t in steps + evaluations)
+    assert sum(t["num_tokens"] for t in steps) == sum(row["tokens/generated"] for row in rl_rows(run))
+    assert (tokens["trained"], tokens["discarded"]) == (sum(row["tokens/trained"] for row in rows(run)), 0)
+
+
+def test_of_a_healthy_run_nothing_bad_is_said_and_its_evaluations_are_kept(run: Path) -> None:
+    done = summary(run)
+    assert done["health"] == []
+    assert done["eval"]["measure"] == {"before": "accuracy", "after": "accuracy"}
+    assert done["eval"]["failures"]["after"] == {"greedy": 0, "sampled": 0}
+    lines = [json.loads(line) for line in (run / "evaluations.jsonl").read_text().splitlines()]
+    assert [(line["when"], line["step"]) for line in lines] == [("before", 150), ("after", 162)]
+    assert round(lines[1]["sampled/accuracy"], 4) == done["eval"]["after"]["sampled"]
+
+
 def test_checkpoints_are_hugging_face_folders_and_wandb_is_offline(run: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -108,7 +127,11 @@ def test_checkpoints_are_hugging_face_folders_and_wandb_is_offline(run: Path) ->
     assert model(ids).logits.isfinite().all()
     assert json.loads((folder / "config.json").read_text())["architectures"] == ["Qwen3ForCausalLM"]
     assert len(list((run / "checkpoints").iterdir())) == 2
-    assert list((run / "wandb").glob("offline-run-*"))
+    logged = wandb_file.rows(run)
+    assert [row["step"] for row in logged if "time/step" in row] == list(range(1, 163))
+    evaluated = [row["held_out/greedy/accuracy"] for row in logged if "held_out/greedy/accuracy" in row]
+    assert evaluated == pytest.approx([summary(run)["eval"][when]["greedy"] for when in ("before", "after")], abs=1e-4)
+    assert list((run / "wandb").glob("offline-run-*/files/media/table/samples*.json"))
 
 
 def test_a_finished_run_says_so_and_more_is_refused_for_another_seed(run: Path) -> None:
@@ -134,5 +157,6 @@ def test_eval_plays_a_file_in_gsm8k_format_from_the_checkpoint(run: Path, tmp_pa
     assert report["tasks"] == 12
     assert report["episodes"] == {"greedy": 12, "sampled": 24}
     assert report["failures"] == {"greedy": 0, "sampled": 0}
+    assert report["measure"] == "accuracy" and set(report["accuracy"]) == {"greedy", "sampled"}
     assert len(report["trajectories"]) == 36
     assert left_behind() == []

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from launch.run.rundir import DriverState, RunDir
+from launch.run.checkpoints import DriverState
+from launch.run.rundir import RunDir
 from rlsys.errors import BadInput
 
 

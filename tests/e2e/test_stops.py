@@ -14,6 +14,12 @@ def test_a_run_that_is_terminated_killed_and_interrupted_comes_to_its_end(tmp_pa
     run = tmp_path / "run"
     command = ["train", "quickstart", "--run-dir", str(run), *SHORT]
 
+    # SIGTERM while Ray starts, which takes the signal's handler away
+    early = rlsys(*command, send=signal.SIGTERM, said="starting Ray")
+    assert early.code == 143, early.output[-2000:]
+    assert early.seconds < 30
+    assert left_behind() == []
+
     # SIGTERM in the supervised stage, while the engines are still starting
     stopped = rlsys(*command, send=signal.SIGTERM, when=lambda: steps_of(run, "sft") >= 2)
     assert stopped.code == 143, stopped.output[-2000:]
@@ -31,6 +37,17 @@ def test_a_run_that_is_terminated_killed_and_interrupted_comes_to_its_end(tmp_pa
     assert interrupted.seconds < 30
     assert "continuing from step-" in interrupted.output
     assert left_behind() == []
+
+    # a byte flipped in the newest checkpoint: found before anything starts, and the one before it is offered
+    newest = sorted((run / "checkpoints").glob("step-*"))[-1]
+    damaged = next(newest.rglob("*optim_states.pt"))
+    whole = damaged.read_bytes()
+    damaged.write_bytes(whole[:-1000] + bytes([whole[-1000] ^ 1]) + whole[-999:])
+    refused = rlsys(*command)
+    assert refused.code == 2, refused.output[-2000:]
+    assert f"error: {damaged}: damaged" in refused.output
+    assert "--resume-from step-" in refused.output
+    damaged.write_bytes(whole)
 
     done = rlsys(*command)
     assert done.code == 0, done.output[-2000:]

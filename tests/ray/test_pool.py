@@ -1,18 +1,24 @@
 """The rollout pool on a real Ray cluster: workers die, hang and lie, and every group comes back."""
 
 import asyncio
+import time
+import urllib.request
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import ray
+import ray.util
 import torch
 
 import actors.pool
 from actors.pool import PoolOptions, Publication, RolloutPool
 from actors.scoring import ScoringSpec
 from actors.worker import WorkerSpec
+from launch.run.gauges import Gauges
 from rlsys.channels.shm import SharedMemory
 from rlsys.errors import RunFailed
 from rlsys.types import EpisodeEnd, Group, Ticket
@@ -27,6 +33,7 @@ PLAY = plan(group_size=3)
 
 def make_pool(tmp_path: Path, workers: int = 2, **changes: float) -> RolloutPool:
     options = PoolOptions(
+        run=tmp_path.name,
         cpus=1,
         gpus=0,
         env_vars={"PYTHONPATH": str(ROOT)},
@@ -38,10 +45,30 @@ def make_pool(tmp_path: Path, workers: int = 2, **changes: float) -> RolloutPool
     )
     scoring = ScoringSpec(grader_workers=1, grader_deadline_s=5.0)
     specs = [
-        WorkerSpec(name=f"w{index}", engine=engine_spec(tmp_path), run_seed=0, scoring=scoring, stall_s=60.0)
+        WorkerSpec(
+            name=f"w{index}",
+            engine=engine_spec(tmp_path),
+            run_seed=0,
+            scoring=scoring,
+            stall_s=60.0,
+            block_s=30.0,
+            start_timeout_s=60.0,
+        )
         for index in range(workers)
     ]
     return RolloutPool(specs, replace(options, **changes), worker=FakeWorker)
+
+
+def test_rays_own_metrics_have_the_numbers_of_a_row() -> None:
+    Gauges("q").set({"reward/mean": 0.625, "stage": "rl", "other": 1.0})
+    (node,) = ray.nodes()
+    shown, until = "", time.monotonic() + 60
+    while "rlsys_reward_mean" not in shown and time.monotonic() < until:
+        time.sleep(0.5)
+        with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{node['MetricsExportPort']}/metrics") as page:
+            shown = page.read().decode()
+    (line,) = [line for line in shown.splitlines() if line.startswith("ray_rlsys_reward_mean{")]
+    assert 'run="q"' in line and 'stage="rl"' in line and line.endswith(" 0.625")
 
 
 def publication(tmp_path: Path, version: int, logit: float = 0.0) -> Publication:
@@ -81,8 +108,27 @@ def test_a_worker_that_dies_is_restarted_refitted_and_its_groups_played_elsewher
             arrivals = await pool.publish(replace(second))
         assert {arrival.delivery.version for arrival in arrivals} == {2}
         assert pool.restarts == {"w0": 1, "w1": 0}
+        names = {f"rlsys:{tmp_path.name}:w0#1", f"rlsys:{tmp_path.name}:w1"}
+        assert names <= set(ray.util.list_named_actors())
 
     run(scenario, tmp_path)
+
+
+def test_what_a_worker_sampled_for_a_group_that_it_did_not_finish_is_counted_as_lost(tmp_path: Path) -> None:
+    async def scenario(pool: RolloutPool) -> None:
+        await pool.publish(publication(tmp_path, 1))
+        await play(pool, 2)
+        (tmp_path / "die-late-w0").touch()
+        playing = asyncio.ensure_future(play(pool, 1))
+        while (tmp_path / "die-late-w0").exists():
+            await asyncio.sleep(0.02)
+        await pool.status()
+        groups, retried = await playing
+        assert (len(groups), len(retried)) == (1, 1)
+        await pool.status()
+        assert pool.lost_tokens == PLAY.group_size  # not those of the groups that were done
+
+    run(scenario, tmp_path, workers=1)
 
 
 def test_every_worker_dying_under_a_delivery_is_survived(tmp_path: Path) -> None:
@@ -108,6 +154,22 @@ def test_a_worker_that_hangs_is_found_by_its_ping(tmp_path: Path, monkeypatch: p
         assert pool.restarts["w1"] >= 1
 
     run(scenario, tmp_path, call_timeout_s=1.0)
+
+
+def test_a_group_that_a_hung_worker_took_with_it_says_what_hung(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not that Ray killed an actor: that is what the pool asked for when the ping was not answered."""
+    monkeypatch.setattr(actors.pool, "PING_EVERY_S", 0.2)
+
+    async def scenario(pool: RolloutPool) -> None:
+        await pool.publish(publication(tmp_path, 1))
+        (tmp_path / "hang-w0").touch()
+        groups, _ = await play(pool, 1)
+        failures = {t.reward.detail for t in groups[0].trajectories}  # type: ignore[union-attr]
+        assert len(failures) == 1 and "w0 answering a ping: no answer after 1 s" in failures.pop()
+
+    run(scenario, tmp_path, workers=1, call_timeout_s=1.0, infra_attempts=1)
 
 
 def test_an_engine_that_keeps_old_weights_is_loaded_again_and_then_stops_the_run(tmp_path: Path) -> None:

@@ -26,7 +26,8 @@ ROOMS = {  # of launch: the rooms that each may import, besides itself
     "stages": {"run"},
     "config": {"run", "stages"},
     "scoring": {"run", "stages", "config"},
-    "commands": {"run", "stages", "config", "scoring"},
+    "play": {"run", "stages", "config", "scoring"},
+    "commands": {"run", "stages", "config", "scoring", "play"},
     "cli": {"commands"},
     "__main__": {"cli"},
 }

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import Literal, Optional
-from urllib.parse import urlsplit
 
 from envs.services.guard import GuardConfig
-from envs.services.secrets import is_loopback
+from envs.services.secrets import check_address
 from rlsys.errors import require, require_bounds
 
 
@@ -23,6 +22,8 @@ class JudgeConfig(GuardConfig):
     """Name of the model at `endpoint`; without one, a folder or hub name that a service of the run serves with vLLM."""
     key_env: Optional[str] = None
     """Name of the environment variable with the key of `endpoint` or the token of `service`; null sends none."""
+    plain_http: bool = False
+    """Send the key over plain http to another machine too: for a network of your own, where nobody else reads along."""
     prompts: Optional[str] = None
     """A folder with prompts of your own, named after their kind (process.md); null and the rest: the built-in ones."""
     unparsable: Optional[Literal["wrong", "fail", "retry"]] = None
@@ -48,16 +49,11 @@ class JudgeConfig(GuardConfig):
     """How long scoring waits for a judge that answers nobody, before it becomes a typed failure."""
 
     def __post_init__(self) -> None:
-        for key in ("endpoint", "service"):
-            url = getattr(self, key)
-            parts = urlsplit(url or "")
-            usable = url is None or (parts.scheme in ("http", "https") and bool(parts.hostname))
-            require(usable, f"judge.{key}", url, "an http or https address")
-            open_ = parts.username is None and parts.password is None
-            require(open_, f"judge.{key}", "..@..", "an address without a password: judge.key_env names the key")
-        url = self.endpoint or self.service or ""
-        safe = self.key_env is None or url.startswith("https:") or is_loopback(url)
-        require(safe, "judge.key_env", self.key_env, "null with plain http to another machine: the key would be read")
+        key = ("judge.key_env", self.key_env)
+        check_address("judge.endpoint", self.endpoint, key, plain_http=self.plain_http)
+        check_address("judge.service", self.service, key, plain_http=self.plain_http)
+        addressed = self.key_env is None or self.endpoint is not None or self.service is not None
+        require(addressed, "judge.key_env", self.key_env, "null without judge.endpoint and judge.service")
         one = self.endpoint is None or self.service is None
         require(one, "judge.service", self.service, "null beside judge.endpoint")
         named = self.endpoint is None or bool(self.model)

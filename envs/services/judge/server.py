@@ -44,14 +44,14 @@ class JudgeServerConfig:
     """Questions per request; more are refused (422)."""
     max_body_kb: int = 4096
     """A larger request is refused (413)."""
-    body_deadline_s: float = 30.0
-    """For a request's body to arrive."""
+    arrive_s: float = 30.0
+    """A request that has not arrived whole by then is refused (408)."""
 
     def __post_init__(self) -> None:
         fits = 1 <= self.max_batch <= self.max_queue
         require(fits, "max_batch", self.max_batch, f"1 to max_queue={self.max_queue}, or it could never be served")
         require(self.max_body_kb >= 1, "max_body_kb", self.max_body_kb, "at least 1")
-        require(self.body_deadline_s > 0, "body_deadline_s", self.body_deadline_s, "above 0")
+        require(self.arrive_s > 0, "arrive_s", self.arrive_s, "above 0")
 
 
 class One(BaseModel):

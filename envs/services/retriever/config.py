@@ -74,6 +74,8 @@ class RetrieverServerConfig:
     """Recent answers, and as much of passages; 0 turns both caches off."""
     deadline_s: float = 30.0
     """A request that waits longer is refused (503)."""
+    arrive_s: float = 30.0
+    """A request that has not arrived whole by then is refused (408)."""
 
     def __post_init__(self) -> None:
         require(0 <= self.port <= 65535, "port", self.port, "0 to 65535")
@@ -84,4 +86,4 @@ class RetrieverServerConfig:
         fits = 1 <= self.max_queries <= self.max_queue
         require(fits, "max_queries", self.max_queries, f"1 to max_queue={self.max_queue}, or it could never be served")
         require_bounds(self, "", "0 or more", "cache_mb")
-        require_bounds(self, "", "above 0", "deadline_s")
+        require_bounds(self, "", "above 0", "deadline_s", "arrive_s")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import pickle
 import re
 import threading
 from collections.abc import Sequence
@@ -78,9 +79,9 @@ class Encoder:
         if threads is not None:
             torch.set_num_threads(threads)
         try:
-            self._tokenizer: Any = AutoTokenizer.from_pretrained(spec.path)
-            model: Any = AutoModel.from_pretrained(spec.path)
-        except (OSError, ValueError) as error:
+            self._tokenizer: Any = AutoTokenizer.from_pretrained(spec.path, trust_remote_code=False)
+            model: Any = AutoModel.from_pretrained(spec.path, trust_remote_code=False)
+        except (OSError, ValueError, pickle.UnpicklingError) as error:
             reason = " ".join(str(error).split())[:160]
             raise BadInput(
                 f"encoder={spec.path}: cannot be loaded ({reason}); encoder=minilm needs no network"

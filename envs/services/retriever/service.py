@@ -168,10 +168,8 @@ class RetrieverServer(HttpService):
         self._progress = progress
         self._token = read_secret("--token-env", config.token_env) if token is None else token
         self._app: RetrieverApp | None = None
-        waits = config.deadline_s
-        super().__init__(
-            "retriever server", self._opened, host=config.host, port=config.port, arrive_s=waits, stop_s=waits
-        )
+        waits: dict[str, float] = {"arrive_s": config.arrive_s, "stop_s": config.deadline_s}
+        super().__init__("retriever server", self._opened, host=config.host, port=config.port, **waits)
 
     def start(self, corpus: Corpus | None = None) -> str:
         """Load, warm up, listen; returns the url. `corpus` stands in for the config's file."""

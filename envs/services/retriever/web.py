@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from envs.services.guard import ToolRefused
 from envs.services.poster import Poster
 from envs.services.retriever.documents import Document, contents
-from envs.services.secrets import is_loopback, read_secret
+from envs.services.secrets import check_no_password, check_variable, is_loopback, read_secret
 from rlsys.errors import require
 
 MAX_QUERY = 1000  # characters
@@ -43,6 +43,8 @@ class WebSearchConfig:
     """Of one request."""
 
     def __post_init__(self) -> None:
+        check_variable("web_search.key_env", self.key_env)
+        check_no_password("web_search.url", self.url, "web_search.key_env")
         parts = urlsplit(self.url)
         usable = bool(parts.hostname) and (
             parts.scheme == "https" or (parts.scheme == "http" and is_loopback(self.url))

@@ -102,15 +102,9 @@ class Sandbox:
                 try:
                     if not worker.alive:
                         await worker.start()
-                    answer = await worker.ask({"code": code}, self._config.timeout_s + _GRACE_S)
+                    return await worker.run(code, self._config.timeout_s + _GRACE_S)
                 except (WorkerLost, LayerRefused) as lost:
                     reason = str(lost)
-                    continue
-                if "broken" not in answer:
-                    text, outcome = str(answer["text"]), Outcome(answer["outcome"])
-                    return Execution(text=text, outcome=outcome, seconds=float(answer["seconds"]))
-                reason = str(answer["broken"])
-                await worker.end()
             raise _failed(FailureKind.INFRA, reason)
         finally:
             idle.put_nowait(worker)

@@ -9,11 +9,16 @@ import os
 import sys
 import sysconfig
 from asyncio.subprocess import PIPE, Process
+from collections.abc import Awaitable
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from envs.tools.sandbox.config import Layer, SandboxConfig
-from envs.tools.sandbox.jail import frames
+from envs.tools.sandbox.config import Execution, Layer, Outcome, SandboxConfig
+from envs.tools.sandbox.jail import frames, told
+from envs.tools.sandbox.jail.limits import Limits
+
+T = TypeVar("T")
 
 _HERE = str(Path(__file__).parent)
 _COMMAND = f"import sys; sys.path.insert(0, {_HERE!r}); from jail import zygote; del sys.path[0]; zygote.main()"
@@ -42,7 +47,7 @@ class Worker:
 
     def __init__(self, config: SandboxConfig, *, weaker: bool) -> None:
         self._config = config
-        self._weaker = weaker
+        self._limits = Limits(weaker=weaker, **{name: getattr(config, name) for name in _LIMITS})
         self._process: Process | None = None
         self.layers: tuple[Layer, ...] = ()
 
@@ -63,30 +68,25 @@ class Worker:
             raise WorkerLost(str(error)) from error
         paths = sysconfig.get_paths()
         first = {
-            "limits": {"weaker": self._weaker, **{name: getattr(self._config, name) for name in _LIMITS}},
+            "limits": asdict(self._limits),
             "preload": self._config.preload,
             "package_paths": sorted({paths["purelib"], paths["platlib"]}),
         }
-        answer = await self.ask(first, self._config.start_timeout_s)
+        answer = await self._within(self._config.start_timeout_s, self._ask(first))
         if "refused" in answer:
             await self.end()
             raise LayerRefused(str(answer["refused"]), str(answer["why"]))
         self.layers = tuple(Layer(name=name, active=on, remark=remark) for name, on, remark in answer["layers"])
 
-    async def ask(self, message: dict[str, Any], deadline_s: float) -> dict[str, Any]:
-        """One message, one answer. Raises WorkerLost; the process is gone then, and all that it started."""
+    async def run(self, code: str, deadline_s: float) -> Execution:
+        """Raises WorkerLost; the process is gone then, and all that it started."""
+        ran, output, report = await self._within(deadline_s, self._execute(code))
         try:
-            async with asyncio.timeout(deadline_s):
-                return await self._exchange(message)
-        except TimeoutError:
-            reason = f"no answer within {deadline_s:g} s"
-        except (OSError, EOFError, ValueError) as error:
-            reason = f"{type(error).__name__}: {await self._last_words() or error}"
-        except asyncio.CancelledError:  # or the next caller would get this answer
+            outcome, text = told.tell(ran, output, report, self._limits)
+        except told.Broken as broken:
             await self.end()
-            raise
-        await self.end()
-        raise WorkerLost(reason)
+            raise WorkerLost(str(broken)) from None
+        return Execution(text=text, outcome=Outcome(outcome), seconds=ran.seconds)
 
     async def end(self) -> None:
         process, self._process = self._process, None
@@ -98,16 +98,42 @@ class Worker:
             async with asyncio.timeout(_END_S):
                 await process.communicate()  # until the zygote has closed its ends too
 
-    async def _exchange(self, message: dict[str, Any]) -> dict[str, Any]:
+    async def _within(self, deadline_s: float, exchange: Awaitable[T]) -> T:
+        """What the worker says. Raises WorkerLost after the deadline, or where it died or spoke nonsense."""
+        try:
+            async with asyncio.timeout(deadline_s):
+                return await exchange
+        except TimeoutError:
+            reason = f"no answer within {deadline_s:g} s"
+        except (OSError, EOFError, ValueError, TypeError) as error:
+            reason = f"{type(error).__name__}: {await self._last_words() or error}"
+        except asyncio.CancelledError:  # or the next caller would get this answer
+            await self.end()
+            raise
+        await self.end()
+        raise WorkerLost(reason)
+
+    async def _execute(self, code: str) -> tuple[told.Ran, bytes, bytes]:
+        """How it ran, what it printed, its report: bytes that the code may have chosen."""
+        ran = told.Ran(**await self._ask({"code": code}))
+        return ran, await self._read(ran.output), await self._read(ran.report)
+
+    async def _ask(self, message: dict[str, Any]) -> dict[str, Any]:
         process = self._process
-        if process is None or process.stdin is None or process.stdout is None:
+        if process is None or process.stdin is None:
             raise EOFError("not started")
         process.stdin.write(frames.pack(message))
         await process.stdin.drain()
-        size = int.from_bytes(await process.stdout.readexactly(frames.HEADER), "big")
+        size = int.from_bytes(await self._read(frames.HEADER), "big")
+        return dict(json.loads(await self._read(size)))
+
+    async def _read(self, size: int) -> bytes:
+        process = self._process
+        if process is None or process.stdout is None:
+            raise EOFError("not started")
         if size > _LARGEST_ANSWER:
             raise ValueError(f"an answer of {size} bytes")
-        return dict(json.loads(await process.stdout.readexactly(size)))
+        return await process.stdout.readexactly(size)
 
     async def _last_words(self) -> str:
         """The last line that a dying worker wrote to stderr."""

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import actors.worker
+import actors.world_process
 from actors.calls import SERVICE_TOKEN
 from actors.judge import JudgeServiceConfig, engine_spec, start_judge
 from actors.scoring import RewardService, ScoringSpec
@@ -24,6 +25,7 @@ from rlsys.rollout import EpisodeBroken, RolloutPlan
 from rlsys.types import FailureKind, Reward, Task, Ticket
 from tests import made
 from tests.judge_endpoint import scripted
+from tests.local_worlds import play_here
 from tests.made import plan, ticket, transcript
 
 SCORING = ScoringSpec(grader_workers=1, grader_deadline_s=5.0)
@@ -45,7 +47,7 @@ def reward(model: str) -> SwirlRewardConfig:
 def test_stages_with_different_judges_ask_each_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SERVICE_TOKEN, "an earlier one's")  # put back afterwards
     monkeypatch.setattr(actors.worker, "ChatRenderer", lambda path: None)
-    monkeypatch.setattr(actors.worker, "new_world", lambda env: World())
+    monkeypatch.setattr(actors.world_process, "new_world", lambda env: World())
     scored: list[Any] = []
 
     async def group(ticket: Ticket, *, score: Any, plan: RolloutPlan, **_: Any) -> None:
@@ -54,12 +56,13 @@ def test_stages_with_different_judges_ask_each_its_own(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(actors.worker, "run_group", group)
     secrets = {SERVICE_TOKEN: TOKEN}
-    spec = WorkerSpec(
-        name="rollout:0", engine=made.engine_spec(), run_seed=0, scoring=SCORING, stall_s=9.0, secrets=secrets
-    )
+    seconds: dict[str, Any] = {"stall_s": 9.0, "block_s": 9.0, "start_timeout_s": 9.0}
+    engine = made.engine_spec()
+    spec = WorkerSpec(name="rollout:0", engine=engine, run_seed=0, scoring=SCORING, secrets=secrets, **seconds)
 
     async def story(urls: dict[str, str]) -> None:
         worker = RolloutWorker(spec)
+        play_here(worker)
         await worker.adopt()
         plans = [plan(reward=reward(model), judge_url=url) for model, url in urls.items()]
         try:

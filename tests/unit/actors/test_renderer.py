@@ -357,3 +357,13 @@ def test_no_tokenizer_is_bad_input_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="no tokenizer") as caught:
         ChatRenderer(str(tmp_path))
     assert "\n" not in str(caught.value)
+
+
+def test_a_tokenizer_that_brings_code_along_is_refused_and_runs_nothing(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "tokenizer_config.json").write_text('{"auto_map": {"AutoTokenizer": ["mine.Own", null]}}')
+    (tmp_path / "config.json").write_text('{"model_type": "mine"}')
+    (tmp_path / "mine.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    monkeypatch.setattr("builtins.input", lambda *_: "y")  # transformers would ask at the terminal
+    with pytest.raises(BadInput, match="no tokenizer can be loaded from it"):
+        ChatRenderer(str(tmp_path))
+    assert not (tmp_path / "ran").exists()

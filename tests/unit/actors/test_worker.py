@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 import actors.worker
+import actors.world_process
 from actors.scoring import ScoringSpec
 from actors.specs import EngineFailed, EngineStats
 from actors.worker import RolloutWorker, WorkerSpec
+from tests.local_worlds import play_here
 from tests.made import engine_spec, plan, ticket
 
 SCORING = ScoringSpec(grader_workers=1, grader_deadline_s=5.0)
@@ -18,7 +20,10 @@ SCORING = ScoringSpec(grader_workers=1, grader_deadline_s=5.0)
 @pytest.fixture
 def worker(monkeypatch: pytest.MonkeyPatch) -> RolloutWorker:
     monkeypatch.setattr(actors.worker, "ChatRenderer", lambda path: None)
-    return RolloutWorker(WorkerSpec(name="rollout:0", engine=engine_spec(), run_seed=0, scoring=SCORING, stall_s=0.0))
+    seconds: dict[str, Any] = {"stall_s": 0.0, "block_s": 9.0, "start_timeout_s": 9.0}
+    made = RolloutWorker(WorkerSpec(name="rollout:0", engine=engine_spec(), run_seed=0, scoring=SCORING, **seconds))
+    play_here(made)
+    return made
 
 
 def stats(running: int) -> EngineStats:
@@ -75,7 +80,7 @@ def test_a_world_is_made_once_and_closed_once_when_many_groups_come_with_a_new_o
     worker: RolloutWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     MADE.clear()
-    monkeypatch.setattr(actors.worker, "new_world", Slow)
+    monkeypatch.setattr(actors.world_process, "new_world", Slow)
     monkeypatch.setattr(actors.worker, "run_group", lambda *_, **__: asyncio.sleep(0.01))
     asyncio.run(worker.adopt())
 

@@ -1,6 +1,7 @@
 """The command line's endings: one line, and the exit codes (docs/laws.md, law 11)."""
 
 import argparse
+import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -116,3 +117,34 @@ def test_a_new_command_is_a_module_and_a_line(
     assert rlsys(capsys, "greet", "nobody") == (2, "", "rlsys: error: nobody is there\n")
     assert rlsys(capsys, "greet", "you", "--quiet")[0] == 2
     assert rlsys(capsys, "gret")[0] == 2
+
+
+STEP = "checkpoints/step-000003"
+
+
+@pytest.mark.parametrize("theirs", ["", f"{STEP}/learner/a.pt"])
+def test_a_run_of_another_user_is_continued_on_request_only(
+    theirs: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing that it names is imported before."""
+    begun = tmp_path / "run"
+    (begun / STEP / "learner").mkdir(parents=True)
+    (begun / "checkpoints" / "step-000003" / "learner" / "a.pt").write_text("")
+    (begun / "checkpoints" / "step-000003" / "driver.json").write_text("{}")
+    (begun / "config.yaml").write_text("env: {name: theirs.World}\nstages: [{kind: rl, steps: 1}]\n")
+    (tmp_path / "theirs.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "theirs", raising=False)
+    stat = Path.stat
+
+    def owned(self: Path, **more: bool) -> os.stat_result:
+        found = stat(self, **more)
+        return os.stat_result((*found[:4], 54321 if self == begun / theirs else os.geteuid(), *found[5:]))
+
+    monkeypatch.setattr(Path, "stat", owned)
+    argv = ("train", "quickstart", "--run-dir", str(begun))
+    code, _, err = rlsys(capsys, *argv)
+    assert code == 2 and "belongs to uid 54321" in err and err.count("\n") == 1
+    assert not (tmp_path / "ran").exists()
+    code, _, err = rlsys(capsys, *argv, "--trust-run-dir")
+    assert code == 2 and "env.name='theirs.World'" in err and (tmp_path / "ran").exists()

@@ -3,12 +3,12 @@
 import asyncio
 
 import pytest
-from ray.exceptions import RayTaskError
+from ray.exceptions import ActorDiedError, NodeDiedError, RayError, RayTaskError
 
 from learners.group import GroupOptions, LearnerGroup
 from rlsys.errors import BadInput, RunFailed
 
-OPTIONS = GroupOptions(cpus=1, gpus=0, env_vars={}, start_timeout_s=60, call_timeout_s=60)
+OPTIONS = GroupOptions(cpus=1, gpus=0, env_vars={}, start_timeout_s=60, call_timeout_s=60, ping_timeout_s=60)
 
 
 def call(cause: Exception, timeout_s: float = 60.0) -> None:
@@ -34,3 +34,26 @@ def test_what_a_rank_cannot_use_is_bad_input_to_the_driver() -> None:
 def test_anything_else_that_a_rank_raises_fails_the_run_with_its_last_line(cause) -> None:
     with pytest.raises(RunFailed, match="^learner loading m: .*ranks got 1 and 2 rows$"):
         call(cause)
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (ActorDiedError(), "a rank died; the run can be resumed from its last checkpoint"),
+        (
+            NodeDiedError("Task failed because the node it was running on is dead or unavailable."),
+            "the Ray node died; the run can be resumed from its last checkpoint",
+        ),
+        (RayError("no memory\nat all"), "RayError: no memory"),
+    ],
+)
+def test_a_rank_that_is_gone_is_told_from_a_node_that_is_gone(error: RayError, said: str) -> None:
+    async def wait() -> None:
+        async def raises() -> None:
+            raise error
+
+        await LearnerGroup([], OPTIONS)._wait([raises()], "updating on version 7", 60.0)
+
+    with pytest.raises(RunFailed) as caught:
+        asyncio.run(wait())
+    assert str(caught.value) == f"learner updating on version 7: {said}"

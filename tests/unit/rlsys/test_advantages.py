@@ -108,8 +108,10 @@ def test_one_stream_with_lam_one_is_return_minus_value() -> None:
 def test_gae_returns_carry_no_gradient_and_may_be_empty() -> None:
     advantages, returns = multi_discount_gae(torch.ones(1, 2), torch.ones(2, requires_grad=True), discounts=[1.0])
     assert not advantages.requires_grad and not returns.requires_grad
-    advantages, returns = multi_discount_gae(torch.zeros(2, 0), torch.zeros(0), discounts=[1.0, 0.9])
-    assert advantages.shape == returns.shape == (0,)
+    for streams, lam in ((2, 1.0), (1, 1.0), (1, 0.95)):
+        nothing = torch.zeros(streams, 0), torch.zeros(0)
+        advantages, returns = multi_discount_gae(*nothing, discounts=[1.0] * streams, lam=lam)
+        assert advantages.shape == returns.shape == (0,)
 
 
 @pytest.mark.parametrize(

@@ -176,6 +176,7 @@ def test_what_a_harvest_says_of_rewards_lags_and_failures() -> None:
     assert harvest.failures == {"infra": 1, "timeout": 0, "data": 0, "retried": 1}
     row = values(harvest.metrics)
     assert (row["reward/mean"], row["reward/max"], row["reward/min"]) == (0.75, 1.0, 0.5)
+    assert row["reward/std"] == 0.25  # of 1.0 and 0.5
     assert (row["lag/mean"], row["lag/max"], row["lag/mixed_versions"]) == (2.5, 3.0, 0.5)
     assert (row["failures/infra"], row["failures/retried"], row["episode/answered"]) == (1.0, 1.0, pytest.approx(2 / 3))
     with pytest.raises(RunFailed, match=r"1 of 3 trajectories of this step failed .*: infra in rollout:0: gone"):

@@ -2,6 +2,9 @@
 
 from pathlib import Path
 
+import pytest
+
+from rlsys.errors import BadInput
 from rlsys.journal import Begin, Dispatched, Journal, ledger, read, surviving
 from tests.made import ticket
 
@@ -79,3 +82,60 @@ def test_a_row_torn_by_a_crash_is_cut_and_the_rest_kept(tmp_path: Path) -> None:
     rows = read(path)
     assert [type(row) for row in rows] == [Begin, Dispatched, Begin]
     assert rows[-1] == Begin(keep=2, torn_bytes=25, lineage=1)
+
+
+def test_a_journal_that_lost_rows_before_the_mark_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    journal = Journal(path)
+    for sequence in range(3):
+        journal.dispatch("rl", ticket(sequence))
+    journal.close()
+    mark, whole = journal.mark, path.read_bytes()
+    for left in (b"", whole[: whole.index(b"\n") + 1], whole[:-10]):  # deleted, restored from a backup, torn
+        path.write_bytes(left)
+        with pytest.raises(BadInput, match=rf"journal.jsonl: it has \d rows, and .* after {mark}: restore"):
+            Journal(path, keep=mark)
+        assert path.read_bytes() == left
+    path.write_bytes(whole)
+    Journal(path, keep=mark).close()
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("garbage", "not JSON"),
+        ("\0\0", "not JSON"),
+        ("[]", "a list, expected a JSON object"),
+        ('{"a": 1}', "no row of a journal: event is null, expected a text"),
+        ('{"event": ["begin"]}', "no row of a journal: event is a list, expected a text"),
+        ('{"event": "begin", "lineage": 1}', "no row of a journal: keep is nothing, expected a number"),
+        ('{"event": "begin", "keep": "x"}', "no row of a journal: keep is a text, expected a number"),
+        ('{"event": "dispatch", "stage": 4}', "no row of a journal: stage is a number, expected a text"),
+        ('{"event": "later", "lineage": null}', "no row of a journal: lineage is null, expected a number"),
+    ],
+)
+def test_a_damaged_row_is_named_by_its_line(tmp_path: Path, line: str, found: str) -> None:
+    path = tmp_path / "journal.jsonl"
+    journal = Journal(path)
+    journal.dispatch("rl", ticket(0))
+    journal.close()
+    whole = path.read_text()
+    for number, damaged in ((1, line + "\n" + whole), (3, whole + line + "\n")):
+        path.write_text(damaged)
+        with pytest.raises(BadInput, match=rf"journal.jsonl line {number}: {found}"):
+            Journal(path, keep=1)
+        assert path.read_text() == damaged
+
+
+def test_an_event_of_a_later_version_counts_as_a_row(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    path.write_text('{"event": "begin", "keep": 0, "lineage": 0}\n{"event": "later", "lineage": 0, "stage": 7}\n')
+    assert Journal(path, keep=2).mark == 3
+
+
+def test_the_account_of_a_killed_run_is_read_without_its_torn_row(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    Journal(path).close()
+    with path.open("a") as file:
+        file.write('{"event": "outcome", "sta')
+    assert [type(row) for row in read(path)] == [Begin]

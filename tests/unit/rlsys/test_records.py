@@ -139,7 +139,7 @@ def written(**changes: Any) -> bytes:
 
 
 def test_a_trajectory_stands_in_a_line_with_all_that_scoring_needs() -> None:
-    assert json_object(written(metrics={"errors": 2.0}), "here") == {
+    assert json_object(written(metrics={"errors": 2.0}, state={"place": [1, 2]}), "here") == {
         "task": {"source": "hand", "task_id": "t:1", "question": "2 + 3?", "answers": ["5"]},
         "sequence": 7,
         "sibling": 1,
@@ -160,6 +160,7 @@ def test_a_trajectory_stands_in_a_line_with_all_that_scoring_needs() -> None:
         "token_ids": [[5, 6], [7, 8, 9]],
         "weight_versions": [[[3, 0, 1], [4, 1, 2]], [[3, 0, 1], [4, 1, 3]]],
         "metrics": {"errors": 2.0},
+        "state": {"place": [1, 2]},
         "seconds": {"generate": 0.5, "tool": 0.25, "score": 0.1235},
     }
 
@@ -170,6 +171,7 @@ def test_a_trajectory_stands_in_a_line_with_all_that_scoring_needs() -> None:
         {},
         {"reward": Reward(value=0.0, parts={}, correct=False, judgements=("BAD", "GOOD"))},
         {"reward": BROKEN, "end": EpisodeEnd.FAILED},
+        {"state": {"place": [1, 2], "open": {"door": True}}},
         {"reward": NO_KEY, "end": EpisodeEnd.FAILED, "ended": EpisodeEnd.TOKEN_LIMIT, "metrics": {"errors": 1.0}},
     ],
 )
@@ -211,6 +213,14 @@ def test_what_was_sampled_is_scored_by_its_tokens_and_the_verdicts_that_were_giv
     assert (read.correct, read.judgements) == (False, ("BAD", "GOOD"))
     assert [message.role for message in read.messages] == ["assistant", "tool", "assistant"]
     assert read.task.answers == ("5",)
+
+
+def test_the_final_state_is_read_again() -> None:
+    state = {"place": [1, 2], "share": 0.1 + 0.2, "said": "caf\u00e9 \ud800"}
+    assert read_transcript(written(state=state), whole).state == state
+    assert read_transcript(written(), whole).state is None
+    with pytest.raises(BadInput, match='"state" is a list, expected an object'):
+        read_transcript(line(state=[1]), whole)
 
 
 def test_half_a_conversation_is_not_scored_and_one_whose_scoring_failed_is() -> None:

@@ -183,6 +183,72 @@ def test_a_prompt_longer_than_the_window_is_a_data_failure_not_a_zero() -> None:
     assert trajectory.reward.kind is FailureKind.DATA
 
 
+class Walking(Counting):
+    """Counts its steps in a state of its own."""
+
+    def __init__(self, state: Any) -> None:
+        self.state = state
+
+    async def step(self, text: str, *, turns_left: int) -> Step:
+        if isinstance(self.state, dict):
+            self.state = {**self.state, "steps": self.state.get("steps", 0) + 1}
+        return await super().step(text, turns_left=turns_left)
+
+    def final_state(self) -> Any:
+        return self.state
+
+
+def walk(state: Any, texts: list[Completion], seen: list[Transcript]) -> Trajectory:
+    answers = iter(texts)
+
+    async def generate(context: Sequence[int], request: TurnRequest) -> Completion:
+        return next(answers)
+
+    async def score(transcript: Transcript) -> Reward:
+        seen.append(transcript)
+        return await one(transcript)
+
+    played = run_episode(
+        TASK,
+        lambda _: Walking(state),
+        max_turns=2,
+        plan=PLAY,
+        seed=7,
+        sibling=0,
+        renderer=LETTERS,
+        generate=generate,
+        score=score,
+    )
+    return asyncio.run(played)
+
+
+@pytest.mark.parametrize(
+    ("texts", "steps"),
+    [
+        ([completion("a"), completion("b!")], 2),
+        ([completion("a"), completion("b")], 2),  # out of turns
+        ([completion("a"), completion("b", TurnStop.LENGTH)], 1),  # cut off: the last message was never a step
+    ],
+)
+def test_a_reward_sees_where_the_environment_stood_at_the_end(texts: list[Completion], steps: int) -> None:
+    seen: list[Transcript] = []
+    played = walk({"place": (1, 2), "open": True}, texts, seen)
+    assert played.state == seen[0].state == {"place": [1, 2], "open": True, "steps": steps}  # as a file has it
+
+
+def test_an_environment_that_tells_nothing_has_no_state() -> None:
+    seen: list[Transcript] = []
+    assert episode([completion("5!")])[0].state is None
+    assert walk(None, [completion("5!")], seen).state is None and seen[0].state is None
+
+
+@pytest.mark.parametrize("state", [{"x": math.nan}, {"x": object()}, [1], {"x": "long" * 20_000}])
+def test_a_state_that_no_file_could_hold_is_its_environments_failure(state: Any) -> None:
+    played = walk(state, [completion("5!")], [])
+    assert isinstance(played.reward, Failure) and played.state is None
+    assert (played.reward.kind, played.reward.where) == (FailureKind.DATA, "environment")
+
+
 def test_the_turn_limit_is_an_ordinary_ending() -> None:
     trajectory, _ = episode([completion("a"), completion("b")], max_turns=2)
     assert trajectory.end is EpisodeEnd.TURN_LIMIT

@@ -7,15 +7,25 @@ import select
 import signal
 import time
 from dataclasses import dataclass
-from typing import Any
 
-from . import linux, memory, runner, setup
-from .setup import Limits
+from . import frames, linux, memory, runner, setup
+from .limits import Limits
+from .told import BROKEN, READY, Ran
+from .unshared import Unshared
 
-_READY = b"r"  # the child's first byte: walls up, code not begun, so nothing hostile can have written it
-_BROKEN = b"b"
 _FIRST_LOOK_S, _LOOK_EVERY_S = 0.05, 0.05  # at memory
-_PIECE = 65536
+
+
+class Kept:
+    """What a running execution wrote: its output and its report."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.output = Unshared(limits.output_kb * 1024 + 1)
+        self.report = Unshared(limits.output_kb * 4096 + 64)
+
+    def clear(self) -> None:
+        self.output.clear()
+        self.report.clear()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,23 +41,29 @@ class World:
     hang_up_fd: int  # its other end closes when the pool dies
 
 
-def execute(code: str, world: World) -> dict[str, Any]:
-    """`text` and `outcome` of a run, or `broken` where the walls could not be put up; and `seconds`."""
+def execute(request_fd: int, world: World, kept: Kept) -> Ran:
+    """Run the code of the frame that waits at `request_fd`; what comes out lies in `kept`.
+
+    The child reads the code, not this process, and its bytes come to lie where no fork sees them: the next execution
+    is a fork of this process, and what this has once held in its ordinary memory that one could find there.
+    """
     started = time.monotonic()
     output_read, output_write = os.pipe()
     report_read, report_write = os.pipe()
-    child = _fork(code, world, output_write, report_write)
+    child = _fork(request_fd, world, output_write, report_write)
     os.close(output_write)
     os.close(report_write)
     try:
-        told = _watch(child, output_read, report_read, started, world)
+        status, stopped_for = _watch(child, {output_read: kept.output, report_read: kept.report}, started, world)
     finally:
         os.close(output_read)
         os.close(report_read)
-    return {**told, "seconds": round(time.monotonic() - started, 6)}
+    seconds = round(time.monotonic() - started, 6)
+    sizes = {"output": kept.output.size, "report": kept.report.size}
+    return Ran(**sizes, status=status, stopped_for=stopped_for, seconds=seconds)
 
 
-def _fork(code: str, world: World, output_fd: int, report_fd: int) -> int:
+def _fork(request_fd: int, world: World, output_fd: int, report_fd: int) -> int:
     """Start the child, as PID 1 of a namespace of its own where there are namespaces."""
     base = memory.address_space(world.proc)
     if not world.limits.weaker:
@@ -55,15 +71,18 @@ def _fork(code: str, world: World, output_fd: int, report_fd: int) -> int:
         linux.unshare(linux.CLONE_NEWPID)
     child = os.fork()
     if child == 0:
-        _be_the_child(code, world, base, output_fd, report_fd)
+        _be_the_child(request_fd, world, base, output_fd, report_fd)
     if not world.limits.weaker:
         linux.setns(myself, linux.CLONE_NEWPID)
         os.close(myself)
     return child
 
 
-def _be_the_child(code: str, world: World, base: int, output_fd: int, report_fd: int) -> None:
+def _be_the_child(request_fd: int, world: World, base: int, output_fd: int, report_fd: int) -> None:
     try:
+        request = frames.read(request_fd)
+        if request is None:
+            raise EOFError("the pool has gone")
         null = os.open("/dev/null", os.O_RDWR)  # its own: locks and flags of a shared one outlive an execution
         os.dup2(null, 0)
         os.dup2(output_fd, 1)
@@ -75,22 +94,24 @@ def _be_the_child(code: str, world: World, base: int, output_fd: int, report_fd:
         os.environ.update({"HOME": "/tmp", "LANG": "C.UTF-8"})
         setup.confine(world.limits, base, world.trees, world.landlock_abi, world.program)
     except BaseException as error:
-        os.write(3, _BROKEN + repr(error).encode())
+        os.write(3, BROKEN + repr(error).encode())
         os._exit(1)
-    os.write(3, _READY)
-    runner.run(code, 3, world.limits.output_kb * 1024)
+    os.write(3, READY)
+    runner.run(request["code"], 3, world.limits.output_kb * 1024)
 
 
-def _watch(child: int, output_fd: int, report_fd: int, started: float, world: World) -> dict[str, str]:
-    """Read what comes until the child ends, or end it: at the deadline, above a limit, when the pool is gone."""
+def _watch(child: int, kept: dict[int, Unshared], started: float, world: World) -> tuple[int, str]:
+    """Read what comes until the child ends, or end it: at the deadline, above a limit, when the pool is gone.
+
+    (its status as wait() gives it, why it was stopped).
+    """
     limits = world.limits
-    room = {output_fd: limits.output_kb * 1024 + 1, report_fd: limits.output_kb * 4096 + 64}
-    taken = {output_fd: bytearray(), report_fd: bytearray()}
+    output = next(iter(kept.values()))
     base = memory.private(world.proc, "self")
     deadline, look = started + limits.timeout_s, started + _FIRST_LOOK_S
     ended = os.pidfd_open(child)
     poll = select.poll()
-    for fd in (output_fd, report_fd, ended):
+    for fd in (*kept, ended):
         poll.register(fd, select.POLLIN)
     poll.register(world.hang_up_fd, 0)
     stopped_for = ""
@@ -108,10 +129,10 @@ def _watch(child: int, output_fd: int, report_fd: int, started: float, world: Wo
             ready = dict(poll.poll(1000 * (min(deadline, look) - now)))
             if world.hang_up_fd in ready:
                 os._exit(0)
-            for fd in (output_fd, report_fd):
-                if fd in ready and not _take(fd, taken[fd], room[fd]):
+            for fd, place in kept.items():
+                if fd in ready and not place.take(fd):
                     poll.unregister(fd)
-            if len(taken[output_fd]) >= room[output_fd]:
+            if output.full:
                 stopped_for = "output"
             if ended in ready:
                 break
@@ -119,52 +140,11 @@ def _watch(child: int, output_fd: int, report_fd: int, started: float, world: Wo
         os.close(ended)
     os.kill(child, signal.SIGKILL)
     _, status, usage = os.wait4(child, 0)
-    for fd in (output_fd, report_fd):  # all writers are gone: this ends
-        while _take(fd, taken[fd], room[fd]):
+    for fd, place in kept.items():  # all writers are gone: this ends
+        while place.take(fd):
             pass
-    if not stopped_for and len(taken[output_fd]) >= room[output_fd]:
+    if not stopped_for and output.full:
         stopped_for = "output"
     cpu_s = usage.ru_utime + usage.ru_stime
     exhausted = os.waitstatus_to_exitcode(status) == -signal.SIGKILL and cpu_s > setup.cpu_seconds(limits) - 1
-    if exhausted and stopped_for != "output":
-        stopped_for = "timeout"
-    return _told(bytes(taken[output_fd]), bytes(taken[report_fd]), status, stopped_for, limits)
-
-
-def _take(fd: int, taken: bytearray, room: int) -> bool:
-    """Read once. False at the end, or when more came than there is room for."""
-    piece = os.read(fd, min(_PIECE, room - len(taken)))
-    taken += piece
-    return bool(piece) and len(taken) < room
-
-
-def _told(output: bytes, report: bytes, status: int, stopped_for: str, limits: Limits) -> dict[str, str]:
-    if report[:1] != _READY:
-        if stopped_for == "timeout":
-            return {"broken": f"the walls were not up after {limits.timeout_s:g} s"}
-        return {"broken": report[1:].decode(errors="replace") or f"the child ended with status {status}"}
-    printed = output[: limits.output_kb * 1024].decode(errors="replace")
-    kind, said = report[1:2], report[2:].decode(errors="replace")
-    exit_code = os.waitstatus_to_exitcode(status)
-    if stopped_for == "output":
-        return {"outcome": "output", "text": f"{printed}\n[output cut at {limits.output_kb} KB]"}
-    if stopped_for == "timeout":
-        return {"outcome": "timeout", "text": f"TimeoutError: the code ran longer than {limits.timeout_s:g} s"}
-    if stopped_for == "memory":
-        return {"outcome": "memory", "text": f"MemoryError: more than {limits.total_memory_mb} MB in all processes"}
-    if kind == runner.MEMORY:
-        return {"outcome": "memory", "text": said}
-    if kind == runner.ERROR:
-        return {"outcome": "error", "text": said}
-    if exit_code < 0:
-        return {"outcome": "killed", "text": f"Killed: {_signal_name(-exit_code)}"}
-    if exit_code > 0:
-        return {"outcome": "error", "text": f"SystemExit: {exit_code}"}
-    return {"outcome": "ok", "text": printed.rstrip("\n") if printed else said or "None"}
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
+    return status, "timeout" if exhausted and stopped_for != "output" else stopped_for

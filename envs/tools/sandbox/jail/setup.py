@@ -7,9 +7,9 @@ import platform
 import resource
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from . import landlock, linux, seccomp, view
+from .limits import Limits
 
 NOBODY = 65534  # known everywhere, also where only the first 65536 ids are mapped
 _OPEN_FILES = 64
@@ -22,20 +22,6 @@ class Refused(Exception):
         super().__init__(layer, why)
         self.layer = layer
         self.why = why
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """Of one execution. Sent by the pool; `weaker` is the mode without namespaces."""
-
-    weaker: bool
-    timeout_s: float
-    memory_mb: int
-    total_memory_mb: int
-    output_kb: int
-    file_kb: int
-    disk_kb: int
-    processes: int
 
 
 @contextmanager

@@ -8,12 +8,15 @@ from __future__ import annotations
 import gc
 import importlib
 import os
+import select
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any, TypeVar
 
-from . import execution, frames, landlock, linux, memory, setup, view
-from .setup import Limits, Refused
+from . import execution, frames, landlock, linux, memory, setup, told, view
+from .limits import Limits
+from .setup import Refused
 
 T = TypeVar("T")
 
@@ -77,10 +80,22 @@ def _serve(first: dict[str, Any], requests: int, answers: int) -> None:
         program=setup.system_calls(limits, landlock_abi or 0),
         hang_up_fd=requests,
     )
-    _self_test(world)
+    kept = execution.Kept(limits)
+    _self_test(world, kept)
     frames.write(answers, {"layers": _layers(limits, no_landlock, no_watch)})
-    while (request := frames.read(requests)) is not None:
-        frames.write(answers, execution.execute(request["code"], world))
+    while _something_waits(requests):
+        ran = execution.execute(requests, world, kept)
+        frames.write(answers, asdict(ran))
+        kept.output.send(answers)
+        kept.report.send(answers)
+        kept.clear()
+
+
+def _something_waits(requests: int) -> bool:
+    """Wait for a request and leave it for the execution to read. False when the pool has gone."""
+    poll = select.poll()
+    poll.register(requests, select.POLLIN)
+    return any(event & select.POLLIN for _, event in poll.poll())
 
 
 def _load(preload: list[str], package_paths: list[str]) -> None:
@@ -120,16 +135,23 @@ def _tried(call: Callable[[], T]) -> tuple[T | None, str]:
         return None, str(error)
 
 
-def _self_test(world: execution.World) -> None:
+def _self_test(world: execution.World, kept: execution.Kept) -> None:
     """One execution that tries the filter and the limit on processes. Raises Refused."""
-    answer = execution.execute(_SELF_TEST.format(processes=world.limits.processes + 1), world)
-    if "broken" in answer:
-        raise Refused("an execution's own walls", answer["broken"])
+    request, write_end = os.pipe()
+    frames.write(write_end, {"code": _SELF_TEST.format(processes=world.limits.processes + 1)})
+    os.close(write_end)
+    try:
+        ran = execution.execute(request, world, kept)
+        _, text = told.tell(ran, kept.output.read(), kept.report.read(), world.limits)
+    except told.Broken as broken:
+        raise Refused("an execution's own walls", str(broken)) from None
+    os.close(request)
+    kept.clear()
     allowed = 0 if world.limits.weaker else world.limits.processes - 1
-    if answer["text"].startswith("'seccomp"):
+    if text.startswith("'seccomp"):
         raise Refused("seccomp", "the filter was installed and did not refuse memfd_create()")
-    if answer["text"] != repr(str(allowed)):
-        raise Refused("process limit", f"{allowed} processes should start in an execution: {answer['text']}")
+    if text != repr(str(allowed)):
+        raise Refused("process limit", f"{allowed} processes should start in an execution: {text}")
 
 
 def _layers(limits: Limits, no_landlock: str, no_watch: str) -> list[tuple[str, bool, str]]:

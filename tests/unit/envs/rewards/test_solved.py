@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import pytest
 
-from envs.rewards import REWARDS, solved
+from envs.rewards import REWARDS, measure_of, solved, solved_by
 from rlsys.choices import choose
 from rlsys.types import Reward
 
@@ -46,7 +46,7 @@ class SaysSo(Elsewhere):
         ("blocksworld", {"valid": 0.0, "steps": 0.0, "goal": 0.0, "verdict": 1.0}, True),
         ("proscript", {"constraints": 0.75}, False),
         ("swirl", {"process": 1 / 3 + 1 / 3 + 1 / 3}, True),
-        (f"{__name__}.Elsewhere", {"style": 0.5}, True),
+        (f"{__name__}.Elsewhere", {"correct": 1.0, "style": 0.5}, False),  # it does not say so: nothing is solved
         (f"{__name__}.Elsewhere", {"correct": 0.0, "style": 0.5}, False),
         (f"{__name__}.SaysSo", {"correct": 1.0, "style": 0.5}, False),
         (f"{__name__}.SaysSo", {"style": 0.6}, True),
@@ -55,6 +55,13 @@ class SaysSo(Elsewhere):
 def test_only_the_right_answer_solves_a_task(name: str, parts: dict[str, float], expected: bool) -> None:
     reward = Reward(value=sum(parts.values()), parts=parts)
     assert solved(SimpleNamespace(name=name), reward) is expected
+
+
+def test_a_number_is_an_accuracy_only_where_the_reward_says_what_is_right() -> None:
+    silent, says_so = (SimpleNamespace(name=f"{__name__}.{name}") for name in ("Elsewhere", "SaysSo"))
+    assert (solved_by(silent), measure_of(silent)) == (None, "mean reward")
+    assert (solved_by(says_so), measure_of(says_so)) == ({"style": 0.5}, "accuracy")
+    assert {measure_of(SimpleNamespace(name=name)) for name in REWARDS} == {"accuracy"}
 
 
 def test_every_reward_says_which_part_is_right() -> None:

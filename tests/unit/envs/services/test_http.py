@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import socket
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -14,7 +15,7 @@ from pydantic import BaseModel
 
 import envs.services.http
 from envs.services.app import App, Reply
-from envs.services.http import MAX_HEAD_BYTES, HttpService
+from envs.services.http import MAX_HEAD_BYTES, MAX_HEADERS, HttpService, most_connections
 
 HEAD = b"POST /echo HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
 
@@ -90,6 +91,45 @@ def test_a_head_without_an_end_is_431(start: bytes) -> None:
     with serving(30.0) as port:
         said = answered(port, start, *[b"x" * 1024] * (MAX_HEAD_BYTES // 1024), b"x")
         assert said.startswith(b"HTTP/1.1 431 ") or said == b""  # the rest of it may have reset the connection
+
+
+def test_headers_without_end_are_431_however_small() -> None:
+    with serving(30.0) as port:
+        few = b"connection: close\r\ncontent-length: 0\r\n" + b"a:\r\n" * (MAX_HEADERS - 4)
+        most = answered(port, HEAD + few + b"\r\n")
+        assert b"HTTP/1.1 422 " in most
+        said = answered(port, HEAD, *[b"a:\r\n" * 64] * 4)
+        assert said.startswith(b"HTTP/1.1 431 ") or said == b""
+        assert not said or b"more than 128 headers" in said
+
+
+def test_who_holds_connections_and_says_nothing_makes_room_for_who_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(envs.services.http, "MAX_CONNECTIONS", 3)
+    with serving(30.0) as port:
+        held: list[socket.socket] = []
+        for asking in range(5):
+            held.append(socket.create_connection(("127.0.0.1", port), timeout=10))
+            held[-1].sendall(HEAD)
+            time.sleep(0.05)  # until it is taken, and before the next
+            if asking >= 2:
+                asked = answered(port, b"GET /health HTTP/1.1\r\nconnection: close\r\n\r\n")
+                assert asked.startswith(b"HTTP/1.1 200 ")
+                assert held[asking - 2].recv(1 << 16).startswith(b"HTTP/1.1 503 ")
+        for connection in held:
+            connection.close()
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "room"), [(256, 256, (100, 192)), (256, 10_000, (4096, 4096)), (20, 20, (1, 1))]
+)
+def test_connections_are_no_more_than_there_are_descriptors(
+    soft: int, hard: int, room: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And as many as the system gives are taken."""
+    given = [(soft, hard)]
+    monkeypatch.setattr(resource, "getrlimit", lambda _: given[-1])
+    monkeypatch.setattr(resource, "setrlimit", lambda _, limits: given.append(limits))
+    assert room[0] <= most_connections() <= room[1]
 
 
 def test_a_body_is_not_taken_for_a_head() -> None:

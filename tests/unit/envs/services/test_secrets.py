@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+from typing import Optional
+
 import pytest
 
-from envs.services.secrets import read_secret
+from envs.services.secrets import check_address, check_variable, read_secret, secret_variables
 from rlsys.errors import BadInput
 
 
@@ -32,3 +35,65 @@ def test_blanks_around_it_are_not_the_key_s(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("SOME_KEY", " k3y\n")
     assert read_secret("judge.key_env", "SOME_KEY") == "k3y"
     assert read_secret("judge.key_env", None) is None
+
+
+@pytest.mark.parametrize(
+    "name", ["K", "JUDGE_KEY", "_TOKEN2", "AZURE_OPENAI_API_KEY", "KEY_OF_TEAM_42", "SERPERAPIACCESSKEY"]
+)
+def test_a_variable_s_name(name: str) -> None:
+    check_variable("judge.key_env", name)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "sk-proj-4fQ9", "hf_aBcDeFgHiJ", "d41d8cd98f00b204e9800998ecf8427e", "AKIAIOSFODNN7EXAMPLE", "", "a key",
+        "JBSWY3DPEHPK3PXPJBSWY3DP", "eyJhbGciOi.eyJzdWIi.abc", "KEY=value", "KEY\n", "K" * 65,
+    ],
+)  # fmt: skip
+def test_a_key_in_place_of_a_name_is_not_shown(key: str) -> None:
+    with pytest.raises(BadInput, match="^judge.key_env: expected the name of an environment variable") as caught:
+        check_variable("judge.key_env", key)
+    assert not key.strip() or key not in str(caught.value)
+    with pytest.raises(BadInput, match="expected the name"):
+        read_secret("judge.key_env", key)
+
+
+def test_a_key_travels_encrypted_on_this_machine_or_where_the_user_says_so() -> None:
+    named = ("judge.key_env", "JUDGE_KEY")
+    for url in (
+        "https://far.example/v1",
+        "HTTPS://far.example",
+        "http://127.0.0.9:80",
+        "http://[::1]:1",
+        "http://localhost",
+    ):
+        check_address("judge.endpoint", url, named)
+    check_address("judge.endpoint", "http://far.example", ("judge.key_env", None))
+    check_address("judge.endpoint", "http://far.example", named, plain_http=True)
+    for url in ("http://far.example", "http://localhost.far.example", "http://127.0.0.1.far.example", "http://0x7f.1"):
+        with pytest.raises(BadInput, match=r"^judge\.key_env='JUDGE_KEY'.*judge\.plain_http=true"):
+            check_address("judge.endpoint", url, named)
+
+
+@pytest.mark.parametrize(
+    "url", ["far.example:80", "http://", "http://[::1", "http://host:port", "http://host:99999", ""]
+)
+def test_what_is_no_address_is_said(url: str) -> None:
+    with pytest.raises(BadInput, match="judge.endpoint=.*: expected an http or https address"):
+        check_address("judge.endpoint", url, ("judge.key_env", None))
+
+
+def test_variables_are_found_at_any_depth_of_anybody_s_configuration() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Inner:
+        token_env: Optional[str] = None
+
+    @dataclass(frozen=True, kw_only=True)
+    class Outer:
+        my_key_env: str = "A"
+        conda_env: str = "b"
+        first: Inner = field(default_factory=lambda: Inner(token_env="C"))
+        second: Inner = field(default_factory=Inner)
+
+    assert list(secret_variables(Outer())) == ["A", "C"]

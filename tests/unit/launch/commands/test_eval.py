@@ -1,20 +1,52 @@
 """An evaluation never plays what the checkpoint was trained on."""
 
+import sys
 from dataclasses import replace
+from pathlib import Path
+
+import pytest
 
 from envs.worlds.calculator import CalculatorConfig
-from launch.commands.eval import split_to_evaluate
+from launch.commands.eval import split_to_evaluate, trained_on
+from launch.config.compose import compose, to_yaml
 
 GENERATED = CalculatorConfig()
 FILE = CalculatorConfig(data="train.jsonl")
 
 
 def test_only_a_file_that_the_checkpoint_has_not_seen_is_played_whole() -> None:
-    assert split_to_evaluate(GENERATED, GENERATED) == "held_out"
-    assert split_to_evaluate(replace(GENERATED, held_out_tasks=50), GENERATED) == "held_out"  # still its own world
     assert split_to_evaluate(GENERATED, None) == "held_out"
-    assert split_to_evaluate(FILE, GENERATED) == "all"
+    assert split_to_evaluate(replace(GENERATED, held_out_tasks=50), None) == "held_out"  # still its own world
+    assert split_to_evaluate(GENERATED, "other.jsonl") == "held_out"
+    assert split_to_evaluate(FILE, "other.jsonl") == "all"
     assert split_to_evaluate(FILE, None) == "all"
-    assert split_to_evaluate(FILE, replace(FILE, max_turns=9)) == "held_out"
-    assert split_to_evaluate(replace(FILE, data="./train.jsonl"), FILE) == "held_out"
+    assert split_to_evaluate(FILE, "train.jsonl") == "held_out"
+    assert split_to_evaluate(replace(FILE, data="./train.jsonl"), "train.jsonl") == "held_out"
     assert split_to_evaluate(replace(FILE, eval_data="test.jsonl"), None) == "held_out"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "data"),
+    [
+        ([], None),
+        (["env.data=a.jsonl"], "a.jsonl"),
+        (["stages.rl.env.data=b.jsonl"], "b.jsonl"),
+        (["env.data=a.jsonl", "stages.rl.env.data=null"], None),
+        (["stages.sft.env.data=c.jsonl"], None),
+    ],
+)
+def test_what_a_checkpoint_was_trained_on_is_what_its_last_stage_read(
+    overrides: list[str], data: str | None, tmp_path: Path
+) -> None:
+    checkpoint = tmp_path / "checkpoints" / "step-000001" / "hf"
+    assert trained_on(str(checkpoint)) is None
+    (tmp_path / "config.yaml").write_text(to_yaml(compose("quickstart", overrides)))
+    assert trained_on(str(checkpoint)) == data
+
+
+def test_somebody_else_s_run_imports_nothing_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "theirs.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    (tmp_path / "config.yaml").write_text("env: {name: theirs.World, data: a.jsonl}\nstages: [{kind: rl, steps: 1}]\n")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    assert trained_on(str(tmp_path / "checkpoints")) == "a.jsonl"
+    assert not (tmp_path / "ran").exists()

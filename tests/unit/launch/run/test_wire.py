@@ -13,7 +13,9 @@ import pytest
 from actors.calls import SERVICE_TOKEN
 from envs.rewards.swirl import SwirlRewardConfig
 from envs.services.judge.config import JudgeConfig
+from envs.tools.search import SearchConfig
 from envs.worlds.calculator import CalculatorConfig
+from envs.worlds.search import SearchQAConfig
 from launch.config import compose
 from launch.run import preflight, wire
 from rlsys.config import RecipeConfig
@@ -67,6 +69,14 @@ def test_secrets_stand_in_no_runtime_environment_and_no_repr(monkeypatch: pytest
     assert KEY not in shown and services.token not in shown
 
 
+def test_the_token_of_a_retriever_elsewhere_travels_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEARCH_TOKEN", KEY)
+    monkeypatch.delenv("JUDGE_KEY", raising=False)
+    elsewhere = SearchConfig(url="https://host", token_env="SEARCH_TOKEN")
+    asked = recipe(endpoint="https://host/v1", model="m", key_env="JUDGE_KEY")
+    assert wire.secrets_of([asked, replace(asked, env=SearchQAConfig(retriever=elsewhere))]) == {"SEARCH_TOKEN": KEY}
+
+
 def test_a_judge_that_cannot_be_served_is_said_before_anything_starts(tmp_path: Path) -> None:
     patient = {"outage_s": 1.0}
     with pytest.raises(BadInput, match=r"reward\.judge\.model='\./nothing': no such folder"):
@@ -80,6 +90,17 @@ def test_a_judge_that_cannot_be_served_is_said_before_anything_starts(tmp_path: 
         preflight.check_rollouts(recipe(model="some/hub-name", outage_s=9000.0))
     preflight.check_rollouts(recipe(model="some/hub-name", **patient))
     assert not os.path.exists("some")
+
+
+def test_what_blocks_is_found_before_the_deadlines_of_the_episodes_that_wait_for_it() -> None:
+    def limits(*overrides: str) -> tuple[float, float]:
+        plain = compose.compose("quickstart", list(overrides)).recipe
+        pool = wire.pool(plain, DEVICES["cpu"], "model", "token", {})
+        return pool._members[0].spec.block_s, pool._options.group_timeout_s
+
+    assert limits() == (30.0, (3 + 2 + 1) * 300.0 + 120.0)
+    assert limits("rollout.block_timeout_s=5")[0] == 5.0
+    assert limits("rollout.episode_timeout_s=20")[0] == 10.0
 
 
 def test_an_engine_takes_a_gpu_for_each_of_its_partitions_and_the_run_says_what_becomes_of_running_caches() -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -176,7 +176,8 @@ def test_what_is_played_is_not_played_again(tmp_path: Path) -> None:
     async def go(pool: BanditPool, count: Any) -> None:
         played = TrajectoryStore(store_path(output), begun_with(recipe, "w", "v"))
         services = type("NoServices", (), {"url": lambda self, config: ""})()
-        progress = type("Quiet", (), {"say": lambda self, text: said.append(text), "count": staticmethod(count)})()
+        quiet = {"say": lambda self, text: said.append(text), "doing": lambda *_: None, "count": staticmethod(count)}
+        progress = type("Quiet", (), quiet)()
         try:
             await generate_missing(pool, tasks, plan_of(recipe, "generate", services), recipe, played, "v", progress)  # type: ignore[arg-type]
             counts.append(write_out(played, output, recipe, len(tasks)))
@@ -224,6 +225,50 @@ def test_what_is_played_is_not_played_again(tmp_path: Path) -> None:
         asyncio.run(go(Counting(fail=lambda ticket: True), lambda *_: None))
     with pytest.raises(RunFailed, match="96 of 96 trajectories failed"):  # and not an empty file
         asyncio.run(go(Counting(fail=lambda ticket: True), lambda *_: None))
+
+
+# -- a reward that does not say what counts as solved ------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class SilentConfig:
+    name: str = ""
+
+
+class SilentReward:
+    def __init__(self, config: SilentConfig) -> None: ...
+
+
+SILENT = f"reward.name={__name__}.SilentReward"
+
+
+def test_correct_cannot_be_kept_where_nobody_says_what_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("extends: quickstart\nstages: [{name: tries, kind: generate, generate: {keep: correct}}]\n")
+    line = "stages.tries: generate.keep='correct': the class of .*SilentReward' has no `solved_by`.*generate.keep=best"
+    with pytest.raises(BadInput, match=line):
+        compose(str(recipe), [SILENT])
+    assert compose(str(recipe), [SILENT, "generate.keep=best"]).stages[0].config.generate.keep == "best"
+    output = str(tmp_path / "a.jsonl")
+    assert run(["generate", "quickstart", "--output", output, "--keep", "correct", SILENT]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1) and "generate.keep='correct': the class of" in err
+
+
+def test_nothing_is_counted_as_solved_where_nobody_says_what_is(tmp_path: Path) -> None:
+    counts = []
+    for overrides in ([], [SILENT]):
+        recipe = compose("quickstart", overrides).recipe
+        played = TrajectoryStore(tmp_path / f"{len(overrides)}.played.jsonl", {})
+        played.add(entry(trajectory(0, 1.0), trajectory(1, 0.5), trajectory(2, None)))
+        counts.append(write_out(played, tmp_path / "out.jsonl", recipe, 1))
+        played.close()
+    said, silent = counts
+    assert (said.solved, "1 solved, 1 failed" in said.told(), said.tokens) == (1, True, 6)
+    assert (silent.solved, "solved" in silent.told(), "solved" in silent.row()) == (None, False, False)
+    assert "mean reward 0.750, 1 failed" in silent.told()
 
 
 # -- the command ------------------------------------------------------------------------------------------------------

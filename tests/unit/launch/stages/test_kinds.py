@@ -18,7 +18,7 @@ from learners.algorithms.dpo import DPOConfig
 from learners.algorithms.sft import SFTConfig
 from rlsys.choices import choose
 from rlsys.config import RecipeConfig, RunConfig, StageConfig
-from rlsys.errors import BadInput
+from rlsys.errors import BadInput, RunFailed
 from tests.made import jsonl
 from tests.unit.launch.stages import test_rl as driver
 
@@ -187,6 +187,32 @@ def test_a_run_goes_on_with_the_examples_that_it_began_with(tmp_path: Path) -> N
             refuse_other_config(run, composed(tmp_path, dpo, overrides=(f"eval.{key}",)))
 
 
+def test_what_a_stage_stands_for_may_not_change_in_its_middle(tmp_path: Path) -> None:
+    rl = "{name: a, kind: rl, steps: 3, loop: {groups_per_step: 4, group_size: 4}}"
+    run = tmp_path / "run"
+    (run / "checkpoints" / "step-000001").mkdir(parents=True)
+    (run / "config.yaml").write_text(to_yaml(composed(tmp_path, rl)))
+    fine = composed(tmp_path, rl, overrides=("algorithm.clip_low=0.1", "learner.lr=0.1"))
+    refuse_other_config(run, fine, midway=0)
+    for override, found in (
+        ("algorithm.name=gspo", "stages.a.algorithm.name='grpo', not 'gspo'"),
+        ("loop.group_size=8", "stages.a.loop.group_size=4, not 8"),
+    ):
+        other = composed(tmp_path, rl, overrides=(override,))
+        refuse_other_config(run, other)  # the stage is yet to begin
+        with pytest.raises(BadInput, match=rf"it was begun with {found}: choose another directory$"):
+            refuse_other_config(run, other, midway=0)
+
+
+def test_checkpoints_without_their_configuration_are_not_continued(tmp_path: Path) -> None:
+    config = composed(tmp_path, "{name: a, kind: sft, steps: 3}")
+    run = tmp_path / "run"
+    refuse_other_config(run, config)
+    (run / "checkpoints" / "step-000001").mkdir(parents=True)
+    with pytest.raises(BadInput, match=r"run/config.yaml: missing, .*: restore it"):
+        refuse_other_config(run, config)
+
+
 def test_an_algorithm_that_a_kind_has_nothing_for_is_refused() -> None:
     recipe = compose("quickstart", []).recipe
     for name in ALGORITHMS:
@@ -263,3 +289,26 @@ def test_a_new_kind_trains_and_is_resumed(tmp_path: Path) -> None:
         assert row["tokens/packed_per_s"] == pytest.approx(row["tokens/packed"] / row["time/step"])
     assert (logged[0]["tokens/trained"], logged[0]["tokens/packed"]) == (4, 8)
     assert outcome.run.state.eval_before["greedy"] == 1.0  # what rl begins with is what was drilled
+
+
+class Evaluated(Drill):
+    """It is killed in what follows its last step."""
+
+    async def run(self, run: Run, stage: StageConfig) -> None:
+        await super().run(run, stage)
+        raise RunFailed("killed")
+
+
+def test_the_last_supervised_step_is_saved_before_what_follows_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[tuple[int, dict[str, Any]]] = []
+    for kind in (Evaluated, Drill):
+        monkeypatch.setitem(STAGES, "drill", f"{__name__}.{kind.__name__}")
+        outcome = driver.play(tmp_path, stages=DRILL, on_row=lambda run, row: taken.append((run.journal.lineage, row)))
+        if kind is Evaluated:
+            assert str(outcome.error) == "killed"
+            newest = outcome.run.dir.newest()
+            assert newest is not None and newest.name == "step-000004"
+    assert outcome.error is None
+    assert [row["stage"] for lineage, row in taken if lineage == 1] == ["rl"] * 3

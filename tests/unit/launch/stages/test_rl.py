@@ -5,22 +5,24 @@ import json
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from launch.config.compose import compose
+from launch.cli import run as rlsys
+from launch.config.compose import compose, to_yaml
+from launch.run.checkpoints import DriverState
 from launch.run.progress import Progress
 from launch.run.run import Run, StopRequested
-from launch.run.rundir import DriverState, RunDir
-from launch.run.session import save_at_stop
+from launch.run.rundir import RunDir
+from launch.run.session import closing_line, save_at_stop
 from launch.stages.train import train
 from rlsys.batch import Batch, UpdateReport
 from rlsys.channels.shm import SharedMemory
 from rlsys.errors import RunFailed
-from rlsys.journal import Dispatched, Journal, ledger, read, surviving
+from rlsys.journal import Dispatched, Journal, Noted, ledger, read, surviving
 from rlsys.types import Message
 from tests.fakes import BanditLearner, BanditPool
 
@@ -42,7 +44,17 @@ class Renderer:
 
 
 class NoTracker:
-    def log(self, row: Any) -> None: ...
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+
+    def log(self, row: dict[str, Any]) -> None:
+        self.rows.append(row)
+
+    def evaluated(self, step: int, name: str, values: Any) -> None:
+        self.rows.append({"step": step, **{f"held_out/{name}/{key}": value for key, value in values.items()}})
+
+    def episodes(self, step: int, groups: Any) -> None: ...
+    def set(self, row: Any) -> None: ...
 
 
 @dataclass
@@ -91,10 +103,10 @@ def play(
             services=Services([], env_vars={}, start_timeout_s=1),
             progress=Progress(),
             tracker=NoTracker(),  # type: ignore[arg-type]
+            gauges=NoTracker(),  # type: ignore[arg-type]
             weights=SharedMemory(tmp_path / "weights"),
             model_path=str(tmp_path),
             earlier_s=state.wall_s,
-            earlier_generated=state.generated,
         )
         run.pool_start = asyncio.create_task(pool.start())
         if stop_after_s is not None:
@@ -200,6 +212,26 @@ def test_a_stop_after_the_last_step_waits_for_its_row(tmp_path: Path) -> None:
     assert [row["step"] for row in rows(tmp_path)] == list(range(1, 13))
 
 
+def test_a_kill_in_the_final_evaluation_repeats_no_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def killed(run: Run, recipe: Any, when: str) -> dict[str, float]:
+        if when == "after":
+            raise RunFailed("killed")
+        return {"greedy": 0.0}
+
+    stages = "stages: [{name: rl, kind: rl, steps: 5}]\n"
+    with monkeypatch.context() as patched:
+        patched.setattr("launch.stages.rl_loop.evaluate", killed)
+        assert isinstance(play(tmp_path, stages=stages).error, RunFailed)
+    assert [path.name for path in RunDir(tmp_path / "run").checkpoints()] == ["step-000004", "step-000005"]
+    again = play(tmp_path, stages=stages)
+    assert again.error is None
+    assert again.run.learner.updates == 0  # type: ignore[attr-defined]
+    assert again.run.state.eval_after
+    assert [row["step"] for row in rows(tmp_path)] == list(range(1, 6))
+    assert ledger(surviving(read(tmp_path / "run" / "journal.jsonl"))).problems == ()
+    assert play(tmp_path, stages=stages).run.state.stage_index == 1  # its end was saved too
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_stops_at_any_moment_lose_and_repeat_nothing(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
@@ -277,3 +309,116 @@ def test_tickets_are_journalled_with_the_version_they_started_under(tmp_path: Pa
     starts = [row.version for row in read(tmp_path / "run" / "journal.jsonl") if isinstance(row, Dispatched)]
     assert starts[:8] == [1] * 8
     assert starts == sorted(starts)
+
+
+# -- what a run says of itself -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class SilentConfig:
+    name: str = ""
+
+
+class SilentReward:
+    """A reward from elsewhere, which does not say what counts as solved. (The bandit's pool scores.)"""
+
+    def __init__(self, config: SilentConfig) -> None: ...
+
+
+def evaluations(tmp_path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (tmp_path / "run" / "evaluations.jsonl").read_text().splitlines()]
+
+
+def sampled_tokens(tmp_path: Path) -> int:
+    files = (tmp_path / "run" / "trajectories").glob("*.jsonl")
+    return sum(json.loads(line)["num_tokens"] for file in files for line in file.read_text().splitlines())
+
+
+def test_evaluations_count_their_failures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    class Breaking(BanditPool):
+        async def run(self, ticket: Any, plan: Any, on_retry: Any) -> Any:
+            self._fail = lambda ticket: plan.purpose == "eval-greedy" and ticket.sequence == 1
+            return await super().run(ticket, plan, on_retry)
+
+    outcome = play(tmp_path, pool=Breaking())
+    found = outcome.summary["eval"]
+    assert found["episodes"] == {"before": {"greedy": 4, "sampled": 32}, "after": {"greedy": 4, "sampled": 32}}
+    assert found["failures"] == {"before": {"greedy": 1, "sampled": 0}, "after": {"greedy": 1, "sampled": 0}}
+    assert found["measure"] == {"before": "accuracy", "after": "accuracy"}
+    before, after = evaluations(tmp_path)
+    assert (before["step"], before["when"], before["greedy/failures"]) == (0, "before", 1)
+    assert (after["step"], after["stage"], after["sampled/accuracy"]) == (12, "rl", found["after"]["sampled"])
+    tracked = [row for row in outcome.run.tracker.rows if "held_out/greedy/failures" in row]  # type: ignore[attr-defined]
+    assert [(row["step"], row["held_out/greedy/failures"]) for row in tracked] == [(0, 1), (12, 1)]
+    shown = capsys.readouterr().out
+    assert shown.count("greedy: 3 of 4 graded, 1 failed; the first: infra in fake: it died") == 2
+    assert "2 of 72 evaluation episodes failed and are not in it" in closing_line(outcome.run, "done")
+
+
+def test_an_evaluation_of_which_most_failed_has_no_number_and_is_not_taken_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Breaking(BanditPool):
+        async def run(self, ticket: Any, plan: Any, on_retry: Any) -> Any:
+            self._fail = lambda ticket: plan.purpose.startswith("eval")
+            return await super().run(ticket, plan, on_retry)
+
+    stages = "stages: [{name: rl, kind: rl, steps: 3}, {name: again, kind: rl, steps: 3}]\n"
+    outcome = play(tmp_path, pool=Breaking(), stages=stages)
+    assert outcome.error is None
+    assert (outcome.summary["eval"]["before"], outcome.summary["eval"]["after"]) == ({}, {})
+    assert [row["when"] for row in evaluations(tmp_path)] == ["before", "after", "after"]
+    assert "0 of 4 graded, 4 failed, above loop.max_failed_share=0.5" in capsys.readouterr().out
+    assert "->" not in closing_line(outcome.run, "done")
+
+
+def test_the_number_of_a_reward_that_says_nothing_is_a_mean_reward(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stages = f"reward: {{name: {__name__}.SilentReward}}\nstages: [{{name: rl, kind: rl, steps: 12}}]\n"
+    outcome = play(tmp_path, stages=stages)
+    shown = capsys.readouterr().out + closing_line(outcome.run, "done")
+    assert "held-out mean reward before: greedy" in shown and "held-out mean reward after: greedy" in shown
+    assert "; held-out mean reward greedy" in shown and "accuracy" not in shown
+    assert set(outcome.summary["eval"]["measure"].values()) == {"mean reward"}
+    assert {"greedy/mean_reward", "sampled/mean_reward"} <= set(evaluations(tmp_path)[1])
+
+
+def test_the_account_of_sampled_tokens_closes_through_stops(tmp_path: Path) -> None:
+    for step in (3, 8):
+        stopped = play(tmp_path, on_row=lambda run, row, step=step: run.stop.set() if row["step"] == step else None)
+        assert isinstance(stopped.error, StopRequested)
+        assert stopped.summary["tokens"]["generated"] == sampled_tokens(tmp_path)
+    done = play(tmp_path)
+    assert done.summary["tokens"]["generated"] == sampled_tokens(tmp_path) == 12 * 16 + 2 * 4 * (1 + 8)
+    assert done.summary["tokens"]["discarded"] == 0
+    assert [row["when"] for row in evaluations(tmp_path)] == ["before", "after"]
+
+
+def test_what_is_wrong_is_said_once_and_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A bandit answers at once and learns its task: no tool was called, and soon no group has contrast."""
+    stop = lambda run, row: run.stop.set() if row["step"] == 9 else None  # noqa: E731
+    assert isinstance(play(tmp_path, steps=30, on_row=stop).error, StopRequested)
+    outcome = play(tmp_path, steps=30)
+    shown = capsys.readouterr().out
+    assert shown.count("health: 3 steps in a row: no tool was called") == 1  # the second process knows of it
+    silent, easy = outcome.summary["health"]
+    assert (silent["what"], silent["stage"], silent["steps"], silent["of"]) == ("silent", "rl", 30, 30)
+    assert easy["what"] == "untrained" and "every episode solved its task; give harder tasks" in easy["says"]
+    noted = [row for row in surviving(read(tmp_path / "run" / "journal.jsonl")) if isinstance(row, Noted)]
+    assert [row.step for row in noted][0] == 3 and noted[-1].says.endswith(easy["says"])
+
+
+def test_a_run_that_never_trained_is_not_done(tmp_path: Path) -> None:
+    class Deaf(BanditPool):
+        """Whatever the policy does: all siblings the same."""
+
+        async def run(self, ticket: Any, plan: Any, on_retry: Any) -> Any:
+            return await super().run(ticket, replace(plan, temperature=0.0), on_retry)
+
+    outcome = play(tmp_path, steps=4, pool=Deaf())
+    assert isinstance(outcome.error, RunFailed)
+    assert str(outcome.error).startswith("none of the 4 steps trained anything: all 4 groups are without contrast")
+    assert outcome.run.dir.newest().name == "step-000004"  # nothing is lost
+    (tmp_path / "run" / "config.yaml").write_text(to_yaml(outcome.run.config))
+    assert rlsys(["train", str(tmp_path / "recipe.yaml"), "--run-dir", str(tmp_path / "run")]) == 1

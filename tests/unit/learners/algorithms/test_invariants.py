@@ -181,18 +181,31 @@ def test_on_policy_every_correction_is_the_plain_policy_gradient(name: str, kind
         assert values(out.metrics).get("ratio/mean", 1.0) == 1.0
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
-def test_a_row_without_weight_adds_nothing_and_backward_runs_through_it(name: str) -> None:
-    algorithm = build(name)
-    rows, denominator = rows_of(credited(groups_of([[1.0, 0.0]]), algorithm), algorithm)
+@pytest.mark.parametrize(
+    ("name", "options"), [*OPTIONS, ("ppo", {"lam": 0.95}), ("ppo", {"lam": 0.95, "kl_coef": 0.1})]
+)
+def test_a_row_without_weight_adds_nothing_and_backward_runs_through_it(name: str, options: dict[str, Any]) -> None:
+    algorithm = build(name, **options)
+    groups = groups_of([[1.0, 0.0]])
+    if "lam" in options:  # for a reward without streams
+        groups = [[replace(sample, streams=()) for sample in group] for group in groups]
+    rows, denominator = rows_of(credited(groups, algorithm), algorithm)
     nothing = torch.zeros(2)
-    empty = replace(padding_row(rows[0]), reference_logprobs=nothing, values=nothing)
-    _, empty = algorithm.credit([rows[0], empty], moments)
+    empty = replace(padding_row(rows[0]), reference_logprobs=nothing, proximal_logprobs=nothing, values=nothing)
+    credited_alone = algorithm.credit(rows, moments)
+    *credited_rows, empty = algorithm.credit([*rows, empty], moments)
+    assert all(
+        torch.equal(one.advantages, other.advantages) for one, other in zip(credited_alone, credited_rows, strict=True)
+    )
     logp = torch.zeros(2, requires_grad=True)
     out = algorithm.loss(logp, nothing, empty, denominator=denominator)
     out.loss.backward()
     assert out.loss.item() == 0 and logp.grad.tolist() == [0, 0]
     assert all(name.startswith("loss/") for name in out.metrics)
+    if VALUES in algorithm.needs:
+        value = torch.zeros(2, requires_grad=True)
+        algorithm.value_loss(value, empty, denominator=denominator).loss.backward()
+        assert value.grad.tolist() == [0, 0]
 
 
 @pytest.mark.parametrize("name", [name for name in ALGORITHMS if name != "dpo"])

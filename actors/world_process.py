@@ -1,0 +1,175 @@
+"""The process that a rollout worker's environments and rewards run in. `actors.worlds` starts it and speaks with it.
+
+It has one event loop, as an environment expects, and nothing else lives on that loop: code that blocks it, crashes or
+fills the memory harms episodes, and neither the engine nor the worker's answers to pings.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import signal
+import socket
+import sys
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any
+
+from actors.black_box import Mark, Recorder
+from actors.calls import SERVICE_TOKEN
+from actors.orphans import die_with
+from actors.scoring import RewardService, ScoringSpec
+from envs import new_world
+from envs.base import World
+from envs.services.stats import ToolStats, merge
+from rlsys.rollout import Env, failure_of
+from rlsys.types import Message, Reward, Step, Task, Transcript
+
+_HEADER = 8  # bytes of a frame's length
+WHERE = {"open": "environment", "step": "environment", "score": "reward", "compare": "reward"}
+
+
+def pack(message: Any) -> bytes:
+    body = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+    return len(body).to_bytes(_HEADER, "big") + body
+
+
+async def receive(reader: asyncio.StreamReader) -> Any:
+    """The next message. Raises IncompleteReadError when the other side is gone."""
+    size = int.from_bytes(await reader.readexactly(_HEADER), "big")
+    return pickle.loads(await reader.readexactly(size))
+
+
+class WorldServer:
+    """Worlds, episodes and rewards, by the calls that `actors.worlds` makes. Whatever these raise is passed on."""
+
+    def __init__(self, scoring: ScoringSpec) -> None:
+        self.rewards = RewardService(scoring)
+        self._worlds: dict[str, World] = {}
+        self._envs: dict[tuple[int, int], Env] = {}  # by group and episode
+
+    async def prepare(self, env: Any, reward: Any, service_url: str, judge_url: str, playing: frozenset[str]) -> int:
+        """Get ready to play a configuration; returns the turns of an episode.
+
+        One world per config, however many groups ask for it. A new stage's closes those that nobody plays.
+        """
+        key = repr(env)
+        if key not in self._worlds:
+            self._worlds[key] = new_world(env)  # before the first await: many groups come at once
+            for idle in [self._worlds.pop(other) for other in list(self._worlds) if other not in playing | {key}]:
+                await idle.close()
+        world = self._worlds[key]
+        if service_url and world.service:
+            world.connect(service_url, os.environ[SERVICE_TOKEN])
+        if judge_url:
+            self.rewards.connect_judge(reward.judge, judge_url, os.environ[SERVICE_TOKEN])
+        return world.max_turns
+
+    async def open(self, group: int, episode: int, env: str, task: Task) -> tuple[tuple[Message, ...], tuple[str, ...]]:
+        """Begin an episode in the world whose config has this `repr`: its first messages and its stop strings."""
+        opened = self._envs[group, episode] = self._worlds[env].env(task)
+        return tuple(opened.first_messages()), tuple(opened.stop_strings)
+
+    async def step(self, group: int, episode: int, text: str, turns_left: int) -> Step:
+        return await self._envs[group, episode].step(text, turns_left=turns_left)
+
+    async def score(self, group: int, config: Any, transcript: Transcript) -> tuple[Reward, bool]:
+        """With it, whether the group's rewards have to be compared."""
+        return await self.rewards.score(config, transcript), self.rewards.compares(config)
+
+    async def compare(
+        self, group: int, config: Any, transcripts: Sequence[Transcript], rewards: Sequence[Reward]
+    ) -> Sequence[Reward]:
+        return self.rewards.compare(config, transcripts, rewards)
+
+    async def end(self, group: int) -> None:
+        """Nobody asks for this group's episodes any more."""
+        for key in [key for key in self._envs if key[0] == group]:
+            del self._envs[key]
+
+    async def tool_stats(self) -> Mapping[str, ToolStats]:
+        """Of every world made here, worlds of different stages added up."""
+        found = {tool: [stats] for tool, stats in self.rewards.tool_stats().items()}
+        for world in self._worlds.values():
+            for tool, stats in world.tool_stats().items():
+                found.setdefault(tool, []).append(stats)
+        return {tool: merge(all_stats) for tool, all_stats in found.items()}
+
+    async def close(self) -> None:
+        for world in self._worlds.values():
+            await world.close()
+        await self.rewards.close()
+
+
+async def answer(work: Coroutine[Any, Any, Any], method: str) -> tuple[str, Any]:
+    """("value", what it gives), ("broken", the typed failure) or ("raised", the error)."""
+    try:
+        return "value", await work
+    except (Exception, SystemExit, KeyboardInterrupt) as error:
+        if method not in WHERE:
+            return "raised", error
+        typed = error if isinstance(error, Exception) else RuntimeError(f"{type(error).__name__}: {error}")
+        return "broken", failure_of(typed, WHERE[method])
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        return "broken", failure_of(RuntimeError(f"{type(error).__name__}: {error}"), WHERE.get(method, "environment"))
+
+
+def packed(number: int, kind: str, value: Any) -> bytes:
+    """The frame of an answer. What cannot travel is told in words."""
+    try:
+        frame = pack((number, kind, value))
+        if kind == "raised":
+            pickle.loads(frame[_HEADER:])  # some errors go in and do not come out
+        return frame
+    except Exception as error:
+        if kind == "raised":
+            return pack((number, kind, RuntimeError(f"{type(value).__name__}: {value}")))
+        return pack((number, "broken", failure_of(error, "environment")))
+
+
+class _Calls:
+    """Each call is a task of its own, marked in the black box for as long as it works."""
+
+    def __init__(self, server: WorldServer, recorder: Recorder, writer: asyncio.StreamWriter) -> None:
+        self._server, self._recorder, self._writer = server, recorder, writer
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+
+    def begin(self, number: int, group: int, method: str, arguments: tuple[Any, ...]) -> None:
+        if method == "cancel":
+            if number in self._tasks:
+                self._tasks[number].cancel()
+            return
+        context = self._recorder.context(Mark(group, number))
+        work = self._work(number, method, arguments)
+        self._tasks[number] = asyncio.get_running_loop().create_task(work, context=context)
+        self._tasks[number].add_done_callback(lambda _: self._tasks.pop(number))
+
+    async def _work(self, number: int, method: str, arguments: tuple[Any, ...]) -> None:
+        kind, value = await answer(getattr(self._server, method)(*arguments), method)
+        self._writer.write(packed(number, kind, value))
+
+
+async def serve(connection: socket.socket, recorder: Recorder) -> None:
+    asyncio.get_running_loop().set_task_factory(recorder.task_factory)
+    reader, writer = await asyncio.open_unix_connection(sock=connection)
+    try:
+        calls = _Calls(WorldServer(await receive(reader)), recorder, writer)
+        while True:
+            calls.begin(*await receive(reader))
+    except (EOFError, ConnectionError):
+        os._exit(0)  # the worker is gone: what its environments still do is of use to nobody
+
+
+def main() -> None:
+    """The last arguments: the parent's pid, and the numbers of two files, the socket and the black box."""
+    parent, descriptor, box = map(int, sys.argv[-3:])
+    die_with(parent)
+    signal.signal(signal.SIGINT, lambda *_: None)  # the worker decides when it ends
+    for inherited in (descriptor, box):
+        os.set_inheritable(inherited, False)
+    recorder = Recorder(box)
+    recorder.tell_stacks()
+    asyncio.run(serve(socket.socket(fileno=descriptor), recorder))

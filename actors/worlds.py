@@ -1,0 +1,164 @@
+"""Where a rollout worker's episodes meet their environments: text goes to a process of its own, and comes back.
+
+    the worker's event loop                       the process (`actors.world_process`)
+    tokens, engine, weights, pings   -- text -->  environments, their tools, rewards
+
+Code that blocks, crashes or never ends is found and ended there (`actors.watched`). The engine goes on sampling
+meanwhile, and whoever else was played in that process is played again in the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+from actors.watched import WorldProcess, WorldsSpec
+from envs.services.stats import ToolStats, merge
+from rlsys.broken import EpisodeBroken, TakenDown
+from rlsys.rollout import RolloutPlan
+from rlsys.types import Message, Reward, Step, Task, Transcript
+
+log = logging.getLogger("rlsys.worlds")
+
+
+class Worlds:
+    """The process that plays, and the next one when that is over."""
+
+    def __init__(
+        self, spec: WorldsSpec, start: Callable[[WorldsSpec, Callable[[Any], None]], WorldProcess] = WorldProcess
+    ) -> None:
+        self.spec = spec
+        self.lost: list[str] = []  # why each earlier process was ended
+        self._start = start
+        self._process: WorldProcess | None = None
+        self._numbers = count(1)
+        self._playing: Counter[str] = Counter()  # groups by world
+        self._retired: list[Mapping[str, ToolStats]] = []
+
+    def start(self) -> WorldProcess:
+        """The process, which comes up beside whatever happens meanwhile."""
+        if self._process is None:
+            self._process = self._start(self.spec, self._over)
+        return self._process
+
+    async def prepared(self, plan: RolloutPlan) -> tuple[WorldProcess, int]:
+        """A process that is ready to play this, and the turns of an episode. Raises what making the world raises."""
+        process = self.start()
+        given = (plan.env, plan.reward, plan.service_url, plan.judge_url)
+        if repr(given) not in process.plans:
+            playing = frozenset(world for world, groups in self._playing.items() if groups)
+            process.plans[repr(given)] = process.ask(None, "prepare", *given, playing)
+        return process, await asyncio.shield(process.plans[repr(given)])
+
+    def play(self, plan: RolloutPlan, task: Task) -> Playing:
+        """`with worlds.play(plan, task) as playing:` around one group."""
+        return Playing(self, next(self._numbers), plan, task)
+
+    def began(self, group: Playing) -> None:
+        self._playing[group.world] += 1
+
+    def ended(self, group: Playing) -> None:
+        self._playing[group.world] -= 1
+        if self._process is not None:
+            self._process.end_group(group)
+
+    async def tool_stats(self) -> Mapping[str, ToolStats]:
+        """By tool, counted since the worker's start. As of its last answer where the process is busy."""
+        current = await self._process.fresh_stats() if self._process is not None else {}
+        found: defaultdict[str, list[ToolStats]] = defaultdict(list)
+        for counted in [*self._retired, current]:
+            for tool, stats in counted.items():
+                found[tool].append(stats)
+        return {tool: merge(all_stats) for tool, all_stats in found.items()}
+
+    async def stop(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            await process.stop()
+
+    def _over(self, process: WorldProcess) -> None:
+        log.warning("%s: %s; the others are played again\n%s", self.spec.worker, process.reason, process.stack)
+        self.lost.append(process.reason)
+        self._process = None
+        counted = {tool: replace(s, breaker_open=False, queued=0, in_flight=0) for tool, s in process.stats.items()}
+        self._retired.append(counted)
+
+
+class Playing:
+    """One group's episodes and rewards, in whichever process there is."""
+
+    def __init__(self, worlds: Worlds, number: int, plan: RolloutPlan, task: Task) -> None:
+        self.number = number
+        self.world = repr(plan.env)
+        self.what = f"task {task.task_id} of {getattr(plan.env, 'name', self.world)}"
+        self.failed: EpisodeBroken | None = None  # once it has ended a process
+        self._worlds, self._plan = worlds, plan
+        self._episodes = count()
+        self._compares = False
+
+    def __enter__(self) -> Playing:
+        self._worlds.began(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._worlds.ended(self)
+
+    async def max_turns(self) -> int:
+        while True:
+            try:
+                return (await self._worlds.prepared(self._plan))[1]
+            except TakenDown:  # another group's doing: there is a new process
+                continue
+
+    async def env(self, task: Task) -> RemoteEnv:
+        """A new episode of the task."""
+        process, episode = await self._process(), next(self._episodes)
+        prompt, stop = await process.ask(self, "open", episode, self.world, task)
+        return RemoteEnv(self, process, episode, prompt, stop)
+
+    async def score(self, transcript: Transcript) -> Reward:
+        process = await self._process()
+        reward: Reward
+        reward, self._compares = await process.ask(self, "score", self._plan.reward, transcript)
+        return reward
+
+    async def compare(self, transcripts: Sequence[Transcript], rewards: Sequence[Reward]) -> Sequence[Reward]:
+        """The rewards of the siblings, seen together; as they are for most."""
+        while self._compares:
+            try:
+                async with asyncio.timeout(self._plan.timeout_s):
+                    process = await self._process()
+                    compared: Sequence[Reward] = await process.ask(
+                        self, "compare", self._plan.reward, transcripts, rewards
+                    )
+                    return compared
+            except TakenDown:
+                continue
+        return rewards
+
+    async def _process(self) -> WorldProcess:
+        if self.failed is not None:
+            raise self.failed
+        return (await self._worlds.prepared(self._plan))[0]
+
+
+class RemoteEnv:
+    """An episode in the process where it began."""
+
+    def __init__(
+        self, group: Playing, process: WorldProcess, episode: int, prompt: tuple[Message, ...], stop: tuple[str, ...]
+    ) -> None:
+        self.stop_strings: Sequence[str] = stop
+        self._group, self._process, self._episode, self._prompt = group, process, episode, prompt
+
+    def first_messages(self) -> tuple[Message, ...]:
+        return self._prompt
+
+    async def step(self, text: str, *, turns_left: int) -> Step:
+        step: Step = await self._process.ask(self._group, "step", self._episode, text, turns_left)
+        return step

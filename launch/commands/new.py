@@ -1,0 +1,70 @@
+"""`rlsys new world NAME`: a folder with a world, its reward, a recipe, a test and a README that run at once."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import keyword
+from pathlib import Path
+
+from rlsys.errors import BadInput
+
+HELP = "a folder of your own to begin from: world, reward, recipe, test"
+EXAMPLES = """examples:
+  rlsys new world maze                                    makes ./maze
+  rlsys play maze/maze.yaml                               write the model's messages yourself
+  rlsys train maze/maze.yaml
+"""
+TEMPLATES = Path(__file__).resolve().parents[1] / "templates"
+SUFFIX = ".template"
+# What a template writes in the place of a name. No other word of a template holds them.
+PACKAGE, CLASS = "PACKAGE", "NAME"
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("what", metavar="world", choices=("world",), help="what to make: a world")
+    parser.add_argument("name", metavar="NAME", help="of the folder, which Python imports: small letters, digits and _")
+    parser.add_argument("--output", metavar="DIR", default=".", help="where the folder is made (default: here)")
+
+
+def run(options: argparse.Namespace) -> int:
+    folder = make(options.what, options.name, Path(options.output))
+    recipe = f"{options.name}/{options.name}.yaml"
+    print(f"made {folder}: {', '.join(sorted(path.name for path in folder.iterdir()))}")
+    print(f"next, in {'this folder' if options.output == '.' else options.output}:")
+    for command in (f"rlsys play {recipe}", f"pytest {options.name}", f"rlsys train {recipe} --dry-run"):
+        print(f"  {command}")
+    return 0
+
+
+def make(what: str, name: str, parent: Path) -> Path:
+    """The folder `parent/name` from the templates of `what`. Raises BadInput, and touches nothing that is there."""
+    check_name(name, parent)
+    folder = parent / name
+    pieces = "".join(part.capitalize() for part in name.split("_"))
+    files = {
+        path.name.removesuffix(SUFFIX).replace(PACKAGE, name): _filled(path, name, pieces)
+        for path in sorted((TEMPLATES / what).glob(f"*{SUFFIX}"))
+    }
+    try:
+        folder.mkdir()
+        for file, text in files.items():
+            (folder / file).write_text(text, encoding="utf-8")
+    except FileExistsError as error:
+        raise BadInput(f"{folder}: is there already: choose another name, or --output") from error
+    except OSError as error:
+        raise BadInput(f"{folder}: cannot be made ({error.strerror})") from error
+    return folder
+
+
+def check_name(name: str, parent: Path) -> None:
+    """Raises BadInput for a name that Python could not import, or would import from elsewhere."""
+    plain = name.isascii() and name.isidentifier() and name == name.lower() and name[:1].isalpha()
+    if not plain or keyword.iskeyword(name):
+        raise BadInput(f"{name!r}: expected a name that Python can import: small letters, digits and _")
+    if not (parent / name).exists() and importlib.util.find_spec(name) is not None:
+        raise BadInput(f"{name!r}: Python has a module of that name already, and would import that one")
+
+
+def _filled(path: Path, name: str, pieces: str) -> str:
+    return path.read_text(encoding="utf-8").replace(PACKAGE, name).replace(CLASS, pieces)

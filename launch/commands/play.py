@@ -1,0 +1,87 @@
+"""`rlsys play`: an episode in which you write the model's messages. No engine, no Ray, no torch."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+from launch.commands.shared import add_config
+from rlsys.errors import BadInput
+
+HELP = "an episode in which you write the model's messages, with its reward; no engine"
+EXAMPLES = """examples:
+  rlsys play quickstart                                   the first task, at this terminal; Ctrl-D leaves
+  rlsys play quickstart --split held_out --task 7         the seventh held-out task
+  rlsys play quickstart --answers said.txt --output played.jsonl
+  rlsys score quickstart --input played.jsonl --explain   the same reward, later
+
+a line is a message; one that ends in a backslash goes on in the next, and "two\\nlines" is JSON
+"""
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    add_config(parser, "override a key, such as env.data=mine.jsonl or reward.name=mine.Reward")
+    parser.add_argument("--answers", metavar="FILE", help="the messages, one a line (default, and -: standard input)")
+    parser.add_argument("--task", metavar="ID|N", help="which task: its id, or its number in the split from 1")
+    parser.add_argument("--split", choices=("train", "held_out", "all"), default="train", help="(default: %(default)s)")
+    parser.add_argument("--seed", metavar="S", type=int, help="draw a task by this seed (default: the first one)")
+    parser.add_argument("--output", metavar="F.jsonl", help="add the episode to this file, as runs write theirs")
+
+
+def run(options: argparse.Namespace) -> int:
+    from launch.config.compose import last_recipe
+
+    if options.task is not None and options.seed is not None:
+        raise BadInput("--task and --seed: expected one of the two")
+    recipe = last_recipe(options.config, options.overrides)
+
+    import asyncio
+    import os
+    import sys
+
+    from launch.play.episode import OutOfMessages, play
+    from launch.play.messages import lines_of
+
+    color = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    with stopped_at_once(), lines_of(options.answers) as lines:
+        what = play(recipe, lines, split=options.split, task=options.task, seed=options.seed, color=color)
+        try:
+            line = asyncio.run(what)
+        except OutOfMessages:
+            if lines.typed:  # Ctrl-D: somebody has seen enough
+                print("left before the episode ended: no reward")
+                return 0
+            where = options.answers or "standard input"
+            raise BadInput(f"{where}: no more messages, and the episode has not ended: no reward") from None
+        rest = lines.read("").strip() if options.answers not in (None, "-") else ""
+    if rest:
+        print("rlsys: warning: the episode ended before the messages did", file=sys.stderr)
+    if options.output is not None:
+        append(Path(options.output), line)
+    return 0
+
+
+@contextlib.contextmanager
+def stopped_at_once() -> Iterator[None]:
+    """Ctrl-C and SIGTERM unwind from a line that is being waited for too; tools end on the way."""
+
+    def stop(number: int, _: object) -> None:
+        raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def append(path: Path, line: bytes) -> None:
+    try:
+        with path.open("ab") as file:
+            file.write(line)
+    except OSError as error:
+        raise BadInput(f"--output {path}: cannot be written ({error.strerror})") from error

@@ -1,0 +1,213 @@
+"""One episode in which a person writes the model's messages.
+
+The world, its tools, the loop (`rlsys.rollout`) and the reward are those of training. What is missing is the engine,
+and with it the tokens: limits on tokens cut nothing here, and a reward that counts them gets those of `model.path`'s
+tokenizer, as in `rlsys score`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import secrets
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+
+from actors.scoring import RewardService, ScoringSpec
+from envs import make_reward, new_world
+from envs.base import Env, World
+from envs.episode import UNLIMITED
+from envs.rewards import Explains
+from launch.play.messages import Lines, completion_of, next_message
+from launch.scoring.explain import explanation, visible
+from launch.scoring.scorer import Tokens
+from rlsys.config import RecipeConfig
+from rlsys.curriculum import Curriculum
+from rlsys.errors import BadInput, RunFailed, nearest
+from rlsys.jsonl import line_of
+from rlsys.records import record_of, to_json
+from rlsys.rollout import Continuation, RolloutPlan, TurnRequest, run_group
+from rlsys.types import Completion, Failure, Group, Message, Reward, Task, Ticket, Transcript
+
+WHO = 11  # columns
+
+
+def tell(line: str) -> None:
+    """At once, also into a pipe. Whoever reads it may have seen enough: that ends the episode, quietly."""
+    try:
+        print(line, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing is left to fail when Python ends
+        raise SystemExit(0) from None
+
+
+class OutOfMessages(Exception):
+    """The episode goes on and nobody has more to say."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """The task to play."""
+
+    task: Task
+    number: int  # in its split, from 1
+    of: int
+
+
+def choose_task(world: World, split: str, given: str | None, seed: int | None) -> Chosen:
+    """By its id or its number; else one that the seed draws; else the first. Raises BadInput."""
+    tasks = world.tasks(split)
+    if not tasks:
+        raise BadInput(f"--split {split}: the environment has no such tasks")
+    numbers = {task.task_id: number for number, task in enumerate(tasks, start=1)}
+    if given is None:
+        drawn = tasks[0] if seed is None else Curriculum(tasks, seed=seed).draw(0)[1]
+        number = numbers[drawn.task_id]
+    elif given in numbers:
+        number = numbers[given]
+    elif given.isascii() and given.isdigit() and 1 <= int(given[:18]) <= len(tasks):
+        number = int(given)
+    else:
+        hint = nearest(given, numbers, otherwise="")
+        raise BadInput(f"--task {given}: expected 1 to {len(tasks)}, or the id of a task in split {split}{hint}")
+    return Chosen(task=tasks[number - 1], number=number, of=len(tasks))
+
+
+class Page:
+    """Shows the conversation to a person, in the place of the renderer that makes tokens of it."""
+
+    def prompt_ids(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        for message in messages:
+            show(message.role, message.content)
+        return ()
+
+    def extend(
+        self,
+        context: tuple[int, ...],
+        completion: Completion,
+        messages: Sequence[Message],
+        reply: Message,
+        max_tokens: int | None,
+    ) -> Continuation:
+        show(reply.role, reply.content)
+        return Continuation(context_ids=(), reply=reply, num_reply_tokens=0)
+
+
+def show(who: str, text: str) -> None:
+    """A message, its further lines below its first one. A terminal obeys nothing in it."""
+    first, *more = text.split("\n")
+    tell(f"{who:<{WHO}}{visible(first)}")
+    for line in more:
+        tell(f"{'':<{WHO}}{visible(line)}".rstrip())
+
+
+async def play(
+    recipe: RecipeConfig, lines: Lines, *, split: str, task: str | None, seed: int | None, color: bool
+) -> bytes:
+    """Play one task to its end and tell its reward. Returns its line for a file of trajectories.
+
+    Raises BadInput where the messages end before the episode, and RunFailed for one that broke.
+    """
+    seen: list[Transcript] = []  # that the reward was given
+    async with opened(recipe) as (world, rewards):
+        chosen = choose_task(world, split, task, seed)
+        tell_rules(recipe, world, chosen, split)
+        reward = make_reward(recipe.reward)
+        counts = getattr(reward, "uses_tokens", False)
+        tokens = Tokens(recipe.model.path) if counts and recipe.model.path is not None else None
+        if counts and tokens is None:
+            tell("this reward counts tokens: model.path=FOLDER says whose, such as the runs/NAME/model of a run")
+
+        def make_env(task: Task) -> Env:
+            env = world.env(task)
+            if env.stop_strings:
+                tell(f"a message ends after {' or '.join(map(visible, env.stop_strings))}")
+            return env
+
+        async def generate(context: Sequence[int], request: TurnRequest) -> Completion:
+            said = next_message(lines, f"{'assistant>':<{WHO}}")
+            if said is None:
+                raise OutOfMessages
+            completion = completion_of(said, request.stop)
+            if not lines.typed:
+                show("assistant>", completion.text)
+            elif completion.text != said.text:
+                tell(f"{'':<{WHO}}(cut after {completion.text[-20:]!r}: an engine stops there)")
+            return completion
+
+        async def score(transcript: Transcript) -> Reward:
+            transcript = replace(transcript, token_ids=None)  # nobody knows them: that is not none
+            seen.append(tokens.counted(transcript) if tokens is not None else transcript)
+            return await rewards.score(recipe.reward, seen[-1])
+
+        ticket = Ticket(sequence=chosen.number - 1, epoch=0, task=chosen.task, attempt=0, start_version=0)
+        group = await run_group(
+            ticket,
+            worker="play",
+            make_env=make_env,
+            max_turns=world.max_turns,
+            plan=plan_of(recipe),
+            run_seed=recipe.seed,
+            renderer=Page(),
+            generate=generate,
+            score=score,
+        )
+    return tell_end(group, reward, seen, color=color)
+
+
+def plan_of(recipe: RecipeConfig) -> RolloutPlan:
+    """One episode that nothing hurries: a person thinks. Tools keep their own deadlines; nothing is tried again."""
+    return RolloutPlan(
+        purpose="play",
+        env=recipe.env,
+        reward=recipe.reward,
+        group_size=1,
+        temperature=recipe.rollout.temperature,
+        top_p=recipe.rollout.top_p,
+        max_turn_tokens=recipe.rollout.max_turn_tokens,
+        max_context=recipe.engine.max_model_len,
+        timeout_s=math.inf,
+    )
+
+
+@asynccontextmanager
+async def opened(recipe: RecipeConfig) -> AsyncIterator[tuple[World, RewardService]]:
+    """The world with its tools, and its server in this process where it has one, and the reward's helpers."""
+    spec = ScoringSpec(grader_workers=recipe.rollout.grader_workers, grader_deadline_s=recipe.rollout.grader_deadline_s)
+    world, rewards, service = new_world(recipe.env), RewardService(spec), None
+    try:
+        await world.check()
+        if world.service:
+            token = secrets.token_urlsafe()
+            service = await asyncio.to_thread(world.start_service, host="127.0.0.1", port=0, token=token)
+            world.connect(service.url, token)
+        yield world, rewards
+    finally:
+        await world.close()
+        await rewards.close()
+        if service is not None:
+            await asyncio.to_thread(service.stop)
+
+
+def tell_rules(recipe: RecipeConfig, world: World, chosen: Chosen, split: str) -> None:
+    most = "as many messages as it takes" if world.max_turns >= UNLIMITED else f"at most {world.max_turns} messages"
+    tell(f"task {visible(chosen.task.task_id)}, {chosen.number} of {chosen.of} in split {split}")
+    tell(f"env {recipe.env.name}, reward {recipe.reward.name}, {most}")
+
+
+def tell_end(group: Group, reward: object, seen: Sequence[Transcript], *, color: bool) -> bytes:
+    (trajectory,) = group.trajectories
+    outcome = trajectory.reward
+    tell(f"end: {trajectory.ended or trajectory.end}")
+    if isinstance(outcome, Failure):
+        raise RunFailed(f"no reward: {outcome.kind} in {outcome.where}: {visible(outcome.detail)}")
+    transcript = replace(seen[-1], correct=outcome.correct, judgements=outcome.judgements)
+    findings = reward.findings(transcript) if isinstance(reward, Explains) else ()
+    for line in explanation("", transcript, findings, outcome, color=color):
+        tell(line)
+    # No tokens were sampled here: those who score the line count them as they would for any text.
+    record = replace(record_of(trajectory, group), token_ids=(), num_tokens=None, weight_versions=())
+    return line_of(to_json(record))

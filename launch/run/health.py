@@ -1,0 +1,189 @@
+"""What is wrong with a stage that runs: sentences about its rows of metrics.jsonl, each with the key to turn.
+
+Pure: rows in, sentences out. A sentence is said once, when what it names has held for PATIENCE steps in a row; at the
+end it is said again, with the number of steps. It states what the rows show, and nothing where a key is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rlsys.config import RecipeConfig
+
+PATIENCE = 3  # steps in a row
+NEARLY_ALL = 0.9  # share of the episodes
+COLLAPSED = 0.02  # of the entropy that the stage began with
+UNLEARNED = 0.25  # how far the mean reward is below the best one seen, as a share of the distance from the worst
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What a stage was told to do, as far as it explains its rows."""
+
+    recipe: RecipeConfig
+    max_turns: int  # messages that the model may write in one episode
+    solved_by: Mapping[str, float]  # the reward's (`envs.rewards`); empty where it does not say
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that is wrong, as `summary.json` and checkpoints have it."""
+
+    stage: str
+    what: str  # a name of SIGNS
+    says: str
+    first_step: int
+    last_step: int
+    steps: int  # in how many it held
+    of: int  # the stage's so far
+
+    def told(self) -> str:
+        return f"in {self.steps} of {self.of} steps of stage {self.stage}, from step {self.first_step}: {self.says}"
+
+
+class Watch:
+    """Looks at the rows of one stage, in order."""
+
+    def __init__(self, stage: str, setting: Setting) -> None:
+        self._stage, self._setting = stage, setting
+        self._streaks: dict[str, int] = {}
+        self._entropy: float | None = None  # of the first row
+        self._rewards: tuple[float, float] | None = None  # lowest and highest so far
+        self._rows = 0
+        self._found: dict[str, Finding] = {}
+
+    def see(self, row: Row) -> list[str]:
+        """What is worth saying after this row."""
+        self._rows += 1
+        if self._entropy is None:
+            self._entropy = row.get("entropy/mean")
+        if "reward/min" in row and "reward/max" in row:
+            low, high = self._rewards or (row["reward/min"], row["reward/max"])
+            self._rewards = min(low, row["reward/min"]), max(high, row["reward/max"])
+        new = []
+        for what, sign in SIGNS.items():
+            says = sign(self, row)
+            self._streaks[what] = self._streaks.get(what, 0) + 1 if says else 0
+            if says and self._note(what, says, row["step"]):
+                new.append(f"{PATIENCE} steps in a row: {says}")
+        return new
+
+    def _note(self, what: str, says: str, step: int) -> bool:
+        """Count this step where it has held long enough. True the first time."""
+        streak, known = self._streaks[what], self._found.get(what)
+        if streak < PATIENCE:
+            return False
+        more = PATIENCE if streak == PATIENCE else 1
+        first, before = (known.first_step, known.steps) if known else (step - PATIENCE + 1, 0)
+        self._found[what] = Finding(
+            stage=self._stage, what=what, says=says, first_step=first, last_step=step, steps=before + more, of=0
+        )
+        return known is None
+
+    def findings(self) -> list[Finding]:
+        return [replace(finding, of=self._rows) for finding in self._found.values()]
+
+    # -- signs: a sentence where the row has them ---------------------------------------------------------------------
+
+    def cut(self, row: Row) -> str:
+        """Nearly all episodes ended at a token limit."""
+        share = row.get("episode/token_limit", 0.0)
+        if share < NEARLY_ALL:
+            return ""
+        return f"{share:.0%} of the episodes were cut off by a token limit: raise {self._limit(row)}"
+
+    def _limit(self, row: Row) -> str:
+        """The key that a single message ran into; where there were several messages, all that it can have been."""
+        rollout, window = self._setting.recipe.rollout, self._setting.recipe.engine.max_model_len
+        given = {"max_turn_tokens": rollout.max_turn_tokens, "max_response_tokens": rollout.max_response_tokens}
+        keys = {f"rollout.{key}": most for key, most in given.items() if most is not None}
+        if row.get("episode/turns") == 1:
+            reached = {key: most for key, most in keys.items() if row.get("episode/tokens_max", 0) >= most}
+            return " and ".join(f"{key}={most}" for key, most in reached.items()) or f"engine.max_model_len={window}"
+        return " or ".join(f"{key}={most}" for key, most in (keys | {"engine.max_model_len": window}).items())
+
+    def untrained(self, row: Row) -> str:
+        """No token was trained."""
+        if row.get("tokens/trained") != 0:
+            return ""
+        if row.get("learner/steps", 0) > 0:
+            return "no optimizer step was taken, for no gradient was finite: lower learner.lr, or look at the reward"
+        groups = {kind: int(row.get(f"groups/{kind}", 0)) for kind in ("trained", "filtered", "failed")}
+        if groups["failed"] and not groups["filtered"]:
+            return f"{NOTHING}of {groups['failed']} groups none could be graded (rows: failures/*)"
+        if not groups["filtered"]:
+            return ""
+        loop = self._setting.recipe.loop
+        if row.get("tokens/stale", 0) > 0:
+            return f"{NOTHING}all tokens with signal are older than loop.max_token_lag={loop.max_token_lag}"
+        rewards = f"rewards from {row.get('reward/min', 0.0):.3f} to {row.get('reward/max', 0.0):.3f}"
+        why, cure = self._no_contrast(row)
+        return f"{NOTHING}all {groups['filtered']} groups are without contrast ({rewards}): {why}; {cure}"
+
+    def _no_contrast(self, row: Row) -> tuple[str, str]:
+        warmth, size = self._setting.recipe.rollout.temperature, self._setting.recipe.loop.group_size
+        more = f"a higher rollout.temperature={warmth:g} or loop.group_size={size}"
+        right = self._right(row)
+        same = row.get("reward/min") == row.get("reward/max")  # then a mean is what every episode has
+        if self.cut(row):
+            return "nearly all are cut off", f"raise {self._limit(row)}"
+        if right and all(mean == 0 or (same and mean < 0) for mean in right.values()):
+            return "no episode solved its task", f"give easier tasks (env.*), an sft stage before, or {more}"
+        if same and any(mean > self._setting.solved_by[part] for part, mean in right.items()):
+            return "every episode solved its task", "give harder tasks (env.*)"
+        return "each task is too easy or too hard", f"give others (env.*), or {more}"
+
+    def _right(self, row: Row) -> dict[str, float]:
+        """The means of the parts that say whether a task was solved, where the row has them."""
+        means = _parts(row)
+        return {part: means[part] for part in self._setting.solved_by if part in means}
+
+    def unsolved(self, row: Row) -> str:
+        """The reward pays, and not for solving anything."""
+        right, parts = self._right(row), _parts(row)
+        pays = {name: mean for name, mean in parts.items() if mean > 0 and name not in right}
+        if not pays or not right or any(right.values()):
+            return ""
+        kind = "format only" if set(pays) == {"format"} else "not for solving tasks"
+        named = ", ".join(f"{name} {mean:.3f}" for name, mean in pays.items())
+        return f"the reward is {kind} ({named}; {', '.join(right)} 0): {SHOW}, easier tasks (env.*), or other reward.*"
+
+    def silent(self, row: Row) -> str:
+        """No tool was called: a call is answered, and what is answered is not the last message."""
+        turns = row.get("episode/turns", 0.0)
+        if self._setting.max_turns < 2 or not 0 < turns <= 1 or self.cut(row):
+            return ""
+        most = f"every episode ended with the first of the {self._setting.max_turns} messages that it may have"
+        return f"no tool was called, {most}: {SHOW}, or a reward for calls (reward.*)"
+
+    def collapsed(self, row: Row) -> str:
+        """Answers no longer differ, and are not right."""
+        entropy, first, seen = row.get("entropy/mean"), self._entropy, self._rewards
+        if entropy is None or not first or entropy >= COLLAPSED * first or seen is None or "reward/mean" not in row:
+            return ""
+        low, high = seen
+        if high - row["reward/mean"] <= UNLEARNED * (high - low):
+            return ""  # it has learned what there was to be learned
+        fell = f"entropy fell from {first:.3g} to {entropy:.3g} nats a token"
+        at = f"mean reward {row['reward/mean']:.3f}, highest {high:.3f}"
+        return f"{fell}, {at}: raise algorithm.entropy_coef or algorithm.kl_coef, or lower learner.lr"
+
+
+NOTHING = "nothing was trained: "
+SHOW = "try an sft stage before"
+SIGNS: dict[str, Callable[[Watch, Row], str]] = {
+    "cut": Watch.cut,
+    "untrained": Watch.untrained,
+    "unsolved": Watch.unsolved,
+    "silent": Watch.silent,
+    "collapsed": Watch.collapsed,
+}
+
+
+def _parts(row: Row) -> dict[str, float]:
+    prefix = "reward/part/"
+    return {key.removeprefix(prefix): mean for key, mean in row.items() if key.startswith(prefix)}

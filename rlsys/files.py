@@ -1,0 +1,40 @@
+"""Files that are ours: replaced whole, and errors that say of which file they are."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from rlsys.errors import BadInput
+
+
+@contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """The system's error of a write or a flush (a full disk) does not say of which file: now it does."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = str(path)
+        raise
+
+
+@contextlib.contextmanager
+def files_or_bad_input() -> Iterator[None]:
+    """A file that cannot be read or written is bad input, as long as nothing was started."""
+    try:
+        yield
+    except OSError as error:
+        raise BadInput(f"{error.filename}: cannot be read or written ({error.strerror})") from error
+
+
+def replace_file(path: Path, content: str | bytes) -> None:
+    """Written beside its place, brought to the disk and renamed into it: there is the old file or the new one."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    with naming(path):
+        with temporary.open("wb") as file:
+            file.write(content if isinstance(content, bytes) else content.encode())
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.rename(path)

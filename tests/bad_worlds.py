@@ -1,0 +1,101 @@
+"""A world and a reward that harm whoever is played beside them, for one task. `tests/e2e/test_blocking.py`."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import re
+import subprocess
+import time
+from dataclasses import dataclass
+
+from rlsys.types import EpisodeEnd, Message, Reward, Step, Task, Transcript
+
+BAD = "bad"
+
+
+def sleep() -> None:
+    time.sleep(1000)
+
+
+def spin() -> None:
+    re.match(r"(a+)+$", "a" * 64 + "b")  # within one call of C code: no other thread gets a turn
+
+
+def wait() -> None:
+    subprocess.run(["sleep", "1000"], check=False)
+
+
+def leave() -> None:
+    os._exit(3)
+
+
+def crash() -> None:
+    ctypes.string_at(0)
+
+
+def nothing() -> None: ...
+
+
+HARM = {"sleep": sleep, "spin": spin, "wait": wait, "leave": leave, "crash": crash, "": nothing}
+
+
+@dataclass(frozen=True, kw_only=True)
+class BadConfig:
+    name: str = "tests.bad_worlds.BadWorld"
+    step: str = ""  # what the bad task does to the others, a name of HARM
+    make: str = ""  # what making the world does
+    pause_s: float = 0.0  # of every step, awaited
+
+
+@dataclass(frozen=True, kw_only=True)
+class BadRewardConfig:
+    name: str = "tests.bad_worlds.BadReward"
+    harm: str = ""
+
+
+class BadWorld:
+    """Two messages: the first is answered, the second ends the episode."""
+
+    max_turns, service = 2, ""
+
+    def __init__(self, config: BadConfig) -> None:
+        self.config = config
+        HARM[config.make]()
+
+    def env(self, task: Task) -> BadEnv:
+        return BadEnv(self.config, task)
+
+    def tool_stats(self) -> dict[str, object]:
+        return {}
+
+    async def close(self) -> None: ...
+
+
+class BadEnv:
+    stop_strings = ()
+
+    def __init__(self, config: BadConfig, task: Task) -> None:
+        self.config, self.task = config, task
+
+    def first_messages(self) -> tuple[Message, ...]:
+        return (Message(role="user", content=self.task.task_id),)
+
+    async def step(self, text: str, *, turns_left: int) -> Step:
+        await asyncio.sleep(self.config.pause_s)
+        if turns_left:
+            return Step(reply=Message(role="user", content="on"))
+        if self.task.task_id.startswith(BAD):
+            HARM[self.config.step]()
+        return Step(end=EpisodeEnd.ANSWERED)
+
+
+class BadReward:
+    def __init__(self, config: BadRewardConfig) -> None:
+        self.config = config
+
+    def __call__(self, transcript: Transcript) -> Reward:
+        if transcript.task.task_id.startswith(BAD):
+            HARM[self.config.harm]()
+        return Reward(value=1.0, parts={"correct": 1.0})

@@ -1,0 +1,109 @@
+"""A learner rank on a real Ray cluster that hangs in mid-update, and one that is only busy."""
+
+import asyncio
+import os
+import re
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import ray
+
+import learners.group
+import learners.patience
+from learners.group import GroupOptions, LearnerActor, LearnerGroup
+from rlsys.errors import RunFailed
+
+pytestmark = pytest.mark.ray
+
+ROOT = Path(__file__).resolve().parents[2]
+BUSY_S = 2.0
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster() -> Iterator[None]:
+    os.environ["PYTHONPATH"] = str(ROOT)
+    ray.init(address="local", num_cpus=4, include_dashboard=False, object_store_memory=100 * 2**20, log_to_driver=False)
+    yield
+    ray.shutdown()
+
+
+@dataclass
+class Rank:
+    """Its update waits as torch does, without the interpreter's lock, or keeps that lock to itself."""
+
+    busy: bool
+
+    def update(self, batch: Any) -> int:
+        until = time.monotonic() + (BUSY_S if self.busy else 600.0)
+        while time.monotonic() < until:
+            if self.busy:
+                re.match(r"(a+)+$", "a" * 22 + "b")
+            else:
+                time.sleep(0.1)
+        return 1
+
+
+class Actor(LearnerActor):
+    def start(self, spec: Any, address: tuple[str, int]) -> int:
+        self.rank = Rank(busy=spec)  # type: ignore[assignment]
+        return os.getpid()
+
+
+def group(monkeypatch: pytest.MonkeyPatch, *, ping_timeout_s: float, busy: list[bool]) -> LearnerGroup:
+    monkeypatch.setattr(learners.group, "LearnerActor", Actor)
+    monkeypatch.setattr(learners.patience, "PING_EVERY_S", 0.2)
+    options = GroupOptions(
+        cpus=1,
+        gpus=0,
+        env_vars={"PYTHONPATH": str(ROOT)},
+        start_timeout_s=60,
+        call_timeout_s=100,
+        ping_timeout_s=ping_timeout_s,
+    )
+    return LearnerGroup(busy, options)  # type: ignore[arg-type]
+
+
+async def updated(ranks: LearnerGroup) -> list[int]:
+    return await ranks._all(lambda rank: rank.update.remote(None), "updating on version 7")
+
+
+def test_a_rank_that_is_stopped_in_mid_update_is_found_by_its_ping(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        ranks = group(monkeypatch, ping_timeout_s=2.0, busy=[False, False])
+        await ranks.start()
+        updating = asyncio.create_task(updated(ranks))
+        await asyncio.sleep(1)
+        assert not updating.done()
+        pid = _pids()[1]
+        os.kill(pid, signal.SIGSTOP)
+        with pytest.raises(RunFailed, match=r"^learner updating on version 7: rank \d hangs: .* ping for 2 s"):
+            await updating
+        await ranks.stop()
+        psutil.wait_procs([psutil.Process(pid)] if psutil.pid_exists(pid) else [], timeout=20)
+        assert not psutil.pid_exists(pid), "a stopped process is killed too"
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
+def test_a_rank_that_keeps_the_interpreter_to_itself_for_a_while_is_not_called_hung(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario() -> None:
+        ranks = group(monkeypatch, ping_timeout_s=5 * BUSY_S, busy=[True])
+        await ranks.start()
+        assert await updated(ranks) == [1]
+        await ranks.stop()
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
+def _pids() -> list[int]:
+    """Of this run's ranks alone."""
+    mine = psutil.Process().children(recursive=True)
+    return [process.pid for process in mine if "ray::Actor" in " ".join(process.cmdline())]

@@ -1,0 +1,113 @@
+"""Groups go on in the next process when theirs was ended by another; the one that ended it does not."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from actors.scoring import ScoringSpec
+from actors.watched import WorldsSpec
+from actors.worlds import Playing, Worlds
+from envs.services.stats import ToolStats
+from rlsys.broken import EpisodeBroken, TakenDown, TookOthersDown
+from rlsys.types import Failure, FailureKind, Reward, Task
+from tests.bad_worlds import BadConfig, BadRewardConfig
+from tests.local_worlds import LocalProcess
+from tests.made import plan, transcript
+
+SPEC = WorldsSpec(
+    worker="rollout:0",
+    scoring=ScoringSpec(grader_workers=1, grader_deadline_s=5.0),
+    block_s=9.0,
+    start_timeout_s=9.0,
+)
+PLAN = plan(env=BadConfig(), reward=BadRewardConfig())
+TASK = Task(task_id="t", question="?")
+TRANSCRIPT = transcript("a", task=TASK)
+GONE = Failure(kind=FailureKind.INFRA, where="environment", detail="another ended it")
+
+
+DEADLY: list[str] = []
+
+
+class Mortal(LocalProcess):
+    """Ends at the first call of a kind in DEADLY, each of which kills once."""
+
+    made = 0
+
+    def __init__(self, spec: WorldsSpec, lost: Any) -> None:
+        super().__init__(spec, lost)
+        Mortal.made += 1
+        self.reason, self.stack, self._lost = "", "", lost
+        self.stats = {"search": ToolStats(calls=3, in_flight=1)}
+
+    async def _ask(self, method: str, *arguments: Any) -> Any:
+        if method in DEADLY:
+            DEADLY.remove(method)
+            self.reason = f"{method} ended it"
+            self._lost(self)
+            raise TakenDown(GONE)
+        return await super()._ask(method, *arguments)
+
+
+@pytest.fixture
+def worlds(monkeypatch: pytest.MonkeyPatch) -> Worlds:
+    DEADLY.clear()
+    monkeypatch.setattr(Mortal, "made", 0)
+    return Worlds(SPEC, Mortal)  # type: ignore[arg-type]
+
+
+def test_a_world_that_others_ended_while_it_was_made_is_made_again(worlds: Worlds) -> None:
+    DEADLY.append("prepare")
+
+    async def scenario() -> int:
+        with worlds.play(PLAN, TASK) as playing:
+            return await playing.max_turns()
+
+    assert asyncio.run(scenario()) == 2
+    assert (worlds.lost, Mortal.made) == (["prepare ended it"], 2)
+
+
+def test_siblings_are_compared_again_when_others_ended_it(worlds: Worlds, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("actors.scoring.RewardService.compares", lambda self, config: True)
+    DEADLY.append("compare")
+
+    async def scenario() -> Any:
+        with worlds.play(PLAN, TASK) as playing:
+            reward = await playing.score(TRANSCRIPT)
+            return await playing.compare([TRANSCRIPT], [reward])
+
+    assert asyncio.run(scenario()) == [Reward(value=1.0, parts={"correct": 1.0})]
+    assert worlds.lost == ["compare ended it"]
+
+
+def test_a_group_that_ended_a_process_gets_no_other(worlds: Worlds) -> None:
+    async def scenario() -> None:
+        with worlds.play(PLAN, TASK) as playing:
+            await playing.max_turns()
+            playing.failed = TookOthersDown(GONE)
+            for call in (playing.env(TASK), playing.score(TRANSCRIPT)):
+                with pytest.raises(TookOthersDown):
+                    await call
+
+    asyncio.run(scenario())
+
+
+def test_what_earlier_processes_counted_is_kept(worlds: Worlds, monkeypatch: pytest.MonkeyPatch) -> None:
+    DEADLY.append("open")
+
+    async def scenario() -> ToolStats:
+        with worlds.play(PLAN, TASK) as playing:
+            with pytest.raises(EpisodeBroken):
+                await playing.env(TASK)
+            await playing.env(TASK)
+        return (await worlds.tool_stats())["search"]
+
+    kept = asyncio.run(scenario())
+    assert (kept.calls, kept.in_flight) == (3, 0)
+
+
+def test_a_group_is_named_by_its_task_and_environment(worlds: Worlds) -> None:
+    assert Playing(worlds, 1, PLAN, TASK).what == "task t of tests.bad_worlds.BadWorld"

@@ -1,0 +1,112 @@
+"""`rlsys train` on a damaged run directory: one line with the file, exit code 2, and nothing was started."""
+
+import contextlib
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from launch.cli import run
+from launch.config.compose import compose, to_yaml
+from launch.run.checkpoints import DriverState
+from launch.run.rundir import RunDir
+from rlsys.errors import BadInput
+from rlsys.journal import Journal
+
+STEPS = (100, 101)
+
+
+@pytest.fixture
+def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run of `quickstart`, stopped after step 101. Continuing it comes as far as its model, and no further."""
+
+    def reached(*_: object) -> str:
+        raise BadInput("this far")
+
+    monkeypatch.setattr("launch.stages.train.check", lambda config: None)
+    monkeypatch.setattr("launch.run.cleanup.orderly_exit", contextlib.nullcontext)
+    monkeypatch.setattr("launch.run.parts.starting_model", reached)
+    path = tmp_path / "run"
+    directory = RunDir(path)
+    directory.write("config.yaml", to_yaml(compose("quickstart", [])))
+    journal = Journal(directory.journal, keep=0)
+    for step in STEPS:
+        directory.log({"step": step})
+        journal.publish(1, step=step)
+        folder = directory.begin_checkpoint(step)
+        (folder / "hf").mkdir()
+        (folder / "hf" / "model.safetensors").write_bytes(b"weights" * step)
+        directory.commit_checkpoint(folder, DriverState(step=step, stage_step=step, mark=journal.mark), keep=2)
+    journal.close()
+    directory.close()
+    return path
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:40])
+
+
+def into_a_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+DAMAGES: list[tuple[str, Callable[[Path], object], str]] = [
+    ("checkpoints/step-000101/driver.json", cut, "--resume-from step-000100"),
+    ("checkpoints/step-000101/hf/model.safetensors", cut, "40 bytes, 707 were saved; .*--resume-from step-000100"),
+    ("config.yaml", Path.unlink, "missing"),
+    ("config.yaml", into_a_folder, "missing"),
+    ("config.yaml", lambda path: path.write_bytes(b"\xff\xfe"), "not readable as YAML"),
+    ("journal.jsonl", Path.unlink, "it has 0 rows, and the checkpoint was saved after 3"),
+    ("journal.jsonl", cut, "it has 0 rows, and the checkpoint was saved after 3"),
+    ("journal.jsonl", lambda path: path.write_text('{"a": 1}\n' + path.read_text()), "line 1: no row of a journal"),
+    ("journal.jsonl", into_a_folder, "Is a directory"),
+    ("metrics.jsonl", lambda path: path.write_text("[1,2]\n"), "line 1: a list, expected a JSON object"),
+    ("metrics.jsonl", into_a_folder, "Is a directory"),
+]
+
+
+@pytest.mark.parametrize(("name", "damage", "found"), DAMAGES)
+def test_damage_is_one_line_with_the_file(
+    begun: Path, capsys: pytest.CaptureFixture[str], name: str, damage: Callable[[Path], object], found: str
+) -> None:
+    damage(begun / name)
+    assert run(["train", "quickstart", "--run-dir", str(begun)]) == 2
+    line = capsys.readouterr().err
+    assert line.count("\n") == 1
+    assert line.startswith(f"rlsys: error: {begun / name}")
+    assert re.search(found, line)
+
+
+def test_an_undamaged_run_goes_on(begun: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["train", "quickstart", "--run-dir", str(begun)]) == 2
+    said = capsys.readouterr()
+    assert said.err == "rlsys: error: this far\n"
+    assert "continuing from step-000101: stage sft, step 101" in said.out
+    assert (begun / "metrics.jsonl").read_text().count("\n") == 2
+
+
+def test_an_older_checkpoint_is_continued_and_the_damaged_one_kept(
+    begun: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cut(begun / "checkpoints" / "step-000101" / "driver.json")
+    command = ["train", "quickstart", "--run-dir", str(begun), "--resume-from"]
+    assert run([*command, "step-000050"]) == 2
+    assert "(it has step-000100, step-000101)" in capsys.readouterr().err
+    assert run([*command, "step-000100"]) == 2
+    said = capsys.readouterr()
+    assert said.err == "rlsys: error: this far\n"
+    assert "continuing from step-000100: stage sft, step 100" in said.out
+    assert "set aside, to be removed by hand:" in said.out
+    assert (begun / "checkpoints" / "aside-step-000101" / "hf" / "model.safetensors").is_file()
+    assert (begun / "metrics.jsonl").read_text() == '{"step": 100}\n'
+    assert run(["train", "quickstart", "--run-dir", str(begun)]) == 2  # and it is the newest one now
+    assert "continuing from step-000100" in capsys.readouterr().out
+
+
+def test_a_run_without_checkpoints_has_none_to_go_back_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["train", "quickstart", "--run-dir", str(tmp_path / "never-made"), "--resume-from", "step-000100"]
+    assert run(command) == 2
+    assert "there is no run directory" in capsys.readouterr().err
+    assert not (tmp_path / "never-made").exists()

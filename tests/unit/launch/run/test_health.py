@@ -1,0 +1,128 @@
+"""What is said about the rows of a stage: what is so, once, with the key to turn. Of healthy rows nothing."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from launch.config.compose import compose
+from launch.run.health import PATIENCE, Setting, Watch
+
+KEYS = ["rollout.max_turn_tokens=64", "rollout.temperature=0.7", "loop.max_token_lag=1"]
+RECIPE = compose("quickstart", KEYS).stages[-1].config
+HEALTHY = {  # of a step of the quickstart
+    "tokens/trained": 2418, "groups/trained": 23.0, "groups/filtered": 9.0, "groups/failed": 0.0, "tokens/stale": 0.0,
+    "episode/token_limit": 0.004, "episode/turns": 2.2, "episode/tokens_max": 22.0, "entropy/mean": 0.27,
+    "learner/steps": 1.0, "learner/skipped": 0.0,
+    "reward/mean": 0.5, "reward/min": 0.0, "reward/max": 1.1, "reward/part/correct": 0.42, "reward/part/format": 0.08,
+}  # fmt: skip
+NO_CONTRAST = {"tokens/trained": 0, "groups/trained": 0.0, "groups/filtered": 32.0, "learner/steps": None}
+
+
+def watch(max_turns: int = 4, solved_by: dict[str, float] | None = None) -> Watch:
+    by = {"correct": 0.0} if solved_by is None else solved_by
+    return Watch("rl", Setting(recipe=RECIPE, max_turns=max_turns, solved_by=by))
+
+
+def rows(count: int, first: int = 1, **changes: Any) -> Iterable[dict[str, Any]]:
+    """`a__b` is the key a/b; None takes it away."""
+    named = {key.replace("__", "/"): value for key, value in changes.items()}
+    values = {key: value for key, value in (HEALTHY | named).items() if value is not None}
+    return [values | {"step": first + index} for index in range(count)]
+
+
+def said(watching: Watch, seen: Iterable[dict[str, Any]]) -> list[str]:
+    return [says for row in seen for says in watching.see(row)]
+
+
+def once(**changes: Any) -> str:
+    """The one sentence about rows with these changes, which comes with the last of PATIENCE rows."""
+    watching = watch()
+    assert said(watching, rows(PATIENCE - 1, **changes)) == []
+    (sentence,) = said(watching, rows(1, PATIENCE, **changes))
+    assert said(watching, rows(9, PATIENCE + 1, **changes)) == []
+    return sentence.removeprefix(f"{PATIENCE} steps in a row: ")
+
+
+def no_contrast(**changes: Any) -> dict[str, Any]:
+    return {key.replace("/", "__"): value for key, value in NO_CONTRAST.items()} | changes
+
+
+def test_of_healthy_rows_nothing_is_said() -> None:
+    watching = watch()
+    learned = {"reward__mean": 1.0, "reward__part__correct": 0.9, "entropy__mean": 0.001, "groups__trained": 6.0}
+    assert said(watching, [*rows(9), *rows(9, 10, **learned)]) == []
+    nothing_yet = {"reward__mean": 0.0, "reward__max": 0.0, "reward__part__correct": 0.0, "reward__part__format": 0.0}
+    assert said(watching, rows(9, 19, **nothing_yet)) == []  # tokens are trained, so something was rewarded
+    assert said(watch(max_turns=1), rows(9, episode__turns=1.0)) == []  # a world of one message
+    assert watching.findings() == []
+
+
+def test_a_supervised_stage_is_no_rl_stage() -> None:
+    supervised = [{"step": step, "tokens/trained": 900, "entropy/mean": 0.1 / step} for step in range(1, 99)]
+    assert said(watch(), supervised) == []
+    skipped = [row | {"tokens/trained": 0, "learner/steps": 1.0} for row in supervised]
+    (sentence,) = said(watch(), skipped)
+    assert "no optimizer step was taken, for no gradient was finite: lower learner.lr" in sentence
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"episode__turns": 1.0, "episode__tokens_max": 64.0}, "raise rollout.max_turn_tokens=64"),
+        ({"episode__turns": 1.0, "episode__tokens_max": 50.0}, "raise engine.max_model_len=512"),
+        ({}, "raise rollout.max_turn_tokens=64 or engine.max_model_len=512"),
+    ],
+)
+def test_episodes_that_are_all_cut_off_name_the_limit(changes: dict[str, Any], key: str) -> None:
+    assert once(episode__token_limit=0.97, **changes) == f"97% of the episodes were cut off by a token limit: {key}"
+
+
+def test_groups_without_contrast_are_too_easy_too_hard_or_cut_off() -> None:
+    head = "nothing was trained: all 32 groups are without contrast"
+    easy = once(**no_contrast(reward__min=1.1, reward__part__correct=1.0))
+    assert easy == f"{head} (rewards from 1.100 to 1.100): every episode solved its task; give harder tasks (env.*)"
+    hard = {"reward__max": 0.0, "reward__mean": 0.0, "reward__part__correct": 0.0, "reward__part__format": 0.0}
+    assert once(**no_contrast(**hard)) == (
+        f"{head} (rewards from 0.000 to 0.000): no episode solved its task; give easier tasks (env.*), an sft stage "
+        "before, or a higher rollout.temperature=0.7 or loop.group_size=8"
+    )
+    assert "each task is too easy or too hard" in once(**no_contrast())
+    first, second = said(watch(), rows(PATIENCE, **no_contrast(**hard, episode__token_limit=1.0)))
+    assert "100% of the episodes were cut off" in first and "nearly all are cut off; raise rollout" in second
+
+
+def test_other_reasons_for_a_step_that_trains_nothing() -> None:
+    assert "older than loop.max_token_lag=1" in once(**no_contrast(tokens__stale=900.0))
+    failed = {"groups__filtered": 0.0, "groups__failed": 32.0}
+    assert "of 32 groups none could be graded" in once(**no_contrast(**failed))
+
+
+def test_a_reward_that_is_format_only() -> None:
+    format_only = {"reward__part__correct": 0.0, "reward__part__format": 0.08}
+    sentence = once(**format_only)
+    assert sentence.startswith("the reward is format only (format 0.080; correct 0): try an sft stage before")
+    partial = once(**format_only, reward__part__steps=0.2)
+    assert partial.startswith("the reward is not for solving tasks (format 0.080, steps 0.200; correct 0)")
+    assert said(watch(solved_by={}), rows(9, **format_only)) == []  # the reward does not say what is right
+    assert said(watch(solved_by={"f1": 1.0}), rows(9, reward__part__f1=0.2, **format_only)) == []  # partly right
+
+
+def test_no_tool_call_and_a_collapsed_entropy() -> None:
+    assert "no tool was called, every episode ended with the first of the 4 messages" in once(episode__turns=1.0)
+    watching = watch()
+    assert said(watching, rows(1)) == []
+    (sentence,) = said(watching, rows(9, 2, entropy__mean=0.002))
+    assert "entropy fell from 0.27 to 0.002 nats a token, mean reward 0.500, highest 1.100" in sentence
+    assert "algorithm.entropy_coef" in sentence
+
+
+def test_what_holds_is_counted_and_a_shorter_spell_is_not() -> None:
+    watching = watch()
+    cut = {"episode__token_limit": 1.0}
+    spells = [*rows(2, 1, **cut), *rows(1, 3), *rows(4, 4, **cut), *rows(1, 8), *rows(2, 9, **cut), *rows(3, 11, **cut)]
+    assert len(said(watching, spells)) == 1
+    (finding,) = watching.findings()
+    assert (finding.stage, finding.what, finding.first_step, finding.last_step) == ("rl", "cut", 4, 13)
+    assert (finding.steps, finding.of) == (4 + 5, 13)
+    assert finding.told().startswith("in 9 of 13 steps of stage rl, from step 4: 100% of the episodes")

@@ -1,0 +1,100 @@
+"""A call to all ranks that takes long says so; a rank that does not answer beside it ends it."""
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any
+
+import pytest
+from ray.exceptions import ActorDiedError
+
+import learners.patience
+from learners.patience import Patience, reminder
+from rlsys.errors import RunFailed
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(learners.patience, "LONG_S", 0.02)
+    monkeypatch.setattr(learners.patience, "PING_EVERY_S", 0.01)
+
+
+async def answering() -> None: ...
+
+
+async def silent() -> None:
+    await asyncio.Event().wait()
+
+
+async def dead() -> None:
+    raise ActorDiedError
+
+
+def waited(work: Awaitable[Any], *pings: Any, patience: Patience | None = None, what: str = "updating on v") -> Any:
+    async def scenario() -> Any:
+        return await (patience or Patience(0.1)).during(asyncio.ensure_future(work), what, pings)
+
+    return asyncio.run(scenario())
+
+
+def test_the_line_says_how_long_it_has_taken_and_what_is_usual() -> None:
+    said = reminder("updating on version 7", 90.0, [20.0, 22.0, 21.0])
+    assert said == "learner updating on version 7 has taken 90 s so far; usual are 21 s (the median of 3)"
+    said = reminder("saving a checkpoint", 60.0, [])
+    assert said == "learner saving a checkpoint has taken 60 s so far; it is the first of its kind"
+
+
+def test_a_long_call_is_told_of_with_what_calls_of_its_kind_take(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(learners.patience, "LONG", 0.001)  # 0.02 s, then 0.04 s ...
+    patience = Patience(60.0)
+    patience._took["updating"].extend([21.0, 21.0])
+
+    def told(word: str) -> list[str]:
+        return [record.getMessage() for record in caplog.records if word in record.getMessage()]
+
+    async def until_told(word: str, times: int) -> None:
+        while len(told(word)) < times:
+            await asyncio.sleep(0.001)
+
+    waited(until_told("updating", 2), answering, patience=patience)
+    waited(until_told("exporting", 1), patience=patience, what="exporting version 3")
+    assert set(told("updating")) == {"learner updating on v has taken 0 s so far; usual are 21 s (the median of 2)"}
+    assert set(told("exporting")) == {"learner exporting version 3 has taken 0 s so far; it is the first of its kind"}
+    assert (len(patience._took["updating"]), len(patience._took["exporting"])) == (3, 1)
+
+
+def test_a_rank_that_does_not_answer_is_named_while_the_others_work() -> None:
+    with pytest.raises(RunFailed) as caught:
+        waited(silent(), answering, silent)
+    assert str(caught.value) == (
+        "learner updating on v: rank 1 hangs: it has not answered a ping for 0.1 s (learner.ping_timeout_s); "
+        "the run can be resumed from its last checkpoint"
+    )
+
+
+def test_a_rank_that_died_is_left_to_the_call_that_it_died_under() -> None:
+    async def dies() -> None:
+        await asyncio.sleep(0.05)
+        raise ActorDiedError
+
+    with pytest.raises(ActorDiedError):
+        waited(dies(), dead, answering)
+
+
+def test_a_call_is_given_up_with_its_caller() -> None:
+    gone: list[bool] = []
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            gone.append(True)
+
+    async def scenario() -> None:
+        async with asyncio.timeout(0.05):
+            await Patience(60.0).during(asyncio.ensure_future(work()), "updating", [answering])
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(scenario())
+    assert gone == [True]
