@@ -370,8 +370,9 @@ def _measure(delivery: Delivery, publication: Publication) -> Arrival:
 
 
 def _differs(name: str, version: int, gap: float, limit: float) -> str:
+    weights = f"version {version}" if version >= 0 else "the changed weights of the start-up check"
     return (
-        f"{name} does not compute what the learner computes: on version {version} the mean gap in log-probability is "
+        f"{name} does not compute what the learner computes: on {weights} the mean gap in log-probability is "
         f"{gap:.3g}, the limit is loop.mismatch_limit={limit:g}; it kept old weights or loads them wrongly"
     )
 

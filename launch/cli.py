@@ -15,6 +15,7 @@ import sys
 import traceback
 from typing import NoReturn
 
+from rlsys import VERSION
 from rlsys.errors import BadInput, RunFailed, told
 
 COMMANDS: dict[str, tuple[str, str]] = {  # name: (module, what `rlsys --help` says of it)
@@ -24,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {  # name: (module, what `rlsys --help` s
     "play": ("launch.commands.play", "an episode in which you write the model's messages"),
     "new": ("launch.commands.new", "a folder of your own to begin from"),
     "score": ("launch.commands.score", "rewards of given transcripts, offline"),
+    "config": ("launch.commands.config", "what each key of a configuration means"),
     "serve": ("launch.commands.serve", "a service alone: the retriever, the judge"),
     "index": ("launch.commands.index", "build a retrieval index"),
     "judge-errors": ("launch.commands.judge_errors", "a judge's confusion table on labelled answers"),
@@ -48,6 +50,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    top.add_argument("--version", action="version", version=f"rlsys {VERSION}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, (module, text) in COMMANDS.items():
         parser = commands.add_parser(name, help=text, formatter_class=argparse.RawDescriptionHelpFormatter)

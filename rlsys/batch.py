@@ -6,10 +6,12 @@ Shapes: T tokens of one packed row, S samples in a row, M reward streams.
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-import torch
+from typing import TYPE_CHECKING
 
 from rlsys.metrics import Metrics
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,8 +13,10 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
 from typing import Any
 
+from rlsys import OURS
 from rlsys.errors import BadInput, nearest
 
 Table = Mapping[str, str]  # {"grpo": "learners.algorithms.grpo.GRPO"}
@@ -56,16 +58,32 @@ def _annotations(built: Any) -> list[Any]:
     return [each.annotation for each in inspect.signature(built, eval_str=True).parameters.values()]
 
 
+_beside: dict[str, None] = {}  # folders of recipes, in the order in which they were read
+
+
+def look_beside(recipe: Path) -> None:
+    """A class of somebody else's may lie beside the recipe that names it."""
+    _beside[str(recipe.resolve().parent)] = None
+
+
+def own_folders() -> list[str]:
+    """Where classes that are not ours were looked for: other processes have to look there too."""
+    return [folder for folder in dict.fromkeys((*_beside, os.getcwd())) if folder in sys.path]
+
+
 def _elsewhere(key: str, name: str) -> Choice:
-    here = os.getcwd()
-    if here not in sys.path:
-        sys.path.append(here)  # the console script does not look into the working folder
+    places = list(dict.fromkeys((*_beside, os.getcwd())))
+    sys.path.extend(folder for folder in places if folder not in sys.path)  # behind ours
     try:
         built = load(name)
         schemas = _annotations(built)
     except Exception as error:  # fault boundary: a module of the user's own may raise anything
         what = f"{type(error).__name__}: {error}"
-        raise BadInput(f"{key}.name={name!r}: {what}; expected module.Class, importable from {here}") from error
+        expected = f"module.Class, importable from {' or '.join(places)}"
+        first = name.partition(".")[0]
+        if first in OURS:  # `envs.maze.Maze`, of a folder of somebody else's
+            expected = f"{first} to be the package of rlsys: give a folder of your own another name"
+        raise BadInput(f"{key}.name={name!r}: {what}; expected {expected}") from error
     if len(schemas) != 1 or not is_dataclass(schemas[0]) or "name" not in {field.name for field in fields(schemas[0])}:
         what = "a class that takes one argument, annotated with a config dataclass that has a field `name`"
         raise BadInput(f"{key}.name={name!r}: expected {what}")

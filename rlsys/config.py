@@ -23,7 +23,9 @@ class ScratchModel:
     intermediate_size: int = 384
     """Width inside the feed-forward layers."""
     num_layers: int = 3
+    """Transformer layers."""
     num_heads: int = 4
+    """Attention heads of a layer."""
     num_kv_heads: int = 2
     """Key and value heads; several attention heads share each of them."""
     head_dim: int = 32

@@ -18,6 +18,9 @@ BOUNDS: dict[str, Callable[[float], bool]] = {
 }
 
 
+MOST_SHOWN = 4  # differences, in one line
+
+
 class BadInput(Exception):
     """What the user gave cannot be used: one clear line, exit code 2, and nothing was started."""
 
@@ -54,9 +57,15 @@ def require_bounds(config: object, prefix: str, expected: str, *keys: str) -> No
 
 
 def differences(before: Mapping[str, object], now: Mapping[str, object]) -> str:
-    """`seed=1, not 2; env.style='choice', not None`: empty where nothing differs."""
+    """`seed=1, not 2; env.style='choice', not None`: the first few; empty where nothing differs."""
     keys = [key for key in {**before, **now} if before.get(key) != now.get(key)]
-    return "; ".join(f"{key}={before.get(key)!r}, not {now.get(key)!r}" for key in keys)
+    shown = [f"{key}={_short(before.get(key))}, not {_short(now.get(key))}" for key in keys[:MOST_SHOWN]]
+    return "; ".join(shown + [f"{len(keys) - MOST_SHOWN} more"] * (len(keys) > MOST_SHOWN))
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:60]} ... {text[-16:]}"
 
 
 def nearest(word: str, known: Iterable[object], *, otherwise: str | None = None) -> str:

@@ -12,16 +12,14 @@ empty mask is a zero that is still part of the graph, so that `backward` runs on
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 import torch.nn.functional as F
 
+from rlsys.formulas import KLKind, Level
 from rlsys.masking import masked, masked_means
 from rlsys.metrics import Metrics, Sum, merge
-from rlsys.off_policy import MAX_LOG_RATIO, Level, log_ratio
-
-KLKind = Literal["k1", "k2", "k3"]
+from rlsys.off_policy import MAX_LOG_RATIO, log_ratio
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,17 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Literal, get_args
+from typing import get_args
 
 import torch
 
+from rlsys.formulas import Correction, Level
 from rlsys.masking import masked, sample_sums, to_tokens
 from rlsys.types import Sample
 
 MAX_LOG_RATIO = 20.0  # exp(20) is 5e8: beyond it float32 soon overflows, and inf * 0 would be nan
-
-Level = Literal["token", "sequence", "geometric"]
-Correction = Literal["none", "tis", "mis", "decoupled"]
 
 
 def log_ratio(

@@ -29,6 +29,7 @@ class SumsConfig:
     """How long the sums are."""
 
     min_terms: int = 2
+    """Terms of the shortest sum."""
     max_terms: int = 4
     """Every term more is one addition more in the solution."""
     digits: int = 2

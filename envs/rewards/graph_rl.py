@@ -40,6 +40,7 @@ class GraphRLRewardConfig:
     hallucination: Optional[float] = None
     """Of a step, or a path as the answer, with a node, edge or weight that the graph does not have."""
     correct_step: Optional[float] = None
+    """Of a step that is right."""
     incorrect_step: Optional[float] = None
     """Of a step with a wrong sum, or that cannot be read."""
     format: Optional[float] = None
@@ -47,6 +48,7 @@ class GraphRLRewardConfig:
     process_format: Optional[float] = None
     """Of a section for the steps, in a response of the right format; what stands in it is the steps' matter."""
     format_error: Optional[float] = None
+    """Of a response that is not in the three parts."""
 
     def __post_init__(self) -> None:
         require_bounds(self, "reward.", "a finite number, or null", *APPENDIX)

@@ -41,9 +41,13 @@ class LongCotRewardConfig:
     preset: Literal["default", "A", "B", "C"] = "default"
     """Of the four cosine values below that are null."""
     r0_correct: Optional[float] = None
+    """Of a right answer of length 0."""
     rL_correct: Optional[float] = None
+    """Of a right answer at the limit."""
     r0_wrong: Optional[float] = None
+    """Of a wrong answer of length 0."""
     rL_wrong: Optional[float] = None
+    """Of a wrong answer at the limit."""
     exceed: float = -10.0
     """For a response at the limit, or cut off, right or wrong."""
     max_length: int = 14336
@@ -51,10 +55,12 @@ class LongCotRewardConfig:
     margin: int = 16
     """The authors' code sees the limit this many tokens early; 0 is the paper's text."""
     repetition_ngram: int = 40
+    """Tokens of an n-gram that counts as repeated when it comes again."""
     repetition_penalty: Optional[float] = None
     """On each token of a repeated n-gram; 0 leaves the stream out. null is -0.05 with kind=cosine, the paper's own
     reward, and 0 with the two that it is compared with."""
     repetition_discount: float = 0.99
+    """Discount of that stream, per sampled token."""
     overlong_buffer: Optional[int] = None
     """DAPO's punishment, for kinds that have no slope of their own: it grows over the last so many tokens before
     `max_length`; null leaves it out."""

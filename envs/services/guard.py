@@ -55,6 +55,7 @@ class GuardConfig:
     deadline_s: float = 30.0
     """Of one attempt."""
     attempts: int = 3
+    """Of one call, in all."""
     backoff_s: float = 0.5
     """Before the second attempt, half to one and a half times; doubled for each further one, and longer where the
     server asks for it (Retry-After)."""

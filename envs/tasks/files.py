@@ -85,6 +85,8 @@ def located(path: str) -> Iterator[Located]:
         unit, rows = "row", _parquet(path)
     elif suffix == ".tsv":
         unit, rows = "line", _tsv(path)
+    elif suffix == ".csv":
+        raise BadInput(f"{path}: CSV is not read: expected JSON lines, a JSON array or parquet")
     elif suffix == ".json" and _is_array(path):
         unit, rows = "record", _array(path)
     else:

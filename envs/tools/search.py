@@ -46,6 +46,7 @@ class SearchConfig:
     encoder: str = "e5"
     """e5, minilm, a folder or a hub name (dense, hybrid)."""
     faiss: str = "Flat"
+    """Of an index to be built: Flat, HNSW32, IVF4096,PQ64 (dense, hybrid)."""
     on_failure: Literal["fail", "empty"] = "fail"
     """Of the retriever. fail: the episode is a typed failure; empty: its policy sees an empty result, as in ICRL."""
     guard: GuardConfig = field(default_factory=GuardConfig)

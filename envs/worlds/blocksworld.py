@@ -28,7 +28,9 @@ class BlocksworldConfig(TaskConfig):
 
     name: str = "blocksworld"
     min_blocks: int = 3
+    """Blocks of the smallest made-up task."""
     max_blocks: int = 5
+    """Of the largest."""
     verify_share: float = 0.5
     """Share of made-up tasks that give a plan to verify; about half of those plans are valid."""
     prompt: Literal["planbench", "short"] = "planbench"

@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from launch.commands.shared import add_checkpoint, add_config
+from rlsys.config import GenerateConfig
 from rlsys.errors import BadInput
 
 if TYPE_CHECKING:
@@ -40,8 +41,11 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="what is kept; F.pairs.jsonl gets preference pairs, F.played.jsonl all that was played",
     )
     add_checkpoint(parser)
+    usual = GenerateConfig()
     for key, (shown, meaning) in FLAGS.items():
-        parser.add_argument(f"--{key.replace('_', '-')}", metavar=shown, help=f"{meaning} (generate.{key})")
+        default = getattr(usual, key)
+        of = f"the config's generate.{key}, or {'no limit' if default is None else default}"
+        parser.add_argument(f"--{key.replace('_', '-')}", metavar=shown, help=f"{meaning} (default: {of})")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -35,7 +35,7 @@ class Labelled:
 
 def add(command: argparse.ArgumentParser) -> None:
     command.add_argument("config", metavar="CONFIG", nargs="?", help="a recipe whose reward.judge is asked")
-    command.add_argument("overrides", metavar="key=value", nargs="*", help="override a key of the config")
+    command.add_argument("overrides", metavar="key=value", nargs="*", default=[], help="override a key of the config")
     command.add_argument("--input", metavar="F.jsonl", required=True, help='{"fields": {..}, "label": ".."} per line')
     command.add_argument("--kind", required=True, help="which prompt, such as process, outcome_search, outcome_math")
     command.add_argument("--output", metavar="F", help="write the table and the rates as JSON")

@@ -21,7 +21,7 @@ def add(command: argparse.ArgumentParser) -> None:
     add_judge_options(command)
     add_address(command, port=8100)
     inside = "questions inside, then 503 (default: %(default)s)"
-    command.add_argument("--max-queue", type=int, default=1024, help=inside)
+    command.add_argument("--max-queue", type=int, default=1024, metavar="N", help=inside)
 
 
 def add_judge_options(command: argparse.ArgumentParser) -> None:
@@ -35,9 +35,19 @@ def add_judge_options(command: argparse.ArgumentParser) -> None:
     add("--cache", dest="cache_file", metavar="F", help="SQLite file that keeps the answers")
     rpm = "requests per minute at most (default: no limit)"
     add("--rpm", dest="requests_per_minute", type=int, metavar="N", help=rpm)
-    add("--concurrency", dest="max_concurrent", type=int, default=32, help="questions under way (default: %(default)s)")
+    add(
+        "--concurrency",
+        dest="max_concurrent",
+        type=int,
+        default=32,
+        metavar="N",
+        help="questions under way (default: %(default)s)",
+    )
     add("--max-tokens", type=int, metavar="N", help="of an answer (default: the kind's)")
-    deadline, outage = "of one attempt (default: %(default)g)", "wait so long for a judge that is away (%(default)g)"
+    deadline, outage = (
+        "of one attempt (default: %(default)g)",
+        "wait so long for a judge that is away (default: %(default)g)",
+    )
     add("--deadline", dest="deadline_s", type=float, default=120.0, metavar="S", help=deadline)
     add("--outage", dest="outage_s", type=float, default=60.0, metavar="S", help=outage)
     add = command.add_argument_group("vLLM").add_argument
@@ -45,7 +55,7 @@ def add_judge_options(command: argparse.ArgumentParser) -> None:
     add("--dtype", choices=("auto", "float32", "bfloat16"), default="auto", help="default: %(default)s")
     add("--max-model-len", type=int, default=16384, metavar="N", help="tokens (default: %(default)s)")
     add("--kv-cache-mb", type=int, default=2048, metavar="N", help="on a CPU (default: %(default)s)")
-    add("--gpu-memory-utilization", type=float, default=0.85, help="default: %(default)s")
+    add("--gpu-memory-utilization", type=float, default=0.85, metavar="SHARE", help="default: %(default)s")
     add("--threads", type=int, default=2, metavar="N", help="on a CPU (default: %(default)s)")
 
 
@@ -59,6 +69,11 @@ def service_config(options: argparse.Namespace, **more: Any) -> Any:
 
 
 def run(options: argparse.Namespace) -> int:
+    from launch.run.preflight import check_model_folder
+
+    if options.endpoint is None:
+        check_model_folder(options.model, "--model")
+
     from actors.judge import make_service
     from envs.services.http import serve_until_signal
     from envs.services.judge.config import JudgeConfig
@@ -73,6 +88,9 @@ def run(options: argparse.Namespace) -> int:
 
     def started(url: str) -> None:
         what = options.endpoint or "vLLM"
-        print(f"rlsys: judge ({options.model}, {what}) on {url}: POST /judge /judge_batch, GET /health", flush=True)
+        print(
+            f"rlsys: judge ({options.model}, {what}) on {url}: POST /judge /judge_batch, GET /health /metrics",
+            flush=True,
+        )
 
     serve_until_signal(service, started)

@@ -20,7 +20,7 @@ def chosen(config: type[Config], options: argparse.Namespace, **more: Any) -> Co
 
 def add_config(parser: argparse.ArgumentParser, overrides: str = "override a key of the config") -> None:
     parser.add_argument("config", metavar="CONFIG", help="a name under configs/ (quickstart) or a path to a YAML file")
-    parser.add_argument("overrides", metavar="key=value", nargs="*", help=overrides)
+    parser.add_argument("overrides", metavar="key=value", nargs="*", default=[], help=overrides)
 
 
 def add_checkpoint(parser: argparse.ArgumentParser) -> None:

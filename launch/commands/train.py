@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from launch.commands.shared import add_config
 from rlsys.errors import BadInput, RunFailed
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from launch.run.checkpoints import DriverState
     from launch.run.progress import Progress
     from launch.run.rundir import RunDir
@@ -21,9 +20,11 @@ EXAMPLES = """examples:
   rlsys train quickstart                                  the main job, on this machine
   rlsys train quickstart --dry-run                        the resolved config and the arithmetic behind it
   rlsys train quickstart stages.rl.steps=10 seed=1        overrides: key=value, stages.NAME.key=value for one stage
+  rlsys train quickstart stages.sft=null                  without this stage
   rlsys train quickstart --run-dir runs/mine --resume     continue a stopped run
+  rlsys train quickstart --run-dir runs/mine --resume stages.rl.steps=+100      100 steps more of a finished run
   rlsys train quickstart --run-dir runs/mine --resume-from step-000100   go back to an older checkpoint of it
-  rlsys train quickstart model.path=./my-model            any Hugging Face causal LM, by folder or hub name
+  rlsys train quickstart model.path=./my-model            a causal LM, by folder or hub name (docs/models.md)
   ray job submit --working-dir . --runtime-env-json '{"env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": "60"}}' \\
     -- python -m launch train quickstart --run-dir /shared/runs/q1
 """
@@ -55,9 +56,13 @@ def run(options: argparse.Namespace) -> int:
 
 def go(options: argparse.Namespace, progress: Progress) -> int:
     from launch.config.compose import compose, to_yaml
+    from launch.config.extend import goes_on, with_more_steps
+    from launch.run.rundir import refuse_foreign
     from launch.stages.train import arithmetic, check, never_trained, train
 
-    config = compose(options.config, options.overrides)
+    if options.run_dir is not None and not options.trust_run_dir:
+        refuse_foreign(Path(options.run_dir))  # before anything that its config.yaml names is imported
+    config = compose(options.config, with_more_steps(options.overrides, options.run_dir))
     if options.dry_run:
         follows = arithmetic(config)  # first: it is where a task file that cannot be read is said
         progress.close()
@@ -81,14 +86,15 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
     text = to_yaml(config)
     with files_or_bad_input():
         directory, checkpoint, state = opened(config, text, options)
-        if state.stage_index >= len(config.stages):
+        if state.stage_index >= len(config.stages) and not goes_on(state, directory.path, config):
             if never_trained(state):
                 raise RunFailed(
                     f"{directory.path} is finished after {state.step} steps, none of which trained anything: "
                     "give another --run-dir to train again"
                 )
             progress.close()
-            print(f"{directory.path} is finished after {state.step} steps: give another --run-dir to train again")
+            ways = f"give another --run-dir to train again, stages.{config.stages[-1].name}.steps=+100 to go on"
+            print(f"{directory.path} is finished after {state.step} steps: {ways}")
             return 0
         checked = checkpoint is None or directory.verify(checkpoint, progress.say)
     entered = config.stages[state.stage_index]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass, fields, is_dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -18,8 +19,10 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from envs import REWARDS, WORLDS
+from launch.config.keys import keys_of, known_names
 from launch.config.layers import Layer, Raw, find_config, parse_overrides, read_files
 from launch.config.plain import check_plain
+from launch.config.synonyms import meant
 from launch.stages import STAGES
 from launch.stages.base import STAGE_KEYS, Head, Stage, stage_of, without_places
 from learners.algorithms import ALGORITHMS
@@ -77,7 +80,7 @@ def compose(config: str, overrides: Sequence[str], *, saved: bool = False) -> Ru
 def last_recipe(config: str, overrides: Sequence[str]) -> RecipeConfig:
     """What holds in the last stage, the one that the recipe ends in, to score with.
 
-    Its tasks and its data are not looked at, and its algorithm, which would load torch, is left out.
+    Its tasks and its data are not looked at, and its algorithm is left out.
     """
     layers, stages = _read(config, overrides)
     if not stages:
@@ -95,6 +98,8 @@ def _read(config: str, overrides: Sequence[str]) -> tuple[list[Layer], list[Stag
     for index, stage in enumerate(stages):
         where, name = f"{config}: stages.{stage.get('name', index)}", str(stage.get("name", stage.get("kind")))
         given = by_stage.get(index, {})
+        if given is None:
+            continue
         own, asked = (
             Layer(source, {key: value for key, value in values.items() if key not in STAGE_KEYS})
             for source, values in ((where, stage), (f"command line: stages.{name}", given))
@@ -123,8 +128,6 @@ def _recipe(layers: Sequence[Layer], stage: Stage | None, tables: Mapping[str, T
         chosen[key] = _chosen_name(key, table, layers, stage)
         schemas[key] = choose(key, table, chosen[key]).schema
         schema[key] = OmegaConf.structured(schemas[key])
-        if key != "algorithm":  # a wrong key is said before the algorithm's module loads torch
-            _check_part(key, layers, chosen[key], schemas[key])
     merged = schema
     for layer in layers:
         values = {key: deepcopy(value) for key, value in layer.values.items() if key in tables or key not in TABLES}
@@ -139,7 +142,8 @@ def _recipe(layers: Sequence[Layer], stage: Stage | None, tables: Mapping[str, T
         try:
             merged = OmegaConf.merge(merged, values)
         except OmegaConfBaseException as error:
-            raise BadInput(f"{layer.source}: {_one_line(error)}") from error
+            parts = {f"{key}.": of for key, of in schemas.items()}
+            raise BadInput(f"{layer.source}: {_wrong_value(error, schema, layer.values, parts)}") from error
     check_plain("config", OmegaConf.to_container(merged))  # defaults of somebody else's environment too
     try:
         recipe = OmegaConf.to_object(merged)
@@ -150,13 +154,6 @@ def _recipe(layers: Sequence[Layer], stage: Stage | None, tables: Mapping[str, T
         raise (cause if isinstance(cause, BadInput) else BadInput(f"config: {_one_line(error)}")) from error
     assert isinstance(recipe, RecipeConfig)
     return recipe
-
-
-def _check_part(key: str, layers: Sequence[Layer], name: str, schema: type) -> None:
-    for layer in layers:
-        part = layer.values.get(key)
-        if isinstance(part, dict) and part.get("name", name) == name:
-            _check_keys(layer.source, {key: part}, RecipeConfig, {key: schema}, "")
 
 
 def _chosen_name(key: str, table: Table, layers: Sequence[Layer], stage: Stage | None) -> str:
@@ -192,17 +189,40 @@ def _fits_any(key: str, part: Raw) -> bool:
 
 
 def _check_keys(source: str, values: Mapping[str, Any], schema: type, parts: Mapping[str, type], prefix: str) -> None:
-    """Unknown keys, with the full key and the nearest valid one."""
+    """Unknown keys, with the full key and the one that was probably meant. parts: of `env`, `reward`, `algorithm`."""
     hints = get_type_hints(schema)
     for key, value in values.items():
         if key not in hints:
-            known = [prefix + name for name in hints] + [*STAGE_KEYS] * (": stages." in source)
-            raise BadInput(f"{source}: unknown key {prefix + str(key)!r}{nearest(prefix + str(key), known)}")
-        inner = parts.get(key, hints[key])
+            given = _first_key(f"{prefix}{key}", value)
+            known = [*[*STAGE_KEYS] * (": stages." in source), *known_names(TABLES, parts)]
+            listed = f" (`rlsys config {prefix.rstrip('.')}".rstrip() + "` lists the keys)"
+            raise BadInput(f"{source}: unknown key {given!r}{meant(given, known) or listed}")
+        inner = parts.get(prefix + key, hints[key])
         if isinstance(inner, type) and is_dataclass(inner):
             if not isinstance(value, dict):
                 raise BadInput(f"{source}: {prefix}{key}={value!r}: expected keys and values")
-            _check_keys(source, value, inner, {}, f"{prefix}{key}.")
+            _check_keys(source, value, inner, parts, f"{prefix}{key}.")
+
+
+def _first_key(key: str, value: Any) -> str:
+    """The whole of a key that a command line gave: `trainer.epochs`, where there is no `trainer`."""
+    while isinstance(value, dict) and value:
+        inner, value = next(iter(value.items()))
+        key = f"{key}.{inner}"
+    return key
+
+
+def _wrong_value(error: OmegaConfBaseException, schema: Any, values: Raw, parts: Mapping[str, type]) -> str:
+    """`learner.lr='abc': expected a number`: the first value that cannot be merged alone."""
+    for key in (each for prefix, of in {"": RecipeConfig, **parts}.items() for each in keys_of(of, prefix)):
+        if _has(values, key.name):
+            path = key.name.split(".")
+            value = reduce(lambda found, part: found[part], path, values)
+            try:
+                OmegaConf.merge(schema, reduce(lambda inner, part: {part: inner}, reversed(path), value))
+            except OmegaConfBaseException:
+                return f"{key.name}={value!r}: expected {key.kind}"
+    return _one_line(error)
 
 
 def _one_line(error: Exception) -> str:

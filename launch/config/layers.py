@@ -11,7 +11,10 @@ import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from envs import REWARDS, WORLDS
 from launch.config.plain import check_plain
+from learners.algorithms import ALGORITHMS
+from rlsys.choices import look_beside
 from rlsys.errors import BadInput, nearest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,15 +35,25 @@ def find_config(name: str) -> Path:
         if candidate.is_file():
             return candidate
     known = sorted(str(path.relative_to(CONFIGS).with_suffix("")) for path in CONFIGS.rglob("*.yaml"))
-    raise BadInput(f"no config {name!r}: neither a file nor a name under configs/{nearest(name, known)}")
+    named = [each for each in known if each.rpartition("/")[2] == name]
+    hint = f" (did you mean {named[0]!r}?)" if named else nearest(name, known)
+    for key, table in (("reward", REWARDS), ("env", WORLDS), ("algorithm", ALGORITHMS)):
+        if name in table and not named:
+            hint = f"; a config picks it with {key}.name={name}"
+    raise BadInput(f"no config {name!r}: neither a file nor a name under configs/{hint}")
 
 
 def read_files(path: Path, seen: tuple[Path, ...]) -> tuple[list[Layer], list[Raw]]:
     """The layers of a file and of what it extends, base first; its list of stages, the nearest one."""
+    look_beside(path)
     if path.resolve() in seen:
         raise BadInput(f"{path}: extends itself through {' -> '.join(p.name for p in seen)}")
     try:
         raw = _from_yaml(path.read_text())
+    except yaml.MarkedYAMLError as error:
+        mark, lines = error.problem_mark, path.read_text().count("\n")
+        where = "" if mark is None else f" line {min(mark.line, lines) or 1}"  # one stands before those of the file
+        raise BadInput(f"{path}{where}: not readable as YAML: {error.problem or error}") from error
     except (yaml.YAMLError, OmegaConfBaseException, UnicodeDecodeError, OSError) as error:
         raise BadInput(f"{path}: not readable as YAML: {' '.join(str(error).split())}") from error
     raw = {} if raw is None else raw
@@ -79,10 +92,13 @@ def _short(path: Path) -> str:
     return str(whole.relative_to(ROOT) if whole.is_relative_to(ROOT) else path)
 
 
-def parse_overrides(overrides: Sequence[str], stages: Sequence[Raw]) -> tuple[Raw, dict[int, Raw]]:
-    """`a.b=1` for everything; `stages.rl.steps=5` (or `stages.1.steps=5`) for one stage."""
+def parse_overrides(overrides: Sequence[str], stages: Sequence[Raw]) -> tuple[Raw, dict[int, Raw | None]]:
+    """`a.b=1` for everything; `stages.rl.steps=5` (or `stages.1.steps=5`) for one stage, None for one that is left out.
+
+    `stages.rl=null` leaves it out.
+    """
     everywhere: Raw = {}
-    by_stage: dict[int, Raw] = {}
+    by_stage: dict[int, Raw | None] = {}
     names = [str(stage.get("name", stage.get("kind"))) for stage in stages]
     for override in overrides:
         key, equals, text = override.partition("=")
@@ -96,18 +112,28 @@ def parse_overrides(overrides: Sequence[str], stages: Sequence[Raw]) -> tuple[Ra
         parts = key.split(".")
         target = everywhere
         if parts[0] == "stages":
-            if len(parts) < 3:
-                raise BadInput(f"command line: {override!r}: expected stages.NAME.key=value")
-            if parts[1] in names:
-                index = names.index(parts[1])
-            elif parts[1].isdigit() and int(parts[1]) < len(stages):
-                index = int(parts[1])
-            else:
-                raise BadInput(f"command line: no stage {parts[1]!r}: the stages are {', '.join(names)}")
-            target, parts = by_stage.setdefault(index, {}), parts[2:]
+            if len(parts) < 3 and (len(parts) < 2 or value is not None):
+                leave_out = "stages.NAME=null to leave a stage out"
+                raise BadInput(f"command line: {override!r}: expected stages.NAME.key=value, or {leave_out}")
+            index = _stage_index(parts[1], names)
+            if len(parts) == 2:
+                by_stage[index] = None
+                continue
+            given = by_stage.setdefault(index, {})
+            if given is None:
+                raise BadInput(f"command line: {override!r}: stage {names[index]} was left out")
+            target, parts = given, parts[2:]
         for part in parts[:-1]:
             target = target.setdefault(part, {})
             if not isinstance(target, dict):
                 raise BadInput(f"command line: {override!r}: {part} was already given a value")
         target[parts[-1]] = value
     return everywhere, by_stage
+
+
+def _stage_index(name: str, names: Sequence[str]) -> int:
+    if name in names:
+        return names.index(name)
+    if name.isdigit() and int(name) < len(names):
+        return int(name)
+    raise BadInput(f"command line: no stage {name!r}: the stages are {', '.join(names)}")

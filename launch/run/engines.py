@@ -7,14 +7,13 @@ import re
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 from actors.placement import place
 from actors.pool import RolloutPool
 from actors.services import Services
-from launch.run import preflight, wire
+from launch.run import partitions, preflight, wire
 from launch.run.checkpoints import ASIDE, FOLDER, STATE, Damaged, step_of, verify
 from launch.run.cluster import connect
 from launch.run.progress import Progress
@@ -61,8 +60,8 @@ def find_checkpoint(recipe: RecipeConfig, given: str | None) -> str | None:
     found = _given(given) if given is not None else wire.resolved_model_path(recipe) or _last_run(recipe.name)
     if found is not None and (FOLDER.fullmatch(name := Path(found).parent.name) or ASIDE.fullmatch(name)):
         _check_digests(Path(found).parent)
-    preflight.check_model_folder(found)
-    preflight.check_partitions(replace(recipe, model=replace(recipe.model, path=found)))
+    preflight.check_model(found, learner=False)
+    partitions.check(recipe, found)
     return found
 
 

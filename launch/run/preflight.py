@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import socket
-from dataclasses import asdict
+import sys
 from pathlib import Path
-from typing import Any
 
 import psutil
 
@@ -16,6 +14,8 @@ from envs import make_reward, make_world
 from envs.rewards.asks import NeedsJudging
 from envs.services.judge.judge import open_judge
 from envs.services.judge.templates import Prompts
+from launch.run import architectures, hub, partitions
+from launch.run.safetensors_files import parameters_in
 from rlsys.config import RecipeConfig
 from rlsys.errors import BadInput, require
 
@@ -30,47 +30,11 @@ def parameters(recipe: RecipeConfig) -> int | None:
     scratch = recipe.model.scratch
     if recipe.model.path is None:
         heads = (scratch.num_heads * 2 + scratch.num_kv_heads * 2) * scratch.head_dim * scratch.hidden_size
+        norms = (2 * scratch.num_layers + 1) * scratch.hidden_size + 2 * scratch.num_layers * scratch.head_dim
         layer = heads + 3 * scratch.hidden_size * scratch.intermediate_size
-        return scratch.num_layers * layer + 2 * scratch.vocab_size * scratch.hidden_size
+        return scratch.num_layers * layer + norms + 2 * scratch.vocab_size * scratch.hidden_size
     folder = Path(recipe.model.path)
-    if folder.is_dir():
-        weights = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
-        return weights // (2 if _saved_in_half(folder) else 4) or None
-    return None
-
-
-def _saved_in_half(folder: Path) -> bool:
-    config = _model_config(folder)
-    return str(config.get("dtype") or config.get("torch_dtype")) in ("bfloat16", "float16")
-
-
-def _model_config(folder: Path) -> dict[str, Any]:
-    try:
-        config = json.loads((folder / "config.json").read_text())
-    except (OSError, ValueError) as error:
-        raise BadInput(f"model.path={str(folder)!r}: config.json is not readable JSON ({error})") from error
-    return config if isinstance(config, dict) else {}
-
-
-def check_partitions(recipe: RecipeConfig) -> None:
-    """`engine.tensor_parallel` gives each partition whole attention heads. A hub name's are left to the engine."""
-    ways, path, scratch = recipe.engine.tensor_parallel, recipe.model.path, recipe.model.scratch
-    if ways == 1 or (path is not None and not Path(path).is_dir()):
-        return
-    sizes: dict[str, Any] = asdict(scratch)
-    if path is not None:
-        saved = _model_config(Path(path))
-        sizes = saved.get("text_config", saved)
-    heads = sizes.get("num_heads", sizes.get("num_attention_heads"))
-    kv_heads = sizes.get("num_kv_heads", sizes.get("num_key_value_heads")) or heads
-    inner = sizes.get("intermediate_size")
-    if not isinstance(heads, int) or not isinstance(kv_heads, int):
-        return  # an architecture that counts them otherwise
-    fits = heads % ways == 0 and (kv_heads % ways == 0 or ways % kv_heads == 0)
-    expected = f"a divisor of the model's {heads} attention heads, and one that divides its {kv_heads} key-value heads"
-    require(fits, "engine.tensor_parallel", ways, f"{expected} or is a multiple of them")
-    if isinstance(inner, int):
-        require(inner % ways == 0, "engine.tensor_parallel", ways, f"a divisor of intermediate_size={inner}")
+    return parameters_in(folder, f"model.path={recipe.model.path!r}") if folder.is_dir() else None
 
 
 def memory_plan(recipe: RecipeConfig, *, learner: bool) -> tuple[list[str], int]:
@@ -118,6 +82,22 @@ def check_model_folder(path: str | None, key: str = "model.path") -> None:
         raise BadInput(f"{key}={path!r}: no weights in it: expected *.safetensors")
     if not any((folder / name).is_file() for name in TOKENIZER_FILES):
         raise BadInput(f"{key}={path!r}: no tokenizer in it: expected one of {', '.join(TOKENIZER_FILES)}")
+    parameters_in(folder, f"{key}={path!r}")
+
+
+def check_model(path: str | None, *, learner: bool, ask: bool = True) -> None:
+    """It must be a model that can be trained or, without a learner, be played. ask: a hub name is looked for."""
+    check_model_folder(path)
+    if path is None:
+        return
+    name = f"model.path={path!r}"
+    if not Path(path).is_dir() and ask:
+        said = hub.require(path, name)
+        if said is not None:
+            print(f"rlsys: {said}", file=sys.stderr)
+    folder = Path(path) if Path(path).is_dir() else hub.cached(path)
+    if folder is not None:
+        architectures.check(architectures.read_config(folder, name), name, learner=learner)
 
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json")
@@ -166,8 +146,9 @@ def check_rollouts(recipe: RecipeConfig) -> None:
 
 
 def check(recipe: RecipeConfig, *, learner: bool) -> None:
-    check_model_folder(recipe.model.path)
-    check_partitions(recipe)
+    check_model(recipe.model.path, learner=learner)
+    if learner:  # else a checkpoint is played, which `launch.run.engines.find_checkpoint` looks at
+        partitions.check(recipe, recipe.model.path)
     check_port(recipe.cluster.dashboard_port)
     import torch
 

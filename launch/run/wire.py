@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from envs.rewards import judge_of
 from envs.services.secrets import secret_variables
 from learners.group import GroupOptions, LearnerGroup, rank_specs
 from learners.rank import RankSpec
+from rlsys.choices import own_folders
 from rlsys.config import LearnerConfig, RecipeConfig
 from rlsys.device import Device
 from rlsys.errors import BadInput
@@ -32,8 +32,9 @@ ROOT = str(Path(__file__).resolve().parents[2])
 
 def _environment(more: dict[str, str]) -> dict[str, str]:
     passed = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-    if os.getcwd() in sys.path:  # an environment of the user's own, named by dotted path, may stand in it
-        passed["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), ROOT, os.getcwd()]))
+    own = own_folders()  # environments and rewards of the user's own may lie there
+    if own:
+        passed["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), ROOT, *own]))
     return passed | {"TOKENIZERS_PARALLELISM": "false"} | more
 
 

@@ -67,6 +67,7 @@ class Report:
         self._explained = explained
         self.explained_done = False
         self.lines = 0
+        self._transcripts = 0
         self._rewards: list[float] = [0.0, 0.0]  # how many, their sum
         self._failures: Counter[str] = Counter()
         self._first_failure = ""
@@ -75,6 +76,7 @@ class Report:
         result = scored.result
         assert result is not None
         self.lines += 1
+        self._transcripts += scored.is_transcript
         if self._out is not None:
             self._out.write(json.dumps(score_json(result, scored.line)) + "\n")
         if self._explained in (0, scored.line) and not self.explained_done:
@@ -106,10 +108,10 @@ class Report:
         sys.stdout.flush()
 
     def close(self, source: str) -> None:
-        """Say what there was. Raises BadInput when there was nothing to explain, or with `strict` nothing at all."""
+        """Say what there was. Raises BadInput where there was nothing to score, or to explain."""
         if self._explained and not self.explained_done:
             raise BadInput(f"--explain {self._explained}: {source} has no such line, or it is blank")
-        if self.lines == 0 and (self._strict or self._explained is not None):
+        if self.lines == 0:
             raise BadInput(f"{source}: no records, expected one JSON object per line")
         if self._out is None:
             return
@@ -120,6 +122,8 @@ class Report:
             kinds = ", ".join(f"{kind} {number:,}" for kind, number in sorted(self._failures.items()))
             said += f"; failures: {kinds}; the first: {self._first_failure}"
         print(said, file=sys.stderr)
+        if not self._transcripts:
+            raise BadInput(f"{source}: not one line is a transcript with its task (docs/scoring.md)")
 
 
 def _settings(config: Any) -> str:

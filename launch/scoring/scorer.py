@@ -46,6 +46,7 @@ class Scored:
     size: int  # bytes
     transcript: Transcript | Future[Transcript] | None = None
     result: Reward | Failure | None = None  # None: still asked for
+    is_transcript: bool = False  # whatever its reward: the line was of the right form
 
     @property
     def ready(self) -> bool:
@@ -95,6 +96,7 @@ class Scorer:
             if line is None:
                 raise BadInput(f"{HERE}: longer than {MAX_LINE >> 20} MiB")
             transcript = read_transcript(line, self._split)
+            read.is_transcript = True
             if self._tokens is not None:
                 transcript = self._tokens.counted(transcript)
             if asks(self.reward, transcript):

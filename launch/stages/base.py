@@ -34,11 +34,17 @@ if TYPE_CHECKING:
 class Head:
     """The keys of a stage that are not configuration, as the recipe has them. Only `kind` has been checked."""
 
-    name: Any = None  # the kind where it is not given
+    name: Any = None
+    """Its name in messages, in rows and in `stages.NAME.key=value`; null: its kind."""
     kind: Any = None
+    """What it does: sft, rl, generate or dpo."""
     steps: Any = None
+    """Optimizer steps. Of steps and epochs exactly one is given; a generate stage has neither."""
     epochs: Any = None
+    """Times through the training tasks, or through `data`. They become steps, rounded up."""
     data: Any = None
+    """What sft and dpo train on: the name of an earlier generate stage, or the path of a JSON-lines file. null: the
+    environment's demonstrations (sft)."""
 
     @property
     def label(self) -> str:

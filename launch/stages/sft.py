@@ -94,7 +94,9 @@ def demonstrable(stage: StageConfig) -> tuple[list[Task], list[str]]:
     """The training tasks that the stage's world can demonstrate, and why it cannot the others. Raises BadInput."""
     tasks, left_out = demonstrated(make_world(stage.config.env))
     if not tasks:
-        raise BadInput(f"stages.{stage.name}: no training task has a demonstration; the first: {left_out[0]}")
+        where = f"stages.{stage.name}"
+        ways = f"leave the stage out with {where}=null, or give it answers with {where}.data=F.jsonl"
+        raise BadInput(f"{where}: no training task has a demonstration; the first: {left_out[0]}; {ways}")
     return tasks, left_out
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from envs import make_world
 from envs.rewards import judge_of
-from launch.run import preflight
+from launch.run import architectures, partitions, preflight
 from launch.run.health import NOTHING
 from launch.stages.base import needs_engines, stage_of
 from rlsys.config import RunConfig
@@ -31,15 +32,20 @@ def check(config: RunConfig) -> None:
         stage_of(stage.kind).ready(config, stage)
     if recipe.model.path is not None:
         ChatRenderer(recipe.model.path)  # its tokenizer
+        preflight.check_model(recipe.model.path, learner=True, ask=False)  # of a hub name: config.json lies here now
 
 
 def arithmetic(config: RunConfig) -> list[str]:
-    """The numbers that follow from others, and how."""
-    preflight.check_model_folder(config.recipe.model.path)
-    preflight.check_partitions(config.recipe)
+    """The numbers that follow from others, and how. Raises BadInput for a stage with nothing to train on."""
+    preflight.check_model(config.recipe.model.path, learner=True, ask=False)
+    partitions.check(config.recipe, config.recipe.model.path)
     count = preflight.parameters(config.recipe)
     lines = [f"parameters                {count:,}"] if count is not None else []
+    folder = Path(config.recipe.model.path or "")
+    if (folder / "config.json").is_file():
+        lines += architectures.untried(architectures.read_config(folder, f"model.path={str(folder)!r}"))
     for stage in config.stages:
+        stage_of(stage.kind).ready(config, stage)
         facts = stage_of(stage.kind).arithmetic(config, stage)
         lines += [f"{stage.name + ' (' + stage.kind + ')':<25} {fact}" for fact in facts]
     lines.append(f"{'devices (GPU)':<25} {_devices(config)}")

@@ -1,23 +1,26 @@
 """What an algorithm is: how much credit each trajectory and each token gets, and the loss of one packed row.
 
-Torch only. The learner does the rest: forward passes, minibatches, gradients, optimizer steps.
+Torch only, imported inside methods: reading a configuration loads the file of its algorithm. The learner does the rest:
+forward passes, minibatches, gradients, optimizer steps.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
-import torch
-
-from rlsys.batch import Row
-from rlsys.losses import LossOutput
 from rlsys.reductions import Reduction
+
+if TYPE_CHECKING:
+    import torch
+
+    from rlsys.batch import Row
+    from rlsys.losses import LossOutput
 
 # (tensors, masks), one of each per row of this rank -> (mean, standard deviation with ddof 0, count) of what the masks
 # keep, over all ranks. Every rank has to ask equally often.
-Moments = Callable[[Sequence[torch.Tensor], Sequence[torch.Tensor]], tuple[float, float, int]]
+Moments: TypeAlias = "Callable[[Sequence[torch.Tensor], Sequence[torch.Tensor]], tuple[float, float, int]]"
 
 REFERENCE = "reference"  # row.reference_logprobs
 VALUES = "values"  # row.values, a critic, and `value_loss`

@@ -6,7 +6,6 @@ sampled tokens: what the environment said takes no time, earns nothing and is di
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -16,13 +15,9 @@ import torch
 from learners.algorithms.base import Moments
 from rlsys.advantages import multi_discount_gae, normalized, penalized
 from rlsys.batch import Row
-from rlsys.losses import KLKind, kl_estimate
+from rlsys.formulas import KLKind
+from rlsys.losses import kl_estimate
 from rlsys.masking import masked
-
-
-def scored(rewards: Sequence[float]) -> list[float] | None:
-    """The rewards themselves, for algorithms that find advantages on the learner. None when all siblings failed."""
-    return None if all(math.isnan(reward) for reward in rewards) else list(rewards)
 
 
 def as_values(row: Row) -> Row:

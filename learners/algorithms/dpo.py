@@ -5,15 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-import torch
+from typing import TYPE_CHECKING
 
 from learners.algorithms.base import REFERENCE, Algorithm
-from rlsys.batch import Row
 from rlsys.errors import require
-from rlsys.losses import LossOutput, dpo_loss
-from rlsys.masking import masked_means, sample_sums
 from rlsys.reductions import Reduction
+
+if TYPE_CHECKING:
+    import torch
+
+    from rlsys.batch import Row
+    from rlsys.losses import LossOutput
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +47,11 @@ class DPO(Algorithm):
 
     def loss(self, logp_T: torch.Tensor, entropy_T: torch.Tensor, row: Row, *, denominator: float) -> LossOutput:
         """The mean over pairs: a pair counts by what its two samples add to the denominator."""
+        import torch
+
+        from rlsys.losses import LossOutput, dpo_loss
+        from rlsys.masking import masked_means, sample_sums
+
         keep = row.loss_mask.bool()
         if not bool(keep.any()):
             return LossOutput(loss=logp_T.sum() * 0.0, metrics={})  # a row without weight

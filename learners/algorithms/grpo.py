@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Optional
-
-import torch
+from typing import TYPE_CHECKING, Optional
 
 from learners.algorithms.terms import Configured, Terms, check_clips, clipped_loss, with_signal
-from rlsys.advantages import group_advantages
-from rlsys.batch import Row
-from rlsys.losses import LossOutput
-from rlsys.off_policy import Level
+from rlsys.formulas import Level
+
+if TYPE_CHECKING:
+    import torch
+
+    from rlsys.batch import Row
+    from rlsys.losses import LossOutput
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +44,10 @@ class GRPO(Configured):
 
     def advantages(self, rewards: Sequence[float]) -> list[float] | None:
         """The group's z-scores; None when all scored rewards are equal or fewer than two were scored."""
+        import torch
+
+        from rlsys.advantages import group_advantages
+
         return with_signal(
             group_advantages(torch.tensor(rewards, dtype=torch.float64), normalize_std=self.config.normalize_std)
         )

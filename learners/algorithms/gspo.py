@@ -5,14 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-import torch
+from typing import TYPE_CHECKING
 
 from learners.algorithms.terms import Configured, Terms, check_clips, clipped_loss, with_signal
-from rlsys.advantages import group_advantages
-from rlsys.batch import Row
-from rlsys.losses import LossOutput
 from rlsys.reductions import Reduction
+
+if TYPE_CHECKING:
+    import torch
+
+    from rlsys.batch import Row
+    from rlsys.losses import LossOutput
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +38,10 @@ class GSPO(Configured):
 
     def advantages(self, rewards: Sequence[float]) -> list[float] | None:
         """The group's z-scores, as in GRPO."""
+        import torch
+
+        from rlsys.advantages import group_advantages
+
         return with_signal(group_advantages(torch.tensor(rewards, dtype=torch.float64)))
 
     def loss(self, logp_T: torch.Tensor, entropy_T: torch.Tensor, row: Row, *, denominator: float) -> LossOutput:

@@ -5,16 +5,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Optional
-
-import torch
+from typing import TYPE_CHECKING, Literal, Optional
 
 from learners.algorithms.base import VALUES, Moments
-from learners.algorithms.credit import estimate, normalize, scored, token_rewards
-from learners.algorithms.terms import Configured, Terms, check_clips, clipped_loss
-from rlsys.batch import Row
+from learners.algorithms.terms import Configured, Terms, check_clips, clipped_loss, scored
 from rlsys.errors import require, require_bounds
-from rlsys.losses import KLKind, LossOutput, value_loss
+from rlsys.formulas import KLKind
+
+if TYPE_CHECKING:
+    import torch
+
+    from rlsys.batch import Row
+    from rlsys.losses import LossOutput
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +73,8 @@ class PPO(Configured):
 
     def credit(self, rows: Sequence[Row], moments: Moments) -> list[Row]:
         """Raises BadInput for `lam` below 1 with several reward streams: they are known with the first rewards."""
+        from learners.algorithms.credit import estimate, normalize, token_rewards
+
         config = self.config
         streamed = any(len(row.discounts) > 1 for row in rows)
         require(config.lam == 1 or not streamed, "algorithm.lam", config.lam, "1 for a reward with token streams")
@@ -100,6 +104,8 @@ class PPO(Configured):
         )
 
     def value_loss(self, values_T: torch.Tensor, row: Row, *, denominator: float) -> LossOutput:
+        from rlsys.losses import value_loss
+
         if row.values is None or row.returns is None:
             raise ValueError(
                 "a row without values and returns: expected the critic's pass and `credit` before the loss"

@@ -5,17 +5,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Optional
-
-import torch
+from typing import TYPE_CHECKING, Literal, Optional
 
 from learners.algorithms.base import Moments
-from learners.algorithms.credit import as_values, estimate, normalize, scored, token_rewards
-from learners.algorithms.terms import Configured, Terms, check_clips, clipped_loss, with_signal
-from rlsys.advantages import group_advantages
-from rlsys.batch import Row
+from learners.algorithms.terms import Configured, Terms, check_clips, clipped_loss, scored, with_signal
 from rlsys.errors import require, require_bounds
-from rlsys.losses import KLKind, LossOutput
+from rlsys.formulas import KLKind
+
+if TYPE_CHECKING:
+    import torch
+
+    from rlsys.batch import Row
+    from rlsys.losses import LossOutput
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,9 +60,15 @@ class ReinforcePP(Configured):
         """The rewards as they are, or less their group's mean: then None where all are equal."""
         if not self.config.group_baseline:
             return scored(rewards)
+        import torch
+
+        from rlsys.advantages import group_advantages
+
         return with_signal(group_advantages(torch.tensor(rewards, dtype=torch.float64), normalize_std=False))
 
     def credit(self, rows: Sequence[Row], moments: Moments) -> list[Row]:
+        from learners.algorithms.credit import as_values, estimate, normalize, token_rewards
+
         config = self.config
         credited = []
         for row in rows:

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-import torch
+from typing import TYPE_CHECKING
 
 from learners.algorithms.terms import Configured, Terms, gradient_loss, with_signal
-from rlsys.advantages import leave_one_out
-from rlsys.batch import Row
-from rlsys.losses import LossOutput
-from rlsys.off_policy import Correction
+from rlsys.formulas import Correction
 from rlsys.reductions import Reduction
+
+if TYPE_CHECKING:
+    import torch
+
+    from rlsys.batch import Row
+    from rlsys.losses import LossOutput
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +34,10 @@ class RLOO(Configured):
 
     def advantages(self, rewards: Sequence[float]) -> list[float] | None:
         """Reward minus the mean of the other siblings; None where nothing can be compared."""
+        import torch
+
+        from rlsys.advantages import leave_one_out
+
         return with_signal(leave_one_out(torch.tensor(rewards, dtype=torch.float64)))
 
     def loss(self, logp_T: torch.Tensor, entropy_T: torch.Tensor, row: Row, *, denominator: float) -> LossOutput:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-import torch
+from typing import TYPE_CHECKING
 
 from learners.algorithms.base import Algorithm
-from rlsys.batch import Row
-from rlsys.losses import LossOutput, nll_loss
-from rlsys.masking import masked_means
+
+if TYPE_CHECKING:
+    import torch
+
+    from rlsys.batch import Row
+    from rlsys.losses import LossOutput
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +31,9 @@ class SFT(Algorithm):
         return credit if 1.0 in credit else None
 
     def loss(self, logp_T: torch.Tensor, entropy_T: torch.Tensor, row: Row, *, denominator: float) -> LossOutput:
+        from rlsys.losses import LossOutput, nll_loss
+        from rlsys.masking import masked_means
+
         out = nll_loss(logp_T, row.loss_mask, denominator=denominator, weights=row.weights)
         measured = masked_means(row.loss_mask.bool(), {"entropy/mean": entropy_T})
         return LossOutput(loss=out.loss, metrics={**out.metrics, **measured})

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
-
-import torch
+from typing import TYPE_CHECKING, Literal
 
 from learners.algorithms.terms import Configured, Terms, gradient_loss, with_signal
-from rlsys.advantages import group_advantages, leave_one_out
-from rlsys.batch import Row
-from rlsys.losses import LossOutput
-from rlsys.off_policy import Correction
+from rlsys.formulas import Correction
 from rlsys.reductions import Reduction
+
+if TYPE_CHECKING:
+    import torch
+
+    from rlsys.batch import Row
+    from rlsys.losses import LossOutput
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +39,10 @@ class SWiRL(Configured):
 
     def advantages(self, rewards: Sequence[float]) -> list[float] | None:
         """R - b for each action of a state; None where no action would be pushed either way."""
+        import torch
+
+        from rlsys.advantages import group_advantages, leave_one_out
+
         rewards_G = torch.tensor(rewards, dtype=torch.float64)
         if self.config.baseline == "leave_one_out":
             return with_signal(leave_one_out(rewards_G))

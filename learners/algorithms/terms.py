@@ -4,28 +4,20 @@ correction for tokens that other weights sampled. An algorithm adds its advantag
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Optional
-
-import torch
+from typing import TYPE_CHECKING, Optional
 
 from learners.algorithms.base import PROXIMAL, REFERENCE, Algorithm
-from rlsys.batch import Row
 from rlsys.errors import require, require_bounds
-from rlsys.losses import (
-    KLKind,
-    LossOutput,
-    behavior_kl,
-    clipped_policy_loss,
-    combined,
-    entropy_bonus,
-    kl_loss,
-    policy_gradient_loss,
-)
-from rlsys.masking import masked_means
-from rlsys.off_policy import Correction, Level, importance_weights
+from rlsys.formulas import Correction, KLKind, Level
 from rlsys.reductions import Reduction
+
+if TYPE_CHECKING:
+    import torch
+
+    from rlsys.batch import Row
+    from rlsys.losses import LossOutput
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +74,11 @@ def with_signal(advantages_G: torch.Tensor) -> list[float] | None:
     return credit if any(advantage != 0 for advantage in credit if not math.isnan(advantage)) else None
 
 
+def scored(rewards: Sequence[float]) -> list[float] | None:
+    """The rewards themselves, for algorithms that find advantages on the learner. None when all siblings failed."""
+    return None if all(math.isnan(reward) for reward in rewards) else list(rewards)
+
+
 class Configured(Algorithm):
     """The part of an algorithm that follows from its `Terms` alone."""
 
@@ -128,6 +125,8 @@ def clipped_loss(
 ) -> LossOutput:
     """The clipped objective with its terms. With a correction this is decoupled PPO: the ratio is to the proximal
     policy, and a weight leads from the behaviour policy to that."""
+    from rlsys.losses import clipped_policy_loss
+
     old_T, weights_T = row.behavior_logprobs, row.weights
     measured: dict[str, torch.Tensor] = {}
     if terms.is_correction != "none":
@@ -153,6 +152,8 @@ def gradient_loss(
     terms: Terms, logp_T: torch.Tensor, entropy_T: torch.Tensor, row: Row, *, denominator: float
 ) -> LossOutput:
     """REINFORCE with its terms. There is no ratio: a correction weighs by the policy of this step, not the first."""
+    from rlsys.losses import policy_gradient_loss
+
     weights_T = row.weights
     measured: dict[str, torch.Tensor] = {}
     if terms.is_correction != "none":
@@ -162,6 +163,8 @@ def gradient_loss(
 
 
 def _corrected(terms: Terms, proximal_T: torch.Tensor, row: Row) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    from rlsys.off_policy import importance_weights
+
     correction_T, stopped_T = importance_weights(
         proximal_T,
         row.behavior_logprobs,
@@ -184,6 +187,9 @@ def _with_terms(
     row: Row,
     denominator: float,
 ) -> LossOutput:
+    from rlsys.losses import LossOutput, behavior_kl, combined, entropy_bonus, kl_loss
+    from rlsys.masking import masked_means
+
     keep = row.loss_mask.bool()
     behavior_T = behavior_kl(logp_T, row.behavior_logprobs, keep)  # the policy's loss may have seen the proximal one
     means = masked_means(keep, {"entropy/mean": entropy_T, "kl/behavior": behavior_T, **measured})

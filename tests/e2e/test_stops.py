@@ -3,6 +3,8 @@
 import signal
 from pathlib import Path
 
+import pytest
+
 from rlsys.journal import ledger, read, surviving
 from tests.e2e.runs import left_behind, rlsys, rows, steps_of, summary
 
@@ -56,3 +58,18 @@ def test_a_run_that_is_terminated_killed_and_interrupted_comes_to_its_end(tmp_pa
     book = ledger(surviving(read(run / "journal.jsonl")))
     assert (book.dispatched, book.in_flight, book.problems) == (160, 0, ())
     assert summary(run)["status"] == "done"
+
+
+@pytest.mark.slow
+def test_a_finished_run_goes_on_with_more_steps(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    command = ["train", "quickstart", "--run-dir", str(run), "stages.rl=null", "stages.sft.loop.groups_per_step=8"]
+    command += ["stages.sft.learner.warmup_steps=0"]
+    assert rlsys(*command, "stages.sft.steps=4").code == 0
+    longer = rlsys(*command, "--resume", "stages.sft.steps=+3")
+    assert longer.code == 0, longer.output[-2000:]
+    assert "continuing from step-000004: stage sft, step 4" in longer.output
+    assert [row["stage_step"] for row in rows(run)] == list(range(1, 8))
+    assert (summary(run)["status"], summary(run)["steps"]) == ("done", 7)
+    again = rlsys(*command, "stages.sft.steps=7")
+    assert (again.code, "is finished after 7 steps" in again.output) == (0, True)

@@ -7,7 +7,7 @@ import pytest
 
 from tests.paths import ROOT
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted(set((ROOT / "docs").rglob("*.md")) - {ROOT / "docs" / "configuration.md"})]
 BENCHMARKS = sorted((ROOT / "benchmarks").glob("*.py"))
 PARTS = {"report.py", "http_load.py"}  # of other benchmarks: no command of their own
 # A number with a unit of time, memory, speed or share.
@@ -18,6 +18,7 @@ COMMAND = re.compile(r"benchmarks/\w+\.py|`?make \w+|rlsys \w+|tests/[\w/]+\.py"
 # Sections whose figures are settings and limits, which somebody chose and nobody measured.
 CHOSEN = {
     "docs/judge.md": {"## The service"},
+    "docs/run-directory.md": {"## Health"},
     "docs/retriever.md": {"## The wire"},
     "docs/rewards/maths.md": {"# Comparing mathematical answers"},
     "docs/sandbox.md": {"# The Python tool's sandbox", "## How it works", "## What it does not protect against"},

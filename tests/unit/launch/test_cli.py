@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from launch.cli import COMMANDS, run
+from launch.config.layers import CONFIGS
 from rlsys.errors import BadInput
 
 
@@ -33,6 +34,8 @@ def rlsys(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str
         (["train", "quickstart", "--resume", "--run-dir", "/tmp/never-made"], "there is no run directory"),
         (["eval", "quickstart", "--checkpoint", "/no/where"], "no such folder"),
         ([], "required: COMMAND"),
+        (["train"], "required: CONFIG (see"),
+        (["serve", "judge", "--model", "/no/such/model"], "--model='/no/such/model': no such folder"),
         (["fly"], "invalid choice"),
     ],
 )
@@ -87,6 +90,34 @@ def test_dry_run_prints_config_and_arithmetic_and_makes_nothing(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(
+    ("recipe", "steps"),
+    [
+        ("worlds/sums", ["stages.sft.steps=0"]),
+        ("worlds/sums", ["stages.sft.epochs=1", "stages.sft.steps=null"]),
+        ("worlds/search", []),
+    ],
+)
+def test_a_dry_run_of_own_data_says_how_to_do_without_demonstrations(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], recipe: str, steps: list[str]
+) -> None:
+    data, corpus = tmp_path / "qa.jsonl", tmp_path / "corpus.jsonl"
+    data.write_text("".join(f'{{"question": "2 + {n}?", "answer": "{2 + n}"}}\n' for n in range(4)))
+    corpus.write_text('{"id": "1", "contents": "Sums."}\n')
+    own = [f"env.data={data}", *[f"env.retriever.corpus={corpus}"] * (recipe == "worlds/search"), "--dry-run"]
+    code, out, err = rlsys(capsys, "train", recipe, *steps, *own)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "no training task has a demonstration" in err and "leave the stage out with stages.sft=null" in err
+    code, out, _ = rlsys(capsys, "train", recipe, "stages.sft=null", *own)
+    assert code == 0 and "epochs of 2)" in out
+
+
+def test_csv_is_refused_by_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "qa.csv").write_text("question,answer\n2 + 2?,4\n")
+    code, _, err = rlsys(capsys, "train", "quickstart", f"env.data={tmp_path / 'qa.csv'}", "--dry-run")
+    assert code == 2 and "CSV is not read: expected JSON lines, a JSON array or parquet" in err
+
+
 def test_a_relative_run_directory_is_refused_inside_a_ray_job(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -94,6 +125,35 @@ def test_a_relative_run_directory_is_refused_inside_a_ray_job(
     code, _, err = rlsys(capsys, "train", "quickstart", "--run-dir", "runs/x")
     assert code == 2
     assert "absolute --run-dir" in err
+
+
+def test_a_run_directory_of_another_recipe_is_told_in_a_few_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "checkpoints" / "step-000001").mkdir(parents=True)
+    (tmp_path / "checkpoints" / "step-000001" / "driver.json").write_text("{}")
+    (tmp_path / "config.yaml").write_text((CONFIGS / "worlds" / "search.yaml").read_text())
+    code, _, err = rlsys(capsys, "train", "quickstart", "--run-dir", str(tmp_path))
+    assert code == 2 and len(err) < 800
+    assert "it was begun with stages.sft.loop.groups_per_step=32, not 64; " in err and " more: choose another" in err
+
+
+GOES_ON = {"new": ("play", "train"), "play": ("score",)}  # what one does next
+
+
+def test_the_help_of_every_command_shows_its_own_examples_and_defaults(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in COMMANDS:
+        with pytest.raises(SystemExit):
+            run([command, "--help"])
+        shown = capsys.readouterr().out
+        examples = shown.split("\nexamples:\n")[1]
+        assert f"rlsys {command}" in examples
+        others = set(COMMANDS) - {command, "serve", *GOES_ON.get(command, ())}
+        assert all(f"\n  rlsys {other} " not in examples for other in others)
+    with pytest.raises(SystemExit):
+        run(["generate", "--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "CONFIG [key=value ...]" in shown and "(default: the config's generate.samples, or 4)" in shown
 
 
 def test_a_new_command_is_a_module_and_a_line(

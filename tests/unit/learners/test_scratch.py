@@ -6,8 +6,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
+from launch.run.preflight import parameters
+from launch.run.safetensors_files import parameters_in
 from learners.scratch import build
-from rlsys.config import ScratchModel
+from rlsys.config import ModelConfig, RecipeConfig, ScratchModel
 from rlsys.errors import BadInput
 
 TAGS = ("<calculator>", "</calculator>", "<answer>", "</answer>")
@@ -56,6 +58,8 @@ def test_the_vocabulary_covers_every_id(folder, tokenizer) -> None:
     assert model.dtype == torch.float32
     assert not model.config.tie_word_embeddings
     assert model.config.max_position_embeddings == 256
+    recipe = RecipeConfig(model=ModelConfig(scratch=SHAPE))
+    assert parameters(recipe) == parameters_in(folder, "model") == sum(each.numel() for each in model.parameters())
 
 
 def test_the_end_of_a_message_ends_generation_and_chat_marks_are_not_text(folder, tokenizer) -> None:

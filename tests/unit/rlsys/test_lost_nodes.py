@@ -54,14 +54,26 @@ ALONE = died(
             ),
             "the Ray node 5e3c0f5a died",
         ),
+        (  # what a driver hears when its own raylet is killed
+            died(
+                f"The actor is dead because its owner has died. Owner Id: 01000000{'f' * 48} "
+                "Owner Ip address: 10.0.0.1 Owner worker exit type: SYSTEM_ERROR "
+                "Worker exit detail: Owner's node has crashed."
+            ),
+            "the Ray node died",
+        ),
         (LocalRayletDiedError(), "the Ray node died"),
+        (
+            ActorUnavailableError("RpcError: connection reset rpc_code: 14", b"0" * 16),
+            "the connection broke: its process or its Ray node is gone",
+        ),
     ],
 )
 def test_a_lost_node_is_called_so(error: RayError, said: str) -> None:
     assert lost_node(error) == reason(error) == said
 
 
-@pytest.mark.parametrize("error", [KILLED, ALONE, ActorDiedError(), ActorUnavailableError("RpcError", b"0" * 16)])
+@pytest.mark.parametrize("error", [KILLED, ALONE, ActorDiedError()])
 def test_an_actor_that_died_alone_is_not_its_node(error: RayError) -> None:
     assert lost_node(error) == ""
     assert reason(error).startswith(f"{type(error).__name__}: ")

@@ -59,8 +59,12 @@ def test_strict_stops_at_the_first_bad_line(score: Any) -> None:
     assert "rlsys: error: line 2: data: this line: not JSON" in err
 
 
-def test_an_empty_file_has_no_results_and_is_refused_by_strict(score: Any) -> None:
-    assert score("icrl", lines=[])[:2] == (0, [])
+def test_a_file_without_a_transcript_is_refused(score: Any) -> None:
+    code, out, err = score("icrl", lines=["nope", "{}"])
+    assert code == 2 and [each["status"] for each in out] == ["failure", "failure"]
+    assert "0 of 2 lines scored" in err and "not one line is a transcript with its task" in err
+    code, out, err = score("icrl", lines=[])
+    assert (code, out) == (2, []) and "no records, expected one JSON object per line" in err
     assert score("icrl", "--strict", lines=[""])[0] == 2
     assert score("icrl", "--explain", lines=[])[0] == 2
 

@@ -66,8 +66,12 @@ def test_the_resolved_config_reads_back_to_the_same(tmp_path: Path) -> None:
     ("override", "line"),
     [
         ("learner.lrr=1", "command line: unknown key 'learner.lrr' (did you mean 'learner.lr'?)"),
-        ("learner.lr=abc", "command line: learner.lr: Value 'abc' of type 'str' could not be converted to Float"),
-        ("learner.zero_stage=5", "command line: learner.zero_stage: Invalid value '5', expected one of [1, 2, 3]"),
+        ("learner.lr=abc", "command line: learner.lr='abc': expected a number"),
+        ("learner.zero_stage=5", "command line: learner.zero_stage=5: expected one of 1, 2, 3"),
+        ("learner.betas=[1,x]", "command line: learner.betas=[1, 'x']: expected a list of numbers, 2 of them"),
+        ("name.x=3", "command line: name={'x': 3}: expected a text"),
+        ("algorithm.dual_clip=much", "command line: algorithm.dual_clip='much': expected a number or null"),
+        ("env.sandbox=3", "command line: unknown key 'env.sandbox'"),
         ("env.train_task=4", "command line: unknown key 'env.train_task' (did you mean 'env.train_tasks'?)"),
         (
             "env.name=calculater",
@@ -101,6 +105,7 @@ def test_bad_input_is_one_clear_line(override: str, line: str) -> None:
 def test_files_that_are_no_config_are_named(tmp_path: Path) -> None:
     for text, part in (
         ("a: [1", "not readable as YAML"),
+        ("seed: 1\nname: x\nlearner: {lr: 1\n", "line 3: not readable as YAML"),
         ("- 1\n", "expected keys and values"),
         ("seed: 1\nseed: 2\n", "not readable as YAML"),
         ("seed: 1\n", "no stages"),
@@ -112,3 +117,20 @@ def test_files_that_are_no_config_are_named(tmp_path: Path) -> None:
         compose("quickstar", [])
     with pytest.raises(BadInput, match="extends itself"):
         compose(write(tmp_path, "extends: recipe.yaml\n"), [])
+
+
+def test_a_stage_is_left_out_from_the_command_line(tmp_path: Path) -> None:
+    config = write(tmp_path, STAGES)
+    (rl,) = compose(config, ["stages.a=null", "stages.1.steps=7"]).stages
+    assert (rl.name, rl.steps) == ("b", 7)
+    (sft,) = compose(config, ["stages.1=null"]).stages
+    assert sft.name == "a"
+    for overrides, part in (
+        (["stages=null"], "stages.NAME=null to leave a stage out"),
+        (["stages.c=null"], "no stage 'c': the stages are a, b"),
+        (["stages.a=3"], "expected stages.NAME.key=value"),
+        (["stages.a=null", "stages.a.steps=3"], "'stages.a.steps=3': stage a was left out"),
+        (["stages.a=null", "stages.b=null"], "no stages"),
+    ):
+        with pytest.raises(BadInput, match=part):
+            compose(config, overrides)

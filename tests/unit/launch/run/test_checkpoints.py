@@ -6,6 +6,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import save
 
 from launch.run import checkpoints
 from launch.run.checkpoints import Damaged, DriverState, digests, read_digests, read_state, verify
@@ -14,6 +16,7 @@ from launch.run.rundir import RunDir
 from rlsys.errors import BadInput
 
 MODEL, OPTIMIZER = "hf/model.safetensors", "learner/state/optim_states.pt"
+CONTENT = {MODEL: save({"a": torch.zeros(300)}), "hf/config.json": b'{"model_type": "qwen3"}' + b" " * 300}
 FILES = (MODEL, "hf/config.json", "hf/tokenizer.json", OPTIMIZER)
 
 
@@ -24,7 +27,7 @@ def made(tmp_path: Path) -> RunDir:
         folder = run.begin_checkpoint(step)
         for name in FILES:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_bytes(f"{name} of {step}".encode() * 50)
+            (folder / name).write_bytes(CONTENT.get(name, f"{name} of {step}".encode() * 50))
         run.commit_checkpoint(folder, DriverState(step=step, mark=3 * step, eval_before={"greedy": 0.25}), keep=2)
     return run
 

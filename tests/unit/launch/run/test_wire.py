@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -110,29 +109,3 @@ def test_an_engine_takes_a_gpu_for_each_of_its_partitions_and_the_run_says_what_
     assert [need.gpus for need in gpu.needs] == [4, 4] and [need.gpus for need in cpu.needs] == [0, 0]
     spec = gpu._members[0].spec.engine
     assert (spec.tensor_parallel, spec.running_kv) == (4, "recompute")
-
-
-@pytest.mark.parametrize(("heads", "kv_heads", "inner", "ways"), [(4, 2, 384, 4), (6, 2, 384, 2), (28, 4, 18944, 2)])
-def test_partitions_of_whole_heads_are_fine(heads: int, kv_heads: int, inner: int, ways: int, tmp_path: Path) -> None:
-    preflight.check_partitions(divided(tmp_path, heads, kv_heads, inner, ways))
-
-
-@pytest.mark.parametrize(
-    ("heads", "kv_heads", "inner", "ways", "said"),
-    [
-        (4, 2, 384, 3, "=3: expected a divisor of the model's 4 attention heads"),
-        (12, 4, 384, 6, "one that divides its 4 key-value heads or is a multiple of them"),
-        (4, 2, 386, 4, "=4: expected a divisor of intermediate_size=386"),
-    ],
-)
-def test_partitions_that_would_cut_a_head_are_refused(
-    heads: int, kv_heads: int, inner: int, ways: int, said: str, tmp_path: Path
-) -> None:
-    with pytest.raises(BadInput, match=said):
-        preflight.check_partitions(divided(tmp_path, heads, kv_heads, inner, ways))
-
-
-def divided(folder: Path, heads: int, kv_heads: int, inner: int, ways: int) -> RecipeConfig:
-    sizes = {"num_attention_heads": heads, "num_key_value_heads": kv_heads, "intermediate_size": inner}
-    (folder / "config.json").write_text(json.dumps(sizes))
-    return compose.compose("quickstart", [f"model.path={folder}", f"engine.tensor_parallel={ways}"]).recipe

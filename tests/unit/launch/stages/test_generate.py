@@ -284,7 +284,10 @@ def test_a_command_that_cannot_write_says_so_before_anything_starts(
         (["--output", str(tmp_path / "no" / "a.jsonl")], "expected a file in a folder that exists"),
         (["--output", str(tmp_path / "mine.jsonl")], "no mine.played.jsonl to continue from"),
         (["--output", str(tmp_path / "my.jsonl")], "there is a file my.pairs.jsonl already"),
-        (["--output", str(tmp_path / "a.jsonl"), "--keep", "good"], "generate.keep: Invalid value 'good'"),
+        (
+            ["--output", str(tmp_path / "a.jsonl"), "--keep", "good"],
+            "generate.keep='good': expected one of all, best, correct",
+        ),
         (["--output", str(tmp_path / "a.jsonl"), "--samples", "0"], "generate.samples=0: expected at least 1"),
         (["--output", str(tmp_path / "a.jsonl"), "--checkpoint", "/no/where"], "no such folder"),
     ):

@@ -102,7 +102,10 @@ def test_epochs_over_a_file_are_steps(tmp_path: Path) -> None:
             [GENERATE, "{name: d, kind: dpo, data: tries, steps: 1, eval: {every: 2}, learner: {reference: run}}"],
             "stages.d: learner.reference='run' with eval.every=2: expected stage",
         ),
-        (["{name: t, kind: generate, generate: {keep: some}}"], "generate.keep: Invalid value 'some'"),
+        (
+            ["{name: t, kind: generate, generate: {keep: some}}"],
+            "generate.keep='some': expected one of all, best, correct",
+        ),
         (["{name: t, kind: generate, generate: {per_task: 0}}"], "generate.per_task=0: expected at least 1, or null"),
     ],
 )

@@ -13,6 +13,7 @@ import pytest
 
 from launch.cli import run as rlsys
 from launch.config.compose import compose, to_yaml
+from launch.config.extend import goes_on, with_more_steps
 from launch.run.checkpoints import DriverState
 from launch.run.progress import Progress
 from launch.run.run import Run, StopRequested
@@ -21,7 +22,7 @@ from launch.run.session import closing_line, save_at_stop
 from launch.stages.train import train
 from rlsys.batch import Batch, UpdateReport
 from rlsys.channels.shm import SharedMemory
-from rlsys.errors import RunFailed
+from rlsys.errors import BadInput, RunFailed
 from rlsys.journal import Dispatched, Journal, Noted, ledger, read, surviving
 from rlsys.types import Message
 from tests.fakes import BanditLearner, BanditPool
@@ -73,6 +74,7 @@ def play(
     on_row: Callable[[Run, dict[str, Any]], None] | None = None,
     stages: str = "",
     stop_after_s: float | None = None,
+    extended: bool = False,
 ) -> Outcome:
     """One process's worth of a run: resumes when the directory has a checkpoint."""
     recipe = tmp_path / "recipe.yaml"
@@ -81,6 +83,7 @@ def play(
     directory = RunDir(tmp_path / "run")
     newest = directory.checkpoints()[-1:]
     state = directory.load_state(newest[0]) if newest else DriverState()
+    assert not extended or goes_on(state, directory.path, config)
     directory.rewind_metrics(state.step)
     from actors.services import Services
     from envs import make_world
@@ -252,6 +255,38 @@ def test_more_steps_continue_a_finished_stage(tmp_path: Path) -> None:
     play(tmp_path, steps=4, on_row=lambda run, row: run.stop.set() if row["step"] == 2 else None)
     assert play(tmp_path, steps=6).error is None
     assert ledger(surviving(read(tmp_path / "run" / "journal.jsonl"))).dispatched == 24
+
+
+def test_a_finished_run_goes_on_with_more_steps(tmp_path: Path) -> None:
+    play(tmp_path, steps=4)
+    (tmp_path / "run" / "config.yaml").write_text((tmp_path / "recipe.yaml").read_text())
+    (tmp_path / "run" / "summary.json").write_text('{"status": "done"}')
+    assert play(tmp_path, steps=6).run.state.step == 4  # as a checkpoint says it
+    assert with_more_steps(["seed=1", "stages.rl.steps=+3"], str(tmp_path / "run")) == ["seed=1", "stages.rl.steps=7"]
+    assert play(tmp_path, steps=7, extended=True).run.state.step == 7
+    book = ledger(surviving(read(tmp_path / "run" / "journal.jsonl")))
+    assert (book.dispatched, book.in_flight, book.problems) == (7 * 4, 0, ())
+    assert [row["stage_step"] for row in rows(tmp_path)] == list(range(1, 8))
+    (tmp_path / "run" / "summary.json").write_text('{"status": "stopped"}')  # the same command again adds nothing
+    assert with_more_steps(["stages.0.steps=+3"], str(tmp_path / "run")) == ["stages.0.steps=4"]
+
+
+@pytest.mark.parametrize(
+    ("override", "run_dir", "part"),
+    [
+        ("stages.rl.steps=+3", None, "expected the --run-dir of a run to go on with"),
+        ("stages.rl.steps=+3", "/no/such", "expected the --run-dir of a run to go on with"),
+        ("stages.a.steps=+3", "", "only the last stage goes on: stages.b.steps"),
+    ],
+)
+def test_more_steps_need_a_run_and_its_last_stage(
+    tmp_path: Path, override: str, run_dir: str | None, part: str
+) -> None:
+    (tmp_path / "config.yaml").write_text(
+        HEAD + "stages: [{name: a, kind: sft, steps: 1}, {name: b, kind: rl, steps: 1}]\n"
+    )
+    with pytest.raises(BadInput, match=part):
+        with_more_steps([override], str(tmp_path) if run_dir == "" else run_dir)
 
 
 def test_failures_are_left_out_and_counted(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from learners.algorithms.terms import Terms
 from rlsys.batch import Row
 from rlsys.choices import choose
 from rlsys.errors import BadInput
+from rlsys.formulas import Correction
 from rlsys.metrics import values
-from rlsys.off_policy import Correction
 from rlsys.packing import make_batch, padding_row
 from rlsys.reductions import Reduction, weigh
 from rlsys.types import Sample, TokenStream

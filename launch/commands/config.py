@@ -1,0 +1,166 @@
+"""`rlsys config`: every key with its meaning, type, default and what other systems call it; or a recipe, key by key."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rlsys.errors import BadInput
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from launch.config.keys import Key, Section
+    from rlsys.config import RecipeConfig
+
+HELP = "what each key of a configuration means"
+EXAMPLES = """examples:
+  rlsys config                       every key with its default
+  rlsys config learner               the keys of a section, and what they mean
+  rlsys config learner.lr            one key
+  rlsys config num_generations       what another system calls it
+  rlsys config quickstart            what holds in a recipe, where it is not the default
+"""
+BEGIN, END = "<!-- rlsys config --page -->", "<!-- end -->"
+LONGEST = 60  # characters of a default
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "what",
+        metavar="KEY|CONFIG",
+        nargs="?",
+        help="a key, a section, another system's name, an environment, a reward, an algorithm, or a recipe",
+    )
+    parser.add_argument("--page", metavar="F.md", help="write all keys between the two marks of a page")
+
+
+def run(options: argparse.Namespace) -> int:
+    from launch.config.compose import TABLES
+    from launch.config.keys import reference
+
+    sections = reference(TABLES)
+    if options.page is not None:
+        page = Path(options.page)
+        page.write_text(filled(page.read_text(), sections))
+        return 0
+    if options.what is None:
+        lines = list(listed(sections))
+    else:
+        lines = explained(options.what, sections) or held(options.what, sections)
+    try:
+        print("\n".join(lines), flush=True)
+    except BrokenPipeError:  # whoever reads, `| head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def listed(sections: Sequence[Section]) -> Iterator[str]:
+    for section in sections:
+        yield f"# {section.title.replace('`', '')}"
+        yield from (f"{key.name:<40} {short(key.default):<12} {key.kind}" for key in section.keys)
+
+
+def explained(what: str, sections: Sequence[Section]) -> list[str]:
+    """A key, all keys below a section, or the keys that other systems call so. Empty where there is none."""
+    from launch.config.synonyms import ABSENT, SYNONYMS
+
+    if what in ABSENT:
+        return [f"{what}: {ABSENT[what]}"]
+    ours = {ours for ours, others in SYNONYMS.items() if what in others}
+    lines: list[str] = []
+    for section in sections:
+        wanted = [key for key in section.keys if key.name in {what, *ours} or key.name.startswith(f"{what}.")]
+        if wanted:
+            lines.append(f"# {section.title.replace('`', '')}")
+            lines += [line for key in wanted for line in paragraph(key)]
+    return lines
+
+
+def paragraph(key: Key) -> Iterator[str]:
+    from launch.config.synonyms import SYNONYMS
+
+    yield f"{key.name}: {key.kind}" + (f"; default {short(key.default)}" if key.default else "")
+    others = SYNONYMS.get(key.name)
+    for text in (key.meaning, f"Elsewhere: {', '.join(others)}." if others else ""):
+        yield from textwrap.wrap(text, 110, initial_indent="    ", subsequent_indent="    ")
+
+
+def chosen(what: str) -> list[str]:
+    """The keys of an environment, a reward or an algorithm by its name. Empty where there is none."""
+    from launch.config.compose import TABLES
+    from launch.config.keys import choice_keys
+
+    lines: list[str] = []
+    for key, table in TABLES.items():
+        if what in table:
+            lines.append(f"# {key}.name={what}")
+            lines += [line for each in choice_keys(key, table, what) for line in paragraph(each)]
+    return lines
+
+
+def held(config: str, sections: Sequence[Section]) -> list[str]:
+    """The values of a recipe that are not the default, for the whole of it and for each stage. Or `chosen`."""
+    from launch.config.compose import compose
+    from launch.config.layers import find_config
+    from launch.config.synonyms import meant
+
+    try:
+        find_config(config)
+    except BadInput as error:
+        lines = chosen(config)
+        if lines:
+            return lines
+        hint = meant(config, [key.name for section in sections for key in section.keys])
+        raise BadInput(f"no key {config!r}{hint}" if hint else f"{config!r} is no key, and {error}") from error
+    composed = compose(config, [])
+    everywhere = changed(composed.recipe)
+    lines = [f"# {config}, where it is not the default", *everywhere]
+    for stage in composed.stages:
+        length = f"{stage.steps} steps" if stage.epochs is None else f"{stage.epochs:g} epochs"
+        lines.append(f"# stage {stage.name}: {stage.kind}, {length}")
+        lines += [line for line in changed(stage.config) if line not in everywhere]
+    return lines
+
+
+def changed(recipe: RecipeConfig) -> list[str]:
+    """ "learner.lr = 0.002 (default 1e-06)", for each key."""
+    from launch.config.keys import plain, values_of
+
+    return [
+        f"{name} = {short(str(plain(value)))} (default {short(str(plain(default)))})"
+        for name, value, default in values_of(recipe)
+        if value != default
+    ]
+
+
+def short(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."
+
+
+def filled(page: str, sections: Sequence[Section]) -> str:
+    """The page with all keys between its marks. Raises BadInput for a page without them."""
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise BadInput(f"--page: expected a page with {BEGIN} and {END}")
+    return f"{before}{BEGIN}\n\n{tables(sections)}\n{END}{after}"
+
+
+def tables(sections: Sequence[Section]) -> str:
+    from launch.config.synonyms import SYNONYMS
+
+    lines: list[str] = []
+    for section in sections:
+        lines += [f"### {section.title}", "", "| key | value | default | |", "|---|---|---|---|"]
+        for key in section.keys:
+            others = ", ".join(f"`{name}`" for name in SYNONYMS.get(key.name, ()))
+            said = " ".join(filter(None, (key.meaning, f"Elsewhere: {others}." if others else "")))
+            default = f"`{short(key.default)}`" if key.default else ""
+            lines.append(" | ".join((f"| `{key.name}`", key.kind, default, said.replace("|", "\\|"))) + " |")
+        lines.append("")
+    return "\n".join(lines)

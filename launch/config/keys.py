@@ -1,0 +1,170 @@
+"""Every key of a configuration, read off the dataclasses: name, type, default, allowed values, meaning."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from functools import cache
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from launch.stages.base import STAGE_KEYS, Head
+from rlsys.choices import Table, choose
+from rlsys.config import RecipeConfig, StageConfig
+
+PLAIN = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """Key(name="learner.lr", kind="a number", default="1e-06", meaning="Learning rate after warm-up. ...")"""
+
+    name: str
+    kind: str  # what a value is, the allowed ones where only some are: "one of 1, 2, 3"
+    default: str  # as YAML has it; empty where there is none
+    meaning: str  # the docstring of the field
+    owner: type  # the dataclass that says all this: several environments share one
+
+
+def recipe_keys() -> list[Key]:
+    """Those outside of `env`, `reward` and `algorithm`."""
+    return list(keys_of(RecipeConfig))
+
+
+def choice_keys(key: str, table: Table, name: str) -> list[Key]:
+    """Those of one environment, reward or algorithm, without `name`."""
+    return [each for each in keys_of(choose(key, table, name).schema, f"{key}.") if each.name != f"{key}.name"]
+
+
+def stage_keys() -> list[Key]:
+    """Those that only a stage has: `stages.NAME.steps`."""
+    hints, meanings = get_type_hints(StageConfig), meanings_of(Head)
+    return [
+        Key(name=f"stages.NAME.{key}", kind=_kind(hints[key]), default="", meaning=meanings[key], owner=Head)
+        for key in STAGE_KEYS
+    ]
+
+
+def known_names(tables: Mapping[str, Table], chosen: Mapping[str, type]) -> list[str]:
+    """Every key that a recipe may have. chosen: the dataclasses of `env`, `reward` and `algorithm` where they are
+    known; else every key of any of the table's."""
+    names = [name for name, *_ in _leaves(RecipeConfig, "")]
+    names += [f"stages.NAME.{key}" for key in STAGE_KEYS] + [f"{key}.name" for key in tables]
+    for key, table in tables.items():
+        schemas = [chosen[key]] if key in chosen else [choose(key, table, name).schema for name in table]
+        names += [name for schema in schemas for name, *_ in _leaves(schema, f"{key}.")]
+    return names
+
+
+def keys_of(schema: type, prefix: str = "") -> Iterator[Key]:
+    """The keys of a dataclass and of those inside it, in order."""
+    for name, owner, each, hint in _leaves(schema, prefix):
+        meaning = meanings_of(owner).get(each.name, "")
+        yield Key(name=name, kind=_kind(hint), default=_default(each), meaning=meaning, owner=owner)
+
+
+def _leaves(schema: type, prefix: str) -> Iterator[tuple[str, type, Field[Any], Any]]:
+    """(name, the class that declares it, field, type) of every key that is no section."""
+    hints = get_type_hints(schema)
+    for each in fields(schema):
+        hint = hints[each.name]
+        if isinstance(hint, type) and is_dataclass(hint):
+            yield from _leaves(hint, f"{prefix}{each.name}.")
+        elif hint is not Any:
+            owner = next(base for base in schema.__mro__ if each.name in base.__dict__.get("__annotations__", {}))
+            yield prefix + each.name, owner, each, hint
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    title: str
+    keys: tuple[Key, ...]
+
+
+def reference(tables: Mapping[str, Table]) -> list[Section]:
+    """All keys there are, each once: those of every recipe by section, then what an environment, a reward and an
+    algorithm add. What several of them share has a section of its own."""
+    by_part: dict[str, list[Key]] = {"of a recipe": [_name_key(key, table) for key, table in tables.items()]}
+    for each in recipe_keys():
+        part, _, rest = each.name.partition(".")
+        by_part.setdefault(f"`{part}`" if rest else "of a recipe", []).append(each)
+    found = [Section(title, tuple(keys)) for title, keys in by_part.items()]
+    found.append(Section("of a stage", tuple(stage_keys())))
+    for key, table in tables.items():
+        shared: dict[type, tuple[list[str], dict[str, Key]]] = {}
+        for name in table:
+            for each in choice_keys(key, table, name):
+                names, keys = shared.setdefault(each.owner, ([], {}))
+                keys.setdefault(each.name, each)
+                names.extend([name] * (name not in names))
+        by_names: dict[str, dict[str, Key]] = {}
+        for names, keys in shared.values():
+            whose = f"`{key}.name`: {', '.join(names)}" if len(names) < len(table) else f"`{key}`"
+            by_names.setdefault(whose, {}).update(keys)
+        found += [Section(whose, tuple(keys.values())) for whose, keys in by_names.items()]
+    return found
+
+
+def _name_key(key: str, table: Table) -> Key:
+    what = {"env": "The environment", "reward": "The reward", "algorithm": "The algorithm of rl stages"}[key]
+    kind = f"one of {', '.join(table)}, or module.Class"
+    return Key(name=f"{key}.name", kind=kind, default=next(iter(table)), meaning=f"{what}.", owner=RecipeConfig)
+
+
+def values_of(config: Any, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """(name, value, default) of every key of a recipe, those of its environment, reward and algorithm too."""
+    for each in fields(config):
+        value = getattr(config, each.name)
+        if is_dataclass(value):
+            yield from values_of(value, f"{prefix}{each.name}.")
+        else:
+            default = each.default_factory() if each.default_factory is not MISSING else each.default
+            yield prefix + each.name, value, default
+
+
+@cache
+def meanings_of(schema: type) -> Mapping[str, str]:
+    """{field: the docstring below it}, of the class that declares it or of the next base that says something."""
+    found: dict[str, str] = {}
+    for base in reversed(schema.__mro__):
+        if not is_dataclass(base):
+            continue
+        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+        assert isinstance(tree, ast.ClassDef)
+        for node, following in zip(tree.body, [*tree.body[1:], None], strict=True):
+            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+                if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
+                    found[node.target.id] = " ".join(str(following.value.value).split())
+    return found
+
+
+def _kind(hint: Any) -> str:
+    arguments = get_args(hint)
+    if get_origin(hint) in (Union, UnionType):
+        return " or ".join("null" if each is type(None) else _kind(each) for each in arguments)
+    if get_origin(hint) is Literal:
+        return f"one of {', '.join(map(str, arguments))}"
+    if get_origin(hint) is tuple:
+        inside = [_kind(each) for each in arguments if each is not Ellipsis]
+        each = "list of " + inside[0].removeprefix("a ") + "s"
+        return f"a {each}" if Ellipsis in arguments else f"a {each}, {len(inside)} of them"
+    return PLAIN.get(hint, getattr(hint, "__name__", str(hint)))
+
+
+def _default(each: Field[Any]) -> str:
+    value = each.default_factory() if each.default_factory is not MISSING else each.default
+    if value is MISSING:
+        return ""
+    return str(plain(value))
+
+
+def plain(value: Any) -> Any:
+    """As YAML writes it."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, str):
+        return value if value and "\n" not in value and value == value.strip() else repr(value)
+    return list(value) if isinstance(value, tuple) else value

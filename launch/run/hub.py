@@ -1,0 +1,57 @@
+"""A model that is named as the hub names it: whether it can be had is said at once, not after a minute of retries."""
+
+from __future__ import annotations
+
+import os
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from rlsys.errors import BadInput
+
+OFFLINE = "HF_HUB_OFFLINE"
+DEADLINE_S = 5.0
+
+
+def cached(name: str) -> Path | None:
+    """The folder of a downloaded model, the newest; found without loading the hub's library, which reads OFFLINE."""
+    home = os.environ.get("HF_HOME") or "~/.cache/huggingface"
+    cache = Path(os.environ.get("HF_HUB_CACHE") or f"{home}/hub").expanduser()
+    snapshots = (cache / f"models--{name.replace('/', '--')}" / "snapshots").glob("*/config.json")
+    newest = max(snapshots, key=lambda path: path.lstat().st_mtime, default=None)
+    return None if newest is None else newest.parent
+
+
+def require(name: str, where: str) -> str | None:
+    """Raises BadInput for a model that is neither here nor to be had. `where` begins the line: "model.path='a/b'".
+
+    Where only the copy of an earlier download is to be had, the hub is not asked again by any process of this run: what
+    to say about it is returned.
+    """
+    here = cached(name)
+    if os.environ.get(OFFLINE, "").upper() in ("1", "ON", "YES", "TRUE"):
+        if here is None:
+            raise BadInput(f"{where}: no folder, not downloaded before, and {OFFLINE} is set: nothing is downloaded")
+        return None
+    reason = _unreachable()
+    if reason is None:
+        return None
+    if here is None:
+        raise BadInput(
+            f"{where}: no folder, not downloaded before, and {reason}; download it elsewhere, give its folder"
+        )
+    os.environ[OFFLINE] = "1"
+    return f"{reason}: the copy of {name} in {here} is used ({OFFLINE}=1 says so from the start)"
+
+
+def _unreachable() -> str | None:
+    """Why the hub cannot be reached; None where it answers, whatever it says."""
+    endpoint = os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
+    try:
+        urllib.request.urlopen(urllib.request.Request(endpoint, method="HEAD"), timeout=DEADLINE_S).close()
+    except urllib.error.HTTPError:
+        return None
+    except (OSError, ValueError) as error:
+        cause = getattr(error, "reason", error)
+        return f"{endpoint} cannot be reached ({getattr(cause, 'strerror', None) or cause})"
+    return None
