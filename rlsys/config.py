@@ -86,9 +86,9 @@ class RolloutConfig:
     """Playing episodes: the workers, the limits of an episode, and what happens when something breaks."""
 
     workers: int = 1
-    """Rollout workers. Each has an engine of its own, and on GPUs a GPU of its own."""
+    """Rollout workers. Each has an engine of its own, and on GPUs `engine.tensor_parallel` GPUs of its own."""
     threads: int = 1
-    """CPU threads of one engine."""
+    """CPU threads of one engine, divided among its processes."""
     max_turn_tokens: int = 64
     """Tokens that the model may write in one message."""
     max_response_tokens: Optional[int] = None
