@@ -62,7 +62,7 @@ class Engine:
         self.spec = spec
         self._llm = llm
         self._processes = processes
-        self._workers: list[psutil.Process] = []  # hold the model: the EngineCore itself, or its children
+        self._parts: list[psutil.Process] = []  # children of the EngineCore that share the model, if it is divided
         self._gauges = gauges
         self._control = asyncio.Lock()  # one load at a time
         self._loads = 0  # prefixes are shared by requests that came between the same two
@@ -101,7 +101,8 @@ class Engine:
             await engine._ask(llm.update_weight_version("0"))
             # The first request with log-probabilities pays for what is built lazily: nobody should wait for that later.
             await engine.generate([0], TurnRequest(max_tokens=2, temperature=1.0, top_p=1.0, seed=0), "warm-up")
-            engine._workers = [psutil.Process(pid) for pid in await engine._ask(llm.collective_rpc("rl_pid"))]
+            pids = await engine._ask(llm.collective_rpc("rl_pid"))
+            engine._parts = [psutil.Process(pid) for pid in pids if pid not in engine.core_pids()]
         except BaseException:  # nobody else holds the engine yet
             engine.stop()
             raise
@@ -186,7 +187,7 @@ class Engine:
 
     def core_pids(self) -> list[int]:
         """Processes that vLLM started for this engine."""
-        return list(dict.fromkeys(process.pid for process in [*self._processes, *self._workers]))
+        return [process.pid for process in [*self._processes, *self._parts]]
 
     def stop(self) -> None:
         """End the EngineCore for certain and fail what is in flight. Blocks for some seconds; may be called twice."""
@@ -199,7 +200,9 @@ class Engine:
             process.join(KILL_DEADLINE_S)
             if process.is_alive():  # the kernel holds it, in a driver's call perhaps: waiting on would hold us too
                 log.warning("the EngineCore %d is there %g s after SIGKILL", process.pid, KILL_DEADLINE_S)
-        psutil.wait_procs(self._workers, KILL_DEADLINE_S)  # they end with the EngineCore, and free their devices
+        _, left = psutil.wait_procs(self._parts, KILL_DEADLINE_S)  # the kernel ends them with the EngineCore
+        for part in left:
+            log.warning("a part of the engine, %d, is there %g s after its EngineCore", part.pid, KILL_DEADLINE_S)
 
     def _room(self, token_ids: Sequence[int]) -> int:
         room = self.spec.max_model_len - len(token_ids)
