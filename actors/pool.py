@@ -122,15 +122,7 @@ class RolloutPool:
     async def _start(self, member: _Member) -> None:
         options = self._options
         member.state = State.STARTING
-        actor = ray.remote(self._worker).options(
-            name=actor_name(options.run, member.spec.name, member.restarts),
-            num_cpus=options.cpus,
-            num_gpus=options.gpus,
-            max_restarts=0,
-            max_concurrency=4096,
-            scheduling_strategy=member.placement,
-            runtime_env={"env_vars": options.env_vars},
-        )
+        actor = _placed(self._worker, options, member)
         member.handle, member.delivered = actor.remote(member.spec), 0
         start = member.handle.start.remote()
         member.last_status = await _started(member, start, "starting its engine", options.start_timeout_s)
@@ -348,6 +340,19 @@ class RolloutPool:
         except Exception as error:
             log.exception("supervision of the rollout workers broke")
             await self._fail(f"supervision of the rollout workers broke: {type(error).__name__}: {error}")
+
+
+def _placed(worker: type, options: PoolOptions, member: _Member) -> Any:
+    """The actor class of a worker, with its name, its share of the machine and its place."""
+    return ray.remote(worker).options(
+        name=actor_name(options.run, member.spec.name, member.restarts),
+        num_cpus=options.cpus,
+        num_gpus=options.gpus,
+        max_restarts=0,
+        max_concurrency=4096,
+        scheduling_strategy=member.placement,
+        runtime_env={"env_vars": options.env_vars},
+    )
 
 
 async def _started(member: _Member, ref: Any, what: str, timeout_s: float) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import copy
 import errno
-import importlib.metadata
 import logging
 import os
 import shutil
@@ -33,15 +32,13 @@ from rlsys.channels.base import WeightChannel
 from rlsys.config import RunConfig, StageConfig
 from rlsys.device import Device
 from rlsys.errors import BadInput, RunFailed
-from rlsys.journal import Journal, ledger, read, surviving
+from rlsys.journal import Journal
 
 log = logging.getLogger("rlsys.run")
 
 UPDATE_GRACE_S = 10.0  # for what the learner is doing when a stop is asked for
 PROBE_TASKS = 4
 PROBE_TOKENS = 64
-EVALUATION = ("before", "after", "measure", "episodes", "failures")
-PROMPTS = ("dispatched", "trained", "failed", "filtered", "in_flight")
 FULL_BYTES = 2**20  # less room than this on a disk on which saving fails is why
 CANARY_VERSION = -1  # never trained, never sampled from
 
@@ -269,44 +266,6 @@ class Run:
             self.progress.say(f"health: {says}")
             self.journal.note(row.stage, row.step, says)
 
-    def summary(self, status: str, reason: str | None = None) -> dict[str, Any]:
-        """What `summary.json` holds (docs/run-directory.md)."""
-        state = self.state
-        self.journal.commit()
-        book = ledger(surviving(read(self.dir.journal)))
-        recipe = self.config.recipe
-        publish = sorted(state.publish_s)
-        return {
-            "status": status,
-            **({"reason": reason} if reason else {}),
-            "steps": state.step,
-            "wall_s": round(self.wall_s, 1),
-            "eval": {name: getattr(state, f"eval_{name}") for name in EVALUATION},
-            "reward": {"first": state.reward_first, "last": state.reward_last},
-            "tokens": {
-                "generated": state.generated,
-                "trained": state.trained,
-                "discarded": state.discarded + self.lost_tokens,
-            },
-            "lag": {
-                "max": state.lag_max,
-                "mean": round(state.lag_sum / state.lag_count, 4) if state.lag_count else 0.0,
-            },
-            "prompts": {name: getattr(book, name) for name in PROMPTS},
-            "failures": {kind: state.failures.get(kind, 0) for kind in ("infra", "timeout", "data", "retried")},
-            "health": [asdict(finding) for finding in health(self)],
-            "restarts": self.restarts,
-            "weights": {
-                "published": len(publish),
-                "publish_s_median": round(publish[len(publish) // 2], 4) if publish else None,
-            },
-            **({"generated": state.played} if state.played else {}),
-            "stage_s": {name: round(seconds, 1) for name, seconds in state.stage_s.items()},
-            "versions": {name: _version(name) for name in ("vllm", "deepspeed", "ray", "torch")},
-            "learner": {"zero_stage": recipe.learner.zero_stage, "world_size": recipe.learner.ranks},
-            "rollout": {"workers": recipe.rollout.workers},
-        }
-
 
 def watch_on(run: Run, stage: StageConfig) -> Watch:
     """Over the rows that a resumed stage has already: what was said of them is not said again."""
@@ -350,13 +309,3 @@ def probe(run: Run) -> tuple[tuple[int, ...], ...]:
             "the prompts of this environment have fewer than two tokens: engine and learner cannot be compared"
         )
     return probes
-
-
-def _version(name: str) -> str | None:
-    """vLLM's CPU build is a distribution of its own name."""
-    for candidate in (name, f"{name}-cpu"):
-        try:
-            return importlib.metadata.version(candidate)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return None

@@ -13,6 +13,7 @@ from launch.run import cleanup
 from launch.run.checkpoints import step_of
 from launch.run.parts import shown, start_parts
 from launch.run.run import Run, StopRequested, health
+from launch.run.summary import summary
 from rlsys.errors import told
 
 SAVE_DEADLINE_S = 10.0  # of the checkpoint that a stop writes
@@ -87,7 +88,7 @@ def leave_summary(run: Run, status: str, reason: str | None) -> None:
 
 
 def write_summary(run: Run, status: str, reason: str | None) -> None:
-    run.dir.write("summary.json", json.dumps(run.summary(status, reason), indent=1) + "\n")
+    run.dir.write("summary.json", json.dumps(summary(run, status, reason), indent=1) + "\n")
     run.journal.close()
 
 

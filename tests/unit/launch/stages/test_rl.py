@@ -19,6 +19,7 @@ from launch.run.progress import Progress
 from launch.run.run import Run, StopRequested
 from launch.run.rundir import RunDir
 from launch.run.session import closing_line, save_at_stop
+from launch.run.summary import summary as summary_of
 from launch.stages.train import train
 from rlsys.batch import Batch, UpdateReport
 from rlsys.channels.shm import SharedMemory
@@ -132,7 +133,7 @@ def play(
         except RunFailed as caught:
             error = caught
             await run.cancel_background()
-        summary.update(run.summary("done"))
+        summary.update(summary_of(run, "done"))
         run.journal.close()
         return run
 

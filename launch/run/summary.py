@@ -1,0 +1,62 @@
+"""What `summary.json` holds (docs/run-directory.md)."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from dataclasses import asdict
+from typing import Any
+
+from launch.run.run import Run, health
+from rlsys.journal import ledger, read, surviving
+
+EVALUATION = ("before", "after", "measure", "episodes", "failures")
+PROMPTS = ("dispatched", "trained", "failed", "filtered", "in_flight")
+
+
+def summary(run: Run, status: str, reason: str | None = None) -> dict[str, Any]:
+    """By key, for JSON."""
+    state = run.state
+    run.journal.commit()
+    book = ledger(surviving(read(run.dir.journal)))
+    recipe = run.config.recipe
+    publish = sorted(state.publish_s)
+    return {
+        "status": status,
+        **({"reason": reason} if reason else {}),
+        "steps": state.step,
+        "wall_s": round(run.wall_s, 1),
+        "eval": {name: getattr(state, f"eval_{name}") for name in EVALUATION},
+        "reward": {"first": state.reward_first, "last": state.reward_last},
+        "tokens": {
+            "generated": state.generated,
+            "trained": state.trained,
+            "discarded": state.discarded + run.lost_tokens,
+        },
+        "lag": {
+            "max": state.lag_max,
+            "mean": round(state.lag_sum / state.lag_count, 4) if state.lag_count else 0.0,
+        },
+        "prompts": {name: getattr(book, name) for name in PROMPTS},
+        "failures": {kind: state.failures.get(kind, 0) for kind in ("infra", "timeout", "data", "retried")},
+        "health": [asdict(finding) for finding in health(run)],
+        "restarts": run.restarts,
+        "weights": {
+            "published": len(publish),
+            "publish_s_median": round(publish[len(publish) // 2], 4) if publish else None,
+        },
+        **({"generated": state.played} if state.played else {}),
+        "stage_s": {name: round(seconds, 1) for name, seconds in state.stage_s.items()},
+        "versions": {name: _version(name) for name in ("vllm", "deepspeed", "ray", "torch")},
+        "learner": {"zero_stage": recipe.learner.zero_stage, "world_size": recipe.learner.ranks},
+        "rollout": {"workers": recipe.rollout.workers},
+    }
+
+
+def _version(name: str) -> str | None:
+    """vLLM's CPU build is a distribution of its own name."""
+    for candidate in (name, f"{name}-cpu"):
+        try:
+            return importlib.metadata.version(candidate)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return None
