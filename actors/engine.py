@@ -1,8 +1,7 @@
 """One vLLM engine. Every call to vLLM in the project is in this file: an upgrade of vLLM is a change of this file.
 
     Engine           lives in the rollout actor, on its event loop
-    ReloadExtension  lives in the EngineCore process that vLLM spawns from the actor, or in each of the processes that
-                     an EngineCore divides a large model among; mixed into vLLM's worker
+    ReloadExtension  lives in the EngineCore process that vLLM spawns, or in its children where they share the model
 
 `tests/e2e/test_engine_contract.py` holds what the rest relies on. vLLM is imported only when an engine starts.
 """
@@ -200,8 +199,7 @@ class Engine:
             process.join(KILL_DEADLINE_S)
             if process.is_alive():  # the kernel holds it, in a driver's call perhaps: waiting on would hold us too
                 log.warning("the EngineCore %d is there %g s after SIGKILL", process.pid, KILL_DEADLINE_S)
-        _, left = psutil.wait_procs(self._parts, KILL_DEADLINE_S)  # the kernel ends them with the EngineCore
-        for part in left:
+        for part in psutil.wait_procs(self._parts, KILL_DEADLINE_S)[1]:  # the kernel ends them with the EngineCore
             log.warning("a part of the engine, %d, is there %g s after its EngineCore", part.pid, KILL_DEADLINE_S)
 
     def _room(self, token_ids: Sequence[int]) -> int:
