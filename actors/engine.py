@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from actors.gauges import Gauges
-from actors.orphans import die_with
+from actors.orphans import die_with, unname
 from actors.specs import IDLE, EngineFailed, EngineSpec, EngineStats, PromptTooLong, engine_environment
 from rlsys import semaphores
 from rlsys.channels import receiver
@@ -199,8 +199,7 @@ class Engine:
             process.join(KILL_DEADLINE_S)
             if process.is_alive():  # the kernel holds it, in a driver's call perhaps: waiting on would hold us too
                 log.warning("the EngineCore %d is there %g s after SIGKILL", process.pid, KILL_DEADLINE_S)
-        for part in psutil.wait_procs(self._parts, KILL_DEADLINE_S)[1]:  # the kernel ends them with the EngineCore
-            log.warning("a part of the engine, %d, is there %g s after its EngineCore", part.pid, KILL_DEADLINE_S)
+        psutil.wait_procs(self._parts, KILL_DEADLINE_S)  # the kernel ends them with the EngineCore
 
     def _room(self, token_ids: Sequence[int]) -> int:
         room = self.spec.max_model_len - len(token_ids)
@@ -343,6 +342,7 @@ class ReloadExtension:
     model_runner: Any
 
     def rl_pid(self) -> int:
+        unname(os.environ.get("VLLM_DIST_IDENT"))  # of vLLM's CPU worker: both sides have opened what bears it
         return os.getpid()
 
     def rl_load(self, published: dict[str, Any]) -> tuple[int, list[str]]:

@@ -21,6 +21,7 @@ import pytest
 import torch
 
 from actors.engine import Engine
+from actors.orphans import SHARED
 from actors.specs import EngineFailed, EngineSpec, EngineStats, PromptTooLong, engine_environment
 from rlsys.channels.base import Published, WeightsRejected
 from rlsys.rollout import TurnRequest
@@ -455,11 +456,13 @@ def test_a_model_divided_among_two_processes_reloads_is_counted_and_leaves_none_
     old, new = tiny_model("qwen3", seed=0), tiny_model("qwen3", seed=1)
     hole = publish(tmp_path / "hole", old, 2, without=["model.layers.1.self_attn.k_proj.weight"])
     versions = [publish(tmp_path, new, 1), hole]
+    shared = set(SHARED.iterdir())
     # the EngineCore and its two workers
     before, after, rejected = said_before_its_process_was_killed(tmp_path, engine_spec, versions, processes=3)
     assert gap(before, logprobs(old, [5, 6, 7])) < CLOSE
     assert gap(after, logprobs(new, [5, 6, 7])) < CLOSE
     assert "1 layers not refreshed whole (model.layers.1.self_attn.qkv_proj" in rejected
+    assert not [path for path in set(SHARED.iterdir()) - shared if path.name.startswith("vllm")]
 
 
 class Host:
