@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from rlsys.config import EngineConfig, LearnerConfig, RecipeConfig, RunConfig
 
 T = TypeVar("T")
+RunningKV = Literal["keep", "recompute"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,10 +27,12 @@ class Device:
     enforce_eager: bool  # engine.enforce_eager
     engine_threads: int  # rollout.threads
     tokens_per_row: int  # learner.tokens_per_row
+    running_kv: RunningKV  # loop.running_kv
 
 
 DEVICES: dict[str, Device] = {
     # fp32: bf16 is emulated on most CPUs. Blocks of 32: vLLM's CPU default of 128 shares no short prompt.
+    # Recompute: contexts are short here, and engine and learner then agree to rounding on every token.
     "cpu": Device(
         torch_device="cpu",
         dtype="float32",
@@ -43,6 +46,7 @@ DEVICES: dict[str, Device] = {
         enforce_eager=True,
         engine_threads=1,
         tokens_per_row=4096,
+        running_kv="recompute",
     ),
     # Rows of 16k hide the all-reduce that ZeRO-2 makes after each; without checkpointing their activations fit no card.
     "cuda": Device(
@@ -58,6 +62,7 @@ DEVICES: dict[str, Device] = {
         enforce_eager=False,
         engine_threads=8,
         tokens_per_row=16384,
+        running_kv="keep",
     ),
 }
 # `loop.mismatch_limit` where it is null, in nats per token. bf16 has 8 bits for a logit, and engine and learner round
@@ -71,6 +76,7 @@ FILLED_IN = (
     ("rollout", "threads"),
     ("learner", "tokens_per_row"),
     ("loop", "mismatch_limit"),
+    ("loop", "running_kv"),
 )
 
 
@@ -88,14 +94,18 @@ def dtype_of(dtype: str, device: Device) -> str:
 
 def resolved(recipe: RecipeConfig, device: Device) -> RecipeConfig:
     """The recipe with what it leaves to the device filled in. Everything behind this sees plain values."""
-    model, loop = recipe.model, recipe.loop
+    model, loop, limit = recipe.model, recipe.loop, MISMATCH_LIMIT[dtype_of(recipe.model.dtype, device)]
     return replace(
         recipe,
         model=replace(model, gradient_checkpointing=_or(model.gradient_checkpointing, device.gradient_checkpointing)),
         engine=resolved_engine(recipe.engine, device),
         rollout=replace(recipe.rollout, threads=_or(recipe.rollout.threads, device.engine_threads)),
         learner=resolved_learner(recipe.learner, device),
-        loop=replace(loop, mismatch_limit=_or(loop.mismatch_limit, MISMATCH_LIMIT[dtype_of(model.dtype, device)])),
+        loop=replace(
+            loop,
+            mismatch_limit=_or(loop.mismatch_limit, limit),
+            running_kv=loop.running_kv or device.running_kv,
+        ),
     )
 
 

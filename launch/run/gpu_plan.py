@@ -28,6 +28,7 @@ from rlsys.device import Device, dtype_of, known
 
 USUAL_CARD_GB = 80.0
 MOST_RANKS = 64  # that a remedy proposes
+GPUS_OF_A_NODE = 8  # an engine is on one
 VLLM_SHARE = 0.92  # of a card that an engine may take beside nothing else
 
 
@@ -158,7 +159,7 @@ def _too_small_for_rank(shape: ModelShape, plan: RankPlan, recipe: RecipeConfig,
 def _engine(shape: ModelShape, recipe: RecipeConfig, dtype: str, card: float) -> tuple[str, str | None]:
     engine, workers = recipe.engine, recipe.rollout.workers
     plan = EnginePlan(
-        tensor_parallel=1,
+        tensor_parallel=engine.tensor_parallel,
         dtype=dtype,
         max_num_seqs=engine.max_num_seqs,
         max_model_len=engine.max_model_len,
@@ -169,13 +170,23 @@ def _engine(shape: ModelShape, recipe: RecipeConfig, dtype: str, card: float) ->
     window, contexts = engine.max_model_len, max(0.0, tokens / engine.max_model_len)
     room = f"{max(0, int(tokens)):,} tokens, {contexts:.1f} whole contexts of {window}"
     asked = f"engine.max_num_seqs={plan.max_num_seqs}"
-    line = f"engine    {workers} x ({told(parts)}) of {card:g}; room for {room} ({asked})"
+    each = f"{workers} x " + f"{plan.tensor_parallel} x " * (plan.tensor_parallel > 1)
+    line = f"engine    {each}({told(parts)}) of {card:g}; room for {room} ({asked})"
     if tokens >= window:
         return line, None
-    wider = engine_memory(shape, replace(plan, share=VLLM_SHARE))[1]
-    remedy = "cards with more memory" if tokens < 1024 else f"engine.max_model_len={int(tokens) // 1024 * 1024}"
-    if wider >= window and engine.gpu_memory_utilization < VLLM_SHARE:
-        remedy = f"engine.gpu_memory_utilization={VLLM_SHARE}"
+    tries = _engine_remedies(shape, plan)
+    remedy = next((key for key, tried in tries if engine_memory(shape, tried)[1] >= window), None)
+    shorter = int(tokens) // 1024 * 1024
+    remedy = remedy or (f"engine.max_model_len={shorter}" if shorter > 0 else "cards with more memory")
     needed = (total(parts) - dict(parts)["KV cache"]) / GIGA
     said = f"an engine needs {needed:.0f} GB for weights and one step and room for engine.max_model_len={window}"
     return line, f"{said}, of {plan.share * card:.0f} GB (engine.gpu_memory_utilization): try {remedy}"
+
+
+def _engine_remedies(shape: ModelShape, plan: EnginePlan) -> Iterator[tuple[str, EnginePlan]]:
+    if plan.share < VLLM_SHARE:
+        yield f"engine.gpu_memory_utilization={VLLM_SHARE}", replace(plan, share=VLLM_SHARE)
+    ways = 2 * plan.tensor_parallel
+    while ways <= GPUS_OF_A_NODE and shape.heads % ways == 0:
+        yield f"engine.tensor_parallel={ways}", replace(plan, tensor_parallel=ways)
+        ways *= 2

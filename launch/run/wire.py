@@ -99,6 +99,7 @@ def pool(
                 fp32_head=recipe.model.fp32_head,
                 seed=derive(recipe.seed, "engine", index),
                 threads=threads,
+                running_kv=recipe.loop.running_kv,
             ),
             run_seed=recipe.seed,
             scoring=ScoringSpec(grader_workers=rollout.grader_workers, grader_deadline_s=rollout.grader_deadline_s),
@@ -112,7 +113,7 @@ def pool(
     ]
     options = PoolOptions(
         cpus=threads,
-        gpus=device.gpus_per_actor,
+        gpus=device.gpus_per_actor * recipe.engine.tensor_parallel,
         env_vars=_environment(engine_environment(threads)),
         start_timeout_s=rollout.start_timeout_s,
         call_timeout_s=rollout.call_timeout_s,
@@ -131,8 +132,9 @@ def room(recipe: RecipeConfig, needed: Services, device: Device, *, learner: boo
     """(CPUs, GPUs) of all actors on this device. needed: the services, of which only the number is looked at."""
     rollout, config = resolved(recipe, device).rollout, recipe.learner
     ranks = config.ranks if learner else 0
+    engines = rollout.workers * recipe.engine.tensor_parallel
     cpus = rollout.workers * known(rollout.threads) + ranks * (config.threads or 1) + len(needed.needs)
-    return cpus, (rollout.workers + ranks + needed.engines) * device.gpus_per_actor
+    return cpus, (engines + ranks + needed.engines) * device.gpus_per_actor
 
 
 def learner(recipe: RecipeConfig, device: Device) -> LearnerGroup:

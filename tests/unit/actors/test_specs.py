@@ -20,6 +20,9 @@ def test_the_device_decides_what_nobody_asked_for() -> None:
     assert (cpu.dtype, cpu.kv_cache_mb, cpu.block_size, cpu.chunked_prefill) == ("float32", 99, 32, False)
     assert (gpu.dtype, gpu.kv_cache_mb, gpu.block_size, gpu.chunked_prefill) == ("bfloat16", None, None, True)
     assert not gpu.fp32_head
+    assert (cpu.running_kv, gpu.running_kv) == ("recompute", "keep")
+    kept = resolved_engine(ENGINE, DEVICES["cpu"])
+    assert make_engine_spec(kept, DEVICES["cpu"], dtype="auto", running_kv="keep", **common).running_kv == "keep"
     assert (cpu.max_model_len, cpu.seed, cpu.threads) == (640, 3, 2)
     gpu_engine = resolved_engine(ENGINE, DEVICES["cuda"])
     assert make_engine_spec(gpu_engine, DEVICES["cuda"], dtype="float32", **common).dtype == "float32"

@@ -29,8 +29,8 @@ def values(recipe: RecipeConfig) -> list[Any]:
 def test_a_cpu_is_what_it_was_and_a_gpu_is_not_starved() -> None:
     plain = RecipeConfig()
     assert values(plain) == [None] * len(FILLED_IN)
-    assert values(resolved(plain, DEVICES["cpu"])) == [False, True, 1, 4096, 0.1]
-    assert values(resolved(plain, DEVICES["cuda"])) == [True, False, 8, 16384, 0.5]
+    assert values(resolved(plain, DEVICES["cpu"])) == [False, True, 1, 4096, 0.1, "recompute"]
+    assert values(resolved(plain, DEVICES["cuda"])) == [True, False, 8, 16384, 0.5, "keep"]
 
 
 def test_what_is_given_stays() -> None:
@@ -39,7 +39,7 @@ def test_what_is_given_stays() -> None:
         engine=EngineConfig(enforce_eager=True),
         rollout=RolloutConfig(threads=3),
         learner=LearnerConfig(tokens_per_row=17),
-        loop=LoopConfig(mismatch_limit=0.2),
+        loop=LoopConfig(mismatch_limit=0.2, running_kv="recompute"),
     )
     assert resolved(given, DEVICES["cuda"]) == given
     assert resolved(resolved(RecipeConfig(), DEVICES["cpu"]), DEVICES["cuda"]) == resolved(
@@ -74,5 +74,6 @@ def test_the_page_has_the_table() -> None:
     page = (ROOT / "docs" / "gpu.md").read_text()
     columns = (values(resolved(RecipeConfig(), DEVICES[name])) for name in ("cpu", "cuda"))
     for (part, key), cpu, gpu in zip(FILLED_IN, *columns, strict=True):
-        assert f"| `{part}.{key}` | {json.dumps(cpu)} | {json.dumps(gpu)} |" in page
+        shown = " | ".join(json.dumps(value).strip('"') for value in (cpu, gpu))
+        assert f"| `{part}.{key}` | {shown} |" in page
     assert all(f"`{key}`" in page for device in DEVICES.values() for key in device.attention)

@@ -11,6 +11,7 @@ from launch.cli import run
 from launch.config.layers import CONFIGS
 from tests.unit.launch.run.test_gpu_memory import QWEN_7B, QWEN_32B
 
+BIG = ["model.path=Qwen/Qwen2.5-32B", "learner.zero_stage=3"]
 RECIPES = sorted((CONFIGS / "gpu").glob("*.yaml"))
 
 
@@ -47,6 +48,10 @@ def test_the_comment_of_a_recipe_is_what_it_prints(capsys: pytest.CaptureFixture
     _, one, _ = dry(capsys, "gpu/qwen2.5-7b-8xa100")
     assert f"4 x (15.2 weights + 18.2 gradients + 22.8 optimizer + {row} = 67.8 GB) of 80" in one
     assert "4 x (15.2 weights + 2.2 one step + 50.6 KV cache = 68.0 GB) of 80; room for 882," in one
+    row_32b = "21.3 activations of a row of 16384 tokens"
+    _, four, _ = dry(capsys, "gpu/qwen2.5-32b-32xa100")
+    assert f"16 x (7.7 weights + 8.2 gradients + 24.6 optimizer + {row_32b} = 61.7 GB) of 80" in four
+    assert "4 x 4 x (16.4 weights + 0.9 one step + 50.7 KV cache = 68.0 GB) of 80; room for 774," in four
     _, two, _ = dry(capsys, "gpu/qwen2.5-7b-16xa100")
     assert f"8 x (15.2 weights + 10.6 gradients + 11.4 optimizer + {row} = 48.8 GB) of 80" in two
 
@@ -60,8 +65,8 @@ def test_the_comment_of_a_recipe_is_what_it_prints(capsys: pytest.CaptureFixture
         (["algorithm.kl_coef=0.01"], "try learner.offload_reference=true"),
         (["learner.ranks=1", "model.gradient_checkpointing=false"], "model.gradient_checkpointing=true and"),
         (["engine.gpu_memory_utilization=0.2"], "try engine.gpu_memory_utilization=0.92"),
-        (["model.path=Qwen/Qwen2.5-32B", "learner.ranks=16", "learner.zero_stage=3"], "an engine needs"),
-        (["model.path=Qwen/Qwen2.5-32B", "learner.ranks=8", "learner.zero_stage=3"], "try learner.ranks=16"),
+        ([*BIG, "learner.ranks=16", "cluster.gpu_memory_gb=70"], "try engine.tensor_parallel=2"),
+        ([*BIG, "learner.ranks=8"], "try learner.ranks=16"),
         (["cluster.gpu_memory_gb=24"], "a learner rank needs"),
     ],
 )  # fmt: skip
