@@ -24,7 +24,7 @@ def final_state(env: object) -> Mapping[str, Any] | None:
     state = env.final_state() if isinstance(env, HasState) else None
     if not state:
         return None
-    text = json.dumps(state, allow_nan=False)
+    text = json.dumps(dict(state) if isinstance(state, Mapping) else state, allow_nan=False)
     if len(text) > MAX_STATE:
         raise ValueError(f"final_state() has {len(text)} characters of JSON: expected at most {MAX_STATE}")
     read = json.loads(text)
