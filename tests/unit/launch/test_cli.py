@@ -191,10 +191,10 @@ def test_a_run_of_another_user_is_continued_on_request_only(
     (begun / STEP / "learner").mkdir(parents=True)
     (begun / "checkpoints" / "step-000003" / "learner" / "a.pt").write_text("")
     (begun / "checkpoints" / "step-000003" / "driver.json").write_text("{}")
-    (begun / "config.yaml").write_text("env: {name: theirs.World}\nstages: [{kind: rl, steps: 1}]\n")
-    (tmp_path / "theirs.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    (begun / "config.yaml").write_text("env: {name: of_another_user.World}\nstages: [{kind: rl, steps: 1}]\n")
+    (tmp_path / "of_another_user.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
-    monkeypatch.delitem(sys.modules, "theirs", raising=False)
+    monkeypatch.delitem(sys.modules, "of_another_user", raising=False)
     stat = Path.stat
 
     def owned(self: Path, **more: bool) -> os.stat_result:
@@ -207,4 +207,4 @@ def test_a_run_of_another_user_is_continued_on_request_only(
     assert code == 2 and "belongs to uid 54321" in err and err.count("\n") == 1
     assert not (tmp_path / "ran").exists()
     code, _, err = rlsys(capsys, *argv, "--trust-run-dir")
-    assert code == 2 and "env.name='theirs.World'" in err and (tmp_path / "ran").exists()
+    assert code == 2 and "env.name='of_another_user.World'" in err and (tmp_path / "ran").exists()
