@@ -47,16 +47,16 @@ class Patience:
         beside = [asyncio.ensure_future(self._remind(what, kind))]
         beside += [asyncio.ensure_future(self._keep_pinging(ping, rank, what)) for rank, ping in enumerate(pings)]
         watching = asyncio.gather(*beside)
-        both: list[asyncio.Future[Any]] = [work, watching]
+        every: list[asyncio.Future[Any]] = [work, watching, *beside]
         try:
-            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({work, watching}, return_when=asyncio.FIRST_COMPLETED)
             if not work.done():
                 await watching
             answer = await work
         finally:
-            for each in both:
+            for each in every:
                 each.cancel()
-            await asyncio.gather(*both, return_exceptions=True)
+            await asyncio.gather(*every, return_exceptions=True)
         self._took[kind].append(time.monotonic() - began)
         return answer
 

@@ -86,7 +86,11 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
     text = to_yaml(config)
     with files_or_bad_input():
         directory, checkpoint, state = opened(config, text, options)
-        if state.stage_index >= len(config.stages) and not goes_on(state, directory.path, config):
+        finished = state.stage_index >= len(config.stages)
+        if finished and checkpoint is not None and goes_on(state, directory.path, config):
+            directory.renew_checkpoint(checkpoint, state)  # a kill from here on finds a run that is not finished
+            directory.write("config.yaml", text)
+        elif finished:
             if never_trained(state):
                 raise RunFailed(
                     f"{directory.path} is finished after {state.step} steps, none of which trained anything: "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,7 +35,7 @@ def with_more_steps(overrides: Sequence[str], run_dir: str | None) -> list[str]:
         last = stages[-1]
         if asked[1] not in (last.name, str(len(stages) - 1)):
             raise BadInput(f"command line: {asked[0]!r}: only the last stage goes on: stages.{last.name}.steps")
-        more = int(asked[2]) if _finished(Path(run_dir)) else 0
+        more = int(asked[2]) if _finished(Path(run_dir), len(stages)) else 0
         words[index] = f"stages.{asked[1]}.steps={last.steps + more}"
     return words
 
@@ -44,7 +43,8 @@ def with_more_steps(overrides: Sequence[str], run_dir: str | None) -> list[str]:
 def goes_on(state: DriverState, run_dir: Path, config: RunConfig) -> bool:
     """Whether `config` gives the last stage of a finished run more steps. Then `state` is in that stage again.
 
-    Raises BadInput for a stage that cannot go on.
+    To be saved before `config` is, whose steps say how far the run had come. Raises BadInput for a stage that cannot go
+    on.
     """
     before, last = compose(str(run_dir / "config.yaml"), [], saved=True).stages[-1], config.stages[-1]
     if last.epochs is not None or before.epochs is not None or last.steps <= before.steps:
@@ -58,8 +58,9 @@ def goes_on(state: DriverState, run_dir: Path, config: RunConfig) -> bool:
     return True
 
 
-def _finished(run_dir: Path) -> bool:
-    try:
-        return bool(json.loads((run_dir / "summary.json").read_text())["status"] == "done")
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
+def _finished(run_dir: Path, stages: int) -> bool:
+    """As the newest checkpoint says it. Raises BadInput where that is damaged."""
+    from launch.run.checkpoints import FOLDER, read_state, step_of
+
+    found = [folder for folder in run_dir.glob("checkpoints/*") if FOLDER.fullmatch(folder.name)]
+    return bool(found) and read_state(max(found, key=step_of)).stage_index >= stages

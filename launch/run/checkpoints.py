@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +26,10 @@ from rlsys.jsonl import json_object, kind_of
 FOLDER = re.compile(r"step-\d{6,}")
 ASIDE = re.compile(r"aside\d*-step-\d{6,}")
 STATE = "driver.json"
-FILES, OWN = (
-    "files",
-    "sha256",
-)  # keys of driver.json: {"hf/config.json": {"bytes": 700, "sha256": "..."}}, its own digest
+FILES = "files"  # in driver.json: {"hf/config.json": {"bytes": 700, "sha256": "..."}}
+OWN = "sha256"  # in driver.json: of its other keys
 READERS = min(8, os.cpu_count() or 1)  # threads: digests of large files take longer than reading them
+BLOCK_BYTES = 2**23  # read at once
 LONG_BYTES = 2**30  # more is worth a line that says why one waits
 SAY_EVERY_S = 10.0
 
@@ -113,11 +113,13 @@ def read_digests(folder: Path) -> dict[str, dict[str, Any]] | None:
     return found
 
 
-def digests(folder: Path) -> dict[str, dict[str, Any]]:
-    """Size and digest of every file in `folder` but `driver.json`, by its path within."""
+def digests(folder: Path, unwanted: Callable[[], bool] = lambda: False) -> dict[str, dict[str, Any]] | None:
+    """Size and digest of every file in `folder` but `driver.json`, by its path within. None once they are unwanted."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / STATE)
     with ThreadPoolExecutor(READERS) as pool:
-        found = list(pool.map(_digest, paths))
+        found = list(pool.map(partial(_digest, unwanted=unwanted), paths))
+    if None in found:
+        return None
     return {
         str(path.relative_to(folder)): {"bytes": path.stat().st_size, "sha256": digest}
         for path, digest in zip(paths, found, strict=True)
@@ -171,10 +173,16 @@ def _read(folder: Path) -> dict[str, Any]:
     return content
 
 
-def _digest(path: Path) -> str:
+def _digest(path: Path, unwanted: Callable[[], bool] = lambda: False) -> str | None:
+    """None once it is unwanted."""
+    found = hashlib.sha256()
     try:
         with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+            while block := file.read(BLOCK_BYTES):
+                if unwanted():
+                    return None
+                found.update(block)
+        return found.hexdigest()
     except OSError as error:
         raise Damaged(f"{path}: it cannot be read ({error.strerror})") from error
 

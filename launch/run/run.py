@@ -8,6 +8,7 @@ import errno
 import logging
 import os
 import shutil
+import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Coroutine
@@ -168,6 +169,7 @@ class Run:
         folder = self.dir.newest()
         if folder is not None and self.state.stage_step > 0:
             await self.until(self.learner.load(folder))
+        self.state.health = [asdict(finding) for finding in health(self)]  # of the stage before
         self.watch = watch_on(self, stage)
 
     async def checkpoint(self, stage: StageConfig) -> None:
@@ -188,9 +190,14 @@ class Run:
             self.dir.renew_checkpoint(newest, state)
             return
         folder = self.dir.begin_checkpoint(state.step)
+        unwanted = threading.Event()
         try:
             await self.learner.save(folder, self.model_path)
-            await asyncio.to_thread(self.dir.commit_checkpoint, folder, state, stage.config.checkpoint.keep)
+            keep = stage.config.checkpoint.keep
+            await asyncio.to_thread(self.dir.commit_checkpoint, folder, state, keep, unwanted.is_set)
+        except asyncio.CancelledError:
+            unwanted.set()  # a thread is not cancelled: it ends by itself, and makes no checkpoint
+            raise
         except Exception as error:
             full = shutil.disk_usage(folder).free < FULL_BYTES
             shutil.rmtree(folder, ignore_errors=True)  # half of one is worth nothing, and a full disk needs its room

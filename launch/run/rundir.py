@@ -130,9 +130,17 @@ class RunDir:
         folder.mkdir()
         return folder
 
-    def commit_checkpoint(self, folder: Path, state: DriverState, keep: int) -> Path:
-        """Make it the newest, with the digests of its files, then drop all but the `keep` newest."""
-        write_state(folder, state, digests(folder))
+    def commit_checkpoint(
+        self, folder: Path, state: DriverState, keep: int, unwanted: Callable[[], bool] = lambda: False
+    ) -> Path | None:
+        """Make it the newest, with the digests of its files, then drop all but the `keep` newest.
+
+        unwanted: asked on the way; where it says so, nothing is made of the folder, and None returned.
+        """
+        files = digests(folder, unwanted)
+        if files is None or unwanted():
+            return None
+        write_state(folder, state, files)
         final = folder.rename(folder.with_name(f"step-{state.step:06d}"))
         for old in self.checkpoints()[:-keep]:
             shutil.rmtree(old)

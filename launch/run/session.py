@@ -14,7 +14,7 @@ from launch.run.checkpoints import step_of
 from launch.run.parts import shown, start_parts
 from launch.run.run import Run, StopRequested, health
 from launch.run.summary import summary
-from rlsys.errors import told
+from rlsys.errors import RunFailed, told
 
 SAVE_DEADLINE_S = 10.0  # of the checkpoint that a stop writes
 END_DEADLINE_S = 15.0  # of the parts
@@ -50,8 +50,6 @@ async def go_through(run: Run, work: Callable[[Run], Awaitable[None]], *, engine
         reason = told(error)
         raise
     finally:
-        for finding in health(run):
-            run.progress.say(f"health: {finding.told()}")
         if status != "stopped":
             run.progress.doing("ending the actors")
         await run.cancel_background()
@@ -63,9 +61,14 @@ async def go_through(run: Run, work: Callable[[Run], Awaitable[None]], *, engine
         finally:
             with contextlib.suppress(Exception):  # the parts may be what failed
                 async with asyncio.timeout(END_DEADLINE_S):
-                    await run.learner.close_channel(run.weights)
+                    with contextlib.suppress(
+                        RunFailed
+                    ):  # a rank that is dead or hangs: the rest is stopped all the same
+                        await run.learner.close_channel(run.weights)
                     await asyncio.gather(run.pool.stop(), run.services.stop(), run.learner.stop())
             run.tracker.finish()
+        for finding in health(run):
+            run.progress.say(f"health: {finding.told()}")
     run.progress.say(closing_line(run, status))
     run.progress.doing("ending every process of the run")
     return code
@@ -104,6 +107,8 @@ async def save_at_stop(run: Run) -> None:
         try:
             async with asyncio.timeout(SAVE_DEADLINE_S):
                 await run.checkpoint(run.config.stages[run.state.stage_index])
+        except TimeoutError:
+            run.progress.say(f"no checkpoint was written within {SAVE_DEADLINE_S:g} s: the last one stands")
         except Exception as error:
             run.progress.say(f"no checkpoint was written ({told(error)}): the last one stands")
 

@@ -217,7 +217,7 @@ async def publish_step(
     metrics["tokens/generated_per_s"] = metrics["tokens/generated"] / row.time.total
     metrics["learner/idle_share"] = 1 - row.time.phases.get("update", 0.0) / row.time.total
     run.record(replace(row, metrics=metrics), stage.steps)
-    run.tracker.episodes(row.stage_step, groups)
+    run.tracker.episodes(row.step, groups)
 
 
 async def engine_metrics(run: Run) -> Mapping[str, float]:

@@ -261,15 +261,24 @@ def test_more_steps_continue_a_finished_stage(tmp_path: Path) -> None:
 def test_a_finished_run_goes_on_with_more_steps(tmp_path: Path) -> None:
     play(tmp_path, steps=4)
     (tmp_path / "run" / "config.yaml").write_text((tmp_path / "recipe.yaml").read_text())
-    (tmp_path / "run" / "summary.json").write_text('{"status": "done"}')
     assert play(tmp_path, steps=6).run.state.step == 4  # as a checkpoint says it
     assert with_more_steps(["seed=1", "stages.rl.steps=+3"], str(tmp_path / "run")) == ["seed=1", "stages.rl.steps=7"]
     assert play(tmp_path, steps=7, extended=True).run.state.step == 7
     book = ledger(surviving(read(tmp_path / "run" / "journal.jsonl")))
     assert (book.dispatched, book.in_flight, book.problems) == (7 * 4, 0, ())
     assert [row["stage_step"] for row in rows(tmp_path)] == list(range(1, 8))
-    (tmp_path / "run" / "summary.json").write_text('{"status": "stopped"}')  # the same command again adds nothing
-    assert with_more_steps(["stages.0.steps=+3"], str(tmp_path / "run")) == ["stages.0.steps=4"]
+    folder = tmp_path / "run"
+    checkpoint = RunDir(folder)
+    newest, state = checkpoint.newest(), checkpoint.load_state(checkpoint.newest())
+    config = compose(str(tmp_path / "recipe.yaml"), ["stages.rl.steps=10"])
+    (folder / "config.yaml").write_text(to_yaml(compose(str(tmp_path / "recipe.yaml"), ["stages.rl.steps=7"])))
+    assert goes_on(state, folder, config) and (state.stage_index, state.stage_step) == (0, 7)
+    checkpoint.renew_checkpoint(newest, state)  # as the command does, before it saves the new steps
+    checkpoint.write("config.yaml", to_yaml(config))
+    checkpoint.close()  # killed here: the same command again adds nothing, and nothing is skipped
+    assert with_more_steps(["stages.0.steps=+3"], str(folder)) == ["stages.0.steps=10"]
+    assert play(tmp_path, steps=10).run.state.step == 10
+    assert ledger(surviving(read(folder / "journal.jsonl"))).dispatched == 10 * 4
 
 
 @pytest.mark.parametrize(
