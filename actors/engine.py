@@ -1,7 +1,7 @@
 """One vLLM engine. Every call to vLLM in the project is in this file: an upgrade of vLLM is a change of this file.
 
     Engine           lives in the rollout actor, on its event loop
-    ReloadExtension  lives in the EngineCore process that vLLM spawns from the actor, mixed into vLLM's worker
+    ReloadExtension  lives in the EngineCore process that vLLM spawns, or in its children where they share the model
 
 `tests/e2e/test_engine_contract.py` holds what the rest relies on. vLLM is imported only when an engine starts.
 """
@@ -18,7 +18,10 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from actors.orphans import die_with
+import psutil
+
+from actors.gauges import Gauges
+from actors.orphans import die_with, unname
 from actors.specs import IDLE, EngineFailed, EngineSpec, EngineStats, PromptTooLong, engine_environment
 from rlsys import semaphores
 from rlsys.channels import receiver
@@ -36,10 +39,12 @@ STOP_GRACE_S = 5.0
 KILL_DEADLINE_S = 10.0  # for the kernel to end a process after SIGKILL
 
 
-# Runs at import, in an EngineCore alone. `_ImportHere` brings the import about while the process unpickles its
+# Runs at import, in a process that vLLM started. `_ImportHere` brings the import about while the process unpickles its
 # arguments: the extension class comes only after a handshake, in which an orphan waits five minutes for its parent.
+# The processes that an EngineCore divides a model among are bound to it in the same way.
 if os.environ.get(PARENT_VARIABLE, str(os.getpid())) != str(os.getpid()):
-    die_with(int(os.environ.pop(PARENT_VARIABLE)))
+    die_with(int(os.environ[PARENT_VARIABLE]))
+    os.environ[PARENT_VARIABLE] = str(os.getpid())
 
 
 class _ImportHere:
@@ -52,12 +57,15 @@ class _ImportHere:
 class Engine:
     """A running vLLM engine. Belongs to one event loop. Build it with `Engine.start`, end it with `stop`."""
 
-    def __init__(self, spec: EngineSpec, llm: Any, processes: Sequence[Any], gauges: _Gauges) -> None:
+    def __init__(self, spec: EngineSpec, llm: Any, processes: Sequence[Any], gauges: Gauges) -> None:
         self.spec = spec
         self._llm = llm
         self._processes = processes
+        self._parts: list[psutil.Process] = []  # children of the EngineCore that share the model, if it is divided
         self._gauges = gauges
         self._control = asyncio.Lock()  # one load at a time
+        self._loads = 0  # prefixes are shared by requests that came between the same two
+        self._again: set[str] = set()  # requests to be sent anew: see `_restart_waiting`
         self._failure: str | None = None
         loop = asyncio.get_running_loop()
         self._death: asyncio.Future[None] = loop.create_future()
@@ -70,7 +78,7 @@ class Engine:
 
         The EngineCore dies with the calling thread: call it on a thread that lives as long as the process.
         """
-        os.environ.update(engine_environment(spec.threads, spec.model_path))
+        os.environ.update(engine_environment(max(1, spec.threads // spec.tensor_parallel), spec.model_path))
         if spec.enforce_eager:
             # vLLM compiles some helpers all the same: 20 s at the first request, and it needs a C++ compiler.
             os.environ["TORCH_COMPILE_DISABLE"] = "1"
@@ -79,7 +87,7 @@ class Engine:
         from vllm.v1.engine.async_llm import AsyncLLM
 
         semaphores.tag_own()
-        gauges = _Gauges()
+        gauges = Gauges()
         others = set(multiprocessing.active_children())
         os.environ[PARENT_VARIABLE] = str(os.getpid())
         try:
@@ -92,6 +100,8 @@ class Engine:
             await engine._ask(llm.update_weight_version("0"))
             # The first request with log-probabilities pays for what is built lazily: nobody should wait for that later.
             await engine.generate([0], TurnRequest(max_tokens=2, temperature=1.0, top_p=1.0, seed=0), "warm-up")
+            pids = await engine._ask(llm.collective_rpc("rl_pid"))
+            engine._parts = [psutil.Process(pid) for pid in pids if pid not in engine.core_pids()]
         except BaseException:  # nobody else holds the engine yet
             engine.stop()
             raise
@@ -132,14 +142,25 @@ class Engine:
         async with self._control:
             self._check()
             receiver(published).check(published)
+            keep = self.spec.running_kv == "keep"
             try:
-                await self._ask(self._llm.pause_generation(mode="keep", clear_cache=True))
+                await self._ask(self._llm.pause_generation(mode="keep", clear_cache=not keep))
+                self._loads += 1  # not the version: one that is delivered twice was wrong the first time
+                if keep:
+                    await self._ask(self._restart_waiting())
                 await self._reload(published)
                 await self._ask(self._llm.update_weight_version(str(published.version)))
                 await self._ask(self._llm.resume_generation())
             except BaseException:  # a cancellation too: the worker may be anywhere in the reload
                 self._fail(f"version {published.version} was not loaded whole")
                 raise
+
+    async def _restart_waiting(self) -> None:
+        """Send the requests without a token anew: under their old salt they would read prefixes of the old weights."""
+        states = self._llm.output_processor.request_states.values()
+        waiting = [state.external_req_id for state in states if state.is_prefilling]
+        self._again.update(waiting)
+        await self._llm.abort(waiting)
 
     async def _reload(self, published: Published) -> None:
         what = f"version {published.version}"
@@ -165,7 +186,7 @@ class Engine:
 
     def core_pids(self) -> list[int]:
         """Processes that vLLM started for this engine."""
-        return [process.pid for process in self._processes]
+        return [process.pid for process in [*self._processes, *self._parts]]
 
     def stop(self) -> None:
         """End the EngineCore for certain and fail what is in flight. Blocks for some seconds; may be called twice."""
@@ -178,6 +199,7 @@ class Engine:
             process.join(KILL_DEADLINE_S)
             if process.is_alive():  # the kernel holds it, in a driver's call perhaps: waiting on would hold us too
                 log.warning("the EngineCore %d is there %g s after SIGKILL", process.pid, KILL_DEADLINE_S)
+        psutil.wait_procs(self._parts, KILL_DEADLINE_S)  # the kernel ends them with the EngineCore
 
     def _room(self, token_ids: Sequence[int]) -> int:
         room = self.spec.max_model_len - len(token_ids)
@@ -216,12 +238,21 @@ class Engine:
             answer.cancel()
 
     async def _run(self, token_ids: Sequence[int], parameters: Any, request_id: str) -> Any:
+        output = await self._request(token_ids, parameters, request_id)
+        while request_id in self._again:
+            self._again.remove(request_id)
+            output = await self._request(token_ids, parameters, request_id)
+        return output
+
+    async def _request(self, token_ids: Sequence[int], parameters: Any, request_id: str) -> Any:
         from vllm.inputs import tokens_input
 
         self._check()
         last = None
+        # The salt makes only prefixes of the same weights equal: a new request never reads what older ones left.
+        prompt = tokens_input(list(token_ids), cache_salt=str(self._loads))
         with self._translated():
-            async for output in self._llm.generate(tokens_input(list(token_ids)), parameters, request_id):
+            async for output in self._llm.generate(prompt, parameters, request_id):
                 last = output
         if last is None:
             raise EngineFailed(self._failure or "a request ended without an output")
@@ -238,23 +269,6 @@ class Engine:
             raise EngineFailed(self._failure or f"the EngineCore broke: {error.__cause__ or error}") from error
 
 
-class _Gauges:
-    """Keeps the scheduler's latest numbers; vLLM calls these methods after each engine step."""
-
-    def __init__(self) -> None:
-        self.latest = IDLE
-
-    def record(self, scheduler_stats: Any, *_: Any, **__: Any) -> None:
-        if scheduler_stats is not None:
-            self.latest = EngineStats(
-                running=scheduler_stats.num_running_reqs,
-                waiting=scheduler_stats.num_waiting_reqs,
-                kv_usage=scheduler_stats.kv_cache_usage,
-            )
-
-    def log_engine_initialized(self) -> None: ...
-
-
 def _arguments(spec: EngineSpec) -> Any:
     from vllm import AsyncEngineArgs
 
@@ -266,6 +280,8 @@ def _arguments(spec: EngineSpec) -> Any:
         optional["kv_cache_memory_bytes"] = spec.kv_cache_mb << 20
     if spec.block_size is not None:
         optional["block_size"] = spec.block_size
+    if spec.tensor_parallel > 1:  # by name: in a placement group vLLM would take Ray's, with actors of its own
+        optional["distributed_executor_backend"] = "mp"
     return AsyncEngineArgs(
         model=spec.model_path,
         dtype=spec.dtype,  # type: ignore[arg-type]
@@ -276,6 +292,7 @@ def _arguments(spec: EngineSpec) -> Any:
         enforce_eager=spec.enforce_eager,
         gpu_memory_utilization=spec.gpu_memory_utilization,
         logprobs_mode="processed_logprobs",
+        tensor_parallel_size=spec.tensor_parallel,
         worker_extension_cls=spec.extension,
         additional_config=_ImportHere(),  # type: ignore[arg-type]
         disable_log_stats=True,  # vLLM's own loggers; ours is passed below
@@ -323,6 +340,10 @@ class ReloadExtension:
     vllm_config: Any
     model_config: Any
     model_runner: Any
+
+    def rl_pid(self) -> int:
+        unname(os.environ.get("VLLM_DIST_IDENT"))  # of vLLM's CPU worker: both sides have opened what bears it
+        return os.getpid()
 
     def rl_load(self, published: dict[str, Any]) -> tuple[int, list[str]]:
         """Replace all weights. Returns the number of tensors read and the layers that did not get every element."""

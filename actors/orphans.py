@@ -9,6 +9,9 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+from pathlib import Path
+
+SHARED = Path("/dev/shm")
 
 
 def die_with(parent: int) -> None:
@@ -18,3 +21,12 @@ def die_with(parent: int) -> None:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) was refused")
     if os.getppid() != parent:  # it died before the line above: no signal will come
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def unname(mark: str | None) -> None:
+    """Take the names off the shared memory that begins with `mark`, once all who share it have opened it.
+
+    It stays with them, and the kernel frees it with the last of them, however they end: whoever is killed cannot.
+    """
+    for path in SHARED.glob(f"{mark}-*") if mark else ():
+        path.unlink(missing_ok=True)

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rlsys.config import EngineConfig
-from rlsys.device import Device
+from rlsys.device import Device, RunningKV
 from rlsys.metrics import Max, Metrics, Sum
 
 
@@ -25,15 +25,24 @@ class EngineSpec:
     kv_cache_mb: int | None  # None: what `gpu_memory_utilization` leaves
     gpu_memory_utilization: float
     block_size: int | None  # tokens per KV block; None: vLLM's choice
+    tensor_parallel: int = 1  # processes that divide the model, each with a device of its own
+    running_kv: RunningKV = "recompute"  # what a delivery does with the KV cache of the requests that are running
     chunked_prefill: bool = True
     """False on a CPU: vLLM 0.32 dies of a seeded request whose prefill is cut (CPU generators have no offset)."""
     extension: str = "actors.engine.ReloadExtension"
 
 
 def make_engine_spec(
-    engine: EngineConfig, device: Device, *, model_path: str, dtype: str, seed: int, threads: int
+    engine: EngineConfig,
+    device: Device,
+    *,
+    model_path: str,
+    dtype: str,
+    seed: int,
+    threads: int,
+    running_kv: RunningKV | None = None,
 ) -> EngineSpec:
-    """`dtype` "auto" is the device's."""
+    """`dtype` "auto" and `running_kv` None are the device's."""
     options = asdict(engine) | ({} if device.torch_device == "cpu" else {"kv_cache_mb": None})
     return EngineSpec(
         **options,
@@ -43,6 +52,7 @@ def make_engine_spec(
         threads=threads,
         block_size=device.block_size,
         chunked_prefill=device.chunked_prefill,
+        running_kv=running_kv or device.running_kv,
     )
 
 
@@ -58,7 +68,7 @@ def engine_environment(threads: int, model_path: str = "") -> dict[str, str]:
     """Variables that must stand before torch and vLLM are imported: `env_vars` of the actor's runtime environment."""
     variables = {
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # on a CPU: the worker inside the EngineCore, not a process of its own
-        "VLLM_WORKER_MULTIPROCESSING_METHOD": "spawn",  # a forked EngineCore would not run the import above
+        "VLLM_WORKER_MULTIPROC_METHOD": "spawn",  # a forked EngineCore would not run the import that binds it
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # else every engine of a machine binds to the same cores
         **openmp(threads),
         "TOKENIZERS_PARALLELISM": "false",

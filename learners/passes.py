@@ -13,8 +13,8 @@ import torch
 from learners.algorithms.base import PROXIMAL
 from learners.stage import Phases, Stage, to_device
 from rlsys.batch import Batch, Row
-from rlsys.losses import mismatch_metrics
 from rlsys.metrics import Metrics
+from rlsys.mismatch import mismatch_metrics
 from rlsys.packing import padding_row
 
 

@@ -21,9 +21,10 @@ from learners.passes import critic_values, equal_rows, forward_first, forward_pa
 from learners.stage import Phases, Stage, to_device
 from rlsys.batch import Batch, Row, UpdateReport
 from rlsys.config import LearnerConfig
-from rlsys.losses import LossOutput, kl_estimate, mismatch_metrics
+from rlsys.losses import LossOutput, kl_estimate
 from rlsys.masking import masked_means
 from rlsys.metrics import Max, Mean, Metric, Metrics, Sum, merge
+from rlsys.mismatch import mismatch_metrics
 
 # Returns closer together than this have no variance to explain.
 _MIN_SPREAD = 1e-6

@@ -29,6 +29,7 @@ class Row:
     advantages: torch.Tensor  # [T] float32
     versions: torch.Tensor  # [T] int64, -1 where nothing was sampled
     weights: torch.Tensor  # [T] float32, what each token's loss is multiplied by; 0 where the mask is 0
+    first_turns: torch.Tensor  # [S] int64, which message of its trajectory each sample begins with, from 1
     share: float  # what the row adds to the denominator of its minibatch
     minibatch: int = 0  # which optimizer step of an epoch it belongs to
     rewards: torch.Tensor | None = None  # [M, T] float32: the value on each sample's last sampled token, then streams

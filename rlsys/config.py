@@ -70,10 +70,13 @@ class EngineConfig:
     """Reuse the KV cache of equal prefixes, such as the prompt that the siblings of a group share."""
     enforce_eager: bool = True
     """false compiles the model and captures graphs: minutes at start-up, faster sampling on GPUs."""
+    tensor_parallel: int = 1
+    """Processes that one engine divides the model among, all on one node; on GPUs each has a GPU of its own. For models
+    that one GPU does not hold. It must divide the number of attention heads."""
 
     def __post_init__(self) -> None:
         require(self.max_model_len >= 16, "engine.max_model_len", self.max_model_len, "at least 16")
-        require_bounds(self, "engine.", "at least 1", "max_num_seqs", "kv_cache_mb")
+        require_bounds(self, "engine.", "at least 1", "max_num_seqs", "kv_cache_mb", "tensor_parallel")
         share = self.gpu_memory_utilization
         require(0 < share < 1, "engine.gpu_memory_utilization", share, "between 0 and 1")
 
@@ -83,9 +86,9 @@ class RolloutConfig:
     """Playing episodes: the workers, the limits of an episode, and what happens when something breaks."""
 
     workers: int = 1
-    """Rollout workers. Each has an engine of its own, and on GPUs a GPU of its own."""
+    """Rollout workers. Each has an engine of its own, and on GPUs `engine.tensor_parallel` GPUs of its own."""
     threads: int = 1
-    """CPU threads of one engine."""
+    """CPU threads of one engine, divided among its processes."""
     max_turn_tokens: int = 64
     """Tokens that the model may write in one message."""
     max_response_tokens: Optional[int] = None
@@ -205,6 +208,10 @@ class LoopConfig:
     mismatch_limit: float = 0.1
     """Largest mean gap, in nats per token, between engine and learner on the same tokens after a delivery of weights.
     Past it the engine gets the weights once more; if that does not help, the run stops with the reason."""
+    running_kv: Optional[Literal["keep", "recompute"]] = None
+    """The KV cache of what is being generated while new weights arrive. keep: generation goes on at once, its later
+    tokens sampled by new weights over a cache of old ones, as `mismatch/mixed_versions` shows. recompute: everything in
+    flight is prefilled again, exact and slow with long contexts. null: keep on GPUs, recompute on a CPU."""
     max_failed_share: float = 0.5
     """The run stops with the reason when more than this share of a step's trajectories failed. An evaluation in which
     more failed has no number."""

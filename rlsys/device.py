@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
+
+RunningKV = Literal["keep", "recompute"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,10 +18,12 @@ class Device:
     block_size: int | None  # of the engine's KV cache; None leaves it to vLLM
     chunked_prefill: bool
     gpus_per_actor: int
+    running_kv: RunningKV  # where `loop.running_kv` does not say
 
 
 DEVICES: dict[str, Device] = {
     # fp32: bf16 is emulated on most CPUs. Blocks of 32: vLLM's CPU default of 128 shares no short prompt.
+    # Recompute: contexts are short here, and engine and learner then agree to rounding on every token.
     "cpu": Device(
         torch_device="cpu",
         dtype="float32",
@@ -28,6 +33,7 @@ DEVICES: dict[str, Device] = {
         block_size=32,
         chunked_prefill=False,
         gpus_per_actor=0,
+        running_kv="recompute",
     ),
     "cuda": Device(
         torch_device="cuda",
@@ -38,6 +44,7 @@ DEVICES: dict[str, Device] = {
         block_size=None,
         chunked_prefill=True,
         gpus_per_actor=1,
+        running_kv="keep",
     ),
 }
 

@@ -16,10 +16,9 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 
-from rlsys.batch import Row
 from rlsys.formulas import KLKind, Level
 from rlsys.masking import masked, masked_means
-from rlsys.metrics import Max, Mean, Metrics, Sum, merge
+from rlsys.metrics import Metrics, Sum, merge
 from rlsys.off_policy import MAX_LOG_RATIO, log_ratio
 
 
@@ -217,24 +216,6 @@ def nll_loss(
     keep = mask.bool()
     loss = _total(-masked(policy_logp, keep), keep, weights, denominator)
     return LossOutput(loss=loss, metrics={"loss/nll": Sum(loss.item())})
-
-
-def mismatch_metrics(logp_T: torch.Tensor, row: Row, version: int) -> Metrics:
-    """How far engine and learner disagree, on the tokens that exactly `version` sampled: there both should be equal.
-
-    logp_T: [T] the learner's log-probabilities under weights `version`. Empty when the row has no such token.
-    """
-    keep = row.loss_mask.bool() & (row.versions == version)
-    if not bool(keep.any()):
-        return {}
-    gap = (logp_T.detach() - row.behavior_logprobs)[keep].double()
-    ratio = gap.exp()
-    count = gap.numel()
-    return {
-        "mismatch/mean": Mean(gap.abs().sum().item(), count),
-        "mismatch/max": Max(gap.abs().max().item()),
-        "mismatch/outside_0.1": Mean(float(((ratio < 0.9) | (ratio > 1.1)).sum()), count),
-    }
 
 
 def _total(values: torch.Tensor, keep: torch.Tensor, weights: torch.Tensor | None, denominator: float) -> torch.Tensor:

@@ -38,6 +38,7 @@ def sample_trajectory(trajectory: Trajectory, advantage: float) -> list[Sample]:
     if not math.isfinite(advantage):
         raise ValueError(f"advantage {advantage!r} of {name}: expected a finite number")
     drafts: list[list[_Token]] = [[]]
+    spoken, first_turns = 0, [1]
     for index, turn in enumerate(trajectory.turns):
         where = f"turn {index} of {name}"
         if not turn.context_ids:
@@ -45,6 +46,7 @@ def sample_trajectory(trajectory: Trajectory, advantage: float) -> list[Sample]:
         done = len(drafts[-1])
         if list(turn.context_ids[:done]) != [token_id for token_id, *_ in drafts[-1]]:
             drafts.append([])
+            first_turns.append(spoken + 1)
             done = 0
         drafts[-1] += [(token_id, 0, 0.0, -1) for token_id in turn.context_ids[done:]]
         completion = turn.completion
@@ -52,6 +54,7 @@ def sample_trajectory(trajectory: Trajectory, advantage: float) -> list[Sample]:
             raise ValueError(f"{where}: {len(completion.logprobs)} logprobs for {len(completion.token_ids)} tokens")
         sampled = zip(completion.token_ids, completion.logprobs, _versions(completion, where), strict=True)
         drafts[-1] += [(token_id, 1, logprob, version) for token_id, logprob, version in sampled]
+        spoken += bool(completion.token_ids)
     reward = None if isinstance(trajectory.reward, Failure) else trajectory.reward.value
     streams = () if isinstance(trajectory.reward, Failure) else trajectory.reward.streams
     for stream in streams:
@@ -59,11 +62,11 @@ def sample_trajectory(trajectory: Trajectory, advantage: float) -> list[Sample]:
             found = f"{len(stream.values)} values for {trajectory.num_sampled} sampled tokens"
             raise ValueError(f"stream {stream.name!r} of {name}: {found}")
     samples, start = [], 0
-    for draft in drafts:
+    for draft, first_turn in zip(drafts, first_turns, strict=True):
         end = start + sum(mask for _, mask, _, _ in draft)
         if end > start:
             own = tuple(replace(stream, values=stream.values[start:end]) for stream in streams)
-            samples.append(_finished(draft, advantage, reward, own))
+            samples.append(replace(_finished(draft, advantage, reward, own), first_turn=first_turn))
         start = end
     return samples
 
@@ -148,6 +151,7 @@ def make_row(samples: Sequence[Sample], minibatch: int = 0) -> Row:
         weights=torch.tensor(
             [sample.weight * mask for sample in samples for mask in sample.loss_mask], dtype=torch.float32
         ),
+        first_turns=torch.tensor([sample.first_turn for sample in samples]),
         share=sum(shares),
         minibatch=minibatch,
         rewards=_rewards(samples),

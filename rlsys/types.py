@@ -253,3 +253,4 @@ class Sample:
     share: float | None = None  # what it adds to the loss's denominator; None: one for each token in the loss
     reward: float | None = None  # its trajectory's value; None where nothing was rewarded (a demonstration)
     streams: tuple[TokenStream, ...] = ()  # per-token rewards beside it: values of its own sampled tokens, in order
+    first_turn: int = 1  # the trajectory's message, counted from 1, that its first sampled tokens belong to

@@ -39,6 +39,13 @@ SYNONYMS: Mapping[str, tuple[str, ...]] = {
     "engine.max_model_len": ("max_length", "max_seq_len", "max_seq_length", "seq_len", "max_len", "context_length"),
     "engine.max_num_seqs": ("max_running_requests", "max_concurrent_requests"),
     "engine.gpu_memory_utilization": ("vllm_gpu_memory_utilization", "mem_fraction_static"),
+    "engine.tensor_parallel": (
+        "tensor_parallel_size",
+        "tensor_model_parallel_size",
+        "vllm_tensor_parallel_size",
+        "tp",
+        "tp_size",
+    ),
     "engine.prefix_cache": ("enable_prefix_caching", "enable_prefix_cache"),
     "engine.enforce_eager": ("vllm_enforce_eager", "use_cuda_graph"),
     "rollout.workers": ("vllm_num_engines", "num_rollout_workers", "num_workers", "data_parallel_size"),
@@ -83,10 +90,6 @@ SYNONYMS: Mapping[str, tuple[str, ...]] = {
 }
 # What people ask for and rlsys does not have, with what there is.
 ABSENT: Mapping[str, str] = {
-    **dict.fromkeys(
-        ("tensor_parallel_size", "tensor_model_parallel_size", "vllm_tensor_parallel_size", "tp", "tp_size"),
-        "an engine takes one GPU: rollout.workers adds engines",
-    ),
     **dict.fromkeys(
         ("pipeline_parallel_size", "context_parallel_size", "ring_attn_size", "ulysses_sequence_parallel_size"),
         "ranks divide weights and data alone: learner.ranks, learner.zero_stage",

@@ -13,7 +13,7 @@ from typing import TypeVar
 from actors.placement import place
 from actors.pool import RolloutPool
 from actors.services import Services
-from launch.run import preflight, wire
+from launch.run import partitions, preflight, wire
 from launch.run.checkpoints import ASIDE, FOLDER, STATE, Damaged, step_of, verify
 from launch.run.cluster import connect
 from launch.run.progress import Progress
@@ -32,7 +32,7 @@ def on_engines(
     device = connect(
         recipe.cluster,
         cpus_needed=recipe.rollout.workers * recipe.rollout.threads + len(services.needs),
-        gpus_needed=recipe.rollout.workers + services.engines,
+        gpus_needed=recipe.rollout.workers * recipe.engine.tensor_parallel + services.engines,
         run=recipe.name,
     )
     services.gpus_per_engine = device.gpus_per_actor
@@ -61,6 +61,7 @@ def find_checkpoint(recipe: RecipeConfig, given: str | None) -> str | None:
     if found is not None and (FOLDER.fullmatch(name := Path(found).parent.name) or ASIDE.fullmatch(name)):
         _check_digests(Path(found).parent)
     preflight.check_model(found, learner=False)
+    partitions.check(recipe, found)
     return found
 
 

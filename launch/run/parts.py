@@ -52,7 +52,7 @@ def make_run(
     renderer = ChatRenderer(model_path)
     services = wire.services(playing)
     cpus = recipe.rollout.workers * recipe.rollout.threads + recipe.learner.ranks * (recipe.learner.threads or 1)
-    gpus = recipe.rollout.workers + recipe.learner.ranks + services.engines
+    gpus = recipe.rollout.workers * recipe.engine.tensor_parallel + recipe.learner.ranks + services.engines
     progress.begin("starting Ray")
     device = connect(recipe.cluster, cpus_needed=cpus + len(services.needs), gpus_needed=gpus, run=recipe.name)
     for stage in config.stages:

@@ -14,7 +14,7 @@ from envs import make_reward, make_world
 from envs.rewards.asks import NeedsJudging
 from envs.services.judge.judge import open_judge
 from envs.services.judge.templates import Prompts
-from launch.run import architectures, hub
+from launch.run import architectures, hub, partitions
 from launch.run.safetensors_files import parameters_in
 from rlsys.config import RecipeConfig
 from rlsys.errors import BadInput, require
@@ -147,6 +147,8 @@ def check_rollouts(recipe: RecipeConfig) -> None:
 
 def check(recipe: RecipeConfig, *, learner: bool) -> None:
     check_model(recipe.model.path, learner=learner)
+    if learner:  # else a checkpoint is played, which `launch.run.engines.find_checkpoint` looks at
+        partitions.check(recipe, recipe.model.path)
     check_port(recipe.cluster.dashboard_port)
     import torch
 

@@ -97,6 +97,7 @@ def pool(
                 dtype=recipe.model.dtype,
                 seed=derive(recipe.seed, "engine", index),
                 threads=rollout.threads,
+                running_kv=recipe.loop.running_kv,
             ),
             run_seed=recipe.seed,
             scoring=ScoringSpec(grader_workers=rollout.grader_workers, grader_deadline_s=rollout.grader_deadline_s),
@@ -110,7 +111,7 @@ def pool(
     ]
     options = PoolOptions(
         cpus=rollout.threads,
-        gpus=device.gpus_per_actor,
+        gpus=device.gpus_per_actor * recipe.engine.tensor_parallel,
         env_vars=_environment(engine_environment(rollout.threads)),
         start_timeout_s=rollout.start_timeout_s,
         call_timeout_s=rollout.call_timeout_s,

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from envs import make_world
-from launch.run import architectures, preflight
+from envs.rewards import judge_of
+from launch.run import architectures, partitions, preflight
 from launch.run.health import NOTHING
 from launch.stages.base import needs_engines, stage_of
 from rlsys.config import RunConfig
@@ -37,6 +38,7 @@ def check(config: RunConfig) -> None:
 def arithmetic(config: RunConfig) -> list[str]:
     """The numbers that follow from others, and how. Raises BadInput for a stage with nothing to train on."""
     preflight.check_model(config.recipe.model.path, learner=True, ask=False)
+    partitions.check(config.recipe, config.recipe.model.path)
     count = preflight.parameters(config.recipe)
     lines = [f"parameters                {count:,}"] if count is not None else []
     folder = Path(config.recipe.model.path or "")
@@ -46,8 +48,20 @@ def arithmetic(config: RunConfig) -> list[str]:
         stage_of(stage.kind).ready(config, stage)
         facts = stage_of(stage.kind).arithmetic(config, stage)
         lines += [f"{stage.name + ' (' + stage.kind + ')':<25} {fact}" for fact in facts]
+    lines.append(f"{'devices (GPU)':<25} {_devices(config)}")
     memory, _ = preflight.memory_plan(config.recipe, learner=True)
     return lines + [f"{'memory (CPU)':<25} {line}" for line in memory]
+
+
+def _devices(config: RunConfig) -> str:
+    """GPUs that the run's processes take where there are any."""
+    recipe = config.recipe
+    playing = [stage.config for stage in config.stages if needs_engines(config, stage)]
+    workers, ways, ranks = recipe.rollout.workers if playing else 0, recipe.engine.tensor_parallel, recipe.learner.ranks
+    asked = [judge_of(each.reward) for each in playing]
+    judges = len({(one.model, one.prompts) for one in asked if one and one.model and one.endpoint is None})
+    more = f" + {judges} judges" if judges else ""
+    return f"{workers} engines x {ways} + {ranks} ranks{more} = {workers * ways + ranks + judges}"
 
 
 def never_trained(state: DriverState) -> bool:

@@ -21,6 +21,7 @@ import pytest
 import torch
 
 from actors.engine import Engine
+from actors.orphans import SHARED
 from actors.specs import EngineFailed, EngineSpec, EngineStats, PromptTooLong, engine_environment
 from rlsys.channels.base import Published, WeightsRejected
 from rlsys.rollout import TurnRequest
@@ -115,6 +116,18 @@ def sampled_gap(model: Any, completion: Completion, prompt: list[int] = PROMPT) 
 def outlives(pid_fd: int, seconds: float) -> bool:
     """Whether a process is still there after that many seconds."""
     return not select.select([pid_fd], [], [], seconds)[0]
+
+
+def test_every_variable_that_is_set_for_vllm_is_one_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a process of an engine is spawned: a forked one would not run the import that binds it to its parent."""
+    from vllm.envs import environment_variables
+
+    monkeypatch.setenv("VLLM_WORKER_MULTIPROC_METHOD", "fork")
+    ours = engine_environment(1)
+    assert {name for name in ours if name.startswith("VLLM_")} <= set(environment_variables)
+    for name, value in ours.items():
+        monkeypatch.setenv(name, value)
+    assert environment_variables["VLLM_WORKER_MULTIPROC_METHOD"]() == "spawn"
 
 
 def test_an_engine_starts_as_version_0_with_the_weights_of_its_folder(served: Served) -> None:
@@ -226,6 +239,76 @@ def test_a_load_in_mid_generation_is_recorded_in_spans_and_every_token_is_of_the
         assert gap(completion.logprobs, by_old[: first.end] + by_new[first.end :]) < CLOSE
 
 
+@pytest.fixture
+def keeping(served: Served) -> Iterator[Served]:
+    """The engine with `loop.running_kv=keep`."""
+    usual = served.engine.spec
+    served.engine.spec = replace(usual, running_kv="keep")
+    yield served
+    served.engine.spec = usual
+
+
+def test_a_running_request_keeps_its_cache_and_what_comes_or_waits_gets_nothing_of_it(keeping: Served) -> None:
+    old, new = keeping.model, tiny_model("qwen3", seed=8)
+    preempted: list[int] = []
+    record = keeping.engine._gauges.record
+
+    def counting(scheduler_stats: Any, iteration_stats: Any, *rest: Any, **named: Any) -> None:
+        preempted.append(iteration_stats.num_preempted_reqs if iteration_stats else 0)
+        record(scheduler_stats, iteration_stats, *rest, **named)
+
+    async def interrupted() -> tuple[int, list[Completion]]:
+        tasks = [asyncio.create_task(keeping.generate(seed=seed, max_tokens=200)) for seed in range(16)]
+        await asyncio.sleep(0)
+        tasks += [asyncio.create_task(keeping.generate(seed=seed)) for seed in (16, 17)]  # the batch holds 16
+        while len(preempted) < 20:  # engine steps: all that fit into the batch have tokens
+            await asyncio.sleep(0.01)
+        assert keeping.engine.stats().waiting == 2
+        version = await keeping.load(new)
+        return version, await asyncio.gather(*tasks, keeping.generate())
+
+    keeping.engine._gauges.record = counting  # type: ignore[method-assign]
+    try:
+        version, completions = keeping.run(interrupted())
+    finally:
+        del keeping.engine._gauges.record
+    assert sum(preempted) == 0
+    for completion in completions[:16]:
+        first, second = completion.spans
+        assert first.version < second.version == version and second.end == 200
+        assert gap(completion.logprobs, mixed_logprobs(old, new, completion, first.end)) < CLOSE
+    for completion in completions[16:]:
+        assert [span.version for span in completion.spans] == [version]
+        assert sampled_gap(new, completion) < CLOSE
+
+
+@torch.no_grad()
+def mixed_logprobs(old: Any, new: Any, completion: Completion, switch: int) -> list[float]:
+    """Of a completion (temperature 1) whose weights change after `switch` tokens while its cache is kept."""
+    ids = torch.tensor([PROMPT + list(completion.token_ids)])
+    cut = len(PROMPT) + switch - 1  # the last token of the old weights was sampled, and not yet read
+    before = old(input_ids=ids[:, :cut], use_cache=True)
+    after = new(input_ids=ids[:, cut:-1], past_key_values=before.past_key_values, use_cache=True)
+    rows = torch.cat([before.logits, after.logits], 1)[0, len(PROMPT) - 1 :].log_softmax(-1)
+    return rows.gather(1, ids[0, len(PROMPT) :, None])[:, 0].tolist()
+
+
+def test_deliveries_of_the_same_weights_leave_every_logprob_as_it_is(keeping: Served) -> None:
+    async def delivered(times: int) -> Completion:
+        task = asyncio.create_task(keeping.generate(seed=5, max_tokens=400))
+        for _ in range(times):
+            await asyncio.sleep(0.05)
+            await keeping.load(keeping.model)
+        return await task
+
+    keeping.run(keeping.load(keeping.model))  # nothing of the prompt is cached
+    calm = keeping.run(delivered(0))
+    keeping.run(keeping.load(keeping.model))
+    often = keeping.run(delivered(3))
+    assert [span.version - often.spans[0].version for span in often.spans] == [0, 1, 2, 3]
+    assert (often.token_ids, often.logprobs) == (calm.token_ids, calm.logprobs)
+
+
 def test_loads_that_overlap_happen_one_after_the_other(served: Served) -> None:
     async def both() -> None:
         await asyncio.gather(served.load(tiny_model("qwen3", seed=4)), served.load(tiny_model("qwen3", seed=5)))
@@ -317,14 +400,18 @@ import asyncio, json, sys
 async def main():
     from actors.engine import Engine
     from actors.specs import EngineSpec
-    from rlsys.channels.base import Published
+    from rlsys.channels.base import Published, WeightsRejected
 
-    fields, published = map(json.loads, sys.argv[1:])
+    fields, *versions = map(json.loads, sys.argv[1:])
     engine = await Engine.start(EngineSpec(**fields))
-    before = await engine.prompt_logprobs([5, 6, 7])
-    await engine.load(Published(**published))
-    after = await engine.prompt_logprobs([5, 6, 7])
-    print(json.dumps({"cores": engine.core_pids(), "before": before, "after": after}), flush=True)
+    said = [await engine.prompt_logprobs([5, 6, 7])]
+    for published in versions:
+        try:
+            await engine.load(Published(**published))
+            said.append(await engine.prompt_logprobs([5, 6, 7]))
+        except WeightsRejected as error:
+            said.append(str(error))
+    print(json.dumps({"pids": engine.core_pids(), "said": said}), flush=True)
     await asyncio.Event().wait()
 
 if __name__ == "__main__":
@@ -332,15 +419,15 @@ if __name__ == "__main__":
 """
 
 
-def test_a_killed_process_leaves_no_engine_core_and_an_engine_that_skips_reloads_shows_in_its_scores(
-    tmp_path: Path,
-) -> None:
-    script = tmp_path / "serve.py"
+def said_before_its_process_was_killed(
+    folder: Path, engine_spec: EngineSpec, versions: list[Published], *, processes: int
+) -> list[Any]:
+    """Scores of [5, 6, 7] as the engine starts and after each version, or why that was rejected. Then its parent is
+    killed, outside of Ray, and every process of the engine has to end."""
+    script = folder / "serve.py"
     script.write_text(SCRIPT)
-    engine_spec = spec(save_tiny(tmp_path / "model", "qwen3", seed=0), extension="tests.e2e.tiny_models.SkipsReload")
-    fields = json.dumps({name: getattr(engine_spec, name) for name in EngineSpec.__dataclass_fields__})
-    published = json.dumps(asdict(publish(tmp_path, tiny_model("qwen3", seed=1), 1)))
-    command = [sys.executable, str(script), fields, published]
+    given = [{name: getattr(engine_spec, name) for name in EngineSpec.__dataclass_fields__}, *map(asdict, versions)]
+    command = [sys.executable, str(script), *map(json.dumps, given)]
     with subprocess.Popen(
         command, env=os.environ | {"PYTHONPATH": PYTHONPATH}, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -349,10 +436,33 @@ def test_a_killed_process_leaves_no_engine_core_and_an_engine_that_skips_reloads
         assert process.stdout is not None
         report = json.loads(next((line for line in process.stdout if line.startswith("{")), "{}"))
         deadline.cancel()
-        cores = [os.pidfd_open(pid) for pid in report["cores"]]
+        alive = [os.pidfd_open(pid) for pid in report["pids"]]
         process.kill()
-        assert len(cores) == 1 and not outlives(cores[0], 30)
-    assert gap(report["before"], report["after"]) < CLOSE  # it says that it loaded, and did not
+        assert len(alive) == processes and not any(outlives(one, 30) for one in alive)
+    return report["said"]
+
+
+def test_a_killed_process_leaves_no_engine_core_and_an_engine_that_skips_reloads_shows_in_its_scores(
+    tmp_path: Path,
+) -> None:
+    engine_spec = spec(save_tiny(tmp_path / "model", "qwen3", seed=0), extension="tests.e2e.tiny_models.SkipsReload")
+    versions = [publish(tmp_path, tiny_model("qwen3", seed=1), 1)]
+    before, after = said_before_its_process_was_killed(tmp_path, engine_spec, versions, processes=1)
+    assert gap(before, after) < CLOSE  # it says that it loaded, and did not
+
+
+def test_a_model_divided_among_two_processes_reloads_is_counted_and_leaves_none_of_them(tmp_path: Path) -> None:
+    engine_spec = spec(save_tiny(tmp_path / "model", "qwen3", seed=0), tensor_parallel=2)
+    old, new = tiny_model("qwen3", seed=0), tiny_model("qwen3", seed=1)
+    hole = publish(tmp_path / "hole", old, 2, without=["model.layers.1.self_attn.k_proj.weight"])
+    versions = [publish(tmp_path, new, 1), hole]
+    shared = set(SHARED.iterdir())
+    # the EngineCore and its two workers
+    before, after, rejected = said_before_its_process_was_killed(tmp_path, engine_spec, versions, processes=3)
+    assert gap(before, logprobs(old, [5, 6, 7])) < CLOSE
+    assert gap(after, logprobs(new, [5, 6, 7])) < CLOSE
+    assert "1 layers not refreshed whole (model.layers.1.self_attn.qkv_proj" in rejected
+    assert not [path for path in set(SHARED.iterdir()) - shared if path.name.startswith("vllm")]
 
 
 class Host:

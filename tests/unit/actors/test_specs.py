@@ -15,6 +15,8 @@ def test_the_device_decides_what_nobody_asked_for() -> None:
     cpu, gpu = (make_engine_spec(ENGINE, DEVICES[name], dtype="auto", **common) for name in ("cpu", "cuda"))
     assert (cpu.dtype, cpu.kv_cache_mb, cpu.block_size, cpu.chunked_prefill) == ("float32", 99, 32, False)
     assert (gpu.dtype, gpu.kv_cache_mb, gpu.block_size, gpu.chunked_prefill) == ("bfloat16", None, None, True)
+    assert (cpu.running_kv, gpu.running_kv) == ("recompute", "keep")
+    assert make_engine_spec(ENGINE, DEVICES["cpu"], dtype="auto", running_kv="keep", **common).running_kv == "keep"
     assert (cpu.max_model_len, cpu.seed, cpu.threads) == (640, 3, 2)
     assert make_engine_spec(ENGINE, DEVICES["cuda"], dtype="float32", **common).dtype == "float32"
 

@@ -24,6 +24,9 @@ def rlsys(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str
     [
         (["train", "quickstar"], "did you mean 'quickstart'"),
         (["train", "quickstart", "learner.lrr=1", "--dry-run"], "did you mean 'learner.lr'"),
+        (["train", "quickstart", "engine.tensor_parallel=3", "--dry-run"], "engine.tensor_parallel=3: expected"),
+        (["eval", "quickstart", "engine.tensor_parallel=3"], "engine.tensor_parallel=3: expected"),
+        (["train", "quickstart", "stages.rl.loop.running_kv=keep"], "loop.running_kv holds for the whole run"),
         (["train", "quickstart", "--rundir", "x"], "--rundir"),
         (["train", "quickstart", "model.path=./nowhere", "--run-dir", "/tmp/never-made"], "no such folder"),
         (["train", "quickstart", "env.data=/no/such.jsonl", "--run-dir", "/tmp/never-made"], "/no/such.jsonl"),
@@ -78,10 +81,10 @@ def test_a_port_in_use_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_dry_run_prints_config_and_arithmetic_and_makes_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, out, _ = rlsys(
-        capsys, "train", "quickstart", "loop.max_policy_lag=2", "--dry-run", "--run-dir", str(tmp_path / "run")
-    )
+    asked = ["loop.max_policy_lag=2", "engine.tensor_parallel=2", "rollout.workers=3"]
+    code, out, _ = rlsys(capsys, "train", "quickstart", *asked, "--dry-run", "--run-dir", str(tmp_path / "run"))
     assert code == 0
+    assert "3 engines x 2 + 1 ranks = 7" in out
     assert "slots = 32 x (1 + lag 2) = 96 groups open" in out
     assert "max_policy_lag: 2" in out
     assert not (tmp_path / "run").exists()

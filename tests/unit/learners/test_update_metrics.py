@@ -173,6 +173,7 @@ def test_the_metrics_by_hand(ranks: int, tokens_per_row: int) -> None:
         "mismatch/mean": (0.0 + math.log(1.5) + LOG2) / 3,  # of tokens 2, 3 and 4: the others are older
         "mismatch/max": LOG2,
         "mismatch/outside_0.1": 2 / 3,
+        "mismatch/depth_0_1k": (0.0 + math.log(1.5) + LOG2) / 3,
         "loss/policy": -(0.5 + 1.2 - 0.2 + 1.05) / 5,
         "loss/kl": 0.1 * 2 * (0.5 + LOG2 - 1) / 5,
         "loss/value": 0.5 * 2.3125 / 5,
@@ -263,7 +264,7 @@ def test_a_pass_with_a_number_missing_on_one_rank_is_not_shown_as_the_others_mea
     assert sound["mismatch/max"] == pytest.approx(LOG2) and sound["learner/not_finite"] == 0
     broken = values(merged(reports(ranks, tokens_per_row, [SAMPLES[0], BROKEN, SAMPLES[2]], **options)).metrics)
     assert "mismatch/mean" not in broken and "mismatch/max" not in broken
-    assert broken["learner/not_finite"] == 2
+    assert broken["learner/not_finite"] == 5  # mean, max, and the one of its depth, its turn and its sample's versions
 
 
 @pytest.mark.parametrize(("ranks", "tokens_per_row"), LAYOUTS)

@@ -13,15 +13,12 @@ from rlsys.losses import (
     entropy_bonus,
     kl_estimate,
     kl_loss,
-    mismatch_metrics,
     nll_loss,
     policy_gradient_loss,
     value_loss,
 )
 from rlsys.masking import masked_means
-from rlsys.metrics import Max, Mean, values
-from rlsys.packing import make_row
-from tests.made import sample
+from rlsys.metrics import Mean, values
 
 NAN, INF = float("nan"), float("inf")
 
@@ -208,19 +205,6 @@ def test_masked_means_of_booleans_are_shares_and_of_nothing_are_absent() -> None
     keep = torch.tensor([True, True, False])
     assert masked_means(keep, {"share": torch.tensor([True, False, True])}) == {"share": Mean(1.0, 2)}
     assert masked_means(torch.zeros(3, dtype=torch.bool), {"share": torch.ones(3)}) == {}
-
-
-def mixed_row():
-    return make_row([sample((0, 1, 1, 1), advantages=1.0, versions=(6, 7, 7))])
-
-
-def test_mismatch_looks_only_at_tokens_of_the_version_being_trained() -> None:
-    logp = torch.tensor([50.0, 50.0, -1.05, -0.8])
-    found = mismatch_metrics(logp, mixed_row(), 7)
-    assert found["mismatch/mean"].value == pytest.approx(0.125)
-    assert found["mismatch/max"] == Max(pytest.approx(0.2))
-    assert found["mismatch/outside_0.1"] == Mean(1.0, 2)  # exp(0.2) is outside, exp(-0.05) is not
-    assert mismatch_metrics(logp, mixed_row(), 8) == {}
 
 
 def test_weights_multiply_each_tokens_loss() -> None:

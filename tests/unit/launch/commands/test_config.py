@@ -39,7 +39,8 @@ def test_a_key_says_what_it_is() -> None:
         (["learner.lr"], ["learner.lr: a number; default 1e-06\n    Learning rate", "Elsewhere: learning_rate"]),
         (["loop"], ["loop.groups_per_step: a whole number; default 32", "loop.max_failed_share"]),
         (["num_generations"], ["loop.group_size: a whole number; default 8"]),
-        (["tensor_parallel_size"], ["an engine takes one GPU"]),
+        (["tensor_parallel_size"], ["engine.tensor_parallel"]),
+        (["pipeline_parallel_size"], ["ranks divide weights and data alone"]),
         (["answer"], ["# reward.name=answer\n", "reward.overlong_buffer"]),
         (
             ["quickstart"],

@@ -32,7 +32,11 @@ def test_every_target_is_a_key_and_no_name_leads_to_two() -> None:
         ("kl_coef", " (did you mean 'algorithm.kl_coef'?)"),
         ("trainer.total_epochs", " (did you mean 'stages.NAME.epochs'?)"),
         ("actor_rollout_ref.rollout.n", " (did you mean 'loop.group_size'?)"),
-        ("engine.tensor_parallel_size", ": an engine takes one GPU: rollout.workers adds engines"),
+        ("engine.tensor_parallel_size", " (did you mean 'engine.tensor_parallel'?)"),
+        (
+            "engine.pipeline_parallel_size",
+            ": ranks divide weights and data alone: learner.ranks, learner.zero_stage",
+        ),
         (
             "temperature",
             " (did you mean 'rollout.temperature', 'eval.temperature' or 'generate.temperature'?)",

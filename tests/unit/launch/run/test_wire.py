@@ -100,3 +100,12 @@ def test_what_blocks_is_found_before_the_deadlines_of_the_episodes_that_wait_for
     assert limits() == (30.0, (3 + 2 + 1) * 300.0 + 120.0)
     assert limits("rollout.block_timeout_s=5")[0] == 5.0
     assert limits("rollout.episode_timeout_s=20")[0] == 10.0
+
+
+def test_an_engine_takes_a_gpu_for_each_of_its_partitions_and_the_run_says_what_becomes_of_running_caches() -> None:
+    given = ["engine.tensor_parallel=4", "rollout.workers=2", "loop.running_kv=recompute"]
+    asked = compose.compose("quickstart", given).recipe
+    gpu, cpu = (wire.pool(asked, DEVICES[name], "m", "token", {}) for name in ("cuda", "cpu"))
+    assert [need.gpus for need in gpu.needs] == [4, 4] and [need.gpus for need in cpu.needs] == [0, 0]
+    spec = gpu._members[0].spec.engine
+    assert (spec.tensor_parallel, spec.running_kv) == (4, "recompute")

@@ -1,0 +1,45 @@
+"""Whether a model can be divided among the processes of an engine, told from its sizes before anything starts."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from launch.run import architectures, hub
+from rlsys.config import RecipeConfig
+from rlsys.errors import require
+
+KEY = "engine.tensor_parallel"
+
+
+def check(recipe: RecipeConfig, path: str | None) -> None:
+    """Raises BadInput unless each of `engine.tensor_parallel` processes gets whole attention heads.
+
+    path: a folder, a hub name, or None for the recipe's scratch model. A hub name that was never fetched, and an
+    architecture that names its sizes otherwise, are left to the engine.
+    """
+    ways = recipe.engine.tensor_parallel
+    if ways == 1:
+        return
+    sizes = _sizes(recipe, path)
+    heads = sizes.get("num_heads", sizes.get("num_attention_heads"))
+    kv_heads = sizes.get("num_kv_heads", sizes.get("num_key_value_heads")) or heads
+    inner = sizes.get("intermediate_size")
+    if isinstance(heads, int) and isinstance(kv_heads, int):
+        whole = heads % ways == 0 and (kv_heads % ways == 0 or ways % kv_heads == 0)
+        expected = f"a divisor of the model's {heads} attention heads, and a divisor or multiple of its {kv_heads}"
+        require(whole, KEY, ways, f"{expected} key-value heads")
+    if isinstance(inner, int):
+        require(inner % ways == 0, KEY, ways, f"a divisor of the model's intermediate_size={inner}")
+
+
+def _sizes(recipe: RecipeConfig, path: str | None) -> dict[str, Any]:
+    if path is None:
+        return asdict(recipe.model.scratch)
+    folder = Path(path) if Path(path).is_dir() else hub.cached(path)
+    if folder is None:
+        return {}
+    config = architectures.read_config(folder, f"model.path={path!r}")
+    inner = config.get("text_config")
+    return dict(inner if isinstance(inner, dict) else config)
