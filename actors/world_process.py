@@ -23,10 +23,11 @@ from envs import new_world
 from envs.base import World
 from envs.services.stats import ToolStats, merge
 from rlsys.rollout import Env, failure_of
+from rlsys.state import final_state
 from rlsys.types import Message, Reward, Step, Task, Transcript
 
 _HEADER = 8  # bytes of a frame's length
-WHERE = {"open": "environment", "step": "environment", "score": "reward", "compare": "reward"}
+WHERE = {"open": "environment", "step": "environment", "state": "environment", "score": "reward", "compare": "reward"}
 
 
 def pack(message: Any) -> bytes:
@@ -72,6 +73,10 @@ class WorldServer:
 
     async def step(self, group: int, episode: int, text: str, turns_left: int) -> Step:
         return await self._envs[group, episode].step(text, turns_left=turns_left)
+
+    async def state(self, group: int, episode: int) -> Mapping[str, Any] | None:
+        """Where the episode stands at its end, for the reward and for the trajectory's line."""
+        return await final_state(self._envs[group, episode])
 
     async def score(self, group: int, config: Any, transcript: Transcript) -> tuple[Reward, bool]:
         """With it, whether the group's rewards have to be compared."""

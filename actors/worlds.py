@@ -162,3 +162,7 @@ class RemoteEnv:
     async def step(self, text: str, *, turns_left: int) -> Step:
         step: Step = await self._process.ask(self._group, "step", self._episode, text, turns_left)
         return step
+
+    async def final_state(self) -> Mapping[str, Any] | None:
+        state: Mapping[str, Any] | None = await self._process.ask(self._group, "state", self._episode)
+        return state

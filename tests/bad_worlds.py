@@ -82,6 +82,9 @@ class BadEnv:
     def first_messages(self) -> tuple[Message, ...]:
         return (Message(role="user", content=self.task.task_id),)
 
+    def final_state(self) -> dict[str, str]:
+        return {"played": self.task.task_id}
+
     async def step(self, text: str, *, turns_left: int) -> Step:
         await asyncio.sleep(self.config.pause_s)
         if turns_left:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -12,10 +13,12 @@ from actors.watched import WorldsSpec
 from actors.worlds import Playing, Worlds
 from envs.services.stats import ToolStats
 from rlsys.broken import EpisodeBroken, TakenDown, TookOthersDown
-from rlsys.types import Failure, FailureKind, Reward, Task
+from rlsys.rollout import TurnRequest, run_group
+from rlsys.types import Completion, Failure, FailureKind, Reward, Task, Transcript
 from tests.bad_worlds import BadConfig, BadRewardConfig
 from tests.local_worlds import LocalProcess
-from tests.made import plan, transcript
+from tests.made import plan, ticket, transcript
+from tests.unit.rlsys.test_rollout import LETTERS, completion
 
 SPEC = WorldsSpec(
     worker="rollout:0",
@@ -111,3 +114,26 @@ def test_what_earlier_processes_counted_is_kept(worlds: Worlds, monkeypatch: pyt
 
 def test_a_group_is_named_by_its_task_and_environment(worlds: Worlds) -> None:
     assert Playing(worlds, 1, PLAN, TASK).what == "task t of tests.bad_worlds.BadWorld"
+
+
+def test_where_an_episode_stood_at_its_end_reaches_the_reward_and_the_trajectory(worlds: Worlds) -> None:
+    seen: list[Transcript] = []
+
+    async def generate(context: Sequence[int], request: TurnRequest) -> Completion:
+        return completion("ab")
+
+    async def scenario() -> Any:
+        with worlds.play(PLAN, TASK) as playing:
+
+            async def score(transcript: Transcript) -> Reward:
+                seen.append(transcript)
+                return await playing.score(transcript)
+
+            turns = await playing.max_turns()
+            return await run_group(
+                ticket(task=TASK), worker="rollout:0", make_env=playing.env, max_turns=turns, plan=PLAN, run_seed=0,
+                renderer=LETTERS, generate=generate, score=score, compare=playing.compare,
+            )  # fmt: skip
+
+    (trajectory,) = asyncio.run(scenario()).trajectories
+    assert trajectory.state == seen[0].state == {"played": "t"}
