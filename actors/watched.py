@@ -45,7 +45,7 @@ class WorldsSpec:
     worker: str  # "rollout:0"
     scoring: ScoringSpec
     block_s: float  # how long one call may keep all others waiting
-    start_timeout_s: float  # for the process to come up, and for a world to be made
+    start_timeout_s: float  # for the process to come up, and for a world and its reward to be made
 
 
 class Asker(Protocol):
@@ -57,7 +57,7 @@ class Asker(Protocol):
 
 
 class CannotStart(Exception):
-    """The process did not come up, or a world could not be made in time: nothing can be played on this worker."""
+    """The process did not come up, or a world or a reward was not made in time: nothing can be played on this worker."""
 
 
 @dataclass(slots=True)
@@ -72,7 +72,7 @@ class WorldProcess:
 
     def __init__(self, spec: WorldsSpec, lost: Callable[[Any], None]) -> None:
         self.spec = spec
-        self.plans: dict[str, asyncio.Future[int]] = {}  # what it is ready to play, with the turns of an episode
+        self.plans: dict[tuple[str, str], asyncio.Future[int]] = {}  # by world and plan: the turns of an episode
         self.stats: Mapping[str, ToolStats] = {}
         self.reason = ""  # why it is over
         self.stack = ""  # what it did then
@@ -198,7 +198,7 @@ class WorldProcess:
                 return True
 
     def _patience(self, mark: Mark) -> float:
-        """How long it may stand still in what it does now. Making a world takes as long as its data."""
+        """How long it may stand still in what it does now. Making a world or a reward takes as long as its data."""
         call = self._calls.get(mark.call)
         making = not self._up or (call is not None and call.method == "prepare")
         return self.spec.start_timeout_s if making else self.spec.block_s
@@ -236,7 +236,7 @@ class WorldProcess:
             detail = f"{method} in {self._culprit.what} {did}{at}"
             self._culprit.failed = TookOthersDown(Failure(kind=kind, where=where, detail=detail))
         elif call is not None and call.method == "prepare":
-            self._up, detail = False, f"making the world {did}{at}"
+            self._up, detail = False, f"making the world or its reward {did}{at}"
         else:
             detail = f"something in the process of the environments {did}{at}"
         self._end(detail)

@@ -13,6 +13,7 @@ import signal
 import socket
 import sys
 from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from actors.black_box import Mark, Recorder
@@ -52,7 +53,8 @@ class WorldServer:
     async def prepare(self, env: Any, reward: Any, service_url: str, judge_url: str, playing: frozenset[str]) -> int:
         """Get ready to play a configuration; returns the turns of an episode.
 
-        One world per config, however many groups ask for it. A new stage's closes those that nobody plays.
+        One world per config, however many groups ask for it. A new stage's closes those that nobody plays. The reward
+        is made here too: what it loads may take longer than a call that scores may.
         """
         key = repr(env)
         if key not in self._worlds:
@@ -62,6 +64,8 @@ class WorldServer:
         world = self._worlds[key]
         if service_url and world.service:
             world.connect(service_url, os.environ[SERVICE_TOKEN])
+        with suppress(Exception, SystemExit):  # the episodes that are scored with it fail by what it raises
+            self.rewards.made(reward)
         if judge_url:
             self.rewards.connect_judge(reward.judge, judge_url, os.environ[SERVICE_TOKEN])
         return world.max_turns
