@@ -23,7 +23,7 @@ from actors.scoring import RewardService, ScoringSpec
 from envs import new_world
 from envs.base import World
 from envs.services.stats import ToolStats, merge
-from rlsys.rollout import Env, failure_of
+from rlsys.rollout import Env, EpisodeBroken, failure_of
 from rlsys.state import final_state
 from rlsys.types import Message, Reward, Step, Task, Transcript
 
@@ -127,16 +127,31 @@ async def answer(work: Coroutine[Any, Any, Any], method: str) -> tuple[str, Any]
 
 
 def packed(number: int, kind: str, value: Any) -> bytes:
-    """The frame of an answer. What cannot travel is told in words."""
+    """The frame of an answer. Its value is packed apart: where that cannot be read, its number can, and one call fails.
+
+    What cannot travel is told in words.
+    """
     try:
-        frame = pack((number, kind, value))
+        body = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
         if kind == "raised":
-            pickle.loads(frame[_HEADER:])  # some errors go in and do not come out
-        return frame
+            pickle.loads(body)  # some errors go in and do not come out
     except Exception as error:
         if kind == "raised":
-            return pack((number, kind, RuntimeError(f"{type(value).__name__}: {value}")))
-        return pack((number, "broken", failure_of(error, "environment")))
+            body = pickle.dumps(RuntimeError(f"{type(value).__name__}: {value}"))
+        else:
+            kind, body = "broken", pickle.dumps(failure_of(error, "environment"))
+    return pack((number, kind, body))
+
+
+def unpacked(kind: str, body: bytes, method: str) -> Any:
+    """What a call of `method` gave. Raises what it raised; EpisodeBroken where it gave what cannot be read here."""
+    try:
+        value = pickle.loads(body)
+    except Exception as error:
+        raise EpisodeBroken(failure_of(error, WHERE.get(method, "environment"))) from error
+    if kind == "value":
+        return value
+    raise EpisodeBroken(value) if kind == "broken" else value
 
 
 class _Calls:
