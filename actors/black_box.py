@@ -49,9 +49,14 @@ def read_mark(box: int) -> Mark:
     return Mark(*_MARK.unpack(os.pread(box, _MARK.size, 0)))
 
 
-def read_stack(box: int) -> str:
-    """What the process has written of its stack so far."""
-    return os.pread(box, _STACK_BYTES, _PAGE).decode(errors="replace")
+def end(box: int) -> int:
+    """Where the next stack will stand."""
+    return os.fstat(box).st_size
+
+
+def read_stack(box: int, start: int) -> str:
+    """What the process has written of its stack from `start`, an earlier `end`."""
+    return os.pread(box, _STACK_BYTES, start).decode(errors="replace")
 
 
 class Recorder:

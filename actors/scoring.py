@@ -47,20 +47,21 @@ class RewardService:
 
         Raises EpisodeBroken for what broke on the way, BadInput for a task that cannot be scored.
         """
-        reward = self._reward(config)
+        reward = self.made(config)
         transcript = await decided(reward, transcript, self._grader, self._judge)
         return replace(reward(transcript), correct=transcript.correct, judgements=transcript.judgements)
 
     def compares(self, config: Any) -> bool:
         """Whether it looks at the siblings of a group together."""
-        return isinstance(self._reward(config), Compares)
+        return isinstance(self.made(config), Compares)
 
     def compare(self, config: Any, transcripts: Sequence[Transcript], rewards: Sequence[Reward]) -> Sequence[Reward]:
         """The rewards of one group's scored siblings, seen together; as they are for most."""
-        reward = self._reward(config)
+        reward = self.made(config)
         return reward.compare(transcripts, rewards) if isinstance(reward, Compares) else rewards
 
-    def _reward(self, config: Any) -> RewardFunction:
+    def made(self, config: Any) -> RewardFunction:
+        """One reward per config. Making it takes as long as what it loads."""
         key = repr(config)
         if key not in self._rewards:
             self._rewards[key] = make_reward(config)

@@ -28,7 +28,7 @@ import psutil
 from actors import black_box
 from actors.black_box import NOBODY, Mark
 from actors.scoring import ScoringSpec
-from actors.world_process import WHERE, pack, receive
+from actors.world_process import WHERE, pack, receive, unpacked
 from envs.services.stats import ToolStats
 from rlsys.broken import EpisodeBroken, TakenDown, TookOthersDown
 from rlsys.types import Failure, FailureKind
@@ -45,7 +45,7 @@ class WorldsSpec:
     worker: str  # "rollout:0"
     scoring: ScoringSpec
     block_s: float  # how long one call may keep all others waiting
-    start_timeout_s: float  # for the process to come up, and for a world to be made
+    start_timeout_s: float  # for the process to come up, and for a world and its reward to be made
 
 
 class Asker(Protocol):
@@ -57,7 +57,7 @@ class Asker(Protocol):
 
 
 class CannotStart(Exception):
-    """The process did not come up, or a world could not be made in time: nothing can be played on this worker."""
+    """The process did not come up, or a world or reward was not made in time: nothing can be played on this worker."""
 
 
 @dataclass(slots=True)
@@ -72,7 +72,7 @@ class WorldProcess:
 
     def __init__(self, spec: WorldsSpec, lost: Callable[[Any], None]) -> None:
         self.spec = spec
-        self.plans: dict[str, asyncio.Future[int]] = {}  # what it is ready to play, with the turns of an episode
+        self.plans: dict[tuple[str, str], asyncio.Future[int]] = {}  # by world and plan: the turns of an episode
         self.stats: Mapping[str, ToolStats] = {}
         self.reason = ""  # why it is over
         self.stack = ""  # what it did then
@@ -86,6 +86,7 @@ class WorldProcess:
         self._writer: asyncio.StreamWriter | None = None
         ours, theirs = socket.socketpair()
         self._box = black_box.create()
+        self._stack_start = black_box.end(self._box)
         files = (theirs.fileno(), self._box)
         command = [sys.executable, "-c", _COMMAND, json.dumps(sys.path), f"the environments of {spec.worker}"]
         self.process = subprocess.Popen([*command, str(os.getpid()), *map(str, files)], pass_fds=files)
@@ -156,16 +157,16 @@ class WorldProcess:
             self._writer.write(frame)
         while True:
             try:
-                number, kind, value = await receive(reader)
+                number, kind, body = await receive(reader)
             except (EOFError, OSError):
                 return await self._died()
             call = self._calls.get(number)
             if call is None or call.answer.done():
                 continue
-            if kind == "value":
-                call.answer.set_result(value)
-            else:
-                call.answer.set_exception(EpisodeBroken(value) if kind == "broken" else value)
+            try:
+                call.answer.set_result(unpacked(kind, body, call.method))
+            except BaseException as error:  # whatever it raised there
+                call.answer.set_exception(error)
 
     # -- the watch --------------------------------------------------------------------------------------------------
 
@@ -198,20 +199,24 @@ class WorldProcess:
                 return True
 
     def _patience(self, mark: Mark) -> float:
-        """How long it may stand still in what it does now. Making a world takes as long as its data."""
+        """How long it may stand still in what it does now. Making a world or a reward takes as long as its data."""
         call = self._calls.get(mark.call)
         making = not self._up or (call is not None and call.method == "prepare")
         return self.spec.start_timeout_s if making else self.spec.block_s
 
     async def _stack_came(self, beat: asyncio.Future[Any]) -> bool:
-        """Have it write its stack. False where it answered meanwhile."""
+        """Have it write its stack. False where it answered meanwhile: that stack says nothing of a later call."""
+        self._stack_start = black_box.end(self._box)
         with suppress(ProcessLookupError):
             os.kill(self.process.pid, black_box.STACK_SIGNAL)
         for _ in range(20):
             await asyncio.wait({beat}, timeout=STACK_WAIT_S / 20)
-            if beat.done() or black_box.read_stack(self._box).endswith("\n"):
+            if beat.done():
+                self._stack_start = black_box.end(self._box)
+                return False
+            if black_box.read_stack(self._box, self._stack_start).endswith("\n"):
                 break
-        return not beat.done()
+        return True
 
     async def _died(self) -> None:
         """Somebody, or something in it, ended it."""
@@ -227,7 +232,7 @@ class WorldProcess:
         if self.over:
             return
         call, self._culprit = self._calls.get(mark.call), self._askers.get(mark.group)
-        self.stack = black_box.read_stack(self._box)
+        self.stack = black_box.read_stack(self._box, self._stack_start)
         line = black_box.place(self.stack)
         at = f", at {line}" if line else ""
         method = call.method if call is not None else "something that an earlier call left running"
@@ -236,7 +241,7 @@ class WorldProcess:
             detail = f"{method} in {self._culprit.what} {did}{at}"
             self._culprit.failed = TookOthersDown(Failure(kind=kind, where=where, detail=detail))
         elif call is not None and call.method == "prepare":
-            self._up, detail = False, f"making the world {did}{at}"
+            self._up, detail = False, f"making the world or its reward {did}{at}"
         else:
             detail = f"something in the process of the environments {did}{at}"
         self._end(detail)

@@ -33,7 +33,7 @@ class WorkerSpec:
     scoring: ScoringSpec
     stall_s: float  # an engine that has requests and takes no step for this long is broken
     block_s: float  # how long an environment or a reward may keep the others of this worker waiting
-    start_timeout_s: float  # for the process of the environments, and for a world to be made
+    start_timeout_s: float  # for the process of the environments, and for a world and its reward to be made
     # Variables of the environment. Ray writes a runtime environment's into its logs, and no actor's arguments.
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
 

@@ -13,6 +13,7 @@ import signal
 import socket
 import sys
 from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from actors.black_box import Mark, Recorder
@@ -22,11 +23,12 @@ from actors.scoring import RewardService, ScoringSpec
 from envs import new_world
 from envs.base import World
 from envs.services.stats import ToolStats, merge
-from rlsys.rollout import Env, failure_of
+from rlsys.rollout import Env, EpisodeBroken, failure_of
+from rlsys.state import final_state
 from rlsys.types import Message, Reward, Step, Task, Transcript
 
 _HEADER = 8  # bytes of a frame's length
-WHERE = {"open": "environment", "step": "environment", "score": "reward", "compare": "reward"}
+WHERE = {"open": "environment", "step": "environment", "state": "environment", "score": "reward", "compare": "reward"}
 
 
 def pack(message: Any) -> bytes:
@@ -51,7 +53,8 @@ class WorldServer:
     async def prepare(self, env: Any, reward: Any, service_url: str, judge_url: str, playing: frozenset[str]) -> int:
         """Get ready to play a configuration; returns the turns of an episode.
 
-        One world per config, however many groups ask for it. A new stage's closes those that nobody plays.
+        One world per config, however many groups ask for it. A new stage's closes those that nobody plays. The reward
+        is made here too: what it loads may take longer than a call that scores may.
         """
         key = repr(env)
         if key not in self._worlds:
@@ -61,6 +64,8 @@ class WorldServer:
         world = self._worlds[key]
         if service_url and world.service:
             world.connect(service_url, os.environ[SERVICE_TOKEN])
+        with suppress(Exception, SystemExit):  # the episodes that are scored with it fail by what it raises
+            self.rewards.made(reward)
         if judge_url:
             self.rewards.connect_judge(reward.judge, judge_url, os.environ[SERVICE_TOKEN])
         return world.max_turns
@@ -72,6 +77,10 @@ class WorldServer:
 
     async def step(self, group: int, episode: int, text: str, turns_left: int) -> Step:
         return await self._envs[group, episode].step(text, turns_left=turns_left)
+
+    async def state(self, group: int, episode: int) -> Mapping[str, Any] | None:
+        """Where the episode stands at its end, for the reward and for the trajectory's line."""
+        return await final_state(self._envs[group, episode])
 
     async def score(self, group: int, config: Any, transcript: Transcript) -> tuple[Reward, bool]:
         """With it, whether the group's rewards have to be compared."""
@@ -118,16 +127,31 @@ async def answer(work: Coroutine[Any, Any, Any], method: str) -> tuple[str, Any]
 
 
 def packed(number: int, kind: str, value: Any) -> bytes:
-    """The frame of an answer. What cannot travel is told in words."""
+    """The frame of an answer. Its value is packed apart: where that cannot be read, its number can, and one call fails.
+
+    What cannot travel is told in words.
+    """
     try:
-        frame = pack((number, kind, value))
+        body = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
         if kind == "raised":
-            pickle.loads(frame[_HEADER:])  # some errors go in and do not come out
-        return frame
+            pickle.loads(body)  # some errors go in and do not come out
     except Exception as error:
         if kind == "raised":
-            return pack((number, kind, RuntimeError(f"{type(value).__name__}: {value}")))
-        return pack((number, "broken", failure_of(error, "environment")))
+            body = pickle.dumps(RuntimeError(f"{type(value).__name__}: {value}"))
+        else:
+            kind, body = "broken", pickle.dumps(failure_of(error, "environment"))
+    return pack((number, kind, body))
+
+
+def unpacked(kind: str, body: bytes, method: str) -> Any:
+    """What a call of `method` gave. Raises what it raised; EpisodeBroken where it gave what cannot be read here."""
+    try:
+        value = pickle.loads(body)
+    except Exception as error:
+        raise EpisodeBroken(failure_of(error, WHERE.get(method, "environment"))) from error
+    if kind == "value":
+        return value
+    raise EpisodeBroken(value) if kind == "broken" else value
 
 
 class _Calls:

@@ -50,10 +50,13 @@ class Worlds:
         """A process that is ready to play this, and the turns of an episode. Raises what making the world raises."""
         process = self.start()
         given = (plan.env, plan.reward, plan.service_url, plan.judge_url)
-        if repr(given) not in process.plans:
+        key = repr(plan.env), repr(given)
+        if key not in process.plans:
             playing = frozenset(world for world, groups in self._playing.items() if groups)
-            process.plans[repr(given)] = process.ask(None, "prepare", *given, playing)
-        return process, await asyncio.shield(process.plans[repr(given)])
+            for other in [other for other in process.plans if other[0] not in playing | {key[0]}]:
+                del process.plans[other]  # its world is closed for this one: whoever comes back to it asks anew
+            process.plans[key] = process.ask(None, "prepare", *given, playing)
+        return process, await asyncio.shield(process.plans[key])
 
     def play(self, plan: RolloutPlan, task: Task) -> Playing:
         """`with worlds.play(plan, task) as playing:` around one group."""
@@ -69,7 +72,10 @@ class Worlds:
 
     async def tool_stats(self) -> Mapping[str, ToolStats]:
         """By tool, counted since the worker's start. As of its last answer where the process is busy."""
-        current = await self._process.fresh_stats() if self._process is not None else {}
+        process = self._process
+        current = await process.fresh_stats() if process is not None else {}
+        if self._process is not process:
+            current = {}  # it ended meanwhile, and what it had counted stands among the others
         found: defaultdict[str, list[ToolStats]] = defaultdict(list)
         for counted in [*self._retired, current]:
             for tool, stats in counted.items():
@@ -162,3 +168,7 @@ class RemoteEnv:
     async def step(self, text: str, *, turns_left: int) -> Step:
         step: Step = await self._process.ask(self._group, "step", self._episode, text, turns_left)
         return step
+
+    async def final_state(self) -> Mapping[str, Any] | None:
+        state: Mapping[str, Any] | None = await self._process.ask(self._group, "state", self._episode)
+        return state

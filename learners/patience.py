@@ -49,7 +49,7 @@ class Patience:
         watching = asyncio.gather(*beside)
         every: list[asyncio.Future[Any]] = [work, watching, *beside]
         try:
-            await asyncio.wait({work, watching}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(every[:2], return_when=asyncio.FIRST_COMPLETED)
             if not work.done():
                 await watching
             answer = await work

@@ -120,7 +120,8 @@ class RolloutConfig:
     call_timeout_s: float = 120.0
     """Seconds that a worker may take to answer a control call (a ping, new weights) before it counts as hung."""
     start_timeout_s: float = 300.0
-    """Seconds that a worker, or a tool service, may take to start. Raise it for large models."""
+    """Seconds that a worker, or a tool service, may take to start, and making a world and its reward. Raise it for
+    large models."""
 
     def __post_init__(self) -> None:
         counts = ("workers", "max_turn_tokens", "infra_attempts", "grader_workers")

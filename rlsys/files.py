@@ -26,7 +26,7 @@ def files_or_bad_input() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise BadInput(f"{error.filename}: cannot be read or written ({error.strerror})") from error
+        raise BadInput(f"{error.filename or 'a file'}: cannot be read or written ({error.strerror})") from error
 
 
 def replace_file(path: Path, content: str | bytes) -> None:

@@ -253,7 +253,7 @@ async def _attempt(
                 context = going_on.context_ids
                 spent += len(completion.token_ids) + going_on.num_reply_tokens
             with _data_boundary("environment"):
-                done.state = final_state(env)
+                done.state = await final_state(env)
     except TimeoutError:
         late = f"not over after {plan.timeout_s:g} s"
         done.broken = EpisodeBroken(Failure(kind=FailureKind.TIMEOUT, where="episode", detail=late))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 MAX_STATE = 1 << 16  # characters of its JSON: it stands in every trajectory's line
@@ -13,18 +13,19 @@ MAX_STATE = 1 << 16  # characters of its JSON: it stands in every trajectory's l
 class HasState(Protocol):
     """An `Env` that tells where it stands: {"position": [2, 3], "at_exit": true}."""
 
-    def final_state(self) -> Mapping[str, Any] | None: ...
+    def final_state(self) -> Mapping[str, Any] | None | Awaitable[Mapping[str, Any] | None]: ...
 
 
-def final_state(env: object) -> Mapping[str, Any] | None:
+async def final_state(env: object) -> Mapping[str, Any] | None:
     """The state of an environment as a file has it, so that a reward sees the same in a run and in `rlsys score`.
 
     None for an environment that tells none, or an empty one. Raises TypeError or ValueError for what is no JSON object.
     """
-    state = env.final_state() if isinstance(env, HasState) else None
+    told = env.final_state() if isinstance(env, HasState) else None
+    state = await told if isinstance(told, Awaitable) else told  # one that is played in another process is asked there
     if not state:
         return None
-    text = json.dumps(state, allow_nan=False)
+    text = json.dumps(dict(state) if isinstance(state, Mapping) else state, allow_nan=False)
     if len(text) > MAX_STATE:
         raise ValueError(f"final_state() has {len(text)} characters of JSON: expected at most {MAX_STATE}")
     read = json.loads(text)

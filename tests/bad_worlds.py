@@ -35,10 +35,21 @@ def crash() -> None:
     ctypes.string_at(0)
 
 
+class Name(str):
+    """Goes into a pickle and does not come out of it."""
+
+    def __new__(cls, first: str, last: str) -> Name:
+        return super().__new__(cls, first + last)
+
+
+def odd() -> Step:
+    return Step(end=EpisodeEnd.ANSWERED, metrics={Name("a", "b"): 1.0})
+
+
 def nothing() -> None: ...
 
 
-HARM = {"sleep": sleep, "spin": spin, "wait": wait, "leave": leave, "crash": crash, "": nothing}
+HARM = {"sleep": sleep, "spin": spin, "wait": wait, "leave": leave, "crash": crash, "odd": nothing, "": nothing}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,12 +93,17 @@ class BadEnv:
     def first_messages(self) -> tuple[Message, ...]:
         return (Message(role="user", content=self.task.task_id),)
 
+    def final_state(self) -> dict[str, str]:
+        return {"played": self.task.task_id}
+
     async def step(self, text: str, *, turns_left: int) -> Step:
         await asyncio.sleep(self.config.pause_s)
         if turns_left:
             return Step(reply=Message(role="user", content="on"))
         if self.task.task_id.startswith(BAD):
             HARM[self.config.step]()
+            if self.config.step == "odd":
+                return odd()
         return Step(end=EpisodeEnd.ANSWERED)
 
 

@@ -18,7 +18,7 @@ class LocalProcess:
     """Answers as `actors.watched.WorldProcess` does, from this process. Nobody watches it."""
 
     def __init__(self, spec: WorldsSpec, lost: Any) -> None:
-        self.plans: dict[str, asyncio.Future[int]] = {}
+        self.plans: dict[tuple[str, str], asyncio.Future[int]] = {}
         self.stats: Mapping[str, ToolStats] = {}
         self.server = WorldServer(spec.scoring)
 

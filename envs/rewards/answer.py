@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Optional
@@ -16,6 +17,7 @@ from rlsys.errors import require, require_bounds
 from rlsys.types import Transcript
 
 MARKS = " \t\n.!*\"'`"  # around an answer they say nothing
+FACTORIAL = re.compile(r"(?:[\d)]|\b[a-z])!")  # `5!` is no five that somebody calls out
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,4 +89,5 @@ def same_answer(given: str, answers: Sequence[str]) -> bool:
 
 def _plain(text: str) -> str:
     text = text.strip().casefold()
-    return text.strip(MARKS) or text
+    marks = MARKS.replace("!", "") if FACTORIAL.search(text) else MARKS
+    return text.strip(marks) or text

@@ -19,11 +19,12 @@ from rlsys.errors import BadInput, require
 _NAMING = ("key_env", "token_env")
 _NAME = re.compile(r"[A-Z_][A-Z0-9_]{0,63}")
 _NO_WORD = re.compile(r"(?=[A-Z]*[0-9])[A-Z0-9]{16,}")  # between two underscores: letters and digits of a key
-_USER = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*://[^\s/?#]*@")
+_USER = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,31}://[^\s/?#]*@")
 
 
 def names_a_secret(option: str) -> bool:
-    return option.endswith(_NAMING)
+    """`judge.key_env`, and what lies in a list or a mapping in its place: `judge.key_env.0`."""
+    return any(part.endswith(_NAMING) for part in option.split("."))
 
 
 def secret_variables(config: Any) -> Iterator[str]:
@@ -46,7 +47,7 @@ def check_variable(option: str, variable: str) -> None:
 
 def check_text(option: str, text: str) -> None:
     """Raises BadInput for an address with a user or a password in it, and for a key in a name's place."""
-    if _USER.match(text):
+    if _USER.search(text):
         raise BadInput(f"{option}: expected an address without user and password (not shown)")
     if names_a_secret(option):
         check_variable(option, text)
@@ -74,7 +75,8 @@ def check_address(option: str, url: str | None, key: tuple[str, str | None], *, 
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
     except ValueError:
         usable = False
-    require(usable, option, url, "an http or https address")
+    if not usable:  # not shown: it may be a key that stands in the wrong place
+        raise BadInput(f"{option}: expected an http or https address (what was found is not shown)")
     safe = variable is None or plain_http or parts.scheme == "https" or is_loopback(url)
     allowed = f"{key_option.rpartition('.')[0]}.plain_http=true"
     expected = f"null with plain http to another machine: the key would be read (https, or {allowed}, mends it)"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlsys.errors import BadInput
+from rlsys.files import files_or_bad_input
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -46,7 +47,8 @@ def run(options: argparse.Namespace) -> int:
     sections = reference(TABLES)
     if options.page is not None:
         page = Path(options.page)
-        page.write_text(filled(page.read_text(), sections))
+        with files_or_bad_input():
+            page.write_text(filled(page.read_text(), sections))
         return 0
     if options.what is None:
         lines = list(listed(sections))
@@ -104,7 +106,7 @@ def chosen(what: str) -> list[str]:
 
 
 def held(config: str, sections: Sequence[Section]) -> list[str]:
-    """The values of a recipe that are not the default, for the whole of it and for each stage. Or `chosen`."""
+    """The values of a recipe that are not the default, for the whole of it and for each stage, and `chosen`."""
     from launch.config.compose import compose
     from launch.config.layers import find_config
     from launch.config.synonyms import meant
@@ -124,7 +126,7 @@ def held(config: str, sections: Sequence[Section]) -> list[str]:
         length = f"{stage.steps} steps" if stage.epochs is None else f"{stage.epochs:g} epochs"
         lines.append(f"# stage {stage.name}: {stage.kind}, {length}")
         lines += [line for line in changed(stage.config) if line not in everywhere]
-    return lines
+    return lines + chosen(config)  # `swirl` is a recipe, a reward and an algorithm
 
 
 def changed(recipe: RecipeConfig) -> list[str]:

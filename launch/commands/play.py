@@ -44,9 +44,12 @@ def run(options: argparse.Namespace) -> int:
 
     from launch.play.episode import OutOfMessages, play
     from launch.play.messages import lines_of
+    from launch.run.preflight import check_output
 
     color = sys.stdout.isatty() and "NO_COLOR" not in os.environ
     with stopped_at_once(), lines_of(options.answers) as lines:
+        if options.output is not None:
+            check_output(options.output)
         what = play(recipe, lines, split=options.split, task=options.task, seed=options.seed, color=color)
         try:
             line = asyncio.run(what)

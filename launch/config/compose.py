@@ -26,7 +26,7 @@ from launch.config.synonyms import meant
 from launch.stages import STAGES
 from launch.stages.base import STAGE_KEYS, Head, Stage, stage_of, without_places
 from learners.algorithms import ALGORITHMS
-from rlsys.choices import Table, choose
+from rlsys.choices import Table, choose, look_beside
 from rlsys.config import RecipeConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput, differences, nearest
 
@@ -91,7 +91,9 @@ def last_recipe(config: str, overrides: Sequence[str]) -> RecipeConfig:
 
 def _read(config: str, overrides: Sequence[str]) -> tuple[list[Layer], list[StageSource]]:
     """What holds everywhere, and the stages. Keys are checked as far as that takes no algorithm and no environment."""
-    files, stages = read_files(find_config(config), seen=())
+    path = find_config(config)
+    look_beside(path)
+    files, stages = read_files(path, seen=())
     everywhere, by_stage = parse_overrides(overrides, stages)
     command_line = Layer("command line", everywhere)
     found: list[StageSource] = []

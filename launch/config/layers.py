@@ -14,7 +14,6 @@ from omegaconf.errors import OmegaConfBaseException
 from envs import REWARDS, WORLDS
 from launch.config.plain import check_plain
 from learners.algorithms import ALGORITHMS
-from rlsys.choices import look_beside
 from rlsys.errors import BadInput, nearest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,7 +44,6 @@ def find_config(name: str) -> Path:
 
 def read_files(path: Path, seen: tuple[Path, ...]) -> tuple[list[Layer], list[Raw]]:
     """The layers of a file and of what it extends, base first; its list of stages, the nearest one."""
-    look_beside(path)
     if path.resolve() in seen:
         raise BadInput(f"{path}: extends itself through {' -> '.join(p.name for p in seen)}")
     try:

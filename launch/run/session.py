@@ -61,9 +61,7 @@ async def go_through(run: Run, work: Callable[[Run], Awaitable[None]], *, engine
         finally:
             with contextlib.suppress(Exception):  # the parts may be what failed
                 async with asyncio.timeout(END_DEADLINE_S):
-                    with contextlib.suppress(
-                        RunFailed
-                    ):  # a rank that is dead or hangs: the rest is stopped all the same
+                    with contextlib.suppress(RunFailed):  # a rank is dead or hangs: the rest is stopped
                         await run.learner.close_channel(run.weights)
                     await asyncio.gather(run.pool.stop(), run.services.stop(), run.learner.stop())
             run.tracker.finish()

@@ -121,6 +121,17 @@ def test_a_reward_that_blocks_fails_its_own_group_alone() -> None:
     assert [outcomes(done) for done in good] == [{"rewarded"}] * 4
 
 
+def test_an_answer_that_cannot_be_read_fails_its_own_episodes_alone() -> None:
+    async def work(worlds: Worlds) -> list[Group]:
+        return list(await asyncio.gather(*(group(worlds, plan(BadConfig(step="odd")), task) for task in [BAD, *GOOD])))
+
+    (bad, *good), worlds = played(work)
+    (detail,) = outcomes(bad)
+    assert detail.startswith("TypeError: Name.__new__()") and worlds.lost == []
+    assert {(t.reward.kind, t.reward.where) for t in bad.trajectories} == {("data", "environment")}  # type: ignore[union-attr]
+    assert [outcomes(done) for done in good] == [{"rewarded"}] * 4
+
+
 def test_every_task_that_blocks_costs_one_process_and_the_others_the_same_tokens() -> None:
     seeds: dict[str, list[int]] = {task: [] for task in GOOD}
 
@@ -166,7 +177,9 @@ def test_a_world_that_cannot_be_made_in_time_is_the_runs_failure() -> None:
         return str(caught.value)
 
     said, _ = played(work, start_timeout_s=3.0)
-    assert "making the world blocked the others of its worker for 3 s" in said and "time.sleep(1000)" in said
+    assert (
+        "making the world or its reward blocked the others of its worker for 3 s" in said and "time.sleep(1000)" in said
+    )
 
 
 def test_the_process_goes_with_its_worker() -> None:

@@ -1,10 +1,12 @@
 """Every number in the pages that somebody measured stands beside the command that prints it."""
 
 import ast
+import importlib.util
 import re
 
 import pytest
 
+from rlsys import OURS
 from tests.paths import ROOT
 
 PAGES = [ROOT / "README.md", *sorted(set((ROOT / "docs").rglob("*.md")) - {ROOT / "docs" / "configuration.md"})]
@@ -52,6 +54,15 @@ def test_every_benchmark_has_a_command_on_the_page_and_writes_json(script) -> No
     imported = {name.name for node in ast.walk(ast.parse(script.read_text())) if isinstance(node, ast.ImportFrom)
                 and node.module in ("report", "benchmarks.report") for name in node.names}  # fmt: skip
     assert {"Report", "parser"} <= imported, "it has an output of its own"
+
+
+@pytest.mark.parametrize("script", BENCHMARKS, ids=lambda script: str(script.name))
+def test_what_a_benchmark_imports_is_there(script) -> None:  # type: ignore[no-untyped-def]
+    for node in ast.walk(ast.parse(script.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in OURS:
+            module = importlib.import_module(node.module or "")
+            for name in node.names:
+                assert hasattr(module, name.name) or importlib.util.find_spec(f"{node.module}.{name.name}"), name.name
 
 
 @pytest.mark.parametrize("text", ["in 12 s", "1,693 tokens/s", "24.0 %", "3.5 MiB", "0.91 seconds"])

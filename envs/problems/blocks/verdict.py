@@ -8,10 +8,11 @@ from envs.problems.blocks.words import STATEMENT
 
 _VERDICT = re.compile(r"\b(in-?)?valid\b", re.IGNORECASE)
 # A word of NO before it turns it round, a word of MAYBE takes it back; words of FILLER may stand between them.
-_NO = re.compile(r"not|cannot|never|no|neither|nor|\w+n't")
+_NO = re.compile(r"not|cannot|never|no|neither|nor|nothing|hardly|far|fail(?:s|ed)?|\w+n't")
 _MAYBE = re.compile(r"would|could|might|may|if|whether")
 _FILLER = re.compile(
     r"|an?|the|this|it|plan|above|is|be|been|being|have|to|as|called|considered|deemed|said"
+    r"|about|from|longer|believe|say|see|that|think"
     r"|actually|completely|entirely|fully|necessarily|really|strictly"
 )
 _OR_BEFORE = re.compile(r"valid\W{0,4}(?:/|\bor)\W{0,4}$", re.IGNORECASE)
@@ -44,6 +45,8 @@ def _says(found: re.Match[str]) -> bool | None:
         words.pop()
     word = words[-1] if words else ""
     if _MAYBE.fullmatch(word) or _OR_BEFORE.search(before) or _MAYBE_AFTER.match(after):
+        return None
+    if _NO.fullmatch(word) and words[-2:-1] in (["may"], ["might"]):
         return None
     turned = bool(_NO.fullmatch(word)) != bool(_NO_AFTER.match(after))
     return (found[1] is None) != turned

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -12,10 +13,12 @@ from actors.watched import WorldsSpec
 from actors.worlds import Playing, Worlds
 from envs.services.stats import ToolStats
 from rlsys.broken import EpisodeBroken, TakenDown, TookOthersDown
-from rlsys.types import Failure, FailureKind, Reward, Task
-from tests.bad_worlds import BadConfig, BadRewardConfig
+from rlsys.rollout import TurnRequest, run_group
+from rlsys.types import Completion, Failure, FailureKind, Reward, Task, Transcript
+from tests.bad_worlds import BadConfig, BadReward, BadRewardConfig
 from tests.local_worlds import LocalProcess
-from tests.made import plan, transcript
+from tests.made import plan, ticket, transcript
+from tests.unit.rlsys.test_rollout import LETTERS, completion
 
 SPEC = WorldsSpec(
     worker="rollout:0",
@@ -111,3 +114,89 @@ def test_what_earlier_processes_counted_is_kept(worlds: Worlds, monkeypatch: pyt
 
 def test_a_group_is_named_by_its_task_and_environment(worlds: Worlds) -> None:
     assert Playing(worlds, 1, PLAN, TASK).what == "task t of tests.bad_worlds.BadWorld"
+
+
+def test_where_an_episode_stood_at_its_end_reaches_the_reward_and_the_trajectory(worlds: Worlds) -> None:
+    seen: list[Transcript] = []
+
+    async def generate(context: Sequence[int], request: TurnRequest) -> Completion:
+        return completion("ab")
+
+    async def scenario() -> Any:
+        with worlds.play(PLAN, TASK) as playing:
+
+            async def score(transcript: Transcript) -> Reward:
+                seen.append(transcript)
+                return await playing.score(transcript)
+
+            turns = await playing.max_turns()
+            return await run_group(
+                ticket(task=TASK), worker="rollout:0", make_env=playing.env, max_turns=turns, plan=PLAN, run_seed=0,
+                renderer=LETTERS, generate=generate, score=score, compare=playing.compare,
+            )  # fmt: skip
+
+    (trajectory,) = asyncio.run(scenario()).trajectories
+    assert trajectory.state == seen[0].state == {"played": "t"}
+
+
+OTHER = plan(env=BadConfig(pause_s=0.01), reward=BadRewardConfig())
+
+
+def test_a_world_that_was_closed_for_another_is_made_again(worlds: Worlds) -> None:
+    """A later stage comes back to the environment of an earlier one."""
+
+    async def scenario() -> None:
+        for stage in (PLAN, OTHER, PLAN):
+            with worlds.play(stage, TASK) as playing:
+                await playing.max_turns()
+                assert await (await playing.env(TASK)).final_state() == {"played": "t"}
+
+    asyncio.run(scenario())
+
+
+def test_a_world_that_is_about_to_be_closed_for_another_is_made_again(worlds: Worlds) -> None:
+    async def scenario() -> None:
+        with worlds.play(PLAN, TASK) as playing:
+            await playing.max_turns()
+        with worlds.play(OTHER, TASK) as other:
+            asked = asyncio.create_task(other.max_turns())
+            await asyncio.sleep(0)  # who plays was counted without the next group
+            with worlds.play(PLAN, TASK) as playing:
+                await playing.max_turns()
+                await asked
+                await playing.env(TASK)
+            await other.env(TASK)
+
+    asyncio.run(scenario())
+
+
+def test_a_reward_is_made_before_the_first_episode_is_scored(worlds: Worlds, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A score that also loads what its reward needs would block the others for too long."""
+    made: list[Any] = []
+
+    def make(config: Any) -> BadReward:
+        made.append(config)
+        return BadReward(config)
+
+    monkeypatch.setattr("actors.scoring.make_reward", make)
+
+    async def scenario() -> None:
+        with worlds.play(PLAN, TASK) as playing:
+            await playing.max_turns()
+            assert made == [PLAN.reward]
+            await playing.score(TRANSCRIPT)
+
+    asyncio.run(scenario())
+    assert made == [PLAN.reward]
+
+
+def test_a_process_that_ends_while_it_is_asked_is_counted_once(monkeypatch: pytest.MonkeyPatch, worlds: Worlds) -> None:
+    process: Any = worlds.start()
+
+    async def fresh_stats() -> Any:
+        process._lost(process)
+        return process.stats
+
+    monkeypatch.setattr(process, "fresh_stats", fresh_stats)
+    assert asyncio.run(worlds.tool_stats())["search"].calls == 3
+    assert asyncio.run(worlds.tool_stats())["search"].calls == 3

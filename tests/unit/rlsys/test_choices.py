@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlsys import choices
 from rlsys.choices import choose, construct
 from rlsys.errors import BadInput
 
@@ -132,3 +133,12 @@ def test_any_name_without_a_dot_is_found_or_refused(name: str) -> None:
         assert choose("env", TABLE, name).schema is Config
     except BadInput as error:
         assert str(error).startswith("env.name=")
+
+
+def test_a_class_is_looked_for_beside_its_recipe_or_beside_the_package_that_holds_both(tmp_path, monkeypatch):
+    monkeypatch.setattr(choices, "_beside", {})
+    (tmp_path / "mazes").mkdir()
+    (tmp_path / "mazes" / "__init__.py").touch()
+    choices.look_beside(tmp_path / "mazes" / "maze.yaml")
+    choices.look_beside(tmp_path / "plain.yaml")
+    assert list(choices._beside) == [str(tmp_path)]

@@ -116,3 +116,8 @@ def test_any_text_is_scored_and_its_parts_sum_to_the_value(text: str, truncated:
 def test_reward_is_picked_by_name() -> None:
     with pytest.raises(BadInput, match=r"reward\.name='awnser': expected one of answer"):
         make_reward(AnswerRewardConfig(name="awnser"))
+
+
+def test_an_exclamation_mark_is_no_factorial() -> None:
+    assert same_answer("Paris!", ("Paris",)) and same_answer("yes!", ("Yes.",))
+    assert not same_answer("5!", ("5",)) and not same_answer("n!", ("n",))

@@ -7,7 +7,7 @@ from typing import Optional
 
 import pytest
 
-from envs.services.secrets import check_address, check_variable, read_secret, secret_variables
+from envs.services.secrets import check_address, check_text, check_variable, read_secret, secret_variables
 from rlsys.errors import BadInput
 
 
@@ -80,7 +80,9 @@ def test_a_key_travels_encrypted_on_this_machine_or_where_the_user_says_so() -> 
     "url", ["far.example:80", "http://", "http://[::1", "http://host:port", "http://host:99999", ""]
 )
 def test_what_is_no_address_is_said(url: str) -> None:
-    with pytest.raises(BadInput, match="judge.endpoint=.*: expected an http or https address"):
+    with pytest.raises(
+        BadInput, match="judge.endpoint: expected an http or https address .what was found is not shown"
+    ):
         check_address("judge.endpoint", url, ("judge.key_env", None))
 
 
@@ -97,3 +99,15 @@ def test_variables_are_found_at_any_depth_of_anybody_s_configuration() -> None:
         second: Inner = field(default_factory=Inner)
 
     assert list(secret_variables(Outer())) == ["A", "C"]
+
+
+@pytest.mark.parametrize("option", ["judge.key_env.0", "judge.key_env.x", "env.retriever.token_env.a.b"])
+def test_a_key_in_a_list_or_a_mapping_is_not_shown_either(option: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        check_text(option, "sk-SECRET")
+    assert "SECRET" not in str(caught.value)
+
+
+def test_an_address_with_a_password_is_found_anywhere_in_a_text() -> None:
+    with pytest.raises(BadInput, match=r"^wandb.notes: .*not shown"):
+        check_text("wandb.notes", "see https://u:pw@host")

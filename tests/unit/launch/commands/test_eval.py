@@ -9,6 +9,7 @@ import pytest
 from envs.worlds.calculator import CalculatorConfig
 from launch.commands.eval import split_to_evaluate, trained_on
 from launch.config.compose import compose, to_yaml
+from rlsys import choices
 
 GENERATED = CalculatorConfig()
 FILE = CalculatorConfig(data="train.jsonl")
@@ -50,3 +51,4 @@ def test_somebody_else_s_run_imports_nothing_here(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
     assert trained_on(str(tmp_path / "checkpoints")) == "a.jsonl"
     assert not (tmp_path / "ran").exists()
+    assert str(tmp_path) not in choices._beside  # nor would an actor look there for a module of the user's own

@@ -1,0 +1,95 @@
+"""What a worker makes of what its process of environments leaves and says. Real ones: tests/e2e/test_blocking.py."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from actors import black_box
+from actors.watched import WorldProcess
+from actors.world_process import pack, packed, receive, unpacked
+from rlsys.broken import EpisodeBroken
+from rlsys.types import EpisodeEnd, Step
+from tests.bad_worlds import odd
+
+
+class Written:
+    """A process that writes its stack some time after the signal, in pieces."""
+
+    def __init__(self) -> None:
+        self.process: Any = WorldProcess.__new__(WorldProcess)  # no process: the test writes what it would
+        self.process._box = self.box = black_box.create()
+        self.process._stack_start = black_box.end(self.box)
+        self.process.process = SimpleNamespace(pid=0)
+        self.writes: list[str] = []
+
+    def write(self, text: str) -> None:
+        os.pwrite(self.box, text.encode(), black_box.end(self.box))
+
+    def signalled(self, *_: object) -> None:
+        for number, text in enumerate(self.writes, 1):
+            asyncio.get_running_loop().call_later(0.1 * number, self.write, text)
+
+    def came(self, *, answers: bool) -> bool:
+        async def scenario() -> bool:
+            beat = asyncio.get_running_loop().create_future()
+            if answers:
+                asyncio.get_running_loop().call_later(0.3, beat.set_result, {})
+            found: bool = await self.process._stack_came(beat)
+            return found
+
+        return asyncio.run(scenario())
+
+    def stack(self) -> str:
+        return black_box.read_stack(self.box, self.process._stack_start)
+
+
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch) -> Iterator[Written]:
+    made = Written()
+    monkeypatch.setattr(os, "kill", made.signalled)
+    yield made
+    os.close(made.box)
+
+
+def test_a_stack_that_was_asked_for_earlier_is_not_taken_for_the_next(written: Written) -> None:
+    written.write("an earlier stack\n")
+    written.writes = ["the st", "ack\n"]
+    assert written.came(answers=False) and written.stack() == "the stack\n"
+
+
+def test_the_stack_of_a_process_that_answered_after_all_is_not_shown_for_what_ends_it_later(written: Written) -> None:
+    written.writes = ["half of a st", "ack"]
+    assert not written.came(answers=True) and written.stack() == ""
+
+
+def received(frame: bytes) -> Any:
+    async def scenario() -> Any:
+        reader = asyncio.StreamReader()
+        reader.feed_data(frame)
+        return await receive(reader)
+
+    return asyncio.run(scenario())
+
+
+def test_an_answer_that_cannot_be_read_says_whose_it_is() -> None:
+    number, kind, body = received(packed(7, "value", odd()))
+    assert (number, kind) == (7, "value")
+    with pytest.raises(EpisodeBroken, match="TypeError: Name") as caught:
+        unpacked(kind, body, "step")
+    assert (caught.value.failure.kind, caught.value.failure.where) == ("data", "environment")
+
+
+def test_an_answer_is_what_was_given_or_raised_there() -> None:
+    step = Step(end=EpisodeEnd.ANSWERED)
+    assert unpacked(*received(packed(7, "value", step))[1:], "step") == step
+    with pytest.raises(KeyError, match="x"):
+        unpacked(*received(packed(7, "raised", KeyError("x")))[1:], "prepare")
+    with pytest.raises(EpisodeBroken, match="pickle"):
+        unpacked(*received(packed(7, "value", lambda: None))[1:], "step")
+    assert received(pack((7, "end"))) == (7, "end")
