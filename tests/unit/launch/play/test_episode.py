@@ -91,7 +91,7 @@ def test_a_seed_draws_a_task(play: Played) -> None:
         (["env.dta=1"], "hi", "unknown key 'env.dta'"),
         ([], "", "said.txt: no more messages, and the episode has not ended: no reward"),
         ([], "<math_exp>1</math_exp>", "no more messages"),
-        (["--output", "/nonexistent/f.jsonl"], "<answer>5</answer>", "--output /nonexistent/f.jsonl: cannot be"),
+        (["--output", "/nonexistent/f.jsonl"], "<answer>5</answer>", "--output /nonexistent/f.jsonl: expected a file"),
     ],
 )
 def test_what_cannot_be_played_is_one_line(play: Played, argv: list[str], said: str, expected: str) -> None:
