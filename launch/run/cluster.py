@@ -16,6 +16,8 @@ from rlsys.config import ClusterConfig
 from rlsys.device import Device, choose
 from rlsys.errors import BadInput, RunFailed
 
+DRIVERS = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg")  # one of them is there where CUDA is (dxg: WSL)
+
 
 def inside_ray_job() -> bool:
     return "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ
@@ -25,6 +27,8 @@ def expected_device(config: ClusterConfig) -> Device:
     """As far as it can be known before Ray answers: `auto` is what this machine has."""
     if config.device != "auto":
         return choose(config.device, 0)
+    if not any(map(os.path.exists, DRIVERS)):
+        return choose("auto", 0)  # torch takes seconds to load, and would count none
     import torch
 
     return choose("auto", torch.cuda.device_count())
