@@ -35,11 +35,11 @@ def measure(shape: tuple[int, int]) -> dict[str, float]:
     found: dict[str, list[float]] = {}
     for _ in range(ROUNDS):
         for library, function in (("torch", F.linear), ("oneDNN", linear)):
-            forwards = [rate(lambda f=function: f(x.detach(), weight.detach(), None), flops)]  # type: ignore[misc]
+            forwards = [rate(lambda f=function: f(x.detach(), weight.detach(), None), flops)]
             out = function(x, weight.detach(), None)
-            of_x = rate(lambda out=out: torch.autograd.grad(out, x, grad), flops)  # type: ignore[misc]
+            of_x = rate(lambda out=out: torch.autograd.grad(out, x, grad), flops)
             out = function(x.detach(), weight, None)
-            of_w = rate(lambda out=out: torch.autograd.grad(out, weight, grad), flops)  # type: ignore[misc]
+            of_w = rate(lambda out=out: torch.autograd.grad(out, weight, grad), flops)
             for name, value in (("forward", *forwards), ("input's gradient", of_x), ("weight's gradient", of_w)):
                 found.setdefault(f"{name}, {library}", []).append(value)
     return {name: median(values) for name, values in found.items()}

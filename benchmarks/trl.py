@@ -134,7 +134,7 @@ def run_trl(options: argparse.Namespace, folder: Path) -> None:
 
     ends: list[float] = []
 
-    class Clock(TrainerCallback):  # type: ignore[misc]
+    class Clock(TrainerCallback):
         def on_step_end(self, *_: Any, **__: Any) -> None:
             ends.append(time.perf_counter())
 

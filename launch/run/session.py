@@ -79,7 +79,7 @@ def leave_summary(run: Run, status: str, reason: str | None) -> None:
             write_summary(run, status, reason)
         finally:
             run.dir.release_reserve()
-    except Exception:
+    except Exception:  # whatever it was, a full disk has room now: `release_reserve` has run
         try:
             write_summary(run, status, reason)
         except Exception as error:
