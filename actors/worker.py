@@ -22,7 +22,7 @@ from actors.worlds import Worlds
 from envs.services.stats import ToolStats
 from rlsys.channels.base import Published
 from rlsys.rollout import EpisodeBroken, RolloutPlan, TurnRequest, run_group
-from rlsys.types import Completion, Failure, FailureKind, Group, Ticket
+from rlsys.types import Completion, Failure, FailureKind, Group, Ints, Ticket
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +118,7 @@ class RolloutWorker:
                 compare=playing.compare,
             )
 
-    async def _generate(self, context: Sequence[int], request: TurnRequest) -> Completion:
+    async def _generate(self, context: Ints, request: TurnRequest) -> Completion:
         self._requests += 1
         if not self._in_flight:
             self._busy_since = time.monotonic()

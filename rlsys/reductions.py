@@ -58,7 +58,7 @@ def weigh(
     """
     weighed: list[Sample] = []
     for group in groups:
-        tokens = [[sum(sample.loss_mask) for sample in trajectory] for trajectory in group]
+        tokens = [[sample.num_loss_tokens for sample in trajectory] for trajectory in group]
         group_tokens = sum(map(sum, tokens))
         for trajectory, counts in zip(group, tokens, strict=True):
             for sample, count in zip(trajectory, counts, strict=True):

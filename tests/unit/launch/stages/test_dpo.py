@@ -24,6 +24,7 @@ from rlsys.errors import BadInput, RunFailed
 from rlsys.metrics import merge
 from rlsys.records import Example, read_answer, read_pair
 from rlsys.types import Group, Message
+from tests import made
 from tests.fakes import BanditLearner, BanditPool
 from tests.made import jsonl
 from tests.unit.launch.stages import test_rl as driver
@@ -74,8 +75,8 @@ def test_tokens_of_another_tokenizer_are_not_taken_over() -> None:
     example = read_answer(record, "line 1")
     ((own,),) = samples_of(example, Renderer(), "x", ())  # type: ignore[arg-type]
     ((other,),) = samples_of(example, Renderer(), "y", ())  # type: ignore[arg-type]
-    assert (own.token_ids, own.loss_mask) == ((9, 1, 2), (0, 1, 1))
-    assert (other.token_ids, other.loss_mask) == ((7, 112, 97, 98), (0, 0, 1, 1))
+    assert made.ids_and_mask(own) == ((9, 1, 2), (0, 1, 1))
+    assert made.ids_and_mask(other) == ((7, 112, 97, 98), (0, 0, 1, 1))
 
 
 @pytest.mark.parametrize(
