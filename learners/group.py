@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,12 @@ from learners.rank import LearnerRank, RankSpec
 from rlsys.batch import Batch, UpdateReport
 from rlsys.channels.base import Published, WeightChannel, joined
 from rlsys.config import LearnerConfig
+from rlsys.drafting import BatchDraft, build_batch, split_draft
 from rlsys.errors import BadInput, RunFailed
 from rlsys.lost_nodes import lost_node
 from rlsys.metrics import Max, finite, merge
 from rlsys.packing import split_rows
+from rlsys.types import Group
 
 BESIDE = "beside"  # the calls that an actor answers on another thread than all others
 
@@ -45,6 +47,7 @@ class LearnerActor:
 
     def __init__(self, number: int) -> None:
         self._number = number
+        self._built: Batch | None = None
 
     def __repr__(self) -> str:
         """What Ray's dashboard calls it."""
@@ -70,7 +73,17 @@ class LearnerActor:
         """As `LearnerRank.begin`, with the algorithm's configuration."""
         self.rank.begin(model_path, learner, make_algorithm(algorithm), **stage)
 
-    def update(self, batch: Batch) -> UpdateReport:
+    def build(self, draft: BatchDraft) -> frozenset[int]:
+        """Fetch what the rows of `draft` are made of, and make them. Returns the groups that are lost."""
+        groups, lost = fetched(draft.sources)
+        self._built = None if lost else build_batch(draft, groups)
+        return lost
+
+    def update(self, batch: Batch | None) -> UpdateReport:
+        """On these rows, or on those that `build` has made."""
+        if batch is None:
+            batch, self._built = self._built, None
+        assert batch is not None, "no rows were built"
         return self.rank.update(batch)
 
     def logprobs(self, token_ids: Sequence[Sequence[int]]) -> list[list[float]]:
@@ -137,9 +150,23 @@ class LearnerGroup:
             self._options.start_timeout_s,
         )
 
-    async def update(self, batch: Batch) -> UpdateReport:
-        """One update. All ranks get equally many rows, so that none misses a collective (docs/laws.md, law 7)."""
-        parts = iter(split_rows(batch, len(self._actors)))
+    async def build(self, draft: BatchDraft) -> frozenset[int]:
+        """Have every rank fetch and build its rows, for the next `update`.
+
+        Returns the groups, by sequence, that are gone with the node that held them: then there is nothing to update on.
+        """
+        parts = iter(split_draft(draft, len(self._actors)))
+        lost: list[frozenset[int]] = await self._all(
+            lambda rank: rank.build.remote(next(parts)), f"building the rows of version {draft.version}"
+        )
+        return frozenset().union(*lost)
+
+    async def update(self, batch: Batch | BatchDraft) -> UpdateReport:
+        """One update: on these rows, or on those that the ranks have built of a draft.
+
+        All ranks get equally many rows, so that none misses a collective (docs/laws.md, law 7).
+        """
+        parts = iter(split_rows(batch, self.num_ranks) if isinstance(batch, Batch) else [None] * self.num_ranks)
         reports: list[UpdateReport] = await self._all(
             lambda rank: rank.update.remote(next(parts)), f"updating on version {batch.version}"
         )
@@ -201,6 +228,27 @@ class LearnerGroup:
             why = lost_node(error) or ("a rank died" if isinstance(error, RayActorError) else said)
             resumed = "; the run can be resumed from its last checkpoint" if why != said else ""
             raise RunFailed(f"learner {what}: {why}{resumed}") from error
+
+
+def fetched(sources: Mapping[int, Any]) -> tuple[dict[int, Group], frozenset[int]]:
+    """The groups, from wherever they lie, and those that are gone with the node that held them."""
+    groups = {sequence: source for sequence, source in sources.items() if isinstance(source, Group)}
+    refs = {sequence: source for sequence, source in sources.items() if sequence not in groups}
+    try:
+        return groups | dict(zip(refs, ray.get(list(refs.values())), strict=True)), frozenset()
+    except RayError:
+        lost = frozenset(sequence for sequence, ref in refs.items() if not _arrives(ref))
+        if not lost:
+            raise
+        return groups, lost
+
+
+def _arrives(ref: Any) -> bool:
+    try:
+        ray.get(ref)
+    except RayError:
+        return False
+    return True
 
 
 def merged(reports: Sequence[UpdateReport]) -> UpdateReport:

@@ -15,9 +15,12 @@ favoured.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from rlsys.errors import RunFailed
-from rlsys.types import Group, Ticket
+from rlsys.outlines import Played
+from rlsys.types import Ticket
 
 
 class SlotBuffer:
@@ -27,7 +30,7 @@ class SlotBuffer:
         self.live_version = live_version
         self._free = groups_per_step * (1 + max_policy_lag)
         self._running: dict[int, Ticket] = {}  # by sequence
-        self._finished: dict[int, Group] = {}
+        self._finished: dict[int, Played] = {}
         self._taken: dict[int, Ticket] = {}  # in the stepper's hands, not yet trained
         self._ended = False
         self._changed = asyncio.Condition()
@@ -43,7 +46,7 @@ class SlotBuffer:
         """The group of an admitted ticket is on its way."""
         self._running[ticket.sequence] = ticket
 
-    async def finish(self, group: Group) -> None:
+    async def finish(self, group: Played) -> None:
         async with self._changed:
             del self._running[group.ticket.sequence]
             self._finished[group.ticket.sequence] = group
@@ -67,7 +70,7 @@ class SlotBuffer:
                 return False
         return True
 
-    async def take(self, version: int) -> list[Group]:
+    async def take(self, version: int) -> list[Played]:
         """The groups to train `version` on: the earliest started of those that have finished, in order of start."""
         async with self._changed:
             await self._changed.wait_for(lambda: self._ready(version) or self._starved)
@@ -78,6 +81,17 @@ class SlotBuffer:
             groups = [self._finished.pop(sequence) for sequence in chosen]
             self._taken = {group.ticket.sequence: group.ticket for group in groups}
             return groups
+
+    async def give_back(self, groups: Sequence[Played], lost: Collection[int]) -> list[Ticket]:
+        """What was just taken was not trained. Those that are lost run again: returns their tickets, for that."""
+        gone = [group.ticket for group in groups if group.ticket.sequence in lost]
+        again = [replace(ticket, attempt=ticket.attempt + 1) for ticket in gone]
+        async with self._changed:
+            self._taken = {}
+            self._running |= {ticket.sequence: ticket for ticket in again}
+            self._finished |= {each.ticket.sequence: each for each in groups if each.ticket.sequence not in lost}
+            self._changed.notify_all()
+        return again
 
     def trained(self) -> None:
         """The groups taken last are in the weights: a resumed run must not start them again."""

@@ -9,7 +9,6 @@ Shapes: [T] of a packed row, mask of 0 and 1; a sequence is one sample of the ro
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from itertools import compress
 from typing import get_args
@@ -111,17 +110,3 @@ def mask_stale(sample: Sample, *, version: int, max_token_lag: int) -> Sample | 
     streams = tuple(replace(stream, values=tuple(compress(stream.values, fresh))) for stream in sample.streams)
     advantages = np.where(loss_mask, sample.advantages, np.float32(0))
     return replace(sample, loss_mask=loss_mask, advantages=advantages, streams=streams)
-
-
-def without_stale(samples: Iterable[Sample], *, version: int, max_token_lag: int | None) -> tuple[list[Sample], int]:
-    """(the samples after `mask_stale`, the number of tokens that it took out of the loss).
-
-    max_token_lag=None takes out nothing.
-    """
-    kept, left_out = [], 0
-    for sample in samples:
-        fresh = sample if max_token_lag is None else mask_stale(sample, version=version, max_token_lag=max_token_lag)
-        left_out += sample.num_loss_tokens - (fresh.num_loss_tokens if fresh is not None else 0)
-        if fresh is not None:
-            kept.append(fresh)
-    return kept, left_out

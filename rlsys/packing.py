@@ -10,13 +10,14 @@ import heapq
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
 from rlsys.batch import Batch, Row
+from rlsys.outlines import Draft, shared
 from rlsys.types import Bools, Completion, Failure, Floats, Ints, Sample, Trajectory, Turn
 
 # Attention's cost grows with L^2, everything else with L; for common sizes (hidden 1000 to 1500) they meet near here.
@@ -26,6 +27,7 @@ _PADDING_TOKENS = 2  # one would have nothing to predict
 
 
 T = TypeVar("T")
+S = TypeVar("S", Sample, Draft)
 
 
 def sample_trajectory(trajectory: Trajectory, advantage: float) -> list[Sample]:
@@ -45,31 +47,22 @@ def sample_trajectory(trajectory: Trajectory, advantage: float) -> list[Sample]:
             found = f"{len(stream.values)} values for {trajectory.num_sampled} sampled tokens"
             raise ValueError(f"stream {stream.name!r} of {name}: {found}")
     samples, start, spoken = [], 0, 0
-    for turns in _sharing(trajectory.turns):
-        end = start + sum(len(turn.completion.token_ids) for _, turn in turns)
-        drafted = [_drafted(turn, f"turn {index} of {name}") for index, turn in turns]
+    pieces = iter([_piece(turn, f"turn {index} of {name}") for index, turn in enumerate(trajectory.turns)])
+    for turns in shared(trajectory.turns):
+        end = start + sum(len(turn.completion.token_ids) for turn in turns)
+        together = list(islice(pieces, len(turns)))
         if end > start:
             own = tuple(replace(stream, values=stream.values[start:end]) for stream in streams)
-            samples.append(_joined(drafted, advantage, reward=reward, streams=own, first_turn=spoken + 1))
+            samples.append(_joined(together, advantage, reward=reward, streams=own, first_turn=spoken + 1))
         start = end
-        spoken += sum(len(turn.completion.token_ids) > 0 for _, turn in turns)
+        spoken += sum(len(turn.completion.token_ids) > 0 for turn in turns)
     return samples
 
 
-def _sharing(turns: Sequence[Turn]) -> list[list[tuple[int, Turn]]]:
-    """The turns, numbered, by the sample that they share."""
-    runs: list[list[tuple[int, Turn]]] = []
-    for index, turn in enumerate(turns):
-        if turn.starts_sample or not runs:
-            runs.append([])
-        runs[-1].append((index, turn))
-    return runs
+_Piece = tuple[Ints, Bools, Floats, Ints]  # [L] each: ids, loss mask, log-probabilities, versions of a turn
 
 
-_Drafted = tuple[Ints, Bools, Floats, Ints]  # [L] each: ids, loss mask, log-probabilities, versions of a turn
-
-
-def _drafted(turn: Turn, where: str) -> _Drafted:
+def _piece(turn: Turn, where: str) -> _Piece:
     completion, added, sampled = turn.completion, len(turn.added_ids), len(turn.completion.token_ids)
     if turn.starts_sample and not added:
         raise ValueError(f"{where}: an empty context, expected at least one token before what was sampled")
@@ -83,9 +76,9 @@ def _drafted(turn: Turn, where: str) -> _Drafted:
     )
 
 
-def _joined(drafted: Sequence[_Drafted], advantage: float, **more: Any) -> Sample:
+def _joined(pieces: Sequence[_Piece], advantage: float, **more: Any) -> Sample:
     """It ends at the last sampled token: nothing after it is predicted."""
-    token_ids, loss_mask, logprobs, versions = (np.concatenate(parts) for parts in zip(*drafted, strict=True))
+    token_ids, loss_mask, logprobs, versions = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
     end = np.flatnonzero(loss_mask)[-1] + 1
     return Sample(
         token_ids=token_ids[:end],
@@ -97,7 +90,7 @@ def _joined(drafted: Sequence[_Drafted], advantage: float, **more: Any) -> Sampl
     )
 
 
-def pack(samples: Sequence[Sample], tokens_per_row: int, *, together: int = 1) -> list[list[Sample]]:
+def pack(samples: Sequence[S], tokens_per_row: int, *, together: int = 1) -> list[list[S]]:
     """Rows of at most `tokens_per_row` tokens; a longer sample gets a row of its own.
 
     First-fit decreasing decides how many rows are needed; then each sample, longest first, goes to the emptiest row,
@@ -136,7 +129,6 @@ def make_row(samples: Sequence[Sample], minibatch: int = 0) -> Row:
     for index, sample in enumerate(samples):
         _check(sample, index)
     lengths = [sample.num_tokens for sample in samples]
-    shares = [float(sample.num_loss_tokens) if sample.share is None else sample.share for sample in samples]
     discounts = (1.0, *(stream.discount for stream in samples[0].streams))
 
     def flat(name: str, dtype: torch.dtype) -> torch.Tensor:
@@ -152,7 +144,7 @@ def make_row(samples: Sequence[Sample], minibatch: int = 0) -> Row:
         versions=flat("versions", torch.int64),
         weights=torch.from_numpy(np.concatenate([np.float32(each.weight) * each.loss_mask for each in samples])),
         first_turns=torch.tensor([sample.first_turn for sample in samples]),
-        share=sum(shares),
+        share=share_of(samples),
         minibatch=minibatch,
         rewards=_rewards(samples),
         discounts=() if samples[0].reward is None else discounts,
@@ -167,27 +159,39 @@ def make_batch(
     Samples are dealt to `minibatches` in order, equally many to each (fewer minibatches where there are fewer samples),
     before they are packed: rows and ranks do not decide what an optimizer step sees.
     """
-    num_loss_tokens = sum(sample.num_loss_tokens for sample in samples)
-    if num_loss_tokens == 0:
+    planned = plan_rows(samples, tokens_per_row, minibatches=minibatches, together=together)
+    return Batch(
+        rows=tuple(make_row(row, index) for index, rows in enumerate(planned) for row in rows),
+        num_samples=len(samples),
+        num_loss_tokens=sum(sample.num_loss_tokens for sample in samples),
+        version=version,
+        denominators=denominators(planned),
+    )
+
+
+def plan_rows(
+    samples: Sequence[S], tokens_per_row: int, *, minibatches: int = 1, together: int = 1
+) -> list[list[list[S]]]:
+    """Which samples share a row, by minibatch and row: see `make_batch`."""
+    if not any(sample.num_loss_tokens for sample in samples):
         raise ValueError(f"{len(samples)} samples without a token to train on: expected at least one")
     if minibatches < 1:
         raise ValueError(f"minibatches={minibatches}: expected at least 1")
     units = _units(samples, together)
     minibatches = min(minibatches, len(units))
     bounds = [len(units) * index // minibatches for index in range(minibatches + 1)]
-    rows: list[Row] = []
-    for index, (start, end) in enumerate(pairwise(bounds)):
-        dealt = [sample for unit in units[start:end] for sample in unit]
-        rows += [make_row(row, index) for row in pack(dealt, tokens_per_row, together=together)]
-    return Batch(
-        rows=tuple(rows),
-        num_samples=len(samples),
-        num_loss_tokens=num_loss_tokens,
-        version=version,
-        denominators=tuple(
-            math.fsum(row.share for row in rows if row.minibatch == index) for index in range(minibatches)
-        ),
-    )
+    dealt = ([sample for unit in units[start:end] for sample in unit] for start, end in pairwise(bounds))
+    return [pack(part, tokens_per_row, together=together) for part in dealt]
+
+
+def share_of(row: Sequence[S]) -> float:
+    """What a row's samples add to the denominator of its minibatch."""
+    return sum(float(each.num_loss_tokens) if each.share is None else each.share for each in row)
+
+
+def denominators(planned: Sequence[Sequence[Sequence[S]]]) -> tuple[float, ...]:
+    """Of each minibatch of planned rows."""
+    return tuple(math.fsum(map(share_of, rows)) for rows in planned)
 
 
 def split_rows(batch: Batch, world_size: int) -> list[Batch]:
@@ -204,27 +208,27 @@ def split_rows(batch: Batch, world_size: int) -> list[Batch]:
     ranks: list[list[Row]] = [[] for _ in range(world_size)]
     for minibatch in range(len(batch.denominators)):
         rows = [row for row in batch.rows if row.minibatch == minibatch]
-        for mine, dealt in zip(ranks, _deal(rows, world_size), strict=True):
-            mine += dealt
+        dealt = deal([row_cost(row.cu_seqlens.diff().tolist()) for row in rows], world_size)
+        for mine, indexes in zip(ranks, dealt, strict=True):
+            mine += [rows[index] for index in indexes]
+            mine += [padding_row(minibatch, rows[0].discounts)] * (max(map(len, dealt)) - len(indexes))
     return [replace(batch, rows=tuple(rows)) for rows in ranks]
 
 
-def _deal(rows: Sequence[Row], world_size: int) -> list[list[Row]]:
-    """The rows of one minibatch to ranks, equally many to each."""
-    rows_per_rank = math.ceil(len(rows) / world_size)
-    costs = [row_cost(row) for row in rows]
-    ranks: list[list[Row]] = [[] for _ in range(world_size)]
+def deal(costs: Sequence[float], world_size: int) -> list[list[int]]:
+    """The rows of one minibatch, by index, to ranks: equally many to each, as far as they go."""
+    rows_per_rank = math.ceil(len(costs) / world_size)
+    ranks: list[list[int]] = [[] for _ in range(world_size)]
     loads = [0.0] * world_size
     for index in sorted(range(len(costs)), key=lambda index: (-costs[index], index)):
         rank = min((r for r in range(world_size) if len(ranks[r]) < rows_per_rank), key=lambda r: (loads[r], r))
-        ranks[rank].append(rows[index])
+        ranks[rank].append(index)
         loads[rank] += costs[index]
-    return [dealt + [padding_row(rows[0])] * (rows_per_rank - len(dealt)) for dealt in ranks]
+    return ranks
 
 
-def row_cost(row: Row) -> float:
-    """What a row costs to train, in tokens: L + L^2 / QUADRATIC_LENGTH summed over its samples."""
-    lengths = row.cu_seqlens.diff().tolist()
+def row_cost(lengths: Sequence[int]) -> float:
+    """What a row of samples of these lengths costs to train, in tokens: the sum of L + L^2 / QUADRATIC_LENGTH."""
     return float(sum(length + length * length / QUADRATIC_LENGTH for length in lengths))
 
 
@@ -281,8 +285,8 @@ def _check(sample: Sample, index: int) -> None:
         raise ValueError(f"sample {index} of the row: its first token is in the loss, but nothing predicts it")
 
 
-def padding_row(like: Row) -> Row:
-    """The shortest possible row, with weight 0, in the minibatch of `like` and with as many reward streams."""
+def padding_row(minibatch: int, discounts: tuple[float, ...]) -> Row:
+    """The shortest possible row, with weight 0. discounts: of the reward streams that its minibatch's rows have."""
     nothing = np.zeros(_PADDING_TOKENS, np.float32)
     sample = Sample(
         token_ids=np.zeros(_PADDING_TOKENS, np.int32),
@@ -292,11 +296,11 @@ def padding_row(like: Row) -> Row:
         versions=np.full(_PADDING_TOKENS, -1, np.int32),
         share=0.0,
     )
-    rewards = None if like.rewards is None else torch.zeros(like.rewards.shape[0], _PADDING_TOKENS)
-    return replace(make_row([sample], like.minibatch), rewards=rewards, discounts=like.discounts)
+    rewards = torch.zeros(len(discounts), _PADDING_TOKENS) if discounts else None
+    return replace(make_row([sample], minibatch), rewards=rewards, discounts=discounts)
 
 
-def _units(samples: Sequence[Sample], together: int) -> list[Sequence[Sample]]:
+def _units(samples: Sequence[S], together: int) -> list[Sequence[S]]:
     if together < 1 or len(samples) % together:
         raise ValueError(f"{len(samples)} samples in units of together={together}: expected a multiple")
     return [samples[start : start + together] for start in range(0, len(samples), together)]

@@ -36,7 +36,7 @@ async def evaluate(run: Run, stage: StageConfig, when: str) -> dict[str, float]:
         groups = await rollout_tasks(run.pool, tasks, plan, recipe.eval.concurrency, run.progress.count)
         scores[name] = score(groups, recipe.reward, recipe.loop.max_failed_share)
         run.tracker.evaluated(run.state.step, name, scores[name].row())
-        run.dir.save_trajectories(f"eval-{when}-{name}", groups, {})
+        await asyncio.to_thread(run.dir.save_trajectories, f"eval-{when}-{name}", groups, {})
     run.progress.say(f"held-out {measure_of(recipe.reward)} {when}: {told(scores)}")
     state = run.state
     state.generated += sum(each.tokens for each in scores.values())
@@ -84,7 +84,7 @@ async def rollout_each(
     async def one_after_another() -> None:
         for sequence, task in waiting:
             ticket = Ticket(sequence=sequence, epoch=0, task=task, attempt=0, start_version=0)
-            finished(await pool.run(ticket, plan, on_retry=lambda _: None))
+            finished(await pool.group(ticket, plan, on_retry=lambda _: None))
 
     at_once = min(len(tasks), max(1, concurrency // plan.group_size))
     players = [asyncio.ensure_future(one_after_another()) for _ in range(at_once)]

@@ -213,8 +213,8 @@ class Learner(BanditLearner):
 
 
 class Pool(BanditPool):
-    async def run(self, *args: Any, **kwargs: Any) -> Group:
-        group = await super().run(*args, **kwargs)
+    async def group(self, *args: Any, **kwargs: Any) -> Group:
+        group = await super().group(*args, **kwargs)
         await asyncio.sleep(0.02)
         asked = Message(role="user", content=group.ticket.task.question)
         played = (replace(each, num_prompt=1, messages=(asked, *each.messages[1:])) for each in group.trajectories)

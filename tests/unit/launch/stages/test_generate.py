@@ -188,8 +188,8 @@ def test_what_is_played_is_not_played_again(tmp_path: Path) -> None:
     starts: list[int] = []
 
     class Counting(BanditPool):
-        async def run(self, ticket: Ticket, *args: Any, **kwargs: Any) -> Group:
-            group = await super().run(ticket, *args, **kwargs)
+        async def group(self, ticket: Ticket, *args: Any, **kwargs: Any) -> Group:
+            group = await super().group(ticket, *args, **kwargs)
             starts.append(ticket.sequence)
             return group
 

@@ -21,9 +21,10 @@ from launch.run.rundir import RunDir
 from launch.run.session import closing_line, save_at_stop
 from launch.run.summary import summary as summary_of
 from launch.stages.train import train
-from rlsys.batch import Batch, UpdateReport
+from rlsys.batch import UpdateReport
 from rlsys.channels.shm import SharedMemory
 from rlsys.device import DEVICES, resolved_run
+from rlsys.drafting import BatchDraft
 from rlsys.errors import BadInput, RunFailed
 from rlsys.journal import Dispatched, Journal, Noted, ledger, read, surviving
 from rlsys.types import Message
@@ -56,7 +57,10 @@ class NoTracker:
     def evaluated(self, step: int, name: str, values: Any) -> None:
         self.rows.append({"step": step, **{f"held_out/{name}/{key}": value for key, value in values.items()}})
 
-    def episodes(self, step: int, groups: Any) -> None: ...
+    def chosen(self, step: int, rewards: Any) -> list[int]:
+        return []
+
+    def episodes(self, step: int, chosen: Any) -> None: ...
     def set(self, row: Any) -> None: ...
 
 
@@ -77,6 +81,7 @@ def play(
     stages: str = "",
     stop_after_s: float | None = None,
     extended: bool = False,
+    losing: set[int] | None = None,
 ) -> Outcome:
     """One process's worth of a run: resumes when the directory has a checkpoint."""
     recipe = tmp_path / "recipe.yaml"
@@ -113,6 +118,7 @@ def play(
             model_path=str(tmp_path),
             earlier_s=state.wall_s,
         )
+        run.learner.losing = losing or set()  # type: ignore[attr-defined]
         run.pool_start = asyncio.create_task(pool.start())
         if stop_after_s is not None:
             asyncio.get_running_loop().call_later(stop_after_s, run.stop.set)
@@ -332,12 +338,33 @@ def test_a_step_without_signal_publishes_nothing(tmp_path: Path) -> None:
     assert outcome.run.state.version == 1 + 30 - len(filtered)
 
 
+def test_groups_that_are_lost_with_their_node_are_played_again_and_trained_once(tmp_path: Path) -> None:
+    outcome = play(tmp_path, steps=6, losing={2, 3, 9, 17})
+    assert outcome.error is None
+    book = ledger(surviving(read(tmp_path / "run" / "journal.jsonl")))
+    assert (book.dispatched, book.in_flight, book.problems) == (24, 0, ())
+    again = [row for row in read(tmp_path / "run" / "journal.jsonl") if isinstance(row, Dispatched) and row.attempt]
+    assert {row.sequence for row in again} == {2, 3, 9, 17} and all(row.attempt == 1 for row in again)
+    assert outcome.summary["prompts"]["dispatched"] == 24
+
+
+def test_groups_that_are_lost_again_and_again_end_the_run(tmp_path: Path) -> None:
+    class Losing(set[int]):
+        def __isub__(self, other: Any) -> Any:  # what was lost is lost the next time too
+            return self
+
+    outcome = play(tmp_path, losing=Losing(range(48)))
+    assert isinstance(outcome.error, RunFailed)
+    assert str(outcome.error) == "step 1: groups are lost again and again, 4 the last time"
+
+
 def test_no_token_past_its_lag_is_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lags: list[int] = []
     update = BanditLearner.update
 
-    async def watched(learner: BanditLearner, batch: Batch) -> UpdateReport:
-        lags.extend(batch.version - int(each) for row in batch.rows for each in row.versions[row.loss_mask.bool()])
+    async def watched(learner: BanditLearner, batch: BatchDraft) -> UpdateReport:
+        rows = learner.built.rows
+        lags.extend(batch.version - int(each) for row in rows for each in row.versions[row.loss_mask.bool()])
         return await update(learner, batch)
 
     monkeypatch.setattr(BanditLearner, "update", watched)
@@ -382,9 +409,9 @@ def sampled_tokens(tmp_path: Path) -> int:
 
 def test_evaluations_count_their_failures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     class Breaking(BanditPool):
-        async def run(self, ticket: Any, plan: Any, on_retry: Any) -> Any:
+        async def group(self, ticket: Any, plan: Any, on_retry: Any) -> Any:
             self._fail = lambda ticket: plan.purpose == "eval-greedy" and ticket.sequence == 1
-            return await super().run(ticket, plan, on_retry)
+            return await super().group(ticket, plan, on_retry)
 
     outcome = play(tmp_path, pool=Breaking())
     found = outcome.summary["eval"]
@@ -405,9 +432,9 @@ def test_an_evaluation_of_which_most_failed_has_no_number_and_is_not_taken_again
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Breaking(BanditPool):
-        async def run(self, ticket: Any, plan: Any, on_retry: Any) -> Any:
+        async def group(self, ticket: Any, plan: Any, on_retry: Any) -> Any:
             self._fail = lambda ticket: plan.purpose.startswith("eval")
-            return await super().run(ticket, plan, on_retry)
+            return await super().group(ticket, plan, on_retry)
 
     stages = "stages: [{name: rl, kind: rl, steps: 3}, {name: again, kind: rl, steps: 3}]\n"
     outcome = play(tmp_path, pool=Breaking(), stages=stages)
@@ -459,8 +486,8 @@ def test_a_run_that_never_trained_is_not_done(tmp_path: Path) -> None:
     class Deaf(BanditPool):
         """Whatever the policy does: all siblings the same."""
 
-        async def run(self, ticket: Any, plan: Any, on_retry: Any) -> Any:
-            return await super().run(ticket, replace(plan, temperature=0.0), on_retry)
+        async def group(self, ticket: Any, plan: Any, on_retry: Any) -> Any:
+            return await super().group(ticket, replace(plan, temperature=0.0), on_retry)
 
     outcome = play(tmp_path, steps=4, pool=Deaf())
     assert isinstance(outcome.error, RunFailed)
