@@ -19,6 +19,7 @@ from learners.rank import LearnerRank, RankSpec
 from rlsys.batch import Batch, UpdateReport
 from rlsys.channels.base import Published, WeightChannel, joined
 from rlsys.config import LearnerConfig
+from rlsys.deadlines import within
 from rlsys.drafting import BatchDraft, build_batch, split_draft
 from rlsys.errors import BadInput, RunFailed
 from rlsys.lost_nodes import lost_node
@@ -212,9 +213,8 @@ class LearnerGroup:
     async def _wait(self, refs: list[Any], what: str, timeout_s: float, pings: Sequence[Ping] = ()) -> list[Any]:
         """The first rank to fail fails the call: the others may be waiting for it in a collective."""
         try:
-            async with asyncio.timeout(timeout_s):
-                answers: list[Any] = await self._patience.during(asyncio.gather(*refs), what, pings)
-                return answers
+            answers: list[Any] = await within(self._patience.during(asyncio.gather(*refs), what, pings), timeout_s)
+            return answers
         except RayTaskError as error:  # first: it is also an instance of what the rank raised, a TimeoutError say
             if isinstance(error.cause, BadInput):
                 raise BadInput(str(error.cause)) from error

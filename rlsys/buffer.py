@@ -58,11 +58,11 @@ class SlotBuffer:
         A group is trained in time at `start_version + max_policy_lag` or before. G are trained per version, so before
         `version` is trained at most (w - version) * G groups due by w may be left for later, for every w from now on.
         """
+        if len(self._finished) < self.groups_per_step:
+            return False  # mostly: the rest looks at every open group
         done = [group.ticket for group in self._finished.values()]
         open_due = [ticket.start_version + self.max_policy_lag for ticket in [*self._running.values(), *done]]
         done_due = [ticket.start_version + self.max_policy_lag for ticket in done]
-        if len(done_due) < self.groups_per_step:
-            return False
         for w in range(version, version + self.max_policy_lag + 1):
             needed = sum(due <= w for due in open_due) - (w - version) * self.groups_per_step
             assert needed <= self.groups_per_step, f"{needed} groups are due by {w}: admission is broken"

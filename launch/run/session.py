@@ -39,6 +39,7 @@ async def go_through(run: Run, work: Callable[[Run], Awaitable[None]], *, engine
     for early in cleanup.noted():  # before the loop had its own handlers
         on_signal(early)
     status, reason, code = "failed", None, 1
+    pulse = asyncio.create_task(run.pulse.beat())
     try:
         await run.until(start_parts(run, engines=engines))
         await work(run)
@@ -52,6 +53,7 @@ async def go_through(run: Run, work: Callable[[Run], Awaitable[None]], *, engine
     finally:
         if status != "stopped":
             run.progress.doing("ending the actors")
+        pulse.cancel()
         await run.cancel_background()
         if run.pool_start is not None:
             run.pool_start.cancel()
