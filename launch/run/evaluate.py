@@ -6,10 +6,12 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from envs.rewards import Measure, measure_of, solved
 from launch.run import wire
+from launch.run.rundir import sampled
 from rlsys.config import RecipeConfig, StageConfig
 from rlsys.harvest import first_of
 from rlsys.rollout import RolloutPlan
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
 
 async def evaluate(run: Run, stage: StageConfig, when: str) -> dict[str, float]:
-    """{"greedy": number, "sampled": number} on the held-out tasks; the episodes are kept in trajectories/.
+    """{"greedy": number, "sampled": number} on the held-out tasks; episodes are kept in trajectories/.
 
     The number is an accuracy, or the mean reward where the reward does not say what solves a task. A play of which more
     than `loop.max_failed_share` failed has none; training goes on, which has that limit for its own episodes.
@@ -36,7 +38,11 @@ async def evaluate(run: Run, stage: StageConfig, when: str) -> dict[str, float]:
         groups = await rollout_tasks(run.pool, tasks, plan, recipe.eval.concurrency, run.progress.count)
         scores[name] = score(groups, recipe.reward, recipe.loop.max_failed_share)
         run.tracker.evaluated(run.state.step, name, scores[name].row())
-        await asyncio.to_thread(run.dir.save_trajectories, f"eval-{when}-{name}", groups, {})
+        kept = sampled(groups, plan.group_size, recipe.trajectories.keep)
+        if kept:
+            compress = recipe.trajectories.compress_mb
+            save = partial(run.dir.save_trajectories, f"eval-{when}-{name}", kept, {}, compress_mb=compress)
+            await asyncio.to_thread(save)
     run.progress.say(f"held-out {measure_of(recipe.reward)} {when}: {told(scores)}")
     state = run.state
     state.generated += sum(each.tokens for each in scores.values())

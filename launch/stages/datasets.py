@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, overload
 from launch.stages.base import Head, Stage, maker_of, product, steps_for
 from rlsys.config import EvalConfig, RecipeConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput, RunFailed
+from rlsys.files import unpacked
 from rlsys.jsonl import json_object
 from rlsys.records import Example
 
@@ -43,6 +44,7 @@ class Examples(Sequence[Example]):
     """Read when they are asked for: only their places are held in memory."""
 
     path: Path
+    content: Path  # of the same, uncompressed
     parse: Parse
     places: tuple[Place, ...]
 
@@ -57,7 +59,7 @@ class Examples(Sequence[Example]):
         if isinstance(index, slice):
             return replace(self, places=self.places[index])
         place = self.places[index]
-        with self.path.open("rb") as file:
+        with self.content.open("rb") as file:
             file.seek(place.offset)
             return self.parse(*_object(self.path, place.number, file.readline()))
 
@@ -75,7 +77,8 @@ def open_data(parse: Parse, path: Path, config: EvalConfig, seed: int, note: Not
     noted: list[tuple[int, str]] = []
     families = Families()
     try:
-        with path.open("rb") as file:
+        content = unpacked(path)
+        with content.open("rb") as file:
             offset = 0
             for number, line in enumerate(file, start=1):
                 if line.strip():
@@ -92,8 +95,8 @@ def open_data(parse: Parse, path: Path, config: EvalConfig, seed: int, note: Not
     if config.every and places and not held:
         raise BadInput(f"{path}: eval.every={config.every}: expected at least two prompts, to hold one out")
     return Data(
-        train=Examples(path, parse, tuple(place for place in places if families.first(place.name) not in held)),
-        held_out=Examples(path, parse, tuple(place for place in places if families.first(place.name) in held)),
+        train=Examples(path, content, parse, tuple(each for each in places if families.first(each.name) not in held)),
+        held_out=Examples(path, content, parse, tuple(each for each in places if families.first(each.name) in held)),
         noted=tuple(noted),
     )
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import psutil
 
@@ -27,6 +28,7 @@ from launch.run import wire
 from launch.run.evaluate import evaluate
 from launch.run.row import Clock, StepRow
 from launch.run.run import Run, StopRequested, first_delivery
+from launch.run.rundir import sampled
 from learners.algorithms import make_algorithm
 from rlsys.buffer import SlotBuffer
 from rlsys.config import StageConfig
@@ -240,12 +242,23 @@ async def publish_step(
     await buffer.release(len(groups), live_version=version)
     metrics = {**metrics, **run.gap, **await engine_metrics(run)}
     run.journal.commit()
-    kept = [whole for group in groups if (whole := await run.pool.whole(group)) is not None]
-    await asyncio.to_thread(run.dir.save_trajectories, f"step-{row.step:06d}", kept, harvest.advantages)
+    await keep_trajectories(run, stage, f"step-{row.step:06d}", groups, harvest.advantages)
     metrics["tokens/generated_per_s"] = metrics["tokens/generated"] / row.time.total
     metrics["learner/idle_share"] = 1 - row.time.phases.get("update", 0.0) / row.time.total
     run.record(replace(row, metrics=metrics), stage.steps)
     run.tracker.episodes(row.step, await shown(run, row.step, groups))
+
+
+async def keep_trajectories(
+    run: Run, stage: StageConfig, name: str, groups: Sequence[Played], advantages: Mapping[tuple[int, int], float]
+) -> None:
+    """Some of the episodes come here to be written; what is lost with its node is missing from the file."""
+    config = stage.config.trajectories
+    chosen = sampled(groups, stage.config.loop.group_size, config.keep)
+    found = [whole for group in chosen if (whole := await run.pool.whole(group)) is not None]
+    if chosen:
+        save = partial(run.dir.save_trajectories, name, found, advantages, compress_mb=config.compress_mb)
+        await asyncio.to_thread(save)
 
 
 async def shown(run: Run, step: int, groups: Sequence[Played]) -> list[Trajectory]:

@@ -1,6 +1,7 @@
 """Stages that learn from given answers, with the real driver and a bandit for a model; and the files they read."""
 
 import asyncio
+import gzip
 import json
 import math
 from collections.abc import Sequence
@@ -164,6 +165,14 @@ def test_prompts_are_held_out_whole(tmp_path: Path) -> None:
     assert not {example.names for example in data.train} & {example.names for example in data.held_out}
     assert len(open_data(read_answer, path, EvalConfig(every=1, share=0.2, tasks=1), seed=1).held_out) == 3
     assert len(open_data(read_answer, path, EvalConfig(), seed=1).train) == 30
+    packed = tmp_path / "answers.jsonl.gz"
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    assert [*open_data(read_answer, packed, EvalConfig(), seed=1).train] == [
+        *open_data(read_answer, path, EvalConfig(), seed=1).train
+    ]
+    packed.write_bytes(packed.read_bytes()[:-40])
+    with pytest.raises(BadInput, match="answers.jsonl.gz: cannot be read"):
+        open_data(read_answer, packed, EvalConfig(), seed=1)
     path.write_text(lines[0])
     with pytest.raises(BadInput, match="expected at least two prompts"):
         open_data(read_answer, path, EvalConfig(every=1), seed=1)

@@ -1,6 +1,7 @@
 """The real driver with a bandit for a model: it learns, accounts for every prompt once, and resumes where it was."""
 
 import asyncio
+import gzip
 import json
 import random
 import time
@@ -336,6 +337,26 @@ def test_a_step_without_signal_publishes_nothing(tmp_path: Path) -> None:
     assert filtered, "a learned bandit gives groups without signal"
     assert len(outcome.run.state.publish_s) == 30 - len(filtered)
     assert outcome.run.state.version == 1 + 30 - len(filtered)
+
+
+def test_a_share_of_the_episodes_is_written_and_the_rest_is_counted(tmp_path: Path) -> None:
+    keep = "trajectories: {keep: 8, compress_mb: 0}\nstages: [{name: rl, kind: rl, steps: 2}]\n"
+    outcome = play(tmp_path, stages=keep)
+    assert outcome.error is None
+    files = sorted((tmp_path / "run" / "trajectories").iterdir())
+    lines = {
+        file.name: [json.loads(line) for line in gzip.decompress(file.read_bytes()).splitlines()] for file in files
+    }
+    assert {name: len(found) for name, found in lines.items()} == {
+        "eval-after-greedy.jsonl.gz": 4,
+        "eval-after-sampled.jsonl.gz": 8,
+        "eval-before-greedy.jsonl.gz": 4,
+        "eval-before-sampled.jsonl.gz": 8,
+        "step-000001.jsonl.gz": 8,
+        "step-000002.jsonl.gz": 8,
+    }
+    assert len({line["sequence"] for line in lines["step-000001.jsonl.gz"]}) == 2  # whole groups
+    assert outcome.summary["tokens"]["generated"] == 2 * 16 + 2 * 4 * (1 + 8)
 
 
 def test_groups_that_are_lost_with_their_node_are_played_again_and_trained_once(tmp_path: Path) -> None:
