@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -112,8 +113,9 @@ class LearnerActor:
 
 
 class LearnerGroup:
-    def __init__(self, specs: Sequence[RankSpec], options: GroupOptions) -> None:
+    def __init__(self, specs: Sequence[RankSpec], options: GroupOptions, actor: type = LearnerActor) -> None:
         self._specs = specs
+        self._actor = actor
         self._options = options
         self._actors: list[Any] = []
         self._patience = Patience(options.ping_timeout_s)
@@ -126,7 +128,7 @@ class LearnerGroup:
         """Start every rank, each where `placement` says, and let them meet."""
         options = self._options
         self._actors = [
-            ray.remote(concurrency_groups={BESIDE: 1})(LearnerActor)
+            ray.remote(concurrency_groups={BESIDE: 1})(self._actor)
             .options(
                 name=f"rlsys:{options.run}:learner:{number}" if options.run else None,
                 num_cpus=options.cpus,
@@ -156,7 +158,7 @@ class LearnerGroup:
 
         Returns the groups, by sequence, that are gone with the node that held them: then there is nothing to update on.
         """
-        parts = iter(split_draft(draft, len(self._actors)))
+        parts = await self._dealt(split_draft, draft)
         lost: list[frozenset[int]] = await self._all(
             lambda rank: rank.build.remote(next(parts)), f"building the rows of version {draft.version}"
         )
@@ -167,11 +169,15 @@ class LearnerGroup:
 
         All ranks get equally many rows, so that none misses a collective (docs/laws.md, law 7).
         """
-        parts = iter(split_rows(batch, self.num_ranks) if isinstance(batch, Batch) else [None] * self.num_ranks)
+        parts = await self._dealt(split_rows, batch) if isinstance(batch, Batch) else repeat(None)
         reports: list[UpdateReport] = await self._all(
             lambda rank: rank.update.remote(next(parts)), f"updating on version {batch.version}"
         )
         return merged(reports)
+
+    async def _dealt(self, split: Callable[[Any, int], list[Any]], whole: Any) -> Iterator[Any]:
+        """One part for each rank, in Ray's store. In a thread: a large batch takes long to split and to pickle."""
+        return iter(await asyncio.to_thread(lambda: list(map(ray.put, split(whole, self.num_ranks)))))
 
     async def logprobs(self, token_ids: Sequence[Sequence[int]]) -> list[list[float]]:
         """log p of every token but the first, given those before it: one list per sequence."""
