@@ -219,6 +219,9 @@ class LoopConfig:
     """The KV cache of what is being generated while new weights arrive. keep: generation goes on at once, its later
     tokens sampled by new weights over a cache of old ones, as `mismatch/mixed_versions` shows. recompute: everything in
     flight is prefilled again, exact and slow with long contexts. null: keep on GPUs, recompute on a CPU."""
+    oversample: float = 1.0
+    """Groups without signal (all rewards alike) give their places to others, up to this many times `groups_per_step`
+    in a step: 3 plays at most three times as many. 1: none does."""
     max_failed_share: float = 0.5
     """The run stops with the reason when more than this share of a step's trajectories failed. An evaluation in which
     more failed has no number."""
@@ -228,7 +231,13 @@ class LoopConfig:
         require_bounds(self, "loop.", "0 or more", "max_policy_lag")
         require_bounds(self, "loop.", "0 or more, or null", "max_token_lag")
         require_bounds(self, "loop.", "above 0, or null", "mismatch_limit")
+        require(self.oversample >= 1, "loop.oversample", self.oversample, "at least 1")
         require(0 <= self.max_failed_share <= 1, "loop.max_failed_share", self.max_failed_share, "between 0 and 1")
+
+    @property
+    def spare(self) -> int:
+        """Groups that a step may take beside `groups_per_step`."""
+        return int(self.groups_per_step * (self.oversample - 1))
 
     @property
     def slots(self) -> int:
