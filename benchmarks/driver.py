@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import logging
 import os
 import tempfile
@@ -230,6 +231,8 @@ async def go(run: Run) -> None:
     pulse = asyncio.create_task(run.pulse.beat())
     await run.learner.start()
     run.pool_start = asyncio.create_task(run.pool.start())
+    gc.collect()
+    gc.freeze()  # as `launch.run.session` does
     await rl_loop(run, run.config.stages[0])
     pulse.cancel()
     await run.cancel_background()

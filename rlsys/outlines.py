@@ -7,48 +7,40 @@ writes trajectories to a file. A draft is a training sample of which that much i
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from itertools import pairwise
+from typing import Any
 
-from rlsys.types import EpisodeEnd, Failure, Group, Reward, Ticket, Timings, Trajectory, Turn, VersionSpan
+import numpy as np
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnOutline:
-    """A `Turn` by the numbers of its tokens."""
-
-    starts_sample: bool
-    num_added: int
-    num_sampled: int
-    spans: tuple[VersionSpan, ...]  # cover 0:num_sampled
+from rlsys.types import EpisodeEnd, Failure, Group, Ints, Reward, Ticket, Timings, Trajectory
 
 
-AnyTurn = TypeVar("AnyTurn", Turn, TurnOutline)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Outline:
-    """A `Trajectory` without tokens, text and task; the fields that are left have its names."""
+    """A `Trajectory` without tokens, text and task; the fields that are left have its names.
+
+    Turns are rows of arrays: thousands of trajectories of many turns are open at once, and each object more is one that
+    the garbage collector looks at while everybody waits.
+    """
 
     sibling: int
-    turns: tuple[TurnOutline, ...]
+    turns: Ints  # [turns, 3]: whether it starts a sample, tokens that it adds to the context, tokens sampled
+    spans: Ints  # [spans, 3]: the turn, the version, how many of its tokens that version sampled
     end: EpisodeEnd
     reward: Reward | Failure  # its streams have no values, and nothing is told of a judge
     timings: Timings
+    num_sampled: int
     repeated_calls: int = 0
     retried: tuple[Failure, ...] = ()
     discarded_tokens: int = 0
     metrics: Mapping[str, float] = field(default_factory=dict)
 
     @property
-    def num_sampled(self) -> int:
-        return sum(turn.num_sampled for turn in self.turns)
-
-    @property
     def versions(self) -> frozenset[int]:
         """The weights that sampled its tokens."""
-        return frozenset(span.version for turn in self.turns for span in turn.spans)
+        return frozenset(self.spans[:, 1].tolist())
 
     @property
     def oldest_version(self) -> int | None:
@@ -79,35 +71,22 @@ class Draft:
     share: float | None = None
 
 
-def shared(turns: Sequence[AnyTurn]) -> list[list[AnyTurn]]:
-    """The turns by the sample that they share."""
-    runs: list[list[AnyTurn]] = []
-    for turn in turns:
-        if turn.starts_sample or not runs:
-            runs.append([])
-        runs[-1].append(turn)
-    return runs
-
-
 def outline(trajectory: Trajectory) -> Outline:
     reward = trajectory.reward
     if isinstance(reward, Reward):
         streams = tuple(replace(stream, values=()) for stream in reward.streams)
         reward = replace(reward, streams=streams, judgements=None)
+    said = [(turn.starts_sample, len(turn.added_ids), len(turn.completion.token_ids)) for turn in trajectory.turns]
+    by_turn = enumerate(turn.completion.spans for turn in trajectory.turns)
+    spans = [(number, span.version, span.end - span.start) for number, of_turn in by_turn for span in of_turn]
     return Outline(
         sibling=trajectory.sibling,
-        turns=tuple(
-            TurnOutline(
-                starts_sample=turn.starts_sample,
-                num_added=len(turn.added_ids),
-                num_sampled=len(turn.completion.token_ids),
-                spans=turn.completion.spans,
-            )
-            for turn in trajectory.turns
-        ),
+        turns=np.array(said, np.int32).reshape(-1, 3),
+        spans=np.array(spans, np.int32).reshape(-1, 3),
         end=trajectory.end,
         reward=reward,
         timings=trajectory.timings,
+        num_sampled=trajectory.num_sampled,
         repeated_calls=trajectory.repeated_calls,
         retried=trajectory.retried,
         discarded_tokens=trajectory.discarded_tokens,
@@ -132,26 +111,43 @@ def drafts(
     if not math.isfinite(advantage):
         raise ValueError(f"advantage {advantage!r} of group {sequence}: expected a finite number")
     found: list[Draft] = []
-    number = stale = 0
-    for turns in shared(outline.turns):
-        sampled = [index for index, turn in enumerate(turns) if turn.num_sampled]
-        if not sampled:
-            continue
-        spans = [span for turn in turns for span in turn.spans]
-        old = [span for span in spans if max_token_lag is not None and version - span.version > max_token_lag]
-        num_old = sum(span.end - span.start for span in old)
-        fresh = sum(turn.num_sampled for turn in turns) - num_old
-        stale += num_old
-        if fresh:
+    stale = 0
+    too_old = -math.inf if max_token_lag is None else version - max_token_lag  # below this
+    fresh = [0] * len(outline.turns)
+    for turn, sampled_by, count in outline.spans.tolist():
+        fresh[turn] += count if sampled_by >= too_old else 0
+    samples = [run for run in _sharing(outline.turns.tolist()) if any(sampled for _, _, sampled in run.turns)]
+    for number, run in enumerate(samples):
+        num_fresh = sum(fresh[run.first : run.first + len(run.turns)])
+        stale += sum(sampled for _, _, sampled in run.turns) - num_fresh
+        if num_fresh:
             found.append(
                 Draft(
                     sequence=sequence,
                     sibling=outline.sibling,
                     number=number,
-                    num_tokens=sum(turn.num_added + turn.num_sampled for turn in turns[: sampled[-1] + 1]),
-                    num_loss_tokens=fresh,
+                    num_tokens=run.num_tokens,
+                    num_loss_tokens=num_fresh,
                     advantage=advantage,
                 )
             )
-        number += 1
     return found, stale
+
+
+@dataclass(slots=True)
+class _Run:
+    """Turns that share a sample."""
+
+    first: int
+    turns: list[list[int]]
+
+    @property
+    def num_tokens(self) -> int:
+        """Up to the last one that was sampled."""
+        last = max(index for index, (_, _, sampled) in enumerate(self.turns) if sampled)
+        return sum(added + sampled for _, added, sampled in self.turns[: last + 1])
+
+
+def _sharing(turns: list[list[int]]) -> list[_Run]:
+    starts = [index for index, (begins, _, _) in enumerate(turns) if begins or index == 0]
+    return [_Run(start, turns[start:end]) for start, end in pairwise([*starts, len(turns)])]

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from rlsys.batch import Batch, Row
-from rlsys.outlines import Draft, shared
+from rlsys.outlines import Draft
 from rlsys.types import Bools, Completion, Failure, Floats, Ints, Sample, Trajectory, Turn
 
 # Attention's cost grows with L^2, everything else with L; for common sizes (hidden 1000 to 1500) they meet near here.
@@ -48,7 +48,7 @@ def sample_trajectory(trajectory: Trajectory, advantage: float) -> list[Sample]:
             raise ValueError(f"stream {stream.name!r} of {name}: {found}")
     samples, start, spoken = [], 0, 0
     pieces = iter([_piece(turn, f"turn {index} of {name}") for index, turn in enumerate(trajectory.turns)])
-    for turns in shared(trajectory.turns):
+    for turns in _sharing(trajectory.turns):
         end = start + sum(len(turn.completion.token_ids) for turn in turns)
         together = list(islice(pieces, len(turns)))
         if end > start:
@@ -57,6 +57,12 @@ def sample_trajectory(trajectory: Trajectory, advantage: float) -> list[Sample]:
         start = end
         spoken += sum(len(turn.completion.token_ids) > 0 for turn in turns)
     return samples
+
+
+def _sharing(turns: Sequence[Turn]) -> list[Sequence[Turn]]:
+    """The turns by the sample that they share."""
+    starts = [index for index, turn in enumerate(turns) if turn.starts_sample or index == 0]
+    return [turns[start:end] for start, end in pairwise([*starts, len(turns)])]
 
 
 _Piece = tuple[Ints, Bools, Floats, Ints]  # [L] each: ids, loss mask, log-probabilities, versions of a turn

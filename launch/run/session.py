@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import signal
 import time
@@ -42,6 +43,9 @@ async def go_through(run: Run, work: Callable[[Run], Awaitable[None]], *, engine
     pulse = asyncio.create_task(run.pulse.beat())
     try:
         await run.until(start_parts(run, engines=engines))
+        # What imports have made stays: else every full collection looks at all of it, and the loop waits for that.
+        gc.collect()
+        gc.freeze()
         await work(run)
         status, code = "done", 0
     except StopRequested:
