@@ -193,14 +193,14 @@ class RolloutPool:
         return _failed_group(ticket, plan, lost)
 
     async def whole(self, group: Played) -> Group | None:
-        """The group itself, from wherever it lies. None where it is gone with the node that held it."""
+        """The group itself, from wherever it lies. None where it is gone with its node, or out of reach."""
         if isinstance(group.source, Group):
             return group.source
         try:
             what = f"group {group.ticket.sequence} coming to the driver"
             found: Group = await call(group.source, what, self._options.call_timeout_s)
             return found
-        except RayError as error:
+        except (RayError, RunFailed) as error:
             log.warning("group %d is lost (%s)", group.ticket.sequence, reason(error))
             return None
 
