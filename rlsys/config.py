@@ -93,6 +93,9 @@ class RolloutConfig:
 
     workers: int = 1
     """Rollout workers. Each has an engine of its own, and on GPUs `engine.tensor_parallel` GPUs of its own."""
+    min_workers: int = 1
+    """How many of them must have a node. One whose node died comes back as soon as another has room; the run goes on
+    without it, unless fewer than these are left for `cluster.placement_timeout_s`."""
     threads: Optional[int] = None
     """CPU threads of one engine, divided among its processes. null: 1 on a CPU, 8 beside a GPU."""
     max_turn_tokens: int = 64
@@ -129,6 +132,8 @@ class RolloutConfig:
         counts = ("workers", "max_turn_tokens", "infra_attempts", "grader_workers")
         require_bounds(self, "rollout.", "at least 1", *counts)
         require_bounds(self, "rollout.", "at least 1, or null", "threads", "max_response_tokens")
+        least, most = self.min_workers, self.workers
+        require(1 <= least <= most, "rollout.min_workers", least, f"1 to rollout.workers={most}")
         require_bounds(self, "rollout.", "above 0 and at most 2", "temperature")
         require_bounds(self, "rollout.", "above 0 and at most 1", "top_p")
         require_bounds(self, "rollout.", "0 or more", "infra_retries", "data_retries")
@@ -370,11 +375,15 @@ class ClusterConfig:
     """Address of a running Ray cluster. null takes the variable RAY_ADDRESS, and without it starts a local cluster."""
     dashboard_port: Optional[int] = None
     """Port of Ray's dashboard on a local cluster. null starts none."""
+    placement_timeout_s: float = 60.0
+    """Seconds to wait for room for all actors: other jobs may end, and a cluster that grows by itself needs minutes to
+    get a node. As long may the run have fewer than `rollout.min_workers`."""
     object_store_mb: int = 256
     """Shared memory of a local cluster's object store, in MiB. Trajectories pass through it."""
 
     def __post_init__(self) -> None:
         require_bounds(self, "cluster.", "above 0, or null", "gpu_memory_gb")
+        require_bounds(self, "cluster.", "above 0", "placement_timeout_s")
         require(self.object_store_mb >= 80, "cluster.object_store_mb", self.object_store_mb, "at least 80")
 
 
