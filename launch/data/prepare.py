@@ -53,7 +53,7 @@ class Options:
 def prepare(recipe: Recipe, output: Path, options: Options, show: Progress, say: Say) -> Manifest:
     """Make what is missing in `output`. Raises BadInput: nothing of the file it is about was written."""
     named = [name for part in recipe.parts if part.role is not Role.SHOWN for name in part.sources]
-    paths, missing = find_files(named, options.origin, options.files, show)
+    paths, missing = find_files(named, options.origin, options.files, show, partial=options.partial)
     told = tuple(f"{name}: {why}" for name, why in missing.items())
     if missing and not options.partial:
         raise BadInput(f"--from {options.origin}: {'; '.join(told)} (--file SET.SPLIT=PATH, or --partial without them)")
