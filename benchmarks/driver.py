@@ -206,7 +206,7 @@ def make_run(options: argparse.Namespace, folder: Path) -> Run:
     )
     directory, weights = RunDir(folder / "run"), SimpleNamespace(close=lambda: None)
     given: dict[str, Any] = {
-        "learner": LearnerGroup(rank_specs(rank, options.ranks), ranks, ScriptedRank),
+        "learner": LearnerGroup(rank_specs(rank, options.ranks), ranks, actor=ScriptedRank),
         "pool": RolloutPool(specs, pool, ScriptedWorker),
         "renderer": SimpleNamespace(prompt_ids=lambda messages: (7, 7)),
         "tracker": Book(),

@@ -32,7 +32,6 @@ class Outline:
     reward: Reward | Failure  # its streams have no values, and nothing is told of a judge
     timings: Timings
     num_sampled: int
-    repeated_calls: int = 0
     retried: tuple[Failure, ...] = ()
     discarded_tokens: int = 0
     metrics: Mapping[str, float] = field(default_factory=dict)
@@ -87,7 +86,6 @@ def outline(trajectory: Trajectory) -> Outline:
         reward=reward,
         timings=trajectory.timings,
         num_sampled=trajectory.num_sampled,
-        repeated_calls=trajectory.repeated_calls,
         retried=trajectory.retried,
         discarded_tokens=trajectory.discarded_tokens,
         metrics=trajectory.metrics,

@@ -70,7 +70,7 @@ def group(monkeypatch: pytest.MonkeyPatch, *, ping_timeout_s: float, busy: list[
         call_timeout_s=100,
         ping_timeout_s=ping_timeout_s,
     )
-    return LearnerGroup(busy, options, Actor)  # type: ignore[arg-type]
+    return LearnerGroup(busy, options, actor=Actor)  # type: ignore[arg-type]
 
 
 async def updated(ranks: LearnerGroup) -> list[int]:
