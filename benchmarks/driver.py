@@ -65,6 +65,7 @@ learner: {{tokens_per_row: 16384}}
 loop: {{groups_per_step: {groups}, group_size: {size}, max_policy_lag: {lag}}}
 rollout: {{workers: {workers}, call_timeout_s: {deadline}}}
 eval: {{tasks: 1}}
+trajectories: {{keep: {keep}}}
 checkpoint: {{every: 1000000}}
 wandb: {{mode: disabled}}
 stages: [{{name: rl, kind: rl, steps: {steps}}}]
@@ -150,6 +151,9 @@ class ScriptedRank(LearnerActor):
     def logprobs(self, token_ids: Any) -> Any:
         return said_of(token_ids, False)
 
+    def save(self, folder: str, tokenizer_from: str) -> None:
+        (Path(folder) / "hf").mkdir(exist_ok=True)
+
     def export(self, channel: Any, version: int, probe: Any, perturb: bool) -> Any:
         return Published(channel="", version=version), said_of(probe, perturb)
 
@@ -177,7 +181,7 @@ class Book:
 
 def make_run(options: argparse.Namespace, folder: Path) -> Run:
     recipe = folder / "driver.yaml"
-    asked = {name: getattr(options, name) for name in ("groups", "lag", "workers", "deadline", "steps")}
+    asked = {name: getattr(options, name) for name in ("groups", "lag", "workers", "deadline", "steps", "keep")}
     recipe.write_text(RECIPE.format(size=GROUP, **asked))
     config = resolved_run(compose(str(recipe), []), DEVICES["cpu"])
     engine = EngineSpec(
@@ -268,6 +272,7 @@ def main() -> None:
     given.add_argument("--turns", type=int, default=1)
     given.add_argument("--lag", type=int, default=1, help="loop.max_policy_lag: steps of open groups beside the first")
     given.add_argument("--steps", type=int, default=5)
+    given.add_argument("--keep", type=int, default=1024, help="trajectories.keep: episodes of a step that are written")
     given.add_argument("--deadline", type=float, default=120.0, help="seconds that a worker has for a ping")
     given.add_argument("--store-gb", type=float, default=3.0, help="Ray's object store")
     options = given.parse_args()

@@ -23,6 +23,7 @@ from rlsys.errors import RunFailed
 from rlsys.metrics import Sum
 from rlsys.outlines import drafts, played
 from tests import made
+from tests.ray.lost import lost
 
 pytestmark = pytest.mark.ray
 
@@ -151,8 +152,8 @@ def test_ranks_fetch_the_groups_that_their_rows_need_and_say_which_are_gone(monk
         assert {name: metric.value for name, metric in report.metrics.items() if name != "learner/not_finite"} == {
             "rows": 6, "tokens": 6 * 11, "trained": 6 * 9,
         }  # fmt: skip
-        ray._private.internal_api.free([known[1].source])
-        assert await ranks.build(batch) == {1}
+        without = replace(batch, sources={**batch.sources, 1: lost(groups[1])})
+        assert await ranks.build(without) == {1}
         with pytest.raises(RunFailed, match="no rows were built"):
             await ranks.update(batch)
         await ranks.stop()

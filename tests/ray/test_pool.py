@@ -27,6 +27,7 @@ from rlsys.types import EpisodeEnd, Ticket
 from tests.fakes import FakeWorker
 from tests.made import engine_spec, plan, ticket
 from tests.paths import ROOT
+from tests.ray.lost import lost as lost_object
 
 pytestmark = pytest.mark.ray
 
@@ -130,7 +131,7 @@ def test_a_group_outlives_its_worker_and_one_that_is_gone_is_played_again(tmp_pa
             ray.kill(member.handle)
         assert (await pool.whole(group)) is not None
         assert fetched({0: group.source, 1: found})[1] == frozenset()
-        lost, retried = replace(group, source=gone()), []
+        lost, retried = replace(group, source=lost_object(group)), []
         assert await pool.whole(lost) is None
         groups, missing = fetched({0: lost.source, 7: found})
         assert (list(groups), missing) == ([7], {0})
@@ -140,13 +141,6 @@ def test_a_group_outlives_its_worker_and_one_that_is_gone_is_played_again(tmp_pa
         assert again.ticket.attempt >= 1 and len(again.trajectories) == PLAY.group_size
 
     run(scenario, tmp_path)
-
-
-def gone() -> Any:
-    """A reference to what nobody has any more."""
-    ref = ray.put(list(range(100_000)))
-    ray._private.internal_api.free([ref])
-    return ref
 
 
 async def returned(value: Any) -> Any:
@@ -177,7 +171,7 @@ def test_every_worker_dying_under_a_delivery_is_survived(tmp_path: Path) -> None
         arrivals = await pool.publish(publication(tmp_path, 1))
         assert arrivals and arrivals[0].gap_max == 0.0
         groups, _ = await play(pool, 2)
-        assert all(group.worker in ("w0", "w1") for group in groups)
+        assert all((await pool.whole(group)).worker in ("w0", "w1") for group in groups)  # type: ignore[union-attr]
 
     run(scenario, tmp_path)
 
