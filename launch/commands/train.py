@@ -80,6 +80,7 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
     import asyncio
     import contextlib
 
+    from launch.evaluation.sets import recipes_of
     from launch.run import cleanup
     from launch.run.parts import make_run, shown
     from launch.run.session import go_through
@@ -117,7 +118,7 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
                 progress.say(f"set aside, to be removed by hand: {shown(aside)}")
         if not checked:
             progress.say("that checkpoint was saved without digests: its files are taken as they are")
-        recipes = [stage.config for stage in playing]
+        recipes = [each for stage in playing for each in recipes_of(stage.config)]
         parts = make_run(config, directory, state, progress, text=text, playing=recipes, weights=weights)
         code = asyncio.run(go_through(parts, train, engines=engines))
         directory.close()

@@ -34,6 +34,12 @@ class RL(Stage):
                 "log-probabilities would be of the cut distribution and the learner's of the whole one"
             )
         check_response_length(where, recipe)
+        every, saved = recipe.eval.every, recipe.checkpoint.every
+        if recipe.checkpoint.best is not None and every % saved:
+            raise BadInput(
+                f"{where}: eval.every={every} with checkpoint.best={recipe.checkpoint.best!r}: expected a multiple of "
+                f"checkpoint.every={saved}, since only what was saved can be kept"
+            )
         if head.data is not None:
             raise BadInput(
                 f"{where}.data={head.data!r}: an rl stage plays env's tasks: expected env.data, or another kind"

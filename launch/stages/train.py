@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from envs import make_world
 from envs.rewards import judge_of
+from launch.evaluation.sets import recipes_of
 from launch.run import architectures, partitions, preflight
 from launch.run.cluster import expected_device
 from launch.run.gpu_plan import GpuPlan, gpu_plan
@@ -31,7 +32,8 @@ def check(config: RunConfig) -> None:
     preflight.check(recipe, learner=True)
     for stage in config.stages:
         if needs_engines(config, stage):
-            preflight.check_rollouts(stage.config)
+            for played in recipes_of(stage.config):
+                preflight.check_rollouts(played)
         stage_of(stage.kind).ready(config, stage)
     if recipe.model.path is not None:
         ChatRenderer(recipe.model.path)  # its tokenizer
