@@ -17,10 +17,10 @@ from launch.stages.trajectories import tokenizer_id
 from learners.group import LearnerGroup
 from rlsys.batch import Batch
 from rlsys.config import StageConfig
-from rlsys.curriculum import Curriculum
 from rlsys.device import known
 from rlsys.errors import BadInput
 from rlsys.metrics import values
+from rlsys.order import Epochs
 from rlsys.packing import make_batch
 from rlsys.records import Example, Tokens
 from rlsys.seeds import derive
@@ -35,7 +35,7 @@ class Begun:
 
     stage: StageConfig  # with its number of steps
     data: Data
-    curriculum: Curriculum[Example]
+    curriculum: Epochs[Example]
     read: Callable[[Example], list[list[Sample]]]  # the samples of each of its answers
     longest: int  # tokens of the context window
 
@@ -71,19 +71,19 @@ async def begin_with_data(run: Run, stage: StageConfig, kind: DataStage, what: s
     await measure_before(run, stage)
     run.progress.begin(
         f"stage {stage.name}: {stage.steps} {what.format(stage.config.loop.groups_per_step)} "
-        f"from {len(data.train)} ({data.train.path.name})"
+        f"from {len(data.train)} ({', '.join(sorted({place.path.name for place in data.train.places}))})"
     )
     if data.noted:
-        line, mark = data.noted[0]
+        where, mark = data.noted[0]
         run.progress.say(
-            f"{data.train.path.name}: {len(data.noted)} of the answers hold chat marks, "
-            f"the first {mark} in line {line}: they are trained as text and end no turn"
+            f"{len(data.noted)} of the answers hold chat marks, "
+            f"the first {mark} in {where}: they are trained as text and end no turn"
         )
     stop = tuple(run.world.env(run.world.tasks("train")[0]).stop_strings)
     return Begun(
         stage=stage,
         data=data,
-        curriculum=Curriculum(data.train, seed=derive(stage.config.seed, stage.name)),
+        curriculum=Epochs(data.train, seed=derive(stage.config.seed, stage.name)),
         read=lambda example: samples_of(example, run.renderer, tokenizer, stop),
         longest=run.config.recipe.engine.max_model_len,
     )

@@ -23,12 +23,13 @@ SEES = {  # the packages of ours that each may import, besides itself
 }
 ROOMS = {  # of launch: the rooms that each may import, besides itself
     "run": set(),
+    "data": set(),
     "evaluation": {"run"},
     "stages": {"run", "evaluation"},
     "config": {"run", "evaluation", "stages"},
     "scoring": {"run", "stages", "config"},
     "play": {"run", "stages", "config", "scoring"},
-    "commands": {"run", "evaluation", "stages", "config", "scoring", "play"},
+    "commands": {"run", "data", "evaluation", "stages", "config", "scoring", "play"},
     "cli": {"commands"},
     "__main__": {"cli"},
 }

@@ -29,6 +29,17 @@ class Slow(BanditPool):
         return await super().run(ticket, plan, on_retry)
 
 
+class Straddling(BanditPool):
+    """An episode beside training is sampled once the next weights are there, or half a second later."""
+
+    async def run(self, ticket: Any, plan: Any, on_retry: Any) -> Any:
+        begun, late = self.version, asyncio.get_running_loop().time() + 0.5
+        if plan.purpose.startswith("eval") and 1 < begun < 6:
+            while self.version == begun and asyncio.get_running_loop().time() < late:
+                await asyncio.sleep(0.001)
+        return await super().run(ticket, plan, on_retry)
+
+
 def run(
     tmp_path: Path, evals: str, *, steps: int = 8, pool: BanditPool | None = None, more: str = ""
 ) -> driver.Outcome:
@@ -47,10 +58,10 @@ def lines(tmp_path: Path, when: str = "during") -> list[dict[str, Any]]:
 
 
 def test_every_so_many_steps_beside_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    outcome = run(tmp_path, "every: 2")
+    outcome = run(tmp_path, "every: 2, hold_weights: true")  # else one may be left out, where another is slow
     assert [row["step"] for row in lines(tmp_path)] == [2, 4, 6]  # 8 is the evaluation at the stage's end
     assert all(row["greedy/episodes"] == 4 and row["sampled/episodes"] == 32 for row in lines(tmp_path))
-    assert all(row["newest_version"] >= row["version"] > 0 for row in lines(tmp_path))
+    assert all(row["newest_version"] == row["version"] > 0 for row in lines(tmp_path))
     assert all(row["eval/seconds"] >= 0 for row in driver.rows(tmp_path))
     assert "held-out accuracy at step 4: greedy" in capsys.readouterr().out
     names = sorted(path.name for path in (tmp_path / "run" / "trajectories").glob("eval-*-greedy.jsonl"))
@@ -63,12 +74,12 @@ def test_every_so_many_steps_beside_training(tmp_path: Path, capsys: pytest.Capt
 
 def test_a_number_says_which_weights_it_is_of_and_they_can_be_held(tmp_path: Path) -> None:
     loose, held = (tmp_path / name for name in ("loose", "held"))
-    for folder, keys in ((loose, "every: 2"), (held, "every: 2, hold_weights: true")):
+    for folder, keys in ((loose, "every: 4"), (held, "every: 4, hold_weights: true")):
         folder.mkdir()
-        run(folder, keys, pool=Slow(60, only=2))
+        run(folder, keys, pool=Straddling())
     assert any(row["newest_version"] > row["version"] for row in lines(loose))
     assert all(row["newest_version"] == row["version"] for row in lines(held))
-    assert [row["step"] for row in lines(held)] == [2, 4, 6]
+    assert [row["step"] for row in lines(held)] == [4]
 
 
 def test_one_that_takes_too_long_is_partial_and_keeps_training_from_nothing(
@@ -91,7 +102,7 @@ def test_a_budget_ends_it_too(tmp_path: Path) -> None:
 
 
 def test_the_best_model_by_an_evaluation_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run(tmp_path, "every: 2", steps=8, more=", checkpoint: {every: 2, keep: 1, best: sampled/accuracy}")
+    run(tmp_path, "every: 2, hold_weights: true", more=", checkpoint: {every: 2, keep: 1, best: sampled/accuracy}")
     values = {row["step"]: row["sampled/accuracy"] for row in driver.evaluations(tmp_path) if row["step"]}
     best = best_of(tmp_path / "run")
     first = min(step for step, value in values.items() if value == max(values.values()))
