@@ -411,6 +411,18 @@ class StageConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class AboutConfig:
+    """What a recipe stands for. Nothing depends on it: `rlsys recipes` shows it."""
+
+    title: str = ""
+    """Of the paper."""
+    arxiv: str = ""
+    """Its number there."""
+    data: tuple[str, ...] = ()
+    """The public sets that it reads, by their names in `rlsys data list`."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class RecipeConfig:
     """Everything but the list of stages. `env`, `reward` and `algorithm` hold the dataclass that their `name` picks."""
 
@@ -418,6 +430,7 @@ class RecipeConfig:
     """Names the run's folder, runs/NAME, unless --run-dir does."""
     seed: int = 0
     """Seed of the sampling, of the order of tasks and of a model built from nothing. The tasks follow `env.seed`."""
+    about: AboutConfig = field(default_factory=AboutConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     env: Any = None
     reward: Any = None
