@@ -69,8 +69,9 @@ def metric_lines(results: Mapping[str, Result], papers: Mapping[str, Mapping[str
         paper = papers.get(name, {})
         for key, metric in each.metrics.items():
             theirs = f"   paper {paper[key]:.3f}" if key in paper else ""
-            if (key == each.key or key.startswith("part/")) and not theirs:
-                continue  # the table has the one, the JSON the others
+            shown = key == each.key and metric.spread is None  # in the table
+            if (shown or key.startswith("part/")) and not theirs:
+                continue  # the JSON has all of them
             spread = f"   +- {metric.spread:.3f} over seeds" if metric.spread is not None else ""
             number = f"{metric.value:.1f}" if key in USE and key != "truncated" else f"{metric.value:.3f}"
             lines.append(f"{name}  {key:<20}{number:>9}{_interval(metric):>18}{spread}{theirs}")

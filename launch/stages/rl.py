@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from envs import make_world
 from envs.rewards import token_streams
+from launch.evaluation.sets import plays_of
 from launch.stages.base import Head, Stage, check_response_length
 from learners.algorithms import ALGORITHMS
 from rlsys.choices import choose
@@ -58,8 +59,12 @@ class RL(Stage):
         episodes = loop.groups_per_step * loop.group_size
         found = drawn_from(stage)
         sizes = ", ".join(f"{name} ({len(indices)} tasks)" for name, indices in found.items())
+        every = stage.config.eval.every
+        beside = max(stage.steps - 1, 0) // every if every else 0
+        evaluated = sum(len(play.of.tasks) * play.samples * play.seeds for play in plays_of(stage.config).values())
         return [
             *super().arithmetic(config, stage),
+            f"evaluations = before, after and {beside} beside training, {evaluated} episodes each",
             *([f"curriculum = {stage.config.curriculum.name}, of the levels {sizes}"] if found else []),
             f"trajectories per step = {loop.groups_per_step} groups x {loop.group_size} = {episodes}",
             f"slots = {loop.groups_per_step} x (1 + lag {loop.max_policy_lag}) = {loop.slots} groups open",
