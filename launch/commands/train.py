@@ -67,13 +67,15 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
         from launch.run.cluster import expected_device
         from rlsys.device import resolved_run
 
-        follows = arithmetic(config)  # first: it is where a task file that cannot be read is said
+        follows, problem = arithmetic(config)
         progress.close()
         print(to_yaml(resolved_run(config, expected_device(config.recipe.cluster))))
         print("# what follows from it")
         for line in follows:
             print(f"#   {line}")
         check_gpus(config)
+        if problem is not None:
+            raise problem
         return 0
     check(config)
 
