@@ -6,9 +6,7 @@ import argparse
 
 HELP = "the recipes that come along: paper, stages, whether their data is prepared"
 EXAMPLES = """examples:
-  rlsys recipes                              all of them
-  rlsys train research --dry-run             the paper's file, configs/research/paper.yaml: what follows from it
-  rlsys data prepare research                its data
+  rlsys recipes                              all of them; `rlsys train NAME --dry-run` says what follows from one
 """
 
 
