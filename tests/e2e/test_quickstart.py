@@ -98,6 +98,10 @@ def test_the_seconds_and_the_tokens_of_a_row_add_up(run: Path) -> None:
         apart = ("time/step", "time/episode_", "time/learner_")  # averages, and phases within time/update
         parts = [value for key, value in row.items() if key.startswith("time/") and not key.startswith(apart)]
         assert math.fsum(parts) == pytest.approx(row["time/step"])
+        assert (
+            row["episode/response_tokens"] > row["episode/tokens"]
+            and row["episode/calls"] >= row["episode/valid_calls"] > 0
+        )
 
 
 def test_the_account_of_sampled_tokens_closes(run: Path) -> None:
@@ -158,5 +162,6 @@ def test_eval_plays_a_file_in_gsm8k_format_from_the_checkpoint(run: Path, tmp_pa
     assert report["episodes"] == {"greedy": 12, "sampled": 24}
     assert report["failures"] == {"greedy": 0, "sampled": 0}
     assert report["measure"] == "accuracy" and set(report["accuracy"]) == {"greedy", "sampled"}
-    assert len(report["trajectories"]) == 36
+    episodes = [line for path in report["transcripts"].values() for line in Path(path).read_text().splitlines()]
+    assert len(episodes) == 36
     assert left_behind() == []
