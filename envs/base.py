@@ -61,6 +61,7 @@ class World:
     tags: Sequence[str] = ()  # each becomes one token where a tokenizer is trained
     write_answer: Callable[[str], str] = str  # as a model would write one, where `texts` has no demonstration to show
     service: str = ""  # names the server to start: worlds with the same name share one; "" for none
+    service_gpus: int = 0  # that it takes for itself where there are any; without, it sees none
     tool: Tool | None = None  # tool_stats, check and close are about it
 
     def tasks(self, split: str) -> Sequence[Task]:
@@ -69,6 +70,10 @@ class World:
 
     def env(self, task: Task) -> Env:
         raise NotImplementedError(f"{type(self).__name__} has no env(task)")
+
+    def level(self, task: Task) -> str:
+        """How hard a task is, in a word or two, for `curriculum.name`; "all" where nothing tells."""
+        return "all"
 
     def demonstration(self, task: Task, seed: int) -> Demonstration:
         """How the task is solved, well or badly, for `sft` stages. Raises BadInput for a task that cannot be shown."""

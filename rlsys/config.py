@@ -8,10 +8,13 @@ together. A YAML holds only what differs from the defaults. Values that follow f
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal, Optional
+from typing import Any, Literal, Optional, Union
 
 from rlsys.channels import CHANNELS
 from rlsys.errors import require, require_bounds
+from rlsys.eval_config import EvalConfig as EvalConfig
+
+DataSource = Union[str, dict[str, Optional[int]]]  # a stage, a path, or paths with how many examples of each
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +94,9 @@ class RolloutConfig:
 
     workers: int = 1
     """Rollout workers. Each has an engine of its own, and on GPUs `engine.tensor_parallel` GPUs of its own."""
+    min_workers: int = 1
+    """How many of them must have a node. One whose node died comes back as soon as another has room; the run goes on
+    without it, unless fewer than these are left for `cluster.placement_timeout_s`."""
     threads: Optional[int] = None
     """CPU threads of one engine, divided among its processes. null: 1 on a CPU, 8 beside a GPU."""
     max_turn_tokens: int = 64
@@ -127,6 +133,8 @@ class RolloutConfig:
         counts = ("workers", "max_turn_tokens", "infra_attempts", "grader_workers")
         require_bounds(self, "rollout.", "at least 1", *counts)
         require_bounds(self, "rollout.", "at least 1, or null", "threads", "max_response_tokens")
+        least, most = self.min_workers, self.workers
+        require(1 <= least <= most, "rollout.min_workers", least, f"1 to rollout.workers={most}")
         require_bounds(self, "rollout.", "above 0 and at most 2", "temperature")
         require_bounds(self, "rollout.", "above 0 and at most 1", "top_p")
         require_bounds(self, "rollout.", "0 or more", "infra_retries", "data_retries")
@@ -154,6 +162,8 @@ class LearnerConfig:
     """How the learning rate goes on after warm-up, over the steps of the stage."""
     warmup_steps: int = 0
     """Steps over which the learning rate rises in a line to `lr`."""
+    warmup_ratio: float = 0.0
+    """The same as a share of the stage's steps, rounded up, where `warmup_steps` is 0."""
     final_lr_ratio: float = 0.1
     """Learning rate at the stage's last step, as a share of `lr`, for the linear and cosine schedules."""
     betas: tuple[float, float] = (0.9, 0.95)
@@ -191,6 +201,9 @@ class LearnerConfig:
         seconds = ("update_timeout_s", "ping_timeout_s", "start_timeout_s")
         require_bounds(self, "learner.", "above 0", "lr", "critic_lr", "rope_theta_scale", "clip_grad", *seconds)
         require_bounds(self, "learner.", "0 or more", "warmup_steps", "weight_decay")
+        require_bounds(self, "learner.", "between 0 and 1", "warmup_ratio")
+        once = not (self.warmup_steps and self.warmup_ratio)
+        require(once, "learner.warmup_ratio", self.warmup_ratio, f"0 beside learner.warmup_steps={self.warmup_steps}")
         fits = self.offload != "all" or self.zero_stage == 3
         require(fits, "learner.offload", self.offload, "none or optimizer, unless learner.zero_stage=3")
         require(0 <= self.final_lr_ratio <= 1, "learner.final_lr_ratio", self.final_lr_ratio, "between 0 and 1")
@@ -219,6 +232,9 @@ class LoopConfig:
     """The KV cache of what is being generated while new weights arrive. keep: generation goes on at once, its later
     tokens sampled by new weights over a cache of old ones, as `mismatch/mixed_versions` shows. recompute: everything in
     flight is prefilled again, exact and slow with long contexts. null: keep on GPUs, recompute on a CPU."""
+    oversample: float = 1.0
+    """Groups without signal (all rewards alike) give their places to others, up to this many times `groups_per_step`
+    in a step: 3 plays at most three times as many. 1: none does."""
     max_failed_share: float = 0.5
     """The run stops with the reason when more than this share of a step's trajectories failed. An evaluation in which
     more failed has no number."""
@@ -228,7 +244,13 @@ class LoopConfig:
         require_bounds(self, "loop.", "0 or more", "max_policy_lag")
         require_bounds(self, "loop.", "0 or more, or null", "max_token_lag")
         require_bounds(self, "loop.", "above 0, or null", "mismatch_limit")
+        require(self.oversample >= 1, "loop.oversample", self.oversample, "at least 1")
         require(0 <= self.max_failed_share <= 1, "loop.max_failed_share", self.max_failed_share, "between 0 and 1")
+
+    @property
+    def spare(self) -> int:
+        """Groups that a step may take beside `groups_per_step`."""
+        return int(self.groups_per_step * (self.oversample - 1))
 
     @property
     def slots(self) -> int:
@@ -237,27 +259,37 @@ class LoopConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvalConfig:
-    """Held-out tasks, played before and after the stages that play; held-out loss within the others."""
+class CurriculumConfig:
+    """Which task comes when in an rl stage (`rlsys/curriculum.py`)."""
 
-    tasks: int = 200
-    """Held-out tasks to play, at most."""
-    samples: int = 1
-    """Sampled answers per task, beside the greedy one."""
-    temperature: float = 1.0
-    """Temperature of the sampled answers."""
-    concurrency: int = 256
-    """Episodes that are played at the same time."""
-    every: int = 0
-    """An sft or dpo stage measures its held-out loss every so many steps. 0: never."""
-    share: float = 0.1
-    """Share of the prompts in a stage's `data` that is held out for that loss: at least one prompt, at most `tasks`."""
+    name: Literal["uniform", "mixed", "difficulty", "staged"] = "uniform"
+    """uniform: every task once per epoch. mixed: levels by `weights`. difficulty: levels by how often their groups
+    have a signal, tasks without one rest. staged: one level after another."""
+    level: Optional[str] = None
+    """The field of a task's record that is its level, such as source or hops. null: what the environment says."""
+    weights: dict[str, float] = field(default_factory=dict)
+    """mixed: the share of each level, {"2": 1, "3": 3}; levels that are not named are left out."""
+    order: tuple[str, ...] = ()
+    """staged: the levels in their order; those that are not named are left out. (): by the numbers in their names."""
+    floor: float = 0.1
+    """difficulty: a level is never drawn less than this share of what its size would give it."""
+    max_rest: int = 8
+    """difficulty: a task without signal rests for 1, 2, 4 ... epochs, at most this many."""
+    pass_at: float = 0.8
+    """staged: the mean reward of a level's recent groups at which the next one is added."""
+    pass_groups: int = 16
+    """staged: and how many groups of it there must have been."""
 
     def __post_init__(self) -> None:
-        require_bounds(self, "eval.", "at least 1", "tasks", "samples", "concurrency")
-        require_bounds(self, "eval.", "above 0 and at most 2", "temperature")
-        require_bounds(self, "eval.", "0 or more", "every")
-        require(0 < self.share < 1, "eval.share", self.share, "between 0 and 1")
+        require_bounds(self, "curriculum.", "above 0 and at most 1", "floor")
+        require_bounds(self, "curriculum.", "at least 1", "max_rest", "pass_groups")
+        mixed = self.name == "mixed"
+        require(
+            bool(self.weights) == mixed, "curriculum.weights", self.weights, "the levels' shares" if mixed else "none"
+        )
+        weighed = not mixed or (min(self.weights.values()) >= 0 and sum(self.weights.values()) > 0)
+        require(weighed, "curriculum.weights", self.weights, "0 or more each, and above 0 together")
+        require(not self.order or self.name == "staged", "curriculum.order", self.order, "none, without staged")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -296,6 +328,9 @@ class CheckpointConfig:
     """Steps between checkpoints. One more is written at the end of each stage and when the run is stopped."""
     keep: int = 2
     """Checkpoints that stay on disk, the newest ones."""
+    best: Optional[str] = None
+    """A number of the evaluations, such as `greedy/accuracy` or `hotpotqa/greedy/exact_match`: the model with the
+    highest one so far is kept beside the newest checkpoints, and `rlsys eval --checkpoint RUN_DIR@best` plays it."""
 
     def __post_init__(self) -> None:
         require_bounds(self, "checkpoint.", "at least 1", "every", "keep")
@@ -320,11 +355,15 @@ class ClusterConfig:
     """Address of a running Ray cluster. null takes the variable RAY_ADDRESS, and without it starts a local cluster."""
     dashboard_port: Optional[int] = None
     """Port of Ray's dashboard on a local cluster. null starts none."""
+    placement_timeout_s: float = 60.0
+    """Seconds to wait for room for all actors: other jobs may end, and a cluster that grows by itself needs minutes to
+    get a node. As long may the run have fewer than `rollout.min_workers`."""
     object_store_mb: int = 256
     """Shared memory of a local cluster's object store, in MiB. Trajectories pass through it."""
 
     def __post_init__(self) -> None:
         require_bounds(self, "cluster.", "above 0, or null", "gpu_memory_gb")
+        require_bounds(self, "cluster.", "above 0", "placement_timeout_s")
         require(self.object_store_mb >= 80, "cluster.object_store_mb", self.object_store_mb, "at least 80")
 
 
@@ -360,15 +399,27 @@ class StageConfig:
 
     name: str
     kind: str
-    """A name in `launch.stages.STAGES`: sft, rl, generate or dpo."""
+    """A name in `launch.stages.STAGES`: sft, rl, generate, dpo or eval."""
     steps: int
     """Optimizer steps. 0 in a stage that trains nothing, and as long as `epochs` is set."""
     config: RecipeConfig
     """The whole configuration, as it holds in this stage."""
-    data: Optional[str] = None
-    """What to train on: the name of an earlier `generate` stage, or the path of a JSON-lines file."""
+    data: Optional[DataSource] = None
+    """What to train on: the name of an earlier `generate` stage, the path of a JSON-lines file, or several."""
     epochs: Optional[float] = None
     """Set only over the data of an earlier stage: its size, and with it the number of steps, is not known yet."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AboutConfig:
+    """What a recipe stands for. Nothing depends on it: `rlsys recipes` shows it."""
+
+    title: str = ""
+    """Of the paper."""
+    arxiv: str = ""
+    """Its number there."""
+    data: tuple[str, ...] = ()
+    """The public sets that it reads, by their names in `rlsys data list`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -379,6 +430,7 @@ class RecipeConfig:
     """Names the run's folder, runs/NAME, unless --run-dir does."""
     seed: int = 0
     """Seed of the sampling, of the order of tasks and of a model built from nothing. The tasks follow `env.seed`."""
+    about: AboutConfig = field(default_factory=AboutConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     env: Any = None
     reward: Any = None
@@ -387,6 +439,7 @@ class RecipeConfig:
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     loop: LoopConfig = field(default_factory=LoopConfig)
+    curriculum: CurriculumConfig = field(default_factory=CurriculumConfig)
     eval: EvalConfig = field(default_factory=EvalConfig)
     generate: GenerateConfig = field(default_factory=GenerateConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)

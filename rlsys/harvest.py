@@ -14,6 +14,7 @@ from rlsys.metrics import Max, Mean, Metric, Metrics, Min, Sum, merge
 from rlsys.off_policy import without_stale
 from rlsys.packing import sample_trajectory
 from rlsys.reductions import Reduction, weigh
+from rlsys.tool_use import use_metrics
 from rlsys.types import EpisodeEnd, Failure, FailureKind, Group, Reward, Sample, Trajectory
 
 DETAIL = 500  # characters of a failure's reason
@@ -35,6 +36,7 @@ class Harvest:
     samples: list[Sample]
     advantages: dict[tuple[int, int], float]  # by (sequence, sibling)
     outcomes: dict[int, Outcome]  # by sequence
+    means: dict[int, float]  # by sequence: of the graded trajectories' rewards, where there are any
     rewards: list[float]  # of the graded trajectories
     lags: list[int]  # of each trajectory with tokens: versions from its oldest one to the weights trained on it
     failures: Mapping[str, int]  # trajectories by kind; `retried`: broke, tried again
@@ -55,10 +57,14 @@ def harvest_groups(
     samples: list[list[list[Sample]]] = []  # by group and trajectory
     advantages: dict[tuple[int, int], float] = {}
     outcomes: dict[int, Outcome] = {}
+    means: dict[int, float] = {}
     stale_tokens = 0
     for group in groups:
         sequence = group.ticket.sequence
         rewards = [math.nan if isinstance(t.reward, Failure) else t.reward.value for t in group.trajectories]
+        graded = [reward for reward in rewards if not math.isnan(reward)]
+        if graded:
+            means[sequence] = sum(graded) / len(graded)
         credit = algorithm.advantages(rewards)
         if credit is None:
             outcomes[sequence] = "failed" if all(map(math.isnan, rewards)) else "filtered"
@@ -79,13 +85,14 @@ def harvest_groups(
     metrics: list[Metrics] = [trajectory_metrics(trajectory) for trajectory in trajectories]
     metrics += [{f"failures/{kind}": Sum(float(count)) for kind, count in failures.items()}]
     metrics += [group_metrics(groups, outcomes), {"tokens/stale": Sum(stale_tokens)}]
-    metrics += [environment_metrics(trajectories), *(lag_metrics(each, version) for each in trajectories)]
+    metrics += [use_metrics(trajectories), *(lag_metrics(each, version) for each in trajectories)]
     graded = [each.reward.value for each in trajectories if isinstance(each.reward, Reward)]
     metrics += [{"reward/std": Mean(deviation(graded))}] if graded else []
     return Harvest(
         samples=weigh(samples, algorithm.reduction, length=longest),
         advantages=advantages,
         outcomes=outcomes,
+        means=means,
         rewards=graded,
         lags=[version - each.oldest_version for each in trajectories if each.oldest_version is not None],
         failures=failures,
@@ -108,7 +115,6 @@ def trajectory_metrics(trajectory: Trajectory) -> Metrics:
         "episode/tokens": Mean(trajectory.num_sampled),
         "episode/tokens_max": Max(trajectory.num_sampled),
         "episode/turns": Mean(len(trajectory.turns)),
-        "episode/repeated_calls": Mean(trajectory.repeated_calls),
         "time/episode_generate": Mean(timings.generate_s),
         "time/episode_tool": Mean(timings.tool_s),
         "time/episode_score": Mean(timings.score_s),
@@ -119,12 +125,6 @@ def trajectory_metrics(trajectory: Trajectory) -> Metrics:
         row |= {"reward/mean": Mean(reward.value), "reward/max": Max(reward.value), "reward/min": Min(reward.value)}
         row |= {f"reward/part/{name}": Mean(value) for name, value in reward.parts.items()}
     return row
-
-
-def environment_metrics(trajectories: Sequence[Trajectory]) -> Metrics:
-    """Means over all trajectories: one in which the environment counted nothing of a name has 0 of it."""
-    names = sorted({name for trajectory in trajectories for name in trajectory.metrics})
-    return merge({f"env/{name}": Mean(each.metrics.get(name, 0.0)) for name in names} for each in trajectories)
 
 
 def lag_metrics(trajectory: Trajectory, version: int) -> Metrics:

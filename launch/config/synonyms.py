@@ -54,7 +54,8 @@ SYNONYMS: Mapping[str, tuple[str, ...]] = {
     "learner.lr": ("learning_rate", "actor_learning_rate", "actor_lr"),
     "learner.critic_lr": ("critic_learning_rate", "value_lr"),
     "learner.schedule": ("lr_scheduler_type", "lr_scheduler", "lr_decay_style", "warmup_style"),
-    "learner.warmup_steps": ("lr_warmup_steps", "num_warmup_steps", "lr_warmup_ratio", "warmup_ratio"),
+    "learner.warmup_steps": ("lr_warmup_steps", "num_warmup_steps"),
+    "learner.warmup_ratio": ("lr_warmup_ratio", "lr_warmup_steps_ratio"),
     "learner.final_lr_ratio": ("min_lr_ratio", "min_lr"),
     "learner.betas": ("adam_betas", "adam_beta1", "adam_beta2"),
     "learner.clip_grad": ("max_grad_norm", "max_norm", "grad_clip", "gradient_clipping", "clip_grad_norm"),
@@ -116,7 +117,7 @@ def meant(key: str, known: Iterable[str]) -> str:
     for end in ends:
         if end in theirs:
             return _question([theirs[end]])
-    elsewhere = [name for name in names if name.rpartition(".")[2] == parts[-1]]
+    elsewhere = [name for name in names if name.rpartition(".")[2] == parts[-1] and not name.startswith("eval.sets.")]
     if elsewhere:
         return _question(elsewhere[:MOST])
     beside = [name for name in names if name.rpartition(".")[0] == key.rpartition(".")[0]]

@@ -31,9 +31,11 @@ from learners.group import LearnerGroup
 from rlsys.buffer import SlotBuffer
 from rlsys.channels.base import WeightChannel
 from rlsys.config import RunConfig, StageConfig
+from rlsys.curriculum import Curriculum
 from rlsys.device import Device, known
 from rlsys.errors import BadInput, RunFailed
 from rlsys.journal import Journal
+from rlsys.types import Group, Reward
 
 log = logging.getLogger("rlsys.run")
 
@@ -81,6 +83,7 @@ class Run:
     probe: tuple[tuple[int, ...], ...] = ()  # token ids of a few prompts, on which engines and learner are compared
     gap: dict[str, float] = field(default_factory=dict)  # between their log-probabilities, as last measured
     buffer: SlotBuffer | None = None  # of the rl stage that is running
+    curriculum: Curriculum | None = None  # of the rl stage that is running
     watch: Watch | None = None  # on the rows of the stage that is running
     reissue: deque[int] = field(default_factory=deque)  # groups that an earlier process began: next to get a slot
 
@@ -180,12 +183,14 @@ class Run:
         since the newest checkpoint, its weights are these.
         """
         self.journal.commit()
+        self.remember(stage)
         state = copy.deepcopy(self.state)
         state.mark = self.journal.mark
         state.health = [asdict(finding) for finding in health(self)]
         state.wall_s, state.lost_tokens, state.restarts = self.wall_s, self.lost_tokens, self.restarts
         open_tickets = self.buffer.open_tickets if self.buffer else []
         state.open_sequences = [*(ticket.sequence for ticket in open_tickets), *self.reissue]
+        state.dull = {str(group.ticket.sequence): summed(group) for group in self.buffer.dull} if self.buffer else {}
         newest = self.dir.newest()
         if newest is not None and step_of(newest) == state.step:
             self.dir.renew_checkpoint(newest, state)
@@ -205,6 +210,11 @@ class Run:
             if full:  # torch says "unexpected pos 5781888 vs 5781776"
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder)) from error
             raise
+
+    def remember(self, stage: StageConfig) -> None:
+        """What the curriculum knows, into the state that the next checkpoint saves."""
+        if self.curriculum is not None:
+            self.state.curriculum[stage.name] = self.curriculum.state()
 
     # -- weights ------------------------------------------------------------------------------------------------------
 
@@ -274,6 +284,12 @@ class Run:
         for says in self.watch.see(line) if self.watch is not None else ():
             self.progress.say(f"health: {says}")
             self.journal.note(row.stage, row.step, says)
+
+
+def summed(group: Group) -> list[float]:
+    """Its sampled tokens and its mean reward."""
+    rewards = [each.reward.value for each in group.trajectories if isinstance(each.reward, Reward)]
+    return [float(sum(each.num_sampled for each in group.trajectories)), sum(rewards) / len(rewards)]
 
 
 def watch_on(run: Run, stage: StageConfig) -> Watch:

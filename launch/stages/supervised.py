@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from actors.renderer import ChatRenderer
-from launch.run.evaluate import evaluate
+from launch.evaluation.evaluate import evaluate_after, evaluate_before, owes_before
 from launch.run.row import Clock, StepRow
 from launch.run.run import Run, first_delivery
 from launch.stages.base import needs_engines
@@ -17,10 +17,10 @@ from launch.stages.trajectories import tokenizer_id
 from learners.group import LearnerGroup
 from rlsys.batch import Batch
 from rlsys.config import StageConfig
-from rlsys.curriculum import Curriculum
 from rlsys.device import known
 from rlsys.errors import BadInput
 from rlsys.metrics import values
+from rlsys.order import Epochs
 from rlsys.packing import make_batch
 from rlsys.records import Example, Tokens
 from rlsys.seeds import derive
@@ -35,7 +35,7 @@ class Begun:
 
     stage: StageConfig  # with its number of steps
     data: Data
-    curriculum: Curriculum[Example]
+    curriculum: Epochs[Example]
     read: Callable[[Example], list[list[Sample]]]  # the samples of each of its answers
     longest: int  # tokens of the context window
 
@@ -71,19 +71,19 @@ async def begin_with_data(run: Run, stage: StageConfig, kind: DataStage, what: s
     await measure_before(run, stage)
     run.progress.begin(
         f"stage {stage.name}: {stage.steps} {what.format(stage.config.loop.groups_per_step)} "
-        f"from {len(data.train)} ({data.train.path.name})"
+        f"from {len(data.train)} ({', '.join(sorted({place.path.name for place in data.train.places}))})"
     )
     if data.noted:
-        line, mark = data.noted[0]
+        where, mark = data.noted[0]
         run.progress.say(
-            f"{data.train.path.name}: {len(data.noted)} of the answers hold chat marks, "
-            f"the first {mark} in line {line}: they are trained as text and end no turn"
+            f"{len(data.noted)} of the answers hold chat marks, "
+            f"the first {mark} in {where}: they are trained as text and end no turn"
         )
     stop = tuple(run.world.env(run.world.tasks("train")[0]).stop_strings)
     return Begun(
         stage=stage,
         data=data,
-        curriculum=Curriculum(data.train, seed=derive(stage.config.seed, stage.name)),
+        curriculum=Epochs(data.train, seed=derive(stage.config.seed, stage.name)),
         read=lambda example: samples_of(example, run.renderer, tokenizer, stop),
         longest=run.config.recipe.engine.max_model_len,
     )
@@ -212,10 +212,9 @@ async def answer_logprobs(learner: LearnerGroup, samples: Sequence[Sample]) -> l
 
 async def measure_before(run: Run, stage: StageConfig) -> None:
     """The weights that a stage begins with on held-out tasks, where the run has engines for it."""
-    state = run.state
-    if needs_engines(run.config, stage) and state.stage_step == 0 and not state.evaluated_before:
+    if needs_engines(run.config, stage) and owes_before(run, stage):
         await first_delivery(run)
-        state.eval_before = await run.until(evaluate(run, stage, "before"))
+        await evaluate_before(run, stage)
 
 
 async def measure_after(run: Run, stage: StageConfig) -> None:
@@ -224,4 +223,4 @@ async def measure_after(run: Run, stage: StageConfig) -> None:
         run.state.version += 1  # engines have held other weights under the last number
     if needs_engines(run.config, stage):
         await first_delivery(run)
-        run.state.eval_after = await run.until(evaluate(run, stage, "after"))
+        await evaluate_after(run, stage)

@@ -225,7 +225,7 @@ def test_a_kill_in_the_final_evaluation_repeats_no_step(tmp_path: Path, monkeypa
 
     stages = "stages: [{name: rl, kind: rl, steps: 5}]\n"
     with monkeypatch.context() as patched:
-        patched.setattr("launch.stages.rl_loop.evaluate", killed)
+        patched.setattr("launch.evaluation.evaluate.evaluate", killed)
         assert isinstance(play(tmp_path, stages=stages).error, RunFailed)
     assert [path.name for path in RunDir(tmp_path / "run").checkpoints()] == ["step-000004", "step-000005"]
     again = play(tmp_path, stages=stages)
@@ -243,7 +243,7 @@ def test_stops_at_any_moment_lose_and_repeat_nothing(tmp_path: Path, seed: int) 
     for _ in range(60):
         lag = f"stages: [{{name: rl, kind: rl, steps: 12, loop: {{max_policy_lag: {rng.choice([0, 1, 3])}}}}}]\n"
         pool = BanditPool(publish_s=rng.choice([0.0, 0.003]))
-        outcome = play(tmp_path, pool=pool, stages=lag, stop_after_s=rng.uniform(0.002, 0.08))
+        outcome = play(tmp_path, pool=pool, stages=lag, stop_after_s=rng.uniform(0.002, 0.12))
         if outcome.error is None:
             break
         assert isinstance(outcome.error, StopRequested)
@@ -251,6 +251,48 @@ def test_stops_at_any_moment_lose_and_repeat_nothing(tmp_path: Path, seed: int) 
     book = ledger(surviving(read(tmp_path / "run" / "journal.jsonl")))
     assert (book.dispatched, book.in_flight, book.problems) == (48, 0, ())
     assert [row["step"] for row in rows(tmp_path)] == list(range(1, 13))
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_curriculum_goes_on_where_it_stopped(tmp_path: Path, seed: int) -> None:
+    """Each sequence keeps its task, whenever the run is stopped, and what was learned of the levels is kept."""
+    stages = "stages: [{name: rl, kind: rl, steps: 12, curriculum: {name: difficulty}}]\n"
+    rng = random.Random(seed)
+    for _ in range(60):
+        outcome = play(tmp_path, stages=stages, stop_after_s=rng.uniform(0.01, 0.08))
+        if outcome.error is None:
+            break
+    assert outcome.error is None, "it never came to its end"
+    journal = surviving(read(tmp_path / "run" / "journal.jsonl"))
+    assert ledger(journal).problems == ()
+    drawn = [row for row in journal if isinstance(row, Dispatched)]
+    assert {row.level for row in drawn} <= {"1", "2", "3"}
+    assert len({(row.sequence, row.task) for row in drawn}) == 48  # one task each, however often it was begun
+    row = rows(tmp_path)[-1]
+    assert row["curriculum/share/2"] > 0
+    assert outcome.run.state.curriculum["rl"]["open"] == {}
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_groups_without_signal_give_their_places_away_and_the_account_closes(tmp_path: Path, seed: int) -> None:
+    """Whenever it is stopped: every step has its groups, and none of the others is lost or counted twice."""
+    stages = "stages: [{name: rl, kind: rl, steps: 12, loop: {oversample: 2.5}}]\n"
+    rng = random.Random(seed)
+    for _ in range(60):
+        outcome = play(tmp_path, stages=stages, stop_after_s=rng.uniform(0.01, 0.08))
+        if outcome.error is None:
+            break
+    assert outcome.error is None, "it never came to its end"
+    book = ledger(surviving(read(tmp_path / "run" / "journal.jsonl")))
+    assert (book.in_flight, book.problems) == (0, ())
+    assert book.dispatched > 48
+    found = rows(tmp_path)
+    assert [row["step"] for row in found] == list(range(1, 13))
+    assert all(row["groups/trained"] + row["groups/filtered"] == 4 + row["groups/oversampled"] for row in found)
+    (tmp_path / "run" / "config.yaml").write_text((tmp_path / "recipe.yaml").read_text())
+    more = play(tmp_path, stages=stages.replace("12", "13"), extended=True)
+    assert more.error is None
+    assert ledger(surviving(read(tmp_path / "run" / "journal.jsonl"))).problems == ()
 
 
 def test_more_steps_continue_a_finished_stage(tmp_path: Path) -> None:
@@ -382,9 +424,8 @@ def sampled_tokens(tmp_path: Path) -> int:
 
 def test_evaluations_count_their_failures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     class Breaking(BanditPool):
-        async def run(self, ticket: Any, plan: Any, on_retry: Any) -> Any:
-            self._fail = lambda ticket: plan.purpose == "eval-greedy" and ticket.sequence == 1
-            return await super().run(ticket, plan, on_retry)
+        def _fails(self, ticket: Any, plan: Any) -> bool:
+            return plan.purpose == "eval-greedy" and ticket.sequence == 1
 
     outcome = play(tmp_path, pool=Breaking())
     found = outcome.summary["eval"]
@@ -405,9 +446,8 @@ def test_an_evaluation_of_which_most_failed_has_no_number_and_is_not_taken_again
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Breaking(BanditPool):
-        async def run(self, ticket: Any, plan: Any, on_retry: Any) -> Any:
-            self._fail = lambda ticket: plan.purpose.startswith("eval")
-            return await super().run(ticket, plan, on_retry)
+        def _fails(self, ticket: Any, plan: Any) -> bool:
+            return bool(plan.purpose.startswith("eval"))
 
     stages = "stages: [{name: rl, kind: rl, steps: 3}, {name: again, kind: rl, steps: 3}]\n"
     outcome = play(tmp_path, pool=Breaking(), stages=stages)
