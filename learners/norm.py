@@ -21,14 +21,15 @@ def use_fused_norms(model: nn.Module) -> None:
 
 def _is_rms_norm(module: nn.Module) -> bool:
     """Asked of the module itself: some norms of that name add one to their weight, or round on the way."""
-    weights = [parameter for _, parameter in module.named_parameters()]
-    plain = len(weights) == 1 and weights[0] is getattr(module, "weight", None) and hasattr(module, "variance_epsilon")
-    if not plain or weights[0].ndim != 1 or weights[0].dtype != torch.float32 or weights[0].device.type != "cpu":
+    weights, epsilon = list(module.parameters()), getattr(module, "variance_epsilon", None)
+    if len(weights) != 1 or weights[0] is not getattr(module, "weight", None) or not isinstance(epsilon, float):
+        return False
+    if weights[0].ndim != 1 or weights[0].dtype != torch.float32 or weights[0].device.type != "cpu":
         return False
     weight = weights[0].detach()
     x = torch.linspace(-1, 2, 3 * len(weight)).view(3, -1)
     with torch.no_grad():
-        return torch.allclose(module(x), rms_norm(x, weight, module.variance_epsilon), rtol=1e-5, atol=1e-6)
+        return torch.allclose(module(x), rms_norm(x, weight, epsilon), rtol=1e-5, atol=1e-6)
 
 
 def rms_norm(x: torch.Tensor, weight_H: torch.Tensor, epsilon: float) -> torch.Tensor:
