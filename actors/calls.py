@@ -5,10 +5,10 @@ That is law 10 of docs/laws.md.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from typing import Any
 
+from rlsys.deadlines import within
 from rlsys.errors import RunFailed
 from rlsys.lost_nodes import lost_node
 
@@ -20,8 +20,7 @@ async def call(ref: Any, what: str, timeout_s: float) -> Any:
     """The result of a Ray call. Raises RunFailed when there is none in time, and what Ray raises."""
     started = time.monotonic()
     try:
-        async with asyncio.timeout(timeout_s):
-            return await ref
+        return await within(ref, timeout_s)
     except TimeoutError as error:
         waited = time.monotonic() - started
         raise RunFailed(

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import psutil
 
 from actors.gauges import Gauges
@@ -27,7 +28,7 @@ from rlsys import semaphores
 from rlsys.channels import receiver
 from rlsys.channels.base import Published, WeightsRejected
 from rlsys.rollout import TurnRequest
-from rlsys.types import Completion, TurnStop, VersionSpan
+from rlsys.types import Completion, Ints, TurnStop, VersionSpan
 
 if TYPE_CHECKING:
     import torch
@@ -108,7 +109,7 @@ class Engine:
             raise
         return engine
 
-    async def generate(self, prompt_ids: Sequence[int], request: TurnRequest, request_id: str) -> Completion:
+    async def generate(self, prompt_ids: Sequence[int] | Ints, request: TurnRequest, request_id: str) -> Completion:
         """Sample one completion. Raises PromptTooLong and EngineFailed; cancelling it aborts the request.
 
         The token budget shrinks to what the context window leaves. After a stop string the text ends with it, and
@@ -202,7 +203,7 @@ class Engine:
                 log.warning("the EngineCore %d is there %g s after SIGKILL", process.pid, KILL_DEADLINE_S)
         psutil.wait_procs(self._parts, KILL_DEADLINE_S)  # the kernel ends them with the EngineCore
 
-    def _room(self, token_ids: Sequence[int]) -> int:
+    def _room(self, token_ids: Sequence[int] | Ints) -> int:
         room = self.spec.max_model_len - len(token_ids)
         if room < 1:
             raise PromptTooLong(len(token_ids), self.spec.max_model_len)
@@ -238,20 +239,20 @@ class Engine:
         finally:
             answer.cancel()
 
-    async def _run(self, token_ids: Sequence[int], parameters: Any, request_id: str) -> Any:
+    async def _run(self, token_ids: Sequence[int] | Ints, parameters: Any, request_id: str) -> Any:
         output = await self._request(token_ids, parameters, request_id)
         while request_id in self._again:
             self._again.remove(request_id)
             output = await self._request(token_ids, parameters, request_id)
         return output
 
-    async def _request(self, token_ids: Sequence[int], parameters: Any, request_id: str) -> Any:
+    async def _request(self, token_ids: Sequence[int] | Ints, parameters: Any, request_id: str) -> Any:
         from vllm.inputs import tokens_input
 
         self._check()
         last = None
         # The salt makes only prefixes of the same weights equal: a new request never reads what older ones left.
-        prompt = tokens_input(list(token_ids), cache_salt=str(self._loads))
+        prompt = tokens_input(np.asarray(token_ids, np.int32).tolist(), cache_salt=str(self._loads))
         with self._translated():
             async for output in self._llm.generate(prompt, parameters, request_id):
                 last = output
@@ -324,13 +325,14 @@ def _parameters(**fields: Any) -> Any:
 
 def _completion(output: Any) -> Completion:
     """vLLM's CompletionOutput as ours. Raises EngineFailed where a token lacks its log-probability or version."""
-    logprobs = tuple(output.logprobs.logprobs[start] for start in output.logprobs.start_indices)
+    flat = output.logprobs
+    logprobs = np.asarray([flat.logprobs[start] for start in flat.start_indices], np.float32)
     spans = tuple(VersionSpan(version=int(s.version), start=s.start, end=s.end) for s in output.weight_versions or ())
     edges = [0] + [span.end for span in spans]
     length = len(output.token_ids)
     if [span.start for span in spans] != edges[:-1] or not edges[-1] == length == len(logprobs):
         raise EngineFailed(f"{length} tokens came with {len(logprobs)} log-probabilities and versions {spans}")
-    ids = tuple(output.token_ids)
+    ids = np.asarray(output.token_ids, np.int32)
     return Completion(token_ids=ids, logprobs=logprobs, spans=spans, stop=_turn_stop(output), text=output.text)
 
 

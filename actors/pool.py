@@ -29,6 +29,7 @@ from actors.specs import EngineFailed
 from actors.worker import Delivery, RolloutWorker, WorkerSpec, WorkerStatus
 from rlsys.channels.base import Published
 from rlsys.errors import RunFailed
+from rlsys.outlines import Outline, Played, played
 from rlsys.rollout import RolloutPlan
 from rlsys.types import EpisodeEnd, Failure, FailureKind, Group, Ticket, Timings, Trajectory
 
@@ -150,10 +151,11 @@ class RolloutPool:
 
     # -- groups -----------------------------------------------------------------------------------------------------
 
-    async def run(self, ticket: Ticket, plan: RolloutPlan, on_retry: Callable[[Ticket], None]) -> Group:
+    async def run(self, ticket: Ticket, plan: RolloutPlan, on_retry: Callable[[Ticket], None]) -> Played:
         """Play one group on the least loaded ready worker; on another one when that dies.
 
-        Raises RunFailed for a bug in what it plays, never for a death.
+        Its tokens and text stay on the worker's node, and outlive the worker. Raises RunFailed for a bug in what it
+        plays, never for a death.
         """
         last = "no worker"
         for attempt in range(self._options.infra_attempts):
@@ -165,10 +167,12 @@ class RolloutPool:
             handle = member.handle
             try:
                 what = f"{member.spec.name} playing group {ticket.sequence}"
-                group: Group = await call(handle.run_group.remote(ticket, plan), what, self._options.group_timeout_s)
+                # Both are results of the call, so that the driver owns them: what a worker puts itself dies with it.
+                seen, source = handle.run_group.options(num_returns=2).remote(ticket, plan)
+                outlines: tuple[Outline, ...] = await call(seen, what, self._options.group_timeout_s)
                 member.futile = 0
-                member.delivered += sum(each.num_sampled + each.discarded_tokens for each in group.trajectories)
-                return group
+                member.delivered += sum(each.num_sampled + each.discarded_tokens for each in outlines)
+                return Played(ticket=ticket, outlines=outlines, source=source)
             except (RayError, RunFailed) as error:
                 if isinstance(error, RayTaskError) and not isinstance(error.cause, (EngineFailed, MemoryError)):
                     raise RunFailed(f"{member.spec.name} playing group {ticket.sequence}: {reason(error)}") from error
@@ -178,7 +182,30 @@ class RolloutPool:
             finally:
                 member.in_flight -= 1
                 await self._notify()
-        return _failed_group(ticket, plan, Failure(kind=FailureKind.INFRA, where="rollout", detail=last))
+        return played(_failed_group(ticket, plan, Failure(kind=FailureKind.INFRA, where="rollout", detail=last)))
+
+    async def group(self, ticket: Ticket, plan: RolloutPlan, on_retry: Callable[[Ticket], None]) -> Group:
+        """Play one group and bring it here; play it again where it is lost on the way."""
+        for _ in range(self._options.infra_attempts):
+            group = await self.run(ticket, plan, on_retry)
+            found = await self.whole(group)
+            if found is not None:
+                return found
+            ticket = replace(group.ticket, attempt=group.ticket.attempt + 1)
+        lost = Failure(kind=FailureKind.INFRA, where="rollout", detail="lost with the node that held it")
+        return _failed_group(ticket, plan, lost)
+
+    async def whole(self, group: Played) -> Group | None:
+        """The group itself, from wherever it lies. None where it is gone with its node, or out of reach."""
+        if isinstance(group.source, Group):
+            return group.source
+        try:
+            what = f"group {group.ticket.sequence} coming to the driver"
+            found: Group = await call(group.source, what, self._options.call_timeout_s)
+            return found
+        except (RayError, RunFailed) as error:
+            log.warning("group %d is lost (%s)", group.ticket.sequence, reason(error))
+            return None
 
     async def _least_loaded(self) -> _Member:
         async with self._changed:

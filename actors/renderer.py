@@ -12,11 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
+import numpy as np
 from cachetools import LRUCache
 
 from rlsys.errors import BadInput
 from rlsys.rollout import Continuation
-from rlsys.types import Completion, Message, TurnStop
+from rlsys.types import Completion, Ints, Message, TurnStop
 
 # For tokenizers without a chat template (base models): plain text, one message a line.
 PLAIN_TEMPLATE = "{{ bos_token or '' }}{% for message in messages %}{{ message.content }}\n{% endfor %}"
@@ -94,7 +95,7 @@ class ChatRenderer:
 
     def extend(
         self,
-        context: tuple[int, ...],
+        context: Ints,
         completion: Completion,
         messages: Sequence[Message],
         reply: Message,
@@ -111,15 +112,15 @@ class ChatRenderer:
         if reply.inline:
             added = self.text_ids(reply.content)
             sampled = completion.token_ids[:-1] if completion.stop is TurnStop.EOS else completion.token_ids
-            return Continuation(context_ids=context + sampled + added, reply=reply, num_reply_tokens=len(added))
+            return Continuation(context_ids=_joined(context, sampled, added), reply=reply, num_reply_tokens=len(added))
         delta = self._delta(reply)
         if self._rewritten(messages, reply):
             rewritten = self.prompt_ids([*messages, reply])
-            return Continuation(context_ids=rewritten, reply=reply, num_reply_tokens=len(delta))
-        if completion.stop is TurnStop.EOS and completion.token_ids[-1:] == delta[:1]:
+            return Continuation(context_ids=_joined(rewritten), reply=reply, num_reply_tokens=len(delta))
+        if completion.stop is TurnStop.EOS and completion.token_ids[-1:].tolist() == list(delta[:1]):
             delta = delta[1:]  # sampled already: the model ended its turn itself, with this one of its end tokens
         return Continuation(
-            context_ids=context + completion.token_ids + delta, reply=reply, num_reply_tokens=len(delta)
+            context_ids=_joined(context, completion.token_ids, delta), reply=reply, num_reply_tokens=len(delta)
         )
 
     def _delta(self, reply: Message) -> tuple[int, ...]:
@@ -209,6 +210,10 @@ class ChatRenderer:
         if open_turn and not truncated:
             add(end, True)
         return tuple(ids), tuple(mask)
+
+
+def _joined(*parts: Sequence[int] | Ints) -> Ints:
+    return np.concatenate([np.asarray(part, np.int32) for part in parts])
 
 
 def folded(messages: Sequence[Message]) -> list[Message]:

@@ -21,8 +21,9 @@ from actors.watched import WorldsSpec
 from actors.worlds import Worlds
 from envs.services.stats import ToolStats
 from rlsys.channels.base import Published
+from rlsys.outlines import Outline, outlines
 from rlsys.rollout import EpisodeBroken, RolloutPlan, TurnRequest, run_group
-from rlsys.types import Completion, Failure, FailureKind, Group, Ticket
+from rlsys.types import Completion, Failure, FailureKind, Group, Ints, Ticket
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,11 +102,12 @@ class RolloutWorker:
             raise EngineFailed(f"{self.spec.name} has no engine: start() was not called")
         return self.engine
 
-    async def run_group(self, ticket: Ticket, plan: RolloutPlan) -> Group:
+    async def run_group(self, ticket: Ticket, plan: RolloutPlan) -> tuple[tuple[Outline, ...], Group]:
+        """What the driver sees of the group, and the group: two objects, of which the second stays on this node."""
         if self.version is None:
             raise EngineFailed(f"{self.spec.name} holds no published weights: it may not serve")
         with self.worlds.play(plan, ticket.task) as playing:
-            return await run_group(
+            group = await run_group(
                 ticket,
                 worker=self.spec.name,
                 make_env=playing.env,
@@ -117,8 +119,9 @@ class RolloutWorker:
                 score=playing.score,
                 compare=playing.compare,
             )
+        return outlines(group), group
 
-    async def _generate(self, context: Sequence[int], request: TurnRequest) -> Completion:
+    async def _generate(self, context: Ints, request: TurnRequest) -> Completion:
         self._requests += 1
         if not self._in_flight:
             self._busy_since = time.monotonic()

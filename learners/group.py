@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import repeat
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,10 +21,13 @@ from learners.rank import LearnerRank, RankSpec
 from rlsys.batch import Batch, UpdateReport
 from rlsys.channels.base import Published, WeightChannel, joined
 from rlsys.config import LearnerConfig
+from rlsys.deadlines import within
+from rlsys.drafting import BatchDraft, build_batch, split_draft
 from rlsys.errors import BadInput, RunFailed
 from rlsys.lost_nodes import lost_node
 from rlsys.metrics import Max, finite, merge
 from rlsys.packing import split_rows
+from rlsys.types import Group
 
 BESIDE = "beside"  # the calls that an actor answers on another thread than all others
 
@@ -54,6 +58,7 @@ class LearnerActor:
     def __init__(self, number: int, secrets: Mapping[str, str]) -> None:
         os.environ.update(secrets)
         self._number = number
+        self._built: Batch | None = None
 
     def __repr__(self) -> str:
         """What Ray's dashboard calls it."""
@@ -91,7 +96,17 @@ class LearnerActor:
         """As `LearnerRank.begin`, with the algorithm's configuration."""
         self.rank.begin(model_path, learner, make_algorithm(algorithm), **stage)
 
-    def update(self, batch: Batch) -> UpdateReport:
+    def build(self, draft: BatchDraft) -> frozenset[int]:
+        """Fetch what the rows of `draft` are made of, and make them. Returns the groups that are lost."""
+        groups, lost = fetched(draft.sources)
+        self._built = None if lost else build_batch(draft, groups)
+        return lost
+
+    def update(self, batch: Batch | None) -> UpdateReport:
+        """On these rows, or on those that `build` has made."""
+        if batch is None:
+            batch, self._built = self._built, None
+        assert batch is not None, "no rows were built"
         return self.rank.update(batch)
 
     def logprobs(self, token_ids: Sequence[Sequence[int]]) -> list[list[float]]:
@@ -120,10 +135,15 @@ class LearnerActor:
 
 class LearnerGroup:
     def __init__(
-        self, specs: Sequence[RankSpec], options: GroupOptions, secrets: Mapping[str, str] | None = None
+        self,
+        specs: Sequence[RankSpec],
+        options: GroupOptions,
+        secrets: Mapping[str, str] | None = None,
+        actor: type = LearnerActor,
     ) -> None:
         """`secrets`: variables of the environment that must not stand in Ray's logs, where `env_vars` do."""
         self._specs = specs
+        self._actor = actor
         self._options = options
         self._secrets = secrets or {}
         self.nodes: list[str] = []  # the address of every rank's, from `start` on
@@ -141,7 +161,7 @@ class LearnerGroup:
         """
         options = self._options
         self._actors = [
-            ray.remote(concurrency_groups={BESIDE: 1})(LearnerActor)
+            ray.remote(concurrency_groups={BESIDE: 1})(self._actor)
             .options(
                 name=f"rlsys:{options.run}:learner:{number}" if options.run else None,
                 num_cpus=options.cpus,
@@ -170,13 +190,31 @@ class LearnerGroup:
             self._options.start_timeout_s,
         )
 
-    async def update(self, batch: Batch) -> UpdateReport:
-        """One update. All ranks get equally many rows, so that none misses a collective (docs/laws.md, law 7)."""
-        parts = iter(split_rows(batch, len(self._actors)))
+    async def build(self, draft: BatchDraft) -> frozenset[int]:
+        """Have every rank fetch and build its rows, for the next `update`.
+
+        Returns the groups, by sequence, that are gone with the node that held them: then there is nothing to update on.
+        """
+        parts = await self._dealt(split_draft, draft)
+        lost: list[frozenset[int]] = await self._all(
+            lambda rank: rank.build.remote(next(parts)), f"building the rows of version {draft.version}"
+        )
+        return frozenset().union(*lost)
+
+    async def update(self, batch: Batch | BatchDraft) -> UpdateReport:
+        """One update: on these rows, or on those that the ranks have built of a draft.
+
+        All ranks get equally many rows, so that none misses a collective (docs/laws.md, law 7).
+        """
+        parts = await self._dealt(split_rows, batch) if isinstance(batch, Batch) else repeat(None)
         reports: list[UpdateReport] = await self._all(
             lambda rank: rank.update.remote(next(parts)), f"updating on version {batch.version}"
         )
         return merged(reports)
+
+    async def _dealt(self, split: Callable[[Any, int], list[Any]], whole: Any) -> Iterator[Any]:
+        """One part for each rank, in Ray's store. In a thread: a large batch takes long to split and to pickle."""
+        return iter(await asyncio.to_thread(lambda: list(map(ray.put, split(whole, self.num_ranks)))))
 
     async def logprobs(self, token_ids: Sequence[Sequence[int]]) -> list[list[float]]:
         """log p of every token but the first, given those before it: one list per sequence."""
@@ -218,9 +256,8 @@ class LearnerGroup:
     async def _wait(self, refs: list[Any], what: str, timeout_s: float, pings: Sequence[Ping] = ()) -> list[Any]:
         """The first rank to fail fails the call: the others may be waiting for it in a collective."""
         try:
-            async with asyncio.timeout(timeout_s):
-                answers: list[Any] = await self._patience.during(asyncio.gather(*refs), what, pings)
-                return answers
+            answers: list[Any] = await within(self._patience.during(asyncio.gather(*refs), what, pings), timeout_s)
+            return answers
         except RayTaskError as error:  # first: it is also an instance of what the rank raised, a TimeoutError say
             if isinstance(error.cause, BadInput):
                 raise BadInput(str(error.cause)) from error
@@ -234,6 +271,27 @@ class LearnerGroup:
             why = lost_node(error) or ("a rank died" if isinstance(error, RayActorError) else said)
             resumed = "; the run can be resumed from its last checkpoint" if why != said else ""
             raise RunFailed(f"learner {what}: {why}{resumed}") from error
+
+
+def fetched(sources: Mapping[int, Any]) -> tuple[dict[int, Group], frozenset[int]]:
+    """The groups, from wherever they lie, and those that are gone with the node that held them."""
+    groups = {sequence: source for sequence, source in sources.items() if isinstance(source, Group)}
+    refs = {sequence: source for sequence, source in sources.items() if sequence not in groups}
+    try:
+        return groups | dict(zip(refs, ray.get(list(refs.values())), strict=True)), frozenset()
+    except RayError:
+        lost = frozenset(sequence for sequence, ref in refs.items() if not _arrives(ref))
+        if not lost:
+            raise
+        return groups, lost
+
+
+def _arrives(ref: Any) -> bool:
+    try:
+        ray.get(ref)
+    except RayError:
+        return False
+    return True
 
 
 def merged(reports: Sequence[UpdateReport]) -> UpdateReport:

@@ -34,7 +34,7 @@ def equal_rows(stage: Stage, batch: Batch) -> list[Row]:
     rows: list[Row] = []
     for minibatch, (count, wanted) in enumerate(zip(counts, most, strict=True)):
         rows += [row for row in batch.rows if row.minibatch == minibatch]
-        rows += [replace(padding_row(batch.rows[0]), minibatch=minibatch)] * int(wanted - count)
+        rows += [padding_row(minibatch, batch.rows[0].discounts)] * int(wanted - count)
     return rows
 
 

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from ray.exceptions import RayError
 
+from rlsys.deadlines import within
 from rlsys.errors import RunFailed
 
 log = logging.getLogger("rlsys.learner")
@@ -64,8 +65,7 @@ class Patience:
         while True:
             await asyncio.sleep(PING_EVERY_S)
             try:
-                async with asyncio.timeout(self.ping_timeout_s):
-                    await ping()
+                await within(ping(), self.ping_timeout_s)
             except TimeoutError as error:
                 raise RunFailed(
                     f"learner {what}: rank {rank} hangs: it has not answered a ping for {self.ping_timeout_s:g} s "

@@ -19,9 +19,13 @@ along, so that it is accounted for. Nothing waits for weights that it would not 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
 
 from rlsys.errors import RunFailed
-from rlsys.types import Group, Ticket
+from rlsys.outlines import Played
+from rlsys.types import Ticket
 
 
 class SlotBuffer:
@@ -35,10 +39,10 @@ class SlotBuffer:
         self.live_version = live_version
         self._free = groups_per_step * (1 + max_policy_lag)
         self._running: dict[int, Ticket] = {}  # by sequence
-        self._finished: dict[int, Group] = {}
+        self._finished: dict[int, Played] = {}
         self._taken: dict[int, Ticket] = {}  # in the stepper's hands, not yet trained
-        self._dull: dict[int, Group] = {}  # without signal: they gave their places away
-        self._dull_taken: dict[int, Group] = {}  # in the stepper's hands too
+        self._dull: dict[int, Played] = {}  # without signal: they gave their places away
+        self._dull_taken: dict[int, Played] = {}  # in the stepper's hands too
         self._spare = spare
         self._to_admit = total
         self._changed = asyncio.Condition()
@@ -48,6 +52,7 @@ class SlotBuffer:
         async with self._changed:
             await self._changed.wait_for(lambda: (self._free > 0 and self._to_admit > 0) or self._all_begun)
             if self._all_begun:
+                self._spare = 0  # nobody is left to take a place
                 return None
             self._free -= 1
             self._to_admit -= 1
@@ -62,7 +67,7 @@ class SlotBuffer:
         """The group of an admitted ticket is on its way."""
         self._running[ticket.sequence] = ticket
 
-    async def finish(self, group: Group, *, signal: bool = True) -> None:
+    async def finish(self, group: Played, *, signal: bool = True) -> None:
         async with self._changed:
             del self._running[group.ticket.sequence]
             if not signal and len(self._dull) < self._spare:
@@ -79,11 +84,11 @@ class SlotBuffer:
         A group is trained in time at `start_version + max_policy_lag` or before. G are trained per version, so before
         `version` is trained at most (w - version) * G groups due by w may be left for later, for every w from now on.
         """
+        if len(self._finished) < self.groups_per_step:
+            return False  # mostly: the rest looks at every open group
         done = [group.ticket for group in self._finished.values()]
         open_due = [ticket.start_version + self.max_policy_lag for ticket in [*self._running.values(), *done]]
         done_due = [ticket.start_version + self.max_policy_lag for ticket in done]
-        if len(done_due) < self.groups_per_step:
-            return False
         for w in range(version, version + self.max_policy_lag + 1):
             needed = sum(due <= w for due in open_due) - (w - version) * self.groups_per_step
             assert needed <= self.groups_per_step, f"{needed} groups are due by {w}: admission is broken"
@@ -91,7 +96,7 @@ class SlotBuffer:
                 return False
         return True
 
-    async def take(self, version: int) -> list[Group]:
+    async def take(self, version: int) -> list[Played]:
         """The groups to train `version` on: the earliest started of those that have finished, in order of start.
 
         Among them those that gave their places away since the last step.
@@ -107,6 +112,19 @@ class SlotBuffer:
             self._dull, self._dull_taken = {}, self._dull
             found |= self._dull_taken
             return [found[sequence] for sequence in sorted(found)]
+
+    async def give_back(self, groups: Sequence[Played], lost: AbstractSet[int]) -> list[Ticket]:
+        """What was just taken was not trained. Those that are lost run again: returns their tickets, for that."""
+        gone = [ticket for sequence, ticket in self._taken.items() if sequence in lost]
+        again = [replace(ticket, attempt=ticket.attempt + 1) for ticket in gone]
+        kept = {each.ticket.sequence: each for each in groups if each.ticket.sequence in self._taken.keys() - lost}
+        async with self._changed:
+            self._running |= {ticket.sequence: ticket for ticket in again}
+            self._finished |= kept
+            self._dull |= self._dull_taken
+            self._taken, self._dull_taken = {}, {}
+            self._changed.notify_all()
+        return again
 
     def trained(self) -> None:
         """The groups taken last are in the weights: a resumed run must not start them again."""
@@ -131,6 +149,6 @@ class SlotBuffer:
         return sorted(tickets, key=lambda ticket: ticket.sequence)
 
     @property
-    def dull(self) -> list[Group]:
+    def dull(self) -> list[Played]:
         """Those that gave their places away and that no step has counted: a resumed run accounts for them."""
         return [*self._dull_taken.values(), *self._dull.values()]

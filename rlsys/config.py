@@ -323,6 +323,18 @@ class GenerateConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TrajectoriesConfig:
+    keep: Optional[int] = 1024
+    """Episodes of each step that are written to the run directory, at most: whole groups, spread evenly over all. 0
+    writes none, null all. Those of evaluations are all written."""
+    compress_mb: Optional[float] = 16.0
+    """A file of more MiB is compressed, and its name then ends in `.jsonl.gz`. 0 compresses all, null none."""
+
+    def __post_init__(self) -> None:
+        require_bounds(self, "trajectories.", "0 or more, or null", "keep", "compress_mb")
+
+
+@dataclass(frozen=True, kw_only=True)
 class CheckpointConfig:
     every: int = 20
     """Steps between checkpoints. One more is written at the end of each stage and when the run is stopped."""
@@ -442,6 +454,7 @@ class RecipeConfig:
     curriculum: CurriculumConfig = field(default_factory=CurriculumConfig)
     eval: EvalConfig = field(default_factory=EvalConfig)
     generate: GenerateConfig = field(default_factory=GenerateConfig)
+    trajectories: TrajectoriesConfig = field(default_factory=TrajectoriesConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
     weights: WeightsConfig = field(default_factory=WeightsConfig)

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import gzip
 import os
+import shutil
+import tempfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -38,3 +43,22 @@ def replace_file(path: Path, content: str | bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.rename(path)
+
+
+def is_packed(head: bytes) -> bool:
+    """Whether a file that begins so is compressed by gzip: no text begins with this byte."""
+    return head[:1] == b"\x1f"
+
+
+def unpacked(path: Path) -> Path:
+    """The file, or where it is compressed a plain copy, which has no name and is gone with this process."""
+    with path.open("rb") as file:
+        if not is_packed(file.read(1)):
+            return path
+    with gzip.open(path) as packed, tempfile.TemporaryFile() as copy:
+        try:
+            shutil.copyfileobj(packed, copy)
+        except (EOFError, zlib.error) as error:
+            raise gzip.BadGzipFile(errno.EINVAL, f"damaged: {error}", str(path)) from error
+        copy.flush()
+        return Path(f"/proc/{os.getpid()}/fd/{os.dup(copy.fileno())}")

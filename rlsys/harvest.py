@@ -1,4 +1,4 @@
-"""From a step's groups to weighted samples: what failed, and what says nothing, is left out and counted."""
+"""From a step's groups to weighted drafts of samples: what failed, and what says nothing, is left out and counted."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from typing import Protocol
 from rlsys.errors import RunFailed
 from rlsys.journal import Outcome
 from rlsys.metrics import Max, Mean, Metric, Metrics, Min, Sum, merge
-from rlsys.off_policy import without_stale
-from rlsys.packing import sample_trajectory
+from rlsys.outlines import Draft, Outline, Played, drafts
 from rlsys.reductions import Reduction, weigh
 from rlsys.tool_use import use_metrics
-from rlsys.types import EpisodeEnd, Failure, FailureKind, Group, Reward, Sample, Trajectory
+from rlsys.types import EpisodeEnd, Failure, FailureKind, Reward
 
 DETAIL = 500  # characters of a failure's reason
 ENDS = [end for end in EpisodeEnd if end is not EpisodeEnd.FAILED]
@@ -33,7 +32,7 @@ class Credits(Protocol):
 class Harvest:
     """What a step's groups gave."""
 
-    samples: list[Sample]
+    drafts: list[Draft]  # of the samples that are trained
     advantages: dict[tuple[int, int], float]  # by (sequence, sibling)
     outcomes: dict[int, Outcome]  # by sequence
     means: dict[int, float]  # by sequence: of the graded trajectories' rewards, where there are any
@@ -46,22 +45,22 @@ class Harvest:
 
 
 def harvest_groups(
-    groups: Sequence[Group], algorithm: Credits, longest: int, *, version: int = 0, max_token_lag: int | None = None
+    groups: Sequence[Played], algorithm: Credits, longest: int, *, version: int = 0, max_token_lag: int | None = None
 ) -> Harvest:
-    """Advantages within each group, then samples. A failed sibling is left out of its group's baseline.
+    """Advantages within each group, then drafts of samples. A failed sibling is left out of its group's baseline.
 
     longest: tokens that a response can have, the constant of Dr. GRPO's reduction.
     version: the weights that are trained. Tokens more than `max_token_lag` versions older become context. A trajectory
     of such tokens alone still counts in the baseline but gives no sample; a group without samples is "filtered".
     """
-    samples: list[list[list[Sample]]] = []  # by group and trajectory
+    drafted: list[list[list[Draft]]] = []  # by group and trajectory
     advantages: dict[tuple[int, int], float] = {}
     outcomes: dict[int, Outcome] = {}
     means: dict[int, float] = {}
     stale_tokens = 0
     for group in groups:
         sequence = group.ticket.sequence
-        rewards = [math.nan if isinstance(t.reward, Failure) else t.reward.value for t in group.trajectories]
+        rewards = [math.nan if isinstance(each.reward, Failure) else each.reward.value for each in group.outlines]
         graded = [reward for reward in rewards if not math.isnan(reward)]
         if graded:
             means[sequence] = sum(graded) / len(graded)
@@ -69,18 +68,19 @@ def harvest_groups(
         if credit is None:
             outcomes[sequence] = "failed" if all(map(math.isnan, rewards)) else "filtered"
             continue
-        kept: list[list[Sample]] = []
-        for trajectory, advantage in zip(group.trajectories, credit, strict=True):
+        kept: list[list[Draft]] = []
+        for each, advantage in zip(group.outlines, credit, strict=True):
             if math.isnan(advantage):
                 continue
-            advantages[sequence, trajectory.sibling] = advantage
-            whole = sample_trajectory(trajectory, advantage)
-            fresh, stale = without_stale(whole, version=version, max_token_lag=max_token_lag)
+            advantages[sequence, each.sibling] = advantage
+            fresh, stale = drafts(
+                each, sequence=sequence, advantage=advantage, version=version, max_token_lag=max_token_lag
+            )
             stale_tokens += stale
             kept.append(fresh)
         outcomes[sequence] = "trained" if any(kept) else "filtered"
-        samples.append(kept)
-    trajectories = [trajectory for group in groups for trajectory in group.trajectories]
+        drafted.append(kept)
+    trajectories = [each for group in groups for each in group.outlines]
     failures = failure_counts(trajectories)
     metrics: list[Metrics] = [trajectory_metrics(trajectory) for trajectory in trajectories]
     metrics += [{f"failures/{kind}": Sum(float(count)) for kind, count in failures.items()}]
@@ -89,7 +89,7 @@ def harvest_groups(
     graded = [each.reward.value for each in trajectories if isinstance(each.reward, Reward)]
     metrics += [{"reward/std": Mean(deviation(graded))}] if graded else []
     return Harvest(
-        samples=weigh(samples, algorithm.reduction, length=longest),
+        drafts=weigh(drafted, algorithm.reduction, length=longest),
         advantages=advantages,
         outcomes=outcomes,
         means=means,
@@ -108,7 +108,7 @@ def deviation(values: Sequence[float]) -> float:
     return math.sqrt(sum((value - mean) ** 2 for value in values) / len(values))
 
 
-def trajectory_metrics(trajectory: Trajectory) -> Metrics:
+def trajectory_metrics(trajectory: Outline) -> Metrics:
     reward, timings = trajectory.reward, trajectory.timings
     row: dict[str, Metric] = {
         "tokens/generated": Sum(trajectory.num_sampled),
@@ -127,39 +127,39 @@ def trajectory_metrics(trajectory: Trajectory) -> Metrics:
     return row
 
 
-def lag_metrics(trajectory: Trajectory, version: int) -> Metrics:
+def lag_metrics(trajectory: Outline, version: int) -> Metrics:
     """Versions between a trajectory's oldest token and the weights trained on it."""
-    if trajectory.oldest_version is None:
+    versions = trajectory.versions
+    if not versions:
         return {}
-    lag = float(version - trajectory.oldest_version)
-    spans = {span.version for turn in trajectory.turns for span in turn.completion.spans}
-    return {"lag/mean": Mean(lag), "lag/max": Max(lag), "lag/mixed_versions": Mean(float(len(spans) > 1))}
+    lag = float(version - min(versions))
+    return {"lag/mean": Mean(lag), "lag/max": Max(lag), "lag/mixed_versions": Mean(float(len(versions) > 1))}
 
 
-def group_metrics(groups: Sequence[Group], outcomes: Mapping[int, Outcome]) -> Metrics:
+def group_metrics(groups: Sequence[Played], outcomes: Mapping[int, Outcome]) -> Metrics:
     """Groups and their tokens by what became of them; the three add up to `tokens/generated`."""
     row: dict[str, Metric] = {}
     for name in ("trained", "filtered", "failed"):
         of_kind = [group for group in groups if outcomes[group.ticket.sequence] == name]
-        sampled = sum(trajectory.num_sampled for group in of_kind for trajectory in group.trajectories)
+        sampled = sum(each.num_sampled for group in of_kind for each in group.outlines)
         row |= {f"groups/{name}": Sum(len(of_kind)), f"tokens/in_{name}_groups": Sum(sampled)}
     return row
 
 
-def failure_counts(trajectories: Sequence[Trajectory]) -> dict[str, int]:
+def failure_counts(trajectories: Sequence[Outline]) -> dict[str, int]:
     kinds = Counter(each.reward.kind for each in trajectories if isinstance(each.reward, Failure))
     return {kind.value: kinds[kind] for kind in FailureKind} | {"retried": sum(len(t.retried) for t in trajectories)}
 
 
-def check_failures(groups: Sequence[Group], limit: float) -> None:
-    trajectories = [trajectory for group in groups for trajectory in group.trajectories]
+def check_failures(groups: Sequence[Played], limit: float) -> None:
+    trajectories = [each for group in groups for each in group.outlines]
     failures = [t.reward for t in trajectories if isinstance(t.reward, Failure)]
     check_failed(failures, len(trajectories), limit, "trajectories of this step")
 
 
-def check_streams(groups: Sequence[Group], *, read: bool) -> None:
+def check_streams(groups: Sequence[Played], *, read: bool) -> None:
     """Raises RunFailed for rewards per token that nobody would read, of a reward that did not say that it has them."""
-    rewards = [each.reward for group in groups for each in group.trajectories if isinstance(each.reward, Reward)]
+    rewards = [each.reward for group in groups for each in group.outlines if isinstance(each.reward, Reward)]
     stream = next((stream for reward in rewards for stream in reward.streams), None)
     if stream is not None and not read:
         raise RunFailed(

@@ -9,10 +9,11 @@ Shapes: [T] of a packed row, mask of 0 and 1; a sequence is one sample of the ro
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
+from itertools import compress
 from typing import get_args
 
+import numpy as np
 import torch
 
 from rlsys.formulas import Correction, Level
@@ -99,33 +100,13 @@ def mask_stale(sample: Sample, *, version: int, max_token_lag: int) -> Sample | 
     stays on the last sampled token, the newest. Call it before the sample is weighed, so that the loss stays a mean
     over the tokens that are trained.
     """
-    stale = [
-        mask == 1 and version - sampled_by > max_token_lag
-        for mask, sampled_by in zip(sample.loss_mask, sample.versions, strict=True)
-    ]
-    if not any(stale):
+    stale = sample.loss_mask & (version - sample.versions > max_token_lag)
+    if not stale.any():
         return sample
-    loss_mask = tuple(0 if old else mask for old, mask in zip(stale, sample.loss_mask, strict=True))
-    if not any(loss_mask):
+    loss_mask = sample.loss_mask & ~stale
+    if not loss_mask.any():
         return None
-    fresh = [not old for old, mask in zip(stale, sample.loss_mask, strict=True) if mask]
-    streams = tuple(
-        replace(stream, values=tuple(value for value, kept in zip(stream.values, fresh, strict=True) if kept))
-        for stream in sample.streams
-    )
-    advantages = tuple(value if mask else 0.0 for value, mask in zip(sample.advantages, loss_mask, strict=True))
+    fresh = ~stale[sample.loss_mask]
+    streams = tuple(replace(stream, values=tuple(compress(stream.values, fresh))) for stream in sample.streams)
+    advantages = np.where(loss_mask, sample.advantages, np.float32(0))
     return replace(sample, loss_mask=loss_mask, advantages=advantages, streams=streams)
-
-
-def without_stale(samples: Iterable[Sample], *, version: int, max_token_lag: int | None) -> tuple[list[Sample], int]:
-    """(the samples after `mask_stale`, the number of tokens that it took out of the loss).
-
-    max_token_lag=None takes out nothing.
-    """
-    kept, left_out = [], 0
-    for sample in samples:
-        fresh = sample if max_token_lag is None else mask_stale(sample, version=version, max_token_lag=max_token_lag)
-        left_out += sum(sample.loss_mask) - (sum(fresh.loss_mask) if fresh is not None else 0)
-        if fresh is not None:
-            kept.append(fresh)
-    return kept, left_out

@@ -6,16 +6,19 @@ What breaks a record's contract raises ValueError that names the turn or the sam
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import pairwise
-from typing import TypeVar
+from itertools import islice, pairwise
+from typing import Any, TypeVar
 
+import numpy as np
 import torch
 
 from rlsys.batch import Batch, Row
-from rlsys.types import Completion, Failure, Sample, TokenStream, Trajectory
+from rlsys.outlines import Draft
+from rlsys.types import Bools, Completion, Failure, Floats, Ints, Sample, Trajectory, Turn
 
 # Attention's cost grows with L^2, everything else with L; for common sizes (hidden 1000 to 1500) they meet near here.
 QUADRATIC_LENGTH = 8192
@@ -24,7 +27,7 @@ _PADDING_TOKENS = 2  # one would have nothing to predict
 
 
 T = TypeVar("T")
-_Token = tuple[int, int, float, int]  # id, loss mask, log-probability, version: of a sample that is still growing
+S = TypeVar("S", Sample, Draft)
 
 
 def sample_trajectory(trajectory: Trajectory, advantage: float) -> list[Sample]:
@@ -37,56 +40,63 @@ def sample_trajectory(trajectory: Trajectory, advantage: float) -> list[Sample]:
     name = f"trajectory {trajectory.sibling} of task {trajectory.task.task_id!r}"
     if not math.isfinite(advantage):
         raise ValueError(f"advantage {advantage!r} of {name}: expected a finite number")
-    drafts: list[list[_Token]] = [[]]
-    spoken, first_turns = 0, [1]
-    for index, turn in enumerate(trajectory.turns):
-        where = f"turn {index} of {name}"
-        if not turn.context_ids:
-            raise ValueError(f"{where}: an empty context, expected at least one token before what was sampled")
-        done = len(drafts[-1])
-        if list(turn.context_ids[:done]) != [token_id for token_id, *_ in drafts[-1]]:
-            drafts.append([])
-            first_turns.append(spoken + 1)
-            done = 0
-        drafts[-1] += [(token_id, 0, 0.0, -1) for token_id in turn.context_ids[done:]]
-        completion = turn.completion
-        if len(completion.logprobs) != len(completion.token_ids):
-            raise ValueError(f"{where}: {len(completion.logprobs)} logprobs for {len(completion.token_ids)} tokens")
-        sampled = zip(completion.token_ids, completion.logprobs, _versions(completion, where), strict=True)
-        drafts[-1] += [(token_id, 1, logprob, version) for token_id, logprob, version in sampled]
-        spoken += bool(completion.token_ids)
     reward = None if isinstance(trajectory.reward, Failure) else trajectory.reward.value
     streams = () if isinstance(trajectory.reward, Failure) else trajectory.reward.streams
     for stream in streams:
         if len(stream.values) != trajectory.num_sampled:
             found = f"{len(stream.values)} values for {trajectory.num_sampled} sampled tokens"
             raise ValueError(f"stream {stream.name!r} of {name}: {found}")
-    samples, start = [], 0
-    for draft, first_turn in zip(drafts, first_turns, strict=True):
-        end = start + sum(mask for _, mask, _, _ in draft)
+    samples, start, spoken = [], 0, 0
+    pieces = iter([_piece(turn, f"turn {index} of {name}") for index, turn in enumerate(trajectory.turns)])
+    for turns in _sharing(trajectory.turns):
+        end = start + sum(len(turn.completion.token_ids) for turn in turns)
+        together = list(islice(pieces, len(turns)))
         if end > start:
             own = tuple(replace(stream, values=stream.values[start:end]) for stream in streams)
-            samples.append(replace(_finished(draft, advantage, reward, own), first_turn=first_turn))
+            samples.append(_joined(together, advantage, reward=reward, streams=own, first_turn=spoken + 1))
         start = end
+        spoken += sum(len(turn.completion.token_ids) > 0 for turn in turns)
     return samples
 
 
-def _finished(draft: list[_Token], advantage: float, reward: float | None, streams: tuple[TokenStream, ...]) -> Sample:
-    """It ends at the last sampled token: nothing after it is predicted."""
-    end = max(index for index, (_, mask, _, _) in enumerate(draft, start=1) if mask)
-    token_ids, loss_mask, logprobs, versions = zip(*draft[:end], strict=True)
-    return Sample(
-        token_ids=token_ids,
-        loss_mask=loss_mask,
-        behavior_logprobs=logprobs,
-        advantages=tuple(advantage if mask else 0.0 for mask in loss_mask),
-        versions=versions,
-        reward=reward,
-        streams=streams,
+def _sharing(turns: Sequence[Turn]) -> list[Sequence[Turn]]:
+    """The turns by the sample that they share."""
+    starts = [index for index, turn in enumerate(turns) if turn.starts_sample or index == 0]
+    return [turns[start:end] for start, end in pairwise([*starts, len(turns)])]
+
+
+_Piece = tuple[Ints, Bools, Floats, Ints]  # [L] each: ids, loss mask, log-probabilities, versions of a turn
+
+
+def _piece(turn: Turn, where: str) -> _Piece:
+    completion, added, sampled = turn.completion, len(turn.added_ids), len(turn.completion.token_ids)
+    if turn.starts_sample and not added:
+        raise ValueError(f"{where}: an empty context, expected at least one token before what was sampled")
+    if len(completion.logprobs) != sampled:
+        raise ValueError(f"{where}: {len(completion.logprobs)} logprobs for {sampled} tokens")
+    return (
+        np.concatenate([turn.added_ids, completion.token_ids]),
+        np.repeat([False, True], [added, sampled]),
+        np.concatenate([np.zeros(added, np.float32), completion.logprobs]),
+        np.concatenate([np.full(added, -1, np.int32), _versions(completion, where)]),
     )
 
 
-def pack(samples: Sequence[Sample], tokens_per_row: int, *, together: int = 1) -> list[list[Sample]]:
+def _joined(pieces: Sequence[_Piece], advantage: float, **more: Any) -> Sample:
+    """It ends at the last sampled token: nothing after it is predicted."""
+    token_ids, loss_mask, logprobs, versions = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
+    end = np.flatnonzero(loss_mask)[-1] + 1
+    return Sample(
+        token_ids=token_ids[:end],
+        loss_mask=loss_mask[:end],
+        behavior_logprobs=logprobs[:end],
+        advantages=np.where(loss_mask[:end], np.float32(advantage), np.float32(0)),
+        versions=versions[:end],
+        **more,
+    )
+
+
+def pack(samples: Sequence[S], tokens_per_row: int, *, together: int = 1) -> list[list[S]]:
     """Rows of at most `tokens_per_row` tokens; a longer sample gets a row of its own.
 
     First-fit decreasing decides how many rows are needed; then each sample, longest first, goes to the emptiest row,
@@ -97,19 +107,10 @@ def pack(samples: Sequence[Sample], tokens_per_row: int, *, together: int = 1) -
     if tokens_per_row < 1:
         raise ValueError(f"tokens_per_row={tokens_per_row}: expected at least 1")
     units = _units(samples, together)
-    lengths = [sum(len(sample.token_ids) for sample in unit) for unit in units]
+    lengths = [sum(sample.num_tokens for sample in unit) for unit in units]
     longest_first = sorted(range(len(units)), key=lambda index: (-lengths[index], index))
 
-    first_fit: list[list[int]] = []
-    loads: list[int] = []
-    for index in longest_first:
-        row = next((r for r, load in enumerate(loads) if load + lengths[index] <= tokens_per_row), len(loads))
-        if row == len(loads):
-            first_fit.append([])
-            loads.append(0)
-        first_fit[row].append(index)
-        loads[row] += lengths[index]
-
+    first_fit = _first_fit(longest_first, lengths, tokens_per_row)
     rows = _spread(longest_first, lengths, len(first_fit), tokens_per_row) or first_fit
     return [[sample for index in row for sample in units[index]] for row in sorted(sorted(row) for row in rows)]
 
@@ -133,12 +134,11 @@ def make_row(samples: Sequence[Sample], minibatch: int = 0) -> Row:
         raise ValueError("no samples: expected at least one in a row")
     for index, sample in enumerate(samples):
         _check(sample, index)
-    lengths = [len(sample.token_ids) for sample in samples]
-    shares = [float(sum(sample.loss_mask)) if sample.share is None else sample.share for sample in samples]
+    lengths = [sample.num_tokens for sample in samples]
     discounts = (1.0, *(stream.discount for stream in samples[0].streams))
 
     def flat(name: str, dtype: torch.dtype) -> torch.Tensor:
-        return torch.tensor([number for sample in samples for number in getattr(sample, name)], dtype=dtype)
+        return torch.from_numpy(np.concatenate([getattr(sample, name) for sample in samples])).to(dtype)
 
     return Row(
         token_ids=flat("token_ids", torch.int64),
@@ -148,11 +148,9 @@ def make_row(samples: Sequence[Sample], minibatch: int = 0) -> Row:
         behavior_logprobs=flat("behavior_logprobs", torch.float32),
         advantages=flat("advantages", torch.float32),
         versions=flat("versions", torch.int64),
-        weights=torch.tensor(
-            [sample.weight * mask for sample in samples for mask in sample.loss_mask], dtype=torch.float32
-        ),
+        weights=torch.from_numpy(np.concatenate([np.float32(each.weight) * each.loss_mask for each in samples])),
         first_turns=torch.tensor([sample.first_turn for sample in samples]),
-        share=sum(shares),
+        share=share_of(samples),
         minibatch=minibatch,
         rewards=_rewards(samples),
         discounts=() if samples[0].reward is None else discounts,
@@ -167,27 +165,39 @@ def make_batch(
     Samples are dealt to `minibatches` in order, equally many to each (fewer minibatches where there are fewer samples),
     before they are packed: rows and ranks do not decide what an optimizer step sees.
     """
-    num_loss_tokens = sum(sum(sample.loss_mask) for sample in samples)
-    if num_loss_tokens == 0:
+    planned = plan_rows(samples, tokens_per_row, minibatches=minibatches, together=together)
+    return Batch(
+        rows=tuple(make_row(row, index) for index, rows in enumerate(planned) for row in rows),
+        num_samples=len(samples),
+        num_loss_tokens=sum(sample.num_loss_tokens for sample in samples),
+        version=version,
+        denominators=denominators(planned),
+    )
+
+
+def plan_rows(
+    samples: Sequence[S], tokens_per_row: int, *, minibatches: int = 1, together: int = 1
+) -> list[list[list[S]]]:
+    """Which samples share a row, by minibatch and row: see `make_batch`."""
+    if not any(sample.num_loss_tokens for sample in samples):
         raise ValueError(f"{len(samples)} samples without a token to train on: expected at least one")
     if minibatches < 1:
         raise ValueError(f"minibatches={minibatches}: expected at least 1")
     units = _units(samples, together)
     minibatches = min(minibatches, len(units))
     bounds = [len(units) * index // minibatches for index in range(minibatches + 1)]
-    rows: list[Row] = []
-    for index, (start, end) in enumerate(pairwise(bounds)):
-        dealt = [sample for unit in units[start:end] for sample in unit]
-        rows += [make_row(row, index) for row in pack(dealt, tokens_per_row, together=together)]
-    return Batch(
-        rows=tuple(rows),
-        num_samples=len(samples),
-        num_loss_tokens=num_loss_tokens,
-        version=version,
-        denominators=tuple(
-            math.fsum(row.share for row in rows if row.minibatch == index) for index in range(minibatches)
-        ),
-    )
+    dealt = ([sample for unit in units[start:end] for sample in unit] for start, end in pairwise(bounds))
+    return [pack(part, tokens_per_row, together=together) for part in dealt]
+
+
+def share_of(row: Sequence[S]) -> float:
+    """What a row's samples add to the denominator of its minibatch."""
+    return sum(float(each.num_loss_tokens) if each.share is None else each.share for each in row)
+
+
+def denominators(planned: Sequence[Sequence[Sequence[S]]]) -> tuple[float, ...]:
+    """Of each minibatch of planned rows."""
+    return tuple(math.fsum(map(share_of, rows)) for rows in planned)
 
 
 def split_rows(batch: Batch, world_size: int) -> list[Batch]:
@@ -204,27 +214,27 @@ def split_rows(batch: Batch, world_size: int) -> list[Batch]:
     ranks: list[list[Row]] = [[] for _ in range(world_size)]
     for minibatch in range(len(batch.denominators)):
         rows = [row for row in batch.rows if row.minibatch == minibatch]
-        for mine, dealt in zip(ranks, _deal(rows, world_size), strict=True):
-            mine += dealt
+        dealt = deal([row_cost(row.cu_seqlens.diff().tolist()) for row in rows], world_size)
+        for mine, indexes in zip(ranks, dealt, strict=True):
+            mine += [rows[index] for index in indexes]
+            mine += [padding_row(minibatch, rows[0].discounts)] * (max(map(len, dealt)) - len(indexes))
     return [replace(batch, rows=tuple(rows)) for rows in ranks]
 
 
-def _deal(rows: Sequence[Row], world_size: int) -> list[list[Row]]:
-    """The rows of one minibatch to ranks, equally many to each."""
-    rows_per_rank = math.ceil(len(rows) / world_size)
-    costs = [row_cost(row) for row in rows]
-    ranks: list[list[Row]] = [[] for _ in range(world_size)]
+def deal(costs: Sequence[float], world_size: int) -> list[list[int]]:
+    """The rows of one minibatch, by index, to ranks: equally many to each, as far as they go."""
+    rows_per_rank = math.ceil(len(costs) / world_size)
+    ranks: list[list[int]] = [[] for _ in range(world_size)]
     loads = [0.0] * world_size
     for index in sorted(range(len(costs)), key=lambda index: (-costs[index], index)):
         rank = min((r for r in range(world_size) if len(ranks[r]) < rows_per_rank), key=lambda r: (loads[r], r))
-        ranks[rank].append(rows[index])
+        ranks[rank].append(index)
         loads[rank] += costs[index]
-    return [dealt + [padding_row(rows[0])] * (rows_per_rank - len(dealt)) for dealt in ranks]
+    return ranks
 
 
-def row_cost(row: Row) -> float:
-    """What a row costs to train, in tokens: L + L^2 / QUADRATIC_LENGTH summed over its samples."""
-    lengths = row.cu_seqlens.diff().tolist()
+def row_cost(lengths: Sequence[int]) -> float:
+    """What a row of samples of these lengths costs to train, in tokens: the sum of L + L^2 / QUADRATIC_LENGTH."""
     return float(sum(length + length * length / QUADRATIC_LENGTH for length in lengths))
 
 
@@ -233,29 +243,45 @@ def _spread(
 ) -> list[list[int]] | None:
     """Longest first, always to the emptiest of `num_rows` rows; None when something does not fit."""
     rows: list[list[int]] = [[] for _ in range(num_rows)]
-    loads = [0] * num_rows
+    emptiest = [(0, row) for row in range(num_rows)]  # a heap
     for index in longest_first:
-        row = min(range(num_rows), key=lambda r: (loads[r], r))
-        if rows[row] and loads[row] + lengths[index] > capacity:
+        load, row = emptiest[0]
+        if rows[row] and load + lengths[index] > capacity:
             return None
         rows[row].append(index)
-        loads[row] += lengths[index]
+        heapq.heapreplace(emptiest, (load + lengths[index], row))
     return rows
 
 
-def _versions(completion: Completion, where: str) -> list[int]:
-    versions: list[int] = []
+def _first_fit(order: Sequence[int], lengths: Sequence[int], capacity: int) -> list[list[int]]:
+    """Each in `order` to the first row that has room for it, or to a new one."""
+    rows: list[list[int]] = []
+    room = np.empty(len(lengths), np.int64)
+    for index in order:
+        fits = room[: len(rows)] >= lengths[index]
+        row = int(fits.argmax()) if fits.any() else len(rows)
+        if row == len(rows):
+            rows.append([])
+            room[row] = capacity
+        rows[row].append(index)
+        room[row] -= lengths[index]
+    return rows
+
+
+def _versions(completion: Completion, where: str) -> Ints:
+    done = 0
     for span in completion.spans:
-        if span.start != len(versions) or span.end < span.start:
-            raise ValueError(f"{where}: version span {span.start}:{span.end}, expected it to start at {len(versions)}")
-        versions.extend([span.version] * (span.end - span.start))
-    if len(versions) != len(completion.token_ids):
-        raise ValueError(f"{where}: version spans cover {len(versions)} of {len(completion.token_ids)} tokens")
-    return versions
+        if span.start != done or span.end < span.start:
+            raise ValueError(f"{where}: version span {span.start}:{span.end}, expected it to start at {done}")
+        done = span.end
+    if done != len(completion.token_ids):
+        raise ValueError(f"{where}: version spans cover {done} of {len(completion.token_ids)} tokens")
+    spans = completion.spans
+    return np.repeat([span.version for span in spans], [span.end - span.start for span in spans]).astype(np.int32)
 
 
 def _check(sample: Sample, index: int) -> None:
-    length = len(sample.token_ids)
+    length = sample.num_tokens
     if length == 0:
         raise ValueError(f"sample {index} of the row is empty: expected at least one token")
     for name in ("loss_mask", "behavior_logprobs", "advantages", "versions"):
@@ -265,22 +291,22 @@ def _check(sample: Sample, index: int) -> None:
         raise ValueError(f"sample {index} of the row: its first token is in the loss, but nothing predicts it")
 
 
-def padding_row(like: Row) -> Row:
-    """The shortest possible row, with weight 0, in the minibatch of `like` and with as many reward streams."""
-    nothing = (0.0,) * _PADDING_TOKENS
+def padding_row(minibatch: int, discounts: tuple[float, ...]) -> Row:
+    """The shortest possible row, with weight 0. discounts: of the reward streams that its minibatch's rows have."""
+    nothing = np.zeros(_PADDING_TOKENS, np.float32)
     sample = Sample(
-        token_ids=(0,) * _PADDING_TOKENS,
-        loss_mask=(0,) * _PADDING_TOKENS,
+        token_ids=np.zeros(_PADDING_TOKENS, np.int32),
+        loss_mask=np.zeros(_PADDING_TOKENS, np.bool_),
         behavior_logprobs=nothing,
         advantages=nothing,
-        versions=(-1,) * _PADDING_TOKENS,
+        versions=np.full(_PADDING_TOKENS, -1, np.int32),
         share=0.0,
     )
-    rewards = None if like.rewards is None else torch.zeros(like.rewards.shape[0], _PADDING_TOKENS)
-    return replace(make_row([sample], like.minibatch), rewards=rewards, discounts=like.discounts)
+    rewards = torch.zeros(len(discounts), _PADDING_TOKENS) if discounts else None
+    return replace(make_row([sample], minibatch), rewards=rewards, discounts=discounts)
 
 
-def _units(samples: Sequence[Sample], together: int) -> list[Sequence[Sample]]:
+def _units(samples: Sequence[S], together: int) -> list[Sequence[S]]:
     if together < 1 or len(samples) % together:
         raise ValueError(f"{len(samples)} samples in units of together={together}: expected a multiple")
     return [samples[start : start + together] for start in range(0, len(samples), together)]
@@ -295,9 +321,9 @@ def _rewards(samples: Sequence[Sample]) -> torch.Tensor | None:
         return None
     columns = []
     for sample in samples:
-        sampled = [index for index, mask in enumerate(sample.loss_mask) if mask]
-        rewards = torch.zeros(1 + len(sample.streams), len(sample.token_ids))
-        if sampled and sample.reward is not None:
+        sampled = np.flatnonzero(sample.loss_mask)
+        rewards = torch.zeros(1 + len(sample.streams), sample.num_tokens)
+        if len(sampled) and sample.reward is not None:
             rewards[0, sampled[-1]] = sample.reward
         for number, stream in enumerate(sample.streams, 1):
             rewards[number, sampled] = torch.tensor(stream.values)

@@ -130,7 +130,7 @@ def record_of(
         tokenizer=tokenizer if samples else "",
         samples=samples,
         num_tokens=trajectory.num_sampled,
-        token_ids=() if samples else tuple(each.token_ids for each in completions),
+        token_ids=() if samples else tuple(tuple(each.token_ids.tolist()) for each in completions),
         weight_versions=tuple(tuple((s.version, s.start, s.end) for s in each.spans) for each in completions),
         metrics=trajectory.metrics,
         state=trajectory.state,

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal, get_args
+from typing import Literal, TypeVar, get_args
 
+from rlsys.outlines import Draft
 from rlsys.types import Sample
 
+S = TypeVar("S", Sample, Draft)
 Reduction = Literal["token_mean", "sequence_mean", "group_total", "constant", "sequence_sum"]
 
 
@@ -49,16 +51,14 @@ def sample_weight(
     raise ValueError(f"reduction={reduction!r}: expected one of {', '.join(get_args(Reduction))}")
 
 
-def weigh(
-    groups: Sequence[Sequence[Sequence[Sample]]], reduction: Reduction, *, length: int | None = None
-) -> list[Sample]:
+def weigh(groups: Sequence[Sequence[Sequence[S]]], reduction: Reduction, *, length: int | None = None) -> list[S]:
     """The samples of a step, in order, with the weights and shares of `reduction`.
 
     groups: per group, per trajectory, the samples of it. length: of "constant", tokens.
     """
-    weighed: list[Sample] = []
+    weighed: list[S] = []
     for group in groups:
-        tokens = [[sum(sample.loss_mask) for sample in trajectory] for trajectory in group]
+        tokens = [[sample.num_loss_tokens for sample in trajectory] for trajectory in group]
         group_tokens = sum(map(sum, tokens))
         for trajectory, counts in zip(group, tokens, strict=True):
             for sample, count in zip(trajectory, counts, strict=True):

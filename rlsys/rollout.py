@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+import numpy as np
+
 from rlsys.broken import Budget
 from rlsys.broken import EpisodeBroken as EpisodeBroken
 from rlsys.broken import failure_of as failure_of
@@ -28,6 +30,7 @@ from rlsys.types import (
     Failure,
     FailureKind,
     Group,
+    Ints,
     Message,
     Reward,
     Step,
@@ -93,16 +96,16 @@ class Env(Protocol):
 class Continuation:
     """What the model sees next, and the environment's reply as it stands in it."""
 
-    context_ids: tuple[int, ...]
+    context_ids: Ints
     reply: Message
     num_reply_tokens: int  # the reply with its chat marks
 
 
 class Renderer(Protocol):
-    def prompt_ids(self, messages: Sequence[Message]) -> tuple[int, ...]: ...
+    def prompt_ids(self, messages: Sequence[Message]) -> Sequence[int]: ...
     def extend(
         self,
-        context: tuple[int, ...],
+        context: Ints,
         completion: Completion,
         messages: Sequence[Message],
         reply: Message,
@@ -112,7 +115,7 @@ class Renderer(Protocol):
         ...
 
 
-Generate = Callable[[Sequence[int], TurnRequest], Awaitable[Completion]]
+Generate = Callable[[Ints, TurnRequest], Awaitable[Completion]]
 Score = Callable[[Transcript], Awaitable[Reward]]
 MakeEnv = Callable[[Task], Env | Awaitable[Env]]
 Compare = Callable[[Sequence[Transcript], Sequence[Reward]], Sequence[Reward] | Awaitable[Sequence[Reward]]]
@@ -136,6 +139,7 @@ class _Attempt:
     num_prompt: int = 0  # messages[:num_prompt] are the prompt
     messages: list[Message] = field(default_factory=list)
     turns: list[Turn] = field(default_factory=list)
+    seen: Ints = field(default_factory=lambda: np.empty(0, np.int32))  # context and completion of the last turn
     end: EpisodeEnd = EpisodeEnd.TURN_LIMIT
     broken: EpisodeBroken | None = None
     generate_s: float = 0.0
@@ -218,7 +222,7 @@ async def _attempt(
                 done.messages += env.first_messages()
                 done.num_prompt, stop = len(done.messages), tuple(env.stop_strings)
             with _data_boundary("renderer"):
-                context = renderer.prompt_ids(done.messages)
+                context = np.asarray(renderer.prompt_ids(done.messages), np.int32)
             spent = 0
             for turn in range(max_turns):
                 room = plan.max_context - len(context)
@@ -249,7 +253,7 @@ async def _attempt(
                     going_on = renderer.extend(context, completion, done.messages, step.reply, step.max_tokens)
                 done.turns[-1] = replace(done.turns[-1], reply=going_on.reply.content)
                 done.messages.append(going_on.reply)
-                context = going_on.context_ids
+                context = np.asarray(going_on.context_ids, np.int32)
                 done.metrics[REPLIES] += going_on.num_reply_tokens
                 spent += len(completion.token_ids) + going_on.num_reply_tokens
             with _data_boundary("environment"):
@@ -262,18 +266,26 @@ async def _attempt(
     return done
 
 
-async def _sampled(done: _Attempt, context: tuple[int, ...], request: TurnRequest, generate: Generate) -> Completion:
+async def _sampled(done: _Attempt, context: Ints, request: TurnRequest, generate: Generate) -> Completion:
     """The model's next message."""
     started = time.monotonic()
     try:
         completion = await generate(context, request)
     finally:  # what ends in an error or at the deadline took its time too
         done.generate_s += time.monotonic() - started
-    done.turns.append(Turn(context_ids=context, completion=completion, reply=None))
+    done.turns.append(turn_after(done.seen, context, completion))
+    done.seen = np.concatenate([context, completion.token_ids])
     done.messages.append(Message(role="assistant", content=completion.text))
     if completion.stop is TurnStop.ABORT:
         raise EpisodeBroken(Failure(kind=FailureKind.INFRA, where="engine", detail="the request was aborted"))
     return completion
+
+
+def turn_after(seen: Ints, context: Ints, completion: Completion) -> Turn:
+    """The turn in which the model saw `context`. seen: context and completion of the turn before, if there was one."""
+    starts = len(seen) == 0 or not np.array_equal(context[: len(seen)], seen)
+    added = context if starts else context[len(seen) :].copy()  # a view would keep the whole context
+    return Turn(added_ids=added, starts_sample=starts, completion=completion, reply=None)
 
 
 async def _stepped(done: _Attempt, env: Env, text: str, turns_left: int) -> Step:
@@ -374,6 +386,6 @@ def transcript_of(task: Task, attempt: _Attempt | Trajectory) -> Transcript:
         task=task,
         messages=tuple(attempt.messages[attempt.num_prompt :]),
         truncated=attempt.end is EpisodeEnd.TOKEN_LIMIT,
-        token_ids=tuple(token for turn in attempt.turns for token in turn.completion.token_ids),
+        token_ids=tuple(token for turn in attempt.turns for token in turn.completion.token_ids.tolist()),
         state=attempt.state,
     )

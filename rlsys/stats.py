@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
+import numpy.typing as npt
 
 _CHUNK = 4_000_000  # resampled values that exist at once
 
@@ -63,7 +64,7 @@ def bootstrap_interval(
     if len(weights_N) != count:
         raise ValueError(f"{count} values against {len(weights_N)} weights: expected as many")
     generator = np.random.default_rng(seed)
-    means: list[np.ndarray] = []
+    means: list[npt.NDArray[np.float64]] = []
     left = resamples
     while left > 0:
         size = min(left, max(1, _CHUNK // count))

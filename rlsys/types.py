@@ -5,6 +5,9 @@
 A later stage builds a new record and never edits an old one. No tensors here: what only reads text, a tool server or
 `rlsys score`, starts without torch. Index t of every per-token field describes token t: its own log-probability, mask,
 version. L is the number of tokens of one sample.
+
+From the engine on, per-token fields are arrays: a Python object for each token would be most of what a driver does.
+Whoever makes a record may give any sequence of numbers. Records with arrays are equal only to themselves.
 """
 
 from __future__ import annotations
@@ -12,7 +15,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Ints: TypeAlias = npt.NDArray[np.int32]
+Floats: TypeAlias = npt.NDArray[np.float32]
+Bools: TypeAlias = npt.NDArray[np.bool_]
+
+
+def _as_arrays(record: Any, **kinds: Any) -> None:
+    for name, kind in kinds.items():
+        object.__setattr__(record, name, np.asarray(getattr(record, name), kind))
 
 
 class TurnStop(StrEnum):
@@ -84,7 +99,7 @@ class VersionSpan:
     end: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Completion:
     """What the engine sampled for one request; never re-tokenised afterwards.
 
@@ -92,24 +107,31 @@ class Completion:
                spans=(VersionSpan(version=6, start=0, end=2), VersionSpan(version=7, start=2, end=3)))
     """
 
-    token_ids: tuple[int, ...]  # [L]
-    logprobs: tuple[float, ...]  # [L] log-probability of each sampled token under the distribution it was sampled from
+    token_ids: Ints  # [L]
+    logprobs: Floats  # [L] log-probability of each sampled token under the distribution it was sampled from
     spans: tuple[VersionSpan, ...]  # cover 0:L without gaps
     stop: TurnStop
     text: str  # decoded once, for the environment and for people
 
+    def __post_init__(self) -> None:
+        _as_arrays(self, token_ids=np.int32, logprobs=np.float32)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Turn:
     """One model call and what the world said back.
 
-    `context_ids` is everything the model saw. When it extends the previous turn's context + completion,
-    both belong to one training sample; otherwise a new sample starts here.
+    When the model saw the previous turn's context + completion and more, both turns belong to one training sample and
+    `added_ids` is the more; otherwise a new sample starts here and `added_ids` is everything that the model saw.
     """
 
-    context_ids: tuple[int, ...]  # [C]
+    added_ids: Ints  # [C]
+    starts_sample: bool
     completion: Completion
     reply: str | None  # the environment's answer; None when the episode ended here
+
+    def __post_init__(self) -> None:
+        _as_arrays(self, added_ids=np.int32)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,7 +256,7 @@ class Group:
     worker: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Sample:
     """One training sequence: prompt P, then sampled tokens A and environment tokens E in turn.
 
@@ -244,13 +266,25 @@ class Sample:
     versions          = weight version where the mask is 1, else -1
     """
 
-    token_ids: tuple[int, ...]  # [L]
-    loss_mask: tuple[int, ...]  # [L] 1 on sampled tokens; the first token is always 0
-    behavior_logprobs: tuple[float, ...]  # [L]
-    advantages: tuple[float, ...]  # [L]
-    versions: tuple[int, ...]  # [L]
+    token_ids: Ints  # [L]
+    loss_mask: Bools  # [L] true on sampled tokens; the first token is none
+    behavior_logprobs: Floats  # [L]
+    advantages: Floats  # [L]
+    versions: Ints  # [L]
     weight: float = 1.0  # of each of its sampled tokens in the loss
     share: float | None = None  # what it adds to the loss's denominator; None: one for each token in the loss
     reward: float | None = None  # its trajectory's value; None where nothing was rewarded (a demonstration)
     streams: tuple[TokenStream, ...] = ()  # per-token rewards beside it: values of its own sampled tokens, in order
     first_turn: int = 1  # the trajectory's message, counted from 1, that its first sampled tokens belong to
+
+    def __post_init__(self) -> None:
+        _as_arrays(self, token_ids=np.int32, loss_mask=np.bool_, behavior_logprobs=np.float32)
+        _as_arrays(self, advantages=np.float32, versions=np.int32)
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.token_ids)
+
+    @property
+    def num_loss_tokens(self) -> int:
+        return int(np.count_nonzero(self.loss_mask))

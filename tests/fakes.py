@@ -20,7 +20,9 @@ from learners.algorithms import make_algorithm
 from rlsys.batch import Batch, UpdateReport
 from rlsys.channels import receiver
 from rlsys.channels.base import Published, WeightChannel
+from rlsys.drafting import BatchDraft, build_batch
 from rlsys.metrics import Mean
+from rlsys.outlines import Outline, Played, outlines, played
 from rlsys.rollout import RolloutPlan
 from rlsys.types import EpisodeEnd, Failure, FailureKind, Group, Message, Ticket, TurnStop
 from tests import made
@@ -62,6 +64,7 @@ class BanditLearner:
         self.algorithm: Any = None
         self.lr = 0.0
         self.updates = 0
+        self.losing: set[int] = set()  # groups, by sequence, whose node dies before rows are made of them
 
     async def start(self) -> None: ...
     async def stop(self) -> None: ...
@@ -84,8 +87,16 @@ class BanditLearner:
     def _set(self, values: Sequence[float]) -> None:
         self.logits = torch.tensor(values, requires_grad=True)
 
-    async def update(self, batch: Batch) -> UpdateReport:
+    async def build(self, draft: BatchDraft) -> frozenset[int]:
         await asyncio.sleep(0)
+        lost = self.losing & draft.sources.keys()
+        self.losing -= lost
+        self.built = build_batch(draft, draft.sources)
+        return frozenset(lost)
+
+    async def update(self, batch: Batch | BatchDraft) -> UpdateReport:
+        await asyncio.sleep(0)
+        batch = batch if isinstance(batch, Batch) else self.built
         self.logits.grad = None
         for row in batch.rows:
             logp = torch.log_softmax(self.logits, 0)[row.token_ids.clamp(max=1)]
@@ -163,7 +174,13 @@ class BanditPool:
         delivery = Delivery(version=self.version, seconds=0.0, probe_logprobs=())
         return [Arrival(delivery=delivery, gap_mean=gap, gap_max=gap)]
 
-    async def run(self, ticket: Ticket, plan: RolloutPlan, on_retry: Callable[[Ticket], None]) -> Group:
+    async def run(self, ticket: Ticket, plan: RolloutPlan, on_retry: Callable[[Ticket], None]) -> Played:
+        return played(await self.group(ticket, plan, on_retry))
+
+    async def whole(self, group: Played) -> Group:
+        return group.source
+
+    async def group(self, ticket: Ticket, plan: RolloutPlan, on_retry: Callable[[Ticket], None]) -> Group:
         version, logits = self.version, list(self.logits)
         for _ in range(random.Random(ticket.sequence).choice([0, 1, 2, 40])):
             await asyncio.sleep(0)
@@ -202,7 +219,7 @@ class FakeWorker:
         starts.write_text(str(int(starts.read_text()) + 1 if starts.exists() else 1))
         return await self.ping()
 
-    async def run_group(self, ticket: Ticket, plan: RolloutPlan) -> Group:
+    async def run_group(self, ticket: Ticket, plan: RolloutPlan) -> tuple[tuple[Outline, ...], Group]:
         if self.version is None:
             raise RuntimeError("stale worker was asked to serve")
         if self._take(f"die-{self.spec.name}"):
@@ -214,7 +231,8 @@ class FakeWorker:
             await asyncio.sleep(1.0)  # what was sampled is seen by a ping
             os._exit(1)
         await asyncio.sleep(0.01)
-        return bandit_group(ticket, plan, self.logits, self.version, self.spec.name)
+        group = bandit_group(ticket, plan, self.logits, self.version, self.spec.name)
+        return outlines(group), group
 
     def _take(self, name: str) -> bool:
         """A fault strikes once."""

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from actors.specs import EngineSpec
-from rlsys.rollout import RolloutPlan
+from rlsys.rollout import RolloutPlan, turn_after
 from rlsys.types import (
     Completion,
     EpisodeEnd,
     Failure,
     Group,
+    Ints,
     Message,
     Reward,
     Sample,
@@ -75,17 +78,31 @@ def completion(
     versions = [version] * len(token_ids) if isinstance(version, int) else version
     runs = [list(run) for _, run in groupby(range(len(versions)), key=versions.__getitem__)]
     return Completion(
-        token_ids=tuple(token_ids),
-        logprobs=tuple(-1.0 - at for at in range(len(token_ids))) if logprobs is None else tuple(logprobs),
+        token_ids=ints(token_ids),
+        logprobs=-1 - np.arange(len(token_ids), dtype=np.float32) if logprobs is None else np.float32(logprobs),
         spans=tuple(VersionSpan(version=versions[run[0]], start=run[0], end=run[-1] + 1) for run in runs),
         stop=stop,
         text=text,
     )
 
 
+def ints(numbers: Sequence[int]) -> Ints:
+    return np.asarray(numbers, np.int32)
+
+
 def turn(context_ids: Sequence[int], token_ids: Sequence[int], *, reply: str | None = None, **sampled: Any) -> Turn:
-    """`sampled`: what `completion` takes."""
-    return Turn(context_ids=tuple(context_ids), completion=completion(token_ids, **sampled), reply=reply)
+    """By all that the model saw. `sampled`: what `completion` takes."""
+    said = completion(token_ids, **sampled)
+    return Turn(added_ids=ints(context_ids), starts_sample=True, completion=said, reply=reply)
+
+
+def following(turns: Iterable[Turn]) -> Iterator[Turn]:
+    """Turns by all that the model saw, as they are told of one episode: each holds what it adds to those before it."""
+    seen = ints(())
+    for each in turns:
+        context = each.added_ids
+        yield replace(turn_after(seen, context, each.completion), reply=each.reply)
+        seen = np.concatenate([context, each.completion.token_ids])
 
 
 def trajectory(
@@ -97,11 +114,14 @@ def trajectory(
     end: EpisodeEnd | None = None,
     **more: Any,
 ) -> Trajectory:
-    """A number as its reward has one part, `correct`. It ended with an answer, or failed where its reward has."""
+    """A number as its reward has one part, `correct`. It ended with an answer, or failed where its reward has.
+
+    turns: by all that the model saw.
+    """
     return Trajectory(
         task=task,
         sibling=sibling,
-        turns=turns,
+        turns=tuple(following(turns)),
         messages=tuple(messages),
         end=end or (EpisodeEnd.FAILED if isinstance(reward, Failure) else EpisodeEnd.ANSWERED),
         reward=reward if isinstance(reward, Reward | Failure) else Reward(value=reward, parts={"correct": reward}),
@@ -140,17 +160,22 @@ def sample(
 ) -> Sample:
     """Tokens 1, 2, ..., with 1 in `mask` where one was sampled. Of these, one number for all or each its own."""
 
-    def spread(given: Any, elsewhere: Any) -> tuple[Any, ...]:
+    def spread(given: Any, elsewhere: Any) -> Any:
         own = [given] * sum(mask) if isinstance(given, int | float) else list(given)
         assert len(own) == sum(mask)
-        return tuple(own.pop(0) if sampled else elsewhere for sampled in mask)
+        return np.array([own.pop(0) if sampled else elsewhere for sampled in mask])
 
     return Sample(
-        token_ids=tuple(range(1, len(mask) + 1) if token_ids is None else token_ids),
-        loss_mask=tuple(mask),
+        token_ids=ints(range(1, len(mask) + 1) if token_ids is None else token_ids),
+        loss_mask=np.array(mask, np.bool_),
         behavior_logprobs=spread(logprobs, 0.0),
         advantages=spread(advantages, 0.0),
         versions=spread(versions, -1),
         reward=reward,
         streams=streams,
     )
+
+
+def ids_and_mask(sample: Sample) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """As `ChatRenderer.demonstration` gives them."""
+    return tuple(sample.token_ids.tolist()), tuple(map(int, sample.loss_mask))

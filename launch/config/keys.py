@@ -82,9 +82,8 @@ def _leaves(schema: type, prefix: str) -> Iterator[tuple[str, type, Field[Any], 
 
 def inside_named(hint: Any) -> type | None:
     """Of a section with names that a recipe chooses, `dict[str, EvalSet]`, the dataclass of each; else None."""
-    arguments = get_args(hint)
-    named = get_origin(hint) is dict and isinstance(arguments[1], type) and is_dataclass(arguments[1])
-    return arguments[1] if named else None
+    inner: type | None = get_args(hint)[1] if get_origin(hint) is dict else None
+    return inner if isinstance(inner, type) and is_dataclass(inner) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,6 +126,7 @@ async def settle(run: Run, one: Evaluation, apart: Path | None) -> Values:
             f"eval-{stage.name}-{one.label}-{file_name(name).removesuffix('.jsonl')}",
             one.in_order(name),
             {},
+            compress_mb=stage.config.trajectories.compress_mb,
         )
         run.tracker.evaluated(one.step, name, each.row())
     numbers = {f"{name}/{key}": number for name, each in results.items() for key, number in each.row().items()}

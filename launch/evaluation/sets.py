@@ -50,11 +50,10 @@ class TaskSet:
     def plays(self) -> dict[str, Play]:
         """By what their numbers are called: "greedy", or "hotpotqa/greedy"."""
         config, before = self.recipe.eval, f"{self.name}/" if self.name else ""
-        greedy, sampled = Play(self, "greedy", 1, 1, 0.0), None
+        found = [Play(self, "greedy", 1, 1, 0.0)] if config.greedy else []
         if config.samples:
-            sampled = Play(self, "sampled", config.samples, config.seeds, config.temperature)
-        chosen = [greedy] if config.greedy else []
-        return {f"{before}{each.name}": each for each in (*chosen, *([sampled] if sampled else []))}
+            found.append(Play(self, "sampled", config.samples, config.seeds, config.temperature))
+        return {f"{before}{each.name}": each for each in found}
 
 
 @dataclass(frozen=True, slots=True)

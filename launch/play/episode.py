@@ -30,7 +30,7 @@ from rlsys.jsonl import line_of
 from rlsys.order import Epochs
 from rlsys.records import record_of, to_json
 from rlsys.rollout import Continuation, RolloutPlan, TurnRequest, run_group
-from rlsys.types import Completion, Failure, Group, Message, Reward, Task, Ticket, Transcript
+from rlsys.types import Completion, Failure, Group, Ints, Message, Reward, Task, Ticket, Transcript
 
 WHO = 11  # columns
 
@@ -86,14 +86,14 @@ class Page:
 
     def extend(
         self,
-        context: tuple[int, ...],
+        context: Ints,
         completion: Completion,
         messages: Sequence[Message],
         reply: Message,
         max_tokens: int | None,
     ) -> Continuation:
         show(reply.role, reply.content)
-        return Continuation(context_ids=(), reply=reply, num_reply_tokens=0)
+        return Continuation(context_ids=context, reply=reply, num_reply_tokens=0)
 
 
 def show(who: str, text: str) -> None:
@@ -127,7 +127,7 @@ async def play(
                 tell(f"a message ends after {' or '.join(map(visible, env.stop_strings))}")
             return env
 
-        async def generate(context: Sequence[int], request: TurnRequest) -> Completion:
+        async def generate(context: Ints, request: TurnRequest) -> Completion:
             said = next_message(lines, f"{'assistant>':<{WHO}}")
             if said is None:
                 raise OutOfMessages

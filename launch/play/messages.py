@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import numpy as np
+
 from rlsys.errors import BadInput
 from rlsys.types import Completion, TurnStop
 
@@ -85,4 +87,4 @@ def completion_of(said: Said, stop: Sequence[str]) -> Completion:
     ends = [said.text.find(each) + len(each) for each in stop if each in said.text]
     text = said.text[: min(ends)] if ends else said.text
     how = TurnStop.STOP if ends else TurnStop.LENGTH if said.truncated else TurnStop.EOS
-    return Completion(token_ids=(), logprobs=(), spans=(), stop=how, text=text)
+    return Completion(token_ids=np.empty(0, np.int32), logprobs=np.empty(0, np.float32), spans=(), stop=how, text=text)

@@ -45,7 +45,7 @@ async def play_each(
             while waiting and (not playing or waiting[0].plan.group_size <= room) and more():
                 each = waiting.popleft()
                 ticket = Ticket(sequence=each.sequence, epoch=0, task=each.task, attempt=0, start_version=0)
-                playing[asyncio.ensure_future(pool.run(ticket, each.plan, on_retry=lambda _: None))] = each
+                playing[asyncio.ensure_future(pool.group(ticket, each.plan, on_retry=lambda _: None))] = each
                 room -= each.plan.group_size
             if not playing:
                 return

@@ -24,6 +24,7 @@ from launch.run.checkpoints import DriverState, step_of
 from launch.run.gauges import Gauges
 from launch.run.health import Finding, Setting, Watch
 from launch.run.progress import Progress
+from launch.run.pulse import Pulse
 from launch.run.row import StepRow
 from launch.run.rundir import RunDir
 from launch.run.tracking import Tracker
@@ -35,7 +36,8 @@ from rlsys.curriculum import Curriculum
 from rlsys.device import Device, known
 from rlsys.errors import BadInput, RunFailed
 from rlsys.journal import Journal
-from rlsys.types import Group, Reward
+from rlsys.outlines import Played
+from rlsys.types import Reward
 
 log = logging.getLogger("rlsys.run")
 
@@ -79,6 +81,9 @@ class Run:
     stopped_at: float | None = None  # when that was
     gave_up: bool = False  # the learner was busy for too long after a stop: the last checkpoint stands
     background: set[asyncio.Task[Any]] = field(default_factory=set)  # an error in one of them ends the run
+    error: BaseException | None = None  # the first of theirs
+    failed: asyncio.Event = field(default_factory=asyncio.Event)  # set with it
+    pulse: Pulse = field(default_factory=Pulse)
     pool_start: asyncio.Task[None] | None = None  # engines and services start while the first stage trains
     probe: tuple[tuple[int, ...], ...] = ()  # token ids of a few prompts, on which engines and learner are compared
     gap: dict[str, float] = field(default_factory=dict)  # between their log-probabilities, as last measured
@@ -92,20 +97,21 @@ class Run:
     async def until(self, work: Awaitable[Any]) -> Any:
         """Await `work`, unless a stop is asked for (StopRequested) or a background task fails (its error)."""
         task = asyncio.ensure_future(work)
-        stop = asyncio.ensure_future(self.stop.wait())
+        stop, failed = (asyncio.ensure_future(event.wait()) for event in (self.stop, self.failed))
         try:
             while True:
                 starting = {self.pool_start} if self.pool_start is not None and not self.pool_start.done() else set()
-                await asyncio.wait({task, stop, *starting, *self.background}, return_when=asyncio.FIRST_COMPLETED)
+                # Not on the background tasks: there is one for each open group.
+                await asyncio.wait({task, stop, failed, *starting}, return_when=asyncio.FIRST_COMPLETED)
                 self.raise_background_errors()
                 if task.done():
                     return task.result()
                 if stop.done():
                     raise StopRequested
         finally:
-            for waiter in (task, stop):
+            for waiter in (task, stop, failed):
                 waiter.cancel()
-            await asyncio.gather(task, stop, return_exceptions=True)
+            await asyncio.gather(task, stop, failed, return_exceptions=True)
 
     async def complete(self, work: Awaitable[Any]) -> Any:
         """Await `work` to its end, a stop or not: half an update is worth nothing. After a stop it has a deadline."""
@@ -127,19 +133,25 @@ class Run:
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         task = asyncio.create_task(work)
         self.background.add(task)
+        task.add_done_callback(self._ended)
         return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self.background.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            self.error = self.error or task.exception()
+            self.failed.set()
 
     def raise_background_errors(self) -> None:
         if self.pool_start is not None and self.pool_start.done() and not self.pool_start.cancelled():
             self.pool_start.result()  # engines that cannot start are said at once, and not when they are needed
-        for task in [task for task in self.background if task.done()]:
-            self.background.discard(task)
-            if not task.cancelled():
-                task.result()
+        if self.error is not None:
+            raise self.error
 
     async def cancel_background(self) -> None:
         tasks, self.background = list(self.background), set()
         for task in tasks:
+            task.remove_done_callback(self._ended)  # what breaks while it is being cancelled fails nobody
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
@@ -276,7 +288,7 @@ class Run:
 
     def record(self, row: StepRow, stage_steps: int) -> None:
         """Into metrics.jsonl, to the tracker, and onto the terminal."""
-        line = row.to_json() | {"wall_s": self.wall_s}
+        line = row.to_json() | self.pulse.row() | {"wall_s": self.wall_s}
         self.dir.log(line)
         self.tracker.log(line)
         self.gauges.set(line)
@@ -286,10 +298,10 @@ class Run:
             self.journal.note(row.stage, row.step, says)
 
 
-def summed(group: Group) -> list[float]:
+def summed(group: Played) -> list[float]:
     """Its sampled tokens and its mean reward."""
-    rewards = [each.reward.value for each in group.trajectories if isinstance(each.reward, Reward)]
-    return [float(sum(each.num_sampled for each in group.trajectories)), sum(rewards) / len(rewards)]
+    rewards = [each.reward.value for each in group.outlines if isinstance(each.reward, Reward)]
+    return [float(sum(each.num_sampled for each in group.outlines)), sum(rewards) / len(rewards)]
 
 
 def watch_on(run: Run, stage: StageConfig) -> Watch:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import signal
 import time
@@ -39,8 +40,12 @@ async def go_through(run: Run, work: Callable[[Run], Awaitable[None]], *, engine
     for early in cleanup.noted():  # before the loop had its own handlers
         on_signal(early)
     status, reason, code = "failed", None, 1
+    pulse = asyncio.create_task(run.pulse.beat())
     try:
         await run.until(start_parts(run, engines=engines))
+        # What imports have made stays: else every full collection looks at all of it, and the loop waits for that.
+        gc.collect()
+        gc.freeze()
         await work(run)
         status, code = "done", 0
     except StopRequested:
@@ -52,6 +57,7 @@ async def go_through(run: Run, work: Callable[[Run], Awaitable[None]], *, engine
     finally:
         if status != "stopped":
             run.progress.doing("ending the actors")
+        pulse.cancel()
         await run.cancel_background()
         if run.pool_start is not None:
             run.pool_start.cancel()

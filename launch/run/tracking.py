@@ -18,7 +18,7 @@ import yaml
 
 from launch.run.cluster import inside_ray_job
 from rlsys.config import WandbConfig
-from rlsys.types import Group, Message, Reward, Trajectory
+from rlsys.types import Failure, Message, Reward, Trajectory
 
 log = logging.getLogger("rlsys.tracking")
 FINISH_DEADLINE_S = 15.0
@@ -90,11 +90,15 @@ class Tracker:
         """An evaluation on held-out tasks after `step` steps: `held_out/greedy/accuracy`."""
         self.log({"step": step} | {f"held_out/{name}/{key}": value for key, value in values.items()})
 
-    def episodes(self, step: int, groups: Sequence[Group]) -> None:
+    def chosen(self, step: int, rewards: Sequence[Reward | Failure]) -> list[int]:
+        """Which of a step's episodes `episodes` is to show: places in `rewards`; none between two tables."""
+        due = self._run is not None and step >= self._next_table
+        return spread(rewards, self._samples) if due else []
+
+    def episodes(self, step: int, chosen: Sequence[Trajectory]) -> None:
         """Some of a step's episodes as a table, from the lowest reward to the highest."""
-        if self._run is not None and self._samples and step >= self._next_table:
+        if chosen:
             self._next_table = step + self._every
-            chosen = spread([each for group in groups for each in group.trajectories], self._samples)
             self._try(lambda: {"step": step, "samples": _table([[step, *cells(each)] for each in chosen])})
 
     def _try(self, values: Callable[[], dict[str, Any]]) -> None:
@@ -147,13 +151,13 @@ def _forget_service() -> None:
         wandb.teardown()
 
 
-def spread(trajectories: Sequence[Trajectory], count: int) -> list[Trajectory]:
-    """At most `count` of those that were graded, evenly over the order of their rewards."""
-    graded = [(each.reward.value, index) for index, each in enumerate(trajectories) if isinstance(each.reward, Reward)]
+def spread(rewards: Sequence[Reward | Failure], count: int) -> list[int]:
+    """At most `count` of those that were graded, by their places, evenly over the order of their rewards."""
+    graded = [(each.value, index) for index, each in enumerate(rewards) if isinstance(each, Reward)]
     order = [index for _, index in sorted(graded)]
     last, steps = len(order) - 1, max(count - 1, 1)
     places = sorted({last * place // steps for place in range(count)}) if order else []
-    return [trajectories[order[place]] for place in places]
+    return [order[place] for place in places]
 
 
 def cells(trajectory: Trajectory) -> list[Any]:

@@ -1,15 +1,19 @@
-"""The lines of a file or a pipe, as they come, in bounded memory."""
+"""The lines of a file or a pipe, compressed by gzip or not, as they come, in bounded memory."""
 
 from __future__ import annotations
 
 import codecs
 import os
 import select
+import zlib
 from collections.abc import Iterator
+from typing import Any
 
 from rlsys.errors import BadInput
+from rlsys.files import is_packed
 
 CHUNK = 1 << 16
+GZIP = 16 + zlib.MAX_WBITS  # zlib's way to say so
 MAX_LINE = 64 << 20  # bytes; a longer line is dropped as it comes
 
 Line = tuple[int, bytes | None]  # its number from 1; None in the place of one that is too long
@@ -29,6 +33,8 @@ class LineReader:
         except OSError as error:
             raise self._unreadable(error) from error
         self.bytes_read = 0
+        self._rest = b""  # read and not unpacked yet
+        self._unpack: Any = None  # of what is compressed
 
     def __iter__(self) -> Iterator[Line | None]:
         parts: list[bytes] = []  # of the line that is not whole yet
@@ -55,11 +61,41 @@ class LineReader:
         except OSError:
             return False
 
+    @property
+    def _name(self) -> str:
+        return "standard input" if self._path == "-" else self._path
+
     def close(self) -> None:
         if self._path != "-":
             os.close(self._fd)
 
     def _read(self) -> bytes:
+        """The next part of the content; nothing at its end."""
+        if self._unpack is None:
+            first, chunk = self.bytes_read == 0, self._raw()
+            if not (first and is_packed(chunk)):
+                return chunk
+            self._rest, self._unpack = chunk, zlib.decompressobj(GZIP)
+        while True:
+            self._rest = self._rest or self._raw()
+            if not self._rest and self._unpack.eof:
+                return b""
+            if self._unpack.eof:  # such files may stand one after another
+                self._unpack = zlib.decompressobj(GZIP)
+            if chunk := self._unpacked():
+                return chunk
+
+    def _unpacked(self) -> bytes:
+        try:
+            if not self._rest:
+                raise zlib.error("it ends too early")
+            chunk: bytes = self._unpack.decompress(self._rest, CHUNK)
+        except zlib.error as error:
+            raise BadInput(f"--input {self._name}: compressed, and damaged ({error})") from error
+        self._rest = self._unpack.unused_data if self._unpack.eof else self._unpack.unconsumed_tail
+        return chunk
+
+    def _raw(self) -> bytes:
         try:
             chunk = os.read(self._fd, CHUNK)
         except OSError as error:
@@ -68,8 +104,7 @@ class LineReader:
         return chunk
 
     def _unreadable(self, error: OSError) -> BadInput:
-        name = "standard input" if self._path == "-" else self._path
-        return BadInput(f"--input {name}: cannot be read ({error.strerror}), expected a JSON-lines file")
+        return BadInput(f"--input {self._name}: cannot be read ({error.strerror}), expected a JSON-lines file")
 
 
 def _line(number: int, parts: list[bytes], last: bytes, length: int) -> Iterator[Line]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, overload
 from launch.stages.base import Head, Stage, maker_of, product, steps_for
 from rlsys.config import DataSource, EvalConfig, RecipeConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput, RunFailed
+from rlsys.files import unpacked
 from rlsys.jsonl import json_object
 from rlsys.records import Example
 
@@ -42,6 +43,7 @@ class Place:
     """A line of a file."""
 
     path: Path
+    content: Path  # of the same, uncompressed
     number: int
     offset: int
     name: str  # of its prompt
@@ -65,7 +67,7 @@ class Examples(Sequence[Example]):
         if isinstance(index, slice):
             return replace(self, places=self.places[index])
         place = self.places[index]
-        with place.path.open("rb") as file:
+        with place.content.open("rb") as file:
             file.seek(place.offset)
             return self.parse(*_object(place.path, place.number, file.readline()))
 
@@ -107,12 +109,13 @@ def open_data(parse: Parse, files: Files, config: EvalConfig, seed: int, note: N
 
 def _read(parse: Parse, path: Path) -> Iterator[tuple[Place, Example]]:
     try:
-        with path.open("rb") as file:
+        content = unpacked(path)
+        with content.open("rb") as file:
             offset = 0
             for number, line in enumerate(file, start=1):
                 if line.strip():
                     example = parse(*_object(path, number, line))
-                    yield Place(path, number, offset, example.names[0]), example
+                    yield Place(path, content, number, offset, example.names[0]), example
                 offset += len(line)
     except OSError as error:
         raise BadInput(f"{path}: cannot be read ({error.strerror}), expected a JSON-lines file") from error

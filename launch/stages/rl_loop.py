@@ -5,6 +5,9 @@
     stepper     waits for a batch, updates the learner, exports              unblocked by groups landing
     publisher   delivers the weights, frees the slots, writes the row        one at a time, beside the next step's wait
 
+No token passes through here: groups lie where they were played, the buffer holds their outlines, and the ranks fetch
+what their rows are made of.
+
 `rl_loop` is the stepper; the others are background tasks whose error ends the stage.
 """
 
@@ -13,6 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import psutil
 
@@ -25,17 +29,20 @@ from launch.evaluation.evaluate import evaluate_after, evaluate_before
 from launch.run import wire
 from launch.run.row import Clock, StepRow
 from launch.run.run import Run, StopRequested, first_delivery
+from launch.run.rundir import sampled
 from learners.algorithms import make_algorithm
 from rlsys.buffer import SlotBuffer
 from rlsys.config import StageConfig
 from rlsys.curriculum import Curriculum, make_curriculum
 from rlsys.device import known
+from rlsys.drafting import BatchDraft, draft_batch
+from rlsys.errors import RunFailed
 from rlsys.harvest import Harvest, check_failures, check_streams, harvest_groups
 from rlsys.metrics import Metrics, Sum, merge, values
-from rlsys.packing import make_batch
+from rlsys.outlines import Played
 from rlsys.rollout import RolloutPlan
 from rlsys.seeds import derive
-from rlsys.types import Group, Reward, Ticket
+from rlsys.types import Reward, Ticket, Trajectory
 
 PUBLISH_DEADLINE_S = 10.0  # of the last step's delivery and row when the run is stopped
 
@@ -66,9 +73,16 @@ async def rl_loop(run: Run, stage: StageConfig) -> None:
         state=state.curriculum.get(stage.name),
     )
     account_dull(run, stage)
-    run.spawn(feed(run, stage, run.buffer, run.curriculum))
+    plan = wire.rollout_plan(
+        config,
+        stage.name,
+        group_size=config.loop.group_size,
+        temperature=config.rollout.temperature,
+        services=run.services,
+    )
+    run.spawn(feed(run, stage, run.buffer, run.curriculum, plan))
     evaluations = Beside(run, stage)
-    stepper = Stepper(run, stage, run.buffer, evaluations)
+    stepper = Stepper(run, stage, run.buffer, plan, evaluations)
     try:
         evaluations.due(stepper.published)  # of the checkpoint that the run continues from
         while state.stage_step < stage.steps:
@@ -92,31 +106,23 @@ async def rl_loop(run: Run, stage: StageConfig) -> None:
 class Stepper:
     """One optimizer step after another. While the next one waits for its groups, the last one is published."""
 
-    def __init__(self, run: Run, stage: StageConfig, buffer: SlotBuffer, evaluations: Beside) -> None:
-        self.run, self.stage, self.buffer, self.evaluations = run, stage, buffer, evaluations
+    def __init__(
+        self, run: Run, stage: StageConfig, buffer: SlotBuffer, plan: RolloutPlan, evaluations: Beside
+    ) -> None:
+        self.run, self.stage, self.buffer, self.plan, self.evaluations = run, stage, buffer, plan, evaluations
         self.algorithm = make_algorithm(stage.config.algorithm)
         self.clock = Clock()
         self._publishing: asyncio.Task[None] | None = None
 
     async def step(self) -> None:
-        run, config, state, clock = self.run, self.stage.config, self.run.state, self.clock
-        with clock.phase("wait_rollout"):
-            groups = await run.until(self.buffer.take(state.version))
-        with clock.phase("build"):
-            longest = config.rollout.max_response_tokens or config.engine.max_model_len
-            harvest = harvest_groups(
-                groups, self.algorithm, longest, version=state.version, max_token_lag=config.loop.max_token_lag
-            )
-            check_failures(groups, config.loop.max_failed_share)
-            check_streams(groups, read=self.algorithm.reads_streams)
+        run, state, clock = self.run, self.run.state, self.clock
+        groups, harvest, batch = await self._built()
         with clock.phase("publish_previous"):
             await self.published()
         more = len(groups) - self.buffer.groups_per_step
         metrics: list[Metrics] = [harvest.metrics, {"groups/oversampled": Sum(more)}]
         trained = packed = 0
-        if harvest.samples:
-            length = known(config.learner.tokens_per_row)
-            batch = make_batch(harvest.samples, length, state.version, minibatches=self.algorithm.minibatches)
+        if batch is not None:
             with clock.phase("update"):
                 report = await run.complete(run.learner.update(batch))
             metrics.append(report.metrics)
@@ -147,6 +153,37 @@ class Stepper:
         work = publish_step(run, self.stage, self.buffer, groups, harvest, row, publication, self.evaluations)
         self._publishing = run.spawn(work)
 
+    async def _built(self) -> tuple[list[Played], Harvest, BatchDraft | None]:
+        """The next step's groups, what they gave, and the batch whose rows the ranks have; None where nothing is left.
+
+        Groups that were lost with their node are played again, and the step waits for groups once more.
+        """
+        for _ in range(1 + self.stage.config.rollout.infra_attempts):
+            with self.clock.phase("wait_rollout"):
+                groups = await self.run.until(self.buffer.take(self.run.state.version))
+            with self.clock.phase("build"):
+                harvest, batch = await asyncio.to_thread(self._drafted, groups)
+                lost = await self.run.until(self.run.learner.build(batch)) if batch is not None else frozenset()
+            if not lost:
+                return groups, harvest, batch
+            for ticket in await self.buffer.give_back(groups, lost):
+                self.run.journal.dispatch(self.stage.name, ticket)
+                self.run.spawn(_rollout(self.run, self.stage, self.buffer, ticket, self.plan))
+        raise RunFailed(f"step {self.run.state.step + 1}: groups are lost again and again, {len(lost)} the last time")
+
+    def _drafted(self, groups: Sequence[Played]) -> tuple[Harvest, BatchDraft | None]:
+        """Pure, and long where the groups are many: in a thread."""
+        config, version = self.stage.config, self.run.state.version
+        longest, max_lag = config.rollout.max_response_tokens or config.engine.max_model_len, config.loop.max_token_lag
+        harvest = harvest_groups(groups, self.algorithm, longest, version=version, max_token_lag=max_lag)
+        check_failures(groups, config.loop.max_failed_share)
+        check_streams(groups, read=self.algorithm.reads_streams)
+        if not harvest.drafts:
+            return harvest, None
+        length, minibatches = known(config.learner.tokens_per_row), self.algorithm.minibatches
+        batch = draft_batch(harvest.drafts, groups, length, version, minibatches=minibatches, max_token_lag=max_lag)
+        return harvest, batch
+
     async def published(self) -> None:
         """Until the last step's weights are live and its row is written."""
         if self._publishing is not None:
@@ -160,16 +197,9 @@ class Stepper:
             self.run.gave_up = self.run.gave_up or bool(late)
 
 
-async def feed(run: Run, stage: StageConfig, buffer: SlotBuffer, curriculum: Curriculum) -> None:
+async def feed(run: Run, stage: StageConfig, buffer: SlotBuffer, curriculum: Curriculum, plan: RolloutPlan) -> None:
     """Start what an earlier process left open, then every further sequence of the stage, as slots come free."""
-    config, state = stage.config, run.state
-    plan = wire.rollout_plan(
-        config,
-        stage.name,
-        group_size=config.loop.group_size,
-        temperature=config.rollout.temperature,
-        services=run.services,
-    )
+    state = run.state
     again = set(state.open_sequences)
     run.reissue.extend(sorted(again))
     while (live := await buffer.admit()) is not None:
@@ -187,11 +217,12 @@ async def feed(run: Run, stage: StageConfig, buffer: SlotBuffer, curriculum: Cur
         buffer.start(ticket)
         state.next_sequence = max(state.next_sequence, sequence + 1)
         run.spawn(_rollout(run, stage, buffer, ticket, plan))
+        await asyncio.sleep(0)  # many slots come free at once: each group is sent off before the next is drawn
 
 
 async def _rollout(run: Run, stage: StageConfig, buffer: SlotBuffer, ticket: Ticket, plan: RolloutPlan) -> None:
     group = await run.pool.run(ticket, plan, on_retry=lambda retried: run.journal.dispatch(stage.name, retried))
-    rewards = [each.reward.value for each in group.trajectories if isinstance(each.reward, Reward)]
+    rewards = [each.reward.value for each in group.outlines if isinstance(each.reward, Reward)]
     await buffer.finish(group, signal=not rewards or min(rewards) < max(rewards))
 
 
@@ -227,7 +258,7 @@ async def publish_step(
     run: Run,
     stage: StageConfig,
     buffer: SlotBuffer,
-    groups: Sequence[Group],
+    groups: Sequence[Played],
     harvest: Harvest,
     row: StepRow,
     publication: Publication | None,
@@ -249,11 +280,31 @@ async def publish_step(
     metrics = {**metrics, **run.gap, **(run.curriculum.row() if run.curriculum else {}), **await engine_metrics(run)}
     metrics |= evaluations.row()
     run.journal.commit()
-    await asyncio.to_thread(run.dir.save_trajectories, f"step-{row.step:06d}", groups, harvest.advantages)
+    await keep_trajectories(run, stage, f"step-{row.step:06d}", groups, harvest.advantages)
     metrics["tokens/generated_per_s"] = metrics["tokens/generated"] / row.time.total
     metrics["learner/idle_share"] = 1 - row.time.phases.get("update", 0.0) / row.time.total
     run.record(replace(row, metrics=metrics), stage.steps)
-    run.tracker.episodes(row.step, groups)
+    run.tracker.episodes(row.step, await shown(run, row.step, groups))
+
+
+async def keep_trajectories(
+    run: Run, stage: StageConfig, name: str, groups: Sequence[Played], advantages: Mapping[tuple[int, int], float]
+) -> None:
+    """Some of the episodes come here to be written; what is lost with its node is missing from the file."""
+    config = stage.config.trajectories
+    chosen = sampled(groups, stage.config.loop.group_size, config.keep)
+    found = [whole for group in chosen if (whole := await run.pool.whole(group)) is not None]
+    if chosen:
+        save = partial(run.dir.save_trajectories, name, found, advantages, compress_mb=config.compress_mb)
+        await asyncio.to_thread(save)
+
+
+async def shown(run: Run, step: int, groups: Sequence[Played]) -> list[Trajectory]:
+    """The episodes for the tracker's table of samples."""
+    places = [(group, index) for group in groups for index in range(len(group.outlines))]
+    chosen = run.tracker.chosen(step, [group.outlines[index].reward for group, index in places])
+    found = [(await run.pool.whole(places[place][0]), places[place][1]) for place in chosen]
+    return [whole.trajectories[index] for whole, index in found if whole is not None]
 
 
 async def engine_metrics(run: Run) -> Mapping[str, float]:

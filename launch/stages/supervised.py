@@ -7,6 +7,8 @@ import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from actors.renderer import ChatRenderer
 from launch.evaluation.evaluate import evaluate_after, evaluate_before, owes_before
 from launch.run.row import Clock, StepRow
@@ -24,7 +26,7 @@ from rlsys.order import Epochs
 from rlsys.packing import make_batch
 from rlsys.records import Example, Tokens
 from rlsys.seeds import derive
-from rlsys.types import Sample
+from rlsys.types import Bools, Sample
 
 Samples = list[list[list[Sample]]]  # by example and answer
 
@@ -58,8 +60,8 @@ class Begun:
         return found
 
     def _fits(self, answers: list[list[Sample]]) -> bool:
-        short = all(len(sample.token_ids) <= self.longest for samples in answers for sample in samples)
-        return short and all(any(any(sample.loss_mask) for sample in samples) for samples in answers)
+        short = all(sample.num_tokens <= self.longest for samples in answers for sample in samples)
+        return short and all(any(sample.num_loss_tokens for sample in samples) for samples in answers)
 
 
 async def begin_with_data(run: Run, stage: StageConfig, kind: DataStage, what: str) -> Begun:
@@ -179,17 +181,23 @@ def mark_in(example: Example, marks: Sequence[str], tokenizer: str) -> str:
     return next((mark for mark in marks for text in said if mark in text), "")
 
 
-def given_sample(ids: tuple[int, ...], mask: tuple[int, ...]) -> Sample:
+def given_sample(ids: Sequence[int], mask: Sequence[int] | Bools) -> Sample:
     """A sample that nobody's weights are known to have sampled."""
-    zeros = (0.0,) * len(ids)
-    return Sample(token_ids=ids, loss_mask=mask, behavior_logprobs=zeros, advantages=zeros, versions=(-1,) * len(ids))
+    zeros = np.zeros(len(ids), np.float32)
+    return Sample(
+        token_ids=np.asarray(ids, np.int32),
+        loss_mask=np.asarray(mask, np.bool_),
+        behavior_logprobs=zeros,
+        advantages=zeros,
+        versions=np.full(len(ids), -1, np.int32),
+    )
 
 
-def _mask(tokens: Tokens) -> tuple[int, ...]:
-    mask = [0] * len(tokens.token_ids)
+def _mask(tokens: Tokens) -> Bools:
+    mask = np.zeros(len(tokens.token_ids), np.bool_)
     for start, end in tokens.sampled:
-        mask[start:end] = [1] * (end - start)
-    return tuple(mask)
+        mask[start:end] = True
+    return mask
 
 
 # -- what the weights are worth ---------------------------------------------------------------------------------------
@@ -198,16 +206,13 @@ def _mask(tokens: Tokens) -> tuple[int, ...]:
 async def answer_loss(learner: LearnerGroup, samples: Sequence[Sample]) -> dict[str, float]:
     """{"eval/loss": mean of -log p over the answers' own tokens}."""
     sums = await answer_logprobs(learner, samples)
-    return {"eval/loss": -math.fsum(sums) / sum(sum(sample.loss_mask) for sample in samples)}
+    return {"eval/loss": -math.fsum(sums) / sum(sample.num_loss_tokens for sample in samples)}
 
 
 async def answer_logprobs(learner: LearnerGroup, samples: Sequence[Sample]) -> list[float]:
     """log p of each sample's own tokens, summed."""
-    scores = await learner.logprobs([sample.token_ids for sample in samples])
-    return [
-        math.fsum(score for score, mask in zip(scored, sample.loss_mask[1:], strict=True) if mask)
-        for sample, scored in zip(samples, scores, strict=True)
-    ]
+    scores = await learner.logprobs([sample.token_ids.tolist() for sample in samples])
+    return [math.fsum(np.asarray(scored)[sample.loss_mask[1:]]) for sample, scored in zip(samples, scores, strict=True)]
 
 
 async def measure_before(run: Run, stage: StageConfig) -> None:

@@ -59,7 +59,7 @@ def _gpu_plan(config: RunConfig) -> GpuPlan | None:
 
 
 def arithmetic(config: RunConfig) -> tuple[list[str], BadInput | None]:
-    """The numbers that follow from others, and how; why those of a stage are not known, such as data that is missing."""
+    """The numbers that follow from others, and how. Why those of a stage are not known: its data may be missing."""
     preflight.check_model(config.recipe.model.path, learner=True, ask=False)
     partitions.check(config.recipe, config.recipe.model.path)
     count = preflight.parameters(config.recipe)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from envs.rewards import solved
 from rlsys.config import GenerateConfig
 from rlsys.packing import sample_trajectory
 from rlsys.records import GroupRecord, PairRecord, Tokens, TrajectoryRecord, record_of
-from rlsys.types import Failure, Group, Reward, Trajectory
+from rlsys.types import Bools, Failure, Group, Reward, Trajectory
 
 SLICES, SLICE = 64, 2**14  # how many places of a file of weights are read, and how many bytes at each
 
@@ -55,12 +56,14 @@ def group_record(group: Group, tokenizer: str) -> GroupRecord:
 def _samples(trajectory: Trajectory) -> tuple[Tokens, ...]:
     """Good for training: none of a failure."""
     made = [] if isinstance(trajectory.reward, Failure) else sample_trajectory(trajectory, 1.0)
-    return tuple(Tokens(token_ids=sample.token_ids, sampled=_spans(sample.loss_mask)) for sample in made)
+    return tuple(
+        Tokens(token_ids=tuple(sample.token_ids.tolist()), sampled=_spans(sample.loss_mask)) for sample in made
+    )
 
 
-def _spans(mask: Sequence[int]) -> tuple[tuple[int, int], ...]:
+def _spans(mask: Bools) -> tuple[tuple[int, int], ...]:
     """[0, 1, 1, 0, 1] gives ((1, 3), (4, 5))."""
-    edges = [index for index, (a, b) in enumerate(zip([0, *mask], [*mask, 0], strict=True)) if a != b]
+    edges = np.flatnonzero(np.diff(mask, prepend=False, append=False)).tolist()
     return tuple(zip(edges[::2], edges[1::2], strict=True))
 
 

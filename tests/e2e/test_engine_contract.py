@@ -156,7 +156,7 @@ def test_a_load_changes_sampled_and_scored_logprobs_to_those_of_the_new_weights(
 def test_logprobs_are_of_the_distribution_that_was_sampled_from(served: Served) -> None:
     temperature, top_p = 0.7, 0.8
     completion = served.run(served.generate(temperature=temperature, top_p=top_p))
-    ids = torch.tensor(completion.token_ids)
+    ids = torch.tensor(completion.token_ids, dtype=torch.int64)
     scaled = logits(served.model, PROMPT + ids.tolist())[len(PROMPT) - 1 : -1] / temperature
     ascending, order = scaled.sort(-1)
     outside = ascending.softmax(-1).cumsum(-1) <= 1 - top_p  # the tail that nucleus sampling cuts off
@@ -180,8 +180,8 @@ def test_a_seed_decides_the_tokens_whoever_shares_the_batch(served: Served) -> N
 
     alone = served.run(served.generate(seed=3))
     together = served.run(crowd())
-    assert together[3].token_ids == alone.token_ids
-    assert len({completion.token_ids for completion in together}) == 8
+    assert together[3].token_ids.tolist() == alone.token_ids.tolist()
+    assert len({tuple(completion.token_ids) for completion in together}) == 8
 
 
 def test_a_stop_string_keeps_the_token_that_completed_it_and_ends_the_text(served: Served) -> None:
@@ -192,7 +192,7 @@ def test_a_stop_string_keeps_the_token_that_completed_it_and_ends_the_text(serve
     assert free.text.index(stop) == len("".join(pieces[:index])) - 2
     stopped = served.run(served.generate(max_tokens=200, stop=("no such text", stop)))
     assert stopped.stop is TurnStop.STOP
-    assert stopped.token_ids == free.token_ids[: index + 1]
+    assert stopped.token_ids.tolist() == free.token_ids[: index + 1].tolist()
     assert stopped.text == free.text[: free.text.index(stop) + len(stop)]
 
 
@@ -206,7 +206,7 @@ def test_an_end_token_is_kept_in_the_ids_and_not_in_the_text(served: Served) -> 
     served.run(served.load(tiny_model("qwen3", seed=2, ends="at once")))
     completion = served.run(served.generate())
     assert completion.stop is TurnStop.EOS
-    assert completion.token_ids == (tiny_tokenizer().convert_tokens_to_ids(END),)
+    assert completion.token_ids.tolist() == [tiny_tokenizer().convert_tokens_to_ids(END)]
     assert completion.text == ""
     served.run(served.load(tiny_model("qwen3", seed=0)))
 
@@ -313,7 +313,8 @@ def test_deliveries_of_the_same_weights_leave_every_logprob_as_it_is(keeping: Se
     keeping.run(keeping.load(keeping.model))
     often = keeping.run(delivered(3))
     assert [span.version - often.spans[0].version for span in often.spans] == [0, 1, 2, 3]
-    assert (often.token_ids, often.logprobs) == (calm.token_ids, calm.logprobs)
+    assert often.token_ids.tolist() == calm.token_ids.tolist()
+    assert often.logprobs.tolist() == calm.logprobs.tolist()
 
 
 def test_loads_that_overlap_happen_one_after_the_other(served: Served) -> None:

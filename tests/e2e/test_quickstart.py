@@ -98,6 +98,10 @@ def test_the_seconds_and_the_tokens_of_a_row_add_up(run: Path) -> None:
         apart = ("time/step", "time/episode_", "time/learner_")  # averages, and phases within time/update
         parts = [value for key, value in row.items() if key.startswith("time/") and not key.startswith(apart)]
         assert math.fsum(parts) == pytest.approx(row["time/step"])
+        assert (
+            row["episode/response_tokens"] > row["episode/tokens"]
+            and row["episode/calls"] >= row["episode/valid_calls"] > 0
+        )
 
 
 def test_the_account_of_sampled_tokens_closes(run: Path) -> None:

@@ -51,11 +51,16 @@ def group(*values: float) -> Group:
     return Group(ticket=ticket, trajectories=tuple(episodes), worker="w")
 
 
+def tell_episodes(tracker: Tracker, step: int, group: Group) -> None:
+    chosen = tracker.chosen(step, [each.reward for each in group.trajectories])
+    tracker.episodes(step, [group.trajectories[place] for place in chosen])
+
+
 def test_what_reaches_wandb(tmp_path: Path) -> None:
     tracker = Tracker(CONFIG, tmp_path, "recipe", nested(to_yaml(compose("quickstart", []))))
     for step in range(1, 6):
         tracker.log({"step": step, "reward/mean": step / 2, "stage": "rl"})
-        tracker.episodes(step, [group(0.5, 1.0, 0.0)])
+        tell_episodes(tracker, step, group(0.5, 1.0, 0.0))
     tracker.evaluated(5, "greedy", {"accuracy": 0.25, "reward": None})
     tracker.finish()
 
@@ -130,7 +135,7 @@ def test_a_service_that_died_is_one_line_and_no_traceback(tmp_path: Path) -> Non
 
 def test_no_samples_no_table(tmp_path: Path) -> None:
     tracker = Tracker(replace(CONFIG, samples=0), tmp_path, "recipe", {})
-    tracker.episodes(1, [group(1.0)])
+    tell_episodes(tracker, 1, group(1.0))
     tracker.finish()
     assert not list(tmp_path.glob("wandb/**/*.table.json"))
 

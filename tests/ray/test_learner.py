@@ -6,18 +6,23 @@ import re
 import signal
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
 import pytest
 import ray
 
-import learners.group
 import learners.patience
 from learners.group import GroupOptions, LearnerActor, LearnerGroup
+from rlsys.batch import Batch, UpdateReport
+from rlsys.drafting import draft_batch
 from rlsys.errors import RunFailed
+from rlsys.metrics import Sum
+from rlsys.outlines import drafts, played
+from tests import made
 
 pytestmark = pytest.mark.ray
 
@@ -56,7 +61,6 @@ class Actor(LearnerActor):
 
 
 def group(monkeypatch: pytest.MonkeyPatch, *, ping_timeout_s: float, busy: list[bool]) -> LearnerGroup:
-    monkeypatch.setattr(learners.group, "LearnerActor", Actor)
     monkeypatch.setattr(learners.patience, "PING_EVERY_S", 0.2)
     options = GroupOptions(
         cpus=1,
@@ -66,11 +70,11 @@ def group(monkeypatch: pytest.MonkeyPatch, *, ping_timeout_s: float, busy: list[
         call_timeout_s=100,
         ping_timeout_s=ping_timeout_s,
     )
-    return LearnerGroup(busy, options)  # type: ignore[arg-type]
+    return LearnerGroup(busy, options, actor=Actor)  # type: ignore[arg-type]
 
 
 async def updated(ranks: LearnerGroup) -> list[int]:
-    return await ranks._all(lambda rank: rank.update.remote(None), "updating on version 7")
+    return await ranks._all(lambda rank: rank.update.remote("rows"), "updating on version 7")
 
 
 def test_a_rank_that_is_stopped_in_mid_update_is_found_by_its_ping(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,3 +111,50 @@ def _pids() -> list[int]:
     """Of this run's ranks alone."""
     mine = psutil.Process().children(recursive=True)
     return [process.pid for process in mine if "ray::Actor" in " ".join(process.cmdline())]
+
+
+class Counter(LearnerActor):
+    def start(self, spec: Any, address: tuple[str, int]) -> int:
+        self.rank = SimpleNamespace(update=counted)  # type: ignore[assignment]
+        return os.getpid()
+
+
+def counted(batch: Batch) -> UpdateReport:
+    metrics = {"rows": Sum(len(batch.rows)), "tokens": Sum(batch.num_tokens), "trained": Sum(trained(batch))}
+    return UpdateReport(applied=True, metrics=metrics, seconds=0.0)
+
+
+def trained(batch: Batch) -> float:
+    return sum(float(row.loss_mask.sum()) for row in batch.rows)
+
+
+def test_ranks_fetch_the_groups_that_their_rows_need_and_say_which_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    groups = [
+        made.group(made.ticket(sequence), *(made.trajectory(made.turn((1, 2), range(9)), sibling=n) for n in range(2)))
+        for sequence in range(3)
+    ]
+    known = [replace(played(each), source=ray.put(each)) for each in groups]
+    drafted = [
+        draft
+        for each in known
+        for one in each.outlines
+        for draft in drafts(one, sequence=each.ticket.sequence, advantage=1.0, version=7, max_token_lag=None)[0]
+    ]
+
+    async def scenario() -> None:
+        ranks = group(monkeypatch, ping_timeout_s=60.0, busy=[False, False])
+        ranks._actor = Counter
+        await ranks.start()
+        batch = draft_batch(drafted, known, 12, 7)
+        assert await ranks.build(batch) == frozenset()
+        report = await ranks.update(batch)
+        assert {name: metric.value for name, metric in report.metrics.items() if name != "learner/not_finite"} == {
+            "rows": 6, "tokens": 6 * 11, "trained": 6 * 9,
+        }  # fmt: skip
+        ray._private.internal_api.free([known[1].source])
+        assert await ranks.build(batch) == {1}
+        with pytest.raises(RunFailed, match="no rows were built"):
+            await ranks.update(batch)
+        await ranks.stop()
+
+    asyncio.run(scenario())

@@ -19,9 +19,11 @@ from actors.pool import PoolOptions, Publication, RolloutPool
 from actors.scoring import ScoringSpec
 from actors.worker import WorkerSpec
 from launch.run.gauges import Gauges
+from learners.group import fetched
 from rlsys.channels.shm import SharedMemory
 from rlsys.errors import RunFailed
-from rlsys.types import EpisodeEnd, Group, Ticket
+from rlsys.outlines import Played, outlines
+from rlsys.types import EpisodeEnd, Ticket
 from tests.fakes import FakeWorker
 from tests.made import engine_spec, plan, ticket
 from tests.paths import ROOT
@@ -88,7 +90,7 @@ def run(scenario: Callable[[RolloutPool], Awaitable[None]], tmp_path: Path, **op
     asyncio.run(asyncio.wait_for(whole(), 120))
 
 
-async def play(pool: RolloutPool, count: int) -> tuple[list[Group], list[Ticket]]:
+async def play(pool: RolloutPool, count: int) -> tuple[list[Played], list[Ticket]]:
     retried: list[Ticket] = []
     groups = await asyncio.gather(*(pool.run(ticket(sequence), PLAY, retried.append) for sequence in range(count)))
     return list(groups), retried
@@ -100,7 +102,7 @@ def test_a_worker_that_dies_is_restarted_refitted_and_its_groups_played_elsewher
         (tmp_path / "die-w0").touch()
         groups, retried = await play(pool, 8)
         assert [group.ticket.sequence for group in groups] == list(range(8))
-        assert all(t.end is EpisodeEnd.ANSWERED for group in groups for t in group.trajectories)
+        assert all(t.end is EpisodeEnd.ANSWERED for group in groups for t in group.outlines)
         assert retried and all(again.attempt == 1 for again in retried)
         assert {group.ticket.attempt for group in groups} == {0, 1}
         second = publication(tmp_path, 2, logit=1.0)
@@ -114,6 +116,41 @@ def test_a_worker_that_dies_is_restarted_refitted_and_its_groups_played_elsewher
         assert names <= set(ray.util.list_named_actors())
 
     run(scenario, tmp_path)
+
+
+def test_a_group_outlives_its_worker_and_one_that_is_gone_is_played_again(tmp_path: Path) -> None:
+    async def scenario(pool: RolloutPool) -> None:
+        await pool.publish(publication(tmp_path, 1))
+        (group,), _ = await play(pool, 1)
+        found = await pool.whole(group)
+        assert (
+            found is not None and outlines(found)[0].reward == group.outlines[0].reward and found.worker in ("w0", "w1")
+        )
+        for member in pool._members:
+            ray.kill(member.handle)
+        assert (await pool.whole(group)) is not None
+        assert fetched({0: group.source, 1: found})[1] == frozenset()
+        lost, retried = replace(group, source=gone()), []
+        assert await pool.whole(lost) is None
+        groups, missing = fetched({0: lost.source, 7: found})
+        assert (list(groups), missing) == ([7], {0})
+        run, left = pool.run, [lost]
+        pool.run = lambda *given: run(*given) if not left else returned(left.pop())  # type: ignore[method-assign]
+        again = await pool.group(group.ticket, PLAY, retried.append)
+        assert again.ticket.attempt >= 1 and len(again.trajectories) == PLAY.group_size
+
+    run(scenario, tmp_path)
+
+
+def gone() -> Any:
+    """A reference to what nobody has any more."""
+    ref = ray.put(list(range(100_000)))
+    ray._private.internal_api.free([ref])
+    return ref
+
+
+async def returned(value: Any) -> Any:
+    return value
 
 
 def test_what_a_worker_sampled_for_a_group_that_it_did_not_finish_is_counted_as_lost(tmp_path: Path) -> None:
@@ -152,7 +189,7 @@ def test_a_worker_that_hangs_is_found_by_its_ping(tmp_path: Path, monkeypatch: p
         await pool.publish(publication(tmp_path, 1))
         (tmp_path / "hang-w1").touch()
         groups, _ = await play(pool, 6)
-        assert all(t.end is EpisodeEnd.ANSWERED for group in groups for t in group.trajectories)
+        assert all(t.end is EpisodeEnd.ANSWERED for group in groups for t in group.outlines)
         assert pool.restarts["w1"] >= 1
 
     run(scenario, tmp_path, call_timeout_s=1.0)
@@ -168,7 +205,7 @@ def test_a_group_that_a_hung_worker_took_with_it_says_what_hung(
         await pool.publish(publication(tmp_path, 1))
         (tmp_path / "hang-w0").touch()
         groups, _ = await play(pool, 1)
-        failures = {t.reward.detail for t in groups[0].trajectories}  # type: ignore[union-attr]
+        failures = {t.reward.detail for t in groups[0].outlines}  # type: ignore[union-attr]
         assert len(failures) == 1 and "w0 answering a ping: no answer after 1 s" in failures.pop()
 
     run(scenario, tmp_path, workers=1, call_timeout_s=1.0, infra_attempts=1)
@@ -188,7 +225,7 @@ def test_evaluation_survives_a_death_without_published_weights(tmp_path: Path) -
         await pool.adopt()
         (tmp_path / "die-w0").touch()
         groups, retried = await play(pool, 2)
-        assert all(t.end is EpisodeEnd.ANSWERED for group in groups for t in group.trajectories)
+        assert all(t.end is EpisodeEnd.ANSWERED for group in groups for t in group.outlines)
         assert retried
 
     run(scenario, tmp_path, workers=1)
@@ -200,6 +237,6 @@ def test_a_group_whose_workers_keep_dying_is_a_typed_failure(tmp_path: Path) -> 
         (tmp_path / "die-w0").touch()
         groups, retried = await play(pool, 1)
         assert not retried
-        assert all(t.end is EpisodeEnd.FAILED and t.reward.kind == "infra" for t in groups[0].trajectories)  # type: ignore[union-attr]
+        assert all(t.end is EpisodeEnd.FAILED and t.reward.kind == "infra" for t in groups[0].outlines)  # type: ignore[union-attr]
 
     run(scenario, tmp_path, workers=1, infra_attempts=1)

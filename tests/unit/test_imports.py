@@ -120,7 +120,7 @@ def test_no_module_of_launch_imports_one_that_imports_it() -> None:
     assert "launch.stages.base" in imports["launch.stages.rl"]
 
 
-def test_the_core_imports_torch_and_omegaconf_at_most() -> None:
+def test_the_core_imports_torch_numpy_and_omegaconf_at_most() -> None:
     allowed = CORE_MAY_IMPORT | sys.stdlib_module_names
     found = {(file, name) for file, _, name in imports_of("rlsys") if name not in allowed}
     assert found <= {(SHM, "safetensors")}

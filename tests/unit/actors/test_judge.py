@@ -22,7 +22,7 @@ from envs.services.judge.config import JudgeConfig
 from envs.services.judge.judge import open_judge
 from envs.services.judge.request import Judged, JudgeRequest
 from rlsys.rollout import EpisodeBroken, RolloutPlan
-from rlsys.types import FailureKind, Reward, Task, Ticket
+from rlsys.types import FailureKind, Group, Reward, Task, Ticket
 from tests import made
 from tests.judge_endpoint import scripted
 from tests.local_worlds import play_here
@@ -50,9 +50,10 @@ def test_stages_with_different_judges_ask_each_its_own(monkeypatch: pytest.Monke
     monkeypatch.setattr(actors.world_process, "new_world", lambda env: World())
     scored: list[Any] = []
 
-    async def group(ticket: Ticket, *, score: Any, plan: RolloutPlan, **_: Any) -> None:
+    async def group(ticket: Ticket, *, score: Any, plan: RolloutPlan, **_: Any) -> Group:
         await asyncio.sleep(0.05)  # the other stage's group has come meanwhile
         scored.append((plan.reward.judge.model, (await score(TRANSCRIPT)).value))
+        return made.group(ticket)
 
     monkeypatch.setattr(actors.worker, "run_group", group)
     secrets = {SERVICE_TOKEN: TOKEN}

@@ -11,6 +11,7 @@ import actors.world_process
 from actors.scoring import ScoringSpec
 from actors.specs import EngineFailed, EngineStats
 from actors.worker import RolloutWorker, WorkerSpec
+from tests import made
 from tests.local_worlds import play_here
 from tests.made import engine_spec, plan, ticket
 
@@ -81,7 +82,7 @@ def test_a_world_is_made_once_and_closed_once_when_many_groups_come_with_a_new_o
 ) -> None:
     MADE.clear()
     monkeypatch.setattr(actors.world_process, "new_world", Slow)
-    monkeypatch.setattr(actors.worker, "run_group", lambda *_, **__: asyncio.sleep(0.01))
+    monkeypatch.setattr(actors.worker, "run_group", lambda played, **_: asyncio.sleep(0.01, made.group(played)))
     asyncio.run(worker.adopt())
 
     async def groups(*envs: str) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from rlsys.buffer import SlotBuffer
 from rlsys.errors import RunFailed
+from rlsys.outlines import played
 from rlsys.types import Ticket
 from tests.made import group, ticket
 
@@ -189,5 +190,28 @@ def test_no_more_than_the_spare_places_are_given_away() -> None:
             buffer.start(started)
             await buffer.finish(group(started), signal=False)
         assert [g.ticket.sequence for g in await buffer.take(0)] == [0, 1, 2]
+
+    asyncio.run(scenario())
+
+
+def test_groups_that_were_lost_run_again_and_the_others_wait_for_them() -> None:
+    async def scenario() -> None:
+        buffer = SlotBuffer(groups_per_step=2, max_policy_lag=0, live_version=0, total=2, spare=1)
+        for sequence in range(3):
+            assert await buffer.admit() == 0
+            buffer.start(ticket(sequence, start_version=0))
+            await buffer.finish(played(group(ticket(sequence, start_version=0))), signal=sequence != 0)
+        assert await buffer.admit() is None
+        first = await buffer.take(0)
+        assert [each.ticket.sequence for each in first] == [0, 1, 2]  # the first had given its place away
+        again = await buffer.give_back(first, {2})
+        assert [(each.sequence, each.attempt) for each in again] == [(2, 1)]
+        assert [each.sequence for each in buffer.open_tickets] == [1, 2]
+        assert [each.ticket.sequence for each in buffer.dull] == [0]
+        taking = asyncio.ensure_future(buffer.take(0))
+        await asyncio.sleep(0)
+        assert not taking.done()
+        await buffer.finish(played(group(again[0])), signal=False)  # too late to give its place away
+        assert [(each.ticket.sequence, each.ticket.attempt) for each in await taking] == [(0, 0), (1, 0), (2, 1)]
 
     asyncio.run(scenario())

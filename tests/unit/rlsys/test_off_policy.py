@@ -121,10 +121,10 @@ MIXED = sample(
 def test_stale_tokens_of_a_turn_become_context_and_its_newer_ones_stay() -> None:
     sample = mask_stale(MIXED, version=7, max_token_lag=2)
     assert sample is not None
-    assert sample.loss_mask == (0, 0, 1, 0, 1, 1)
-    assert sample.advantages == (0.0, 0.0, 0.5, 0.0, 0.5, 0.5)
+    assert sample.loss_mask.tolist() == [0, 0, 1, 0, 1, 1]
+    assert sample.advantages.tolist() == [0.0, 0.0, 0.5, 0.0, 0.5, 0.5]
     assert sample.streams[0].values == (0.2, 0.3, 0.4)
-    assert sample.token_ids == MIXED.token_ids  # still seen by the tokens after them
+    assert sample.token_ids is MIXED.token_ids  # still seen by the tokens after them
     (weighed,) = weigh([[[sample]]], "sequence_mean")
     row = make_row([weighed])
     assert row.weights.tolist() == pytest.approx([0, 0, 1 / 3, 0, 1 / 3, 1 / 3]) and row.share == 1.0

@@ -15,6 +15,7 @@ from rlsys.types import (
     Failure,
     FailureKind,
     Group,
+    Ints,
     Message,
     Reward,
     Step,
@@ -38,7 +39,7 @@ class Letters:
 
     def extend(
         self,
-        context: tuple[int, ...],
+        context: Ints,
         completion: Completion,
         messages: Sequence[Message],
         reply: Message,
@@ -47,7 +48,7 @@ class Letters:
         reply = replace(reply, content=reply.content[:max_tokens])
         added = tuple(map(ord, f"[{reply.content}]"))
         return Continuation(
-            context_ids=context + completion.token_ids + added, reply=reply, num_reply_tokens=len(added)
+            context_ids=made.ints([*context, *completion.token_ids, *added]), reply=reply, num_reply_tokens=len(added)
         )
 
 

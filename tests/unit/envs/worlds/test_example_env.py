@@ -18,6 +18,7 @@ from rlsys.choices import construct
 from rlsys.config import RunConfig
 from rlsys.packing import sample_trajectory
 from rlsys.types import EpisodeEnd, Reward, Task, Trajectory, Transcript
+from tests import made
 from tests.made import plan
 from tests.paths import ROOT
 from tests.played import episode, tokenizer_in
@@ -108,7 +109,7 @@ def test_a_demonstration_is_token_for_token_an_episode(run: RunConfig, world: An
         assert played.messages == messages and played.end is EpisodeEnd.ANSWERED
         (sample,) = sample_trajectory(played, 1.0)
         stop = world.env(task).stop_strings
-        assert (sample.token_ids, sample.loss_mask) == renderer.demonstration(messages, 1, stop)
+        assert made.ids_and_mask(sample) == renderer.demonstration(messages, 1, stop)
 
 
 def test_every_ending(run: RunConfig, world: Any, renderer: ChatRenderer) -> None:

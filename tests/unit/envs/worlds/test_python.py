@@ -25,6 +25,7 @@ from envs.worlds.python import PythonMathConfig, PythonMathWorld, recorded
 from rlsys.errors import BadInput
 from rlsys.packing import sample_trajectory
 from rlsys.types import EpisodeEnd, FailureKind, Message, Task
+from tests import made
 from tests.made import jsonl, plan
 from tests.paths import DATA, needs_data
 from tests.played import episode, tokenizer_in
@@ -310,7 +311,7 @@ def test_a_demonstration_is_token_for_token_an_episode_with_the_sandbox(renderer
             assert played.messages == messages and played.end is EpisodeEnd.ANSWERED
             (sample,) = sample_trajectory(played, 1.0)
             shown_ids = renderer.demonstration(messages, 1, world.env(task).stop_strings)
-            assert (sample.token_ids, sample.loss_mask) == shown_ids
+            assert made.ids_and_mask(sample) == shown_ids
             trained = renderer.decode([t for t, m in zip(sample.token_ids, sample.loss_mask, strict=True) if m])
             assert "<interpreter>" not in trained and trained.count("</code>") == 1
 

@@ -29,6 +29,7 @@ from rlsys.types import (
     Trajectory,
     Transcript,
 )
+from tests import made
 from tests.made import jsonl
 from tests.paths import DATA, needs_data
 from tests.played import episode, tokenizer_in
@@ -178,7 +179,7 @@ def test_what_the_policy_said_is_trained_and_what_was_found_is_masked(
     assert tuple(trained) == sum((renderer.encode(text) for text in said), ()) + end
     # The demonstration of it has the same tokens and mask, so a policy warmed up on it sees what a rollout shows.
     stop = played.env(task).stop_strings
-    assert renderer.demonstration(shown.messages, num_prompt, stop) == (sample.token_ids, sample.loss_mask)
+    assert renderer.demonstration(shown.messages, num_prompt, stop) == made.ids_and_mask(sample)
     assert len(sample.token_ids) < 200  # of a context of 512
 
 

@@ -114,7 +114,8 @@ def test_a_full_disk_is_a_failed_run_with_its_reason(score: Any) -> None:
 def test_overrides_reach_the_reward_wherever_they_stand(score: Any, tmp_path: Path) -> None:
     bad = {"task": {"answers": ["Paris"]}, "response": "<answer></think>"}
     assert score("icrl", lines=[bad])[1][0]["reward"] == 0.0
-    for options in (["reward.clamp=false"], ["--output", "-", "reward.clamp=false"], ["stages.2.reward.clamp=false"]):
+    key = "reward.clamp=false"
+    for options in ([key], ["--output", "-", key], [f"stages.test.{key}"]):
         assert score("icrl", *options, lines=[bad])[1][0]["reward"] == pytest.approx(0.2 * -0.05)
     assert "rlsys: reward icrl: alpha=0.8, clamp=false" in score("icrl", "reward.clamp=false", lines=[bad])[2]
     assert "clamp=false" in score("icrl", "--explain", "reward.clamp=false", lines=[bad])[2]

@@ -22,22 +22,22 @@ class Slow(BanditPool):
         super().__init__()
         self.turns, self.only, self.beside = turns, only, False
 
-    async def run(self, ticket: Any, plan: Any, on_retry: Any) -> Any:
+    async def group(self, ticket: Any, plan: Any, on_retry: Any) -> Any:
         if plan.purpose.startswith("eval") and self.beside and ticket.sequence >= self.only:
             for _ in range(self.turns):
                 await asyncio.sleep(0)
-        return await super().run(ticket, plan, on_retry)
+        return await super().group(ticket, plan, on_retry)
 
 
 class Straddling(BanditPool):
     """An episode beside training is sampled once the next weights are there, or half a second later."""
 
-    async def run(self, ticket: Any, plan: Any, on_retry: Any) -> Any:
+    async def group(self, ticket: Any, plan: Any, on_retry: Any) -> Any:
         begun, late = self.version, asyncio.get_running_loop().time() + 0.5
         if plan.purpose.startswith("eval") and 1 < begun < 6:
             while self.version == begun and asyncio.get_running_loop().time() < late:
                 await asyncio.sleep(0.001)
-        return await super().run(ticket, plan, on_retry)
+        return await super().group(ticket, plan, on_retry)
 
 
 def run(

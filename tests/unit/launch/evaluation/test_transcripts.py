@@ -7,7 +7,7 @@ import pytest
 
 from launch.evaluation.transcripts import Transcripts, folder_beside
 from rlsys.errors import BadInput
-from rlsys.types import Failure, FailureKind
+from rlsys.types import Failure, FailureKind, Group
 from tests.made import group, ticket, trajectory, turn
 
 BEGUN = {"weights": "abc", "greedy": {"seed": 0}}
@@ -18,7 +18,7 @@ def opened(folder: Path, begun: object = None) -> Transcripts:
     return Transcripts(folder, begun or BEGUN, {"greedy": 1, "hotpotqa/sampled": 2})  # type: ignore[arg-type]
 
 
-def pair(sequence: int, reward: float | Failure = 1.0):
+def pair(sequence: int, reward: float | Failure = 1.0) -> Group:
     one = turn((1, 2), (7, 8))
     return group(ticket(sequence), *(trajectory(one, sibling=at, reward=reward) for at in range(2)))
 

@@ -1,12 +1,14 @@
 """Rows of a run directory: what a crash tore is dropped, what is damaged is named by its line."""
 
+import gzip
 import json
 from pathlib import Path
 
 import pytest
 
-from launch.run.rundir import RunDir, choose_run_dir
+from launch.run.rundir import RunDir, choose_run_dir, sampled
 from rlsys.errors import BadInput
+from tests import made
 
 
 @pytest.mark.parametrize(
@@ -57,3 +59,32 @@ def test_a_damaged_run_beside_it_does_not_hinder_a_new_one(tmp_path: Path, monke
     assert choose_run_dir("q", "name: q\n", None, must_resume=False) == begun
     (begun / "summary.json").write_text(json.dumps({"status": "done"}))
     assert choose_run_dir("q", "name: q\n", None, must_resume=False) == tmp_path / "runs" / "q-2"
+
+
+def test_a_large_file_of_trajectories_is_compressed_and_there_is_one_of_a_step(tmp_path: Path) -> None:
+    run, played = RunDir(tmp_path), [made.group(made.ticket(3), made.trajectory(made.turn((1, 2), (5, 6))))]
+    plain, packed = (tmp_path / "trajectories" / name for name in ("step-000001.jsonl", "step-000001.jsonl.gz"))
+    for limit, written, other in ((None, plain, packed), (0, packed, plain), (1.0, plain, packed)):
+        run.save_trajectories("step-000001", played, {(3, 0): 0.5}, compress_mb=limit)
+        content = written.read_bytes() if written is plain else gzip.decompress(written.read_bytes())
+        (line,) = [json.loads(line) for line in content.splitlines()]
+        assert (line["sequence"], line["token_ids"], line["advantage"]) == (3, [[5, 6]], 0.5)
+        assert not other.exists()
+    run.close()
+
+
+@pytest.mark.parametrize(
+    ("groups", "size", "episodes", "expected"),
+    [
+        (4, 8, None, [0, 1, 2, 3]),
+        (4, 8, 32, [0, 1, 2, 3]),
+        (4, 8, 31, [0, 1, 2]),
+        (10, 8, 40, [0, 2, 4, 6, 8]),
+        (3, 8, 5, [0]),  # no half of a group
+        (3, 8, 0, []),
+    ],
+)
+def test_whole_groups_are_kept_spread_over_all(
+    groups: int, size: int, episodes: int | None, expected: list[int]
+) -> None:
+    assert sampled(range(groups), size, episodes) == expected

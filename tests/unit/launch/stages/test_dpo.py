@@ -1,6 +1,7 @@
 """Stages that learn from given answers, with the real driver and a bandit for a model; and the files they read."""
 
 import asyncio
+import gzip
 import json
 import math
 from collections.abc import Sequence
@@ -24,6 +25,7 @@ from rlsys.errors import BadInput, RunFailed
 from rlsys.metrics import merge
 from rlsys.records import Example, read_answer, read_pair
 from rlsys.types import Group, Message
+from tests import made
 from tests.fakes import BanditLearner, BanditPool
 from tests.made import jsonl
 from tests.unit.launch.stages import test_rl as driver
@@ -74,8 +76,8 @@ def test_tokens_of_another_tokenizer_are_not_taken_over() -> None:
     example = read_answer(record, "line 1")
     ((own,),) = samples_of(example, Renderer(), "x", ())  # type: ignore[arg-type]
     ((other,),) = samples_of(example, Renderer(), "y", ())  # type: ignore[arg-type]
-    assert (own.token_ids, own.loss_mask) == ((9, 1, 2), (0, 1, 1))
-    assert (other.token_ids, other.loss_mask) == ((7, 112, 97, 98), (0, 0, 1, 1))
+    assert made.ids_and_mask(own) == ((9, 1, 2), (0, 1, 1))
+    assert made.ids_and_mask(other) == ((7, 112, 97, 98), (0, 0, 1, 1))
 
 
 @pytest.mark.parametrize(
@@ -192,6 +194,14 @@ def test_prompts_are_held_out_whole(tmp_path: Path) -> None:
     assert not {example.names for example in data.train} & {example.names for example in data.held_out}
     assert len(open_data(read_answer, {path: None}, EvalConfig(every=1, share=0.2, tasks=1), seed=1).held_out) == 3
     assert len(open_data(read_answer, {path: None}, EvalConfig(), seed=1).train) == 30
+    packed = tmp_path / "answers.jsonl.gz"
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    assert [*open_data(read_answer, {packed: None}, EvalConfig(), seed=1).train] == [
+        *open_data(read_answer, {path: None}, EvalConfig(), seed=1).train
+    ]
+    packed.write_bytes(packed.read_bytes()[:-40])
+    with pytest.raises(BadInput, match=r"answers.jsonl.gz: cannot be read"):
+        open_data(read_answer, {packed: None}, EvalConfig(), seed=1)
     path.write_text(lines[0])
     with pytest.raises(BadInput, match="expected at least two prompts"):
         open_data(read_answer, {path: None}, EvalConfig(every=1), seed=1)
@@ -241,8 +251,8 @@ class Learner(BanditLearner):
 
 
 class Pool(BanditPool):
-    async def run(self, *args: Any, **kwargs: Any) -> Group:
-        group = await super().run(*args, **kwargs)
+    async def group(self, *args: Any, **kwargs: Any) -> Group:
+        group = await super().group(*args, **kwargs)
         await asyncio.sleep(0.02)
         asked = Message(role="user", content=group.ticket.task.question)
         played = (replace(each, num_prompt=1, messages=(asked, *each.messages[1:])) for each in group.trajectories)

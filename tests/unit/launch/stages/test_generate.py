@@ -101,8 +101,7 @@ def test_what_was_sampled_is_what_is_trained(tmp_path: Path) -> None:
     assert record["weight_versions"] == [[[3, 0, 2]], [[3, 0, 1]]]
     example = read_answer(record, "line 1")
     ((sample,),) = samples_of(example, None, "vocabulary-1", ())  # type: ignore[arg-type]  # nothing is tokenised
-    assert sample.token_ids == (1, 2, 5, 6, 9, 9, 7)
-    assert sample.loss_mask == (0, 0, 1, 1, 0, 0, 1)
+    assert made.ids_and_mask(sample) == ((1, 2, 5, 6, 9, 9, 7), (0, 0, 1, 1, 0, 0, 1))
 
 
 def test_an_answer_that_is_only_an_end_is_an_answer() -> None:
@@ -113,7 +112,7 @@ def test_an_answer_that_is_only_an_end_is_an_answer() -> None:
     played = entry(silent, trajectory(1, 1.0))
     (record,) = kept(entry(silent), GenerateConfig(), REWARD)
     ((sample,),) = samples_of(read_answer(line(record), "line 1"), None, "vocabulary-1", ())  # type: ignore[arg-type]
-    assert (sample.token_ids, sample.loss_mask) == ((1, 2, 9), (0, 0, 1))
+    assert made.ids_and_mask(sample) == ((1, 2, 9), (0, 0, 1))
     pair = pair_of(played)
     assert pair is not None
     assert read_pair(line(pair), "line 1").answers[1].samples[0].token_ids == (1, 2, 9)
@@ -189,8 +188,8 @@ def test_what_is_played_is_not_played_again(tmp_path: Path) -> None:
     starts: list[int] = []
 
     class Counting(BanditPool):
-        async def run(self, ticket: Ticket, *args: Any, **kwargs: Any) -> Group:
-            group = await super().run(ticket, *args, **kwargs)
+        async def group(self, ticket: Ticket, *args: Any, **kwargs: Any) -> Group:
+            group = await super().group(ticket, *args, **kwargs)
             starts.append(ticket.sequence)
             return group
 

@@ -46,7 +46,7 @@ def test_each_kind_has_its_algorithm_and_reads_back(tmp_path: Path) -> None:
     assert [needs_engines(config, stage) for stage in config.stages] == [False, True, True, True]
     (tmp_path / "again.yaml").write_text(to_yaml(config))
     assert compose(str(tmp_path / "again.yaml"), []) == config
-    shown = "\n".join(arithmetic(config))
+    shown = "\n".join(arithmetic(config)[0])
     assert "trajectories = 16 tasks x 8 = 128" in shown
     assert "steps = 2 epochs x examples / 32, rounded up" in shown
 
@@ -60,7 +60,7 @@ def test_epochs_over_a_file_are_steps(tmp_path: Path) -> None:
     assert not needs_engines(config, config.stages[0])
     config = composed(tmp_path, dpo, overrides=("eval.every=1", "eval.share=0.4"))
     assert config.stages[0].steps == 3  # 2 of the 5 are held out
-    assert any(f"examples = 3 of {pairs}, 2 more held out" in line for line in arithmetic(config))
+    assert any(f"examples = 3 of {pairs}, 2 more held out" in line for line in arithmetic(config)[0])
     pairs.unlink()
     with pytest.raises(BadInput, match="pairs.jsonl: cannot be read"):
         composed(tmp_path, dpo)

@@ -1,6 +1,7 @@
 """The real driver with a bandit for a model: it learns, accounts for every prompt once, and resumes where it was."""
 
 import asyncio
+import gzip
 import json
 import random
 import time
@@ -21,9 +22,10 @@ from launch.run.rundir import RunDir
 from launch.run.session import closing_line, save_at_stop
 from launch.run.summary import summary as summary_of
 from launch.stages.train import train
-from rlsys.batch import Batch, UpdateReport
+from rlsys.batch import UpdateReport
 from rlsys.channels.shm import SharedMemory
 from rlsys.device import DEVICES, resolved_run
+from rlsys.drafting import BatchDraft
 from rlsys.errors import BadInput, RunFailed
 from rlsys.journal import Dispatched, Journal, Noted, ledger, read, surviving
 from rlsys.types import Message
@@ -56,7 +58,10 @@ class NoTracker:
     def evaluated(self, step: int, name: str, values: Any) -> None:
         self.rows.append({"step": step, **{f"held_out/{name}/{key}": value for key, value in values.items()}})
 
-    def episodes(self, step: int, groups: Any) -> None: ...
+    def chosen(self, step: int, rewards: Any) -> list[int]:
+        return []
+
+    def episodes(self, step: int, chosen: Any) -> None: ...
     def set(self, row: Any) -> None: ...
 
 
@@ -77,6 +82,7 @@ def play(
     stages: str = "",
     stop_after_s: float | None = None,
     extended: bool = False,
+    losing: set[int] | None = None,
 ) -> Outcome:
     """One process's worth of a run: resumes when the directory has a checkpoint."""
     recipe = tmp_path / "recipe.yaml"
@@ -113,6 +119,7 @@ def play(
             model_path=str(tmp_path),
             earlier_s=state.wall_s,
         )
+        run.learner.losing = losing or set()  # type: ignore[attr-defined]
         run.pool_start = asyncio.create_task(pool.start())
         if stop_after_s is not None:
             asyncio.get_running_loop().call_later(stop_after_s, run.stop.set)
@@ -206,10 +213,10 @@ def test_a_stop_after_the_last_step_waits_for_its_row(tmp_path: Path) -> None:
         if row["step"] == 11:
             save, loop = run.dir.save_trajectories, asyncio.get_running_loop()
 
-            def stop_then_save(*what: Any) -> Any:  # in a thread
+            def stop_then_save(*what: Any, **more: Any) -> Any:  # in a thread
                 loop.call_soon_threadsafe(run.stop.set)
                 time.sleep(0.02)
-                return save(*what)
+                return save(*what, **more)
 
             run.dir.save_trajectories = stop_then_save  # type: ignore[method-assign]
 
@@ -374,12 +381,53 @@ def test_a_step_without_signal_publishes_nothing(tmp_path: Path) -> None:
     assert outcome.run.state.version == 1 + 30 - len(filtered)
 
 
+def test_a_share_of_the_episodes_is_written_and_the_rest_is_counted(tmp_path: Path) -> None:
+    keep = "trajectories: {keep: 8, compress_mb: 0}\nstages: [{name: rl, kind: rl, steps: 2}]\n"
+    outcome = play(tmp_path, stages=keep)
+    assert outcome.error is None
+    files = sorted((tmp_path / "run" / "trajectories").iterdir())
+    lines = {
+        file.name: [json.loads(line) for line in gzip.decompress(file.read_bytes()).splitlines()] for file in files
+    }
+    assert {name: len(found) for name, found in lines.items()} == {
+        "eval-rl-after-greedy.jsonl.gz": 4,
+        "eval-rl-after-sampled.jsonl.gz": 32,
+        "eval-rl-before-greedy.jsonl.gz": 4,
+        "eval-rl-before-sampled.jsonl.gz": 32,
+        "step-000001.jsonl.gz": 8,
+        "step-000002.jsonl.gz": 8,
+    }
+    assert len({line["sequence"] for line in lines["step-000001.jsonl.gz"]}) == 2  # whole groups
+    assert outcome.summary["tokens"]["generated"] == 2 * 16 + 2 * 4 * (1 + 8)
+
+
+def test_groups_that_are_lost_with_their_node_are_played_again_and_trained_once(tmp_path: Path) -> None:
+    outcome = play(tmp_path, steps=6, losing={2, 3, 9, 17})
+    assert outcome.error is None
+    book = ledger(surviving(read(tmp_path / "run" / "journal.jsonl")))
+    assert (book.dispatched, book.in_flight, book.problems) == (24, 0, ())
+    again = [row for row in read(tmp_path / "run" / "journal.jsonl") if isinstance(row, Dispatched) and row.attempt]
+    assert {row.sequence for row in again} == {2, 3, 9, 17} and all(row.attempt == 1 for row in again)
+    assert outcome.summary["prompts"]["dispatched"] == 24
+
+
+def test_groups_that_are_lost_again_and_again_end_the_run(tmp_path: Path) -> None:
+    class Losing(set[int]):
+        def __isub__(self, other: Any) -> Any:  # what was lost is lost the next time too
+            return self
+
+    outcome = play(tmp_path, losing=Losing(range(48)))
+    assert isinstance(outcome.error, RunFailed)
+    assert str(outcome.error) == "step 1: groups are lost again and again, 4 the last time"
+
+
 def test_no_token_past_its_lag_is_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lags: list[int] = []
     update = BanditLearner.update
 
-    async def watched(learner: BanditLearner, batch: Batch) -> UpdateReport:
-        lags.extend(batch.version - int(each) for row in batch.rows for each in row.versions[row.loss_mask.bool()])
+    async def watched(learner: BanditLearner, batch: BatchDraft) -> UpdateReport:
+        rows = learner.built.rows
+        lags.extend(batch.version - int(each) for row in rows for each in row.versions[row.loss_mask.bool()])
         return await update(learner, batch)
 
     monkeypatch.setattr(BanditLearner, "update", watched)
@@ -499,8 +547,8 @@ def test_a_run_that_never_trained_is_not_done(tmp_path: Path) -> None:
     class Deaf(BanditPool):
         """Whatever the policy does: all siblings the same."""
 
-        async def run(self, ticket: Any, plan: Any, on_retry: Any) -> Any:
-            return await super().run(ticket, replace(plan, temperature=0.0), on_retry)
+        async def group(self, ticket: Any, plan: Any, on_retry: Any) -> Any:
+            return await super().group(ticket, replace(plan, temperature=0.0), on_retry)
 
     outcome = play(tmp_path, steps=4, pool=Deaf())
     assert isinstance(outcome.error, RunFailed)

@@ -191,7 +191,12 @@ def test_a_row_without_weight_adds_nothing_and_backward_runs_through_it(name: st
         groups = [[replace(sample, streams=()) for sample in group] for group in groups]
     rows, denominator = rows_of(credited(groups, algorithm), algorithm)
     nothing = torch.zeros(2)
-    empty = replace(padding_row(rows[0]), reference_logprobs=nothing, proximal_logprobs=nothing, values=nothing)
+    empty = replace(
+        padding_row(rows[0].minibatch, rows[0].discounts),
+        reference_logprobs=nothing,
+        proximal_logprobs=nothing,
+        values=nothing,
+    )
     credited_alone = algorithm.credit(rows, moments)
     *credited_rows, empty = algorithm.credit([*rows, empty], moments)
     assert all(

@@ -127,7 +127,7 @@ def test_dpo_measures_the_same_however_pairs_are_packed() -> None:
     for tokens_per_row in (1000, 12, 1):  # one row, two of unequal numbers of pairs, three
         batch = make_batch(samples, tokens_per_row, 3, together=2)
         parts = []
-        for row in (*batch.rows, padding_row(batch.rows[0])):
+        for row in (*batch.rows, padding_row(0, batch.rows[0].discounts)):
             gains = row.token_ids * row.loss_mask  # token n gains n
             row = replace(row, reference_logprobs=row.behavior_logprobs)
             out = algorithm.loss(row.behavior_logprobs + gains, gains * 0, row, denominator=batch.denominators[0])
