@@ -95,6 +95,7 @@ class Engine:
             llm = AsyncLLM.from_engine_args(_arguments(spec), stat_loggers=[lambda *_: gauges])  # type: ignore
         finally:
             del os.environ[PARENT_VARIABLE]
+        _leave_out_token_texts(llm.output_processor)
         processes = [child for child in multiprocessing.active_children() if child not in others]
         engine = cls(spec, llm, processes, gauges)
         try:
@@ -301,6 +302,18 @@ def _arguments(spec: EngineSpec) -> Any:
         disable_log_stats=True,  # vLLM's own loggers; ours is passed below
         **optional,
     )
+
+
+def _leave_out_token_texts(processor: Any) -> None:
+    """vLLM looks up each token's own text beside its log-probability. Nobody reads that, and it takes longer than the
+    text of the completion. `detokenize=False` would leave out both, and stop strings with them."""
+    add_request = processor.add_request
+
+    def add(request: Any, *args: Any, **kwargs: Any) -> None:
+        add_request(request, *args, **kwargs)
+        processor.request_states[request.request_id].logprobs_processor.tokenizer = None
+
+    processor.add_request = add
 
 
 def _parameters(**fields: Any) -> Any:

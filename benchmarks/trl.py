@@ -1,11 +1,18 @@
 """One GRPO step of this project against one of TRL's, on one machine: `python benchmarks/trl.py [--json F]`.
 
-The same model from nothing, tokenizer, questions, reward, group size, learning rate and seed; both may use every core.
-Each side runs as its users run it: `rlsys train` with its defaults, and TRL's GRPOTrainer with transformers' generation
-(its vLLM modes need a GPU). They take turns, because each takes the whole machine. TRL is installed into `build/trl` at
-first, in the versions of benchmarks/trl.txt, and computes with this project's torch and transformers.
+The same model from nothing, tokenizer, questions, reward, group size and seed, and the same GRPO: z-scores of each
+group, the mean over the batch's tokens, clips of 0.2, one step a batch, no KL, AdamW with a constant learning rate,
+gradients clipped at 1. Both may use every core. For the rest each side runs as its users run it: `rlsys train` with its
+defaults, and TRL's GRPOTrainer with transformers' generation (its vLLM modes need a GPU). They take turns, because each
+takes the whole machine. TRL is installed into `build/trl` at first, in the versions of benchmarks/trl.txt, and computes
+with this project's torch and transformers.
 
-The reward is the share of the letter "e" in an answer: siblings always differ, so that every group is trained on.
+One thing differs by design: ours samples while it trains, so that its batches are one version older than TRL's. There a
+plain clip stops just the tokens that the last step moved; `is_correction: tis` clips around the newest policy, as TRL
+does on its own samples. `--set loop.max_policy_lag=0` is TRL's order, sampling and training in turn.
+
+The reward is the share of the letter "e" in an answer: siblings always differ, so that every group is trained on. Both
+sides report it for a batch as it was sampled, before the update.
 """
 
 from __future__ import annotations
@@ -31,7 +38,7 @@ PACKAGES = ROOT / "build" / "trl"
 PINNED = ROOT / "benchmarks" / "trl.txt"
 MODEL = {"hidden_size": 256, "intermediate_size": 768, "num_layers": 4, "num_heads": 8, "num_kv_heads": 4}
 GROUPS, GROUP_SIZE, NEW_TOKENS = 32, 8, 128
-LR = 1e-4
+LR, BETAS, CLIP = 1e-4, (0.9, 0.999), 0.2
 WARM_UP = 2  # steps that are left out of the medians
 
 
@@ -59,15 +66,17 @@ def questions(count: int, seed: int) -> list[str]:
 
 
 def recipe(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """What is not a default here is what is compared; `learner.threads` and the like are the defaults."""
+    """What is not a default here is what is compared, or TRL's; `learner.threads` and the like are the defaults."""
     return {
         "name": "against-trl",
         "seed": options.seed,
         "env": {"name": "questions", "data": str(folder / "questions.jsonl"), "instruction": "", "held_out_tasks": 8},
         "reward": {"name": LettersConfig.name},
+        "algorithm": {"name": "grpo", "clip_low": CLIP, "clip_high": CLIP, "is_correction": "tis"},
         "model": {"path": str(folder / "model")},
         "engine": {"max_model_len": 256, "max_num_seqs": 256},
         "rollout": {"max_turn_tokens": NEW_TOKENS},
+        "learner": {"betas": BETAS},
         "eval": {"tasks": 8},
         "stages": [
             {
@@ -151,6 +160,9 @@ def run_trl(options: argparse.Namespace, folder: Path) -> None:
         num_generations=GROUP_SIZE,
         max_completion_length=NEW_TOKENS,
         learning_rate=LR,
+        adam_beta1=BETAS[0],
+        adam_beta2=BETAS[1],
+        epsilon=CLIP,
         lr_scheduler_type="constant",
         max_grad_norm=1.0,
         gradient_checkpointing=False,

@@ -19,6 +19,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from learners import attention
 from learners.linear import linear, use_onednn
+from learners.norm import use_fused_norms
 from learners.rope import scale_rope
 from learners.wide_head import WideHead, wide_linear, widen
 from rlsys.errors import BadInput
@@ -127,9 +128,10 @@ def _logprobs(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     logits_NV = logits_NV.float()
     logp_NV = (logits_NV if temperature == 1.0 else logits_NV / temperature).log_softmax(-1)
+    logp_N = logp_NV.gather(1, targets_N[:, None]).squeeze(1)  # first: a recomputation ends with what a gradient needs
     with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
         entropy_N = -torch.linalg.vecdot(logp_NV.exp(), logp_NV)
-    return logp_NV.gather(1, targets_N[:, None]).squeeze(1), entropy_N
+    return logp_N, entropy_N
 
 
 def _logits_at(model: PreTrainedModel, inputs: dict[str, object], positions_N: torch.Tensor) -> torch.Tensor:
@@ -275,6 +277,7 @@ def load_policy(
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     policy = PolicyModel(model.to(device), own_dropout).train()
     use_onednn(policy)
+    use_fused_norms(policy)
     if fp32_head:
         widen(model.get_output_embeddings())
     return policy

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 import torch
 
+from actors import engine as engine_module
 from actors.engine import Engine
 from actors.orphans import SHARED
 from actors.specs import EngineFailed, EngineSpec, EngineStats, PromptTooLong, engine_environment
@@ -193,6 +194,12 @@ def test_a_stop_string_keeps_the_token_that_completed_it_and_ends_the_text(serve
     assert stopped.stop is TurnStop.STOP
     assert stopped.token_ids.tolist() == free.token_ids[: index + 1].tolist()
     assert stopped.text == free.text[: free.text.index(stop) + len(stop)]
+
+
+def test_no_single_token_is_spelled_out_beside_its_logprob(served: Served) -> None:
+    parameters = engine_module._parameters(max_tokens=8, temperature=1.0, logprobs=0, flat_logprobs=True, seed=1)
+    output = served.run(served.engine._run(PROMPT, parameters, "spelled")).outputs[0]
+    assert output.text and output.logprobs.decoded_tokens == [None] * len(output.token_ids)
 
 
 def test_an_end_token_is_kept_in_the_ids_and_not_in_the_text(served: Served) -> None:
@@ -399,7 +406,8 @@ SCRIPT = """
 import asyncio, json, sys
 
 async def main():
-    from actors.engine import Engine
+    from actors import engine as engine_module
+from actors.engine import Engine
     from actors.specs import EngineSpec
     from rlsys.channels.base import Published, WeightsRejected
 

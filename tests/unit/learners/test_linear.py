@@ -34,6 +34,22 @@ def test_values_and_gradients_are_those_of_torch(inputs: tuple[int, ...], shape:
             torch.testing.assert_close(mine.grad.double(), other.grad, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("shape", [WIDE, NARROW], ids=str)
+def test_a_weights_gradient_does_not_depend_on_how_many_tokens_are_added_up_at_a_time(
+    shape: tuple[int, int], monkeypatch
+) -> None:
+    x, towards = draw(7, shape[1], seed=1).float(), draw(7, shape[0], seed=2).float()
+    gradients = []
+    for block, per_width in ((1000, 0), (3, 0), (0, 1), (7, 0)):  # at once; 3, 3 and 1 tokens; 5 and 2; all 7
+        monkeypatch.setattr("learners.linear._BLOCK", block)
+        monkeypatch.setattr("learners.linear._BLOCK_PER_WIDTH", per_width)
+        weight = draw(*shape, seed=3).float().detach().requires_grad_()
+        linear(x.detach(), weight, None).backward(towards.detach())
+        gradients.append(weight.grad)
+    for gradient in gradients:
+        torch.testing.assert_close(gradient, towards.detach().t() @ x.detach(), rtol=1e-5, atol=1e-5)
+
+
 def test_what_onednn_does_not_serve_goes_torchs_way() -> None:
     assert not serves(torch.zeros(2, 3, dtype=torch.bfloat16)) and not serves(torch.zeros(2, 3, device="meta"))
     x, weight = draw(4, 3, seed=1), draw(2, 3, seed=2)
