@@ -32,11 +32,11 @@ class Counting(BanditPool):
         super().__init__()
         self.most, self.played = most, 0
 
-    async def run(self, ticket: Any, plan: Any, on_retry: Any) -> Any:
+    async def group(self, ticket: Any, plan: Any, on_retry: Any) -> Any:
         self.played += 1
         if self.played > self.most:
             raise RunFailed("killed")
-        return await super().run(ticket, plan, on_retry)
+        return await super().group(ticket, plan, on_retry)
 
 
 @pytest.fixture
