@@ -1,34 +1,27 @@
-"""The learner's weights leave it: as a published version for the engines, or as a Hugging Face folder for everybody.
+"""The learner's weights leave it as a published version for the engines (`learners.hub_folder`: for everybody).
 
 Works at any ZeRO stage. Under stage 3 every rank must call, in the same order: gathering a parameter is a collective.
 """
 
 from __future__ import annotations
 
-import shutil
 import zlib
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 
-from learners.rope import local_folder
 from rlsys.packing import consecutive
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from learners.policy import PolicyModel
     from rlsys.channels.base import Bucket, Published, WeightChannel
 
 BUCKET_BYTES = 256 << 20
-TOKENIZER_FILES: tuple[str, ...] = ("tokenizer*", "special_tokens_map.json", "added_tokens.json", "chat_template*")
-TOKENIZER_FILES += ("vocab*", "merges.txt", "*.model")
-GENERATION_FILE = "generation_config.json"
 # Noise of the start-up canary where a tensor is near zero: relative noise would leave a fresh bias where it is.
 _MIN_VECTOR_NOISE = 0.1
 
@@ -101,38 +94,6 @@ def _on_cpu(model: PreTrainedModel, bucket: Sequence[Weight]) -> dict[str, torch
     local = {name: _to_cpu(item.tensor, copy=name != item.names[0]) for item in bucket for name in item.names}
     # transformers keeps some models fused in memory (experts, say); files and engines know the parts
     return {name: tensor.contiguous() for name, tensor in revert_weight_conversion(model, local).items()}
-
-
-def save_hf(policy: PolicyModel, folder: Path, tokenizer_from: str, *, writer: bool) -> None:
-    """A Hugging Face folder that transformers and vLLM load: the model's own config, and the weights.
-
-    Tokenizer and generation config are copied from `tokenizer_from`, a folder or hub name that outlives every
-    checkpoint. The writer holds all weights in host memory once.
-    """
-    from transformers import GenerationConfig
-
-    model = policy.model
-    whole: dict[str, torch.Tensor] = {}
-    for bucket in buckets(weights(model), BUCKET_BYTES):
-        with gathered(bucket):
-            if writer:
-                whole |= {item.names[0]: _to_cpu(item.tensor, copy=False) for item in bucket}
-    if not writer:
-        return
-    folder.mkdir(parents=True, exist_ok=True)
-    # transformers refuses to write what many hubs hold (a temperature without do_sample): the plain one stands in.
-    own = model.generation_config
-    model.generation_config = GenerationConfig(eos_token_id=own.eos_token_id, pad_token_id=own.pad_token_id)
-    try:
-        model.save_pretrained(folder, state_dict=whole)
-    finally:
-        model.generation_config = own
-    policy.own_config().save_pretrained(folder)
-    source = local_folder(tokenizer_from, [*TOKENIZER_FILES, GENERATION_FILE])
-    for pattern in (*TOKENIZER_FILES, GENERATION_FILE):
-        for file in sorted(source.glob(pattern)):
-            if file.is_file():
-                shutil.copyfile(file, folder / file.name)
 
 
 @contextmanager

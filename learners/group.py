@@ -16,6 +16,7 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 from learners.algorithms import make_algorithm
 from learners.patience import Patience, Ping
 from learners.rank import LearnerRank, RankSpec
+from learners.snapshot import Snapshot
 from rlsys.batch import Batch, UpdateReport
 from rlsys.channels.base import Published, WeightChannel, joined
 from rlsys.config import LearnerConfig
@@ -24,7 +25,8 @@ from rlsys.lost_nodes import lost_node
 from rlsys.metrics import Max, finite, merge
 from rlsys.packing import split_rows
 
-BESIDE = "beside"  # the calls that an actor answers on another thread than all others
+# Calls that an actor answers on other threads than its work: the ping, and writing a checkpoint that was copied.
+BESIDE, WRITING = "beside", "writing"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,10 +90,18 @@ class LearnerActor:
         """The run ends: its published versions leave the memory of this node."""
         channel.close()
 
-    def save(self, folder: str, tokenizer_from: str) -> None:
-        """`folder`/learner for resuming, `folder`/hf, with the tokenizer of `tokenizer_from`, for everybody else."""
-        self.rank.save(Path(folder) / "learner")
-        self.rank.save_hf(Path(folder) / "hf", tokenizer_from)
+    def snapshot(self, folder: str, tokenizer_from: str) -> None:
+        """Copy what goes into `folder`/learner for resuming, and into `folder`/hf, with the tokenizer of
+        `tokenizer_from`, for everybody else."""
+        self._snapshot = Snapshot()
+        self.rank.save(Path(folder) / "learner", self._snapshot)
+        self.rank.save_hf(Path(folder) / "hf", tokenizer_from, self._snapshot)
+        self._snapshot.copied()
+
+    @ray.method(concurrency_group=WRITING)
+    def write(self) -> None:
+        """Write what was copied, beside the next updates."""
+        self._snapshot.write()
 
     def load(self, folder: str) -> None:
         self.rank.load(Path(folder) / "learner")
@@ -112,7 +122,7 @@ class LearnerGroup:
         """Start every rank, each where `placement` says, and let them meet."""
         options = self._options
         self._actors = [
-            ray.remote(concurrency_groups={BESIDE: 1})(LearnerActor)
+            ray.remote(concurrency_groups={BESIDE: 1, WRITING: 1})(LearnerActor)
             .options(
                 name=f"rlsys:{options.run}:learner:{number}" if options.run else None,
                 num_cpus=options.cpus,
@@ -161,9 +171,14 @@ class LearnerGroup:
         )
         return joined([share for share, _ in by_rank]), by_rank[0][1]
 
-    async def save(self, folder: Path, tokenizer_from: str) -> None:
-        """A checkpoint in `folder`; its Hugging Face part takes the tokenizer of a folder or hub name that lasts."""
-        await self._all(lambda rank: rank.save.remote(str(folder), tokenizer_from), "saving a checkpoint")
+    async def snapshot(self, folder: Path, tokenizer_from: str) -> None:
+        """Copy a checkpoint of the weights as they are; its Hugging Face part takes the tokenizer of a folder or hub
+        name that lasts."""
+        await self._all(lambda rank: rank.snapshot.remote(str(folder), tokenizer_from), "copying a checkpoint")
+
+    async def write(self) -> None:
+        """Write what was copied last into its folder. Other calls may be made meanwhile, but no further snapshot."""
+        await self._all(lambda rank: rank.write.remote(), "writing a checkpoint")
 
     async def load(self, folder: Path) -> None:
         await self._all(lambda rank: rank.load.remote(str(folder)), f"loading {folder}")

@@ -296,9 +296,14 @@ class CheckpointConfig:
     """Steps between checkpoints. One more is written at the end of each stage and when the run is stopped."""
     keep: int = 2
     """Checkpoints that stay on disk, the newest ones."""
+    stop_deadline_s: float = 30.0
+    """Seconds from Ctrl-C or SIGTERM in which the update that is going on may end and the checkpoint be written. Past
+    them the last one stands. It holds for the whole run. `ray job stop` kills after RAY_JOB_STOP_WAIT_TIME_S: give
+    that variable of the job 20 more."""
 
     def __post_init__(self) -> None:
         require_bounds(self, "checkpoint.", "at least 1", "every", "keep")
+        require_bounds(self, "checkpoint.", "above 0", "stop_deadline_s")
 
 
 @dataclass(frozen=True, kw_only=True)

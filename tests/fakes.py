@@ -113,10 +113,15 @@ class BanditLearner:
         self._set(true.tolist())
         return published, logprobs
 
-    async def save(self, folder: Path, tokenizer_from: str) -> None:
-        await asyncio.sleep(0.002)  # everybody else goes on meanwhile
+    async def snapshot(self, folder: Path, tokenizer_from: str) -> None:
+        await asyncio.sleep(0.001)  # everybody else but the stepper goes on meanwhile
+        self.copied = folder, self.logits.tolist()
+
+    async def write(self) -> None:
+        await asyncio.sleep(0.002)  # and now the stepper too
+        folder, logits = self.copied
         (folder / "hf").mkdir(parents=True)
-        (folder / "hf" / "logits.json").write_text(json.dumps(self.logits.tolist()))
+        (folder / "hf" / "logits.json").write_text(json.dumps(logits))
 
     async def load(self, folder: Path) -> None:
         self._set(json.loads((folder / "hf" / "logits.json").read_text()))

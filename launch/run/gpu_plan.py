@@ -15,6 +15,7 @@ from launch.run.gpu_memory import (
     EnginePlan,
     ModelShape,
     RankPlan,
+    checkpoint_bytes,
     engine_memory,
     rank_memory,
     shape_of,
@@ -61,6 +62,9 @@ def gpu_plan(
     line, problem = _engine(shape, recipe, dtype, card)
     nodes = f"{VERSIONS_IN_MEMORY} x {copy:.1f} = {VERSIONS_IN_MEMORY * copy:.1f} GB on each node, weights.channel=shm"
     lines += [line, f"/dev/shm  {nodes}", f"host      {copy:.1f} GB for each rank of a node, while the model is read"]
+    if plan is not None:
+        size = checkpoint_bytes(shape, plan) / GIGA
+        lines.append(f"host      {size:.1f} GB over all ranks while a checkpoint is written, and as much disk for each")
     return GpuPlan(lines=lines, problem=next((found for found in [*problems, problem] if found), None))
 
 

@@ -24,6 +24,7 @@ from launch.run import wire
 from launch.run.evaluate import evaluate
 from launch.run.row import Clock, StepRow
 from launch.run.run import Run, StopRequested, first_delivery
+from launch.run.saving import checkpoint
 from learners.algorithms import make_algorithm
 from rlsys.buffer import SlotBuffer
 from rlsys.config import StageConfig
@@ -35,8 +36,6 @@ from rlsys.packing import make_batch
 from rlsys.rollout import RolloutPlan
 from rlsys.seeds import derive
 from rlsys.types import Group, Ticket
-
-PUBLISH_DEADLINE_S = 10.0  # of the last step's delivery and row when the run is stopped
 
 
 async def rl_loop(run: Run, stage: StageConfig) -> None:
@@ -65,7 +64,7 @@ async def rl_loop(run: Run, stage: StageConfig) -> None:
             if state.stage_step % config.checkpoint.every == 0 or state.stage_step == stage.steps:
                 with stepper.clock.phase("checkpoint"):
                     await stepper.published()
-                    await run.complete(run.checkpoint(stage))
+                    await run.complete(checkpoint(run, stage))
             run.check_stop()
         await stepper.published()
     except StopRequested:
@@ -138,7 +137,7 @@ class Stepper:
     async def stop(self) -> None:
         """The last step was taken: its row and its trajectories belong to it. They get a moment."""
         if self._publishing is not None:
-            _, late = await asyncio.wait({self._publishing}, timeout=PUBLISH_DEADLINE_S)
+            _, late = await asyncio.wait({self._publishing}, timeout=self.run.grace_s)
             # Without its row the step is taken again, from the last checkpoint.
             self.run.gave_up = self.run.gave_up or bool(late)
 

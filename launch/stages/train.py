@@ -96,6 +96,8 @@ def never_trained(state: DriverState) -> bool:
 
 async def train(run: Run) -> None:
     """Each stage begins with the weights of the one before; a resumed run enters the stage that it was in."""
+    from launch.run.saving import checkpoint, written
+
     state, stages = run.state, run.config.stages
     while state.stage_index < len(stages):
         stage = stages[state.stage_index]
@@ -107,7 +109,8 @@ async def train(run: Run) -> None:
         state.stage_index, state.stage_step = state.stage_index + 1, 0
         state.next_sequence, state.open_sequences, state.reference, run.buffer = 0, [], [], None
         run.reissue.clear()
-        await run.checkpoint(stage)
+        await checkpoint(run, stage)
+        await run.until(written(run))  # the next stage begins from its weights
     if never_trained(state):
         from launch.run.run import health
 

@@ -18,7 +18,8 @@ from launch.run.checkpoints import DriverState
 from launch.run.progress import Progress
 from launch.run.run import Run, StopRequested
 from launch.run.rundir import RunDir
-from launch.run.session import closing_line, save_at_stop
+from launch.run.saving import end_writing, save_at_stop
+from launch.run.session import closing_line
 from launch.run.summary import summary as summary_of
 from launch.stages.train import train
 from rlsys.batch import Batch, UpdateReport
@@ -133,6 +134,7 @@ def play(
             await run.cancel_background()
         except RunFailed as caught:
             error = caught
+            await end_writing(run)
             await run.cancel_background()
         summary.update(summary_of(run, "done"))
         run.journal.close()
