@@ -34,6 +34,11 @@ class Weight:
     tensor: torch.Tensor  # under ZeRO-3 empty outside of `gathered`
 
     @property
+    def is_divided(self) -> bool:
+        """By ZeRO-3, over the ranks."""
+        return hasattr(self.tensor, "ds_id")
+
+    @property
     def num_bytes(self) -> int:
         return int(getattr(self.tensor, "ds_numel", self.tensor.numel())) * self.tensor.element_size()
 
@@ -54,7 +59,7 @@ def buckets(items: Sequence[Weight], limit: int) -> list[list[Weight]]:
 
 def gathered(items: Sequence[Weight], modifier_rank: int | None = None) -> AbstractContextManager[None]:
     """Inside, the tensors are whole on every rank; with a `modifier_rank`, its changes reach every rank."""
-    partitioned = [item.tensor for item in items if hasattr(item.tensor, "ds_id")]
+    partitioned = [item.tensor for item in items if item.is_divided]
     if not partitioned:
         return nullcontext()
     import deepspeed
@@ -100,26 +105,35 @@ def _on_cpu(model: PreTrainedModel, bucket: Sequence[Weight]) -> dict[str, torch
 def perturbed(model: PreTrainedModel, scale: float) -> Iterator[None]:
     """Inside, every tensor carries noise of about `scale` of its own size, the same in every process; afterwards the
     originals are back, bit for bit. For proving that weights arrive: one stale tensor is one wrong log-probability.
+
+    The ranks keep the originals in host memory, each its share of the tensors. Where several of them work together and
+    one fails, nothing is put back: the others may never hear of it, and the learner is lost with it.
     """
-    originals: list[torch.Tensor] = []
-    rank_0 = 0
-    modifies = not torch.distributed.is_initialized() or torch.distributed.get_rank() == rank_0
-    items = weights(model)
+    rank, num_ranks = 0, 1
+    if torch.distributed.is_initialized():
+        rank, num_ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()
+    items = [item for item in weights(model) if item.tensor.is_floating_point()]
+    owners = [number % num_ranks for number in range(len(items))]
+    originals: list[torch.Tensor] = []  # of those that are this rank's
+    whole = False
     try:
-        with torch.no_grad():
-            for item in items:
-                with gathered([item], modifier_rank=rank_0):
-                    whole = not hasattr(item.tensor, "ds_id") or modifies
-                    originals.append(item.tensor.detach().to("cpu", copy=True) if whole else torch.empty(0))
-                    if whole and item.tensor.is_floating_point():
-                        item.tensor.add_(_noise(item, scale))
+        for item, owner in zip(items, owners, strict=True):
+            with torch.no_grad(), gathered([item], modifier_rank=owner):
+                if owner == rank:
+                    originals.append(item.tensor.detach().to("cpu", copy=True))
+                if owner == rank or not item.is_divided:
+                    item.tensor.add_(_noise(item, scale))
         yield
+        whole = True
     finally:
-        with torch.no_grad():
-            for item, original in zip(items, originals, strict=False):  # fewer were saved when one could not be changed
-                with gathered([item], modifier_rank=rank_0):
-                    if original.numel():
+        if whole or num_ranks == 1:
+            back = iter(originals)
+            for item, owner in zip(items, owners, strict=True):
+                with torch.no_grad(), gathered([item], modifier_rank=owner):
+                    if owner == rank and (original := next(back, None)) is not None:  # one could not be changed
                         item.tensor.copy_(original)
+                    if num_ranks > 1 and not item.is_divided:
+                        torch.distributed.broadcast(item.tensor.detach(), owner)
 
 
 def _noise(item: Weight, scale: float) -> torch.Tensor:

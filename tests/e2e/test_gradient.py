@@ -6,6 +6,8 @@ padded batches, its own log-softmax, its own loss.
 
 import dataclasses
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from statistics import pvariance
 
 import pytest
@@ -153,6 +155,14 @@ def run_rank(rank: int, world_size: int, port: int, paths: tuple[str, str], fold
         if world_size == 2:
             found[f"ZeRO-{zero_stage}, unequal"] = gradients(learner, unequal(rank))
             refuse(learner, rank)
+            with calls_of_a_layer(learner) as plainly:
+                gradients(learner, unequal(rank))
+            learner.spec = dataclasses.replace(learner.spec, gradient_checkpointing=True)
+            learner.begin(paths[0], config, Everything(), 10, TEMPERATURE, reference_path=paths[1])
+            learner.spec = dataclasses.replace(learner.spec, gradient_checkpointing=False)
+            with calls_of_a_layer(learner) as again:
+                found[f"ZeRO-{zero_stage}, computed again"] = gradients(learner, unequal(rank))
+            assert len(again) == 2 * len(plainly)  # in the backward pass too
         if world_size == 2 and zero_stage == 3:
             algorithm = PPO(PPOConfig(discount=DISCOUNT, lam=LAMBDA))
             learner.begin(paths[0], config, algorithm, 10, TEMPERATURE)
@@ -167,6 +177,16 @@ def run_rank(rank: int, world_size: int, port: int, paths: tuple[str, str], fold
     if rank == 0:
         torch.save(found, folder)
     learner.close()
+
+
+@contextmanager
+def calls_of_a_layer(learner: LearnerRank) -> Iterator[list[int]]:
+    """One entry for each time that the policy's first layer computes."""
+    calls: list[int] = []
+    layer = learner.stage.models.policy.model.model.layers[0]
+    hook = layer.mlp.register_forward_pre_hook(lambda *_: calls.append(1))  # computing again stops before the end
+    yield calls
+    hook.remove()
 
 
 def refuse(learner: LearnerRank, rank: int) -> None:
@@ -328,7 +348,7 @@ def expected(paths):
 def test_the_gradient_is_that_of_a_plain_loop(paths, expected, world_size, tmp_path) -> None:
     spawn(run_rank, world_size, paths, str(tmp_path / "found.pt"), deadline_s=300)
     found = torch.load(tmp_path / "found.pt")
-    assert len(found) == {1: 11, 2: 15, 4: 8}[world_size]
+    assert len(found) == {1: 11, 2: 18, 4: 8}[world_size]
     for case, (ours, of_critic, reported) in found.items():
         kind = next((kind for kind in ("last minibatch", "PPO") if kind in case), "all")
         policy, critic, plain = expected[kind]

@@ -565,8 +565,9 @@ def run_rank(rank: int, world_size: int, port: int, path: str, folder: str) -> N
         begin(learner, path, zero_stage=zero_stage)
         reports = [learner.update(split_rows(batch(step, 40), world_size)[rank]) for step in range(2)]
         assert all(report.applied for report in reports)
-        channel = SharedMemory(Path(folder) / f"perturbed{zero_stage}")
+        channel, before = SharedMemory(Path(folder) / f"perturbed{zero_stage}"), tensors(learner)
         _, perturbed = learner.export(channel, 1, PROBE, perturb=True)
+        assert same(tensors(learner), before)
         learner.export(SharedMemory(Path(folder) / f"zero{zero_stage}"), 1)
         save(learner, Path(folder) / f"zero{zero_stage}" / "learner")
         save_hf(learner, Path(folder) / f"zero{zero_stage}" / "hf", path)
