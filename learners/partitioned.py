@@ -40,7 +40,9 @@ def partition(model: nn.Module, deepspeed_config: Mapping[str, Any], device: tor
     for module in reversed(list(model.modules())):  # a module after those inside it, which `Init` would convert too
         own = [each for each in module.parameters(recurse=False) if not hasattr(each, "ds_id")]
         for parameter in own:
-            parameter.data = parameter.data.to(device).contiguous()
+            there = parameter.data.to(device)
+            hollow_one = 0 in there.stride()  # a tensor of one element is contiguous whatever its stride
+            parameter.data = there.clone(memory_format=torch.contiguous_format) if hollow_one else there.contiguous()
         if own and convert is None:
             deepspeed.zero.Init(module=module, config_dict_or_path=dict(deepspeed_config))
             convert = getattr(own[0], "convert_to_zero_parameters")  # noqa: B009 (DeepSpeed gives it to a tensor)

@@ -113,7 +113,7 @@ def tensors(learner: LearnerRank, model: torch.nn.Module | None = None) -> dict[
     """The whole weights of the policy, or of another model, at any ZeRO stage."""
     items = weights(model or learner.stage.models.policy.model)
     with gathered(items):
-        return {name: item.tensor.detach().clone() for item in items for name in item.names}
+        return {name: item.tensor.detach().clone().cpu() for item in items for name in item.names}
 
 
 def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
@@ -559,7 +559,7 @@ def test_an_empty_batch_is_refused_and_a_weightless_one_takes_no_step(learner, p
 
 def run_rank(rank: int, world_size: int, port: int, path: str, folder: str) -> None:
     """Two steps at each ZeRO stage; the ranks' rows differ in number of tokens and of logit chunks."""
-    bare_process()
+    bare_process(rank)
     learner = LearnerRank(spec(rank, world_size, port))
     for zero_stage in (2, 3):
         begin(learner, path, zero_stage=zero_stage)

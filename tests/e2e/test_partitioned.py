@@ -15,6 +15,7 @@ from learners.partitioned import hollow
 from learners.policy import PolicyModel, load_policy
 from learners.rank import LearnerRank
 from rlsys.config import LearnerConfig
+from tests.device import need_gpus
 from tests.e2e.learner_cases import bare_process, spawn, spec
 from tests.e2e.test_architectures import small
 
@@ -41,12 +42,12 @@ def state(policy: PolicyModel) -> dict[str, torch.Tensor]:
     """Every weight and every buffer, whole."""
     items = weights(policy.model)
     with gathered(items):
-        found = {name: item.tensor.detach().clone() for item in items for name in item.names}
-    return found | {name: buffer.clone() for name, buffer in policy.model.named_buffers()}
+        found = {name: item.tensor.detach().clone().cpu() for item in items for name in item.names}
+    return found | {name: buffer.clone().cpu() for name, buffer in policy.model.named_buffers()}
 
 
 def run_rank(rank: int, world_size: int, port: int, paths: list[str], output: str) -> None:
-    bare_process()
+    bare_process(rank)
     learner = LearnerRank(spec(rank, world_size, port))
     found: dict[str, Any] = {}
     config = LearnerConfig(zero_stage=3, rope_theta_scale=10.0, tokens_per_row=64)
@@ -61,6 +62,7 @@ def run_rank(rank: int, world_size: int, port: int, paths: list[str], output: st
 
 
 def compare(kinds: list[str], tmp_path: Path) -> None:
+    need_gpus(2)
     paths = [str(folder(kind, tmp_path)) for kind in kinds]
     spawn(run_rank, 2, paths, str(tmp_path), deadline_s=300)
     for rank in range(2):
