@@ -26,6 +26,7 @@ from learners.group import LearnerGroup
 from rlsys.buffer import SlotBuffer
 from rlsys.channels.base import WeightChannel
 from rlsys.config import RunConfig, StageConfig
+from rlsys.curriculum import Curriculum
 from rlsys.device import Device, known
 from rlsys.errors import BadInput, RunFailed
 from rlsys.journal import Journal
@@ -76,6 +77,7 @@ class Run:
     probe: tuple[tuple[int, ...], ...] = ()  # token ids of a few prompts, on which engines and learner are compared
     gap: dict[str, float] = field(default_factory=dict)  # between their log-probabilities, as last measured
     buffer: SlotBuffer | None = None  # of the rl stage that is running
+    curriculum: Curriculum | None = None  # of the rl stage that is running
     watch: Watch | None = None  # on the rows of the stage that is running
     reissue: deque[int] = field(default_factory=deque)  # groups that an earlier process began: next to get a slot
 
@@ -178,6 +180,11 @@ class Run:
             await self.until(self.learner.load(folder))
         self.state.health = [asdict(finding) for finding in health(self)]  # of the stage before
         self.watch = watch_on(self, stage)
+
+    def remember(self, stage: StageConfig) -> None:
+        """What the curriculum knows, into the state that the next checkpoint saves."""
+        if self.curriculum is not None:
+            self.state.curriculum[stage.name] = self.curriculum.state()
 
     # -- weights ------------------------------------------------------------------------------------------------------
 

@@ -36,7 +36,7 @@ async def checkpoint(run: Run, stage: StageConfig) -> None:
     since the newest checkpoint, its weights are these.
     """
     await written(run)
-    state = state_to_save(run)
+    state = state_to_save(run, stage)
     newest = run.dir.newest()
     if newest is not None and step_of(newest) == state.step:
         run.dir.renew_checkpoint(newest, state)
@@ -47,8 +47,9 @@ async def checkpoint(run: Run, stage: StageConfig) -> None:
     run.writing = asyncio.create_task(_write(run, folder, state, stage.config.checkpoint.keep))
 
 
-def state_to_save(run: Run) -> DriverState:
+def state_to_save(run: Run, stage: StageConfig) -> DriverState:
     run.journal.commit()
+    run.remember(stage)
     state = copy.deepcopy(run.state)
     state.mark = run.journal.mark
     state.health = [asdict(finding) for finding in health(run)]
