@@ -20,13 +20,14 @@ from learners.snapshot import Snapshot
 from rlsys.batch import Batch, UpdateReport
 from rlsys.channels.base import Published, WeightChannel, joined
 from rlsys.config import LearnerConfig
-from rlsys.errors import BadInput, RunFailed
+from rlsys.errors import BadInput, LearnerLost, RunFailed
 from rlsys.lost_nodes import lost_node
 from rlsys.metrics import Max, finite, merge
 from rlsys.packing import split_rows
 
 # Calls that an actor answers on other threads than its work: the ping, and writing a checkpoint that was copied.
 BESIDE, WRITING = "beside", "writing"
+DEATH_KNOWN_S = 10.0  # in which Ray tells of a process that died
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +113,8 @@ class LearnerGroup:
         self._specs = specs
         self._options = options
         self._actors: list[Any] = []
+        self._placement: Sequence[Any] = ()
+        self.restarts = 0
         self._patience = Patience(options.ping_timeout_s)
 
     @property
@@ -121,10 +124,12 @@ class LearnerGroup:
     async def start(self, placement: Sequence[Any] | None = None) -> None:
         """Start every rank, each where `placement` says, and let them meet."""
         options = self._options
+        self._placement = placement or ["DEFAULT"] * self.num_ranks
+        life = f"#{self.restarts}" if self.restarts else ""  # Ray keeps the name of a killed actor for a moment longer
         self._actors = [
             ray.remote(concurrency_groups={BESIDE: 1, WRITING: 1})(LearnerActor)
             .options(
-                name=f"rlsys:{options.run}:learner:{number}" if options.run else None,
+                name=f"rlsys:{options.run}:learner:{number}{life}" if options.run else None,
                 num_cpus=options.cpus,
                 num_gpus=options.gpus,
                 max_restarts=0,
@@ -132,7 +137,7 @@ class LearnerGroup:
                 runtime_env={"env_vars": options.env_vars},
             )
             .remote(number)
-            for number, where in enumerate(placement or ["DEFAULT"] * self.num_ranks)
+            for number, where in enumerate(self._placement)
         ]
         (address,) = await self._wait([self._actors[0].address.remote()], "finding a port", options.start_timeout_s)
         specs = iter(self._specs)
@@ -188,6 +193,12 @@ class LearnerGroup:
         if self._actors:
             await self._all(lambda rank: rank.close_channel.remote(channel), "tidying up", 5.0)
 
+    async def restart(self) -> None:
+        """Other processes in the same places; none of the old ones, alive or hung, is left. `begin` has to follow."""
+        await self.stop()
+        self.restarts += 1
+        await self.start(self._placement)
+
     async def stop(self) -> None:
         for actor in self._actors:
             ray.kill(actor)
@@ -206,16 +217,32 @@ class LearnerGroup:
         except RayTaskError as error:  # first: it is also an instance of what the rank raised, a TimeoutError say
             if isinstance(error.cause, BadInput):
                 raise BadInput(str(error.cause)) from error
+            if (died := await self._died()) is not None:  # then what the others say is that they heard of it
+                raise LearnerLost(f"learner {what}: {died}") from error
             lines = [line for line in str(error).strip().split("\n") if line.strip()]
             raise RunFailed(f"learner {what}: {lines[-1][:300]}") from error
         except TimeoutError as error:
             hint = "raise learner.update_timeout_s if the step is honestly that long"
             raise RunFailed(f"learner {what}: no answer after {timeout_s:g} s; {hint}") from error
         except RayError as error:  # a death, out of memory, no environment, an object lost ...
+            if (why := _death(error)) is not None:
+                raise LearnerLost(f"learner {what}: {why}") from error
             said = f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
-            why = lost_node(error) or ("a rank died" if isinstance(error, RayActorError) else said)
-            resumed = "; the run can be resumed from its last checkpoint" if why != said else ""
-            raise RunFailed(f"learner {what}: {why}{resumed}") from error
+            raise RunFailed(f"learner {what}: {said}") from error
+
+    async def _died(self) -> str | None:
+        """Why a rank is dead, where one is: the others fail first, in a collective."""
+        asked = asyncio.gather(*(rank.ping.remote() for rank in self._actors), return_exceptions=True)
+        try:
+            async with asyncio.timeout(DEATH_KNOWN_S):
+                answers = await asked
+        except TimeoutError:
+            return None
+        return next((why for each in answers if isinstance(each, RayError) and (why := _death(each))), None)
+
+
+def _death(error: RayError) -> str | None:
+    return lost_node(error) or ("a rank died" if isinstance(error, RayActorError) else None)
 
 
 def merged(reports: Sequence[UpdateReport]) -> UpdateReport:

@@ -184,13 +184,16 @@ class LearnerConfig:
     """Seconds that a rank may take to answer a ping, which is asked beside its updates, before it counts as hung."""
     start_timeout_s: float = 300.0
     """Seconds that the ranks may take to start and to find each other."""
+    max_restarts: int = 3
+    """How often, from one checkpoint to the next, all ranks are started again when one of them died or hangs. They go
+    on from the last checkpoint, beside engines that live on. 0 ends the run at the first death."""
 
     def __post_init__(self) -> None:
         require_bounds(self, "learner.", "at least 1", "ranks", "logit_chunk")
         require_bounds(self, "learner.", "at least 1, or null", "threads", "tokens_per_row")
         seconds = ("update_timeout_s", "ping_timeout_s", "start_timeout_s")
         require_bounds(self, "learner.", "above 0", "lr", "critic_lr", "rope_theta_scale", "clip_grad", *seconds)
-        require_bounds(self, "learner.", "0 or more", "warmup_steps", "weight_decay")
+        require_bounds(self, "learner.", "0 or more", "warmup_steps", "weight_decay", "max_restarts")
         fits = self.offload != "all" or self.zero_stage == 3
         require(fits, "learner.offload", self.offload, "none or optimizer, unless learner.zero_stage=3")
         require(0 <= self.final_lr_ratio <= 1, "learner.final_lr_ratio", self.final_lr_ratio, "between 0 and 1")

@@ -62,9 +62,14 @@ class BanditLearner:
         self.algorithm: Any = None
         self.lr = 0.0
         self.updates = 0
+        self.restarts = 0
 
     async def start(self) -> None: ...
     async def stop(self) -> None: ...
+
+    async def restart(self) -> None:
+        self.restarts += 1
+        self._set((0.0, 0.0))
 
     async def begin(
         self,

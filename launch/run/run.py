@@ -79,6 +79,8 @@ class Run:
     buffer: SlotBuffer | None = None  # of the rl stage that is running
     curriculum: Curriculum | None = None  # of the rl stage that is running
     watch: Watch | None = None  # on the rows of the stage that is running
+    lost_at: int = -1  # step of the checkpoint from which the learner was started again last,
+    lives_lost: int = 0  # and how often since that checkpoint
     reissue: deque[int] = field(default_factory=deque)  # groups that an earlier process began: next to get a slot
 
     # -- waiting ------------------------------------------------------------------------------------------------------
@@ -241,7 +243,7 @@ class Run:
 
     @property
     def restarts(self) -> dict[str, int]:
-        counts = self.pool.restarts | self.services.restarts
+        counts = self.pool.restarts | self.services.restarts | {"learner": self.learner.restarts}
         return {name: self.earlier_restarts.get(name, 0) + count for name, count in counts.items()}
 
     def record(self, row: StepRow, stage_steps: int) -> None:
