@@ -5,7 +5,8 @@ Each worker is in one state:
     starting --start()--> stale --load_weights()--> ready --died, hung or refused weights--> dead --> starting ...
 
 A worker is found dead by the call that it broke or by a ping with a deadline; it is killed, started again and refitted
-with the current weights before it serves. Groups in flight on it are started again on another worker with a new attempt
+with the current weights before it serves. One whose node is gone is `lost` until another node has room for it; the run
+goes on as long as `min_workers` are not. Groups in flight on it are started again on another worker with a new attempt
 number, `infra_attempts` times at most, then recorded as typed failures.
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -22,7 +24,7 @@ import ray
 from ray.exceptions import RayError, RayTaskError
 
 from actors.calls import PING_EVERY_S, call, reason
-from actors.placement import Need, actor_name
+from actors.placement import NoPlace, actor_name, has_place, while_placed
 from actors.specs import EngineFailed
 from actors.worker import Delivery, RolloutWorker, WorkerSpec, WorkerStatus
 from rlsys.channels.base import Published
@@ -33,6 +35,7 @@ from rlsys.types import EpisodeEnd, Failure, FailureKind, Group, Ticket, Timings
 log = logging.getLogger("rlsys.pool")
 
 CANARY_SHARE = 0.1  # of what a perturbation moved: how far an engine may be off and still hold it
+MAX_PAUSE_S = 30.0  # between two looks for a node
 MAX_RESTARTS = 5  # of one worker without a single group finished in between: then the run stops with the reason
 
 
@@ -41,6 +44,7 @@ class State(StrEnum):
     STALE = "stale"
     READY = "ready"
     DEAD = "dead"
+    LOST = "lost"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +96,8 @@ class PoolOptions:
     call_timeout_s: float
     group_timeout_s: float
     infra_attempts: int
+    min_workers: int  # that have a node: with fewer the run stops after `placement_timeout_s`
+    placement_timeout_s: float
     run: str = ""  # names the actors
     mismatch_limit: float  # mean gap past which an engine is refitted once, then the run stops; see `allowed_gap`
 
@@ -110,10 +116,6 @@ class RolloutPool:
 
     # -- start and stop ---------------------------------------------------------------------------------------------
 
-    @property
-    def needs(self) -> list[Need]:
-        return [Need(cpus=self._options.cpus, gpus=self._options.gpus) for _ in self._members]
-
     async def start(self, placement: Sequence[Any] | None = None) -> None:
         """Start every worker, each where `placement` says; one that cannot start at all is an error of the run."""
         for member, where in zip(self._members, placement or ["DEFAULT"] * len(self._members), strict=True):
@@ -127,7 +129,8 @@ class RolloutPool:
         actor = _placed(self._worker, options, member)
         member.handle, member.delivered = actor.remote(member.spec), 0
         start = member.handle.start.remote()
-        member.last_status = await _started(member, start, "starting its engine", options.start_timeout_s)
+        starting = _started(member, start, "starting its engine", options.start_timeout_s)
+        member.last_status = await while_placed(starting, member.placement, f"{member.spec.name} starting its engine")
         member.state = State.STALE
 
     async def stop(self) -> None:
@@ -136,7 +139,7 @@ class RolloutPool:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
         for member in self._members:
-            if member.state in (State.STARTING, State.DEAD) and member.handle is not None:
+            if member.state in (State.STARTING, State.DEAD, State.LOST) and member.handle is not None:
                 ray.kill(member.handle)  # its event loop is busy: it would not hear
                 member.handle = None
         alive = [member for member in self._members if member.handle is not None]
@@ -290,7 +293,7 @@ class RolloutPool:
         self._spawn(self._revive(member, why))
 
     async def _revive(self, member: _Member, why: str) -> None:
-        while not self._closing:
+        while not self._closing and await self._find_place(member):
             member.restarts += 1
             member.futile += 1
             if member.futile > MAX_RESTARTS:
@@ -305,11 +308,30 @@ class RolloutPool:
                 why = str(error)
                 log.warning("%s did not come back (%s)", member.spec.name, why)
                 member.state = State.DEAD
+                member.futile -= isinstance(error, NoPlace)  # it never started
                 ray.kill(member.handle)
                 continue
             if self._current is not None:
                 await self._refit(member)  # when it dies under that, it is marked dead and revived by another task
             return
+
+    async def _find_place(self, member: _Member) -> bool:
+        """Wait until a worker has a node, ever more patiently. False when the run cannot go on without it."""
+        since, pause = time.monotonic(), PING_EVERY_S
+        while not await asyncio.to_thread(has_place, member.placement):
+            if member.state is not State.LOST:
+                log.warning("%s is lost: its node is gone, and no other has room for it yet", member.spec.name)
+                member.state = State.LOST
+            live, options = len(self._members) - self.lost, self._options
+            if live < options.min_workers and time.monotonic() - since > options.placement_timeout_s:
+                await self._fail(
+                    f"{live} of {len(self._members)} rollout workers have a node (rollout.min_workers="
+                    f"{options.min_workers}), for {options.placement_timeout_s:g} s (cluster.placement_timeout_s)"
+                )
+                return False
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, MAX_PAUSE_S)
+        return True
 
     # -- bookkeeping ------------------------------------------------------------------------------------------------
 
@@ -322,6 +344,11 @@ class RolloutPool:
     def lost_tokens(self) -> int:
         """Sampled by workers that died before the group was done: it was played again."""
         return sum(member.lost_tokens for member in self._members)
+
+    @property
+    def lost(self) -> int:
+        """Workers whose node is gone, for now."""
+        return sum(member.state is State.LOST for member in self._members)
 
     @property
     def restarts(self) -> dict[str, int]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import psutil
 import ray
+import ray.util
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from learners.algorithms import make_algorithm
@@ -41,12 +42,20 @@ class GroupOptions:
     run: str = ""  # names the actors
 
 
+class Place(NamedTuple):
+    """Place(node="10.0.0.2", gpus="3")"""
+
+    node: str
+    gpus: str
+
+
 class LearnerActor:
     """One rank: a thin skin over `LearnerRank`, which also runs without Ray."""
 
     rank: LearnerRank  # from `start` on
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, secrets: Mapping[str, str]) -> None:
+        os.environ.update(secrets)
         self._number = number
 
     def __repr__(self) -> str:
@@ -57,15 +66,27 @@ class LearnerActor:
     def ping(self) -> None:
         """Answered beside whatever else it does."""
 
-    def address(self) -> tuple[str, int]:
-        """(host, free port) for the process group: asked of rank 0."""
-        with socket.socket() as probe:
-            probe.bind(("", 0))
-            port: int = probe.getsockname()[1]
-        return socket.gethostbyname(socket.gethostname()), port
+    def place(self) -> Place:
+        """Where it runs."""
+        return Place(ray.util.get_node_ip_address(), ",".join(map(str, ray.get_gpu_ids())))
+
+    def open_store(self) -> tuple[str, int]:
+        """(address, port) where the ranks meet: asked of rank 0, which listens there from now on.
+
+        `init_process_group` finds this store by its port, so nobody else can take that in between.
+        """
+        from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+        node = ray.util.get_node_ip_address()
+        self._store = TCPStore(node, 0, is_master=True, wait_for_workers=False, multi_tenant=True)
+        return node, self._store.port
 
     def start(self, spec: RankSpec, address: tuple[str, int]) -> int:
         """Join the process group. Returns the process id."""
+        # Else gloo takes what the host name stands for, which may be an address that no other node reaches.
+        interface = interface_of(ray.util.get_node_ip_address())
+        if interface:
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
         self.rank = LearnerRank(replace(spec, master_addr=address[0], master_port=address[1]))
         return os.getpid()
 
@@ -109,9 +130,14 @@ class LearnerActor:
 
 
 class LearnerGroup:
-    def __init__(self, specs: Sequence[RankSpec], options: GroupOptions) -> None:
+    def __init__(
+        self, specs: Sequence[RankSpec], options: GroupOptions, secrets: Mapping[str, str] | None = None
+    ) -> None:
+        """`secrets`: variables of the environment that must not stand in Ray's logs, where `env_vars` do."""
         self._specs = specs
         self._options = options
+        self._secrets = secrets or {}
+        self.nodes: list[str] = []  # the address of every rank's, from `start` on
         self._actors: list[Any] = []
         self._placement: Sequence[Any] = ()
         self.restarts = 0
@@ -122,7 +148,10 @@ class LearnerGroup:
         return len(self._specs)
 
     async def start(self, placement: Sequence[Any] | None = None) -> None:
-        """Start every rank, each where `placement` says, and let them meet."""
+        """Start every rank, each where `placement` says, and let them meet.
+
+        They are numbered by node and GPU, so that neighbours in number are neighbours in the machine.
+        """
         options = self._options
         self._placement = placement or ["DEFAULT"] * self.num_ranks
         life = f"#{self.restarts}" if self.restarts else ""  # Ray keeps the name of a killed actor for a moment longer
@@ -136,10 +165,14 @@ class LearnerGroup:
                 scheduling_strategy=where,
                 runtime_env={"env_vars": options.env_vars},
             )
-            .remote(number)
+            .remote(number, self._secrets)
             for number, where in enumerate(self._placement)
         ]
-        (address,) = await self._wait([self._actors[0].address.remote()], "finding a port", options.start_timeout_s)
+        places = await self._wait([rank.place.remote() for rank in self._actors], "starting", options.start_timeout_s)
+        order = numbered(places)
+        self._actors = [self._actors[index] for index in order]
+        self.nodes = [places[index].node for index in order]
+        (address,) = await self._wait([self._actors[0].open_store.remote()], "opening a port", options.start_timeout_s)
         specs = iter(self._specs)
         starting = [rank.start.remote(next(specs), address) for rank in self._actors]
         await self._wait(starting, "starting", options.start_timeout_s)  # imports hold the lock that a ping needs
@@ -255,6 +288,18 @@ def merged(reports: Sequence[UpdateReport]) -> UpdateReport:
         metrics={**kept, "learner/not_finite": Max(len(metrics) - len(kept))},
         seconds=max(report.seconds for report in reports),
     )
+
+
+def numbered(places: Sequence[Place]) -> list[int]:
+    """Which of the actors becomes rank 0, which rank 1 ...: node by node, on each by GPU."""
+    keys = [(place.node, len(place.gpus), place.gpus) for place in places]
+    return sorted(range(len(places)), key=keys.__getitem__)
+
+
+def interface_of(address: str) -> str:
+    """The network interface that has this address; empty when none has, as behind a translation of addresses."""
+    interfaces = psutil.net_if_addrs().items()
+    return next((name for name, has in interfaces if any(each.address == address for each in has)), "")
 
 
 def rank_specs(first: RankSpec, world_size: int) -> list[RankSpec]:

@@ -30,6 +30,7 @@ from rlsys.curriculum import Curriculum
 from rlsys.device import Device, known
 from rlsys.errors import BadInput, RunFailed
 from rlsys.journal import Journal
+from rlsys.types import Group, Reward
 
 log = logging.getLogger("rlsys.run")
 
@@ -256,6 +257,12 @@ class Run:
         for says in self.watch.see(line) if self.watch is not None else ():
             self.progress.say(f"health: {says}")
             self.journal.note(row.stage, row.step, says)
+
+
+def summed(group: Group) -> list[float]:
+    """Its sampled tokens and its mean reward."""
+    rewards = [each.reward.value for each in group.trajectories if isinstance(each.reward, Reward)]
+    return [float(sum(each.num_sampled for each in group.trajectories)), sum(rewards) / len(rewards)]
 
 
 def watch_on(run: Run, stage: StageConfig) -> Watch:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from launch.run.checkpoints import DriverState, step_of
-from launch.run.run import health
+from launch.run.run import health, summed
 from rlsys.config import StageConfig
 from rlsys.errors import told
 
@@ -56,6 +56,7 @@ def state_to_save(run: Run, stage: StageConfig) -> DriverState:
     state.wall_s, state.lost_tokens, state.restarts = run.wall_s, run.lost_tokens, run.restarts
     open_tickets = run.buffer.open_tickets if run.buffer else []
     state.open_sequences = [*(ticket.sequence for ticket in open_tickets), *run.reissue]
+    state.dull = {str(group.ticket.sequence): summed(group) for group in run.buffer.dull} if run.buffer else {}
     return state
 
 
