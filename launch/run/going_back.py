@@ -44,7 +44,7 @@ async def go_back(run: Run, lost: LearnerLost) -> None:
 
 def _rewind(run: Run, state: DriverState, why: str) -> None:
     """The driver stands where it stood at a checkpoint, but for the number of versions."""
-    stage, step = run.config.stages[run.state.stage_index], run.state.step
+    stage, step = run.stage, run.state.step
     if run.state.version:
         state.version = run.state.version + 1
     run.state = state

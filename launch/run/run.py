@@ -158,6 +158,11 @@ class Run:
     # -- stages -------------------------------------------------------------------------------------------------------
 
     @property
+    def stage(self) -> StageConfig:
+        """That is running; the last one when it has been gone through and its checkpoint is not yet written."""
+        return self.config.stages[min(self.state.stage_index, len(self.config.stages) - 1)]
+
+    @property
     def saved_model(self) -> str:
         """What a stage starts from: the newest checkpoint's weights, or the run's first ones."""
         folder = self.dir.newest()

@@ -82,7 +82,7 @@ async def save_at_stop(run: Run) -> None:
             if run.gave_up:
                 run.progress.say("what was going on took too long to wait for: the last checkpoint stands")
             elif run.state.step > (step_of(newest) if newest else 0):
-                await checkpoint(run, run.config.stages[run.state.stage_index])
+                await checkpoint(run, run.stage)
                 await written(run)
     except TimeoutError:
         limit = f"{run.stop_deadline_s:g} s of the stop (checkpoint.stop_deadline_s)"

@@ -15,6 +15,7 @@ from learners.algorithms import ALGORITHMS, make_algorithm
 from learners.algorithms.base import PROXIMAL, REFERENCE, VALUES, Algorithm
 from learners.algorithms.grpo import GRPO, GRPOConfig
 from learners.export import gathered, weights
+from learners.hub_folder import INDEX, copy_hf
 from learners.rank import LearnerRank
 from learners.snapshot import Snapshot
 from rlsys.batch import Batch, Row
@@ -571,6 +572,9 @@ def run_rank(rank: int, world_size: int, port: int, path: str, folder: str) -> N
         learner.export(SharedMemory(Path(folder) / f"zero{zero_stage}"), 1)
         save(learner, Path(folder) / f"zero{zero_stage}" / "learner")
         save_hf(learner, Path(folder) / f"zero{zero_stage}" / "hf", path)
+        policy, parts, snapshot = learner.stage.models.policy, Path(folder) / f"zero{zero_stage}" / "parts", Snapshot()
+        copy_hf(policy, parts, path, snapshot, rank=rank, num_ranks=world_size, shard_bytes=10**6)
+        snapshot.write()
         expected = learner.update(split_rows(batch(2, 40), world_size)[rank])
         begin(learner, path, zero_stage=zero_stage)
         learner.load(Path(folder) / f"zero{zero_stage}" / "learner")
@@ -596,6 +600,12 @@ def test_two_ranks_give_the_weights_of_one_under_zero_2_and_3(path, tmp_path) ->
             published = load_file(folder / f"zero{zero_stage}" / "v000001" / "bucket-000.safetensors")
             saved = load_file(folder / f"zero{zero_stage}" / "hf" / "model.safetensors")
             assert same(published, saved)
+            files = sorted((folder / f"zero{zero_stage}" / "parts").glob("*.safetensors"))
+            found = {name: each for file in files for name, each in load_file(file).items()}
+            assert len(files) > 2 and same(found, saved)
+            index = json.loads((folder / f"zero{zero_stage}" / "parts" / INDEX).read_text())
+            assert set(index["weight_map"].values()) == {file.name for file in files}
+            assert index["weight_map"].keys() == saved.keys()
             for name, tensor in expected.items():
                 assert (published[name] - tensor).abs().max() < 2e-5, (zero_stage, world_size, name)  # steps of 1e-3
             for rank in range(world_size):
