@@ -21,11 +21,16 @@ def started_here(part: str) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         try:
-            if part in " ".join(process.cmdline()) and process.environ().get(SESSION_KEY) == os.environ[SESSION_KEY]:
+            if part in " ".join(process.cmdline()) and (of_session(process) or of_session(process.parent())):
                 found.append(process)
         except psutil.Error:  # gone, or not ours to read
             continue
     return found
+
+
+def of_session(process: psutil.Process | None) -> bool:
+    """By its environment; a process that gives itself a name may have written over it, and its parent has not."""
+    return process is not None and process.environ().get(SESSION_KEY) == os.environ[SESSION_KEY]
 
 
 def killed(part: str) -> bool:
