@@ -5,7 +5,7 @@ SHELL := bash
 .ONESHELL:
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test lint unit slow clean
+.PHONY: help setup quickstart test lint unit slow gpu clean
 
 LOCK := launch/locks/cpu.txt
 READY := .venv/ready
@@ -22,6 +22,7 @@ help:
 	make lint         ruff and mypy
 	make unit         the tests without Ray
 	make slow         what make test leaves out: a Ray job, determinism and others (4 minutes)
+	make gpu          a first hour on a machine with GPUs: what of the tests has to be run there (`.[gpu]` instead of the lock)
 	make clean        remove the environment and the caches; runs/ is kept
 	TEXT
 
@@ -41,6 +42,9 @@ lint: setup
 
 slow: setup
 	@exec $(BIN)/python -m pytest tests -m slow
+
+gpu:
+	@exec $(BIN)/python -m pytest tests/gpu -rsP
 
 # Temporary files in memory: a disk takes as long to sync and to delete them as the tests take.
 unit: setup

@@ -1,34 +1,27 @@
-"""The learner's weights leave it: as a published version for the engines, or as a Hugging Face folder for everybody.
+"""The learner's weights leave it as a published version for the engines (`learners.hub_folder`: for everybody).
 
 Works at any ZeRO stage. Under stage 3 every rank must call, in the same order: gathering a parameter is a collective.
 """
 
 from __future__ import annotations
 
-import shutil
 import zlib
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 
-from learners.rope import local_folder
 from rlsys.packing import consecutive
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from learners.policy import PolicyModel
     from rlsys.channels.base import Bucket, Published, WeightChannel
 
 BUCKET_BYTES = 256 << 20
-TOKENIZER_FILES: tuple[str, ...] = ("tokenizer*", "special_tokens_map.json", "added_tokens.json", "chat_template*")
-TOKENIZER_FILES += ("vocab*", "merges.txt", "*.model")
-GENERATION_FILE = "generation_config.json"
 # Noise of the start-up canary where a tensor is near zero: relative noise would leave a fresh bias where it is.
 _MIN_VECTOR_NOISE = 0.1
 
@@ -39,6 +32,11 @@ class Weight:
 
     names: tuple[str, ...]
     tensor: torch.Tensor  # under ZeRO-3 empty outside of `gathered`
+
+    @property
+    def is_divided(self) -> bool:
+        """By ZeRO-3, over the ranks."""
+        return hasattr(self.tensor, "ds_id")
 
     @property
     def num_bytes(self) -> int:
@@ -61,7 +59,7 @@ def buckets(items: Sequence[Weight], limit: int) -> list[list[Weight]]:
 
 def gathered(items: Sequence[Weight], modifier_rank: int | None = None) -> AbstractContextManager[None]:
     """Inside, the tensors are whole on every rank; with a `modifier_rank`, its changes reach every rank."""
-    partitioned = [item.tensor for item in items if hasattr(item.tensor, "ds_id")]
+    partitioned = [item.tensor for item in items if item.is_divided]
     if not partitioned:
         return nullcontext()
     import deepspeed
@@ -103,62 +101,39 @@ def _on_cpu(model: PreTrainedModel, bucket: Sequence[Weight]) -> dict[str, torch
     return {name: tensor.contiguous() for name, tensor in revert_weight_conversion(model, local).items()}
 
 
-def save_hf(policy: PolicyModel, folder: Path, tokenizer_from: str, *, writer: bool) -> None:
-    """A Hugging Face folder that transformers and vLLM load: the model's own config, and the weights.
-
-    Tokenizer and generation config are copied from `tokenizer_from`, a folder or hub name that outlives every
-    checkpoint. The writer holds all weights in host memory once.
-    """
-    from transformers import GenerationConfig
-
-    model = policy.model
-    whole: dict[str, torch.Tensor] = {}
-    for bucket in buckets(weights(model), BUCKET_BYTES):
-        with gathered(bucket):
-            if writer:
-                whole |= {item.names[0]: _to_cpu(item.tensor, copy=False) for item in bucket}
-    if not writer:
-        return
-    folder.mkdir(parents=True, exist_ok=True)
-    # transformers refuses to write what many hubs hold (a temperature without do_sample): the plain one stands in.
-    own = model.generation_config
-    model.generation_config = GenerationConfig(eos_token_id=own.eos_token_id, pad_token_id=own.pad_token_id)
-    try:
-        model.save_pretrained(folder, state_dict=whole)
-    finally:
-        model.generation_config = own
-    policy.own_config().save_pretrained(folder)
-    source = local_folder(tokenizer_from, [*TOKENIZER_FILES, GENERATION_FILE])
-    for pattern in (*TOKENIZER_FILES, GENERATION_FILE):
-        for file in sorted(source.glob(pattern)):
-            if file.is_file():
-                shutil.copyfile(file, folder / file.name)
-
-
 @contextmanager
 def perturbed(model: PreTrainedModel, scale: float) -> Iterator[None]:
     """Inside, every tensor carries noise of about `scale` of its own size, the same in every process; afterwards the
     originals are back, bit for bit. For proving that weights arrive: one stale tensor is one wrong log-probability.
+
+    The ranks keep the originals in host memory, each its share of the tensors. Where several of them work together and
+    one fails, nothing is put back: the others may never hear of it, and the learner is lost with it.
     """
-    originals: list[torch.Tensor] = []
-    rank_0 = 0
-    modifies = not torch.distributed.is_initialized() or torch.distributed.get_rank() == rank_0
-    items = weights(model)
+    rank, num_ranks = 0, 1
+    if torch.distributed.is_initialized():
+        rank, num_ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()
+    items = [item for item in weights(model) if item.tensor.is_floating_point()]
+    owners = [number % num_ranks for number in range(len(items))]
+    originals: list[torch.Tensor] = []  # of those that are this rank's
+    whole = False
     try:
-        with torch.no_grad():
-            for item in items:
-                with gathered([item], modifier_rank=rank_0):
-                    whole = not hasattr(item.tensor, "ds_id") or modifies
-                    originals.append(item.tensor.detach().to("cpu", copy=True) if whole else torch.empty(0))
-                    if whole and item.tensor.is_floating_point():
-                        item.tensor.add_(_noise(item, scale))
+        for item, owner in zip(items, owners, strict=True):
+            with torch.no_grad(), gathered([item], modifier_rank=owner):
+                if owner == rank:
+                    originals.append(item.tensor.detach().to("cpu", copy=True))
+                if owner == rank or not item.is_divided:
+                    item.tensor.add_(_noise(item, scale))
         yield
+        whole = True
     finally:
-        with torch.no_grad():
-            for item, original in zip(items, originals, strict=False):  # fewer were saved when one could not be changed
-                with gathered([item], modifier_rank=rank_0):
-                    if original.numel():
+        if whole or num_ranks == 1:
+            back = iter(originals)
+            for item, owner in zip(items, owners, strict=True):
+                with torch.no_grad(), gathered([item], modifier_rank=owner):
+                    if owner == rank and (original := next(back, None)) is not None:  # one could not be changed
                         item.tensor.copy_(original)
+                    if num_ranks > 1 and not item.is_divided:
+                        torch.distributed.broadcast(item.tensor.detach(), owner)
 
 
 def _noise(item: Weight, scale: float) -> torch.Tensor:

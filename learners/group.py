@@ -18,18 +18,21 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 from learners.algorithms import make_algorithm
 from learners.patience import Patience, Ping
 from learners.rank import LearnerRank, RankSpec
+from learners.snapshot import Snapshot
 from rlsys.batch import Batch, UpdateReport
 from rlsys.channels.base import Published, WeightChannel, joined
 from rlsys.config import LearnerConfig
 from rlsys.deadlines import within
 from rlsys.drafting import BatchDraft, build_batch, split_draft
-from rlsys.errors import BadInput, RunFailed
+from rlsys.errors import BadInput, LearnerLost, RunFailed
 from rlsys.lost_nodes import lost_node
 from rlsys.metrics import Max, finite, merge
 from rlsys.packing import split_rows
 from rlsys.types import Group
 
-BESIDE = "beside"  # the calls that an actor answers on another thread than all others
+# Calls that an actor answers on other threads than its work: the ping, and writing a checkpoint that was copied.
+BESIDE, WRITING = "beside", "writing"
+DEATH_KNOWN_S = 10.0  # in which Ray tells of a process that died
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,10 +127,18 @@ class LearnerActor:
         """The run ends: its published versions leave the memory of this node."""
         channel.close()
 
-    def save(self, folder: str, tokenizer_from: str) -> None:
-        """`folder`/learner for resuming, `folder`/hf, with the tokenizer of `tokenizer_from`, for everybody else."""
-        self.rank.save(Path(folder) / "learner")
-        self.rank.save_hf(Path(folder) / "hf", tokenizer_from)
+    def snapshot(self, folder: str, tokenizer_from: str) -> None:
+        """Copy what goes into `folder`/learner for resuming, and into `folder`/hf, with the tokenizer of
+        `tokenizer_from`, for everybody else."""
+        self._snapshot = Snapshot()
+        self.rank.save(Path(folder) / "learner", self._snapshot)
+        self.rank.save_hf(Path(folder) / "hf", tokenizer_from, self._snapshot)
+        self._snapshot.copied()
+
+    @ray.method(concurrency_group=WRITING)
+    def write(self) -> None:
+        """Write what was copied, beside the next updates."""
+        self._snapshot.write()
 
     def load(self, folder: str) -> None:
         self.rank.load(Path(folder) / "learner")
@@ -148,6 +159,8 @@ class LearnerGroup:
         self._secrets = secrets or {}
         self.nodes: list[str] = []  # the address of every rank's, from `start` on
         self._actors: list[Any] = []
+        self._placement: Sequence[Any] = ()
+        self.restarts = 0
         self._patience = Patience(options.ping_timeout_s)
 
     @property
@@ -160,10 +173,12 @@ class LearnerGroup:
         They are numbered by node and GPU, so that neighbours in number are neighbours in the machine.
         """
         options = self._options
+        self._placement = placement or ["DEFAULT"] * self.num_ranks
+        life = f"#{self.restarts}" if self.restarts else ""  # Ray keeps the name of a killed actor for a moment longer
         self._actors = [
-            ray.remote(concurrency_groups={BESIDE: 1})(self._actor)
+            ray.remote(concurrency_groups={BESIDE: 1, WRITING: 1})(self._actor)
             .options(
-                name=f"rlsys:{options.run}:learner:{number}" if options.run else None,
+                name=f"rlsys:{options.run}:learner:{number}{life}" if options.run else None,
                 num_cpus=options.cpus,
                 num_gpus=options.gpus,
                 max_restarts=0,
@@ -171,7 +186,7 @@ class LearnerGroup:
                 runtime_env={"env_vars": options.env_vars},
             )
             .remote(number, self._secrets)
-            for number, where in enumerate(placement or ["DEFAULT"] * self.num_ranks)
+            for number, where in enumerate(self._placement)
         ]
         places = await self._wait([rank.place.remote() for rank in self._actors], "starting", options.start_timeout_s)
         order = numbered(places)
@@ -232,9 +247,14 @@ class LearnerGroup:
         )
         return joined([share for share, _ in by_rank]), by_rank[0][1]
 
-    async def save(self, folder: Path, tokenizer_from: str) -> None:
-        """A checkpoint in `folder`; its Hugging Face part takes the tokenizer of a folder or hub name that lasts."""
-        await self._all(lambda rank: rank.save.remote(str(folder), tokenizer_from), "saving a checkpoint")
+    async def snapshot(self, folder: Path, tokenizer_from: str) -> None:
+        """Copy a checkpoint of the weights as they are; its Hugging Face part takes the tokenizer of a folder or hub
+        name that lasts."""
+        await self._all(lambda rank: rank.snapshot.remote(str(folder), tokenizer_from), "copying a checkpoint")
+
+    async def write(self) -> None:
+        """Write what was copied last into its folder. Other calls may be made meanwhile, but no further snapshot."""
+        await self._all(lambda rank: rank.write.remote(), "writing a checkpoint")
 
     async def load(self, folder: Path) -> None:
         await self._all(lambda rank: rank.load.remote(str(folder)), f"loading {folder}")
@@ -243,6 +263,12 @@ class LearnerGroup:
         """Published versions lie in the memory of the ranks' nodes, which need not be the driver's."""
         if self._actors:
             await self._all(lambda rank: rank.close_channel.remote(channel), "tidying up", 5.0)
+
+    async def restart(self) -> None:
+        """Other processes in the same places; none of the old ones, alive or hung, is left. `begin` has to follow."""
+        await self.stop()
+        self.restarts += 1
+        await self.start(self._placement)
 
     async def stop(self) -> None:
         for actor in self._actors:
@@ -261,16 +287,32 @@ class LearnerGroup:
         except RayTaskError as error:  # first: it is also an instance of what the rank raised, a TimeoutError say
             if isinstance(error.cause, BadInput):
                 raise BadInput(str(error.cause)) from error
+            if (died := await self._died()) is not None:  # then what the others say is that they heard of it
+                raise LearnerLost(f"learner {what}: {died}") from error
             lines = [line for line in str(error).strip().split("\n") if line.strip()]
             raise RunFailed(f"learner {what}: {lines[-1][:300]}") from error
         except TimeoutError as error:
             hint = "raise learner.update_timeout_s if the step is honestly that long"
             raise RunFailed(f"learner {what}: no answer after {timeout_s:g} s; {hint}") from error
         except RayError as error:  # a death, out of memory, no environment, an object lost ...
+            if (why := _death(error)) is not None:
+                raise LearnerLost(f"learner {what}: {why}") from error
             said = f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
-            why = lost_node(error) or ("a rank died" if isinstance(error, RayActorError) else said)
-            resumed = "; the run can be resumed from its last checkpoint" if why != said else ""
-            raise RunFailed(f"learner {what}: {why}{resumed}") from error
+            raise RunFailed(f"learner {what}: {said}") from error
+
+    async def _died(self) -> str | None:
+        """Why a rank is dead, where one is: the others fail first, in a collective."""
+        asked = asyncio.gather(*(rank.ping.remote() for rank in self._actors), return_exceptions=True)
+        try:
+            async with asyncio.timeout(DEATH_KNOWN_S):
+                answers = await asked
+        except TimeoutError:
+            return None
+        return next((why for each in answers if isinstance(each, RayError) and (why := _death(each))), None)
+
+
+def _death(error: RayError) -> str | None:
+    return lost_node(error) or ("a rank died" if isinstance(error, RayActorError) else None)
 
 
 def fetched(sources: Mapping[int, Any]) -> tuple[dict[int, Group], frozenset[int]]:

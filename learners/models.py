@@ -29,10 +29,15 @@ class Loading:
     spec: RankSpec
     torch_device: torch.device
 
-    def policy(self, path: str, torch_device: torch.device | None = None) -> PolicyModel:
+    def policy(self, path: str, torch_device: torch.device | None = None, *, frozen: bool = False) -> PolicyModel:
+        """On a device, or under ZeRO-3 this rank's part of it. frozen: it will not be trained."""
         from learners.attention import first_usable
         from learners.policy import load_policy
 
+        zero_3 = None
+        if self.learner.zero_stage == 3:
+            away = self.learner.offload_reference if frozen else self.learner.offload == "all"
+            zero_3 = zero.stage_3_config(self.spec.dtype, offload=away)
         return load_policy(
             path,
             dtype=self.spec.dtype,
@@ -41,6 +46,7 @@ class Loading:
             fp32_head=self.spec.fp32_head,
             rope_theta_scale=self.learner.rope_theta_scale,
             device=torch_device or self.torch_device,
+            zero_3=zero_3,
         )
 
 
@@ -54,7 +60,7 @@ class Reference:
         self.path = path
         self._away = loading.learner.offload_reference and loading.learner.zero_stage != 3
         self._torch_device = loading.torch_device
-        policy = loading.policy(path, torch.device("cpu") if self._away else None)
+        policy = loading.policy(path, torch.device("cpu") if self._away else None, frozen=True)
         policy.requires_grad_(False).eval()
         self._engine: Any = None
         if loading.learner.zero_stage == 3:

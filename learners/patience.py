@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from ray.exceptions import RayError
 
 from rlsys.deadlines import within
-from rlsys.errors import RunFailed
+from rlsys.errors import LearnerLost
 
 log = logging.getLogger("rlsys.learner")
 
@@ -40,7 +40,7 @@ class Patience:
     )
 
     async def during(self, work: asyncio.Future[T], what: str, pings: Sequence[Ping]) -> T:
-        """What the work gives. Raises RunFailed when a rank does not answer its ping meanwhile.
+        """What the work gives. Raises LearnerLost when a rank does not answer its ping meanwhile.
 
         what: "updating on version 7": calls that begin with the same word are of one kind.
         """
@@ -67,9 +67,9 @@ class Patience:
             try:
                 await within(ping(), self.ping_timeout_s)
             except TimeoutError as error:
-                raise RunFailed(
+                raise LearnerLost(
                     f"learner {what}: rank {rank} hangs: it has not answered a ping for {self.ping_timeout_s:g} s "
-                    "(learner.ping_timeout_s); the run can be resumed from its last checkpoint"
+                    "(learner.ping_timeout_s)"
                 ) from error
             except RayError:  # it died: the call that it died under says so
                 return

@@ -9,6 +9,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -17,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 from transformers.utils.logging import disable_progress_bar
 
-from learners import attention
+from learners import attention, partitioned
 from learners.linear import linear, use_onednn
 from learners.norm import use_fused_norms
 from learners.rope import scale_rope
@@ -248,9 +249,11 @@ def load_policy(
     fp32_head: bool = False,
     rope_theta_scale: float = 1.0,
     device: torch.device | str = "cpu",
+    zero_3: Mapping[str, Any] | None = None,
 ) -> PolicyModel:
     """Load a hub name or a local folder. attention_key: one that `attention.first_usable` chose.
 
+    zero_3: DeepSpeed's configuration, to keep only this rank's part of the model; then every rank calls.
     Raises BadInput for what transformers cannot load and for attention that packed rows would get wrong.
     """
     attention.register()
@@ -261,9 +264,12 @@ def load_policy(
         _refuse_chunked_attention(config, path)
         scale_rope(config, rope_theta_scale, path)
         own_dropout = _turn_dropout_off(config)
-        model = AutoModelForCausalLM.from_pretrained(
-            path, config=config, dtype=torch_dtype, attn_implementation=attention_key, trust_remote_code=False
-        )
+        if zero_3 is not None and torch.distributed.get_rank() != 0:
+            model = partitioned.hollow(config, torch_dtype, attention_key)
+        else:
+            model = AutoModelForCausalLM.from_pretrained(
+                path, config=config, dtype=torch_dtype, attn_implementation=attention_key, trust_remote_code=False
+            )
     except (
         OSError,
         ValueError,
@@ -275,7 +281,12 @@ def load_policy(
         raise BadInput(f"model {path}: transformers cannot load it for {attention_key}: {what}") from error
     if gradient_checkpointing:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    policy = PolicyModel(model.to(device), own_dropout).train()
+    if zero_3 is None:
+        model.to(device)
+    else:
+        partitioned.partition(model, zero_3, device)
+    with partitioned.whole_in_forward(model):
+        policy = PolicyModel(model, own_dropout).train()
     use_onednn(policy)
     use_fused_norms(policy)
     if fp32_head:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ import torch
 
 from learners.algorithms.base import REFERENCE
 from learners.restore import as_data
+from learners.snapshot import Snapshot, saving_into
 from learners.stage import Stage
 from rlsys.batch import Batch, UpdateReport
 from rlsys.config import LearnerConfig
@@ -178,17 +180,18 @@ class LearnerRank:
             share = export_version(model, channel, version, rank=spec.rank, num_ranks=spec.world_size)
             return share, self.logprobs(probe)
 
-    def save_hf(self, folder: Path, tokenizer_from: str) -> None:
+    def save_hf(self, folder: Path, tokenizer_from: str, into: Snapshot) -> None:
         """A Hugging Face folder, with the tokenizer of another one: not of the folder given to `begin`, which may be
-        a checkpoint that is gone by now."""
-        from learners.export import save_hf
+        a checkpoint that is gone by now. Copied now, there when `into.write()` has returned on every rank."""
+        from learners.hub_folder import copy_hf
 
-        save_hf(self.stage.models.policy, folder, tokenizer_from, writer=self.spec.rank == 0)
+        policy = self.stage.models.policy
+        copy_hf(policy, folder, tokenizer_from, into, rank=self.spec.rank, num_ranks=self.spec.world_size)
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: Path, into: Snapshot) -> None:
         """Weights, optimizers, schedule, random state and the reference's files, to continue from.
 
-        Whole only when every rank has returned.
+        Copied now, there when `into.write()` has returned on every rank.
         """
         stage, models = self.stage, self.stage.models
         layout = {
@@ -199,13 +202,15 @@ class LearnerRank:
         reference = None if models.reference is None else models.reference.path
         state = {"step": self.step, "rng": torch.get_rng_state(), **layout, "reference": reference}
         folder.mkdir(parents=True, exist_ok=True)
-        models.policy_engine.save_checkpoint(str(folder), tag=_CHECKPOINT_TAG, client_state=state, save_latest=False)
+        with saving_into(into, models.policy_engine) as engine:
+            engine.save_checkpoint(str(folder), tag=_CHECKPOINT_TAG, client_state=state, save_latest=False)
         if models.critic_engine is not None:
-            models.critic_engine.save_checkpoint(str(folder), tag=_CRITIC_TAG, save_latest=False)
+            with saving_into(into, models.critic_engine) as engine:
+                engine.save_checkpoint(str(folder), tag=_CRITIC_TAG, save_latest=False)
         if self.spec.rank == 0:
             if models.reference is not None and stage.learner.reference == "stage":
-                models.reference.keep_files(folder / _REFERENCE_FOLDER)
-            (folder / _LAYOUT_FILE).write_text(json.dumps(layout))
+                into.then(partial(models.reference.keep_files, folder / _REFERENCE_FOLDER))
+            into.then(partial((folder / _LAYOUT_FILE).write_text, json.dumps(layout)))
 
     def load(self, folder: Path) -> None:
         """After `begin` with the same stage. Raises BadInput when the folder does not fit this learner."""

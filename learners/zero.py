@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -33,7 +34,7 @@ def trained(model: PolicyModel | CriticModel, learner: LearnerConfig, device: De
     # torch's fused kernel: DeepSpeed's own build is never needed
     groups = parameter_groups(model, learner.weight_decay)
     optimizer = torch.optim.AdamW(groups, lr=lr, betas=learner.betas, fused=True)
-    num_parameters = sum(parameter.numel() for parameter in model.parameters())
+    num_parameters = sum(getattr(each, "ds_numel", each.numel()) for each in model.parameters())
     config = deepspeed_config(learner, device, dtype=dtype, num_parameters=num_parameters)
     engine, _, _, _ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
     return engine
@@ -44,17 +45,21 @@ def frozen(model: PolicyModel, learner: LearnerConfig, *, dtype: str) -> Any:
     import deepspeed
 
     _register_head(model)
+    engine, _, _, _ = deepspeed.initialize(model=model, config=stage_3_config(dtype, offload=learner.offload_reference))
+    return engine.eval()
+
+
+def stage_3_config(dtype: str, *, offload: bool) -> dict[str, Any]:
+    """Weights divided over the ranks, on their devices or in host memory."""
     zero: dict[str, Any] = {"stage": 3}
-    if learner.offload_reference:
+    if offload:
         zero["offload_param"] = {"device": "cpu", "pin_memory": True}
-    config = {
+    return {
         "train_micro_batch_size_per_gpu": 1,
         "bf16": {"enabled": dtype == "bfloat16"},
         "steps_per_print": None,
         "zero_optimization": zero,
     }
-    engine, _, _, _ = deepspeed.initialize(model=model, config=config)
-    return engine.eval()
 
 
 def deepspeed_config(learner: LearnerConfig, device: Device, *, dtype: str, num_parameters: int) -> dict[str, Any]:
@@ -90,9 +95,10 @@ def deepspeed_config(learner: LearnerConfig, device: Device, *, dtype: str, num_
 def parameter_groups(model: torch.nn.Module, weight_decay: float) -> list[dict[str, Any]]:
     """Weight decay on matrices only: norms and biases keep their scale."""
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    matrices = [len(getattr(each, "ds_shape", each.shape)) >= 2 for each in trained]  # none has a shape under ZeRO-3
     return [
-        {"params": [parameter for parameter in trained if parameter.ndim >= 2], "weight_decay": weight_decay},
-        {"params": [parameter for parameter in trained if parameter.ndim < 2], "weight_decay": 0.0},
+        {"params": list(compress(trained, matrices)), "weight_decay": weight_decay},
+        {"params": [each for each, matrix in zip(trained, matrices, strict=True) if not matrix], "weight_decay": 0.0},
     ]
 
 

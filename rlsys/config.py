@@ -194,13 +194,16 @@ class LearnerConfig:
     """Seconds that a rank may take to answer a ping, which is asked beside its updates, before it counts as hung."""
     start_timeout_s: float = 300.0
     """Seconds that the ranks may take to start and to find each other."""
+    max_restarts: int = 3
+    """How often, from one checkpoint to the next, all ranks are started again when one of them died or hangs. They go
+    on from the last checkpoint, beside engines that live on. 0 ends the run at the first death."""
 
     def __post_init__(self) -> None:
         require_bounds(self, "learner.", "at least 1", "ranks", "logit_chunk")
         require_bounds(self, "learner.", "at least 1, or null", "threads", "tokens_per_row")
         seconds = ("update_timeout_s", "ping_timeout_s", "start_timeout_s")
         require_bounds(self, "learner.", "above 0", "lr", "critic_lr", "rope_theta_scale", "clip_grad", *seconds)
-        require_bounds(self, "learner.", "0 or more", "warmup_steps", "weight_decay")
+        require_bounds(self, "learner.", "0 or more", "warmup_steps", "weight_decay", "max_restarts")
         require_bounds(self, "learner.", "between 0 and 1", "warmup_ratio")
         once = not (self.warmup_steps and self.warmup_ratio)
         require(once, "learner.warmup_ratio", self.warmup_ratio, f"0 beside learner.warmup_steps={self.warmup_steps}")
@@ -340,12 +343,17 @@ class CheckpointConfig:
     """Steps between checkpoints. One more is written at the end of each stage and when the run is stopped."""
     keep: int = 2
     """Checkpoints that stay on disk, the newest ones."""
+    stop_deadline_s: float = 30.0
+    """Seconds from Ctrl-C or SIGTERM in which the update that is going on may end and the checkpoint be written. Past
+    them the last one stands. It holds for the whole run. `ray job stop` kills after RAY_JOB_STOP_WAIT_TIME_S: give
+    that variable of the job 20 more."""
     best: Optional[str] = None
     """A number of the evaluations, such as `greedy/accuracy` or `hotpotqa/greedy/exact_match`: the model with the
     highest one so far is kept beside the newest checkpoints, and `rlsys eval --checkpoint RUN_DIR@best` plays it."""
 
     def __post_init__(self) -> None:
         require_bounds(self, "checkpoint.", "at least 1", "every", "keep")
+        require_bounds(self, "checkpoint.", "above 0", "stop_deadline_s")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,6 +29,10 @@ class RunFailed(Exception):
     """The run cannot go on: the reason is the last line printed, exit code 1, and it can be resumed."""
 
 
+class LearnerLost(RunFailed):
+    """A rank of the learner died or hangs, and its part of the weights with it: the last checkpoint has them."""
+
+
 def told(error: BaseException) -> str:
     """Any error in one line, for people; of a file, with its name and without the system's number."""
     if isinstance(error, (BadInput, RunFailed)):

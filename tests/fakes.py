@@ -65,9 +65,14 @@ class BanditLearner:
         self.lr = 0.0
         self.updates = 0
         self.losing: set[int] = set()  # groups, by sequence, whose node dies before rows are made of them
+        self.restarts = 0
 
     async def start(self) -> None: ...
     async def stop(self) -> None: ...
+
+    async def restart(self) -> None:
+        self.restarts += 1
+        self._set((0.0, 0.0))
 
     async def begin(
         self,
@@ -124,10 +129,15 @@ class BanditLearner:
         self._set(true.tolist())
         return published, logprobs
 
-    async def save(self, folder: Path, tokenizer_from: str) -> None:
-        await asyncio.sleep(0.002)  # everybody else goes on meanwhile
+    async def snapshot(self, folder: Path, tokenizer_from: str) -> None:
+        await asyncio.sleep(0.001)  # everybody else but the stepper goes on meanwhile
+        self.copied = folder, self.logits.tolist()
+
+    async def write(self) -> None:
+        await asyncio.sleep(0.002)  # and now the stepper too
+        folder, logits = self.copied
         (folder / "hf").mkdir(parents=True)
-        (folder / "hf" / "logits.json").write_text(json.dumps(self.logits.tolist()))
+        (folder / "hf" / "logits.json").write_text(json.dumps(logits))
 
     async def load(self, folder: Path) -> None:
         self._set(json.loads((folder / "hf" / "logits.json").read_text()))

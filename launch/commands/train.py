@@ -84,6 +84,7 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
 
     from launch.evaluation.sets import recipes_of
     from launch.run import cleanup
+    from launch.run.cluster import killed_too_early
     from launch.run.parts import make_run, shown
     from launch.run.session import go_through
     from launch.stages.base import needs_engines
@@ -114,6 +115,8 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
     weights = open_channel(config.recipe.weights.channel, cleanup.tag())
     with contextlib.closing(weights), cleanup.orderly_exit():
         progress.say(f"run directory {shown(directory.path)}")
+        if early := killed_too_early(config.recipe.checkpoint.stop_deadline_s):
+            progress.say(early)
         if checkpoint is not None:
             progress.say(f"continuing from {checkpoint.name}: stage {entered.name}, step {state.stage_step}")
             for aside in directory.set_aside_after(checkpoint):

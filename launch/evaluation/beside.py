@@ -69,8 +69,8 @@ class Beside:
             return config.budget_tokens is None or tokens < config.budget_tokens
 
         try:
-            apart = await asyncio.to_thread(candidate, self._run, one)
-            await live()
+            await live()  # first: later it would be a newer step's, which may be waiting for this evaluation
+            apart = await candidate(self._run, one)
             one.started = time.monotonic()
             limit = asyncio.timeout(config.deadline_s)
             try:

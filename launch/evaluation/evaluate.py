@@ -101,16 +101,18 @@ async def evaluate(run: Run, stage: StageConfig, when: str) -> Values:
         run.progress.count(done, len(waiting))
 
     await play_each(run.pool, waiting, stage.config.eval.concurrency, finished)
-    return await settle(run, one, await asyncio.to_thread(candidate, run, one))
+    return await settle(run, one, await candidate(run, one))
 
 
-def candidate(run: Run, one: Evaluation) -> Path | None:
+async def candidate(run: Run, one: Evaluation) -> Path | None:
     """The checkpoint of these weights, set apart where the best one is asked for and there is one."""
     if one.stage.config.checkpoint.best is None:
         return None
-    for aside in best.forget_after(run.dir.path, one.step):
+    if run.writing is not None:  # it may be the one
+        await asyncio.wait({run.writing})
+    for aside in await asyncio.to_thread(best.forget_after, run.dir.path, one.step):
         run.progress.say(f"the run went back: its best model of then is {aside.name}")
-    return best.set_apart(run.dir.path, one.step)
+    return await asyncio.to_thread(best.set_apart, run.dir.path, one.step)
 
 
 async def settle(run: Run, one: Evaluation, apart: Path | None) -> Values:

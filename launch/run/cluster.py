@@ -20,9 +20,25 @@ from rlsys.errors import BadInput, RunFailed
 
 DRIVERS = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg")  # one of them is there where CUDA is (dxg: WSL)
 
+STOP_WAIT, STOP_WAIT_S = "RAY_JOB_STOP_WAIT_TIME_S", 3.0  # Ray's variable, and what it is without it
+END_S = 20.0  # that a stopped run takes to end its actors, at most
+
 
 def inside_ray_job() -> bool:
     return "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ
+
+
+def killed_too_early(stop_deadline_s: float) -> str | None:
+    """What to do where `ray job stop` would kill this job before its last checkpoint is written."""
+    if not inside_ray_job():
+        return None
+    wait, needed = float(os.environ.get(STOP_WAIT, STOP_WAIT_S)), stop_deadline_s + END_S
+    if wait >= needed:
+        return None
+    return (
+        f"`ray job stop` kills this job after {wait:g} s: for checkpoint.stop_deadline_s={stop_deadline_s:g} submit it "
+        f'with --runtime-env-json \'{{"env_vars": {{"{STOP_WAIT}": "{needed:g}"}}}}\''
+    )
 
 
 def expected_device(config: ClusterConfig) -> Device:

@@ -110,7 +110,8 @@ def _states(shape: ModelShape, plan: RankPlan) -> Parts:
     each, count, part = BYTES[plan.dtype], float(shape.parameters), shape.parameters / plan.ranks
     bf16, ends = plan.dtype == "bfloat16", 2 * shape.vocab * shape.hidden * BYTES[plan.dtype]
     buckets = 2 * min(BUCKET_PARAMETERS, shape.parameters) * each + ends
-    optimizer = (12 if bf16 else 8) * part  # AdamW's two moments, and fp32 masters beside bf16 weights
+    # AdamW's two moments, and masters in fp32, which only ZeRO-3 saves itself beside weights that are fp32 already.
+    optimizer = (8 if plan.zero_stage == 3 and not bf16 else 12) * part
     if plan.zero_stage == 1:
         # Gradients that bf16 ones are added up in stay whole in fp32 on every rank: DeepSpeed's BF16_Optimizer.
         weights, gradients = each * count, (4 + each if bf16 else each) * count
@@ -125,6 +126,13 @@ def _states(shape: ModelShape, plan: RankPlan) -> Parts:
     if plan.offload != "none":
         optimizer, gradients = 0.0, min(gradients, buckets)
     return (("weights", weights), ("gradients", gradients), ("optimizer", optimizer))
+
+
+def checkpoint_bytes(shape: ModelShape, plan: RankPlan) -> float:
+    """On disk, and over all ranks in host memory from its copying to its writing: masters and moments, under ZeRO-1
+    and 2 the weights as DeepSpeed keeps them, and the weights for everybody."""
+    each, models = BYTES[plan.dtype], 2 if plan.critic else 1
+    return float(shape.parameters) * ((12 + (each if plan.zero_stage < 3 else 0)) * models + each)
 
 
 def _kept(shape: ModelShape, plan: RankPlan) -> float:

@@ -15,6 +15,7 @@ from launch.run.gpu_memory import (
     EnginePlan,
     ModelShape,
     RankPlan,
+    checkpoint_bytes,
     engine_memory,
     rank_memory,
     shape_of,
@@ -60,7 +61,13 @@ def gpu_plan(
         problems.append(_too_small_for_rank(shape, plan, recipe, card))
     line, problem = _engine(shape, recipe, dtype, card)
     nodes = f"{VERSIONS_IN_MEMORY} x {copy:.1f} = {VERSIONS_IN_MEMORY * copy:.1f} GB on each node, weights.channel=shm"
-    lines += [line, f"/dev/shm  {nodes}", f"host      {copy:.1f} GB for each rank of a node, while the model is read"]
+    lines += [line, f"/dev/shm  {nodes}"]
+    if plan is not None:
+        readers = "on the node of rank 0, which reads" if plan.zero_stage == 3 else "for each rank of a node: all read"
+        less = "less where its files have this dtype, for they are mapped"
+        lines.append(f"host      {copy:.1f} GB {readers} the model; {less}")
+        size = checkpoint_bytes(shape, plan) / GIGA
+        lines.append(f"host      {size:.1f} GB over all ranks while a checkpoint is written, and as much disk for each")
     return GpuPlan(lines=lines, problem=next((found for found in [*problems, problem] if found), None))
 
 

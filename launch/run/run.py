@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import copy
-import errno
 import logging
-import os
-import shutil
-import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Coroutine
@@ -20,7 +15,7 @@ from actors.renderer import ChatRenderer
 from actors.services import Services
 from envs.base import World
 from envs.rewards import solved_by
-from launch.run.checkpoints import DriverState, step_of
+from launch.run.checkpoints import DriverState
 from launch.run.gauges import Gauges
 from launch.run.health import Finding, Setting, Watch
 from launch.run.progress import Progress
@@ -41,10 +36,9 @@ from rlsys.types import Reward
 
 log = logging.getLogger("rlsys.run")
 
-UPDATE_GRACE_S = 10.0  # for what the learner is doing when a stop is asked for
+LEAST_GRACE_S = 0.5
 PROBE_TASKS = 4
 PROBE_TOKENS = 64
-FULL_BYTES = 2**20  # less room than this on a disk on which saving fails is why
 CANARY_VERSION = -1  # never trained, never sampled from
 CANARY_LEAST = 0.2  # nats per token that the perturbation has to move
 
@@ -85,11 +79,14 @@ class Run:
     failed: asyncio.Event = field(default_factory=asyncio.Event)  # set with it
     pulse: Pulse = field(default_factory=Pulse)
     pool_start: asyncio.Task[None] | None = None  # engines and services start while the first stage trains
+    writing: asyncio.Task[None] | None = None  # a checkpoint that was copied (launch.run.saving)
     probe: tuple[tuple[int, ...], ...] = ()  # token ids of a few prompts, on which engines and learner are compared
     gap: dict[str, float] = field(default_factory=dict)  # between their log-probabilities, as last measured
     buffer: SlotBuffer | None = None  # of the rl stage that is running
     curriculum: Curriculum | None = None  # of the rl stage that is running
     watch: Watch | None = None  # on the rows of the stage that is running
+    lost_at: int = -1  # step of the checkpoint from which the learner was started again last,
+    lives_lost: int = 0  # and how often since that checkpoint
     reissue: deque[int] = field(default_factory=deque)  # groups that an earlier process began: next to get a slot
 
     # -- waiting ------------------------------------------------------------------------------------------------------
@@ -100,9 +97,9 @@ class Run:
         stop, failed = (asyncio.ensure_future(event.wait()) for event in (self.stop, self.failed))
         try:
             while True:
-                starting = {self.pool_start} if self.pool_start is not None and not self.pool_start.done() else set()
+                beside = {each for each in (self.pool_start, self.writing) if each is not None and not each.done()}
                 # Not on the background tasks: there is one for each open group.
-                await asyncio.wait({task, stop, failed, *starting}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({task, stop, failed, *beside}, return_when=asyncio.FIRST_COMPLETED)
                 self.raise_background_errors()
                 if task.done():
                     return task.result()
@@ -114,14 +111,14 @@ class Run:
             await asyncio.gather(task, stop, failed, return_exceptions=True)
 
     async def complete(self, work: Awaitable[Any]) -> Any:
-        """Await `work` to its end, a stop or not: half an update is worth nothing. After a stop it has a deadline."""
+        """Await `work` to its end, a stop or not: half an update is worth nothing. After a stop it has the deadline of
+        the checkpoint that would follow."""
         task = asyncio.ensure_future(work)
         stop = asyncio.ensure_future(self.stop.wait())
         try:
             await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
             if not task.done():
-                spent = time.monotonic() - (self.stopped_at or time.monotonic())
-                await asyncio.wait({task}, timeout=max(UPDATE_GRACE_S - spent, 0.5))
+                await asyncio.wait({task}, timeout=self.grace_s)
             if task.done():
                 return task.result()
             self.gave_up = True
@@ -143,10 +140,16 @@ class Run:
             self.failed.set()
 
     def raise_background_errors(self) -> None:
-        if self.pool_start is not None and self.pool_start.done() and not self.pool_start.cancelled():
-            self.pool_start.result()  # engines that cannot start are said at once, and not when they are needed
+        for beside in (self.pool_start, self.writing):  # what breaks there is said at once, and not when it is needed
+            if beside is not None and beside.done() and not beside.cancelled():
+                beside.result()
         if self.error is not None:
             raise self.error
+
+    def forget_errors(self) -> None:
+        """Those of tasks that ended: the run goes on without them."""
+        self.error = None
+        self.failed.clear()
 
     async def cancel_background(self) -> None:
         tasks, self.background = list(self.background), set()
@@ -155,11 +158,26 @@ class Run:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
+    @property
+    def stop_deadline_s(self) -> float:
+        return self.config.recipe.checkpoint.stop_deadline_s
+
+    @property
+    def grace_s(self) -> float:
+        """Seconds of it that are left, at least a moment."""
+        spent = time.monotonic() - (self.stopped_at or time.monotonic())
+        return max(self.stop_deadline_s - spent, LEAST_GRACE_S)
+
     def check_stop(self) -> None:
         if self.stop.is_set():
             raise StopRequested
 
     # -- stages -------------------------------------------------------------------------------------------------------
+
+    @property
+    def stage(self) -> StageConfig:
+        """That is running; the last one when it has been gone through and its checkpoint is not yet written."""
+        return self.config.stages[min(self.state.stage_index, len(self.config.stages) - 1)]
 
     @property
     def saved_model(self) -> str:
@@ -187,41 +205,6 @@ class Run:
             await self.until(self.learner.load(folder))
         self.state.health = [asdict(finding) for finding in health(self)]  # of the stage before
         self.watch = watch_on(self, stage)
-
-    async def checkpoint(self, stage: StageConfig) -> None:
-        """Everything that the run needs to go on from here.
-
-        The driver's part is copied at one moment: the feeder goes on while the learner saves. Where no step was taken
-        since the newest checkpoint, its weights are these.
-        """
-        self.journal.commit()
-        self.remember(stage)
-        state = copy.deepcopy(self.state)
-        state.mark = self.journal.mark
-        state.health = [asdict(finding) for finding in health(self)]
-        state.wall_s, state.lost_tokens, state.restarts = self.wall_s, self.lost_tokens, self.restarts
-        open_tickets = self.buffer.open_tickets if self.buffer else []
-        state.open_sequences = [*(ticket.sequence for ticket in open_tickets), *self.reissue]
-        state.dull = {str(group.ticket.sequence): summed(group) for group in self.buffer.dull} if self.buffer else {}
-        newest = self.dir.newest()
-        if newest is not None and step_of(newest) == state.step:
-            self.dir.renew_checkpoint(newest, state)
-            return
-        folder = self.dir.begin_checkpoint(state.step)
-        unwanted = threading.Event()
-        try:
-            await self.learner.save(folder, self.model_path)
-            keep = stage.config.checkpoint.keep
-            await asyncio.to_thread(self.dir.commit_checkpoint, folder, state, keep, unwanted.is_set)
-        except asyncio.CancelledError:
-            unwanted.set()  # a thread is not cancelled: it ends by itself, and makes no checkpoint
-            raise
-        except Exception as error:
-            full = shutil.disk_usage(folder).free < FULL_BYTES
-            shutil.rmtree(folder, ignore_errors=True)  # half of one is worth nothing, and a full disk needs its room
-            if full:  # torch says "unexpected pos 5781888 vs 5781776"
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder)) from error
-            raise
 
     def remember(self, stage: StageConfig) -> None:
         """What the curriculum knows, into the state that the next checkpoint saves."""
@@ -283,7 +266,7 @@ class Run:
 
     @property
     def restarts(self) -> dict[str, int]:
-        counts = self.pool.restarts | self.services.restarts
+        counts = self.pool.restarts | self.services.restarts | {"learner": self.learner.restarts}
         return {name: self.earlier_restarts.get(name, 0) + count for name, count in counts.items()}
 
     def record(self, row: StepRow, stage_steps: int) -> None:

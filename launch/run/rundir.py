@@ -161,6 +161,9 @@ class RunDir:
 
         Raises BadInput for a line before them that is no row.
         """
+        if self._metrics is not None:
+            self._metrics.close()
+            self._metrics = None
         for path in (self.path / "metrics.jsonl", self.path / "evaluations.jsonl"):
             if not path.exists():
                 continue

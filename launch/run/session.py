@@ -14,10 +14,10 @@ from launch.run import cleanup
 from launch.run.checkpoints import DriverState, step_of
 from launch.run.parts import shown, start_parts
 from launch.run.run import Run, StopRequested, health
+from launch.run.saving import end_writing, save_at_stop
 from launch.run.summary import summary
 from rlsys.errors import RunFailed, told
 
-SAVE_DEADLINE_S = 10.0  # of the checkpoint that a stop writes
 END_DEADLINE_S = 15.0  # of the parts
 
 
@@ -57,7 +57,9 @@ async def go_through(run: Run, work: Callable[[Run], Awaitable[None]], *, engine
     finally:
         if status != "stopped":
             run.progress.doing("ending the actors")
+        gc.unfreeze()  # libraries count at the end what was left
         pulse.cancel()
+        await end_writing(run)
         await run.cancel_background()
         if run.pool_start is not None:
             run.pool_start.cancel()
@@ -97,24 +99,6 @@ def leave_summary(run: Run, status: str, reason: str | None) -> None:
 def write_summary(run: Run, status: str, reason: str | None) -> None:
     run.dir.write("summary.json", json.dumps(summary(run, status, reason), indent=1) + "\n")
     run.journal.close()
-
-
-async def save_at_stop(run: Run) -> None:
-    """The newest state, unless a checkpoint already holds it or nobody knows the weights any more.
-
-    A save that fails is reported and costs the steps since the last checkpoint: the run can go on from there.
-    """
-    newest = run.dir.newest()
-    if run.gave_up:
-        run.progress.say("what was going on took too long to wait for: the last checkpoint stands")
-    elif run.state.step > (step_of(newest) if newest else 0):
-        try:
-            async with asyncio.timeout(SAVE_DEADLINE_S):
-                await run.checkpoint(run.config.stages[run.state.stage_index])
-        except TimeoutError:
-            run.progress.say(f"no checkpoint was written within {SAVE_DEADLINE_S:g} s: the last one stands")
-        except Exception as error:
-            run.progress.say(f"no checkpoint was written ({told(error)}): the last one stands")
 
 
 def closing_line(run: Run, status: str) -> str:

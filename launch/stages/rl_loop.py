@@ -30,6 +30,7 @@ from launch.run import wire
 from launch.run.row import Clock, StepRow
 from launch.run.run import Run, StopRequested, first_delivery
 from launch.run.rundir import sampled
+from launch.run.saving import checkpoint
 from learners.algorithms import make_algorithm
 from rlsys.buffer import SlotBuffer
 from rlsys.config import StageConfig
@@ -43,8 +44,6 @@ from rlsys.outlines import Played
 from rlsys.rollout import RolloutPlan
 from rlsys.seeds import derive
 from rlsys.types import Reward, Ticket, Trajectory
-
-PUBLISH_DEADLINE_S = 10.0  # of the last step's delivery and row when the run is stopped
 
 
 async def rl_loop(run: Run, stage: StageConfig) -> None:
@@ -91,7 +90,7 @@ async def rl_loop(run: Run, stage: StageConfig) -> None:
             if state.stage_step % config.checkpoint.every == 0 or state.stage_step == stage.steps:
                 with stepper.clock.phase("checkpoint"):
                     await stepper.published()
-                    await run.complete(run.checkpoint(stage))
+                    await run.complete(checkpoint(run, stage))
             evaluations.due(stepper.published)
             run.check_stop()
         await stepper.published()
@@ -192,7 +191,7 @@ class Stepper:
     async def stop(self) -> None:
         """The last step was taken: its row and its trajectories belong to it. They get a moment."""
         if self._publishing is not None:
-            _, late = await asyncio.wait({self._publishing}, timeout=PUBLISH_DEADLINE_S)
+            _, late = await asyncio.wait({self._publishing}, timeout=self.run.grace_s)
             # Without its row the step is taken again, from the last checkpoint.
             self.run.gave_up = self.run.gave_up or bool(late)
 

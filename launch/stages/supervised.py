@@ -13,6 +13,7 @@ from actors.renderer import ChatRenderer
 from launch.evaluation.evaluate import evaluate_after, evaluate_before, owes_before
 from launch.run.row import Clock, StepRow
 from launch.run.run import Run, first_delivery
+from launch.run.saving import checkpoint
 from launch.stages.base import needs_engines
 from launch.stages.datasets import Data, DataStage, sized
 from launch.stages.trajectories import tokenizer_id
@@ -152,7 +153,7 @@ async def train_steps(
         # After the last step too: the evaluation that follows may take long, and be killed.
         if state.stage_step % stage.config.checkpoint.every == 0 or state.stage_step == stage.steps:
             with clock.phase("checkpoint"):
-                await run.complete(run.checkpoint(stage))
+                await run.complete(checkpoint(run, stage))
         run.check_stop()
     following.cancel()
 

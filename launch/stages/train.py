@@ -14,9 +14,9 @@ from launch.run.cluster import expected_device
 from launch.run.gpu_plan import GpuPlan, gpu_plan
 from launch.run.health import NOTHING
 from launch.stages.base import needs_engines, stage_of
-from rlsys.config import RunConfig
+from rlsys.config import RunConfig, StageConfig
 from rlsys.device import filled_in, resolved_run
-from rlsys.errors import BadInput, RunFailed
+from rlsys.errors import BadInput, LearnerLost, RunFailed
 
 if TYPE_CHECKING:
     from launch.run.checkpoints import DriverState
@@ -102,24 +102,42 @@ def never_trained(state: DriverState) -> bool:
 
 async def train(run: Run) -> None:
     """Each stage begins with the weights of the one before; a resumed run enters the stage that it was in."""
-    state, stages = run.state, run.config.stages
-    while state.stage_index < len(stages):
-        stage = stages[state.stage_index]
-        started = time.monotonic()
-        run.world = make_world(stage.config.env)
-        await stage_of(stage.kind).run(run, stage)
-        await run.cancel_background()
-        state.stage_s[stage.name] = state.stage_s.get(stage.name, 0.0) + time.monotonic() - started
-        run.remember(stage)
-        run.curriculum = None
-        state.stage_index, state.stage_step = state.stage_index + 1, 0
-        if run.buffer is not None:
-            state.sequences[stage.name] = state.next_sequence
-        state.next_sequence, state.open_sequences, state.reference, run.buffer = 0, [], [], None
-        run.reissue.clear()
-        await run.checkpoint(stage)
+    from launch.run.going_back import go_back
+
+    lost: LearnerLost | None = None
+    while lost is not None or run.state.stage_index < len(run.config.stages):
+        try:
+            if lost is not None:
+                await go_back(run, lost)
+            lost = None
+            if run.state.stage_index < len(run.config.stages):
+                await _go_through(run, run.config.stages[run.state.stage_index])
+        except LearnerLost as error:
+            lost = error
+    state = run.state
     if never_trained(state):
         from launch.run.run import health
 
         why = [finding.says.removeprefix(NOTHING) for finding in health(run) if finding.what == "untrained"]
         raise RunFailed(": ".join([f"none of the {state.step} steps trained anything", *why]))
+
+
+async def _go_through(run: Run, stage: StageConfig) -> None:
+    """One stage, to the checkpoint that the next one begins with."""
+    from launch.run.saving import checkpoint, written
+
+    started = time.monotonic()
+    run.world = make_world(stage.config.env)
+    await stage_of(stage.kind).run(run, stage)
+    await run.cancel_background()
+    state = run.state
+    state.stage_s[stage.name] = state.stage_s.get(stage.name, 0.0) + time.monotonic() - started
+    run.remember(stage)
+    run.curriculum = None
+    state.stage_index, state.stage_step = state.stage_index + 1, 0
+    if run.buffer is not None:
+        state.sequences[stage.name] = state.next_sequence
+    state.next_sequence, state.open_sequences, state.reference, run.buffer = 0, [], [], None
+    run.reissue.clear()
+    await checkpoint(run, stage)
+    await run.until(written(run))

@@ -13,7 +13,7 @@ import torch
 from learners.rank import RankSpec
 from learners.scratch import build
 from rlsys.config import ScratchModel
-from rlsys.device import DEVICES
+from tests.device import device, name
 
 # Above 100,000 elements a tensor is really partitioned under ZeRO-3: here embedding, head and the MLPs.
 SHAPE = ScratchModel(
@@ -36,7 +36,7 @@ def free_port() -> int:
 def spec(rank: int = 0, world_size: int = 1, port: int = 0, **changes: Any) -> RankSpec:
     first = RankSpec(
         rank=rank, world_size=world_size, master_addr="127.0.0.1", master_port=port or free_port(),
-        device=DEVICES["cpu"], dtype="float32", gradient_checkpointing=False, seed=0,
+        device=device(), dtype="float32", gradient_checkpointing=False, seed=0,
     )  # fmt: skip
     return dataclasses.replace(first, **changes)
 
@@ -54,7 +54,9 @@ def spawn(run: Callable[..., None], world_size: int, *arguments: Any, deadline_s
             process.kill()
 
 
-def bare_process() -> None:
+def bare_process(rank: int) -> None:
     """Of every rank, before its learner."""
     torch.set_num_threads(1)
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    if name() == "cuda":
+        os.environ["LOCAL_RANK"] = str(rank)  # its GPU

@@ -21,18 +21,31 @@ from learners.algorithms.sft import SFTConfig
 from rlsys.channels.base import WeightChannel
 from rlsys.channels.shm import SharedMemory
 from rlsys.config import EngineConfig, RecipeConfig, RunConfig
-from rlsys.device import DEVICES, resolved
+from rlsys.device import known, resolved
 from rlsys.errors import RunFailed
+from tests.device import device, name, need_gpus
 from tests.e2e.tiny_models import save_tiny
 from tests.pickled_channel import Pickled
 
 HERE = Path(__file__).resolve().parent
-RECIPE = resolved(RecipeConfig(engine=EngineConfig(kv_cache_mb=64), algorithm=SFTConfig()), DEVICES["cpu"])
 PROBE = (tuple(range(5, 45)), tuple(range(60, 100)))
 BROKEN = {
     "keeps its old weights": "tests.e2e.tiny_models.SkipsReload",
     "keeps its old head": "tests.e2e.tiny_models.SkipsHead",
 }
+
+
+def recipe() -> RecipeConfig:
+    engine = EngineConfig(kv_cache_mb=64, gpu_memory_utilization=0.15)
+    return resolved(RecipeConfig(engine=engine, algorithm=SFTConfig()), device())
+
+
+def close(run: Run) -> bool:
+    """Whether a healthy engine says what the learner says, to rounding; in bfloat16 by the limit of a run."""
+    if name() == "cpu":
+        return run.gap["mismatch/probe_max"] < 1e-3
+    print(f"gap between engine and learner: {run.gap}")
+    return run.gap["mismatch/probe_mean"] <= known(run.config.recipe.loop.mismatch_limit)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -44,7 +57,7 @@ def cluster() -> Iterator[None]:
 
 def make_pool(model_path: Path, extension: str | None = None) -> RolloutPool:
     """One worker; `extension` takes the place of what loads weights in its engine."""
-    plain = wire.pool(RECIPE, DEVICES["cpu"], str(model_path), "", {})
+    plain = wire.pool(recipe(), device(), str(model_path), "", {})
     (spec,) = [member.spec for member in plain._members]
     if extension is not None:
         spec = replace(spec, engine=replace(spec.engine, extension=extension))
@@ -56,7 +69,7 @@ def make_run(learner: Any, pool: RolloutPool, weights: WeightChannel) -> Run:
     """With the parts that the canary touches, and no others."""
     others = ("dir", "state", "journal", "world", "renderer", "device", "progress", "tracker", "gauges", "services")
     others += ("model_path",)
-    config = RunConfig(recipe=RECIPE, stages=())
+    config = RunConfig(recipe=recipe(), stages=())
     unused: dict[str, Any] = dict.fromkeys(others)
     return Run(config=config, learner=learner, pool=pool, weights=weights, probe=PROBE, **unused)
 
@@ -64,35 +77,38 @@ def make_run(learner: Any, pool: RolloutPool, weights: WeightChannel) -> Run:
 def test_the_canary_passes_a_healthy_engine_and_catches_those_that_keep_old_weights_or_an_old_head(
     tmp_path: Path,
 ) -> None:
+    need_gpus(2)
     model_path = save_tiny(tmp_path / "model", "qwen3_tied", seed=0)
 
     async def play() -> None:
-        learner = wire.learner(RECIPE, DEVICES["cpu"])
+        learner, config = wire.learner(recipe(), device()), recipe()
         healthy = make_pool(model_path)
         broken = {what: make_pool(model_path, extension) for what, extension in BROKEN.items()}
         pools = [healthy, *broken.values()]
 
         async def begin() -> None:
             await learner.start()
-            await learner.begin(str(model_path), RECIPE.learner, RECIPE.algorithm, total_steps=1, temperature=1.0)
+            await learner.begin(str(model_path), config.learner, config.algorithm, total_steps=1, temperature=1.0)
 
         try:
             await asyncio.gather(begin(), healthy.start())  # the rest in turn: on two cores that is faster
             run = make_run(learner, healthy, SharedMemory(tmp_path / "weights"))
             await run.canary()
-            assert run.gap["mismatch/probe_max"] < 1e-3
+            assert close(run)
             await run.publish(await run.export(0))  # and back
-            assert run.gap["mismatch/probe_max"] < 1e-3
+            assert close(run)
             other = make_run(learner, healthy, Pickled(tmp_path / "pickled"))
             await other.canary()
             await other.publish(await other.export(1))
-            assert other.gap["mismatch/probe_max"] < 1e-3
+            assert close(other)
+            await healthy.stop()  # its GPU is for the next one
             for what, pool in broken.items():
                 await pool.start()
                 run = make_run(learner, pool, SharedMemory(tmp_path / "weights"))
                 with pytest.raises(RunFailed, match="does not compute what the learner computes"):
                     await run.canary()
                     pytest.fail(f"an engine that {what} passed")
+                await pool.stop()
         finally:
             await asyncio.gather(*(pool.stop() for pool in pools))
             await learner.stop()

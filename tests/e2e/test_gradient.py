@@ -6,6 +6,8 @@ padded batches, its own log-softmax, its own loss.
 
 import dataclasses
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from statistics import pvariance
 
 import pytest
@@ -21,6 +23,7 @@ from rlsys.packing import make_batch, make_row, split_rows
 from rlsys.reductions import weigh
 from rlsys.types import Sample
 from tests import made
+from tests.device import name, need_gpus
 from tests.e2e.learner_cases import bare_process, save_model, spawn, spec
 
 TEMPERATURE = 0.8
@@ -33,7 +36,7 @@ BUDGETS = (1, 48, 10**6)  # a row for each sample, some rows, one row
 MINIBATCHES = 3  # of 11 samples: 3, 4 and 4
 DISCOUNT, LAMBDA = 0.9, 0.95
 PROBE = [[5, 6, 7, 8, 9], [10, 11, 12]]
-TOLERANCE = 1e-5
+TOLERANCE = {"cpu": 1e-5, "cuda": 1e-4}
 Gradients = dict[str, torch.Tensor]  # by parameter name
 Reported = tuple[float, float]  # norm of the policy's gradient, explained variance of the critic
 
@@ -110,7 +113,7 @@ def gradient(engine) -> Gradients:
         engine.optimizer._hp_optimizer_states_linked = False
         engine.optimizer._lazy_init_hp_params_optimizer_state()
     return {
-        name: safe_get_full_optimizer_state(parameter, "exp_avg").clone()
+        name: safe_get_full_optimizer_state(parameter, "exp_avg").clone().cpu()
         for name, parameter in engine.module.named_parameters()
     }
 
@@ -141,7 +144,7 @@ def gradients(learner: LearnerRank, batch: Batch) -> tuple[Gradients, Gradients,
 
 
 def run_rank(rank: int, world_size: int, port: int, paths: tuple[str, str], folder: str) -> None:
-    bare_process()
+    bare_process(rank)
     learner = LearnerRank(spec(rank, world_size, port))
     found: dict[str, object] = {}
     for zero_stage in (1, 2, 3):
@@ -153,6 +156,14 @@ def run_rank(rank: int, world_size: int, port: int, paths: tuple[str, str], fold
         if world_size == 2:
             found[f"ZeRO-{zero_stage}, unequal"] = gradients(learner, unequal(rank))
             refuse(learner, rank)
+            with calls_of_a_layer(learner) as plainly:
+                gradients(learner, unequal(rank))
+            learner.spec = dataclasses.replace(learner.spec, gradient_checkpointing=True)
+            learner.begin(paths[0], config, Everything(), 10, TEMPERATURE, reference_path=paths[1])
+            learner.spec = dataclasses.replace(learner.spec, gradient_checkpointing=False)
+            with calls_of_a_layer(learner) as again:
+                found[f"ZeRO-{zero_stage}, computed again"] = gradients(learner, unequal(rank))
+            assert len(again) == 2 * len(plainly)  # in the backward pass too
         if world_size == 2 and zero_stage == 3:
             algorithm = PPO(PPOConfig(discount=DISCOUNT, lam=LAMBDA))
             learner.begin(paths[0], config, algorithm, 10, TEMPERATURE)
@@ -167,6 +178,16 @@ def run_rank(rank: int, world_size: int, port: int, paths: tuple[str, str], fold
     if rank == 0:
         torch.save(found, folder)
     learner.close()
+
+
+@contextmanager
+def calls_of_a_layer(learner: LearnerRank) -> Iterator[list[int]]:
+    """One entry for each time that the policy's first layer computes."""
+    calls: list[int] = []
+    layer = learner.stage.models.policy.model.model.layers[0]
+    hook = layer.mlp.register_forward_pre_hook(lambda *_: calls.append(1))  # computing again stops before the end
+    yield calls
+    hook.remove()
 
 
 def refuse(learner: LearnerRank, rank: int) -> None:
@@ -326,13 +347,14 @@ def expected(paths):
 
 @pytest.mark.parametrize("world_size", [1, 2, 4])
 def test_the_gradient_is_that_of_a_plain_loop(paths, expected, world_size, tmp_path) -> None:
+    need_gpus(world_size)
     spawn(run_rank, world_size, paths, str(tmp_path / "found.pt"), deadline_s=300)
     found = torch.load(tmp_path / "found.pt")
-    assert len(found) == {1: 11, 2: 15, 4: 8}[world_size]
+    assert len(found) == {1: 11, 2: 18, 4: 8}[world_size]
     for case, (ours, of_critic, reported) in found.items():
         kind = next((kind for kind in ("last minibatch", "PPO") if kind in case), "all")
         policy, critic, plain = expected[kind]
-        assert relative_error(ours, policy) < TOLERANCE, case
+        assert relative_error(ours, policy) < TOLERANCE[name()], case
         if reported is not None:  # the critic's head is zero again after its first step
-            assert relative_error(of_critic, critic) < TOLERANCE, case
+            assert relative_error(of_critic, critic) < TOLERANCE[name()], case
             assert reported == pytest.approx(plain, rel=1e-5), case

@@ -15,7 +15,9 @@ from learners.algorithms import ALGORITHMS, make_algorithm
 from learners.algorithms.base import PROXIMAL, REFERENCE, VALUES, Algorithm
 from learners.algorithms.grpo import GRPO, GRPOConfig
 from learners.export import gathered, weights
+from learners.hub_folder import INDEX, copy_hf
 from learners.rank import LearnerRank
+from learners.snapshot import Snapshot
 from rlsys.batch import Batch, Row
 from rlsys.channels.shm import SharedMemory
 from rlsys.choices import choose
@@ -112,11 +114,23 @@ def tensors(learner: LearnerRank, model: torch.nn.Module | None = None) -> dict[
     """The whole weights of the policy, or of another model, at any ZeRO stage."""
     items = weights(model or learner.stage.models.policy.model)
     with gathered(items):
-        return {name: item.tensor.detach().clone() for item in items for name in item.names}
+        return {name: item.tensor.detach().clone().cpu() for item in items for name in item.names}
 
 
 def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def save(learner: LearnerRank, folder: Path) -> None:
+    snapshot = Snapshot()
+    learner.save(folder, snapshot)
+    snapshot.write()
+
+
+def save_hf(learner: LearnerRank, folder: Path, tokenizer_from: str) -> None:
+    snapshot = Snapshot()
+    learner.save_hf(folder, tokenizer_from, snapshot)
+    snapshot.write()
 
 
 @pytest.fixture(scope="module")
@@ -281,10 +295,12 @@ def test_a_loaded_checkpoint_continues_to_the_same_bits(learner, path, zero_stag
     begin(learner, path, zero_stage=zero_stage)
     for step in range(3):
         learner.update(batch(step))
-    learner.save(tmp_path / "learner")
-    saved = tensors(learner)
+    snapshot, saved = Snapshot(), tensors(learner)
+    learner.save(tmp_path / "learner", snapshot)
+    snapshot.copied()
     expected_report = learner.update(batch(3))
     expected = tensors(learner)
+    snapshot.write()  # after the step that followed: what is written is what was copied
 
     begin(learner, path, zero_stage=zero_stage)
     learner.load(tmp_path / "learner")
@@ -298,7 +314,7 @@ def test_a_checkpoint_that_does_not_fit_is_bad_input(learner, path, tmp_path) ->
     begin(learner, path)
     with pytest.raises(BadInput, match="not a learner checkpoint"):
         learner.load(tmp_path)
-    learner.save(tmp_path)
+    save(learner, tmp_path)
     begin(learner, path, zero_stage=1)
     with pytest.raises(BadInput, match=r"saved with learner\.zero_stage=2, expected 1"):
         learner.load(tmp_path)
@@ -319,7 +335,7 @@ def test_a_checkpoint_that_brings_code_along_is_refused_and_runs_nothing(
     learner, path, zero_stage, name, tmp_path
 ) -> None:
     begin(learner, path, zero_stage=zero_stage)
-    learner.save(tmp_path / "learner")
+    save(learner, tmp_path / "learner")
     (file,) = (tmp_path / "learner" / "state").glob(name)
     whole = torch.load(file, weights_only=False)
     torch.save(whole | {"extra": Code(tmp_path / "ran")}, file)
@@ -334,13 +350,13 @@ def test_the_next_stage_begins_from_what_the_last_one_saved(learner, path, tmp_p
 
     begin(learner, path)
     learner.update(batch())
-    learner.save_hf(tmp_path / "first", path)
+    save_hf(learner, tmp_path / "first", path)
     after = learner.logprobs(PROBE)
     begin(learner, str(tmp_path / "first"), zero_stage=1)
     assert learner.logprobs(PROBE) == after
     assert learner.step == 0
     shutil.rmtree(tmp_path / "first")  # a checkpoint that only its own stage needed
-    learner.save_hf(tmp_path / "second", path)
+    save_hf(learner, tmp_path / "second", path)
     text = "<tag>and 12"
     assert AutoTokenizer.from_pretrained(tmp_path / "second")(text) == AutoTokenizer.from_pretrained(path)(text)
 
@@ -365,8 +381,8 @@ def test_with_critic_and_reference_a_checkpoint_continues_to_the_same_bits(learn
     begin_actor_critic(learner, str(tmp_path / "origin"), zero_stage=zero_stage)
     start = tensors(learner)
     learner.update(batch(0, minibatches=3))
-    learner.save(tmp_path / "one" / "learner")
-    learner.save_hf(tmp_path / "one" / "hf", path)
+    save(learner, tmp_path / "one" / "learner")
+    save_hf(learner, tmp_path / "one" / "hf", path)
     for step in (1, 2):
         learner.update(batch(step, minibatches=3))
     expected = models_of(learner)
@@ -376,8 +392,8 @@ def test_with_critic_and_reference_a_checkpoint_continues_to_the_same_bits(learn
     begin_actor_critic(learner, str(tmp_path / "one" / "hf"), zero_stage=zero_stage)
     learner.load(tmp_path / "one" / "learner")
     learner.update(batch(1, minibatches=3))
-    learner.save(tmp_path / "two" / "learner")
-    learner.save_hf(tmp_path / "two" / "hf", path)
+    save(learner, tmp_path / "two" / "learner")
+    save_hf(learner, tmp_path / "two" / "hf", path)
     shutil.rmtree(tmp_path / "one")
     begin_actor_critic(learner, str(tmp_path / "two" / "hf"), zero_stage=zero_stage)
     learner.load(tmp_path / "two" / "learner")
@@ -419,7 +435,7 @@ def test_minibatches_are_the_same_however_samples_are_packed(learner, path) -> N
 def test_each_stage_has_the_reference_that_it_asks_for(learner, path, tmp_path) -> None:
     begin_actor_critic(learner, path)
     learner.update(batch(minibatches=3))
-    learner.save_hf(tmp_path / "hf", path)
+    save_hf(learner, tmp_path / "hf", path)
     first, trained = models_of(learner)[2], tensors(learner)
     begin_actor_critic(learner, str(tmp_path / "hf"))
     assert same(models_of(learner)[2], trained)
@@ -428,13 +444,13 @@ def test_each_stage_has_the_reference_that_it_asks_for(learner, path, tmp_path) 
     config = dataclasses.replace(CONFIG, reference="run")
     learner.begin(str(tmp_path / "hf"), config, ActorCritic(), 6, 1.0, path)
     assert same(models_of(learner)[2], first)
-    learner.save(tmp_path / "learner")
+    save(learner, tmp_path / "learner")
     assert not (tmp_path / "learner" / "reference").exists()  # where the run began stays where it is
 
 
 def test_a_critic_that_a_checkpoint_lacks_is_bad_input(learner, path, tmp_path) -> None:
     begin(learner, path)
-    learner.save(tmp_path)
+    save(learner, tmp_path)
     begin_actor_critic(learner, path)
     with pytest.raises(BadInput, match="saved without a critic, expected the algorithm that the stage began with"):
         learner.load(tmp_path)
@@ -500,7 +516,7 @@ def test_bfloat16_learns_skips_and_is_saved_at_every_stage(path, zero_stage, lea
     before = tensors(learner)
     assert not learner.update(make_batch([sample(0), sample(1, math.nan)], 64, 0)).applied
     assert same(tensors(learner), before)
-    learner.save(tmp_path / "learner")
+    save(learner, tmp_path / "learner")
     assert learner.update(batch(1)).applied
     expected = tensors(learner)
     begin(learner, path, zero_stage=zero_stage)
@@ -515,7 +531,7 @@ def test_a_scaled_rope_is_scored_saved_and_not_scaled_again(learner, path, tmp_p
     begin(learner, path, rope_theta_scale=10.0)
     scaled = learner.logprobs(PROBE)
     assert scaled != plain
-    learner.save_hf(tmp_path, path)
+    save_hf(learner, tmp_path, path)
     theta = [
         json.loads((Path(f) / "config.json").read_text())["rope_parameters"]["rope_theta"] for f in (path, tmp_path)
     ]
@@ -544,17 +560,21 @@ def test_an_empty_batch_is_refused_and_a_weightless_one_takes_no_step(learner, p
 
 def run_rank(rank: int, world_size: int, port: int, path: str, folder: str) -> None:
     """Two steps at each ZeRO stage; the ranks' rows differ in number of tokens and of logit chunks."""
-    bare_process()
+    bare_process(rank)
     learner = LearnerRank(spec(rank, world_size, port))
     for zero_stage in (2, 3):
         begin(learner, path, zero_stage=zero_stage)
         reports = [learner.update(split_rows(batch(step, 40), world_size)[rank]) for step in range(2)]
         assert all(report.applied for report in reports)
-        channel = SharedMemory(Path(folder) / f"perturbed{zero_stage}")
+        channel, before = SharedMemory(Path(folder) / f"perturbed{zero_stage}"), tensors(learner)
         _, perturbed = learner.export(channel, 1, PROBE, perturb=True)
+        assert same(tensors(learner), before)
         learner.export(SharedMemory(Path(folder) / f"zero{zero_stage}"), 1)
-        learner.save(Path(folder) / f"zero{zero_stage}" / "learner")
-        learner.save_hf(Path(folder) / f"zero{zero_stage}" / "hf", path)
+        save(learner, Path(folder) / f"zero{zero_stage}" / "learner")
+        save_hf(learner, Path(folder) / f"zero{zero_stage}" / "hf", path)
+        policy, parts, snapshot = learner.stage.models.policy, Path(folder) / f"zero{zero_stage}" / "parts", Snapshot()
+        copy_hf(policy, parts, path, snapshot, rank=rank, num_ranks=world_size, shard_bytes=10**6)
+        snapshot.write()
         expected = learner.update(split_rows(batch(2, 40), world_size)[rank])
         begin(learner, path, zero_stage=zero_stage)
         learner.load(Path(folder) / f"zero{zero_stage}" / "learner")
@@ -580,6 +600,12 @@ def test_two_ranks_give_the_weights_of_one_under_zero_2_and_3(path, tmp_path) ->
             published = load_file(folder / f"zero{zero_stage}" / "v000001" / "bucket-000.safetensors")
             saved = load_file(folder / f"zero{zero_stage}" / "hf" / "model.safetensors")
             assert same(published, saved)
+            files = sorted((folder / f"zero{zero_stage}" / "parts").glob("*.safetensors"))
+            found = {name: each for file in files for name, each in load_file(file).items()}
+            assert len(files) > 2 and same(found, saved)
+            index = json.loads((folder / f"zero{zero_stage}" / "parts" / INDEX).read_text())
+            assert set(index["weight_map"].values()) == {file.name for file in files}
+            assert index["weight_map"].keys() == saved.keys()
             for name, tensor in expected.items():
                 assert (published[name] - tensor).abs().max() < 2e-5, (zero_stage, world_size, name)  # steps of 1e-3
             for rank in range(world_size):

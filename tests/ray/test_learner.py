@@ -19,7 +19,7 @@ import learners.patience
 from learners.group import GroupOptions, LearnerActor, LearnerGroup
 from rlsys.batch import Batch, UpdateReport
 from rlsys.drafting import draft_batch
-from rlsys.errors import RunFailed
+from rlsys.errors import LearnerLost, RunFailed
 from rlsys.metrics import Sum
 from rlsys.outlines import drafts, played
 from tests import made
@@ -61,7 +61,7 @@ class Actor(LearnerActor):
         return os.getpid()
 
 
-def group(monkeypatch: pytest.MonkeyPatch, *, ping_timeout_s: float, busy: list[bool]) -> LearnerGroup:
+def group(monkeypatch: pytest.MonkeyPatch, *, ping_timeout_s: float, busy: list[bool], run: str = "") -> LearnerGroup:
     monkeypatch.setattr(learners.patience, "PING_EVERY_S", 0.2)
     options = GroupOptions(
         cpus=1,
@@ -70,6 +70,7 @@ def group(monkeypatch: pytest.MonkeyPatch, *, ping_timeout_s: float, busy: list[
         start_timeout_s=60,
         call_timeout_s=100,
         ping_timeout_s=ping_timeout_s,
+        run=run,
     )
     return LearnerGroup(busy, options, actor=Actor)  # type: ignore[arg-type]
 
@@ -87,11 +88,29 @@ def test_a_rank_that_is_stopped_in_mid_update_is_found_by_its_ping(monkeypatch: 
         assert not updating.done()
         pid = _pids()[1]
         os.kill(pid, signal.SIGSTOP)
-        with pytest.raises(RunFailed, match=r"^learner updating on version 7: rank \d hangs: .* ping for 2 s"):
+        with pytest.raises(LearnerLost, match=r"^learner updating on version 7: rank \d hangs: .* ping for 2 s"):
             await updating
         await ranks.stop()
         psutil.wait_procs([psutil.Process(pid)] if psutil.pid_exists(pid) else [], timeout=20)
         assert not psutil.pid_exists(pid), "a stopped process is killed too"
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
+def test_a_rank_that_is_killed_fails_the_call_and_all_of_them_start_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        ranks = group(monkeypatch, ping_timeout_s=30.0, busy=[False, False], run="killed")
+        await ranks.start()
+        updating, before = asyncio.create_task(updated(ranks)), set(_pids())
+        await asyncio.sleep(1)
+        os.kill(max(before), signal.SIGKILL)
+        with pytest.raises(LearnerLost, match="^learner updating on version 7: a rank died$"):
+            await updating
+        await ranks.restart()
+        after = set(_pids()) - before  # Ray may still be ending the other one
+        assert (len(after), ranks.restarts) == (2, 1)
+        await ranks._all(lambda rank: rank.ping.remote(), "answering")
+        await ranks.stop()
 
     asyncio.run(asyncio.wait_for(scenario(), 60))
 

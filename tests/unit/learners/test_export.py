@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, GenerationConfig, Qwen3Config, Qwen3ForCausalLM
+from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from learners import export
-from learners.export import buckets, export_version, perturbed, save_hf, weights
+from learners.export import buckets, export_version, perturbed, weights
 from learners.policy import PolicyModel, load_policy, pack_ids
 from rlsys.channels.base import Published
 from rlsys.channels.shm import SharedMemory
@@ -84,49 +84,6 @@ def test_buckets_hold_consecutive_weights_up_to_the_limit(source) -> None:
     assert [item for bucket in filled for item in bucket] == items
     for bucket in filled:
         assert len(bucket) == 1 or sum(item.num_bytes * len(item.names) for item in bucket) <= 10_000
-
-
-def test_a_saved_folder_loads_in_transformers_and_does_not_repeat_a_tied_head(source, tmp_path) -> None:
-    policy = load_whole(source)
-    model = policy.model
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.25)
-    save_hf(policy, tmp_path / "hf", str(source), writer=True)
-    again = AutoModelForCausalLM.from_pretrained(tmp_path / "hf")
-    assert all(torch.equal(tensor, again.state_dict()[name]) for name, tensor in model.state_dict().items())
-    stored = load_file(tmp_path / "hf" / "model.safetensors")
-    assert ("lm_head.weight" in stored) == (not model.config.tie_word_embeddings)
-    assert again.config.architectures == ["Qwen3ForCausalLM"]
-    assert (tmp_path / "hf" / "tokenizer.json").read_text() == '{"not": "read here"}'
-
-
-def test_a_saved_folder_keeps_a_generation_config_that_transformers_would_not_write(source, tmp_path) -> None:
-    text = '{"eos_token_id": [7, 8], "temperature": 0.6, "top_p": 0.95}'  # no do_sample: refused by save_pretrained
-    (source / "generation_config.json").write_text(text)
-    policy = load_whole(source)
-    save_hf(policy, tmp_path / "hf", str(source), writer=True)
-    assert (tmp_path / "hf" / "generation_config.json").read_text() == text
-    assert policy.model.generation_config.temperature == 0.6
-
-
-def test_a_folder_without_a_generation_config_gets_one_with_its_end_and_pad_tokens(source, tmp_path) -> None:
-    (source / "generation_config.json").unlink()
-    policy = load_whole(source)
-    policy.model.generation_config = GenerationConfig(eos_token_id=[7, 8], pad_token_id=9, temperature=0.6)
-    save_hf(policy, tmp_path / "hf", str(source), writer=True)
-    written = json.loads((tmp_path / "hf" / "generation_config.json").read_text())
-    del written["transformers_version"]
-    assert written == {"eos_token_id": [7, 8], "pad_token_id": 9}
-
-
-def test_a_saved_config_is_that_of_the_source(source, tmp_path) -> None:
-    config = json.loads((source / "config.json").read_text()) | {"attention_dropout": 0.25}
-    (source / "config.json").write_text(json.dumps(config))
-    policy = load_whole(source)
-    save_hf(policy, tmp_path / "hf", str(source), writer=True)
-    assert json.loads((tmp_path / "hf" / "config.json").read_text()) == config
-    assert policy.model.config.attention_dropout == 0.0
 
 
 def test_a_perturbation_touches_every_tensor_moves_every_logprob_and_leaves_no_trace(source) -> None:

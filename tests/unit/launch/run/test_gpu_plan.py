@@ -38,7 +38,7 @@ def test_every_recipe_for_gpus_fits_and_says_so(path: Path, capsys: pytest.Captu
     code, out, _ = dry(capsys, str(path))
     assert code == 0
     memory = [line.split(maxsplit=3)[3] for line in out.splitlines() if "memory (GPU)" in line]
-    assert [line.split()[0] for line in memory] == ["model", "rank", "engine", "/dev/shm", "host"]
+    assert [line.split()[0] for line in memory] == ["model", "rank", "engine", "/dev/shm", "host", "host"]
     assert "of 80" in memory[1] and "of 80" in memory[2]
     assert "gradient_checkpointing: true" in out and "enforce_eager: false" in out
 
@@ -48,9 +48,11 @@ def test_the_comment_of_a_recipe_is_what_it_prints(capsys: pytest.CaptureFixture
     _, one, _ = dry(capsys, "gpu/qwen2.5-7b-8xa100")
     assert f"4 x (15.2 weights + 18.2 gradients + 22.8 optimizer + {row} = 67.8 GB) of 80" in one
     assert "4 x (15.2 weights + 2.2 one step + 50.6 KV cache = 68.0 GB) of 80; room for 882," in one
+    assert "121.8 GB over all ranks while a checkpoint is written" in one  # 7.6 G x (12 + 2 + 2)
     row_32b = "21.3 activations of a row of 16384 tokens"
     _, four, _ = dry(capsys, "gpu/qwen2.5-32b-32xa100")
     assert f"16 x (7.7 weights + 8.2 gradients + 24.6 optimizer + {row_32b} = 61.7 GB) of 80" in four
+    assert "458.7 GB over all ranks while a checkpoint is written" in four  # 32.8 G x (12 + 2)
     assert "4 x 4 x (16.4 weights + 0.9 one step + 50.7 KV cache = 68.0 GB) of 80; room for 774," in four
     _, two, _ = dry(capsys, "gpu/qwen2.5-7b-16xa100")
     assert f"8 x (15.2 weights + 10.6 gradients + 11.4 optimizer + {row} = 48.8 GB) of 80" in two

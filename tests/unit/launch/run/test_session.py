@@ -17,6 +17,7 @@ from envs import make_world
 from launch.config.compose import compose
 from launch.run import session
 from launch.run.checkpoints import DriverState
+from launch.run.cluster import killed_too_early
 from launch.run.progress import Progress
 from launch.run.run import Run
 from launch.run.rundir import RESERVE, RunDir
@@ -115,7 +116,8 @@ def test_a_full_disk_is_one_line_with_its_file_and_leaves_a_summary(
     fsync = os.fsync
 
     def full(file: int) -> None:
-        if run.state.step >= 5 and not (room and not (run.dir.path / RESERVE).exists()):
+        saved = "checkpoints" in os.readlink(f"/proc/self/fd/{file}")  # that of step 4 is written beside step 5
+        if run.state.step >= 5 and not saved and not (room and not (run.dir.path / RESERVE).exists()):
             raise OSError(errno.ENOSPC, "No space left on device")
         fsync(file)
 
@@ -143,22 +145,77 @@ def test_a_signal_from_before_the_loop_stops_the_run(tmp_path: Path, monkeypatch
     assert run.state.step == 0
 
 
-@pytest.mark.parametrize(("free", "found"), [(100, "step-000000.tmp: No space left on device"), (2**30, "torch says")])
-def test_a_half_written_checkpoint_leaves_its_room(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, found: str
+@pytest.mark.parametrize("when", ["snapshot", "write"])
+@pytest.mark.parametrize(("free", "found"), [(100, "step-000002.tmp: No space left on device"), (2**30, "torch says")])
+def test_a_half_written_checkpoint_ends_the_run_and_leaves_its_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, found: str, when: str
 ) -> None:
     run = bandit(tmp_path, monkeypatch)
 
-    async def save(folder: Path, tokenizer_from: str) -> None:
-        (folder / "hf").mkdir()
+    async def broken(*_: Any) -> None:
+        next((run.dir.path / "checkpoints").glob(".step*")).joinpath("hf").mkdir()
         raise RunFailed("torch says: unexpected pos 5781888 vs 5781776")
 
-    run.learner.save = save  # type: ignore[method-assign]
+    monkeypatch.setattr(run.learner, when, broken)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=free))
     with pytest.raises((OSError, RunFailed)) as caught:
-        asyncio.run(run.checkpoint(run.config.stages[0]))
-    assert found in told(caught.value)
+        asyncio.run(go_through(run, train, engines=True))
+    assert found in told(caught.value) and found in summary(run)["reason"]
     assert list((run.dir.path / "checkpoints").iterdir()) == []
+
+
+def test_steps_are_taken_while_a_checkpoint_is_written_and_the_next_one_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = bandit(tmp_path, monkeypatch)
+    write, beside, at_work = run.learner.write, [], [0]
+
+    async def slow() -> None:
+        begun, at_work[0] = run.state.step, at_work[0] + 1
+        assert at_work[0] == 1
+        while run.state.step == begun < 6:  # after six steps there is one left, which has its own checkpoint
+            await asyncio.sleep(0)
+        beside.append(run.state.step - begun)
+        await write()
+        at_work[0] -= 1
+
+    monkeypatch.setattr(run.learner, "write", slow)
+    assert asyncio.run(go_through(run, train, engines=True)) == 0
+    assert beside == [1, 1, 0, 0]  # of steps 2, 4, 6 and 7
+    newest = [run.dir.load_state(path) for path in run.dir.checkpoints()]
+    assert [(state.step, state.stage_index) for state in newest] == [(6, 0), (7, 1)]
+
+
+@pytest.mark.parametrize("in_time", [True, False])
+def test_a_stop_ends_the_checkpoint_that_is_written_and_saves_what_came_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], in_time: bool
+) -> None:
+    run = bandit(tmp_path, monkeypatch)
+    monkeypatch.setattr(Run, "grace_s", 20.0 if in_time else 0.01)
+    write = run.learner.write
+
+    async def slow() -> None:
+        while run.state.step < 3:
+            await asyncio.sleep(0)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await (write() if in_time else asyncio.Event().wait())
+
+    monkeypatch.setattr(run.learner, "write", slow)
+    assert asyncio.run(go_through(run, train, engines=True)) == 143
+    assert summary(run)["status"] == "stopped"
+    saved = [path.name for path in (run.dir.path / "checkpoints").iterdir() if not path.name.startswith(".")]
+    assert sorted(saved) == (["step-000002", f"step-{run.state.step:06d}"] if in_time else [])
+    late = "no checkpoint was written within 30 s of the stop (checkpoint.stop_deadline_s)"
+    assert (late in capsys.readouterr().out) == (not in_time)
+
+
+def test_a_job_that_would_be_killed_before_its_last_checkpoint_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert killed_too_early(30) is None  # no job
+    monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}")
+    said = killed_too_early(30)
+    assert said is not None and "after 3 s" in said and '"RAY_JOB_STOP_WAIT_TIME_S": "50"' in said
+    monkeypatch.setenv("RAY_JOB_STOP_WAIT_TIME_S", "50")
+    assert killed_too_early(30) is None
 
 
 def test_the_closing_line_counts_what_is_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

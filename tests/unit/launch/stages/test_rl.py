@@ -19,14 +19,15 @@ from launch.run.checkpoints import DriverState
 from launch.run.progress import Progress
 from launch.run.run import Run, StopRequested
 from launch.run.rundir import RunDir
-from launch.run.session import closing_line, save_at_stop
+from launch.run.saving import end_writing, save_at_stop
+from launch.run.session import closing_line
 from launch.run.summary import summary as summary_of
 from launch.stages.train import train
 from rlsys.batch import UpdateReport
 from rlsys.channels.shm import SharedMemory
 from rlsys.device import DEVICES, resolved_run
 from rlsys.drafting import BatchDraft
-from rlsys.errors import BadInput, RunFailed
+from rlsys.errors import BadInput, LearnerLost, RunFailed
 from rlsys.journal import Dispatched, Journal, Noted, ledger, read, surviving
 from rlsys.types import Message
 from tests.fakes import BanditLearner, BanditPool
@@ -140,6 +141,7 @@ def play(
             await run.cancel_background()
         except RunFailed as caught:
             error = caught
+            await end_writing(run)
             await run.cancel_background()
         summary.update(summary_of(run, "done"))
         run.journal.close()
@@ -189,6 +191,53 @@ def test_a_stopped_run_resumes_without_losing_or_repeating_a_prompt(tmp_path: Pa
     book = ledger(surviving(journal))
     assert (book.dispatched, book.in_flight, book.problems) == (48, 0, ())
     assert [row["step"] for row in rows(tmp_path)] == list(range(1, 13))
+
+
+def test_a_learner_that_dies_comes_back_from_its_checkpoint_and_the_account_closes(tmp_path: Path) -> None:
+    """In an update, in an export, and in the writing of a checkpoint; before the first checkpoint and later."""
+    dies = {1: "update", 5: "export", 8: "write", 12: "write"}  # after these steps, once each
+
+    def die(run: Run, row: dict[str, Any]) -> None:
+        what = dies.pop(row["step"], None)
+        if what is not None:
+            works = getattr(run.learner, what)
+
+            async def broken(*given: Any, **named: Any) -> Any:
+                setattr(run.learner, what, works)
+                raise LearnerLost(f"learner in {what}: a rank died")
+
+            setattr(run.learner, what, broken)
+
+    outcome = play(tmp_path, on_row=die)
+    assert outcome.error is None and not dies
+    assert outcome.summary["restarts"]["learner"] == 4
+    assert [row["step"] for row in rows(tmp_path)] == list(range(1, 13))
+    published = [version for version in outcome.pool.published if version > 0]
+    assert all(a < b for a, b in zip(published, published[1:], strict=False))
+    journal = read(tmp_path / "run" / "journal.jsonl")
+    book = ledger(surviving(journal))
+    assert (book.dispatched, book.in_flight, book.problems) == (48, 0, ())
+    noted = [row.says for row in journal if isinstance(row, Noted) and "a rank died" in row.says]
+    died_in = ["learner in update", "learner in export", "learner in write", "learner in write"]
+    assert [says.split(": ")[0] for says in noted] == died_in
+    assert (
+        noted[0].endswith("back to step 0") and max(row["lag/max"] for row in rows(tmp_path) if "lag/max" in row) <= 1
+    )
+
+
+@pytest.mark.parametrize("most", [0, 2])
+def test_a_learner_that_dies_again_and_again_ends_the_run(tmp_path: Path, most: int) -> None:
+    def die(run: Run, row: dict[str, Any]) -> None:
+        async def broken(batch: Any) -> Any:
+            raise LearnerLost("learner updating: a rank died")
+
+        run.learner.update = broken  # type: ignore[method-assign]
+        learner = replace(run.config.recipe.learner, max_restarts=most)
+        run.config = replace(run.config, recipe=replace(run.config.recipe, learner=learner))
+
+    outcome = play(tmp_path, on_row=die)
+    assert type(outcome.error) is RunFailed and outcome.run.learner.restarts == most
+    assert ("started again 2 times" in str(outcome.error)) == (most == 2)
 
 
 def test_a_stop_between_an_update_and_its_row_loses_neither(tmp_path: Path) -> None:

@@ -1,0 +1,126 @@
+"""Checkpoints of a run: copied at one moment while nothing is trained, and written beside the steps that follow.
+
+A checkpoint exists when every rank has written its files and the driver has compared nothing less than all of them into
+`driver.json` and renamed the folder. One is written at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+import errno
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from launch.run.checkpoints import DriverState, step_of
+from launch.run.run import health, summed
+from rlsys.config import StageConfig
+from rlsys.errors import told
+
+if TYPE_CHECKING:
+    from launch.run.run import Run
+
+FULL_BYTES = 2**20  # less room than this on a disk on which saving fails is why
+
+
+async def checkpoint(run: Run, stage: StageConfig) -> None:
+    """Copy everything that the run needs to go on from here; its files follow (`written`).
+
+    The driver's part is copied at one moment: the feeder goes on while the learner copies. Where no step was taken
+    since the newest checkpoint, its weights are these.
+    """
+    await written(run)
+    state = state_to_save(run, stage)
+    newest = run.dir.newest()
+    if newest is not None and step_of(newest) == state.step:
+        run.dir.renew_checkpoint(newest, state)
+        return
+    folder = run.dir.begin_checkpoint(state.step)
+    with _room_given_back(folder):
+        await run.learner.snapshot(folder, run.model_path)
+    run.writing = asyncio.create_task(_write(run, folder, state, stage.config.checkpoint.keep))
+
+
+def state_to_save(run: Run, stage: StageConfig) -> DriverState:
+    run.journal.commit()
+    run.remember(stage)
+    state = copy.deepcopy(run.state)
+    state.mark = run.journal.mark
+    state.health = [asdict(finding) for finding in health(run)]
+    state.wall_s, state.lost_tokens, state.restarts = run.wall_s, run.lost_tokens, run.restarts
+    open_tickets = run.buffer.open_tickets if run.buffer else []
+    state.open_sequences = [*(ticket.sequence for ticket in open_tickets), *run.reissue]
+    state.dull = {str(group.ticket.sequence): summed(group) for group in run.buffer.dull} if run.buffer else {}
+    return state
+
+
+async def written(run: Run) -> None:
+    """Until the checkpoint that is being written is there. Raises what kept it from it, once."""
+    if run.writing is not None:
+        writing = run.writing
+        await asyncio.wait({writing})  # cancelled while it waits, the writing goes on
+        if run.writing is writing:
+            run.writing = None
+            writing.result()
+
+
+async def save_at_stop(run: Run) -> None:
+    """The newest state, unless a checkpoint already holds it or nobody knows the weights any more.
+
+    A save that fails is reported and costs the steps since the last checkpoint: the run can go on from there.
+    """
+    try:
+        async with asyncio.timeout(run.grace_s):
+            await written(run)
+            newest = run.dir.newest()
+            if run.gave_up:
+                run.progress.say("what was going on took too long to wait for: the last checkpoint stands")
+            elif run.state.step > (step_of(newest) if newest else 0):
+                await checkpoint(run, run.stage)
+                await written(run)
+    except TimeoutError:
+        limit = f"{run.stop_deadline_s:g} s of the stop (checkpoint.stop_deadline_s)"
+        run.progress.say(f"no checkpoint was written within {limit}: the last one stands")
+    except Exception as error:
+        run.progress.say(f"no checkpoint was written ({told(error)}): the last one stands")
+
+
+async def end_writing(run: Run) -> None:
+    """However the run ends: what is being written gets what is left of the deadline, and then makes no checkpoint."""
+    with contextlib.suppress(Exception):  # the run has its reason to end already
+        async with asyncio.timeout(run.grace_s):
+            await written(run)
+    if run.writing is not None:
+        run.writing.cancel()
+        await asyncio.gather(run.writing, return_exceptions=True)
+        run.writing = None
+
+
+async def _write(run: Run, folder: Path, state: DriverState, keep: int) -> None:
+    unwanted = threading.Event()
+    try:
+        with _room_given_back(folder):
+            await run.learner.write()
+            await asyncio.to_thread(run.dir.commit_checkpoint, folder, state, keep, unwanted.is_set)
+    except asyncio.CancelledError:
+        unwanted.set()  # a thread is not cancelled: it ends by itself, and makes no checkpoint
+        raise
+
+
+@contextlib.contextmanager
+def _room_given_back(folder: Path) -> Iterator[None]:
+    """Half a checkpoint is worth nothing, and a full disk needs its room. OSError where the disk is full."""
+    try:
+        yield
+    except Exception as error:
+        full = shutil.disk_usage(folder).free < FULL_BYTES
+        shutil.rmtree(folder, ignore_errors=True)
+        if full:  # torch says "unexpected pos 5781888 vs 5781776"
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder)) from error
+        raise

@@ -1,0 +1,124 @@
+"""The learner's weights as a Hugging Face folder, which transformers, vLLM and the next stage load.
+
+The weights are divided among the ranks: each copies and writes its share of the files, and none holds a whole model.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from learners.export import BUCKET_BYTES, Weight, buckets, gathered, weights
+from learners.rope import local_folder
+from learners.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from learners.policy import PolicyModel
+
+SHARD_BYTES = 4 << 30  # of one file, at most
+ONE_FILE, INDEX = "model.safetensors", "model.safetensors.index.json"
+TOKENIZER_FILES: tuple[str, ...] = ("tokenizer*", "special_tokens_map.json", "added_tokens.json", "chat_template*")
+TOKENIZER_FILES += ("vocab*", "merges.txt", "*.model")
+GENERATION_FILE = "generation_config.json"
+
+
+def copy_hf(
+    policy: PolicyModel,
+    folder: Path,
+    tokenizer_from: str,
+    snapshot: Snapshot,
+    *,
+    rank: int,
+    num_ranks: int,
+    shard_bytes: int = SHARD_BYTES,
+) -> None:
+    """Into the snapshot: this rank's share of the weights; from rank 0 also the model's own config, the index of the
+    files, and tokenizer and generation config of `tokenizer_from`, a folder or hub name that outlives every checkpoint.
+
+    Every rank calls: under ZeRO-3 gathering a weight is a collective.
+    """
+    model = policy.model
+    items = _to_save(model)
+    shards = buckets(items, shard_bytes)
+    files = [f"model-{number:05d}-of-{len(shards):05d}.safetensors" for number in range(1, len(shards) + 1)]
+    if len(shards) == 1:
+        files = [ONE_FILE]
+    places: dict[str, str] = {}  # of this rank's weights: name on the hub -> file
+    total = 0
+    for number, (file, shard) in enumerate(zip(files, shards, strict=True)):
+        content = _copied(model, shard, snapshot if number % num_ranks == rank else None)
+        places |= dict.fromkeys(content, file)
+        total += sum(tensor.nbytes for tensor in content.values())
+        if content:
+            snapshot.then(lambda content=content, file=file: _write(content, folder / file))  # type: ignore[misc]
+    if len(shards) > 1:
+        places, total = _of_all_ranks(places, total, num_ranks)
+    if rank == 0:
+        snapshot.then(lambda: _write_rest(policy, folder, tokenizer_from))
+        if len(shards) > 1:
+            index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(places.items()))}
+            snapshot.then(lambda: (folder / INDEX).write_text(json.dumps(index, indent=2)))
+
+
+def _to_save(model: PreTrainedModel) -> list[Weight]:
+    ignored = set(model._keys_to_ignore_on_save or ())
+    return [item for item in weights(model) if item.names[0] not in ignored]
+
+
+def _copied(model: PreTrainedModel, shard: Sequence[Weight], snapshot: Snapshot | None) -> dict[str, torch.Tensor]:
+    """On the host, by hub name; nothing without a snapshot. A tied weight stands there once, as transformers has it."""
+    from transformers.core_model_loading import revert_weight_conversion
+
+    local: dict[str, torch.Tensor] = {}
+    for bucket in buckets(shard, BUCKET_BYTES):
+        with gathered(bucket):
+            if snapshot is not None:
+                local |= {item.names[0]: _on_host(item, snapshot) for item in bucket}
+    return {name: tensor.contiguous() for name, tensor in revert_weight_conversion(model, local).items()}
+
+
+def _on_host(item: Weight, snapshot: Snapshot) -> torch.Tensor:
+    if hasattr(item.tensor, "ds_id"):
+        return item.tensor.detach().to("cpu", copy=True)  # gathered for a moment: its address says nothing
+    found: torch.Tensor = snapshot.on_host(item.tensor)
+    return found
+
+
+def _of_all_ranks(places: dict[str, str], total: int, num_ranks: int) -> tuple[dict[str, str], int]:
+    if num_ranks == 1:
+        return places, total
+    shares: list[tuple[dict[str, str], int] | None] = [None] * num_ranks
+    torch.distributed.all_gather_object(shares, (places, total))
+    known = [share for share in shares if share is not None]
+    return {name: file for part, _ in known for name, file in part.items()}, sum(size for _, size in known)
+
+
+def _write(content: Mapping[str, torch.Tensor], path: Path) -> None:
+    from safetensors.torch import save_file
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save_file(dict(content), path, metadata={"format": "pt"})
+
+
+def _write_rest(policy: PolicyModel, folder: Path, tokenizer_from: str) -> None:
+    from transformers import GenerationConfig
+
+    folder.mkdir(parents=True, exist_ok=True)
+    model, config = policy.model, policy.own_config()
+    config.dtype, config.architectures = str(model.dtype).removeprefix("torch."), [type(model).__name__]
+    config.save_pretrained(folder)
+    # transformers refuses to write what many hubs hold (a temperature without do_sample): the plain one stands in.
+    own = model.generation_config
+    GenerationConfig(eos_token_id=own.eos_token_id, pad_token_id=own.pad_token_id).save_pretrained(folder)
+    source = local_folder(tokenizer_from, [*TOKENIZER_FILES, GENERATION_FILE])
+    for pattern in (*TOKENIZER_FILES, GENERATION_FILE):
+        for file in sorted(source.glob(pattern)):
+            if file.is_file():
+                shutil.copyfile(file, folder / file.name)

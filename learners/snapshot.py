@@ -1,0 +1,79 @@
+"""A checkpoint in two parts: its content is copied to host memory at one moment, and written while training goes on."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+Key = tuple[object, ...]  # what two tensors have in common that are the same numbers at the same place
+
+
+class Snapshot:
+    """Copies, and what will write them. A tensor that two files need, DeepSpeed's and the hub's, is copied once."""
+
+    def __init__(self) -> None:
+        self._writers: list[Callable[[], object]] = []
+        self._copied: dict[Key, tuple[torch.Tensor, torch.Tensor]] = {}  # (the tensor, its copy), while copying
+
+    def then(self, write: Callable[[], object]) -> None:
+        """Called in `write`, in the order given."""
+        self._writers.append(write)
+
+    def on_host(self, value: Any) -> Any:
+        """The value with every tensor in it copied, on a GPU into host memory. Tied tensors stay tied."""
+        if isinstance(value, torch.Tensor):
+            tensor = value.detach()
+            key = (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
+            if not tensor.numel() or key not in self._copied:
+                # The original is kept beside it: nobody else gets its address before `copied`.
+                self._copied[key] = (tensor, tensor.to("cpu", copy=True))
+            return self._copied[key][1]
+        if isinstance(value, dict):
+            found = copy.copy(value)  # of its own class, with the attributes that torch gives a state_dict
+            found.update({key: self.on_host(each) for key, each in value.items()})
+            return found
+        if isinstance(value, (list, tuple)):
+            parts = [self.on_host(each) for each in value]
+            return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+        return copy.deepcopy(value)
+
+    def copied(self) -> None:
+        """Everything is copied: the originals may change from here on, and their memory be used again."""
+        self._copied.clear()
+
+    def write(self) -> None:
+        """Into the files, on any thread. Each part leaves memory when it is written, all of them when one fails."""
+        try:
+            while self._writers:
+                self._writers.pop(0)()
+        finally:
+            self._writers.clear()
+
+
+@contextmanager
+def saving_into(snapshot: Snapshot, engine: Any) -> Iterator[Any]:
+    """The engine. Inside, its `save_checkpoint` copies what it would write.
+
+    DeepSpeed's own engine that writes beside training shares the live tensors with its process and waits for it before
+    the next step.
+    """
+    from deepspeed.runtime.checkpoint_engine.torch_checkpoint_engine import TorchCheckpointEngine
+
+    class Copying(TorchCheckpointEngine):  # type: ignore[misc]
+        def save(self, state_dict: Any, path: str) -> None:
+            content = snapshot.on_host(state_dict)
+            snapshot.then(lambda: torch.save(content, Path(path)))
+
+        def preserves_storage_sharing(self) -> bool:
+            return False  # copies are no views of a larger buffer
+
+    usual, engine.checkpoint_engine = engine.checkpoint_engine, Copying()
+    try:
+        yield engine
+    finally:
+        engine.checkpoint_engine = usual

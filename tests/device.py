@@ -1,0 +1,37 @@
+"""What the tests with real parts compute on: a CPU, or in tests/gpu the same tests on GPUs."""
+
+from __future__ import annotations
+
+import os
+from types import ModuleType
+from typing import Any
+
+import pytest
+from _pytest.fixtures import FixtureFunctionDefinition
+
+from rlsys.device import DEVICES, Device
+
+VARIABLE = "RLSYS_TEST_DEVICE"  # inherited by every process that a test starts
+
+
+def name() -> str:
+    return os.environ.get(VARIABLE, "cpu")
+
+
+def device() -> Device:
+    return DEVICES[name()]
+
+
+def need_gpus(count: int) -> None:
+    """Skips a test that is run on GPUs and has fewer."""
+    import torch
+
+    if name() == "cuda" and torch.cuda.device_count() < count:
+        pytest.skip(f"needs {count} GPUs: this machine has {torch.cuda.device_count()}")
+
+
+def same_tests(module: ModuleType, *names: str) -> dict[str, Any]:
+    """The tests of another module, all or those named, and its fixtures: for `globals().update` in tests/gpu."""
+    tests = {key: each for key, each in vars(module).items() if key.startswith("test_") and (key in names or not names)}
+    assert tests.keys() >= set(names), set(names) - tests.keys()
+    return tests | {key: each for key, each in vars(module).items() if isinstance(each, FixtureFunctionDefinition)}

@@ -1,0 +1,91 @@
+"""The learner's weights as a folder of the hub's kind: what transformers reads back, in one file or several."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, GenerationConfig, Qwen3Config, Qwen3ForCausalLM
+
+from learners.hub_folder import INDEX, SHARD_BYTES, copy_hf
+from learners.policy import PolicyModel, load_policy
+from learners.snapshot import Snapshot
+
+
+@pytest.fixture(params=[False, True], ids=["untied", "tied"])
+def source(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    torch.manual_seed(0)
+    config = Qwen3Config(
+        vocab_size=60, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=1, head_dim=16, tie_word_embeddings=request.param,
+    )  # fmt: skip
+    Qwen3ForCausalLM(config).save_pretrained(tmp_path / "source")
+    (tmp_path / "source" / "tokenizer.json").write_text('{"not": "read here"}')
+    return tmp_path / "source"
+
+
+def load(source: Path) -> PolicyModel:
+    return load_policy(str(source), dtype="float32", attention_key="packed_sdpa")
+
+
+def save(policy: PolicyModel, folder: Path, tokenizer_from: str, shard_bytes: int = SHARD_BYTES) -> None:
+    snapshot = Snapshot()
+    copy_hf(policy, folder, tokenizer_from, snapshot, rank=0, num_ranks=1, shard_bytes=shard_bytes)
+    snapshot.write()
+
+
+def test_a_saved_folder_loads_in_transformers_and_does_not_repeat_a_tied_head(source, tmp_path) -> None:
+    policy = load(source)
+    model = policy.model
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.25)
+    save(policy, tmp_path / "hf", str(source))
+    again = AutoModelForCausalLM.from_pretrained(tmp_path / "hf")
+    assert all(torch.equal(tensor, again.state_dict()[name]) for name, tensor in model.state_dict().items())
+    stored = load_file(tmp_path / "hf" / "model.safetensors")
+    assert ("lm_head.weight" in stored) == (not model.config.tie_word_embeddings)
+    assert again.config.architectures == ["Qwen3ForCausalLM"]
+    assert (tmp_path / "hf" / "tokenizer.json").read_text() == '{"not": "read here"}'
+
+
+def test_a_saved_folder_keeps_a_generation_config_that_transformers_would_not_write(source, tmp_path) -> None:
+    text = '{"eos_token_id": [7, 8], "temperature": 0.6, "top_p": 0.95}'  # no do_sample: refused by save_pretrained
+    (source / "generation_config.json").write_text(text)
+    policy = load(source)
+    save(policy, tmp_path / "hf", str(source))
+    assert (tmp_path / "hf" / "generation_config.json").read_text() == text
+    assert policy.model.generation_config.temperature == 0.6
+
+
+def test_a_folder_without_a_generation_config_gets_one_with_its_end_and_pad_tokens(source, tmp_path) -> None:
+    (source / "generation_config.json").unlink()
+    policy = load(source)
+    policy.model.generation_config = GenerationConfig(eos_token_id=[7, 8], pad_token_id=9, temperature=0.6)
+    save(policy, tmp_path / "hf", str(source))
+    written = json.loads((tmp_path / "hf" / "generation_config.json").read_text())
+    del written["transformers_version"]
+    assert written == {"eos_token_id": [7, 8], "pad_token_id": 9}
+
+
+def test_a_saved_config_is_that_of_the_source(source, tmp_path) -> None:
+    config = json.loads((source / "config.json").read_text()) | {"attention_dropout": 0.25}
+    (source / "config.json").write_text(json.dumps(config))
+    policy = load(source)
+    save(policy, tmp_path / "hf", str(source))
+    assert json.loads((tmp_path / "hf" / "config.json").read_text()) == config
+    assert policy.model.config.attention_dropout == 0.0
+
+
+def test_several_files_have_an_index_that_transformers_follows(source, tmp_path) -> None:
+    policy = load(source)
+    save(policy, tmp_path / "hf", str(source), shard_bytes=10_000)
+    files = sorted(file.name for file in (tmp_path / "hf").glob("*.safetensors"))
+    assert len(files) > 2 and files[0] == f"model-00001-of-{len(files):05d}.safetensors"
+    index = json.loads((tmp_path / "hf" / INDEX).read_text())
+    stored = [load_file(tmp_path / "hf" / file) for file in files]
+    assert index["weight_map"] == {name: file for file, part in zip(files, stored, strict=True) for name in part}
+    assert index["metadata"]["total_size"] == sum(4 * tensor.numel() for part in stored for tensor in part.values())
+    again = AutoModelForCausalLM.from_pretrained(tmp_path / "hf").state_dict()
+    assert all(torch.equal(tensor, again[name]) for name, tensor in policy.model.state_dict().items())
