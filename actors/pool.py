@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
@@ -102,6 +102,7 @@ class RolloutPool:
         self._options = options
         self._worker = worker
         self._current: Publication | None = None
+        self._addresses: Mapping[str, str] = {}
         self._changed = asyncio.Condition()
         self._background: set[asyncio.Task[Any]] = set()
         self._closing = False
@@ -129,6 +130,21 @@ class RolloutPool:
         start = member.handle.start.remote()
         member.last_status = await _started(member, start, "starting its engine", options.start_timeout_s)
         member.state = State.STALE
+        await self._connect(member)
+
+    async def connect(self, addresses: Mapping[str, str]) -> None:
+        """Tell every worker where the run's services listen, by their names; those that come up later hear it first."""
+        self._addresses = addresses
+        up = [member for member in self._members if member.state in (State.STALE, State.READY)]
+        await asyncio.gather(*(self._connect(member) for member in up))
+
+    async def _connect(self, member: _Member) -> None:
+        handle = member.handle
+        try:
+            what = f"{member.spec.name} hearing of the services"
+            await call(handle.connect.remote(self._addresses), what, self._options.call_timeout_s)
+        except (RayError, RunFailed) as error:
+            self._mark_dead(member, handle, reason(error))
 
     async def stop(self) -> None:
         self._closing = True

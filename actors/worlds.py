@@ -39,17 +39,30 @@ class Worlds:
         self._numbers = count(1)
         self._playing: Counter[str] = Counter()  # groups by world
         self._retired: list[Mapping[str, ToolStats]] = []
+        self._addresses: Mapping[str, str] = {}
 
     def start(self) -> WorldProcess:
         """The process, which comes up beside whatever happens meanwhile."""
         if self._process is None:
             self._process = self._start(self.spec, self._over)
+            self._tell(self._process)
         return self._process
+
+    def connect(self, addresses: Mapping[str, str]) -> None:
+        """Where the run's own services listen, by their names: for this process and those after it."""
+        self._addresses = addresses
+        if self._process is not None:
+            self._tell(self._process)
+
+    def _tell(self, process: WorldProcess) -> None:
+        if self._addresses:
+            told = process.ask(None, "connect", self._addresses)
+            told.add_done_callback(lambda done: done.cancelled() or done.exception())  # a lost process asks anew
 
     async def prepared(self, plan: RolloutPlan) -> tuple[WorldProcess, int]:
         """A process that is ready to play this, and the turns of an episode. Raises what making the world raises."""
         process = self.start()
-        given = (plan.env, plan.reward, plan.service_url, plan.judge_url)
+        given = (plan.env, plan.reward)
         key = repr(plan.env), repr(given)
         if key not in process.plans:
             playing = frozenset(world for world, groups in self._playing.items() if groups)

@@ -323,6 +323,10 @@ class ClusterConfig:
     object_store_mb: int = 256
     """Shared memory of a local cluster's object store, in MiB. Trajectories pass through it."""
 
+    service_host: Optional[str] = None
+    """Address or network interface (eth0) on which the run's own services listen, on whichever node they are. null: the
+    loopback where the cluster has one node, else the node's address. 0.0.0.0: every interface."""
+
     def __post_init__(self) -> None:
         require_bounds(self, "cluster.", "above 0, or null", "gpu_memory_gb")
         require(self.object_store_mb >= 80, "cluster.object_store_mb", self.object_store_mb, "at least 80")

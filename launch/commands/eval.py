@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from actors.pool import RolloutPool
-    from actors.services import Services
     from launch.run.evaluate import Score
     from launch.run.progress import Progress
     from rlsys.config import RecipeConfig
@@ -64,9 +63,9 @@ def evaluate(options: argparse.Namespace, progress: Progress) -> int:
     if options.output is not None:
         preflight.check_output(options.output)
 
-    async def work(playing: RecipeConfig, pool: RolloutPool, services: Services) -> dict[str, list[Group]]:
+    async def work(playing: RecipeConfig, pool: RolloutPool) -> dict[str, list[Group]]:
         groups: dict[str, list[Group]] = {}
-        for name, plan in plans(playing, services).items():
+        for name, plan in plans(playing).items():
             progress.say(f"playing {len(tasks) * plan.group_size} episodes, {name}")
             progress.doing(f"{name}: tasks played")
             groups[name] = await rollout_tasks(pool, tasks, plan, recipe.eval.concurrency, progress.count)

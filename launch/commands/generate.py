@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from actors.pool import RolloutPool
-    from actors.services import Services
     from launch.run.progress import Progress
     from rlsys.config import RecipeConfig, RunConfig
 
@@ -80,8 +79,8 @@ def generate(options: argparse.Namespace, progress: Progress) -> int:
     preflight.check(recipe, learner=False)
     preflight.check_rollouts(recipe)
 
-    async def work(playing: RecipeConfig, pool: RolloutPool, services: Services) -> None:
-        plan = plan_of(playing, "generate", services)
+    async def work(playing: RecipeConfig, pool: RolloutPool) -> None:
+        plan = plan_of(playing, "generate")
         await generate_missing(pool, tasks, plan, playing, played, tokenizer, progress)
 
     with orderly_exit():

@@ -13,7 +13,6 @@ from typing import TypeVar
 
 from actors.placement import place
 from actors.pool import RolloutPool
-from actors.services import Services
 from launch.run import partitions, preflight, wire
 from launch.run.checkpoints import ASIDE, FOLDER, STATE, Damaged, step_of, verify
 from launch.run.cluster import connect
@@ -29,7 +28,7 @@ def on_engines(
     recipe: RecipeConfig,
     model: str,
     progress: Progress,
-    work: Callable[[RecipeConfig, RolloutPool, Services], Awaitable[T]],
+    work: Callable[[RecipeConfig, RolloutPool], Awaitable[T]],
 ) -> T:
     """Start engines and tool services, do `work` with them, and stop them. After an error the command ends them.
 
@@ -46,9 +45,10 @@ def on_engines(
     async def go() -> T:
         progress.begin(f"starting {len(pool.needs)} rollout worker(s)")
         placement = await place(pool.needs + services.needs, run=recipe.name)
-        await asyncio.gather(pool.start(placement[: len(pool.needs)]), services.start(placement[len(pool.needs) :]))
+        for_pool, for_services = placement[: len(pool.needs)], placement[len(pool.needs) :]
+        await asyncio.gather(pool.start(for_pool), services.start(for_services, pool.connect))
         await pool.adopt()  # the weights of the folder that they were started from
-        done = await work(recipe, pool, services)
+        done = await work(recipe, pool)
         progress.doing("ending the workers")
         await asyncio.gather(pool.stop(), services.stop())
         return done

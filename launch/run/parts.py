@@ -118,7 +118,7 @@ async def start_parts(run: Run, *, engines: bool) -> None:
 
 async def start_engines(run: Run, for_workers: list[Any], for_services: list[Any]) -> None:
     """The rollout workers, and the tool services that their environments call."""
-    await asyncio.gather(run.pool.start(for_workers), run.services.start(for_services))
+    await asyncio.gather(run.pool.start(for_workers), run.services.start(for_services, run.pool.connect))
 
 
 def shown(path: Path) -> Path:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from actors.calls import SERVICE_TOKEN
-from actors.judge import JudgeServiceConfig, service_name, start_judge
+from actors.judge import JudgeServiceConfig, start_judge
 from actors.pool import PoolOptions, RolloutPool
 from actors.scoring import ScoringSpec
 from actors.services import Services, ServiceSpec, start_world
@@ -54,6 +54,7 @@ def services(recipes: Sequence[RecipeConfig]) -> Services:
         secrets=secrets_of(recipes),
         start_timeout_s=timeout_s,
         run=recipes[0].name if recipes else "",
+        host=recipes[0].cluster.service_host if recipes else None,
     )
 
 
@@ -65,13 +66,13 @@ def _served(recipe: RecipeConfig) -> Iterator[ServiceSpec]:
     asked = judge(recipe)
     if asked is not None:
         engine = asked.judge.endpoint is None
-        yield ServiceSpec(name=service_name(asked.judge), config=asked, start=start_judge, engine=engine)
+        yield ServiceSpec(name=asked.judge.server, config=asked, start=start_judge, engine=engine)
 
 
 def judge(recipe: RecipeConfig) -> JudgeServiceConfig | None:
     """The judge that the run itself serves: of a reward that names a model and no address."""
     asked = judge_of(recipe.reward)
-    if asked is None or asked.model is None or asked.endpoint is not None:
+    if asked is None or not asked.server:
         return None
     return JudgeServiceConfig(judge=asked, device=recipe.cluster.device, threads=recipe.rollout.threads)
 
@@ -170,10 +171,8 @@ def learner_environment(config: LearnerConfig, device: Device) -> dict[str, str]
     return {**openmp(threads), "DS_ACCELERATOR": device.torch_device}
 
 
-def rollout_plan(
-    recipe: RecipeConfig, purpose: str, *, group_size: int, temperature: float, services: Services
-) -> RolloutPlan:
-    """How the episodes of a stage or an evaluation are played. `services` have been started."""
+def rollout_plan(recipe: RecipeConfig, purpose: str, *, group_size: int, temperature: float) -> RolloutPlan:
+    """How the episodes of a stage or an evaluation are played."""
     return RolloutPlan(
         purpose=purpose,
         env=recipe.env,
@@ -187,8 +186,6 @@ def rollout_plan(
         max_response_tokens=recipe.rollout.max_response_tokens,
         infra_retries=recipe.rollout.infra_retries,
         data_retries=recipe.rollout.data_retries,
-        service_url=services.url(recipe.env),
-        judge_url=services.url(asked) if (asked := judge(recipe)) is not None else "",
     )
 
 

@@ -152,7 +152,6 @@ async def feed(run: Run, stage: StageConfig, buffer: SlotBuffer) -> None:
         stage.name,
         group_size=config.loop.group_size,
         temperature=config.rollout.temperature,
-        services=run.services,
     )
     total = stage.steps * config.loop.groups_per_step
     again = set(state.open_sequences)

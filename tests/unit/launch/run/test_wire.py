@@ -29,25 +29,19 @@ def recipe(**judge: Any) -> RecipeConfig:
     return replace(plain, env=CalculatorConfig(), reward=SwirlRewardConfig(judge=JudgeConfig(**judge)))
 
 
-def play(recipe: RecipeConfig, services: Any) -> Any:
-    return wire.rollout_plan(recipe, "rl", group_size=2, temperature=1.0, services=services)
-
-
 def test_a_reward_that_names_a_model_alone_gets_a_server_of_the_run() -> None:
     own, again, other = recipe(model="m"), recipe(model="m", outage_s=9.0), recipe(model="n")
     services = wire.services([own, again, other])
     assert list(services.restarts) == ["judge m", "judge n"]
     assert (len(services.needs), services.engines) == (2, 2)
-    for name, member in services._members.items():
-        member.url = f"http://127.0.0.1/{name[-1]}"  # what a start would fill in
-    assert [play(each, services).judge_url[-1] for each in (own, again, other)] == ["m", "m", "n"]
-    assert play(own, services).service_url == ""
+    judges = [each.reward.judge.server for each in (own, again, other)]  # by which its worlds find it
+    assert judges == ["judge m", "judge m", "judge n"]
 
 
 @pytest.mark.parametrize("judge", [{}, {"endpoint": "https://host/v1", "model": "m"}, {"service": "http://[::1]:8100"}])
 def test_a_judge_elsewhere_or_none_is_not_served(judge: dict[str, str]) -> None:
     services = wire.services([recipe(**judge)])
-    assert not services.needs and play(recipe(**judge), services).judge_url == ""
+    assert not services.needs and recipe(**judge).reward.judge.server == ""
 
 
 def test_two_prompt_folders_are_two_judges(tmp_path: Path) -> None:
