@@ -23,7 +23,7 @@ from ray.exceptions import RayError
 from actors.addresses import LOOPBACK, free_port, interfaces, listening, only_node
 from actors.calls import PING_EVERY_S, SERVICE_TOKEN, call, reason
 from actors.placement import Need, actor_name
-from envs import new_world
+from envs import new_player
 from envs.base import Service
 from rlsys.errors import BadInput, RunFailed
 
@@ -42,12 +42,17 @@ class ServiceSpec:
     name: str  # those with the same name are one server
     config: Any  # of what asks for it
     start: Callable[..., Service]  # (config, host=.., port=.., token=..), in a process of its own, until it answers
+    check: Callable[[Any], None] = lambda config: None  # on its node: raises BadInput where it could not start
     engine: bool = False  # whether it serves a model of its own: then it takes a GPU where there are any
+
+
+def check_world(config: Any) -> None:
+    new_player(config).check_service()
 
 
 def start_world(config: Any, *, host: str, port: int, token: str) -> Service:
     """The server of an environment's tool."""
-    return new_world(config).start_service(host=host, port=port, token=token)
+    return new_player(config).start_service(host=host, port=port, token=token)
 
 
 class ToolService:
@@ -118,6 +123,11 @@ class Services:
     def __post_init__(self) -> None:
         for spec in self.specs:
             self._members.setdefault(spec.name, _Member(spec))
+
+    @property
+    def servers(self) -> list[ServiceSpec]:
+        """One for each name, in the order in which they are placed."""
+        return [member.spec for member in self._members.values()]
 
     @property
     def needs(self) -> list[Need]:

@@ -20,7 +20,7 @@ from actors.black_box import Mark, Recorder
 from actors.calls import SERVICE_TOKEN
 from actors.orphans import die_with
 from actors.scoring import RewardService, ScoringSpec
-from envs import new_world
+from envs import new_player
 from envs.base import World
 from envs.services.stats import ToolStats, merge
 from rlsys.rollout import Env, EpisodeBroken, failure_of
@@ -70,7 +70,7 @@ class WorldServer:
         """
         key = repr(env)
         if key not in self._worlds:
-            self._worlds[key] = new_world(env)  # before the first await: many groups come at once
+            self._worlds[key] = new_player(env)  # before the first await: many groups come at once
             self._connect(self._worlds[key])
             for idle in [self._worlds.pop(other) for other in list(self._worlds) if other not in playing | {key}]:
                 await idle.close()

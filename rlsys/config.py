@@ -320,8 +320,12 @@ class ClusterConfig:
     """Address of a running Ray cluster. null takes the variable RAY_ADDRESS, and without it starts a local cluster."""
     dashboard_port: Optional[int] = None
     """Port of Ray's dashboard on a local cluster. null starts none."""
-    object_store_mb: int = 256
-    """Shared memory of a local cluster's object store, in MiB. Trajectories pass through it."""
+    object_store_mb: Optional[int] = None
+    """Shared memory of a local cluster's object store, in MiB. Trajectories and batches pass through it. null: 256, and
+    8192 with GPUs."""
+    scratch_dir: Optional[str] = None
+    """Folder that all nodes see, where `rlsys eval` and `rlsys generate` build the policy of a recipe that has no model
+    and no run. null: this machine's temporary folder, on a cluster the folder of --output."""
 
     service_host: Optional[str] = None
     """Address or network interface (eth0) on which the run's own services listen, on whichever node they are. null: the
@@ -329,7 +333,8 @@ class ClusterConfig:
 
     def __post_init__(self) -> None:
         require_bounds(self, "cluster.", "above 0, or null", "gpu_memory_gb")
-        require(self.object_store_mb >= 80, "cluster.object_store_mb", self.object_store_mb, "at least 80")
+        enough = self.object_store_mb is None or self.object_store_mb >= 80
+        require(enough, "cluster.object_store_mb", self.object_store_mb, "at least 80, or null")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -142,6 +143,14 @@ class LocalSearch:
                 (hits,) = self._retriever.search_batch([query], self._topk)
                 self._found[query] = tuple(document for document, _ in hits)
             return self._found[query]
+
+
+def check_files(config: SearchConfig) -> None:
+    """Whether this machine has what the server to start reads. Raises BadInput."""
+    for key, path, there in (("corpus", config.corpus, os.path.isfile), ("index", config.index, os.path.isdir)):
+        if path is not None and not there(path):
+            found = "cannot be used" if os.path.exists(path) else "no such file or folder"
+            raise BadInput(f"env.retriever.{key}={path!r}: {found}")
 
 
 def start_server(

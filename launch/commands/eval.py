@@ -47,7 +47,7 @@ def evaluate(options: argparse.Namespace, progress: Progress) -> int:
 
     from actors.renderer import ChatRenderer
     from envs import make_world
-    from launch.run import preflight
+    from launch.run import nodes, preflight
     from launch.run.cleanup import orderly_exit
     from launch.run.engines import find_checkpoint, model_or_scratch, on_engines
     from launch.run.evaluate import plans, rollout_tasks, score
@@ -59,7 +59,7 @@ def evaluate(options: argparse.Namespace, progress: Progress) -> int:
     available = make_world(recipe.env).tasks(split)
     tasks = available[: recipe.eval.tasks]
     preflight.check(recipe, learner=False)
-    preflight.check_rollouts(recipe)
+    nodes.check_rollouts(recipe)
     if options.output is not None:
         preflight.check_output(options.output)
 
@@ -74,11 +74,11 @@ def evaluate(options: argparse.Namespace, progress: Progress) -> int:
     with orderly_exit():
         if found is None:
             progress.say("no checkpoint and no model.path: evaluating the untrained policy")
-        with model_or_scratch(recipe, found) as model:
+        with model_or_scratch(recipe, found, options.output) as model:
             of = f"{len(tasks)} of {len(available)} tasks ({split}; eval.tasks={recipe.eval.tasks})"
             progress.say(f"evaluating {model} on {of}")
             ChatRenderer(model)  # a hub name or a folder without a tokenizer: said before anything starts
-            groups = on_engines(recipe, model, progress, work)
+            groups = on_engines(recipe, model, progress, work, scratch=found is None)
             progress.doing("ending every process")
         limit = recipe.loop.max_failed_share
         scores = {name: score(played, recipe.reward, limit) for name, played in groups.items()}

@@ -13,7 +13,7 @@ from typing import Any
 from actors.placement import Need, place
 from actors.renderer import ChatRenderer
 from envs import make_world
-from launch.run import wire
+from launch.run import nodes, wire
 from launch.run.checkpoints import DriverState
 from launch.run.cluster import connect
 from launch.run.gauges import Gauges
@@ -77,6 +77,7 @@ def make_run(
         gauges=Gauges(recipe.name),
         weights=weights,
         model_path=model_path,
+        playing=playing,
         earlier_s=state.wall_s,
         earlier_lost=state.lost_tokens,
         earlier_restarts=state.restarts,
@@ -108,7 +109,13 @@ async def start_parts(run: Run, *, engines: bool) -> None:
     rank = Need(cpus=recipe.learner.threads or 1, gpus=run.device.gpus_per_actor)
     ranks = [rank] * recipe.learner.ranks
     needs = [*ranks, *run.pool.needs, *run.services.needs] if engines else ranks
-    placement = iter(await place(needs, one_node=run.weights.one_node, run=recipe.name))
+    placed = await place(needs, one_node=run.weights.one_node, run=recipe.name)
+    shared = [(f"--run-dir {run.dir.path}", run.dir.path)]
+    model = ("model.path", run.model_path)
+    await nodes.check_nodes(
+        placed, recipe, run.playing, run.services, run.device, model=model, shared=shared, ranks=len(ranks)
+    )
+    placement = iter(placed)
     for_learner = list(islice(placement, len(ranks)))
     if engines:
         for_workers = list(islice(placement, len(run.pool.needs)))

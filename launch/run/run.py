@@ -11,7 +11,7 @@ import shutil
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Coroutine, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -30,7 +30,7 @@ from launch.run.tracking import Tracker
 from learners.group import LearnerGroup
 from rlsys.buffer import SlotBuffer
 from rlsys.channels.base import WeightChannel
-from rlsys.config import RunConfig, StageConfig
+from rlsys.config import RecipeConfig, RunConfig, StageConfig
 from rlsys.device import Device, known
 from rlsys.errors import BadInput, RunFailed
 from rlsys.journal import Journal
@@ -68,6 +68,7 @@ class Run:
     gauges: Gauges
     weights: WeightChannel  # from the learner to the engines
     model_path: str  # the model that the first stage begins with
+    playing: Sequence[RecipeConfig] = ()  # the stages whose episodes the engines play
     earlier_s: float = 0.0  # wall seconds of the processes that this one continues
     earlier_lost: int = 0  # tokens that their workers took with them when they died
     earlier_restarts: dict[str, int] = field(default_factory=dict)  # of their workers and services, by name

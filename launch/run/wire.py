@@ -10,12 +10,13 @@ from actors.calls import SERVICE_TOKEN
 from actors.judge import JudgeServiceConfig, start_judge
 from actors.pool import PoolOptions, RolloutPool
 from actors.scoring import ScoringSpec
-from actors.services import Services, ServiceSpec, start_world
+from actors.services import Services, ServiceSpec, check_world, start_world
 from actors.specs import engine_environment, make_engine_spec, openmp
 from actors.worker import WorkerSpec
 from envs import make_world
 from envs.rewards import judge_of
 from envs.services.secrets import secret_variables
+from launch.run import preflight
 from learners.group import GroupOptions, LearnerGroup, rank_specs
 from learners.rank import RankSpec
 from rlsys.choices import own_folders
@@ -30,7 +31,8 @@ PASSED_ON = ("RLSYS_OWNER", "HF_HUB_OFFLINE", "HF_HOME", "WANDB_MODE")
 ROOT = str(Path(__file__).resolve().parents[2])
 
 
-def _environment(more: dict[str, str]) -> dict[str, str]:
+def environment(more: dict[str, str]) -> dict[str, str]:
+    """Variables of every actor's process, and `more`. No secrets: Ray writes them into its logs."""
     passed = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
     own = own_folders()  # environments and rewards of the user's own may lie there
     if own:
@@ -46,11 +48,11 @@ def resolved_model_path(recipe: RecipeConfig) -> str | None:
 
 def services(recipes: Sequence[RecipeConfig]) -> Services:
     """The tool services and judges of these stages, not yet started."""
-    specs = [spec for recipe in recipes for spec in _served(recipe)]
+    specs = [spec for recipe in recipes for spec in served(recipe)]
     timeout_s = max((recipe.rollout.start_timeout_s for recipe in recipes), default=0.0)
     return Services(
         specs,
-        env_vars=_environment({}),
+        env_vars=environment({}),
         secrets=secrets_of(recipes),
         start_timeout_s=timeout_s,
         run=recipes[0].name if recipes else "",
@@ -58,15 +60,16 @@ def services(recipes: Sequence[RecipeConfig]) -> Services:
     )
 
 
-def _served(recipe: RecipeConfig) -> Iterator[ServiceSpec]:
+def served(recipe: RecipeConfig) -> Iterator[ServiceSpec]:
     """The servers that a recipe's environment and its reward ask for."""
     world = make_world(recipe.env)
     if world.service:
-        yield ServiceSpec(name=world.service, config=recipe.env, start=start_world)
+        yield ServiceSpec(name=world.service, config=recipe.env, start=start_world, check=check_world)
     asked = judge(recipe)
     if asked is not None:
-        engine = asked.judge.endpoint is None
-        yield ServiceSpec(name=asked.judge.server, config=asked, start=start_judge, engine=engine)
+        yield ServiceSpec(
+            name=asked.judge.server, config=asked, start=start_judge, check=preflight.check_judge, engine=True
+        )
 
 
 def judge(recipe: RecipeConfig) -> JudgeServiceConfig | None:
@@ -115,7 +118,7 @@ def pool(
     options = PoolOptions(
         cpus=threads,
         gpus=device.gpus_per_actor * recipe.engine.tensor_parallel,
-        env_vars=_environment(engine_environment(threads)),
+        env_vars=environment(engine_environment(threads)),
         start_timeout_s=rollout.start_timeout_s,
         call_timeout_s=rollout.call_timeout_s,
         # A group may wait in the engine's queue before its episodes' own clock starts to matter, and for as long as an
@@ -155,7 +158,7 @@ def learner(recipe: RecipeConfig, device: Device) -> LearnerGroup:
     options = GroupOptions(
         cpus=config.threads or 1,
         gpus=device.gpus_per_actor,
-        env_vars=_environment(learner_environment(config, device)),
+        env_vars=environment(learner_environment(config, device)),
         start_timeout_s=config.start_timeout_s,
         call_timeout_s=config.update_timeout_s,
         ping_timeout_s=config.ping_timeout_s,

@@ -25,13 +25,14 @@ if TYPE_CHECKING:
 def check(config: RunConfig) -> None:
     """What can be known before anything is written or started. Raises BadInput."""
     from actors.renderer import ChatRenderer
+    from launch.run import nodes
 
     recipe = config.recipe
     make_world(recipe.env)
     preflight.check(recipe, learner=True)
     for stage in config.stages:
         if needs_engines(config, stage):
-            preflight.check_rollouts(stage.config)
+            nodes.check_rollouts(stage.config)
         stage_of(stage.kind).ready(config, stage)
     if recipe.model.path is not None:
         ChatRenderer(recipe.model.path)  # its tokenizer

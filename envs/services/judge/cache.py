@@ -55,7 +55,7 @@ class Cache:
         try:
             Path(file).resolve().parent.mkdir(parents=True, exist_ok=True)
             disk = sqlite3.connect(file, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
-            disk.execute("PRAGMA journal_mode=WAL")
+            disk.execute("PRAGMA journal_mode=TRUNCATE")  # WAL needs memory that all share: nodes share none
             disk.execute("PRAGMA synchronous=NORMAL")
             disk.execute("CREATE TABLE IF NOT EXISTS answers (key TEXT PRIMARY KEY, text TEXT NOT NULL)")
         except (sqlite3.Error, OSError) as error:

@@ -47,7 +47,7 @@ def reward(model: str) -> SwirlRewardConfig:
 def test_stages_with_different_judges_ask_each_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SERVICE_TOKEN, "an earlier one's")  # put back afterwards
     monkeypatch.setattr(actors.worker, "ChatRenderer", lambda path: None)
-    monkeypatch.setattr(actors.world_process, "new_world", lambda env: World())
+    monkeypatch.setattr(actors.world_process, "new_player", lambda env: World())
     scored: list[Any] = []
 
     async def group(ticket: Ticket, *, score: Any, plan: RolloutPlan, **_: Any) -> None:

@@ -16,7 +16,7 @@ from envs.tools.search import SearchConfig
 from envs.worlds.calculator import CalculatorConfig
 from envs.worlds.search import SearchQAConfig
 from launch.config import compose
-from launch.run import preflight, wire
+from launch.run import nodes, wire
 from rlsys.config import RecipeConfig
 from rlsys.device import DEVICES, resolved
 from rlsys.errors import BadInput
@@ -73,15 +73,15 @@ def test_the_token_of_a_retriever_elsewhere_travels_too(monkeypatch: pytest.Monk
 def test_a_judge_that_cannot_be_served_is_said_before_anything_starts(tmp_path: Path) -> None:
     patient = {"outage_s": 1.0}
     with pytest.raises(BadInput, match=r"reward\.judge\.model='\./nothing': no such folder"):
-        preflight.check_rollouts(recipe(model="./nothing", **patient))
+        nodes.check_rollouts(recipe(model="./nothing", **patient))
     (tmp_path / "proces.md").write_text("{question}")
     with pytest.raises(BadInput, match="did you mean 'process'"):
-        preflight.check_rollouts(recipe(model="some/hub-name", prompts=str(tmp_path), **patient))
+        nodes.check_rollouts(recipe(model="some/hub-name", prompts=str(tmp_path), **patient))
     with pytest.raises(BadInput, match=r"reward\.name='swirl' asks a judge"):
-        preflight.check_rollouts(recipe())
+        nodes.check_rollouts(recipe())
     with pytest.raises(BadInput, match=r"reward\.judge\.outage_s=9000"):
-        preflight.check_rollouts(recipe(model="some/hub-name", outage_s=9000.0))
-    preflight.check_rollouts(recipe(model="some/hub-name", **patient))
+        nodes.check_rollouts(recipe(model="some/hub-name", outage_s=9000.0))
+    nodes.check_rollouts(recipe(model="some/hub-name", **patient))
     assert not os.path.exists("some")
 
 
