@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import subprocess
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -67,3 +69,60 @@ def test_a_corpus_that_a_node_lacks_is_one_line(cluster: Cluster, tmp_path_facto
     assert result.code == 2, result.output
     told = "node 10.77.0.2: env.retriever.corpus='/tmp/corpus.jsonl': no such file or folder"
     assert result.output.splitlines()[-1] == f"rlsys: error: {told}"
+
+
+SEARCHING = """
+import asyncio, ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from envs import new_player
+from launch.config.compose import compose
+from launch.run import wire
+
+ray.init(log_to_driver=False)
+recipe = compose("worlds/search", ["env.retriever.guard.attempts=30"]).recipe
+(second,) = [node["NodeID"] for node in ray.nodes() if node["NodeManagerAddress"] == "10.77.0.2"]
+
+async def story():
+    services, world = wire.services([recipe]), new_player(recipe.env)
+    asked = [task.question for task in new_player(recipe.env).tasks("train")[:1000]]
+
+    async def tell(addresses):
+        world.connect(addresses[world.service], services.token)
+        print("at", addresses[world.service], flush=True)
+
+    await services.start([NodeAffinitySchedulingStrategy(second, soft=True)], tell)
+    searches = 0
+    for question in asked:  # each another one: what was found before is remembered
+        searches += bool(await world.tool.search(question))
+        if searches == 3:
+            print("searching", flush=True)
+        if services.restarts[world.service] and searches > 10:
+            break
+        await asyncio.sleep(0.1)
+    print("errors", dict(world.tool_stats()["search"].errors), flush=True)
+    await services.stop()
+    await world.close()
+
+asyncio.run(story())
+"""
+
+
+@pytest.mark.slow
+def test_a_retriever_whose_node_dies_is_found_on_another(tmp_path: Path) -> None:
+    with nodes(2, shared=tmp_path, cpus=CPUS) as cluster, (tmp_path / "said").open("wb") as output:
+        env = {"http_proxy": "http://127.0.0.1:9", "no_proxy": ""}  # of the web: the parts of a run need none
+        driver = cluster.start(["python", "-c", SEARCHING], env=env, output=output.fileno())
+        wait_for(lambda: "searching" in (tmp_path / "said").read_text(), driver)
+        cluster.kill(2)
+        assert driver.wait(180) == 0, (tmp_path / "said").read_text()
+    lines = (tmp_path / "said").read_text().splitlines()
+    places = [line.split("//")[1].split(":")[0] for line in lines if line.startswith("at ")]
+    assert places == ["10.77.0.2", "10.77.0.1"]
+    assert lines[-1] == "errors {}"
+
+
+def wait_for(ready: Callable[[], bool], process: subprocess.Popen[bytes], timeout: float = 120) -> None:
+    end = time.monotonic() + timeout
+    while not ready():
+        assert process.poll() is None and time.monotonic() < end
+        time.sleep(0.1)
