@@ -47,6 +47,11 @@ class Full:
 
 print(ray.get(Full.remote().there.remote()))
 """
+FREE = """
+import ray
+ray.init(log_to_driver=False, namespace="full")
+ray.kill(ray.get_actor("full{node}"))
+"""
 
 
 @functools.cache
@@ -131,6 +136,11 @@ class Cluster:
         """Take CPUs of a node for good: what is placed from now on finds them on another one."""
         taken = self.run(["python", "-c", FILL.format(node=node, cpus=cpus)])
         assert taken.output.endswith("taken\n"), taken.output
+
+    def free(self, node: int) -> None:
+        """Give back what `fill` took."""
+        given = self.run(["python", "-c", FREE.format(node=node)])
+        assert given.code == 0, given.output
 
     def kill(self, node: int) -> None:
         """The machine is gone, with everything on it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -10,35 +11,19 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.runs import rows, steps_of, summary
 from tests.nodes import Cluster, needs_nodes, nodes
 
 pytestmark = [pytest.mark.e2e, needs_nodes]
 
-# A detached actor that takes the CPUs of a node: whatever is placed afterwards has to go elsewhere.
-FULL = """
-import ray
-ray.init(log_to_driver=False, namespace="full")
-
-@ray.remote(num_cpus={cpus}, resources={{"node{node}": 1}}, lifetime="detached", name="full{node}")
-class Full:
-    def there(self):
-        return True
-
-print(ray.get(Full.remote().there.remote()))
-"""
 CPUS = 3
-
-
-def fill(cluster: Cluster, node: int, cpus: int = CPUS) -> None:
-    result = cluster.run(["python", "-c", FULL.format(node=node, cpus=cpus)])
-    assert "True" in result.output, result.output
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Two nodes; the first is the driver's alone."""
     with nodes(2, shared=tmp_path_factory.mktemp("shared"), cpus=CPUS) as made:
-        fill(made, 1)
+        made.fill(1, CPUS)
         yield made
 
 
@@ -119,6 +104,28 @@ def test_a_retriever_whose_node_dies_is_found_on_another(tmp_path: Path) -> None
     places = [line.split("//")[1].split(":")[0] for line in lines if line.startswith("at ")]
     assert places == ["10.77.0.2", "10.77.0.1"]
     assert lines[-1] == "errors {}"
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_when_the_node_of_its_retriever_dies(tmp_path: Path) -> None:
+    """Ranks and engines need three CPUs and fit on the first node alone, the retriever needs one and fits on both."""
+    run, said = tmp_path / "run", tmp_path / "said"
+    short = ["stages.sft.steps=20", "stages.rl.steps=6", "stages.rl.loop.groups_per_step=8", "eval.tasks=4"]
+    guard = ["env.retriever.guard.cache_size=0", "env.retriever.guard.attempts=30"]
+    with nodes(2, shared=tmp_path, cpus=8) as cluster, said.open("wb") as output:
+        cluster.fill(1, cpus=2)
+        cluster.fill(2, cpus=7)
+        train = ["python", "-m", "launch", "train", "worlds/search", "--run-dir", str(run), *short, *guard]
+        driver = cluster.start([*train, "learner.threads=3", "rollout.threads=3"], output=output.fileno())
+        wait_for(lambda: steps_of(run, "rl") >= 1, driver)
+        cluster.kill(2)
+        cluster.free(1)  # room for the retriever
+        assert driver.wait(300) == 0, said.read_text()[-3000:]
+    assert re.search(r"retriever-[0-9a-f]+ is at http://10\.77\.0\.1:\d+ now", said.read_text())
+    done = summary(run)
+    assert done["status"] == "done" and done["prompts"]["failed"] == 0
+    assert [count for name, count in done["restarts"].items() if name.startswith("retriever")] == [1]
+    assert max(row.get("tool/search/retries", 0) for row in rows(run)) > 0  # it was felt, and outlasted
 
 
 def wait_for(ready: Callable[[], bool], process: subprocess.Popen[bytes], timeout: float = 120) -> None:
