@@ -219,6 +219,9 @@ class LoopConfig:
     """The KV cache of what is being generated while new weights arrive. keep: generation goes on at once, its later
     tokens sampled by new weights over a cache of old ones, as `mismatch/mixed_versions` shows. recompute: everything in
     flight is prefilled again, exact and slow with long contexts. null: keep on GPUs, recompute on a CPU."""
+    publish_deadline_s: float = 60.0
+    """Seconds for new weights to reach every engine. One that is late starts no group until it holds the newest; the
+    others go on. It also limits how long one node may take to send one bucket (256 MB) to another."""
     max_failed_share: float = 0.5
     """The run stops with the reason when more than this share of a step's trajectories failed. An evaluation in which
     more failed has no number."""
@@ -228,6 +231,7 @@ class LoopConfig:
         require_bounds(self, "loop.", "0 or more", "max_policy_lag")
         require_bounds(self, "loop.", "0 or more, or null", "max_token_lag")
         require_bounds(self, "loop.", "above 0, or null", "mismatch_limit")
+        require_bounds(self, "loop.", "above 0", "publish_deadline_s")
         require(0 <= self.max_failed_share <= 1, "loop.max_failed_share", self.max_failed_share, "between 0 and 1")
 
     @property
@@ -304,7 +308,8 @@ class CheckpointConfig:
 @dataclass(frozen=True, kw_only=True)
 class WeightsConfig:
     channel: str = "shm"
-    """How new weights reach the engines. shm: through the memory of one node."""
+    """How new weights reach the engines. shm: through the memory of each node; across nodes they are carried while the
+    engines go on generating."""
 
     def __post_init__(self) -> None:
         require(self.channel in CHANNELS, "weights.channel", self.channel, f"one of {', '.join(CHANNELS)}")
@@ -322,10 +327,15 @@ class ClusterConfig:
     """Port of Ray's dashboard on a local cluster. null starts none."""
     object_store_mb: int = 256
     """Shared memory of a local cluster's object store, in MiB. Trajectories pass through it."""
+    weights_dir: Optional[str] = None
+    """Folder on every node for the weights that engines load, where shared memory is too small for two versions of
+    them: on a fast local disk, by its whole path. null: /dev/shm."""
 
     def __post_init__(self) -> None:
         require_bounds(self, "cluster.", "above 0, or null", "gpu_memory_gb")
         require(self.object_store_mb >= 80, "cluster.object_store_mb", self.object_store_mb, "at least 80")
+        whole = self.weights_dir is None or self.weights_dir.startswith("/")
+        require(whole, "cluster.weights_dir", self.weights_dir, "a whole path, or null")
 
 
 @dataclass(frozen=True, kw_only=True)

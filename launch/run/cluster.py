@@ -23,6 +23,11 @@ def inside_ray_job() -> bool:
     return "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ
 
 
+def is_local(config: ClusterConfig) -> bool:
+    """Whether the run starts a cluster of its own, on this machine alone."""
+    return config.address is None and "RAY_ADDRESS" not in os.environ and not inside_ray_job()
+
+
 def expected_device(config: ClusterConfig) -> Device:
     """As far as it can be known before Ray answers: `auto` is what this machine has."""
     if config.device != "auto":

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 import psutil
 
-from actors.pool import Publication
+from actors.arrivals import Publication
 from actors.specs import IDLE
 from envs.services.stats import ToolStats
 from envs.services.stats import merge as merge_stats

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from envs import make_world
 from envs.rewards import judge_of
 from launch.run import architectures, partitions, preflight
-from launch.run.cluster import expected_device
+from launch.run.cluster import expected_device, is_local
 from launch.run.gpu_plan import GpuPlan, gpu_plan
 from launch.run.health import NOTHING
 from launch.stages.base import needs_engines, stage_of
@@ -29,6 +29,8 @@ def check(config: RunConfig) -> None:
     recipe = config.recipe
     make_world(recipe.env)
     preflight.check(recipe, learner=True)
+    if any(needs_engines(config, stage) for stage in config.stages) and is_local(recipe.cluster):
+        preflight.check_weights_room(recipe, expected_device(recipe.cluster))
     for stage in config.stages:
         if needs_engines(config, stage):
             preflight.check_rollouts(stage.config)

@@ -15,7 +15,8 @@ import ray.util
 import torch
 
 import actors.pool
-from actors.pool import PoolOptions, Publication, RolloutPool
+from actors.arrivals import Publication
+from actors.pool import PoolOptions, RolloutPool
 from actors.scoring import ScoringSpec
 from actors.worker import WorkerSpec
 from launch.run.gauges import Gauges
