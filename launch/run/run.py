@@ -32,6 +32,7 @@ from learners.group import LearnerGroup
 from rlsys.buffer import SlotBuffer
 from rlsys.channels.base import WeightChannel
 from rlsys.config import RunConfig, StageConfig
+from rlsys.curriculum import Curriculum
 from rlsys.device import Device, known
 from rlsys.errors import BadInput, RunFailed
 from rlsys.journal import Journal
@@ -82,6 +83,7 @@ class Run:
     gap: dict[str, float] = field(default_factory=dict)  # between their log-probabilities, as last measured
     canaries: int = 0  # perturbed versions so far: -1, -2 ...; never trained, never sampled from
     buffer: SlotBuffer | None = None  # of the rl stage that is running
+    curriculum: Curriculum | None = None  # of the rl stage that is running
     watch: Watch | None = None  # on the rows of the stage that is running
     reissue: deque[int] = field(default_factory=deque)  # groups that an earlier process began: next to get a slot
 
@@ -181,6 +183,7 @@ class Run:
         since the newest checkpoint, its weights are these.
         """
         self.journal.commit()
+        self.remember(stage)
         state = copy.deepcopy(self.state)
         state.mark = self.journal.mark
         state.health = [asdict(finding) for finding in health(self)]
@@ -206,6 +209,11 @@ class Run:
             if full:  # torch says "unexpected pos 5781888 vs 5781776"
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder)) from error
             raise
+
+    def remember(self, stage: StageConfig) -> None:
+        """What the curriculum knows, into the state that the next checkpoint saves."""
+        if self.curriculum is not None:
+            self.state.curriculum[stage.name] = self.curriculum.state()
 
     # -- weights ------------------------------------------------------------------------------------------------------
 

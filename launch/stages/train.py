@@ -106,6 +106,8 @@ async def train(run: Run) -> None:
         await stage_of(stage.kind).run(run, stage)
         await run.cancel_background()
         state.stage_s[stage.name] = state.stage_s.get(stage.name, 0.0) + time.monotonic() - started
+        run.remember(stage)
+        run.curriculum = None
         state.stage_index, state.stage_step = state.stage_index + 1, 0
         state.next_sequence, state.open_sequences, state.reference, run.buffer = 0, [], [], None
         run.reissue.clear()
