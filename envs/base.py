@@ -71,6 +71,10 @@ class World:
     def env(self, task: Task) -> Env:
         raise NotImplementedError(f"{type(self).__name__} has no env(task)")
 
+    def level(self, task: Task) -> str:
+        """How hard a task is, in a word or two, for `curriculum.name`; "all" where nothing tells."""
+        return "all"
+
     def demonstration(self, task: Task, seed: int) -> Demonstration:
         """How the task is solved, well or badly, for `sft` stages. Raises BadInput for a task that cannot be shown."""
         raise BadInput(f"{task.task_id}: {type(self).__name__} has no demonstrations")

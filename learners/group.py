@@ -79,14 +79,12 @@ class LearnerActor:
     def export(
         self, channel: WeightChannel, version: int, probe: Sequence[Sequence[int]], perturb: bool
     ) -> tuple[Published, list[list[float]]]:
-        share, logprobs = self.rank.export(channel, version, probe, perturb=perturb)
-        if share.places and not perturb:  # engines go back from perturbed weights to the versions before
-            channel.forget(version)
-        return share, logprobs
+        return self.rank.export(channel.on_node(self.node_id()), version, probe, perturb=perturb)
 
-    def close_channel(self, channel: WeightChannel) -> None:
-        """The run ends: its published versions leave the memory of this node."""
-        channel.close()
+    def node_id(self) -> str:
+        """Of Ray's, on which it runs."""
+        node: str = ray.get_runtime_context().get_node_id()
+        return node
 
     def save(self, folder: str, tokenizer_from: str) -> None:
         """`folder`/learner for resuming, `folder`/hf, with the tokenizer of `tokenizer_from`, for everybody else."""
@@ -103,6 +101,7 @@ class LearnerGroup:
         self._options = options
         self._actors: list[Any] = []
         self._patience = Patience(options.ping_timeout_s)
+        self.node_ids: tuple[str, ...] = ()  # of Ray's, by rank, from `start` on
 
     @property
     def num_ranks(self) -> int:
@@ -125,6 +124,8 @@ class LearnerGroup:
             for number, where in enumerate(placement or ["DEFAULT"] * self.num_ranks)
         ]
         (address,) = await self._wait([self._actors[0].address.remote()], "finding a port", options.start_timeout_s)
+        asked = [rank.node_id.remote() for rank in self._actors]
+        self.node_ids = tuple(await self._wait(asked, "saying where it is", options.start_timeout_s))
         specs = iter(self._specs)
         starting = [rank.start.remote(next(specs), address) for rank in self._actors]
         await self._wait(starting, "starting", options.start_timeout_s)  # imports hold the lock that a ping needs
@@ -167,11 +168,6 @@ class LearnerGroup:
 
     async def load(self, folder: Path) -> None:
         await self._all(lambda rank: rank.load.remote(str(folder)), f"loading {folder}")
-
-    async def close_channel(self, channel: WeightChannel) -> None:
-        """Published versions lie in the memory of the ranks' nodes, which need not be the driver's."""
-        if self._actors:
-            await self._all(lambda rank: rank.close_channel.remote(channel), "tidying up", 5.0)
 
     async def stop(self) -> None:
         for actor in self._actors:

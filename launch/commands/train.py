@@ -78,7 +78,6 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
     check(config)
 
     import asyncio
-    import contextlib
 
     from launch.run import cleanup
     from launch.run.parts import make_run, shown
@@ -109,8 +108,9 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
     entered = config.stages[state.stage_index]
     playing = [stage for stage in config.stages if needs_engines(config, stage)]
     engines = any(stage in playing for stage in config.stages[state.stage_index :])
-    weights = open_channel(config.recipe.weights.channel, cleanup.tag())
-    with contextlib.closing(weights), cleanup.orderly_exit():
+    cluster = config.recipe.cluster
+    weights = open_channel(config.recipe.weights.channel, cleanup.tag(), cluster.weights_dir)
+    with cleanup.orderly_exit():
         progress.say(f"run directory {shown(directory.path)}; {begun()}")
         if checkpoint is not None:
             progress.say(f"continuing from {checkpoint.name}: stage {entered.name}, step {state.stage_step}")

@@ -47,6 +47,7 @@ class DriverState:
     stage_step: int = 0
     version: int = 0  # of the weights; counts published versions
     next_sequence: int = 0  # in this stage
+    curriculum: dict[str, Any] = field(default_factory=dict)  # by rl stage: what it remembers (rlsys/curriculum.py)
     open_sequences: list[int] = field(default_factory=list)  # started, not trained: started again on resuming
     mark: int = 0  # journal rows that led here
     wall_s: float = 0.0

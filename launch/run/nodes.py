@@ -42,6 +42,7 @@ class Holds:
     playing: tuple[RecipeConfig, ...] = ()  # whose episodes are played there
     serving: tuple[ServiceSpec, ...] = ()
     memory_mb: int = 0  # of its processes; 0 where that is not counted
+    weights: tuple[RecipeConfig, Device] | None = None  # whose versions come and go on the node
 
     def __add__(self, other: Holds) -> Holds:
         return Holds(
@@ -49,6 +50,7 @@ class Holds:
             playing=self.playing + tuple(each for each in other.playing if each not in self.playing),
             serving=self.serving + other.serving,
             memory_mb=self.memory_mb + other.memory_mb,
+            weights=self.weights or other.weights,
         )
 
 
@@ -71,6 +73,8 @@ def look(holds: Holds, marks: Sequence[Mark], make: Callable[[Any], World]) -> N
         preflight.check_playing(recipe, make(recipe.env))
     for spec in holds.serving:
         spec.check(spec.config)
+    if holds.weights is not None:
+        preflight.check_weights_room(*holds.weights)
     if holds.memory_mb:
         preflight.check_memory(holds.memory_mb)
 
@@ -130,7 +134,7 @@ async def check_nodes(
     """
     if is_local(recipe.cluster):
         return
-    parts = holds_of(recipe, playing, services.servers, model, ranks=ranks, count_memory=not device.gpus_per_actor)
+    parts = holds_of(recipe, playing, services.servers, device, model, ranks=ranks)
     by_node: dict[str, Holds] = {}
     for where, part in zip(placement, parts, strict=False):
         node = node_of(where)
@@ -151,16 +155,17 @@ def holds_of(
     recipe: RecipeConfig,
     playing: Sequence[RecipeConfig],
     servers: Sequence[ServiceSpec],
+    device: Device,
     model: tuple[str, str],
     *,
     ranks: int,
-    count_memory: bool,
 ) -> list[Holds]:
     """What each part needs, in the order in which they are placed: ranks, engines, services."""
     count = preflight.parameters(recipe) or 0
-    engine_mb, rank_mb = preflight.memory_of_parts(recipe, count) if count_memory else (0, 0)
-    rank = Holds(models=(model,), memory_mb=rank_mb)
-    engine = Holds(models=(model,), playing=tuple(playing), memory_mb=engine_mb)
+    engine_mb, rank_mb = (0, 0) if device.gpus_per_actor else preflight.memory_of_parts(recipe, count)
+    weights = (recipe, device) if ranks else None
+    rank = Holds(models=(model,), memory_mb=rank_mb, weights=weights)
+    engine = Holds(models=(model,), playing=tuple(playing), memory_mb=engine_mb, weights=weights)
     return [rank] * ranks + [engine] * recipe.rollout.workers + [Holds(serving=(spec,)) for spec in servers]
 
 

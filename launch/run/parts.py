@@ -70,7 +70,7 @@ def make_run(
         renderer=renderer,
         device=device,
         learner=wire.learner(recipe, device),
-        pool=wire.pool(recipe, device, model_path, services.token, wire.secrets_of(playing)),
+        pool=wire.pool(recipe, device, model_path, services.token, wire.secrets_of(playing), weights),
         services=services,
         progress=progress,
         tracker=Tracker(recipe.wandb, directory.path, recipe.name, nested(text)),

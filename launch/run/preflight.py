@@ -18,9 +18,11 @@ from envs.services.judge.judge import open_judge
 from envs.services.judge.templates import Prompts
 from launch.run import architectures, hub, partitions
 from launch.run.cluster import inside_ray_job, is_local
+from launch.run.gpu_memory import BYTES, VERSIONS_IN_MEMORY
 from launch.run.safetensors_files import parameters_in
+from rlsys.channels import memory
 from rlsys.config import RecipeConfig
-from rlsys.device import DEVICES, known, resolved_cluster
+from rlsys.device import DEVICES, Device, dtype_of, known, resolved_cluster
 from rlsys.errors import BadInput, require
 
 if TYPE_CHECKING:
@@ -78,6 +80,28 @@ def check_memory(needed: int) -> None:
             f"too little memory: the run needs about {needed} MiB, {available} MiB are free; "
             "lower rollout.workers or engine.kv_cache_mb, or close other programs"
         )
+
+
+def weights_bytes(recipe: RecipeConfig, device: Device) -> int | None:
+    """Of all versions that a node holds at once; None when it takes a download to know."""
+    count = parameters(recipe)
+    if count is None:
+        return None
+    if recipe.model.path is not None:
+        text = architectures.read_config(Path(recipe.model.path), f"model.path={recipe.model.path!r}")
+        text = text.get("text_config") or text
+        # a tied head is one tensor in the files, and two in a version
+        tied = text.get("tie_word_embeddings", False)
+        count += text.get("vocab_size", 0) * text.get("hidden_size", 0) if tied else 0
+    return VERSIONS_IN_MEMORY * count * BYTES[dtype_of(recipe.model.dtype, device)]
+
+
+def check_weights_room(recipe: RecipeConfig, device: Device) -> None:
+    """Whether this machine has room where engines load their weights from. Raises BadInput."""
+    needed, given = weights_bytes(recipe, device), recipe.cluster.weights_dir
+    problem = memory.room(memory.memory_root(Path(given) if given is not None else None), needed or 0)
+    if problem:
+        raise BadInput(problem)
 
 
 def check_model_folder(path: str | None, key: str = "model.path") -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from actors.calls import SERVICE_TOKEN
+from actors.carriers import CarrierOptions, Carriers
 from actors.judge import JudgeServiceConfig, start_judge
 from actors.pool import PoolOptions, RolloutPool
 from actors.scoring import ScoringSpec
@@ -19,6 +20,8 @@ from envs.services.secrets import secret_variables
 from launch.run import preflight
 from learners.group import GroupOptions, LearnerGroup, rank_specs
 from learners.rank import RankSpec
+from rlsys.channels.base import WeightChannel
+from rlsys.channels.shm import SharedMemory
 from rlsys.choices import own_folders
 from rlsys.config import LearnerConfig, RecipeConfig
 from rlsys.device import Device, dtype_of, known, resolved
@@ -86,10 +89,28 @@ def secrets_of(recipes: Sequence[RecipeConfig]) -> dict[str, str]:
     return {name: os.environ[name] for name in sorted(names) if name in os.environ}
 
 
+def carriers(recipe: RecipeConfig, weights: WeightChannel) -> Carriers | None:
+    """Of a channel whose versions lie on the nodes of the ranks, not yet started."""
+    if not isinstance(weights, SharedMemory):
+        return None
+    options = CarrierOptions(
+        env_vars=environment({}),
+        start_timeout_s=recipe.rollout.start_timeout_s,
+        fetch_timeout_s=recipe.loop.publish_deadline_s,
+        run=recipe.name,
+    )
+    return Carriers(weights, options)
+
+
 def pool(
-    recipe: RecipeConfig, device: Device, model_path: str, service_token: str, secrets: dict[str, str]
+    recipe: RecipeConfig,
+    device: Device,
+    model_path: str,
+    service_token: str,
+    secrets: dict[str, str],
+    weights: WeightChannel | None = None,
 ) -> RolloutPool:
-    """Every rollout worker of a recipe, not yet started."""
+    """Every rollout worker of a recipe, not yet started. weights: of a run that has a learner."""
     rollout = recipe.rollout
     threads = known(rollout.threads)
     specs = [
@@ -128,8 +149,9 @@ def pool(
         infra_attempts=rollout.infra_attempts,
         run=recipe.name,
         mismatch_limit=known(recipe.loop.mismatch_limit),
+        publish_deadline_s=recipe.loop.publish_deadline_s,
     )
-    return RolloutPool(specs, options)
+    return RolloutPool(specs, options, carriers=carriers(recipe, weights) if weights is not None else None)
 
 
 def room(recipe: RecipeConfig, needed: Services, device: Device, *, learner: bool) -> tuple[float, float]:

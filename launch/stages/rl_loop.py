@@ -16,7 +16,7 @@ from dataclasses import replace
 
 import psutil
 
-from actors.pool import Publication
+from actors.arrivals import Publication
 from actors.specs import IDLE
 from envs.services.stats import ToolStats
 from envs.services.stats import merge as merge_stats
@@ -27,7 +27,7 @@ from launch.run.run import Run, StopRequested, first_delivery
 from learners.algorithms import make_algorithm
 from rlsys.buffer import SlotBuffer
 from rlsys.config import StageConfig
-from rlsys.curriculum import Curriculum
+from rlsys.curriculum import Curriculum, make_curriculum
 from rlsys.device import known
 from rlsys.harvest import Harvest, check_failures, check_streams, harvest_groups
 from rlsys.metrics import Metrics, merge, values
@@ -56,7 +56,14 @@ async def rl_loop(run: Run, stage: StageConfig) -> None:
         max_policy_lag=config.loop.max_policy_lag,
         live_version=state.version,
     )
-    run.spawn(feed(run, stage, run.buffer))
+    run.curriculum = make_curriculum(
+        config.curriculum,
+        run.world.tasks("train"),
+        run.world.level,
+        seed=derive(config.seed, stage.name),
+        state=state.curriculum.get(stage.name),
+    )
+    run.spawn(feed(run, stage, run.buffer, run.curriculum))
     stepper = Stepper(run, stage, run.buffer)
     try:
         while state.stage_step < stage.steps:
@@ -143,10 +150,9 @@ class Stepper:
             self.run.gave_up = self.run.gave_up or bool(late)
 
 
-async def feed(run: Run, stage: StageConfig, buffer: SlotBuffer) -> None:
+async def feed(run: Run, stage: StageConfig, buffer: SlotBuffer, curriculum: Curriculum) -> None:
     """Start what an earlier process left open, then every further sequence of the stage, as slots come free."""
     config, state = stage.config, run.state
-    curriculum = Curriculum(run.world.tasks("train"), seed=derive(config.seed, stage.name))
     plan = wire.rollout_plan(
         config,
         stage.name,
@@ -159,9 +165,15 @@ async def feed(run: Run, stage: StageConfig, buffer: SlotBuffer) -> None:
     while run.reissue or state.next_sequence < total:
         live = await buffer.admit()
         sequence = run.reissue.popleft() if run.reissue else state.next_sequence
-        epoch, task = curriculum.draw(sequence)
-        attempt = int(sequence in again)
-        ticket = Ticket(sequence=sequence, epoch=epoch, task=task, attempt=attempt, start_version=live)
+        drawn, attempt = curriculum.draw(sequence), int(sequence in again)
+        ticket = Ticket(
+            sequence=sequence,
+            epoch=drawn.epoch,
+            task=drawn.task,
+            level=drawn.level,
+            attempt=attempt,
+            start_version=live,
+        )
         run.journal.dispatch(stage.name, ticket)
         buffer.start(ticket)
         state.next_sequence = max(state.next_sequence, sequence + 1)
@@ -179,6 +191,8 @@ def account(run: Run, stage: StageConfig, harvest: Harvest) -> None:
     state = run.state
     for sequence, outcome in sorted(harvest.outcomes.items()):
         run.journal.outcome(stage.name, sequence, outcome, step=state.step)
+        if run.curriculum is not None:
+            run.curriculum.seen(sequence, outcome, harvest.means.get(sequence))
     state.lag_max = max(state.lag_max, *harvest.lags, 0)
     state.lag_sum += sum(harvest.lags)
     state.lag_count += len(harvest.lags)
@@ -210,7 +224,7 @@ async def publish_step(
         run.state.publish_s.append(published["weights/publish_s"])
         run.journal.publish(version, step=row.step)
     await buffer.release(len(groups), live_version=version)
-    metrics = {**metrics, **run.gap, **await engine_metrics(run)}
+    metrics = {**metrics, **run.gap, **(run.curriculum.row() if run.curriculum else {}), **await engine_metrics(run)}
     run.journal.commit()
     await asyncio.to_thread(run.dir.save_trajectories, f"step-{row.step:06d}", groups, harvest.advantages)
     metrics["tokens/generated_per_s"] = metrics["tokens/generated"] / row.time.total

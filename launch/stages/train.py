@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from envs import make_world
 from envs.rewards import judge_of
 from launch.run import architectures, partitions, preflight
-from launch.run.cluster import expected_device
+from launch.run.cluster import expected_device, is_local
 from launch.run.gpu_plan import GpuPlan, gpu_plan
 from launch.run.health import NOTHING
 from launch.stages.base import needs_engines, stage_of
@@ -30,6 +30,8 @@ def check(config: RunConfig) -> None:
     recipe = config.recipe
     make_world(recipe.env)
     preflight.check(recipe, learner=True)
+    if any(needs_engines(config, stage) for stage in config.stages) and is_local(recipe.cluster):
+        preflight.check_weights_room(recipe, expected_device(recipe.cluster))
     for stage in config.stages:
         if needs_engines(config, stage):
             nodes.check_rollouts(stage.config)
@@ -105,6 +107,8 @@ async def train(run: Run) -> None:
         await stage_of(stage.kind).run(run, stage)
         await run.cancel_background()
         state.stage_s[stage.name] = state.stage_s.get(stage.name, 0.0) + time.monotonic() - started
+        run.remember(stage)
+        run.curriculum = None
         state.stage_index, state.stage_step = state.stage_index + 1, 0
         state.next_sequence, state.open_sequences, state.reference, run.buffer = 0, [], [], None
         run.reissue.clear()

@@ -22,6 +22,7 @@ from launch.run.nodes import Holds, _answer, _marked, _told, cache_folders, chec
 from launch.run.preflight import check_output
 from launch.run.rundir import locked
 from rlsys.config import ClusterConfig, RecipeConfig, RolloutConfig
+from rlsys.device import DEVICES
 from rlsys.errors import BadInput, RunFailed
 
 RECIPE = RecipeConfig(rollout=RolloutConfig(workers=2), env=CalculatorConfig(train_tasks=8, held_out_tasks=2))
@@ -40,17 +41,23 @@ def corpus(path: str) -> SearchQAConfig:
 
 def test_parts_stand_in_the_order_in_which_they_are_placed() -> None:
     server = ServiceSpec(name="s", config=None, start=start_world)
-    rank, engine, other, service = holds_of(RECIPE, [RECIPE], [server], MODEL, ranks=1, count_memory=True)
+    rank, engine, other, service = holds_of(RECIPE, [RECIPE], [server], DEVICES["cpu"], MODEL, ranks=1)
     assert engine == other and engine.playing == (RECIPE,) and rank.playing == () and service.models == ()
     # 2,100 MiB and 8 bytes a parameter against 900 and 16: weights and packed copy; gradients and moments too
     count = (engine.memory_mb - 2100 - RECIPE.engine.kv_cache_mb) / 8
     assert rank.memory_mb - 900 == pytest.approx(16 * count, abs=2)
     together = rank + engine + other + service
     assert together == Holds(
-        models=(MODEL,), playing=(RECIPE,), serving=(server,), memory_mb=rank.memory_mb + 2 * engine.memory_mb
+        models=(MODEL,),
+        playing=(RECIPE,),
+        serving=(server,),
+        memory_mb=rank.memory_mb + 2 * engine.memory_mb,
+        weights=(RECIPE, DEVICES["cpu"]),
     )
-    plain = holds_of(RECIPE, [], [], MODEL, ranks=1, count_memory=False)
-    assert [each.memory_mb for each in plain] == [0, 0, 0]
+    on_gpus = holds_of(RECIPE, [], [], DEVICES["cuda"], MODEL, ranks=1)
+    assert [each.memory_mb for each in on_gpus] == [0, 0, 0]
+    played = holds_of(RECIPE, [RECIPE], [], DEVICES["cpu"], MODEL, ranks=0)
+    assert [each.weights for each in played] == [None, None]  # a checkpoint, which nobody sends
 
 
 def test_a_shared_folder_is_told_from_one_of_the_same_name(tmp_path: Path) -> None:
@@ -83,6 +90,8 @@ def test_what_a_node_lacks_is_named_by_its_key(tmp_path: Path) -> None:
     assert "too little memory" in said(Holds(memory_mb=10**9))
     away = replace(RECIPE, env=SearchQAConfig(retriever=SearchConfig(url="http://127.0.0.1:9")))
     assert "no server answers there" in said(Holds(playing=(away,)))
+    tight = replace(RECIPE, cluster=ClusterConfig(weights_dir="/nothing/there"))
+    assert "cluster.weights_dir" in said(Holds(weights=(tight, DEVICES["cpu"])))
     look(Holds(), (), make_world)
 
 
