@@ -42,7 +42,7 @@ class Holds:
     playing: tuple[RecipeConfig, ...] = ()  # whose episodes are played there
     serving: tuple[ServiceSpec, ...] = ()
     memory_mb: int = 0  # of its processes; 0 where that is not counted
-    weights: tuple[RecipeConfig, Device] | None = None  # whose versions come and go on the node
+    weights: tuple[str | None, int] | None = None  # cluster.weights_dir, and the bytes of the versions that lie there
 
     def __add__(self, other: Holds) -> Holds:
         return Holds(
@@ -74,7 +74,7 @@ def look(holds: Holds, marks: Sequence[Mark], make: Callable[[Any], World]) -> N
     for spec in holds.serving:
         spec.check(spec.config)
     if holds.weights is not None:
-        preflight.check_weights_room(*holds.weights)
+        preflight.check_room(*holds.weights)
     if holds.memory_mb:
         preflight.check_memory(holds.memory_mb)
 
@@ -163,7 +163,7 @@ def holds_of(
     """What each part needs, in the order in which they are placed: ranks, engines, services."""
     count = preflight.parameters(recipe) or 0
     engine_mb, rank_mb = (0, 0) if device.gpus_per_actor else preflight.memory_of_parts(recipe, count)
-    weights = (recipe, device) if ranks else None
+    weights = (recipe.cluster.weights_dir, preflight.weights_bytes(recipe, device) or 0) if ranks else None
     rank = Holds(models=(model,), memory_mb=rank_mb, weights=weights)
     engine = Holds(models=(model,), playing=tuple(playing), memory_mb=engine_mb, weights=weights)
     return [rank] * ranks + [engine] * recipe.rollout.workers + [Holds(serving=(spec,)) for spec in servers]
@@ -223,7 +223,10 @@ def _marked(shared: Sequence[tuple[str, Path]]) -> Iterator[list[Mark]]:
     try:
         for key, folder in shared:
             marks.append(Mark(key=key, file=str(folder / f".seen-{secrets.token_hex(8)}"), nonce=secrets.token_hex(16)))
-            Path(marks[-1].file).write_text(marks[-1].nonce)
+            try:
+                Path(marks[-1].file).write_text(marks[-1].nonce)
+            except OSError as error:
+                raise BadInput(f"{key}: {folder} cannot be written ({error.strerror})") from error
         yield marks
     finally:
         for mark in marks:

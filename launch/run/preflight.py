@@ -98,8 +98,11 @@ def weights_bytes(recipe: RecipeConfig, device: Device) -> int | None:
 
 def check_weights_room(recipe: RecipeConfig, device: Device) -> None:
     """Whether this machine has room where engines load their weights from. Raises BadInput."""
-    needed, given = weights_bytes(recipe, device), recipe.cluster.weights_dir
-    problem = memory.room(memory.memory_root(Path(given) if given is not None else None), needed or 0)
+    check_room(recipe.cluster.weights_dir, weights_bytes(recipe, device) or 0)
+
+
+def check_room(weights_dir: str | None, needed: int) -> None:
+    problem = memory.room(memory.memory_root(Path(weights_dir) if weights_dir is not None else None), needed)
     if problem:
         raise BadInput(problem)
 

@@ -43,16 +43,15 @@ def test_parts_stand_in_the_order_in_which_they_are_placed() -> None:
     server = ServiceSpec(name="s", config=None, start=start_world)
     rank, engine, other, service = holds_of(RECIPE, [RECIPE], [server], DEVICES["cpu"], MODEL, ranks=1)
     assert engine == other and engine.playing == (RECIPE,) and rank.playing == () and service.models == ()
-    # 2,100 MiB and 8 bytes a parameter against 900 and 16: weights and packed copy; gradients and moments too
-    count = (engine.memory_mb - 2100 - RECIPE.engine.kv_cache_mb) / 8
-    assert rank.memory_mb - 900 == pytest.approx(16 * count, abs=2)
+    # 721,984 parameters in float32: 8 bytes in an engine (weights and a packed copy), 16 in a rank
+    assert engine.memory_mb == 2100 + RECIPE.engine.kv_cache_mb + 5 and rank.memory_mb == 900 + 11
     together = rank + engine + other + service
     assert together == Holds(
         models=(MODEL,),
         playing=(RECIPE,),
         serving=(server,),
         memory_mb=rank.memory_mb + 2 * engine.memory_mb,
-        weights=(RECIPE, DEVICES["cpu"]),
+        weights=(None, 2 * 4 * 721_984),  # two versions
     )
     on_gpus = holds_of(RECIPE, [], [], DEVICES["cuda"], MODEL, ranks=1)
     assert [each.memory_mb for each in on_gpus] == [0, 0, 0]
@@ -75,6 +74,8 @@ def test_a_shared_folder_is_told_from_one_of_the_same_name(tmp_path: Path) -> No
         with pytest.raises(BadInput, match="^--run-dir d: not the driver's folder there; expected one that all nodes"):
             _answer(elsewhere)
     assert not [*shared.iterdir(), *other.iterdir()]
+    with pytest.raises(BadInput, match="^key: .*/nothing cannot be written"), _marked([("key", tmp_path / "nothing")]):
+        pass
 
 
 def test_what_a_node_lacks_is_named_by_its_key(tmp_path: Path) -> None:
@@ -90,8 +91,8 @@ def test_what_a_node_lacks_is_named_by_its_key(tmp_path: Path) -> None:
     assert "too little memory" in said(Holds(memory_mb=10**9))
     away = replace(RECIPE, env=SearchQAConfig(retriever=SearchConfig(url="http://127.0.0.1:9")))
     assert "no server answers there" in said(Holds(playing=(away,)))
-    tight = replace(RECIPE, cluster=ClusterConfig(weights_dir="/nothing/there"))
-    assert "cluster.weights_dir" in said(Holds(weights=(tight, DEVICES["cpu"])))
+    assert "set cluster.weights_dir" in said(Holds(weights=("/nothing/there", 0)))
+    assert "free, two versions of the weights take" in said(Holds(weights=(str(tmp_path), 10**18)))
     look(Holds(), (), make_world)
 
 
