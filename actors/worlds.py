@@ -17,7 +17,7 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
-from actors.watched import WorldProcess, WorldsSpec
+from actors.watched import CannotStart, WorldProcess, WorldsSpec
 from envs.services.stats import ToolStats, merge
 from rlsys.broken import EpisodeBroken, TakenDown
 from rlsys.rollout import RolloutPlan
@@ -56,8 +56,12 @@ class Worlds:
 
     def _tell(self, process: WorldProcess) -> None:
         if self._addresses:
-            told = process.ask(None, "connect", self._addresses)
-            told.add_done_callback(lambda done: done.cancelled() or done.exception())  # a lost process asks anew
+            process.ask(None, "connect", self._addresses).add_done_callback(self._told)
+
+    def _told(self, done: asyncio.Future[Any]) -> None:
+        error = None if done.cancelled() else done.exception()
+        if error is not None and not isinstance(error, (EpisodeBroken, CannotStart)):  # of a process that is over
+            log.warning("%s: a world does not go where its service is: %s", self.spec.worker, error)
 
     async def prepared(self, plan: RolloutPlan) -> tuple[WorldProcess, int]:
         """A process that is ready to play this, and the turns of an episode. Raises what making the world raises."""
