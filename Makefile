@@ -42,8 +42,10 @@ lint: setup
 slow: setup
 	@exec $(BIN)/python -m pytest tests -m slow
 
+# Temporary files in memory: a disk takes as long to sync and to delete them as the tests take.
 unit: setup
-	@exec $(BIN)/python -m pytest tests/unit -n auto --maxprocesses 8
+	@[ ! -w /dev/shm ] || export PYTEST_DEBUG_TEMPROOT=/dev/shm
+	exec $(BIN)/python -m pytest tests/unit -n auto --maxprocesses 8
 
 clean:
 	@rm -rf .venv rlsys.egg-info build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
@@ -23,18 +23,18 @@ from typing import Any
 import ray
 from ray.exceptions import RayError, RayTaskError
 
+from actors.arrivals import Arrival, Publication, allowed_gap, differs, measure
 from actors.calls import PING_EVERY_S, call, reason
+from actors.carriers import Carriers, Superseded
 from actors.placement import NoPlace, actor_name, has_place, while_placed
 from actors.specs import EngineFailed
 from actors.worker import Delivery, RolloutWorker, WorkerSpec, WorkerStatus
-from rlsys.channels.base import Published
 from rlsys.errors import RunFailed
 from rlsys.rollout import RolloutPlan
 from rlsys.types import EpisodeEnd, Failure, FailureKind, Group, Ticket, Timings, Trajectory
 
 log = logging.getLogger("rlsys.pool")
 
-CANARY_SHARE = 0.1  # of what a perturbation moved: how far an engine may be off and still hold it
 MAX_PAUSE_S = 30.0  # between two looks for a node
 MAX_RESTARTS = 5  # of one worker without a single group finished in between: then the run stops with the reason
 
@@ -47,39 +47,18 @@ class State(StrEnum):
     LOST = "lost"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Publication:
-    """A version to deliver, and how to know that it arrived: the learner's own log-probabilities of the probe."""
-
-    published: Published
-    probe: tuple[tuple[int, ...], ...]
-    expected: tuple[tuple[float, ...], ...]
-    moved: float = 0.0  # of perturbed weights: nats per token by which the learner's own numbers changed
-
-    @property
-    def version(self) -> int:
-        return self.published.version
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Arrival:
-    """A delivery, and the engine-learner gap in log-probability over the probe's tokens."""
-
-    delivery: Delivery
-    gap_mean: float
-    gap_max: float
-
-
 @dataclass(slots=True)
 class _Member:
     spec: WorkerSpec
     placement: Any = "DEFAULT"
     handle: Any = None
+    node: str = ""  # of Ray's, on which it runs
     state: State = State.DEAD
     in_flight: int = 0
     restarts: int = 0
     futile: int = 0  # restarts since it last finished a group
     died_of: str = ""  # its last incarnation that was found dead
+    without: tuple[int, str] = (0, "")  # the version that it last went without, and why
     arrival: Arrival | None = None  # of the version that it holds
     refitting: asyncio.Lock = field(default_factory=asyncio.Lock)
     last_status: WorkerStatus | None = None
@@ -100,14 +79,24 @@ class PoolOptions:
     placement_timeout_s: float
     run: str = ""  # names the actors
     mismatch_limit: float  # mean gap past which an engine is refitted once, then the run stops; see `allowed_gap`
+    publish_deadline_s: float = 60.0  # of a version: a worker without it by then serves nothing until it has it
 
 
 class RolloutPool:
-    def __init__(self, specs: Sequence[WorkerSpec], options: PoolOptions, worker: type = RolloutWorker) -> None:
+    def __init__(
+        self,
+        specs: Sequence[WorkerSpec],
+        options: PoolOptions,
+        worker: type = RolloutWorker,
+        carriers: Carriers | None = None,
+    ) -> None:
+        """carriers: of a run whose weights lie where a rank wrote them; without, where every worker finds them."""
         self._members = [_Member(spec=spec) for spec in specs]
+        self._carriers = carriers
         self._options = options
         self._worker = worker
         self._current: Publication | None = None
+        self._addresses: Mapping[str, str] = {}
         self._changed = asyncio.Condition()
         self._background: set[asyncio.Task[Any]] = set()
         self._closing = False
@@ -131,7 +120,25 @@ class RolloutPool:
         start = member.handle.start.remote()
         starting = _started(member, start, "starting its engine", options.start_timeout_s)
         member.last_status = await while_placed(starting, member.placement, f"{member.spec.name} starting its engine")
+        if self._carriers is not None:
+            member.node = await _started(member, member.handle.__ray_call__.remote(_node), "saying where it is", 30.0)
+            await self._carriers.ensure([member.node])
         member.state = State.STALE
+        await self._connect(member)
+
+    async def connect(self, addresses: Mapping[str, str]) -> None:
+        """Tell every worker where the run's services listen, by their names; those that come up later hear it first."""
+        self._addresses = addresses
+        up = [member for member in self._members if member.state in (State.STALE, State.READY)]
+        await asyncio.gather(*(self._connect(member) for member in up))
+
+    async def _connect(self, member: _Member) -> None:
+        handle = member.handle
+        try:
+            what = f"{member.spec.name} hearing of the services"
+            await call(handle.connect.remote(self._addresses), what, self._options.call_timeout_s)
+        except (RayError, RunFailed) as error:
+            self._mark_dead(member, handle, reason(error))
 
     async def stop(self) -> None:
         self._closing = True
@@ -147,6 +154,8 @@ class RolloutPool:
         await asyncio.gather(*stops, return_exceptions=True)
         for member in alive:
             ray.kill(member.handle)
+        if self._carriers is not None:
+            await self._carriers.stop()
 
     # -- groups -----------------------------------------------------------------------------------------------------
 
@@ -191,17 +200,36 @@ class RolloutPool:
 
     # -- weights ----------------------------------------------------------------------------------------------------
 
+    async def carry_from(self, nodes: Sequence[str]) -> None:
+        """The learner is about to write a version on these nodes."""
+        if self._carriers is not None:
+            await self._carriers.ensure(nodes)
+
     async def publish(self, publication: Publication) -> list[Arrival]:
         """Deliver a version to every worker that is up; those that come up later get it before they serve.
 
-        Raises RunFailed when an engine, loaded twice, still computes something else than the learner.
+        A worker that is late serves nothing new until it holds the newest version. Raises RunFailed when an engine,
+        loaded twice, still computes something else than the learner, and when the version reaches no worker at all.
         """
         self._current = publication
         up = [member for member in self._members if member.state in (State.STALE, State.READY)]
-        await asyncio.gather(*(self._refit(member) for member in up))
+        refits = {self._spawn(self._refit(member)): member for member in up}
+        _, late = await asyncio.wait(refits, timeout=self._options.publish_deadline_s) if refits else ((), set())
+        for member in (refits[task] for task in late):
+            _close(member, publication.version, "it did not come in time (loop.publish_deadline_s)")
+        without = [member for member in self._members if member.without[0] == publication.version]
+        if len(without) == len(self._members) and not late:
+            raise RunFailed(f"version {publication.version} reaches no rollout worker: {without[0].without[1]}")
         await self._least_loaded()  # had every worker died under it, this waits for a restarted one
+        if self._carriers is not None:
+            await self._carriers.keep(publication.version)
         arrived = [member.arrival for member in self._members if member.arrival is not None]
         return [arrival for arrival in arrived if arrival.delivery.version == publication.version]
+
+    @property
+    def carried(self) -> tuple[int, float]:
+        """Of the newest version: bytes that crossed the network, and the seconds until the last of them."""
+        return self._carriers.moved() if self._carriers is not None else (0, 0.0)
 
     async def _refit(self, member: _Member) -> None:
         """Load the current weights into one worker and open it, unless it dies or computes something else.
@@ -220,23 +248,34 @@ class RolloutPool:
                 held = member.arrival.delivery.version if member.arrival and member.state is State.READY else None
                 if held == publication.version:
                     return
+                published = publication.published
+                try:
+                    if self._carriers is not None:  # it goes on generating meanwhile
+                        published = await self._carriers.bring(published, member.node)
+                except Superseded:
+                    continue
+                except RunFailed as error:
+                    if self._current is publication:
+                        _close(member, publication.version, str(error))
+                        return
+                    continue
                 try:
                     what = f"{member.spec.name} loading version {publication.version}"
-                    loading = handle.load_weights.remote(publication.published, publication.probe)
+                    loading = handle.load_weights.remote(published, publication.probe)
                     delivery: Delivery = await call(loading, what, self._options.call_timeout_s)
                 except (RayError, RunFailed) as error:
                     if self._current is publication:
                         self._mark_dead(member, handle, reason(error))
                         return
                     continue  # it was forgotten when a newer version came: that one is loaded instead
-                arrival = _measure(delivery, publication)
+                arrival = measure(delivery, publication)
                 limit = allowed_gap(self._options.mismatch_limit, publication.moved)
                 if arrival.gap_mean > limit:
                     attempts += 1
                     gap, version = arrival.gap_mean, publication.version
                     log.warning("%s differs from the learner by %.3g on version %d", member.spec.name, gap, version)
                     if attempts == 2:
-                        await self._fail(_differs(member.spec.name, version, gap, limit))
+                        await self._fail(differs(member.spec.name, version, gap, limit))
                         return
                 elif self._current is publication and member.handle is handle:
                     member.state, member.arrival = State.READY, arrival
@@ -358,10 +397,11 @@ class RolloutPool:
         async with self._changed:
             self._changed.notify_all()
 
-    def _spawn(self, work: Any) -> None:
+    def _spawn(self, work: Any) -> asyncio.Task[None]:
         task = asyncio.create_task(self._guarded(work))
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+        return task
 
     async def _guarded(self, work: Any) -> None:
         """Supervision that breaks is an error of the run, not a silence."""
@@ -370,6 +410,20 @@ class RolloutPool:
         except Exception as error:
             log.exception("supervision of the rollout workers broke")
             await self._fail(f"supervision of the rollout workers broke: {type(error).__name__}: {error}")
+
+
+def _node(_: object) -> str:
+    """Called in a worker."""
+    node: str = ray.get_runtime_context().get_node_id()
+    return node
+
+
+def _close(member: _Member, version: int, why: str) -> None:
+    """It holds older weights than the newest, and starts no group until it is given those."""
+    log.warning("%s serves nothing until it holds the newest weights: version %d: %s", member.spec.name, version, why)
+    member.without = version, why
+    if member.state is State.READY:
+        member.state = State.STALE
 
 
 def _placed(worker: type, options: PoolOptions, member: _Member) -> Any:
@@ -391,34 +445,6 @@ async def _started(member: _Member, ref: Any, what: str, timeout_s: float) -> An
         return await call(ref, f"{member.spec.name} {what}", timeout_s)
     except RayError as error:
         raise RunFailed(f"{member.spec.name} could not start: {reason(error)}") from error
-
-
-def logprob_gaps(ours: Sequence[Sequence[float]], theirs: Sequence[Sequence[float]]) -> list[float]:
-    """Of every token. Where either side is nan, the widest gap there is."""
-    gaps = [abs(a - b) for one, other in zip(ours, theirs, strict=True) for a, b in zip(one, other, strict=True)]
-    return [gap if gap == gap else float("inf") for gap in gaps]
-
-
-def allowed_gap(limit: float, moved: float) -> float:
-    """The mean gap at which an engine still holds what the learner sent.
-
-    moved: nats per token by which a perturbation changed the learner's own numbers, 0 for true weights. Perturbed
-    logits spread wide, and so does what bf16 rounds off them. An engine that kept its old weights is `moved` away.
-    """
-    return min(max(limit, CANARY_SHARE * moved), moved / 2) if moved else limit
-
-
-def _measure(delivery: Delivery, publication: Publication) -> Arrival:
-    gaps = logprob_gaps(delivery.probe_logprobs, publication.expected)
-    return Arrival(delivery=delivery, gap_mean=sum(gaps) / len(gaps), gap_max=max(gaps))
-
-
-def _differs(name: str, version: int, gap: float, limit: float) -> str:
-    weights = f"version {version}" if version >= 0 else "the changed weights of the start-up check"
-    return (
-        f"{name} does not compute what the learner computes: on {weights} the mean gap in log-probability is "
-        f"{gap:.3g}, the limit is {limit:.3g} (loop.mismatch_limit); it kept old weights or loads them wrongly"
-    )
 
 
 def _failed_group(ticket: Ticket, plan: RolloutPlan, failure: Failure) -> Group:

@@ -96,6 +96,10 @@ class RolloutWorker:
         self.engine = await Engine.start(self.spec.engine)
         return await self.ping()
 
+    async def connect(self, addresses: Mapping[str, str]) -> None:
+        """Where the run's own services listen by now, by their names."""
+        self.worlds.connect(addresses)
+
     def _engine(self) -> Engine:
         if self.engine is None:
             raise EngineFailed(f"{self.spec.name} has no engine: start() was not called")

@@ -1,33 +1,287 @@
-"""Which task comes when: every task once per epoch, in an order that only the seed decides.
+"""Which task comes when, in an rl stage: `curriculum.name` picks a strategy.
 
-Stateless on purpose: the order is a function of the sequence number, so a resumed run needs no saved cursor beyond it.
+    uniform      every task once per epoch; nothing is remembered
+    mixed        levels (or sources) by given shares
+    difficulty   levels by how many of their recent groups had a signal; a task whose group had none rests for a while
+    staged       one level after another, the next when the last one is passed
+
+A level is a kind of task, by what the environment says of it (a number of calculations, of hops) or by a field of its
+record. A group has a signal where its rewards differ: all right and all wrong teach nothing (DAPO, arXiv 2503.14476,
+section 3.2, plays such groups and throws them away). Failures say nothing about a task and change nothing here.
+
+What is remembered changes when a step takes its groups, in one piece with the weights, so that a resumed run goes on
+with what the surviving weights have seen.
 """
 
 from __future__ import annotations
 
-import random
-from collections.abc import Sequence
-from typing import Generic, TypeVar
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol
 
+from rlsys.config import CurriculumConfig
 from rlsys.errors import BadInput
+from rlsys.journal import Outcome
+from rlsys.order import Epochs
+from rlsys.types import Task
 
-T = TypeVar("T")  # a Task, or an example of a file
+MEMORY = 64  # groups of a level that its shares are over, the older the less
+LONGEST_STREAK = 30  # of groups without signal; far above what `max_rest` can tell apart
 
 
-class Curriculum(Generic[T]):
-    def __init__(self, tasks: Sequence[T], *, seed: int) -> None:
-        if not tasks:
-            raise BadInput("no training tasks: the environment's `train` split is empty")
-        self._tasks = tasks
-        self._seed = seed
-        self._epoch = -1
-        self._order: list[int] = []
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """Draw(epoch=1, task=..., level="3 calculations"). epoch: passes over the tasks of the level before this one."""
 
-    def draw(self, sequence: int) -> tuple[int, T]:
-        """(epoch, task) number `sequence`, counted from 0 over the whole stage."""
-        epoch, index = divmod(sequence, len(self._tasks))
-        if epoch != self._epoch:
-            self._order = list(range(len(self._tasks)))
-            random.Random(f"{self._seed}:{epoch}").shuffle(self._order)
-            self._epoch = epoch
-        return epoch, self._tasks[self._order[index]]
+    epoch: int
+    task: Task
+    level: str = ""  # of a strategy that knows none
+
+
+class Curriculum(Protocol):
+    def draw(self, sequence: int) -> Drawn:
+        """The task of a sequence number. An open one, drawn and not yet `seen`, is given again what it had."""
+
+    def seen(self, sequence: int, outcome: Outcome, reward: float | None) -> None:
+        """What became of a group, and the mean reward of its graded trajectories."""
+
+    def row(self) -> dict[str, float]: ...
+
+    def state(self) -> dict[str, Any]:
+        """Plain values with keys of text, from which `make_curriculum` makes the same again."""
+
+
+def make_curriculum(
+    config: CurriculumConfig,
+    tasks: Sequence[Task],
+    level_of: Callable[[Task], str],
+    *,
+    seed: int,
+    state: Mapping[str, Any] | None = None,
+) -> Curriculum:
+    """level_of: what the environment calls a task's level. Raises BadInput where levels and config do not fit."""
+    if config.name == "uniform":
+        return Uniform(tasks, seed=seed)
+    return Levelled(config, tasks, level_of, seed=seed, state=state or {})
+
+
+class Uniform:
+    """A `Curriculum`."""
+
+    def __init__(self, tasks: Sequence[Task], *, seed: int) -> None:
+        self._order = Epochs(tasks, seed=seed)
+
+    def draw(self, sequence: int) -> Drawn:
+        return Drawn(*self._order.draw(sequence))
+
+    def seen(self, sequence: int, outcome: Outcome, reward: float | None) -> None: ...
+
+    def row(self) -> dict[str, float]:
+        return {}
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+
+@dataclass(slots=True, kw_only=True)
+class Level:
+    """What is remembered of one level. The counts are of its recent groups: each new one makes the others less."""
+
+    size: int  # tasks
+    cursor: int = 0  # tasks drawn and passed over, all epochs
+    credit: float = 0.0  # draws that it is owed
+    seen: int = 0  # groups, ever
+    groups: float = 0.0
+    signal: float = 0.0  # of them had one
+    reward: float = 0.0  # the sum of their mean rewards
+
+    def add(self, signal: bool, reward: float) -> None:
+        kept = 1 - 1 / MEMORY
+        self.seen += 1
+        self.groups = self.groups * kept + 1
+        self.signal = self.signal * kept + signal
+        self.reward = self.reward * kept + reward
+
+    @property
+    def signal_share(self) -> float:
+        """1 before anything is known: what was never tried is tried."""
+        return (self.signal + 1) / (self.groups + 1)
+
+
+@dataclass(slots=True)
+class Rest:
+    """Of a task whose last groups had no signal."""
+
+    streak: int  # such groups, one after another
+    until: int  # epoch of its level in which it comes again
+
+
+@dataclass(slots=True)
+class Open:
+    epoch: int
+    task: int  # index
+    level: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Memory:
+    levels: dict[str, Level] = field(default_factory=dict)
+    rests: dict[int, Rest] = field(default_factory=dict)  # by index of the task
+    open: dict[int, Open] = field(default_factory=dict)  # by sequence
+    reached: int = 1  # levels that `staged` has come to
+
+
+class Levelled:
+    """A `Curriculum` whose strategy weighs levels; in a level every task comes once per epoch, unless it rests."""
+
+    def __init__(
+        self,
+        config: CurriculumConfig,
+        tasks: Sequence[Task],
+        level_of: Callable[[Task], str],
+        *,
+        seed: int,
+        state: Mapping[str, Any],
+    ) -> None:
+        self._config, self._tasks = config, tasks
+        members = levels(config, tasks, level_of)
+        self._orders = {name: Epochs(indices, seed=f"{seed}:{name}") for name, indices in members.items()}
+        self._weigh = STRATEGIES[config.name]
+        self.memory = Memory(levels={name: Level(size=len(indices)) for name, indices in members.items()})
+        if state:
+            self.memory = _memory(state)
+
+    def draw(self, sequence: int) -> Drawn:
+        memory = self.memory
+        if sequence not in memory.open:
+            name = self._next_level()
+            memory.open[sequence] = Open(*self._next_task(name), name)
+        found = memory.open[sequence]
+        return Drawn(found.epoch, self._tasks[found.task], found.level)
+
+    def _next_level(self) -> str:
+        """Who is owed most: shares are kept to one draw, and nothing is left to chance."""
+        levels = self.memory.levels
+        weights = self._weigh(self._config, self.memory)
+        total = sum(weights.values())
+        for name, weight in weights.items():
+            levels[name].credit += weight / total
+        chosen = max(weights, key=lambda name: (weights[name] > 0, levels[name].credit))
+        levels[chosen].credit -= 1
+        return chosen
+
+    def _next_task(self, name: str) -> tuple[int, int]:
+        """(epoch, index): the next in its level's order that does not rest; where all of them do, the next."""
+        level, order, rests = self.memory.levels[name], self._orders[name], self.memory.rests
+        for _ in range(2 * level.size):  # each is met at least once, wherever the order begins
+            epoch, index = order.draw(level.cursor)
+            level.cursor += 1
+            if index not in rests or rests[index].until <= epoch:
+                break
+        return epoch, index
+
+    def seen(self, sequence: int, outcome: Outcome, reward: float | None) -> None:
+        found = self.memory.open.pop(sequence, None)
+        if found is None or outcome == "failed" or reward is None:
+            return
+        signal = outcome == "trained"
+        self.memory.levels[found.level].add(signal, reward)
+        if self._config.name == "staged":
+            self._advance()
+        if self._config.name == "difficulty":
+            self._rest(found, signal)
+
+    def _advance(self) -> None:
+        config, memory = self._config, self.memory
+        levels = list(memory.levels.values())
+        newest = levels[memory.reached - 1]
+        if newest.seen >= config.pass_groups and newest.reward >= config.pass_at * newest.groups:
+            memory.reached = min(memory.reached + 1, len(levels))
+
+    def _rest(self, found: Open, signal: bool) -> None:
+        """Twice as long each time, so that one which the policy has learned in the meantime is found again."""
+        if signal:
+            self.memory.rests.pop(found.task, None)
+            return
+        last = self.memory.rests.get(found.task)
+        streak = min(last.streak + 1, LONGEST_STREAK) if last is not None else 1
+        rest = min(2 ** (streak - 1), self._config.max_rest)
+        self.memory.rests[found.task] = Rest(streak, found.epoch + 1 + rest)
+
+    def row(self) -> dict[str, float]:
+        memory = self.memory
+        weights = self._weigh(self._config, memory)
+        total = sum(weights.values())
+        row = {"curriculum/resting": float(len(memory.rests))}
+        for name, level in memory.levels.items():
+            row[f"curriculum/share/{name}"] = weights[name] / total
+            row[f"curriculum/signal/{name}"] = level.signal_share
+            if level.groups:
+                row[f"curriculum/reward/{name}"] = level.reward / level.groups
+        return row
+
+    def state(self) -> dict[str, Any]:
+        whole = asdict(self.memory)
+        return whole | {name: {str(key): value for key, value in whole[name].items()} for name in ("rests", "open")}
+
+
+def _memory(state: Mapping[str, Any]) -> Memory:
+    """From a state, where every key is a text."""
+    return Memory(
+        levels={name: Level(**values) for name, values in state["levels"].items()},
+        rests={int(index): Rest(**values) for index, values in state["rests"].items()},
+        open={int(sequence): Open(**values) for sequence, values in state["open"].items()},
+        reached=state["reached"],
+    )
+
+
+def levels(config: CurriculumConfig, tasks: Sequence[Task], level_of: Callable[[Task], str]) -> dict[str, list[int]]:
+    """The tasks, by index, of each level that is drawn from: in the config's order, else by the numbers in the names.
+
+    Raises BadInput for a level that no task has, and for a task without the field that names it.
+    """
+    members: dict[str, list[int]] = {}
+    for index, task in enumerate(tasks):
+        name = level_of(task) if config.level is None else _field(task, config.level)
+        members.setdefault(name, []).append(index)
+    found = sorted(members, key=_by_number)
+    given = list(config.weights) if config.name == "mixed" else list(config.order)
+    unknown = [name for name in given if name not in members]
+    if unknown:
+        key = "weights" if config.name == "mixed" else "order"
+        raise BadInput(f"curriculum.{key}: no task has the level {unknown[0]!r}: the levels are {', '.join(found)}")
+    return {name: members[name] for name in given or found}
+
+
+def _by_number(name: str) -> list[tuple[int, str]]:
+    """ "9 hops" before "10 hops"."""
+    return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", name)]
+
+
+def _field(task: Task, key: str) -> str:
+    if key not in task.record:
+        known = ", ".join(task.record)
+        raise BadInput(f"curriculum.level={key!r}: task {task.task_id} has no such field: it has {known}")
+    return str(task.record[key])
+
+
+def _mixed(config: CurriculumConfig, memory: Memory) -> dict[str, float]:
+    return dict(config.weights)
+
+
+def _difficulty(config: CurriculumConfig, memory: Memory) -> dict[str, float]:
+    """As many draws as the level has tasks, times the share of its groups that had a signal."""
+    return {name: level.size * max(level.signal_share, config.floor) for name, level in memory.levels.items()}
+
+
+def _staged(config: CurriculumConfig, memory: Memory) -> dict[str, float]:
+    """Those that were come to; the next one follows when the recent groups of the last have a reward of `pass_at`."""
+    return {
+        name: float(level.size if number < memory.reached else 0)
+        for number, (name, level) in enumerate(memory.levels.items())
+    }
+
+
+Strategy = Callable[[CurriculumConfig, Memory], dict[str, float]]
+STRATEGIES: dict[str, Strategy] = {"mixed": _mixed, "difficulty": _difficulty, "staged": _staged}

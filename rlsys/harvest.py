@@ -35,6 +35,7 @@ class Harvest:
     samples: list[Sample]
     advantages: dict[tuple[int, int], float]  # by (sequence, sibling)
     outcomes: dict[int, Outcome]  # by sequence
+    means: dict[int, float]  # by sequence: of the graded trajectories' rewards, where there are any
     rewards: list[float]  # of the graded trajectories
     lags: list[int]  # of each trajectory with tokens: versions from its oldest one to the weights trained on it
     failures: Mapping[str, int]  # trajectories by kind; `retried`: broke, tried again
@@ -55,10 +56,14 @@ def harvest_groups(
     samples: list[list[list[Sample]]] = []  # by group and trajectory
     advantages: dict[tuple[int, int], float] = {}
     outcomes: dict[int, Outcome] = {}
+    means: dict[int, float] = {}
     stale_tokens = 0
     for group in groups:
         sequence = group.ticket.sequence
         rewards = [math.nan if isinstance(t.reward, Failure) else t.reward.value for t in group.trajectories]
+        graded = [reward for reward in rewards if not math.isnan(reward)]
+        if graded:
+            means[sequence] = sum(graded) / len(graded)
         credit = algorithm.advantages(rewards)
         if credit is None:
             outcomes[sequence] = "failed" if all(map(math.isnan, rewards)) else "filtered"
@@ -86,6 +91,7 @@ def harvest_groups(
         samples=weigh(samples, algorithm.reduction, length=longest),
         advantages=advantages,
         outcomes=outcomes,
+        means=means,
         rewards=graded,
         lags=[version - each.oldest_version for each in trajectories if each.oldest_version is not None],
         failures=failures,

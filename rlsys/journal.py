@@ -43,6 +43,7 @@ class Dispatched:
     epoch: int
     task: str
     version: int
+    level: str = ""
     lineage: int = 0
 
 
@@ -121,6 +122,7 @@ class Journal:
             epoch=ticket.epoch,
             task=ticket.task.task_id,
             version=ticket.start_version,
+            level=ticket.level,
         )
         self._write(row)
 

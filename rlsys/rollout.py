@@ -72,8 +72,6 @@ class RolloutPlan:
     max_response_tokens: int | None = None  # of a whole episode, the environment's tokens included
     infra_retries: int = 0  # of one episode that infrastructure broke, or a deadline
     data_retries: int = 0  # of one whose environment, task or chat template raised
-    service_url: str = ""  # of the tool service that the driver keeps alive for this environment
-    judge_url: str = ""  # of the judge that it keeps alive for this reward
 
 
 class Env(Protocol):

@@ -223,6 +223,7 @@ class Ticket:
     task: Task
     attempt: int  # 0, then 1, 2 ... when a worker died under it
     start_version: int  # the live version when the slot was charged
+    level: str = ""  # of the task, where the curriculum has levels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 TESTS = Path(__file__).parent
 ROOT = TESTS.parent
@@ -18,7 +18,8 @@ SESSION_KEY = "RLSYS_TEST_SESSION"  # inherited by everything that the tests sta
 
 sys.path.insert(0, str(ROOT))
 # Enough for every run; HYPOTHESIS_PROFILE=default looks further. A test that needs more says so itself.
-settings.register_profile("quick", max_examples=30)
+# On a busy machine a first example may take a second, and says nothing about the code.
+settings.register_profile("quick", max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 os.environ.update(
     {

@@ -12,6 +12,7 @@ from typing import Literal
 
 from envs.base import Demonstration, World
 from envs.episode import OneMessage
+from envs.problems.blocks.execute import blocks_of
 from envs.problems.blocks.generate import generate
 from envs.problems.blocks.read import made_up, plan_of, planbench_prompt, problem, read_tasks, short_prompt, verdict_on
 from envs.problems.blocks.verdict import read_verdict
@@ -55,6 +56,10 @@ class BlocksworldWorld(World):
         low, high, seed = self._config.min_blocks, self._config.max_blocks, self._config.seed
         instances = generate(count, seed, min_blocks=low, max_blocks=high, held_out=held_out)
         return made_up(instances, seed, verify_share=self._config.verify_share)
+
+    def level(self, task: Task) -> str:
+        """How many blocks there are."""
+        return str(len(blocks_of(problem(task).initial)))
 
     def env(self, task: Task) -> OneMessage:
         if problem(task).plan is None:

@@ -80,6 +80,11 @@ class GraphWorld(World):
         )
         return [to_task(problem, self._config.encoding) for problem in problems]
 
+    def level(self, task: Task) -> str:
+        """Its kind and its size: "shortest_path 10+" has 10 to 14 nodes."""
+        problem = of_task(task)
+        return f"{problem.kind.value} {problem.num_nodes // 5 * 5}+"
+
     def env(self, task: Task) -> OneMessage:
         question = wording(of_task(task), self._config.encoding, self._config.instruction)
         system = (Message(role="system", content=self._config.system),) if self._config.system else ()

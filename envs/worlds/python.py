@@ -66,6 +66,10 @@ class PythonMathWorld(World):
         problems = generate(count + MAX_EXAMPLES, self._config.seed, held_out=held_out)
         return [to_task(problem) for problem in problems if problem.question not in aside][:count]
 
+    def level(self, task: Task) -> str:
+        """How many calculations a made-up problem takes."""
+        return str(len(task.record["steps"])) if task.record.keys() == {"steps"} else super().level(task)
+
     def env(self, task: Task) -> ToolEpisode:
         asked = Asked(question=task.question, instruction=self._config.instruction, examples=self._examples)
         return ToolEpisode(self._protocol.prompt(asked), self._protocol, self._run)

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from actors.pool import RolloutPool
-    from actors.services import Services
     from launch.run.evaluate import Score
     from launch.run.progress import Progress
     from rlsys.config import RecipeConfig
@@ -48,7 +47,7 @@ def evaluate(options: argparse.Namespace, progress: Progress) -> int:
 
     from actors.renderer import ChatRenderer
     from envs import make_world
-    from launch.run import preflight
+    from launch.run import nodes, preflight
     from launch.run.cleanup import orderly_exit
     from launch.run.engines import find_checkpoint, model_or_scratch, on_engines
     from launch.run.evaluate import plans, rollout_tasks, score
@@ -60,13 +59,13 @@ def evaluate(options: argparse.Namespace, progress: Progress) -> int:
     available = make_world(recipe.env).tasks(split)
     tasks = available[: recipe.eval.tasks]
     preflight.check(recipe, learner=False)
-    preflight.check_rollouts(recipe)
+    nodes.check_rollouts(recipe)
     if options.output is not None:
         preflight.check_output(options.output)
 
-    async def work(playing: RecipeConfig, pool: RolloutPool, services: Services) -> dict[str, list[Group]]:
+    async def work(playing: RecipeConfig, pool: RolloutPool) -> dict[str, list[Group]]:
         groups: dict[str, list[Group]] = {}
-        for name, plan in plans(playing, services).items():
+        for name, plan in plans(playing).items():
             progress.say(f"playing {len(tasks) * plan.group_size} episodes, {name}")
             progress.doing(f"{name}: tasks played")
             groups[name] = await rollout_tasks(pool, tasks, plan, recipe.eval.concurrency, progress.count)
@@ -75,11 +74,11 @@ def evaluate(options: argparse.Namespace, progress: Progress) -> int:
     with orderly_exit():
         if found is None:
             progress.say("no checkpoint and no model.path: evaluating the untrained policy")
-        with model_or_scratch(recipe, found) as model:
+        with model_or_scratch(recipe, found, options.output) as model:
             of = f"{len(tasks)} of {len(available)} tasks ({split}; eval.tasks={recipe.eval.tasks})"
             progress.say(f"evaluating {model} on {of}")
             ChatRenderer(model)  # a hub name or a folder without a tokenizer: said before anything starts
-            groups = on_engines(recipe, model, progress, work)
+            groups = on_engines(recipe, model, progress, work, scratch=found is None)
             progress.doing("ending every process")
         limit = recipe.loop.max_failed_share
         scores = {name: score(played, recipe.reward, limit) for name, played in groups.items()}

@@ -78,10 +78,10 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
     check(config)
 
     import asyncio
-    import contextlib
 
     from launch.run import cleanup
     from launch.run.parts import make_run, shown
+    from launch.run.progress import begun
     from launch.run.session import go_through
     from launch.stages.base import needs_engines
     from rlsys.channels import open_channel
@@ -108,9 +108,10 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
     entered = config.stages[state.stage_index]
     playing = [stage for stage in config.stages if needs_engines(config, stage)]
     engines = any(stage in playing for stage in config.stages[state.stage_index :])
-    weights = open_channel(config.recipe.weights.channel, cleanup.tag())
-    with contextlib.closing(weights), cleanup.orderly_exit():
-        progress.say(f"run directory {shown(directory.path)}")
+    cluster = config.recipe.cluster
+    weights = open_channel(config.recipe.weights.channel, cleanup.tag(), cluster.weights_dir)
+    with cleanup.orderly_exit():
+        progress.say(f"run directory {shown(directory.path)}; {begun()}")
         if checkpoint is not None:
             progress.say(f"continuing from {checkpoint.name}: stage {entered.name}, step {state.stage_step}")
             for aside in directory.set_aside_after(checkpoint):

@@ -8,14 +8,13 @@ picks.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
 from dataclasses import asdict, dataclass, fields, is_dataclass
-from functools import reduce
+from functools import cache, lru_cache, reduce
 from pathlib import Path
 from typing import Any, get_type_hints
 
 import yaml
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from envs import REWARDS, WORLDS
@@ -122,17 +121,12 @@ def _has(values: Raw, key: str) -> bool:
 
 def _recipe(layers: Sequence[Layer], stage: Stage | None, tables: Mapping[str, Table] = TABLES) -> RecipeConfig:
     """Merge layers over the defaults. For a stage, its kind decides the algorithm that nothing names."""
-    schema = OmegaConf.structured(RecipeConfig)
-    OmegaConf.set_readonly(schema, False)
-    chosen: dict[str, str] = {}
-    schemas: dict[str, type] = {}
-    for key, table in tables.items():
-        chosen[key] = _chosen_name(key, table, layers, stage)
-        schemas[key] = choose(key, table, chosen[key]).schema
-        schema[key] = OmegaConf.structured(schemas[key])
-    merged = schema
+    chosen = {key: _chosen_name(key, table, layers, stage) for key, table in tables.items()}
+    schemas = {key: choose(key, tables[key], name).schema for key, name in chosen.items()}
+    schema = _defaults(tuple(schemas.items()))
+    kept: list[Layer] = []
     for layer in layers:
-        values = {key: deepcopy(value) for key, value in layer.values.items() if key in tables or key not in TABLES}
+        values = {key: value for key, value in layer.values.items() if key in tables or key not in TABLES}
         for key, name in chosen.items():
             part = values.get(key)
             if isinstance(part, dict) and part.get("name", name) != name:
@@ -141,11 +135,11 @@ def _recipe(layers: Sequence[Layer], stage: Stage | None, tables: Mapping[str, T
                 if stage is not None and _fits_any(key, part):
                     del values[key]  # `algorithm.clip_low=0.1` on the command line speaks to the rl stages only
         _check_keys(layer.source, values, RecipeConfig, schemas, "")
-        try:
-            merged = OmegaConf.merge(merged, values)
-        except OmegaConfBaseException as error:
-            parts = {f"{key}.": of for key, of in schemas.items()}
-            raise BadInput(f"{layer.source}: {_wrong_value(error, schema, layer.values, parts)}") from error
+        kept.append(Layer(layer.source, values))
+    try:
+        merged = OmegaConf.merge(schema, *(layer.values for layer in kept))
+    except OmegaConfBaseException as error:
+        raise _wrong_layer(error, schema, kept, schemas) from error
     check_plain("config", OmegaConf.to_container(merged))  # defaults of somebody else's environment too
     try:
         recipe = OmegaConf.to_object(merged)
@@ -156,6 +150,17 @@ def _recipe(layers: Sequence[Layer], stage: Stage | None, tables: Mapping[str, T
         raise (cause if isinstance(cause, BadInput) else BadInput(f"config: {_one_line(error)}")) from error
     assert isinstance(recipe, RecipeConfig)
     return recipe
+
+
+@lru_cache(maxsize=64)
+def _defaults(schemas: tuple[tuple[str, type], ...]) -> DictConfig:
+    """What layers are merged over: not to be changed. OmegaConf takes ten times as long to make it as to copy it."""
+    defaults = OmegaConf.structured(RecipeConfig)
+    assert isinstance(defaults, DictConfig)
+    OmegaConf.set_readonly(defaults, False)
+    for key, schema in schemas:
+        defaults[key] = OmegaConf.structured(schema)
+    return defaults
 
 
 def _chosen_name(key: str, table: Table, layers: Sequence[Layer], stage: Stage | None) -> str:
@@ -192,7 +197,7 @@ def _fits_any(key: str, part: Raw) -> bool:
 
 def _check_keys(source: str, values: Mapping[str, Any], schema: type, parts: Mapping[str, type], prefix: str) -> None:
     """Unknown keys, with the full key and the one that was probably meant. parts: of `env`, `reward`, `algorithm`."""
-    hints = get_type_hints(schema)
+    hints = _types(schema)
     for key, value in values.items():
         if key not in hints:
             given = _first_key(f"{prefix}{key}", value)
@@ -206,12 +211,30 @@ def _check_keys(source: str, values: Mapping[str, Any], schema: type, parts: Map
             _check_keys(source, value, inner, parts, f"{prefix}{key}.")
 
 
+@cache
+def _types(schema: type) -> dict[str, Any]:
+    return get_type_hints(schema)
+
+
 def _first_key(key: str, value: Any) -> str:
     """The whole of a key that a command line gave: `trainer.epochs`, where there is no `trainer`."""
     while isinstance(value, dict) and value:
         inner, value = next(iter(value.items()))
         key = f"{key}.{inner}"
     return key
+
+
+def _wrong_layer(
+    error: OmegaConfBaseException, schema: DictConfig, layers: Sequence[Layer], schemas: Mapping[str, type]
+) -> BadInput:
+    """The first layer that cannot be merged alone, and its value."""
+    for layer in layers:
+        try:
+            OmegaConf.merge(schema, layer.values)
+        except OmegaConfBaseException as alone:
+            parts = {f"{key}.": of for key, of in schemas.items()}
+            return BadInput(f"{layer.source}: {_wrong_value(alone, schema, layer.values, parts)}")
+    return BadInput(f"config: {_one_line(error)}")
 
 
 def _wrong_value(error: OmegaConfBaseException, schema: Any, values: Raw, parts: Mapping[str, type]) -> str:
@@ -235,12 +258,9 @@ def _one_line(error: Exception) -> str:
 
 def to_yaml(config: RunConfig) -> str:
     """The resolved configuration, as written to a run directory: complete, and readable by `compose`."""
-    recipe = OmegaConf.to_container(OmegaConf.structured(config.recipe))
-    assert isinstance(recipe, dict)
-    recipe["stages"] = [
-        _head(stage) | _difference(OmegaConf.to_container(OmegaConf.structured(stage.config)), recipe)
-        for stage in config.stages
-    ]
+    recipe = asdict(config.recipe)
+    stages = [_head(stage) | _difference(asdict(stage.config), recipe) for stage in config.stages]
+    recipe |= {"stages": stages}
     return yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True)
 
 

@@ -25,9 +25,9 @@ from launch.play.messages import Lines, completion_of, next_message
 from launch.scoring.explain import explanation, visible
 from launch.scoring.scorer import Tokens
 from rlsys.config import RecipeConfig
-from rlsys.curriculum import Curriculum
 from rlsys.errors import BadInput, RunFailed, nearest
 from rlsys.jsonl import line_of
+from rlsys.order import Epochs
 from rlsys.records import record_of, to_json
 from rlsys.rollout import Continuation, RolloutPlan, TurnRequest, run_group
 from rlsys.types import Completion, Failure, Group, Message, Reward, Task, Ticket, Transcript
@@ -64,7 +64,7 @@ def choose_task(world: World, split: str, given: str | None, seed: int | None) -
         raise BadInput(f"--split {split}: the environment has no such tasks")
     numbers = {task.task_id: number for number, task in enumerate(tasks, start=1)}
     if given is None:
-        drawn = tasks[0] if seed is None else Curriculum(tasks, seed=seed).draw(0)[1]
+        drawn = tasks[0] if seed is None else Epochs(tasks, seed=seed).draw(0)[1]
         number = numbers[drawn.task_id]
     elif given in numbers:
         number = numbers[given]

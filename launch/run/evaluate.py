@@ -17,7 +17,6 @@ from rlsys.types import Failure, Group, Reward, Task, Ticket
 
 if TYPE_CHECKING:
     from actors.pool import RolloutPool
-    from actors.services import Services
     from launch.run.run import Run
 
 
@@ -31,7 +30,7 @@ async def evaluate(run: Run, stage: StageConfig, when: str) -> dict[str, float]:
     tasks = run.world.tasks("held_out")[: recipe.eval.tasks]
     run.progress.begin(f"evaluating {when}: {len(tasks)} held-out tasks, greedy and {recipe.eval.samples} sampled")
     scores: dict[str, Score] = {}
-    for name, plan in plans(recipe, run.services).items():
+    for name, plan in plans(recipe).items():
         run.progress.doing(f"evaluating {when}, {name}: tasks played")
         groups = await rollout_tasks(run.pool, tasks, plan, recipe.eval.concurrency, run.progress.count)
         scores[name] = score(groups, recipe.reward, recipe.loop.max_failed_share)
@@ -49,10 +48,10 @@ async def evaluate(run: Run, stage: StageConfig, when: str) -> dict[str, float]:
     return {name: round(each.value, 4) for name, each in scores.items() if each.value is not None}
 
 
-def plans(recipe: RecipeConfig, services: Services) -> dict[str, RolloutPlan]:
+def plans(recipe: RecipeConfig) -> dict[str, RolloutPlan]:
     drawn = {"greedy": (1, 0.0), "sampled": (recipe.eval.samples, recipe.eval.temperature)}
     return {
-        name: wire.rollout_plan(recipe, f"eval-{name}", group_size=size, temperature=temperature, services=services)
+        name: wire.rollout_plan(recipe, f"eval-{name}", group_size=size, temperature=temperature)
         for name, (size, temperature) in drawn.items()
     }
 

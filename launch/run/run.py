@@ -11,11 +11,12 @@ import shutil
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Coroutine, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from actors.pool import Publication, RolloutPool, logprob_gaps
+from actors.arrivals import Publication, logprob_gaps
+from actors.pool import RolloutPool
 from actors.renderer import ChatRenderer
 from actors.services import Services
 from envs.base import World
@@ -30,10 +31,12 @@ from launch.run.tracking import Tracker
 from learners.group import LearnerGroup
 from rlsys.buffer import SlotBuffer
 from rlsys.channels.base import WeightChannel
-from rlsys.config import RunConfig, StageConfig
+from rlsys.config import RecipeConfig, RunConfig, StageConfig
+from rlsys.curriculum import Curriculum
 from rlsys.device import Device, known
 from rlsys.errors import BadInput, RunFailed
 from rlsys.journal import Journal
+from rlsys.types import Group, Reward
 
 log = logging.getLogger("rlsys.run")
 
@@ -41,7 +44,6 @@ UPDATE_GRACE_S = 10.0  # for what the learner is doing when a stop is asked for
 PROBE_TASKS = 4
 PROBE_TOKENS = 64
 FULL_BYTES = 2**20  # less room than this on a disk on which saving fails is why
-CANARY_VERSION = -1  # never trained, never sampled from
 CANARY_LEAST = 0.2  # nats per token that the perturbation has to move
 
 
@@ -68,6 +70,7 @@ class Run:
     gauges: Gauges
     weights: WeightChannel  # from the learner to the engines
     model_path: str  # the model that the first stage begins with
+    playing: Sequence[RecipeConfig] = ()  # the stages whose episodes the engines play
     earlier_s: float = 0.0  # wall seconds of the processes that this one continues
     earlier_lost: int = 0  # tokens that their workers took with them when they died
     earlier_restarts: dict[str, int] = field(default_factory=dict)  # of their workers and services, by name
@@ -80,7 +83,9 @@ class Run:
     pool_start: asyncio.Task[None] | None = None  # engines and services start while the first stage trains
     probe: tuple[tuple[int, ...], ...] = ()  # token ids of a few prompts, on which engines and learner are compared
     gap: dict[str, float] = field(default_factory=dict)  # between their log-probabilities, as last measured
+    canaries: int = 0  # perturbed versions so far: -1, -2 ...; never trained, never sampled from
     buffer: SlotBuffer | None = None  # of the rl stage that is running
+    curriculum: Curriculum | None = None  # of the rl stage that is running
     watch: Watch | None = None  # on the rows of the stage that is running
     reissue: deque[int] = field(default_factory=deque)  # groups that an earlier process began: next to get a slot
 
@@ -180,12 +185,14 @@ class Run:
         since the newest checkpoint, its weights are these.
         """
         self.journal.commit()
+        self.remember(stage)
         state = copy.deepcopy(self.state)
         state.mark = self.journal.mark
         state.health = [asdict(finding) for finding in health(self)]
         state.wall_s, state.lost_tokens, state.restarts = self.wall_s, self.lost_tokens, self.restarts
         open_tickets = self.buffer.open_tickets if self.buffer else []
         state.open_sequences = [*(ticket.sequence for ticket in open_tickets), *self.reissue]
+        state.dull = {str(group.ticket.sequence): summed(group) for group in self.buffer.dull} if self.buffer else {}
         newest = self.dir.newest()
         if newest is not None and step_of(newest) == state.step:
             self.dir.renew_checkpoint(newest, state)
@@ -206,10 +213,16 @@ class Run:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder)) from error
             raise
 
+    def remember(self, stage: StageConfig) -> None:
+        """What the curriculum knows, into the state that the next checkpoint saves."""
+        if self.curriculum is not None:
+            self.state.curriculum[stage.name] = self.curriculum.state()
+
     # -- weights ------------------------------------------------------------------------------------------------------
 
     async def export(self, version: int, *, perturb: bool = False) -> Publication:
         """Send the learner's weights as `version`, with its own log-probabilities of the probe to compare with."""
+        await self.pool.carry_from(self.learner.node_ids)
         published, expected = await self.learner.export(self.weights, version, self.probe, perturb=perturb)
         return Publication(published=published, probe=self.probe, expected=tuple(map(tuple, expected)))
 
@@ -230,7 +243,13 @@ class Run:
             "mismatch/probe_mean": max(arrival.gap_mean for arrival in arrivals),
             "mismatch/probe_max": max(arrival.gap_max for arrival in arrivals),
         }
-        return {"weights/publish_s": seconds, "weights/pause_s": max(arrival.delivery.seconds for arrival in arrivals)}
+        carried, carry_s = self.pool.carried
+        return {
+            "weights/publish_s": seconds,
+            "weights/pause_s": max(arrival.delivery.seconds for arrival in arrivals),
+            "weights/carried_mb": carried / 2**20,
+            "weights/carry_s": carry_s,
+        }
 
     async def canary(self) -> None:
         """Prove that weights arrive, with a change large enough to see (docs/laws.md, law 8).
@@ -239,7 +258,8 @@ class Run:
         true ones go out.
         """
         true = await self.learner.logprobs(self.probe)
-        perturbed = await self.export(CANARY_VERSION, perturb=True)
+        self.canaries += 1
+        perturbed = await self.export(-self.canaries, perturb=True)
         limit = known(self.config.recipe.loop.mismatch_limit)
         gaps = logprob_gaps(true, perturbed.expected)
         moved = sum(gaps) / len(gaps)
@@ -274,6 +294,12 @@ class Run:
         for says in self.watch.see(line) if self.watch is not None else ():
             self.progress.say(f"health: {says}")
             self.journal.note(row.stage, row.step, says)
+
+
+def summed(group: Group) -> list[float]:
+    """Its sampled tokens and its mean reward."""
+    rewards = [each.reward.value for each in group.trajectories if isinstance(each.reward, Reward)]
+    return [float(sum(each.num_sampled for each in group.trajectories)), sum(rewards) / len(rewards)]
 
 
 def watch_on(run: Run, stage: StageConfig) -> Watch:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from envs import make_world
 from envs.rewards import token_streams
 from launch.stages.base import Head, Stage, check_response_length
 from learners.algorithms import ALGORITHMS
 from rlsys.choices import choose
 from rlsys.config import RecipeConfig, RunConfig, StageConfig
+from rlsys.curriculum import levels
 from rlsys.errors import BadInput
 
 if TYPE_CHECKING:
@@ -40,21 +43,36 @@ class RL(Stage):
             )
 
     def midway(self, stage: StageConfig) -> dict[str, Any]:
-        return super().midway(stage) | {"loop.group_size": stage.config.loop.group_size}
+        own = {"loop.group_size": stage.config.loop.group_size}
+        drawn = {f"curriculum.{key}": value for key, value in asdict(stage.config.curriculum).items()}
+        return super().midway(stage) | own | drawn
 
     def arithmetic(self, config: RunConfig, stage: StageConfig) -> list[str]:
         loop = stage.config.loop
         episodes = loop.groups_per_step * loop.group_size
+        found = drawn_from(stage)
+        sizes = ", ".join(f"{name} ({len(indices)} tasks)" for name, indices in found.items())
         return [
             *super().arithmetic(config, stage),
+            *([f"curriculum = {stage.config.curriculum.name}, of the levels {sizes}"] if found else []),
             f"trajectories per step = {loop.groups_per_step} groups x {loop.group_size} = {episodes}",
             f"slots = {loop.groups_per_step} x (1 + lag {loop.max_policy_lag}) = {loop.slots} groups open",
         ]
+
+    def ready(self, config: RunConfig, stage: StageConfig) -> None:
+        super().ready(config, stage)
+        drawn_from(stage)
 
     async def run(self, run: Run, stage: StageConfig) -> None:
         from launch.stages.rl_loop import rl_loop
 
         await rl_loop(run, stage)
+
+
+def drawn_from(stage: StageConfig) -> dict[str, list[int]]:
+    """The levels of its curriculum, with their tasks; {} for one without. Raises BadInput where the tasks have none."""
+    config, world = stage.config.curriculum, make_world(stage.config.env)
+    return {} if config.name == "uniform" else levels(config, world.tasks("train"), world.level)
 
 
 def _check_streams(where: str, recipe: RecipeConfig) -> None:

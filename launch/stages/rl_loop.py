@@ -16,7 +16,7 @@ from dataclasses import replace
 
 import psutil
 
-from actors.pool import Publication
+from actors.arrivals import Publication
 from actors.specs import IDLE
 from envs.services.stats import ToolStats
 from envs.services.stats import merge as merge_stats
@@ -27,14 +27,14 @@ from launch.run.run import Run, StopRequested, first_delivery
 from learners.algorithms import make_algorithm
 from rlsys.buffer import SlotBuffer
 from rlsys.config import StageConfig
-from rlsys.curriculum import Curriculum
+from rlsys.curriculum import Curriculum, make_curriculum
 from rlsys.device import known
 from rlsys.harvest import Harvest, check_failures, check_streams, harvest_groups
-from rlsys.metrics import Metrics, merge, values
+from rlsys.metrics import Metrics, Sum, merge, values
 from rlsys.packing import make_batch
 from rlsys.rollout import RolloutPlan
 from rlsys.seeds import derive
-from rlsys.types import Group, Ticket
+from rlsys.types import Group, Reward, Ticket
 
 PUBLISH_DEADLINE_S = 10.0  # of the last step's delivery and row when the run is stopped
 
@@ -55,8 +55,18 @@ async def rl_loop(run: Run, stage: StageConfig) -> None:
         groups_per_step=config.loop.groups_per_step,
         max_policy_lag=config.loop.max_policy_lag,
         live_version=state.version,
+        total=(stage.steps - state.stage_step) * config.loop.groups_per_step,
+        spare=config.loop.spare,
     )
-    run.spawn(feed(run, stage, run.buffer))
+    run.curriculum = make_curriculum(
+        config.curriculum,
+        run.world.tasks("train"),
+        run.world.level,
+        seed=derive(config.seed, stage.name),
+        state=state.curriculum.get(stage.name),
+    )
+    account_dull(run, stage)
+    run.spawn(feed(run, stage, run.buffer, run.curriculum))
     stepper = Stepper(run, stage, run.buffer)
     try:
         while state.stage_step < stage.steps:
@@ -96,7 +106,8 @@ class Stepper:
             check_streams(groups, read=self.algorithm.reads_streams)
         with clock.phase("publish_previous"):
             await self.published()
-        metrics: list[Metrics] = [harvest.metrics]
+        more = len(groups) - self.buffer.groups_per_step
+        metrics: list[Metrics] = [harvest.metrics, {"groups/oversampled": Sum(more)}]
         trained = packed = 0
         if harvest.samples:
             length = known(config.learner.tokens_per_row)
@@ -143,36 +154,49 @@ class Stepper:
             self.run.gave_up = self.run.gave_up or bool(late)
 
 
-async def feed(run: Run, stage: StageConfig, buffer: SlotBuffer) -> None:
+async def feed(run: Run, stage: StageConfig, buffer: SlotBuffer, curriculum: Curriculum) -> None:
     """Start what an earlier process left open, then every further sequence of the stage, as slots come free."""
     config, state = stage.config, run.state
-    curriculum = Curriculum(run.world.tasks("train"), seed=derive(config.seed, stage.name))
     plan = wire.rollout_plan(
         config,
         stage.name,
         group_size=config.loop.group_size,
         temperature=config.rollout.temperature,
-        services=run.services,
     )
-    total = stage.steps * config.loop.groups_per_step
     again = set(state.open_sequences)
     run.reissue.extend(sorted(again))
-    while run.reissue or state.next_sequence < total:
-        live = await buffer.admit()
+    while (live := await buffer.admit()) is not None:
         sequence = run.reissue.popleft() if run.reissue else state.next_sequence
-        epoch, task = curriculum.draw(sequence)
-        attempt = int(sequence in again)
-        ticket = Ticket(sequence=sequence, epoch=epoch, task=task, attempt=attempt, start_version=live)
+        drawn, attempt = curriculum.draw(sequence), int(sequence in again)
+        ticket = Ticket(
+            sequence=sequence,
+            epoch=drawn.epoch,
+            task=drawn.task,
+            level=drawn.level,
+            attempt=attempt,
+            start_version=live,
+        )
         run.journal.dispatch(stage.name, ticket)
         buffer.start(ticket)
         state.next_sequence = max(state.next_sequence, sequence + 1)
         run.spawn(_rollout(run, stage, buffer, ticket, plan))
-    await buffer.end()
 
 
 async def _rollout(run: Run, stage: StageConfig, buffer: SlotBuffer, ticket: Ticket, plan: RolloutPlan) -> None:
     group = await run.pool.run(ticket, plan, on_retry=lambda retried: run.journal.dispatch(stage.name, retried))
-    await buffer.finish(group)
+    rewards = [each.reward.value for each in group.trajectories if isinstance(each.reward, Reward)]
+    await buffer.finish(group, signal=not rewards or min(rewards) < max(rewards))
+
+
+def account_dull(run: Run, stage: StageConfig) -> None:
+    """Of groups without signal that an earlier process had played and no step had taken. Their texts are gone."""
+    state = run.state
+    for sequence, (tokens, reward) in state.dull.items():
+        run.journal.outcome(stage.name, int(sequence), "filtered", step=state.step)
+        state.discarded += int(tokens)
+        if run.curriculum is not None:
+            run.curriculum.seen(int(sequence), "filtered", reward)
+    state.dull = {}
 
 
 def account(run: Run, stage: StageConfig, harvest: Harvest) -> None:
@@ -180,6 +204,8 @@ def account(run: Run, stage: StageConfig, harvest: Harvest) -> None:
     state = run.state
     for sequence, outcome in sorted(harvest.outcomes.items()):
         run.journal.outcome(stage.name, sequence, outcome, step=state.step)
+        if run.curriculum is not None:
+            run.curriculum.seen(sequence, outcome, harvest.means.get(sequence))
     state.lag_max = max(state.lag_max, *harvest.lags, 0)
     state.lag_sum += sum(harvest.lags)
     state.lag_count += len(harvest.lags)
@@ -210,8 +236,8 @@ async def publish_step(
         metrics = metrics | published
         run.state.publish_s.append(published["weights/publish_s"])
         run.journal.publish(version, step=row.step)
-    await buffer.release(len(groups), live_version=version)
-    metrics = {**metrics, **run.gap, **await engine_metrics(run)}
+    await buffer.release(buffer.groups_per_step, live_version=version)
+    metrics = {**metrics, **run.gap, **(run.curriculum.row() if run.curriculum else {}), **await engine_metrics(run)}
     run.journal.commit()
     await asyncio.to_thread(run.dir.save_trajectories, f"step-{row.step:06d}", groups, harvest.advantages)
     metrics["tokens/generated_per_s"] = metrics["tokens/generated"] / row.time.total

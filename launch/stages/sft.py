@@ -13,8 +13,8 @@ from launch.stages.base import Head
 from launch.stages.datasets import DataStage
 from learners.algorithms import ALGORITHMS
 from rlsys.config import RecipeConfig, RunConfig, StageConfig
-from rlsys.curriculum import Curriculum
 from rlsys.errors import BadInput
+from rlsys.order import Epochs
 from rlsys.records import read_answer
 from rlsys.seeds import derive
 from rlsys.types import Sample, Task
@@ -71,7 +71,7 @@ async def from_demonstrations(run: Run, stage: StageConfig) -> StageConfig:
 
     tasks, left_out = demonstrable(stage)
     count = stage.config.loop.groups_per_step
-    curriculum = Curriculum(tasks, seed=derive(stage.config.seed, stage.name))
+    curriculum = Epochs(tasks, seed=derive(stage.config.seed, stage.name))
     await run.begin_stage(stage)
     run.progress.begin(f"stage {stage.name}: {stage.steps} supervised steps of {count} demonstrations")
     if left_out:

@@ -17,10 +17,10 @@ from launch.stages.trajectories import tokenizer_id
 from learners.group import LearnerGroup
 from rlsys.batch import Batch
 from rlsys.config import StageConfig
-from rlsys.curriculum import Curriculum
 from rlsys.device import known
 from rlsys.errors import BadInput
 from rlsys.metrics import values
+from rlsys.order import Epochs
 from rlsys.packing import make_batch
 from rlsys.records import Example, Tokens
 from rlsys.seeds import derive
@@ -35,7 +35,7 @@ class Begun:
 
     stage: StageConfig  # with its number of steps
     data: Data
-    curriculum: Curriculum[Example]
+    curriculum: Epochs[Example]
     read: Callable[[Example], list[list[Sample]]]  # the samples of each of its answers
     longest: int  # tokens of the context window
 
@@ -83,7 +83,7 @@ async def begin_with_data(run: Run, stage: StageConfig, kind: DataStage, what: s
     return Begun(
         stage=stage,
         data=data,
-        curriculum=Curriculum(data.train, seed=derive(stage.config.seed, stage.name)),
+        curriculum=Epochs(data.train, seed=derive(stage.config.seed, stage.name)),
         read=lambda example: samples_of(example, run.renderer, tokenizer, stop),
         longest=run.config.recipe.engine.max_model_len,
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from envs import make_world
 from envs.rewards import judge_of
 from launch.run import architectures, partitions, preflight
-from launch.run.cluster import expected_device
+from launch.run.cluster import expected_device, is_local
 from launch.run.gpu_plan import GpuPlan, gpu_plan
 from launch.run.health import NOTHING
 from launch.stages.base import needs_engines, stage_of
@@ -25,13 +25,16 @@ if TYPE_CHECKING:
 def check(config: RunConfig) -> None:
     """What can be known before anything is written or started. Raises BadInput."""
     from actors.renderer import ChatRenderer
+    from launch.run import nodes
 
     recipe = config.recipe
     make_world(recipe.env)
     preflight.check(recipe, learner=True)
+    if any(needs_engines(config, stage) for stage in config.stages) and is_local(recipe.cluster):
+        preflight.check_weights_room(recipe, expected_device(recipe.cluster))
     for stage in config.stages:
         if needs_engines(config, stage):
-            preflight.check_rollouts(stage.config)
+            nodes.check_rollouts(stage.config)
         stage_of(stage.kind).ready(config, stage)
     if recipe.model.path is not None:
         ChatRenderer(recipe.model.path)  # its tokenizer
@@ -104,7 +107,11 @@ async def train(run: Run) -> None:
         await stage_of(stage.kind).run(run, stage)
         await run.cancel_background()
         state.stage_s[stage.name] = state.stage_s.get(stage.name, 0.0) + time.monotonic() - started
+        run.remember(stage)
+        run.curriculum = None
         state.stage_index, state.stage_step = state.stage_index + 1, 0
+        if run.buffer is not None:
+            state.sequences[stage.name] = state.next_sequence
         state.next_sequence, state.open_sequences, state.reference, run.buffer = 0, [], [], None
         run.reissue.clear()
         await run.checkpoint(stage)

@@ -1,8 +1,7 @@
-"""A run on a cluster of several nodes, by its command: what is placed where, and what becomes of it when a node dies."""
+"""A run on several nodes, by its command: what is placed where, and what becomes of it when a node dies."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 from tests.e2e.runs import rlsys, rows
-from tests.nodes import Cluster, needs_nodes, nodes
+from tests.nodes import needs_nodes, nodes
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, needs_nodes]
 
@@ -34,7 +33,8 @@ def recipe(folder: Path, text: str) -> str:
 
 def learned(run: Path) -> list[dict[str, Any]]:
     """What the rows say of the mathematics."""
-    return [{key: row[key] for key in row if key.startswith(("loss", "learner/grad", "tokens/tr"))} for row in rows(run)]
+    measured = ("loss", "learner/grad", "tokens/trained", "held_out")
+    return [{key: row[key] for key in row if key.startswith(measured) and not key.endswith("_s")} for row in rows(run)]
 
 
 def weights(run: Path) -> dict[str, torch.Tensor]:

@@ -15,7 +15,8 @@ import ray.util
 import torch
 
 import actors.pool
-from actors.pool import PoolOptions, Publication, RolloutPool
+from actors.arrivals import Publication
+from actors.pool import PoolOptions, RolloutPool
 from actors.scoring import ScoringSpec
 from actors.worker import WorkerSpec
 from launch.run.gauges import Gauges
@@ -97,6 +98,9 @@ async def play(pool: RolloutPool, count: int) -> tuple[list[Group], list[Ticket]
 def test_a_worker_that_dies_is_restarted_refitted_and_its_groups_played_elsewhere(tmp_path: Path) -> None:
     async def scenario(pool: RolloutPool) -> None:
         await pool.publish(publication(tmp_path, 1))
+        await pool.connect({"retriever": "http://10.0.0.2:80"})
+        heard = tmp_path / "services-w0"
+        heard.unlink()
         (tmp_path / "die-w0").touch()
         groups, retried = await play(pool, 8)
         assert [group.ticket.sequence for group in groups] == list(range(8))
@@ -109,6 +113,7 @@ def test_a_worker_that_dies_is_restarted_refitted_and_its_groups_played_elsewher
             await asyncio.sleep(0.05)
             arrivals = await pool.publish(replace(second))
         assert {arrival.delivery.version for arrival in arrivals} == {2}
+        assert "http://10.0.0.2:80" in heard.read_text()  # before it was given weights
         assert pool.restarts == {"w0": 1, "w1": 0}
         names = {f"rlsys:{tmp_path.name}:w0#1", f"rlsys:{tmp_path.name}:w1"}
         assert names <= set(ray.util.list_named_actors())

@@ -70,8 +70,9 @@ def connectivity(rng: random.Random, num_nodes: int, *, connected: bool) -> Prob
     block_of = {node: sum(place >= cut for cut in cuts) for place, node in enumerate(nodes)}
     pairs = [(a, b) for a, b in combinations(range(num_nodes), 2) if block_of[a] == block_of[b]]
     edges = [pair for pair in pairs if rng.random() < density]
-    distances = _distances(num_nodes, edges)
-    candidates = [(a, b) for a, b in combinations(range(num_nodes), 2) if (b in distances[a]) == connected]
+    parts = list(networkx.connected_components(_graph(num_nodes, edges)))
+    part_of = {node: index for index, part in enumerate(parts) for node in part}
+    candidates = [(a, b) for a, b in combinations(range(num_nodes), 2) if (part_of[a] == part_of[b]) == connected]
     if not candidates:
         return None
     source, target = rng.sample(rng.choice(candidates), 2)
@@ -86,9 +87,10 @@ def shortest_path(rng: random.Random, num_nodes: int) -> Problem | None:
     for _ in range(200):  # so that far-off nodes, which few graphs have, are as frequent as near ones
         density = rng.uniform(*((0.4, 0.98) if small else (0.14, 0.3)))
         edges = [pair for pair in combinations(range(num_nodes), 2) if rng.random() < density]
-        distances = _distances(num_nodes, edges)
-        if len(distances[0]) < num_nodes:
+        graph = _graph(num_nodes, edges)
+        if not networkx.is_connected(graph):
             continue
+        distances = dict(networkx.all_pairs_shortest_path_length(graph, cutoff=hops))
         candidates = [(a, b) for a, b in combinations(range(num_nodes), 2) if distances[a].get(b) == hops]
         if candidates:
             break
@@ -112,8 +114,7 @@ def _listed(rng: random.Random, num_nodes: int, edges: _Edges) -> _Edges:
     return sorted(edges, key=lambda edge: (edge[0], order.index(edge[1])))
 
 
-def _distances(num_nodes: int, edges: _Edges) -> dict[int, dict[int, int]]:
-    """How many edges away from each node those are that can be reached from it, itself included."""
+def _graph(num_nodes: int, edges: _Edges) -> networkx.Graph:
     graph = networkx.empty_graph(num_nodes)
     graph.add_edges_from(edges)
-    return dict(networkx.all_pairs_shortest_path_length(graph))
+    return graph

@@ -42,7 +42,7 @@ def test_every_target_is_a_key_and_no_name_leads_to_two() -> None:
             " (did you mean 'rollout.temperature', 'eval.temperature' or 'generate.temperature'?)",
         ),
         ("engine.groups_per_stop", " (did you mean 'loop.groups_per_step'?)"),
-        ("foo", ""),
+        ("quux", ""),
     ],
 )
 def test_what_was_meant(typed: str, hint: str) -> None:
@@ -59,8 +59,8 @@ def test_a_key_of_another_algorithm_is_not_proposed() -> None:
     [
         ("trainer.total_epochs=3", "unknown key 'trainer.total_epochs' (did you mean 'stages.NAME.epochs'?)"),
         ("algorithm.epsilon=0.1", "unknown key 'algorithm.epsilon' (did you mean 'algorithm.clip_low'?)"),
-        ("foo=1", "unknown key 'foo' (`rlsys config` lists the keys)"),
-        ("learner.foo=1", "unknown key 'learner.foo' (`rlsys config learner` lists the keys)"),
+        ("quux=1", "unknown key 'quux' (`rlsys config` lists the keys)"),
+        ("learner.quux=1", "unknown key 'learner.quux' (`rlsys config learner` lists the keys)"),
     ],
 )
 def test_an_error_says_it(override: str, line: str) -> None:
