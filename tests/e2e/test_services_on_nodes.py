@@ -124,7 +124,10 @@ def test_a_run_goes_on_when_the_node_of_its_retriever_dies(tmp_path: Path) -> No
     assert re.search(r"retriever-[0-9a-f]+ is at http://10\.77\.0\.1:\d+ now", said.read_text())
     done = summary(run)
     assert done["status"] == "done" and done["prompts"]["failed"] == 0
-    assert [count for name, count in done["restarts"].items() if name.startswith("retriever")] == [1]
+    # Ray takes a while to see that the node is gone, and until then there is no place for it.
+    (restarts,) = [count for name, count in done["restarts"].items() if name.startswith("retriever")]
+    assert restarts >= 1
+    assert "\x1b" not in said.read_text()  # Ray tells of the node too, and colours nothing in a log
     assert max(row.get("tool/search/retries", 0) for row in rows(run)) > 0  # it was felt, and outlasted
 
 
