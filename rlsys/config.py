@@ -8,10 +8,12 @@ together. A YAML holds only what differs from the defaults. Values that follow f
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal, Optional
+from typing import Any, Literal, Optional, Union
 
 from rlsys.channels import CHANNELS
 from rlsys.errors import require, require_bounds
+
+DataSource = Union[str, dict[str, Optional[int]]]  # a stage, a path, or paths with how many examples of each
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,6 +161,8 @@ class LearnerConfig:
     """How the learning rate goes on after warm-up, over the steps of the stage."""
     warmup_steps: int = 0
     """Steps over which the learning rate rises in a line to `lr`."""
+    warmup_ratio: float = 0.0
+    """The same as a share of the stage's steps, rounded up, where `warmup_steps` is 0."""
     final_lr_ratio: float = 0.1
     """Learning rate at the stage's last step, as a share of `lr`, for the linear and cosine schedules."""
     betas: tuple[float, float] = (0.9, 0.95)
@@ -196,6 +200,9 @@ class LearnerConfig:
         seconds = ("update_timeout_s", "ping_timeout_s", "start_timeout_s")
         require_bounds(self, "learner.", "above 0", "lr", "critic_lr", "rope_theta_scale", "clip_grad", *seconds)
         require_bounds(self, "learner.", "0 or more", "warmup_steps", "weight_decay")
+        require_bounds(self, "learner.", "between 0 and 1", "warmup_ratio")
+        once = not (self.warmup_steps and self.warmup_ratio)
+        require(once, "learner.warmup_ratio", self.warmup_ratio, f"0 beside learner.warmup_steps={self.warmup_steps}")
         fits = self.offload != "all" or self.zero_stage == 3
         require(fits, "learner.offload", self.offload, "none or optimizer, unless learner.zero_stage=3")
         require(0 <= self.final_lr_ratio <= 1, "learner.final_lr_ratio", self.final_lr_ratio, "between 0 and 1")
@@ -435,8 +442,8 @@ class StageConfig:
     """Optimizer steps. 0 in a stage that trains nothing, and as long as `epochs` is set."""
     config: RecipeConfig
     """The whole configuration, as it holds in this stage."""
-    data: Optional[str] = None
-    """What to train on: the name of an earlier `generate` stage, or the path of a JSON-lines file."""
+    data: Optional[DataSource] = None
+    """What to train on: the name of an earlier `generate` stage, the path of a JSON-lines file, or several."""
     epochs: Optional[float] = None
     """Set only over the data of an earlier stage: its size, and with it the number of steps, is not known yet."""
 
