@@ -72,7 +72,7 @@ class Mover:
         self._server.shutdown()
 
 
-class _Server(fl.FlightServerBase):  # type: ignore[misc]
+class _Server(fl.FlightServerBase):
     def __init__(self, folder: Path, host: str, word: str) -> None:
         super().__init__(f"grpc://{host}:0", middleware={"token": _Doorman(word)})
         self._folder = folder
@@ -95,7 +95,7 @@ def _batch(content: Any) -> Any:
     return pa.record_batch([pa.Array.from_buffers(pa.large_binary(), 1, [None, ends, content])], schema=SCHEMA)
 
 
-class _Doorman(fl.ServerMiddlewareFactory):  # type: ignore[misc]
+class _Doorman(fl.ServerMiddlewareFactory):
     def __init__(self, word: str) -> None:
         self._word = word.encode()
 

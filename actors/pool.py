@@ -23,13 +23,13 @@ from ray.exceptions import RayError, RayTaskError
 
 from actors.arrivals import Arrival, Publication, allowed_gap, differs, measure
 from actors.calls import PING_EVERY_S, call, reason
-from actors.carriers import Carriers, Superseded
+from actors.carriers import Carriers, Superseded, node_of
 from actors.placement import Need, actor_name
 from actors.specs import EngineFailed
 from actors.worker import Delivery, RolloutWorker, WorkerSpec, WorkerStatus
 from rlsys.errors import RunFailed
-from rlsys.rollout import RolloutPlan
-from rlsys.types import EpisodeEnd, Failure, FailureKind, Group, Ticket, Timings, Trajectory
+from rlsys.rollout import RolloutPlan, failed_group
+from rlsys.types import Failure, FailureKind, Group, Ticket
 
 log = logging.getLogger("rlsys.pool")
 
@@ -117,7 +117,7 @@ class RolloutPool:
         start = member.handle.start.remote()
         member.last_status = await _started(member, start, "starting its engine", options.start_timeout_s)
         if self._carriers is not None:
-            member.node = await _started(member, member.handle.__ray_call__.remote(_node), "saying where it is", 30.0)
+            member.node = await _started(member, member.handle.__ray_call__.remote(node_of), "saying where it is", 30.0)
             await self._carriers.ensure([member.node])
         member.state = State.STALE
 
@@ -168,7 +168,7 @@ class RolloutPool:
             finally:
                 member.in_flight -= 1
                 await self._notify()
-        return _failed_group(ticket, plan, Failure(kind=FailureKind.INFRA, where="rollout", detail=last))
+        return failed_group(ticket, plan, Failure(kind=FailureKind.INFRA, where="rollout", detail=last))
 
     async def _least_loaded(self) -> _Member:
         async with self._changed:
@@ -369,12 +369,6 @@ class RolloutPool:
             await self._fail(f"supervision of the rollout workers broke: {type(error).__name__}: {error}")
 
 
-def _node(_: object) -> str:
-    """Called in a worker."""
-    node: str = ray.get_runtime_context().get_node_id()
-    return node
-
-
 def _close(member: _Member, version: int, why: str) -> None:
     """It holds older weights than the newest, and starts no group until it is given those."""
     log.warning("%s serves nothing until it holds the newest weights: version %d: %s", member.spec.name, version, why)
@@ -402,19 +396,3 @@ async def _started(member: _Member, ref: Any, what: str, timeout_s: float) -> An
         return await call(ref, f"{member.spec.name} {what}", timeout_s)
     except RayError as error:
         raise RunFailed(f"{member.spec.name} could not start: {reason(error)}") from error
-
-
-def _failed_group(ticket: Ticket, plan: RolloutPlan, failure: Failure) -> Group:
-    siblings = tuple(
-        Trajectory(
-            task=ticket.task,
-            sibling=sibling,
-            turns=(),
-            messages=(),
-            end=EpisodeEnd.FAILED,
-            reward=failure,
-            timings=Timings(generate_s=0.0, tool_s=0.0, score_s=0.0),
-        )
-        for sibling in range(plan.group_size)
-    )
-    return Group(ticket=ticket, trajectories=siblings, worker="none")
