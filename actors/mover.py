@@ -23,8 +23,9 @@ from actors.carrier import SourceFailed
 CHUNK_BYTES = 4 << 20
 PART = re.compile(r"v-?\d+/[\w-]+\.safetensors")  # all that is given away: nothing above the folder, no draft
 SCHEMA = pa.schema([("bytes", pa.large_binary())])
-# A connection for each stream: clients of one process would share one, and a single one does not fill the link.
-OWN_CONNECTION = [("grpc.use_local_subchannel_pool", 1)]
+# A connection for each stream: clients of one process would share one, and a single one does not fill the link. A
+# cluster's http_proxy is not for what goes between its own nodes.
+OWN_CONNECTION = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0)]
 HEADER = "authorization"
 
 

@@ -131,12 +131,11 @@ class RolloutPool:
                 ray.kill(member.handle)  # its event loop is busy: it would not hear
                 member.handle = None
         alive = [member for member in self._members if member.handle is not None]
-        stops = (call(member.handle.stop.remote(), f"{member.spec.name} stopping", 10.0) for member in alive)
+        stops: list[Any] = [call(member.handle.stop.remote(), f"{member.spec.name} stopping", 10.0) for member in alive]
+        stops += [self._carriers.stop()] if self._carriers is not None else []
         await asyncio.gather(*stops, return_exceptions=True)
         for member in alive:
             ray.kill(member.handle)
-        if self._carriers is not None:
-            await self._carriers.stop()
 
     # -- groups -----------------------------------------------------------------------------------------------------
 
