@@ -6,7 +6,11 @@ the early ones that must not wait any longer are among them (`_ready`). So a gro
 at s + max_policy_lag at the latest: the bound holds by admission, nothing is thrown away, and short episodes are not
 favoured.
 
-    driver's feeder   admit()            waits for a free slot             unblocked by release()
+A group without signal, whose rewards are all alike, may give its place to another (dynamic sampling: DAPO, arXiv
+2503.14476, section 3.2): its slot is free at once, one group more is started, and the step that comes next takes it
+along, so that it is accounted for. Nothing waits for weights that it would not have changed, so the bound is as before.
+
+    driver's feeder   admit()            waits for a free slot             unblocked by release(), finish()
     rollout tasks     finish(group)      never waits
     driver's stepper  take(version)      waits for the early ones and G     unblocked by finish()
     publisher         release(n, live)   never waits
@@ -21,7 +25,11 @@ from rlsys.types import Group, Ticket
 
 
 class SlotBuffer:
-    def __init__(self, *, groups_per_step: int, max_policy_lag: int, live_version: int) -> None:
+    """total: groups that the steps to come will take. spare: places that may be given away between two steps."""
+
+    def __init__(
+        self, *, groups_per_step: int, max_policy_lag: int, live_version: int, total: int, spare: int = 0
+    ) -> None:
         self.groups_per_step = groups_per_step
         self.max_policy_lag = max_policy_lag
         self.live_version = live_version
@@ -29,24 +37,40 @@ class SlotBuffer:
         self._running: dict[int, Ticket] = {}  # by sequence
         self._finished: dict[int, Group] = {}
         self._taken: dict[int, Ticket] = {}  # in the stepper's hands, not yet trained
-        self._ended = False
+        self._dull: dict[int, Group] = {}  # without signal: they gave their places away
+        self._dull_taken: dict[int, Group] = {}  # in the stepper's hands too
+        self._spare = spare
+        self._to_admit = total
         self._changed = asyncio.Condition()
 
-    async def admit(self) -> int:
-        """Wait for a free slot and charge it. Returns the live version: the ticket's start version."""
+    async def admit(self) -> int | None:
+        """Wait for a free slot and charge it. Returns the live version, the ticket's start version; None at the end."""
         async with self._changed:
-            await self._changed.wait_for(lambda: self._free > 0)
+            await self._changed.wait_for(lambda: (self._free > 0 and self._to_admit > 0) or self._all_begun)
+            if self._all_begun:
+                return None
             self._free -= 1
+            self._to_admit -= 1
             return self.live_version
+
+    @property
+    def _all_begun(self) -> bool:
+        """As many as were asked for, and none is under way whose place another may get."""
+        return self._to_admit == 0 and not (self._spare and self._running)
 
     def start(self, ticket: Ticket) -> None:
         """The group of an admitted ticket is on its way."""
         self._running[ticket.sequence] = ticket
 
-    async def finish(self, group: Group) -> None:
+    async def finish(self, group: Group, *, signal: bool = True) -> None:
         async with self._changed:
             del self._running[group.ticket.sequence]
-            self._finished[group.ticket.sequence] = group
+            if not signal and len(self._dull) < self._spare:
+                self._dull[group.ticket.sequence] = group
+                self._free += 1
+                self._to_admit += 1
+            else:
+                self._finished[group.ticket.sequence] = group
             self._changed.notify_all()
 
     def _ready(self, version: int) -> bool:
@@ -68,30 +92,29 @@ class SlotBuffer:
         return True
 
     async def take(self, version: int) -> list[Group]:
-        """The groups to train `version` on: the earliest started of those that have finished, in order of start."""
+        """The groups to train `version` on: the earliest started of those that have finished, in order of start.
+
+        Among them those that gave their places away since the last step.
+        """
         async with self._changed:
             await self._changed.wait_for(lambda: self._ready(version) or self._starved)
             if self._starved:
                 left = len(self._running) + len(self._finished)
                 raise RunFailed(f"only {left} groups are left for a step of {self.groups_per_step}: some were lost")
             chosen = sorted(self._finished)[: self.groups_per_step]
-            groups = [self._finished.pop(sequence) for sequence in chosen]
-            self._taken = {group.ticket.sequence: group.ticket for group in groups}
-            return groups
+            found = {sequence: self._finished.pop(sequence) for sequence in chosen}
+            self._taken = {sequence: group.ticket for sequence, group in found.items()}
+            self._dull, self._dull_taken = {}, self._dull
+            found |= self._dull_taken
+            return [found[sequence] for sequence in sorted(found)]
 
     def trained(self) -> None:
         """The groups taken last are in the weights: a resumed run must not start them again."""
-        self._taken = {}
-
-    async def end(self) -> None:
-        """No further group will be started."""
-        async with self._changed:
-            self._ended = True
-            self._changed.notify_all()
+        self._taken, self._dull_taken = {}, {}
 
     @property
     def _starved(self) -> bool:
-        return self._ended and len(self._running) + len(self._finished) < self.groups_per_step
+        return self._to_admit == 0 and len(self._running) + len(self._finished) < self.groups_per_step
 
     async def release(self, count: int, *, live_version: int) -> None:
         """Free the slots of `count` trained groups: the weights trained on them are live."""
@@ -102,7 +125,12 @@ class SlotBuffer:
 
     @property
     def open_tickets(self) -> list[Ticket]:
-        """Started and not yet trained, in order of start: what a resumed run starts again."""
+        """Started, with a place, and not yet trained, in order of start: what a resumed run starts again."""
         finished = [group.ticket for group in self._finished.values()]
         tickets = [*self._running.values(), *finished, *self._taken.values()]
         return sorted(tickets, key=lambda ticket: ticket.sequence)
+
+    @property
+    def dull(self) -> list[Group]:
+        """Those that gave their places away and that no step has counted: a resumed run accounts for them."""
+        return [*self._dull_taken.values(), *self._dull.values()]

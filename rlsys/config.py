@@ -222,6 +222,9 @@ class LoopConfig:
     publish_deadline_s: float = 60.0
     """Seconds for new weights to reach every engine. One that is late starts no group until it holds the newest; the
     others go on. It also limits how long one node may take to send one bucket (256 MB) to another."""
+    oversample: float = 1.0
+    """Groups without signal (all rewards alike) give their places to others, up to this many times `groups_per_step`
+    in a step: 3 plays at most three times as many. 1: none does."""
     max_failed_share: float = 0.5
     """The run stops with the reason when more than this share of a step's trajectories failed. An evaluation in which
     more failed has no number."""
@@ -232,7 +235,13 @@ class LoopConfig:
         require_bounds(self, "loop.", "0 or more, or null", "max_token_lag")
         require_bounds(self, "loop.", "above 0, or null", "mismatch_limit")
         require_bounds(self, "loop.", "above 0", "publish_deadline_s")
+        require(self.oversample >= 1, "loop.oversample", self.oversample, "at least 1")
         require(0 <= self.max_failed_share <= 1, "loop.max_failed_share", self.max_failed_share, "between 0 and 1")
+
+    @property
+    def spare(self) -> int:
+        """Groups that a step may take beside `groups_per_step`."""
+        return int(self.groups_per_step * (self.oversample - 1))
 
     @property
     def slots(self) -> int:

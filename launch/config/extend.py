@@ -54,7 +54,8 @@ def goes_on(state: DriverState, run_dir: Path, config: RunConfig) -> bool:
         raise BadInput(f"{key}: the reference values of a finished dpo stage are gone: expected a stage without them")
     state.stage_index = len(config.stages) - 1
     state.stage_step = before.steps
-    state.next_sequence = before.steps * before.config.loop.groups_per_step  # an rl stage ends with none open
+    planned = before.steps * before.config.loop.groups_per_step
+    state.next_sequence = state.sequences.get(last.name, planned)  # an rl stage ends with none open
     return True
 
 

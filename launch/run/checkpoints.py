@@ -49,6 +49,8 @@ class DriverState:
     next_sequence: int = 0  # in this stage
     curriculum: dict[str, Any] = field(default_factory=dict)  # by rl stage: what it remembers (rlsys/curriculum.py)
     open_sequences: list[int] = field(default_factory=list)  # started, not trained: started again on resuming
+    dull: dict[str, list[float]] = field(default_factory=dict)  # of `SlotBuffer.dull`, by sequence: tokens, mean reward
+    sequences: dict[str, int] = field(default_factory=dict)  # by ended rl stage: how many there were
     mark: int = 0  # journal rows that led here
     wall_s: float = 0.0
     generated: int = 0  # tokens sampled in the episodes that lie in files: of steps, evaluations, generate stages

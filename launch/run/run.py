@@ -36,6 +36,7 @@ from rlsys.curriculum import Curriculum
 from rlsys.device import Device, known
 from rlsys.errors import BadInput, RunFailed
 from rlsys.journal import Journal
+from rlsys.types import Group, Reward
 
 log = logging.getLogger("rlsys.run")
 
@@ -190,6 +191,7 @@ class Run:
         state.wall_s, state.lost_tokens, state.restarts = self.wall_s, self.lost_tokens, self.restarts
         open_tickets = self.buffer.open_tickets if self.buffer else []
         state.open_sequences = [*(ticket.sequence for ticket in open_tickets), *self.reissue]
+        state.dull = {str(group.ticket.sequence): summed(group) for group in self.buffer.dull} if self.buffer else {}
         newest = self.dir.newest()
         if newest is not None and step_of(newest) == state.step:
             self.dir.renew_checkpoint(newest, state)
@@ -291,6 +293,12 @@ class Run:
         for says in self.watch.see(line) if self.watch is not None else ():
             self.progress.say(f"health: {says}")
             self.journal.note(row.stage, row.step, says)
+
+
+def summed(group: Group) -> list[float]:
+    """Its sampled tokens and its mean reward."""
+    rewards = [each.reward.value for each in group.trajectories if isinstance(each.reward, Reward)]
+    return [float(sum(each.num_sampled for each in group.trajectories)), sum(rewards) / len(rewards)]
 
 
 def watch_on(run: Run, stage: StageConfig) -> Watch:

@@ -30,11 +30,11 @@ from rlsys.config import StageConfig
 from rlsys.curriculum import Curriculum, make_curriculum
 from rlsys.device import known
 from rlsys.harvest import Harvest, check_failures, check_streams, harvest_groups
-from rlsys.metrics import Metrics, merge, values
+from rlsys.metrics import Metrics, Sum, merge, values
 from rlsys.packing import make_batch
 from rlsys.rollout import RolloutPlan
 from rlsys.seeds import derive
-from rlsys.types import Group, Ticket
+from rlsys.types import Group, Reward, Ticket
 
 PUBLISH_DEADLINE_S = 10.0  # of the last step's delivery and row when the run is stopped
 
@@ -55,6 +55,8 @@ async def rl_loop(run: Run, stage: StageConfig) -> None:
         groups_per_step=config.loop.groups_per_step,
         max_policy_lag=config.loop.max_policy_lag,
         live_version=state.version,
+        total=(stage.steps - state.stage_step) * config.loop.groups_per_step,
+        spare=config.loop.spare,
     )
     run.curriculum = make_curriculum(
         config.curriculum,
@@ -63,6 +65,7 @@ async def rl_loop(run: Run, stage: StageConfig) -> None:
         seed=derive(config.seed, stage.name),
         state=state.curriculum.get(stage.name),
     )
+    account_dull(run, stage)
     run.spawn(feed(run, stage, run.buffer, run.curriculum))
     stepper = Stepper(run, stage, run.buffer)
     try:
@@ -103,7 +106,8 @@ class Stepper:
             check_streams(groups, read=self.algorithm.reads_streams)
         with clock.phase("publish_previous"):
             await self.published()
-        metrics: list[Metrics] = [harvest.metrics]
+        more = len(groups) - self.buffer.groups_per_step
+        metrics: list[Metrics] = [harvest.metrics, {"groups/oversampled": Sum(more)}]
         trained = packed = 0
         if harvest.samples:
             length = known(config.learner.tokens_per_row)
@@ -160,11 +164,9 @@ async def feed(run: Run, stage: StageConfig, buffer: SlotBuffer, curriculum: Cur
         temperature=config.rollout.temperature,
         services=run.services,
     )
-    total = stage.steps * config.loop.groups_per_step
     again = set(state.open_sequences)
     run.reissue.extend(sorted(again))
-    while run.reissue or state.next_sequence < total:
-        live = await buffer.admit()
+    while (live := await buffer.admit()) is not None:
         sequence = run.reissue.popleft() if run.reissue else state.next_sequence
         drawn, attempt = curriculum.draw(sequence), int(sequence in again)
         ticket = Ticket(
@@ -179,12 +181,23 @@ async def feed(run: Run, stage: StageConfig, buffer: SlotBuffer, curriculum: Cur
         buffer.start(ticket)
         state.next_sequence = max(state.next_sequence, sequence + 1)
         run.spawn(_rollout(run, stage, buffer, ticket, plan))
-    await buffer.end()
 
 
 async def _rollout(run: Run, stage: StageConfig, buffer: SlotBuffer, ticket: Ticket, plan: RolloutPlan) -> None:
     group = await run.pool.run(ticket, plan, on_retry=lambda retried: run.journal.dispatch(stage.name, retried))
-    await buffer.finish(group)
+    rewards = [each.reward.value for each in group.trajectories if isinstance(each.reward, Reward)]
+    await buffer.finish(group, signal=not rewards or min(rewards) < max(rewards))
+
+
+def account_dull(run: Run, stage: StageConfig) -> None:
+    """Of groups without signal that an earlier process had played and no step had taken. Their texts are gone."""
+    state = run.state
+    for sequence, (tokens, reward) in state.dull.items():
+        run.journal.outcome(stage.name, int(sequence), "filtered", step=state.step)
+        state.discarded += int(tokens)
+        if run.curriculum is not None:
+            run.curriculum.seen(int(sequence), "filtered", reward)
+    state.dull = {}
 
 
 def account(run: Run, stage: StageConfig, harvest: Harvest) -> None:
@@ -224,7 +237,7 @@ async def publish_step(
         metrics = metrics | published
         run.state.publish_s.append(published["weights/publish_s"])
         run.journal.publish(version, step=row.step)
-    await buffer.release(len(groups), live_version=version)
+    await buffer.release(buffer.groups_per_step, live_version=version)
     metrics = {**metrics, **run.gap, **(run.curriculum.row() if run.curriculum else {}), **await engine_metrics(run)}
     run.journal.commit()
     await asyncio.to_thread(run.dir.save_trajectories, f"step-{row.step:06d}", groups, harvest.advantages)

@@ -109,6 +109,8 @@ async def train(run: Run) -> None:
         run.remember(stage)
         run.curriculum = None
         state.stage_index, state.stage_step = state.stage_index + 1, 0
+        if run.buffer is not None:
+            state.sequences[stage.name] = state.next_sequence
         state.next_sequence, state.open_sequences, state.reference, run.buffer = 0, [], [], None
         run.reissue.clear()
         await run.checkpoint(stage)

@@ -1,6 +1,7 @@
 """Slots: the staleness bound holds by admission, whatever finishes when, and nothing is thrown away."""
 
 import asyncio
+import itertools
 import random
 
 import pytest
@@ -13,25 +14,42 @@ from rlsys.types import Ticket
 from tests.made import group, ticket
 
 
+async def begun(buffer: SlotBuffer) -> int:
+    version = await buffer.admit()
+    assert version is not None
+    return version
+
+
 async def simulate(
-    groups_per_step: int, max_lag: int, steps: int, seed: int, signal: float, late_release: bool
+    groups_per_step: int, max_lag: int, steps: int, seed: int, signal: float, late_release: bool, spare: int = 0
 ) -> list[list[Ticket]]:
     """The driver's loop with groups of random length. Asserts the bound; returns the tickets of each step."""
     rng = random.Random(seed)
-    buffer = SlotBuffer(groups_per_step=groups_per_step, max_policy_lag=max_lag, live_version=0)
+    buffer = SlotBuffer(
+        groups_per_step=groups_per_step,
+        max_policy_lag=max_lag,
+        live_version=0,
+        total=steps * groups_per_step,
+        spare=spare,
+    )
     trained: list[list[Ticket]] = []
     version = live = 0
 
     async def play(started: Ticket) -> None:
         for _ in range(rng.choice([0, 1, 2, 3, 50])):  # a long tail
             await asyncio.sleep(0)
-        await buffer.finish(group(started))
+        dull = bool(spare) and rng.random() < 0.6
+        sparing.update([started.sequence] * dull)
+        await buffer.finish(group(started), signal=not dull)
 
+    sparing: set[int] = set()  # those that give their places away while there are spare ones
     tasks: list[asyncio.Task[None]] = []
 
     async def feed() -> None:
-        for sequence in range(steps * groups_per_step):
+        for sequence in itertools.count():
             start = await buffer.admit()
+            if start is None:
+                return
             started = ticket(sequence, start_version=start)
             buffer.start(started)
             assert len(buffer.open_tickets) <= groups_per_step * (1 + max_lag)
@@ -46,13 +64,14 @@ async def simulate(
             await buffer.release(pending[0], live_version=pending[1])
         taken = await taking
         buffer.trained()
-        lags = [version - g.ticket.start_version for g in taken]
-        assert max(lags) <= max_lag
+        assert groups_per_step <= len(taken) <= groups_per_step + spare
+        keen = [g.ticket for g in taken if g.ticket.sequence not in sparing]
+        assert max((version - started.start_version for started in keen), default=0) <= max_lag
         assert [g.ticket.sequence for g in taken] == sorted(g.ticket.sequence for g in taken)
         trained.append([g.ticket for g in taken])
         version += rng.random() < signal  # a step without signal publishes nothing
         live = version
-        pending = (len(taken), live)
+        pending = (groups_per_step, live)
         if not late_release:
             await buffer.release(*pending[:1], live_version=live)
             pending = None
@@ -68,27 +87,30 @@ async def simulate(
     seed=st.integers(0, 10**6),
     signal=st.sampled_from([1.0, 0.5]),
     late=st.booleans(),
+    spare=st.integers(0, 6),
 )
 @settings(max_examples=150, deadline=None)
-@example(groups=1, lag=3, steps=6, seed=3, signal=1.0, late=True)  # early groups overtaken: too many due at once later
-def test_lag_never_exceeds_the_bound_and_every_group_is_trained_once(
-    groups: int, lag: int, steps: int, seed: int, signal: float, late: bool
+@example(groups=1, lag=3, steps=6, seed=3, signal=1.0, late=True, spare=0)  # overtaken: too many due at once later
+def test_lag_never_exceeds_the_bound_and_every_group_is_taken_once(
+    groups: int, lag: int, steps: int, seed: int, signal: float, late: bool, spare: int
 ) -> None:
-    trained = asyncio.run(asyncio.wait_for(simulate(groups, lag, steps, seed, signal, late), 30))
-    assert sorted(t.sequence for step in trained for t in step) == list(range(groups * steps))
+    taken = asyncio.run(asyncio.wait_for(simulate(groups, lag, steps, seed, signal, late, spare), 30))
+    sequences = sorted(t.sequence for step in taken for t in step)
+    assert sequences == list(range(len(sequences)))
+    assert len(sequences) >= groups * steps
 
 
 def test_a_slow_group_is_waited_for_exactly_when_the_bound_would_break() -> None:
     async def scenario() -> None:
-        buffer = SlotBuffer(groups_per_step=1, max_policy_lag=1, live_version=0)
-        slow, fast = [ticket(n, start_version=await buffer.admit()) for n in range(2)]
+        buffer = SlotBuffer(groups_per_step=1, max_policy_lag=1, live_version=0, total=3)
+        slow, fast = [ticket(n, start_version=await begun(buffer)) for n in range(2)]
         buffer.start(slow)
         buffer.start(fast)
         await buffer.finish(group(fast))
         assert [g.ticket for g in await buffer.take(0)] == [fast]  # the slow one may still be trained at version 1
         buffer.trained()
         await buffer.release(1, live_version=1)
-        newer = ticket(2, start_version=await buffer.admit())
+        newer = ticket(2, start_version=await begun(buffer))
         buffer.start(newer)
         await buffer.finish(group(newer))
         waiting = asyncio.create_task(buffer.take(1))  # the slow one is at lag 1 now: its last chance
@@ -105,9 +127,8 @@ def test_a_slow_group_is_waited_for_exactly_when_the_bound_would_break() -> None
 
 def test_a_step_that_can_never_be_filled_is_an_error_and_no_wait() -> None:
     async def scenario() -> None:
-        buffer = SlotBuffer(groups_per_step=2, max_policy_lag=0, live_version=0)
-        buffer.start(ticket(0, start_version=await buffer.admit()))
-        await buffer.end()
+        buffer = SlotBuffer(groups_per_step=2, max_policy_lag=0, live_version=0, total=1)
+        buffer.start(ticket(0, start_version=await begun(buffer)))
         with pytest.raises(RunFailed, match="only 1 groups are left for a step of 2"):
             await buffer.take(0)
 
@@ -116,8 +137,8 @@ def test_a_step_that_can_never_be_filled_is_an_error_and_no_wait() -> None:
 
 def test_groups_in_the_steppers_hands_are_open_until_they_are_trained() -> None:
     async def scenario() -> None:
-        buffer = SlotBuffer(groups_per_step=1, max_policy_lag=0, live_version=0)
-        started = ticket(0, start_version=await buffer.admit())
+        buffer = SlotBuffer(groups_per_step=1, max_policy_lag=0, live_version=0, total=1)
+        started = ticket(0, start_version=await begun(buffer))
         buffer.start(started)
         await buffer.finish(group(started))
         await buffer.take(0)
@@ -130,9 +151,9 @@ def test_groups_in_the_steppers_hands_are_open_until_they_are_trained() -> None:
 
 def test_lag_zero_starts_nothing_before_the_new_weights_are_live() -> None:
     async def scenario() -> None:
-        buffer = SlotBuffer(groups_per_step=2, max_policy_lag=0, live_version=0)
+        buffer = SlotBuffer(groups_per_step=2, max_policy_lag=0, live_version=0, total=4)
         for sequence in range(2):
-            started = ticket(sequence, start_version=await buffer.admit())
+            started = ticket(sequence, start_version=await begun(buffer))
             buffer.start(started)
             await buffer.finish(group(started))
         await buffer.take(0)
@@ -141,5 +162,32 @@ def test_lag_zero_starts_nothing_before_the_new_weights_are_live() -> None:
         assert not admission.done()
         await buffer.release(2, live_version=1)
         assert await admission == 1
+
+    asyncio.run(scenario())
+
+
+def test_a_group_without_signal_gives_its_place_away_at_once_and_goes_along_with_the_next_step() -> None:
+    async def scenario() -> None:
+        buffer = SlotBuffer(groups_per_step=1, max_policy_lag=0, live_version=0, total=1, spare=1)
+        for sequence in range(2):  # with lag 0 the second could not start before the first is trained
+            started = ticket(sequence, start_version=await begun(buffer))
+            buffer.start(started)
+            await buffer.finish(group(started), signal=sequence > 0)
+        assert [g.ticket.sequence for g in buffer.dull] == [0]
+        assert [t.sequence for t in buffer.open_tickets] == [1]
+        assert [g.ticket.sequence for g in await buffer.take(0)] == [0, 1]
+        assert await buffer.admit() is None
+
+    asyncio.run(scenario())
+
+
+def test_no_more_than_the_spare_places_are_given_away() -> None:
+    async def scenario() -> None:
+        buffer = SlotBuffer(groups_per_step=2, max_policy_lag=0, live_version=0, total=2, spare=1)
+        for sequence in range(3):
+            started = ticket(sequence, start_version=await begun(buffer))
+            buffer.start(started)
+            await buffer.finish(group(started), signal=False)
+        assert [g.ticket.sequence for g in await buffer.take(0)] == [0, 1, 2]
 
     asyncio.run(scenario())

@@ -273,6 +273,28 @@ def test_a_curriculum_goes_on_where_it_stopped(tmp_path: Path, seed: int) -> Non
     assert outcome.run.state.curriculum["rl"]["open"] == {}
 
 
+@pytest.mark.parametrize("seed", range(2))
+def test_groups_without_signal_give_their_places_away_and_the_account_closes(tmp_path: Path, seed: int) -> None:
+    """Whenever it is stopped: every step has its groups, and none of the others is lost or counted twice."""
+    stages = "stages: [{name: rl, kind: rl, steps: 12, loop: {oversample: 2.5}}]\n"
+    rng = random.Random(seed)
+    for _ in range(60):
+        outcome = play(tmp_path, stages=stages, stop_after_s=rng.uniform(0.01, 0.08))
+        if outcome.error is None:
+            break
+    assert outcome.error is None, "it never came to its end"
+    book = ledger(surviving(read(tmp_path / "run" / "journal.jsonl")))
+    assert (book.in_flight, book.problems) == (0, ())
+    assert book.dispatched > 48
+    found = rows(tmp_path)
+    assert [row["step"] for row in found] == list(range(1, 13))
+    assert all(row["groups/trained"] + row["groups/filtered"] == 4 + row["groups/oversampled"] for row in found)
+    (tmp_path / "run" / "config.yaml").write_text((tmp_path / "recipe.yaml").read_text())
+    more = play(tmp_path, stages=stages.replace("12", "13"), extended=True)
+    assert more.error is None
+    assert ledger(surviving(read(tmp_path / "run" / "journal.jsonl"))).problems == ()
+
+
 def test_more_steps_continue_a_finished_stage(tmp_path: Path) -> None:
     play(tmp_path, steps=4, on_row=lambda run, row: run.stop.set() if row["step"] == 2 else None)
     assert play(tmp_path, steps=6).error is None
