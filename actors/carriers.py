@@ -30,7 +30,7 @@ from rlsys.relay import Relay
 
 log = logging.getLogger("rlsys.carriers")
 
-STREAMS = 4  # to a node at a time, and from it
+STREAMS = 8  # to a node at a time, and from it
 MAX_RESTARTS = 5  # of one carrier that brought nothing in between: then its node has none
 MARGIN_S = 10.0  # past a fetch's own deadline
 STOP_S = 10.0

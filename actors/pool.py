@@ -54,7 +54,7 @@ class _Member:
     restarts: int = 0
     futile: int = 0  # restarts since it last finished a group
     died_of: str = ""  # its last incarnation that was found dead
-    without: tuple[int, str] = (0, "")  # the version that it last went without, and why
+    without: tuple[int | None, str] = (None, "")  # the version that it last went without, and why
     arrival: Arrival | None = None  # of the version that it holds
     refitting: asyncio.Lock = field(default_factory=asyncio.Lock)
     last_status: WorkerStatus | None = None
