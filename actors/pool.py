@@ -25,13 +25,13 @@ from ray.exceptions import RayError, RayTaskError
 
 from actors.arrivals import Arrival, Publication, allowed_gap, differs, measure
 from actors.calls import PING_EVERY_S, call, reason
-from actors.carriers import Carriers, Superseded
+from actors.carriers import Carriers, Superseded, node_of
 from actors.placement import NoPlace, actor_name, has_place, while_placed
 from actors.specs import EngineFailed
 from actors.worker import Delivery, RolloutWorker, WorkerSpec, WorkerStatus
 from rlsys.errors import RunFailed
-from rlsys.rollout import RolloutPlan
-from rlsys.types import EpisodeEnd, Failure, FailureKind, Group, Ticket, Timings, Trajectory
+from rlsys.rollout import RolloutPlan, failed_group
+from rlsys.types import Failure, FailureKind, Group, Ticket
 
 log = logging.getLogger("rlsys.pool")
 
@@ -58,7 +58,7 @@ class _Member:
     restarts: int = 0
     futile: int = 0  # restarts since it last finished a group
     died_of: str = ""  # its last incarnation that was found dead
-    without: tuple[int, str] = (0, "")  # the version that it last went without, and why
+    without: tuple[int | None, str] = (None, "")  # the version that it last went without, and why
     arrival: Arrival | None = None  # of the version that it holds
     refitting: asyncio.Lock = field(default_factory=asyncio.Lock)
     last_status: WorkerStatus | None = None
@@ -121,7 +121,7 @@ class RolloutPool:
         starting = _started(member, start, "starting its engine", options.start_timeout_s)
         member.last_status = await while_placed(starting, member.placement, f"{member.spec.name} starting its engine")
         if self._carriers is not None:
-            member.node = await _started(member, member.handle.__ray_call__.remote(_node), "saying where it is", 30.0)
+            member.node = await _started(member, member.handle.__ray_call__.remote(node_of), "saying where it is", 30.0)
             await self._carriers.ensure([member.node])
         member.state = State.STALE
         await self._connect(member)
@@ -150,12 +150,11 @@ class RolloutPool:
                 ray.kill(member.handle)  # its event loop is busy: it would not hear
                 member.handle = None
         alive = [member for member in self._members if member.handle is not None]
-        stops = (call(member.handle.stop.remote(), f"{member.spec.name} stopping", 10.0) for member in alive)
+        stops: list[Any] = [call(member.handle.stop.remote(), f"{member.spec.name} stopping", 10.0) for member in alive]
+        stops += [self._carriers.stop()] if self._carriers is not None else []
         await asyncio.gather(*stops, return_exceptions=True)
         for member in alive:
             ray.kill(member.handle)
-        if self._carriers is not None:
-            await self._carriers.stop()
 
     # -- groups -----------------------------------------------------------------------------------------------------
 
@@ -187,7 +186,7 @@ class RolloutPool:
             finally:
                 member.in_flight -= 1
                 await self._notify()
-        return _failed_group(ticket, plan, Failure(kind=FailureKind.INFRA, where="rollout", detail=last))
+        return failed_group(ticket, plan, Failure(kind=FailureKind.INFRA, where="rollout", detail=last))
 
     async def _least_loaded(self) -> _Member:
         async with self._changed:
@@ -412,12 +411,6 @@ class RolloutPool:
             await self._fail(f"supervision of the rollout workers broke: {type(error).__name__}: {error}")
 
 
-def _node(_: object) -> str:
-    """Called in a worker."""
-    node: str = ray.get_runtime_context().get_node_id()
-    return node
-
-
 def _close(member: _Member, version: int, why: str) -> None:
     """It holds older weights than the newest, and starts no group until it is given those."""
     log.warning("%s serves nothing until it holds the newest weights: version %d: %s", member.spec.name, version, why)
@@ -445,19 +438,3 @@ async def _started(member: _Member, ref: Any, what: str, timeout_s: float) -> An
         return await call(ref, f"{member.spec.name} {what}", timeout_s)
     except RayError as error:
         raise RunFailed(f"{member.spec.name} could not start: {reason(error)}") from error
-
-
-def _failed_group(ticket: Ticket, plan: RolloutPlan, failure: Failure) -> Group:
-    siblings = tuple(
-        Trajectory(
-            task=ticket.task,
-            sibling=sibling,
-            turns=(),
-            messages=(),
-            end=EpisodeEnd.FAILED,
-            reward=failure,
-            timings=Timings(generate_s=0.0, tool_s=0.0, score_s=0.0),
-        )
-        for sibling in range(plan.group_size)
-    )
-    return Group(ticket=ticket, trajectories=siblings, worker="none")

@@ -138,6 +138,28 @@ def test_what_a_worker_sampled_for_a_group_that_it_did_not_finish_is_counted_as_
     run(scenario, tmp_path, workers=1)
 
 
+def test_a_late_worker_serves_nothing_until_it_holds_the_newest_weights(tmp_path: Path) -> None:
+    async def scenario(pool: RolloutPool) -> None:
+        await pool.publish(publication(tmp_path, 1))
+        (tmp_path / "slow-w1").touch()
+        for version in (2, 3):
+            arrivals = await pool.publish(publication(tmp_path, version, logit=1.0))
+            assert [arrival.delivery.version for arrival in arrivals] == [version]
+        groups, _ = await play(pool, 6)
+        assert {group.worker for group in groups} == {"w0"}
+        (tmp_path / "slow-w1").unlink()
+        while len(arrivals) < 2:
+            arrivals = await pool.publish(publication(tmp_path, 3, logit=1.0))
+        groups, _ = await play(pool, 6)
+        assert {group.worker for group in groups} == {"w0", "w1"}
+        spans = [
+            span for group in groups for t in group.trajectories for turn in t.turns for span in turn.completion.spans
+        ]
+        assert {span.version for span in spans} == {3}
+
+    run(scenario, tmp_path, publish_deadline_s=0.5)
+
+
 def test_every_worker_dying_under_a_delivery_is_survived(tmp_path: Path) -> None:
     async def scenario(pool: RolloutPool) -> None:
         for name in ("w0", "w1"):
