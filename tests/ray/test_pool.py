@@ -16,7 +16,8 @@ import torch
 
 import actors.pool
 from actors.arrivals import Publication
-from actors.pool import PoolOptions, RolloutPool
+from actors.members import PoolOptions
+from actors.pool import RolloutPool
 from actors.scoring import ScoringSpec
 from actors.worker import WorkerSpec
 from launch.run.gauges import Gauges
@@ -230,3 +231,52 @@ def test_a_group_whose_workers_keep_dying_is_a_typed_failure(tmp_path: Path) -> 
         assert all(t.end is EpisodeEnd.FAILED and t.reward.kind == "infra" for t in groups[0].trajectories)  # type: ignore[union-attr]
 
     run(scenario, tmp_path, workers=1, infra_attempts=1)
+
+
+class Nodes:
+    """Whether the workers have one, as Ray would say."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.there = True
+        monkeypatch.setattr(actors.pool, "PING_EVERY_S", 0.1)
+        monkeypatch.setattr(actors.pool, "has_place", lambda where: self.there)
+
+
+def test_a_worker_without_a_node_is_lost_until_it_has_one_and_that_is_no_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = Nodes(monkeypatch)
+
+    async def scenario(pool: RolloutPool) -> None:
+        await pool.publish(publication(tmp_path, 1))
+        nodes.there = False
+        (tmp_path / "die-w0").touch()
+        groups, retried = await play(pool, 4)
+        assert {group.worker for group in groups} <= {"w0", "w1"} and retried
+        while not pool.lost:
+            await asyncio.sleep(0.05)
+        groups, _ = await play(pool, 4)
+        assert {group.worker for group in groups} == {"w1"}
+        assert pool.restarts == {"w0": 0, "w1": 0}
+        nodes.there = True
+        while "w0" not in {group.worker for group in (await play(pool, 4))[0]}:
+            await asyncio.sleep(0.05)
+        assert pool.restarts == {"w0": 1, "w1": 0} and not pool.lost
+
+    run(scenario, tmp_path)
+
+
+def test_too_few_workers_with_a_node_for_too_long_stop_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = Nodes(monkeypatch)
+
+    async def scenario(pool: RolloutPool) -> None:
+        await pool.publish(publication(tmp_path, 1))
+        nodes.there = False
+        (tmp_path / "die-w0").touch()
+        with pytest.raises(
+            RunFailed, match=r"^1 of 2 rollout workers have a node \(rollout\.min_workers=2\), for 0\.2 s"
+        ):
+            while True:
+                await play(pool, 1)
+
+    run(scenario, tmp_path, min_workers=2, placement_timeout_s=0.2)
