@@ -30,7 +30,7 @@ from rlsys.relay import Relay
 
 log = logging.getLogger("rlsys.carriers")
 
-STREAMS = 4  # to a node at a time, and from it
+STREAMS = 8  # to a node at a time, and from it
 MAX_RESTARTS = 5  # of one carrier that brought nothing in between: then its node has none
 MARGIN_S = 10.0  # past a fetch's own deadline
 STOP_S = 10.0
@@ -97,7 +97,7 @@ class Carriers:
             if node.up is None or _broken(node.up):
                 if node.futile > MAX_RESTARTS:
                     raise RunFailed(
-                        f"node {name[:8]} has no weight carrier: it did not start, or died, again and again"
+                        f"node {name[:8]} has no weight carrier: it does not start, or dies again and again"
                     )
                 node.futile += 1
                 node.up = asyncio.create_task(self._start(node))
@@ -292,3 +292,9 @@ class Carriers:
 
 def _broken(task: asyncio.Task[None]) -> bool:
     return task.done() and (task.cancelled() or task.exception() is not None)
+
+
+def node_of(_: object) -> str:
+    """Called in an actor, by `__ray_call__`: Ray's name for the node that it is on."""
+    node: str = ray.get_runtime_context().get_node_id()
+    return node

@@ -23,8 +23,9 @@ from actors.carrier import SourceFailed
 CHUNK_BYTES = 4 << 20
 PART = re.compile(r"v-?\d+/[\w-]+\.safetensors")  # all that is given away: nothing above the folder, no draft
 SCHEMA = pa.schema([("bytes", pa.large_binary())])
-# A connection for each stream: clients of one process would share one, and a single one does not fill the link.
-OWN_CONNECTION = [("grpc.use_local_subchannel_pool", 1)]
+# A connection for each stream: clients of one process would share one, and a single one does not fill the link. A
+# cluster's http_proxy is not for what goes between its own nodes.
+OWN_CONNECTION = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0)]
 HEADER = "authorization"
 
 
@@ -72,7 +73,7 @@ class Mover:
         self._server.shutdown()
 
 
-class _Server(fl.FlightServerBase):  # type: ignore[misc]
+class _Server(fl.FlightServerBase):
     def __init__(self, folder: Path, host: str, word: str) -> None:
         super().__init__(f"grpc://{host}:0", middleware={"token": _Doorman(word)})
         self._folder = folder
@@ -95,7 +96,7 @@ def _batch(content: Any) -> Any:
     return pa.record_batch([pa.Array.from_buffers(pa.large_binary(), 1, [None, ends, content])], schema=SCHEMA)
 
 
-class _Doorman(fl.ServerMiddlewareFactory):  # type: ignore[misc]
+class _Doorman(fl.ServerMiddlewareFactory):
     def __init__(self, word: str) -> None:
         self._word = word.encode()
 

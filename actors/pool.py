@@ -16,8 +16,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from dataclasses import replace
 from typing import Any
 
 import ray
@@ -25,61 +24,19 @@ from ray.exceptions import RayError, RayTaskError
 
 from actors.arrivals import Arrival, Publication, allowed_gap, differs, measure
 from actors.calls import PING_EVERY_S, call, reason
-from actors.carriers import Carriers, Superseded
-from actors.placement import NoPlace, actor_name, has_place, while_placed
+from actors.carriers import Carriers, Superseded, node_of
+from actors.members import GONE, Member, PoolOptions, State, close, placed, started
+from actors.placement import NoPlace, has_place, while_placed
 from actors.specs import EngineFailed
 from actors.worker import Delivery, RolloutWorker, WorkerSpec, WorkerStatus
 from rlsys.errors import RunFailed
-from rlsys.rollout import RolloutPlan
-from rlsys.types import EpisodeEnd, Failure, FailureKind, Group, Ticket, Timings, Trajectory
+from rlsys.rollout import RolloutPlan, failed_group
+from rlsys.types import Failure, FailureKind, Group, Ticket
 
 log = logging.getLogger("rlsys.pool")
 
 MAX_PAUSE_S = 30.0  # between two looks for a node
 MAX_RESTARTS = 5  # of one worker without a single group finished in between: then the run stops with the reason
-
-
-class State(StrEnum):
-    STARTING = "starting"
-    STALE = "stale"
-    READY = "ready"
-    DEAD = "dead"
-    LOST = "lost"
-
-
-@dataclass(slots=True)
-class _Member:
-    spec: WorkerSpec
-    placement: Any = "DEFAULT"
-    handle: Any = None
-    node: str = ""  # of Ray's, on which it runs
-    state: State = State.DEAD
-    in_flight: int = 0
-    restarts: int = 0
-    futile: int = 0  # restarts since it last finished a group
-    died_of: str = ""  # its last incarnation that was found dead
-    without: tuple[int, str] = (0, "")  # the version that it last went without, and why
-    arrival: Arrival | None = None  # of the version that it holds
-    refitting: asyncio.Lock = field(default_factory=asyncio.Lock)
-    last_status: WorkerStatus | None = None
-    delivered: int = 0  # tokens of the groups that this incarnation finished
-    lost_tokens: int = 0  # tokens of groups that earlier ones did not finish, as of their last sign of life
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolOptions:
-    cpus: float
-    gpus: float
-    env_vars: dict[str, str]
-    start_timeout_s: float
-    call_timeout_s: float
-    group_timeout_s: float
-    infra_attempts: int
-    min_workers: int  # that have a node: with fewer the run stops after `placement_timeout_s`
-    placement_timeout_s: float
-    run: str = ""  # names the actors
-    mismatch_limit: float  # mean gap past which an engine is refitted once, then the run stops; see `allowed_gap`
-    publish_deadline_s: float = 60.0  # of a version: a worker without it by then serves nothing until it has it
 
 
 class RolloutPool:
@@ -91,7 +48,7 @@ class RolloutPool:
         carriers: Carriers | None = None,
     ) -> None:
         """carriers: of a run whose weights lie where a rank wrote them; without, where every worker finds them."""
-        self._members = [_Member(spec=spec) for spec in specs]
+        self._members = [Member(spec=spec) for spec in specs]
         self._carriers = carriers
         self._options = options
         self._worker = worker
@@ -112,16 +69,16 @@ class RolloutPool:
         await asyncio.gather(*(self._start(member) for member in self._members))
         self._spawn(self._watch())
 
-    async def _start(self, member: _Member) -> None:
+    async def _start(self, member: Member) -> None:
         options = self._options
         member.state = State.STARTING
-        actor = _placed(self._worker, options, member)
+        actor = placed(self._worker, options, member)
         member.handle, member.delivered = actor.remote(member.spec), 0
         start = member.handle.start.remote()
-        starting = _started(member, start, "starting its engine", options.start_timeout_s)
+        starting = started(member, start, "starting its engine", options.start_timeout_s)
         member.last_status = await while_placed(starting, member.placement, f"{member.spec.name} starting its engine")
         if self._carriers is not None:
-            member.node = await _started(member, member.handle.__ray_call__.remote(_node), "saying where it is", 30.0)
+            member.node = await started(member, member.handle.__ray_call__.remote(node_of), "saying where it is", 30.0)
             await self._carriers.ensure([member.node])
         member.state = State.STALE
         await self._connect(member)
@@ -132,7 +89,7 @@ class RolloutPool:
         up = [member for member in self._members if member.state in (State.STALE, State.READY)]
         await asyncio.gather(*(self._connect(member) for member in up))
 
-    async def _connect(self, member: _Member) -> None:
+    async def _connect(self, member: Member) -> None:
         handle = member.handle
         try:
             what = f"{member.spec.name} hearing of the services"
@@ -146,16 +103,15 @@ class RolloutPool:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
         for member in self._members:
-            if member.state in (State.STARTING, State.DEAD, State.LOST) and member.handle is not None:
+            if member.state in (State.STARTING, *GONE) and member.handle is not None:
                 ray.kill(member.handle)  # its event loop is busy: it would not hear
                 member.handle = None
         alive = [member for member in self._members if member.handle is not None]
-        stops = (call(member.handle.stop.remote(), f"{member.spec.name} stopping", 10.0) for member in alive)
+        stops: list[Any] = [call(member.handle.stop.remote(), f"{member.spec.name} stopping", 10.0) for member in alive]
+        stops += [self._carriers.stop()] if self._carriers is not None else []
         await asyncio.gather(*stops, return_exceptions=True)
         for member in alive:
             ray.kill(member.handle)
-        if self._carriers is not None:
-            await self._carriers.stop()
 
     # -- groups -----------------------------------------------------------------------------------------------------
 
@@ -187,9 +143,9 @@ class RolloutPool:
             finally:
                 member.in_flight -= 1
                 await self._notify()
-        return _failed_group(ticket, plan, Failure(kind=FailureKind.INFRA, where="rollout", detail=last))
+        return failed_group(ticket, plan, Failure(kind=FailureKind.INFRA, where="rollout", detail=last))
 
-    async def _least_loaded(self) -> _Member:
+    async def _least_loaded(self) -> Member:
         async with self._changed:
             await self._changed.wait_for(
                 lambda: self.failure is not None or any(m.state is State.READY for m in self._members)
@@ -216,7 +172,7 @@ class RolloutPool:
         refits = {self._spawn(self._refit(member)): member for member in up}
         _, late = await asyncio.wait(refits, timeout=self._options.publish_deadline_s) if refits else ((), set())
         for member in (refits[task] for task in late):
-            _close(member, publication.version, "it did not come in time (loop.publish_deadline_s)")
+            close(member, publication.version, "it did not come in time (loop.publish_deadline_s)")
         without = [member for member in self._members if member.without[0] == publication.version]
         if len(without) == len(self._members) and not late:
             raise RunFailed(f"version {publication.version} reaches no rollout worker: {without[0].without[1]}")
@@ -231,7 +187,7 @@ class RolloutPool:
         """Of the newest version: bytes that crossed the network, and the seconds until the last of them."""
         return self._carriers.moved() if self._carriers is not None else (0, 0.0)
 
-    async def _refit(self, member: _Member) -> None:
+    async def _refit(self, member: Member) -> None:
         """Load the current weights into one worker and open it, unless it dies or computes something else.
 
         One at a time for each worker, and always the newest version: a delivery that found it coming back to life may
@@ -256,7 +212,7 @@ class RolloutPool:
                     continue
                 except RunFailed as error:
                     if self._current is publication:
-                        _close(member, publication.version, str(error))
+                        close(member, publication.version, str(error))
                         return
                     continue
                 try:
@@ -292,8 +248,8 @@ class RolloutPool:
         self._adopted = True
         await asyncio.gather(*(self._adopt(member) for member in self._members))
 
-    async def _adopt(self, member: _Member) -> None:
-        await _started(member, member.handle.adopt.remote(), "adopting its folder", 30.0)
+    async def _adopt(self, member: Member) -> None:
+        await started(member, member.handle.adopt.remote(), "adopting its folder", 30.0)
         member.state = State.READY
         await self._notify()
 
@@ -305,7 +261,7 @@ class RolloutPool:
             await asyncio.sleep(PING_EVERY_S)
             await self.status()
 
-    async def _ping(self, member: _Member) -> None:
+    async def _ping(self, member: Member) -> None:
         handle = member.handle
         try:
             what = f"{member.spec.name} answering a ping"
@@ -317,9 +273,9 @@ class RolloutPool:
         except (RayError, RunFailed) as error:
             self._mark_dead(member, handle, reason(error))
 
-    def _mark_dead(self, member: _Member, handle: Any, why: str) -> None:
+    def _mark_dead(self, member: Member, handle: Any, why: str) -> None:
         """The first to notice starts the restart; later reports about the same incarnation change nothing."""
-        if self._closing or member.handle is not handle or member.state is State.DEAD:
+        if self._closing or member.handle is not handle or member.state in GONE:
             return
         where = ""
         if member.last_status is not None:
@@ -331,7 +287,7 @@ class RolloutPool:
         ray.kill(handle)
         self._spawn(self._revive(member, why))
 
-    async def _revive(self, member: _Member, why: str) -> None:
+    async def _revive(self, member: Member, why: str) -> None:
         while not self._closing and await self._find_place(member):
             member.restarts += 1
             member.futile += 1
@@ -354,7 +310,7 @@ class RolloutPool:
                 await self._refit(member)  # when it dies under that, it is marked dead and revived by another task
             return
 
-    async def _find_place(self, member: _Member) -> bool:
+    async def _find_place(self, member: Member) -> bool:
         """Wait until a worker has a node, ever more patiently. False when the run cannot go on without it."""
         since, pause = time.monotonic(), PING_EVERY_S
         while not await asyncio.to_thread(has_place, member.placement):
@@ -410,54 +366,3 @@ class RolloutPool:
         except Exception as error:
             log.exception("supervision of the rollout workers broke")
             await self._fail(f"supervision of the rollout workers broke: {type(error).__name__}: {error}")
-
-
-def _node(_: object) -> str:
-    """Called in a worker."""
-    node: str = ray.get_runtime_context().get_node_id()
-    return node
-
-
-def _close(member: _Member, version: int, why: str) -> None:
-    """It holds older weights than the newest, and starts no group until it is given those."""
-    log.warning("%s serves nothing until it holds the newest weights: version %d: %s", member.spec.name, version, why)
-    member.without = version, why
-    if member.state is State.READY:
-        member.state = State.STALE
-
-
-def _placed(worker: type, options: PoolOptions, member: _Member) -> Any:
-    """The actor class of a worker, with its name, its share of the machine and its place."""
-    return ray.remote(worker).options(
-        name=actor_name(options.run, member.spec.name, member.restarts),
-        num_cpus=options.cpus,
-        num_gpus=options.gpus,
-        max_restarts=0,
-        max_concurrency=4096,
-        scheduling_strategy=member.placement,
-        runtime_env={"env_vars": options.env_vars},
-    )
-
-
-async def _started(member: _Member, ref: Any, what: str, timeout_s: float) -> Any:
-    """The answer to a call without which a worker does not serve."""
-    try:
-        return await call(ref, f"{member.spec.name} {what}", timeout_s)
-    except RayError as error:
-        raise RunFailed(f"{member.spec.name} could not start: {reason(error)}") from error
-
-
-def _failed_group(ticket: Ticket, plan: RolloutPlan, failure: Failure) -> Group:
-    siblings = tuple(
-        Trajectory(
-            task=ticket.task,
-            sibling=sibling,
-            turns=(),
-            messages=(),
-            end=EpisodeEnd.FAILED,
-            reward=failure,
-            timings=Timings(generate_s=0.0, tool_s=0.0, score_s=0.0),
-        )
-        for sibling in range(plan.group_size)
-    )
-    return Group(ticket=ticket, trajectories=siblings, worker="none")

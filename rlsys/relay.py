@@ -1,7 +1,7 @@
 """Who sends which part of a version to whom: what a node has got it passes on, so that no sender serves all.
 
-Pure: told what is where, it says what to do next. With 60 parts, four of them under way to and from each node at a
-time, 24 receivers take 18 rounds where one takes 15.
+Pure: told what is where, it says what to do next. With 60 parts, eight of them under way to and from each node at a
+time, 24 receivers take 10 rounds where one takes 8.
 """
 
 from __future__ import annotations

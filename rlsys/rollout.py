@@ -375,3 +375,20 @@ def transcript_of(task: Task, attempt: _Attempt | Trajectory) -> Transcript:
         token_ids=tuple(token for turn in attempt.turns for token in turn.completion.token_ids),
         state=attempt.state,
     )
+
+
+def failed_group(ticket: Ticket, plan: RolloutPlan, failure: Failure) -> Group:
+    """Of a group that no worker could play."""
+    siblings = tuple(
+        Trajectory(
+            task=ticket.task,
+            sibling=sibling,
+            turns=(),
+            messages=(),
+            end=EpisodeEnd.FAILED,
+            reward=failure,
+            timings=Timings(generate_s=0.0, tool_s=0.0, score_s=0.0),
+        )
+        for sibling in range(plan.group_size)
+    )
+    return Group(ticket=ticket, trajectories=siblings, worker="none")

@@ -229,6 +229,8 @@ class FakeWorker:
     async def load_weights(self, published: Published, probe: Sequence[Sequence[int]]) -> Delivery:
         if self._take(f"die-loading-{self.spec.name}"):
             os._exit(1)
+        while (self.faults / f"slow-{self.spec.name}").exists():
+            await asyncio.sleep(0.02)
         if not (self.faults / f"deaf-{self.spec.name}").exists():
             self.logits = received(published)
         self.version = published.version

@@ -33,7 +33,7 @@ TABLES: dict[str, Table] = {"env": WORLDS, "reward": REWARDS, "algorithm": ALGOR
 SCORING = {key: table for key, table in TABLES.items() if key != "algorithm"}
 # One set of actors serves all stages, so these hold for the whole run.
 RUN_KEYS: tuple[str, ...] = ("name", "seed", "model", "engine", "cluster", "weights", "wandb")
-RUN_KEYS += ("rollout.workers", "rollout.threads", "learner.ranks", "loop.running_kv")
+RUN_KEYS += ("rollout.workers", "rollout.threads", "learner.ranks", "loop.running_kv", "loop.publish_deadline_s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,8 @@ from actors.bundles import Need
 from actors.calls import SERVICE_TOKEN
 from actors.carriers import CarrierOptions, Carriers
 from actors.judge import JudgeServiceConfig, start_judge
-from actors.pool import PoolOptions, RolloutPool
+from actors.members import PoolOptions
+from actors.pool import RolloutPool
 from actors.scoring import ScoringSpec
 from actors.services import Services, ServiceSpec, check_world, start_world
 from actors.specs import engine_environment, make_engine_spec, openmp

@@ -259,6 +259,7 @@ async def engine_metrics(run: Run) -> Mapping[str, float]:
             "engine/rss_mb": sum(status.rss_mb for status in statuses),
             "worlds/ended": float(sum(len(status.worlds_lost) for status in statuses)),
             "engine/restarts": float(sum(run.pool.restarts.values())),
+            "engine/lost": float(run.pool.lost),
         }
     )
 

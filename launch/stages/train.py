@@ -87,9 +87,11 @@ def _devices(config: RunConfig) -> str:
     playing = [stage.config for stage in config.stages if needs_engines(config, stage)]
     workers, ways, ranks = recipe.rollout.workers if playing else 0, recipe.engine.tensor_parallel, recipe.learner.ranks
     asked = [judge_of(each.reward) for each in playing]
-    judges = len({(one.model, one.prompts) for one in asked if one and one.model and one.endpoint is None})
-    more = f" + {judges} judges" if judges else ""
-    return f"{workers} engines x {ways} + {ranks} ranks{more} = {workers * ways + ranks + judges}"
+    judges = {(one.model, one.prompts): one.gpus for one in asked if one and one.model and one.endpoint is None}
+    tools = {world.service: world.service_gpus for world in (make_world(each.env) for each in playing)}
+    served = sum(judges.values()) + sum(tools.values())
+    more = f" + {served} of services" if served else ""
+    return f"{workers} engines x {ways} + {ranks} ranks{more} = {workers * ways + ranks + served}"
 
 
 def never_trained(state: DriverState) -> bool:

@@ -128,6 +128,22 @@ def test_a_carrier_that_is_killed_in_a_delivery_takes_over_what_it_had(tmp_path:
     run(scenario, tmp_path)
 
 
+@pytest.mark.slow
+def test_when_the_node_that_wrote_it_is_gone_the_next_one_sends_it(tmp_path: Path, cluster: Cluster) -> None:
+    async def scenario(carriers: Carriers, channel: SharedMemory, nodes: list[str]) -> None:
+        machine = next(iter(cluster.worker_nodes))
+        first, others = machine.node_id, [node for node in nodes if node != machine.node_id]
+        sent = send(channel, [first], 5)
+        await carriers.bring(sent, others[0])
+        await asyncio.to_thread(cluster.remove_node, machine)
+        assert values(await carriers.bring(sent, others[1])) == expected(5)
+        while channel.on_node(first).folder.exists():  # a moment later its own process removes it
+            await asyncio.sleep(0.2)
+        cluster.add_node(num_cpus=1, object_store_memory=80 << 20)
+
+    run(scenario, tmp_path)
+
+
 def test_who_waits_for_an_older_version_hears_of_the_newer_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(carriers: Carriers, channel: SharedMemory, nodes: list[str]) -> None:
         old, new = send(channel, nodes[:1], 1), send(channel, nodes[:1], 2)

@@ -28,7 +28,11 @@ def written(folder: Path, content: bytes, name: str = NAME) -> tuple[int, int]:
     return digest_of(folder / name)
 
 
-def test_a_file_arrives_byte_for_byte_under_its_name(movers: dict[str, Mover], tmp_path: Path) -> None:
+def test_a_file_arrives_byte_for_byte_under_its_name(
+    movers: dict[str, Mover], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not through a proxy that the cluster has for the world outside."""
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     content = bytes(range(256)) * (CHUNK_BYTES // 128) + b"odd"  # two chunks and a rest
     size, digest = written(tmp_path / "one", content)
     movers["two"].fetch(movers["one"].address, NAME, size, digest, 20)
