@@ -141,7 +141,7 @@ class BanditPool:
         self.version = 0
         self.carried = (0, 0.0)
         self.restarts = {"fake": 0}
-        self.lost_tokens = 0
+        self.lost_tokens = self.lost = 0
         self.published: list[int] = []
         self._fail, self._deaf, self._publish_s = fail, deaf, publish_s
 
