@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import tempfile
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,8 @@ from typing import TypeVar
 from actors.placement import place
 from actors.pool import RolloutPool
 from launch.run import nodes, partitions, preflight, wire
-from launch.run.checkpoints import ASIDE, FOLDER, STATE, Damaged, step_of, verify
+from launch.run.best import best_of
+from launch.run.checkpoints import FOLDER, STATE, Damaged, model_step, step_of, verify
 from launch.run.cluster import connect, is_local
 from launch.run.progress import Progress
 from rlsys.config import ClusterConfig, RecipeConfig
@@ -22,6 +23,7 @@ from rlsys.device import resolved
 from rlsys.errors import BadInput, require
 
 T = TypeVar("T")
+BEST = "@best"  # behind a run directory
 
 
 def on_engines(
@@ -31,19 +33,22 @@ def on_engines(
     work: Callable[[RecipeConfig, RolloutPool], Awaitable[T]],
     *,
     scratch: bool,
+    playing: Sequence[RecipeConfig] = (),
 ) -> T:
     """Start engines and tool services, do `work` with them, and stop them. After an error the command ends them.
 
-    `work` gets the recipe as it is on the device that was found. scratch: the model was built by this command.
+    `work` gets the recipe as it is on the device that was found. scratch: the model was built by this command. playing:
+    whose tools and judges are needed; none: the recipe's.
     """
     progress.doing("starting Ray")
-    needed = wire.services([recipe])
+    playing = playing or [recipe]
+    needed = wire.services(playing)
     device = connect(recipe.cluster, partial(wire.engine_needs, recipe, needed), run=recipe.name)
-    recipe = resolved(recipe, device)
-    services = wire.services([recipe])
+    recipe, playing = resolved(recipe, device), [resolved(each, device) for each in playing]
+    services = wire.services(playing)
     services.on_gpus = bool(device.gpus_per_actor)
     needs = wire.engine_needs(recipe, services, device)
-    pool = wire.pool(recipe, device, model, services.token, wire.secrets_of([recipe]))
+    pool = wire.pool(recipe, device, model, services.token, wire.secrets_of(playing))
 
     async def go() -> T:
         workers, timeout_s = recipe.rollout.workers, recipe.cluster.placement_timeout_s
@@ -51,7 +56,7 @@ def on_engines(
         placement = await place(needs, one_node=False, timeout_s=timeout_s, run=recipe.name)
         what = "cluster.scratch_dir" if scratch else "the checkpoint"
         shared = [(f"{what}={str(Path(model).parent)!r}", Path(model).parent)] if scratch else []
-        await nodes.check_nodes(placement, recipe, [recipe], services, device, model=(what, model), shared=shared)
+        await nodes.check_nodes(placement, recipe, playing, services, device, model=(what, model), shared=shared)
         for_pool, for_services = placement[:workers], placement[workers:]
         await asyncio.gather(pool.start(for_pool), services.start(for_services, pool.connect))
         await pool.adopt()  # the weights of the folder that they were started from
@@ -70,7 +75,7 @@ def find_checkpoint(recipe: RecipeConfig, given: str | None) -> str | None:
     checkpoint whose model is not what was saved.
     """
     found = _given(given) if given is not None else wire.resolved_model_path(recipe) or _last_run(recipe.name)
-    if found is not None and (FOLDER.fullmatch(name := Path(found).parent.name) or ASIDE.fullmatch(name)):
+    if found is not None and model_step(Path(found)) is not None:
         _check_digests(Path(found).parent)
     preflight.check_model(found, learner=False)
     partitions.check(recipe, found)
@@ -91,6 +96,11 @@ def _check_digests(checkpoint: Path) -> None:
 
 def _given(given: str) -> str:
     path = Path(given)
+    if given.endswith(BEST) and not path.exists():
+        best = best_of(Path(given.removesuffix(BEST)))
+        if best is None:
+            raise BadInput(f"--checkpoint {given}: no best model in it: expected a run with checkpoint.best")
+        return str((best / "hf").resolve())
     if not path.exists():
         if given.startswith((".", "/", "~")) or given.count("/") > 1:
             raise BadInput(f"--checkpoint {given}: no such folder")
