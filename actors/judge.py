@@ -27,7 +27,6 @@ from rlsys.errors import BadInput, require, require_bounds
 from rlsys.rollout import TurnRequest
 from rlsys.types import Message, TurnStop
 
-SHAPING = ("endpoint", "key_env", "prompts", "max_tokens", "retry_temperature", "cache_file")  # what a server answers
 START_S = 600.0  # a large model may have to be read from a slow disk
 
 
@@ -93,15 +92,6 @@ def start_judge(config: JudgeServiceConfig, *, host: str, port: int, token: str 
     service = make_service(config, host=host, port=port, token=token)
     service.start()
     return service
-
-
-def service_name(judge: JudgeConfig) -> str:
-    """Equal for configurations that one server can answer: those that differ in their patience alone."""
-    if not judge.model:
-        return ""
-    plain = JudgeConfig()
-    differing = ((key, getattr(judge, key)) for key in SHAPING if getattr(judge, key) != getattr(plain, key))
-    return " ".join([f"judge {judge.model}", *(f"{key}={value}" for key, value in differing)])
 
 
 def make_service(config: JudgeServiceConfig, *, host: str, port: int, token: str | None) -> HttpService:

@@ -104,14 +104,19 @@ def _node(node: dict[str, Any], has: dict[str, float]) -> Node:
     return Node(address=node["NodeManagerAddress"], cpus=has.get("CPU", 0), gpus=has.get("GPU", 0))
 
 
-def has_place(where: Any) -> bool:
-    """Whether the bundle of an actor lies on a living node. Asks Ray and waits for the answer."""
+def node_of(where: Any) -> str:
+    """The id of the node on which the bundle of an actor lies; empty where it waits for one."""
     from ray.util.placement_group import placement_group_table
 
+    nodes = placement_group_table(where.placement_group)["bundles_to_node_id"]
+    return str(nodes.get(where.placement_group_bundle_index) or "")
+
+
+def has_place(where: Any) -> bool:
+    """Whether that node lives. Asks Ray and waits for the answer."""
     if isinstance(where, str):  # "DEFAULT"
         return True
-    nodes = placement_group_table(where.placement_group)["bundles_to_node_id"]
-    return nodes.get(where.placement_group_bundle_index) in {node["NodeID"] for node in _alive()}
+    return node_of(where) in {node["NodeID"] for node in _alive()}
 
 
 async def while_placed(work: Awaitable[T], where: Any, what: str) -> T:

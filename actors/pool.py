@@ -15,100 +15,46 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import ray
 from ray.exceptions import RayError, RayTaskError
 
+from actors.arrivals import Arrival, Publication, allowed_gap, differs, measure
 from actors.calls import PING_EVERY_S, call, reason
-from actors.placement import NoPlace, actor_name, has_place, while_placed
+from actors.carriers import Carriers, Superseded, node_of
+from actors.members import GONE, Member, PoolOptions, State, close, placed, started
+from actors.placement import NoPlace, has_place, while_placed
 from actors.specs import EngineFailed
 from actors.worker import Delivery, RolloutWorker, WorkerSpec, WorkerStatus
-from rlsys.channels.base import Published
 from rlsys.errors import RunFailed
 from rlsys.outlines import Outline, Played, played
-from rlsys.rollout import RolloutPlan
-from rlsys.types import EpisodeEnd, Failure, FailureKind, Group, Ticket, Timings, Trajectory
+from rlsys.rollout import RolloutPlan, failed_group
+from rlsys.types import Failure, FailureKind, Group, Ticket
 
 log = logging.getLogger("rlsys.pool")
 
-CANARY_SHARE = 0.1  # of what a perturbation moved: how far an engine may be off and still hold it
 MAX_PAUSE_S = 30.0  # between two looks for a node
 MAX_RESTARTS = 5  # of one worker without a single group finished in between: then the run stops with the reason
 
 
-class State(StrEnum):
-    STARTING = "starting"
-    STALE = "stale"
-    READY = "ready"
-    DEAD = "dead"
-    LOST = "lost"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Publication:
-    """A version to deliver, and how to know that it arrived: the learner's own log-probabilities of the probe."""
-
-    published: Published
-    probe: tuple[tuple[int, ...], ...]
-    expected: tuple[tuple[float, ...], ...]
-    moved: float = 0.0  # of perturbed weights: nats per token by which the learner's own numbers changed
-
-    @property
-    def version(self) -> int:
-        return self.published.version
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Arrival:
-    """A delivery, and the engine-learner gap in log-probability over the probe's tokens."""
-
-    delivery: Delivery
-    gap_mean: float
-    gap_max: float
-
-
-@dataclass(slots=True)
-class _Member:
-    spec: WorkerSpec
-    placement: Any = "DEFAULT"
-    handle: Any = None
-    state: State = State.DEAD
-    in_flight: int = 0
-    restarts: int = 0
-    futile: int = 0  # restarts since it last finished a group
-    died_of: str = ""  # its last incarnation that was found dead
-    arrival: Arrival | None = None  # of the version that it holds
-    refitting: asyncio.Lock = field(default_factory=asyncio.Lock)
-    last_status: WorkerStatus | None = None
-    delivered: int = 0  # tokens of the groups that this incarnation finished
-    lost_tokens: int = 0  # tokens of groups that earlier ones did not finish, as of their last sign of life
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolOptions:
-    cpus: float
-    gpus: float
-    env_vars: dict[str, str]
-    start_timeout_s: float
-    call_timeout_s: float
-    group_timeout_s: float
-    infra_attempts: int
-    min_workers: int  # that have a node: with fewer the run stops after `placement_timeout_s`
-    placement_timeout_s: float
-    run: str = ""  # names the actors
-    mismatch_limit: float  # mean gap past which an engine is refitted once, then the run stops; see `allowed_gap`
-
-
 class RolloutPool:
-    def __init__(self, specs: Sequence[WorkerSpec], options: PoolOptions, worker: type = RolloutWorker) -> None:
-        self._members = [_Member(spec=spec) for spec in specs]
+    def __init__(
+        self,
+        specs: Sequence[WorkerSpec],
+        options: PoolOptions,
+        worker: type = RolloutWorker,
+        carriers: Carriers | None = None,
+    ) -> None:
+        """carriers: of a run whose weights lie where a rank wrote them; without, where every worker finds them."""
+        self._members = [Member(spec=spec) for spec in specs]
+        self._carriers = carriers
         self._options = options
         self._worker = worker
         self._current: Publication | None = None
+        self._addresses: Mapping[str, str] = {}
         self._changed = asyncio.Condition()
         self._background: set[asyncio.Task[Any]] = set()
         self._closing = False
@@ -124,15 +70,33 @@ class RolloutPool:
         await asyncio.gather(*(self._start(member) for member in self._members))
         self._spawn(self._watch())
 
-    async def _start(self, member: _Member) -> None:
+    async def _start(self, member: Member) -> None:
         options = self._options
         member.state = State.STARTING
-        actor = _placed(self._worker, options, member)
+        actor = placed(self._worker, options, member)
         member.handle, member.delivered = actor.remote(member.spec), 0
         start = member.handle.start.remote()
-        starting = _started(member, start, "starting its engine", options.start_timeout_s)
+        starting = started(member, start, "starting its engine", options.start_timeout_s)
         member.last_status = await while_placed(starting, member.placement, f"{member.spec.name} starting its engine")
+        if self._carriers is not None:
+            member.node = await started(member, member.handle.__ray_call__.remote(node_of), "saying where it is", 30.0)
+            await self._carriers.ensure([member.node])
         member.state = State.STALE
+        await self._connect(member)
+
+    async def connect(self, addresses: Mapping[str, str]) -> None:
+        """Tell every worker where the run's services listen, by their names; those that come up later hear it first."""
+        self._addresses = addresses
+        up = [member for member in self._members if member.state in (State.STALE, State.READY)]
+        await asyncio.gather(*(self._connect(member) for member in up))
+
+    async def _connect(self, member: Member) -> None:
+        handle = member.handle
+        try:
+            what = f"{member.spec.name} hearing of the services"
+            await call(handle.connect.remote(self._addresses), what, self._options.call_timeout_s)
+        except (RayError, RunFailed) as error:
+            self._mark_dead(member, handle, reason(error))
 
     async def stop(self) -> None:
         self._closing = True
@@ -140,11 +104,12 @@ class RolloutPool:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
         for member in self._members:
-            if member.state in (State.STARTING, State.DEAD, State.LOST) and member.handle is not None:
+            if member.state in (State.STARTING, *GONE) and member.handle is not None:
                 ray.kill(member.handle)  # its event loop is busy: it would not hear
                 member.handle = None
         alive = [member for member in self._members if member.handle is not None]
-        stops = (call(member.handle.stop.remote(), f"{member.spec.name} stopping", 10.0) for member in alive)
+        stops: list[Any] = [call(member.handle.stop.remote(), f"{member.spec.name} stopping", 10.0) for member in alive]
+        stops += [self._carriers.stop()] if self._carriers is not None else []
         await asyncio.gather(*stops, return_exceptions=True)
         for member in alive:
             ray.kill(member.handle)
@@ -182,7 +147,7 @@ class RolloutPool:
             finally:
                 member.in_flight -= 1
                 await self._notify()
-        return played(_failed_group(ticket, plan, Failure(kind=FailureKind.INFRA, where="rollout", detail=last)))
+        return played(failed_group(ticket, plan, Failure(kind=FailureKind.INFRA, where="rollout", detail=last)))
 
     async def group(self, ticket: Ticket, plan: RolloutPlan, on_retry: Callable[[Ticket], None]) -> Group:
         """Play one group and bring it here; play it again where it is lost on the way."""
@@ -193,7 +158,7 @@ class RolloutPool:
                 return found
             ticket = replace(group.ticket, attempt=group.ticket.attempt + 1)
         lost = Failure(kind=FailureKind.INFRA, where="rollout", detail="lost with the node that held it")
-        return _failed_group(ticket, plan, lost)
+        return failed_group(ticket, plan, lost)
 
     async def whole(self, group: Played) -> Group | None:
         """The group itself, from wherever it lies. None where it is gone with its node, or out of reach."""
@@ -207,7 +172,7 @@ class RolloutPool:
             log.warning("group %d is lost (%s)", group.ticket.sequence, reason(error))
             return None
 
-    async def _least_loaded(self) -> _Member:
+    async def _least_loaded(self) -> Member:
         async with self._changed:
             await self._changed.wait_for(
                 lambda: self.failure is not None or any(m.state is State.READY for m in self._members)
@@ -218,19 +183,38 @@ class RolloutPool:
 
     # -- weights ----------------------------------------------------------------------------------------------------
 
+    async def carry_from(self, nodes: Sequence[str]) -> None:
+        """The learner is about to write a version on these nodes."""
+        if self._carriers is not None:
+            await self._carriers.ensure(nodes)
+
     async def publish(self, publication: Publication) -> list[Arrival]:
         """Deliver a version to every worker that is up; those that come up later get it before they serve.
 
-        Raises RunFailed when an engine, loaded twice, still computes something else than the learner.
+        A worker that is late serves nothing new until it holds the newest version. Raises RunFailed when an engine,
+        loaded twice, still computes something else than the learner, and when the version reaches no worker at all.
         """
         self._current = publication
         up = [member for member in self._members if member.state in (State.STALE, State.READY)]
-        await asyncio.gather(*(self._refit(member) for member in up))
+        refits = {self._spawn(self._refit(member)): member for member in up}
+        _, late = await asyncio.wait(refits, timeout=self._options.publish_deadline_s) if refits else ((), set())
+        for member in (refits[task] for task in late):
+            close(member, publication.version, "it did not come in time (loop.publish_deadline_s)")
+        without = [member for member in self._members if member.without[0] == publication.version]
+        if len(without) == len(self._members) and not late:
+            raise RunFailed(f"version {publication.version} reaches no rollout worker: {without[0].without[1]}")
         await self._least_loaded()  # had every worker died under it, this waits for a restarted one
+        if self._carriers is not None:
+            await self._carriers.keep(publication.version)
         arrived = [member.arrival for member in self._members if member.arrival is not None]
         return [arrival for arrival in arrived if arrival.delivery.version == publication.version]
 
-    async def _refit(self, member: _Member) -> None:
+    @property
+    def carried(self) -> tuple[int, float]:
+        """Of the newest version: bytes that crossed the network, and the seconds until the last of them."""
+        return self._carriers.moved() if self._carriers is not None else (0, 0.0)
+
+    async def _refit(self, member: Member) -> None:
         """Load the current weights into one worker and open it, unless it dies or computes something else.
 
         One at a time for each worker, and always the newest version: a delivery that found it coming back to life may
@@ -247,23 +231,34 @@ class RolloutPool:
                 held = member.arrival.delivery.version if member.arrival and member.state is State.READY else None
                 if held == publication.version:
                     return
+                published = publication.published
+                try:
+                    if self._carriers is not None:  # it goes on generating meanwhile
+                        published = await self._carriers.bring(published, member.node)
+                except Superseded:
+                    continue
+                except RunFailed as error:
+                    if self._current is publication:
+                        close(member, publication.version, str(error))
+                        return
+                    continue
                 try:
                     what = f"{member.spec.name} loading version {publication.version}"
-                    loading = handle.load_weights.remote(publication.published, publication.probe)
+                    loading = handle.load_weights.remote(published, publication.probe)
                     delivery: Delivery = await call(loading, what, self._options.call_timeout_s)
                 except (RayError, RunFailed) as error:
                     if self._current is publication:
                         self._mark_dead(member, handle, reason(error))
                         return
                     continue  # it was forgotten when a newer version came: that one is loaded instead
-                arrival = _measure(delivery, publication)
+                arrival = measure(delivery, publication)
                 limit = allowed_gap(self._options.mismatch_limit, publication.moved)
                 if arrival.gap_mean > limit:
                     attempts += 1
                     gap, version = arrival.gap_mean, publication.version
                     log.warning("%s differs from the learner by %.3g on version %d", member.spec.name, gap, version)
                     if attempts == 2:
-                        await self._fail(_differs(member.spec.name, version, gap, limit))
+                        await self._fail(differs(member.spec.name, version, gap, limit))
                         return
                 elif self._current is publication and member.handle is handle:
                     member.state, member.arrival = State.READY, arrival
@@ -280,8 +275,8 @@ class RolloutPool:
         self._adopted = True
         await asyncio.gather(*(self._adopt(member) for member in self._members))
 
-    async def _adopt(self, member: _Member) -> None:
-        await _started(member, member.handle.adopt.remote(), "adopting its folder", 30.0)
+    async def _adopt(self, member: Member) -> None:
+        await started(member, member.handle.adopt.remote(), "adopting its folder", 30.0)
         member.state = State.READY
         await self._notify()
 
@@ -293,7 +288,7 @@ class RolloutPool:
             await asyncio.sleep(PING_EVERY_S)
             await self.status()
 
-    async def _ping(self, member: _Member) -> None:
+    async def _ping(self, member: Member) -> None:
         handle = member.handle
         try:
             what = f"{member.spec.name} answering a ping"
@@ -305,9 +300,9 @@ class RolloutPool:
         except (RayError, RunFailed) as error:
             self._mark_dead(member, handle, reason(error))
 
-    def _mark_dead(self, member: _Member, handle: Any, why: str) -> None:
+    def _mark_dead(self, member: Member, handle: Any, why: str) -> None:
         """The first to notice starts the restart; later reports about the same incarnation change nothing."""
-        if self._closing or member.handle is not handle or member.state is State.DEAD:
+        if self._closing or member.handle is not handle or member.state in GONE:
             return
         where = ""
         if member.last_status is not None:
@@ -319,7 +314,7 @@ class RolloutPool:
         ray.kill(handle)
         self._spawn(self._revive(member, why))
 
-    async def _revive(self, member: _Member, why: str) -> None:
+    async def _revive(self, member: Member, why: str) -> None:
         while not self._closing and await self._find_place(member):
             member.restarts += 1
             member.futile += 1
@@ -342,7 +337,7 @@ class RolloutPool:
                 await self._refit(member)  # when it dies under that, it is marked dead and revived by another task
             return
 
-    async def _find_place(self, member: _Member) -> bool:
+    async def _find_place(self, member: Member) -> bool:
         """Wait until a worker has a node, ever more patiently. False when the run cannot go on without it."""
         since, pause = time.monotonic(), PING_EVERY_S
         while not await asyncio.to_thread(has_place, member.placement):
@@ -385,10 +380,11 @@ class RolloutPool:
         async with self._changed:
             self._changed.notify_all()
 
-    def _spawn(self, work: Any) -> None:
+    def _spawn(self, work: Any) -> asyncio.Task[None]:
         task = asyncio.create_task(self._guarded(work))
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+        return task
 
     async def _guarded(self, work: Any) -> None:
         """Supervision that breaks is an error of the run, not a silence."""
@@ -397,68 +393,3 @@ class RolloutPool:
         except Exception as error:
             log.exception("supervision of the rollout workers broke")
             await self._fail(f"supervision of the rollout workers broke: {type(error).__name__}: {error}")
-
-
-def _placed(worker: type, options: PoolOptions, member: _Member) -> Any:
-    """The actor class of a worker, with its name, its share of the machine and its place."""
-    return ray.remote(worker).options(
-        name=actor_name(options.run, member.spec.name, member.restarts),
-        num_cpus=options.cpus,
-        num_gpus=options.gpus,
-        max_restarts=0,
-        max_concurrency=4096,
-        scheduling_strategy=member.placement,
-        runtime_env={"env_vars": options.env_vars},
-    )
-
-
-async def _started(member: _Member, ref: Any, what: str, timeout_s: float) -> Any:
-    """The answer to a call without which a worker does not serve."""
-    try:
-        return await call(ref, f"{member.spec.name} {what}", timeout_s)
-    except RayError as error:
-        raise RunFailed(f"{member.spec.name} could not start: {reason(error)}") from error
-
-
-def logprob_gaps(ours: Sequence[Sequence[float]], theirs: Sequence[Sequence[float]]) -> list[float]:
-    """Of every token. Where either side is nan, the widest gap there is."""
-    gaps = [abs(a - b) for one, other in zip(ours, theirs, strict=True) for a, b in zip(one, other, strict=True)]
-    return [gap if gap == gap else float("inf") for gap in gaps]
-
-
-def allowed_gap(limit: float, moved: float) -> float:
-    """The mean gap at which an engine still holds what the learner sent.
-
-    moved: nats per token by which a perturbation changed the learner's own numbers, 0 for true weights. Perturbed
-    logits spread wide, and so does what bf16 rounds off them. An engine that kept its old weights is `moved` away.
-    """
-    return min(max(limit, CANARY_SHARE * moved), moved / 2) if moved else limit
-
-
-def _measure(delivery: Delivery, publication: Publication) -> Arrival:
-    gaps = logprob_gaps(delivery.probe_logprobs, publication.expected)
-    return Arrival(delivery=delivery, gap_mean=sum(gaps) / len(gaps), gap_max=max(gaps))
-
-
-def _differs(name: str, version: int, gap: float, limit: float) -> str:
-    weights = f"version {version}" if version >= 0 else "the changed weights of the start-up check"
-    return (
-        f"{name} does not compute what the learner computes: on {weights} the mean gap in log-probability is "
-        f"{gap:.3g}, the limit is {limit:.3g} (loop.mismatch_limit); it kept old weights or loads them wrongly"
-    )
-
-
-def _failed_group(ticket: Ticket, plan: RolloutPlan, failure: Failure) -> Group:
-    siblings = tuple(
-        Trajectory(
-            task=ticket.task,
-            sibling=sibling,
-            turns=(),
-            messages=(),
-            end=EpisodeEnd.FAILED,
-            reward=failure,
-            timings=Timings(generate_s=0.0, tool_s=0.0, score_s=0.0),
-        )
-        for sibling in range(plan.group_size)
-    )
-    return Group(ticket=ticket, trajectories=siblings, worker="none")

@@ -36,11 +36,16 @@ class RewardService:
         self._grader = Grader(workers=spec.grader_workers, deadline_s=spec.grader_deadline_s)
         self._rewards: dict[str, RewardFunction] = {}
         self._judges: dict[str, Asks] = {}
-        self._served: dict[str, tuple[str, str]] = {}  # address and token of the run's own judges, by config
+        self._own: list[tuple[str, JudgeClient]] = []  # those of `_judges` that ask a server of the run, with its name
+        self._addresses: Mapping[str, str] = {}
+        self._token = ""
 
-    def connect_judge(self, config: JudgeConfig, url: str, token: str) -> None:
-        """Where the run's own judge listens that `config` asks for, by a model and no address."""
-        self._served[repr(config)] = url, token
+    def connect(self, addresses: Mapping[str, str], token: str) -> None:
+        """Where the run's own judges listen, by the name of the server. What waits for an answer asks there again."""
+        for name, client in self._own:
+            if name in addresses and addresses[name] != self._addresses.get(name):
+                client.connect(addresses[name], token)
+        self._addresses, self._token = addresses, token
 
     async def score(self, config: Any, transcript: Transcript) -> Reward:
         """With the verdicts that it rests on, so that files have them.
@@ -71,8 +76,13 @@ class RewardService:
         """One judge per config, however many rewards ask it. Raises BadInput without an address or its key."""
         key = repr(config)
         if key not in self._judges:
-            own = self._served.get(key)
-            self._judges[key] = JudgeClient(*own, config) if own is not None else open_judge(config)
+            url = self._addresses.get(config.server)
+            if url is None:
+                self._judges[key] = open_judge(config)
+            else:
+                client = JudgeClient(url, self._token, config, proxy=False)
+                self._judges[key] = client
+                self._own.append((config.server, client))
         return self._judges[key]
 
     def tool_stats(self) -> Mapping[str, ToolStats]:

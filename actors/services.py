@@ -1,8 +1,8 @@
 """Tool services: the servers that environments call, each in a Ray actor that is watched and brought back.
 
-A service that died or hangs is found by a ping with a deadline, killed, and started again at the same address. Its
-callers wait, retry and break their circuit meanwhile (`envs.services.guard`): an outage costs the calls that it
-outlasts a typed failure each, never a step.
+A service that died or hangs is found by a ping with a deadline, killed, and started again: at the same address where
+that is still to be had, and else every worker is told the new one. Its callers wait, retry and break their circuit
+meanwhile (`envs.services.guard`): an outage costs the calls that it outlasts a typed failure each, never a step.
 """
 
 from __future__ import annotations
@@ -11,29 +11,31 @@ import asyncio
 import logging
 import os
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from secrets import token_urlsafe
 from typing import Any
+from urllib.parse import urlsplit
 
 import ray
 from ray.exceptions import RayError
 
+from actors.addresses import LOOPBACK, free_port, interfaces, listening, only_node
 from actors.bundles import Need
 from actors.calls import PING_EVERY_S, SERVICE_TOKEN, call, reason
 from actors.placement import actor_name
-from envs import make_world
+from envs import new_player
 from envs.base import Service
 from rlsys.device import hidden
-from rlsys.errors import RunFailed
+from rlsys.errors import BadInput, RunFailed
 
 log = logging.getLogger("rlsys.services")
 
-HOST = "127.0.0.1"  # every actor of a run is on one node
 HEALTH_DEADLINE_S = 10.0
 LOWER = "env.retriever.gpus or reward.judge.gpus"
 MAX_BACKOFF_S = 60.0
-_LOOPBACK = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # the machine's proxy is for the web
+Tell = Callable[[Mapping[str, str]], Awaitable[None]]  # addresses by the name of the service
+_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # the machine's proxy is for the web
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,14 +43,19 @@ class ServiceSpec:
     """A server that a run keeps alive. `launch.run.wire` makes one of each world and judge that asks for it."""
 
     name: str  # those with the same name are one server
-    config: Any  # of what asks for it; by it `Services.url` finds the address
+    config: Any  # of what asks for it
     start: Callable[..., Service]  # (config, host=.., port=.., token=..), in a process of its own, until it answers
+    check: Callable[[Any], None] = lambda config: None  # on its node: raises BadInput where it could not start
     gpus: int = 0  # that it takes where there are any
+
+
+def check_world(config: Any) -> None:
+    new_player(config).check_service()
 
 
 def start_world(config: Any, *, host: str, port: int, token: str) -> Service:
     """The server of an environment's tool."""
-    return make_world(config).start_service(host=host, port=port, token=token)
+    return new_player(config).start_service(host=host, port=port, token=token)
 
 
 class ToolService:
@@ -59,23 +66,29 @@ class ToolService:
         os.environ.update(secrets)
         self._spec = spec
         self._service: Service | None = None
+        self._url = ""
 
     def __repr__(self) -> str:
         """What Ray's dashboard calls it."""
         return self._spec.name
 
-    def start(self, port: int) -> str:
-        """The server's address, once it answers."""
-        token = os.environ[SERVICE_TOKEN]
-        self._service = self._spec.start(self._spec.config, host=HOST, port=port, token=token)
-        return self._service.url
+    def start(self, host: str | None, earlier: str) -> str:
+        """Its address, once it answers there: the `earlier` one where it can be had again.
+
+        host: as `actors.addresses.listening` takes it. Raises BadInput for one that this node does not have.
+        """
+        place = listening(host, ray.util.get_node_ip_address(), interfaces())
+        port, token = free_port(place, earlier), os.environ[SERVICE_TOKEN]
+        self._service = self._spec.start(self._spec.config, host=place.bind, port=port, token=token)
+        self._url = place.url(urlsplit(self._service.url).port or 0)
+        return self._url
 
     def ping(self) -> None:
-        """Raises when the server does not answer `/health`."""
+        """Raises when the server does not answer `/health` where others look for it."""
         assert self._service is not None, "ping before start"
-        request = urllib.request.Request(f"{self._service.url}/health")
+        request = urllib.request.Request(f"{self._url}/health")
         request.add_header("Authorization", f"Bearer {os.environ[SERVICE_TOKEN]}")
-        with _LOOPBACK.open(request, timeout=HEALTH_DEADLINE_S) as answer:
+        with _DIRECT.open(request, timeout=HEALTH_DEADLINE_S) as answer:
             answer.read()
 
     def stop(self) -> None:
@@ -100,6 +113,7 @@ class Services:
     env_vars: dict[str, str]  # no secrets: Ray logs them
     start_timeout_s: float
     run: str = ""  # names the actors
+    host: str | None = None  # cluster.service_host
     on_gpus: bool = False  # known once the cluster is
     ping_timeout_s: float = 2 * HEALTH_DEADLINE_S
     actor: type = ToolService
@@ -107,29 +121,41 @@ class Services:
     token: str = field(default_factory=lambda: token_urlsafe(24), repr=False)
     _members: dict[str, _Member] = field(default_factory=dict)
     _watching: list[asyncio.Task[None]] = field(default_factory=list)
+    _tell: Tell | None = None
 
     def __post_init__(self) -> None:
         for spec in self.specs:
             self._members.setdefault(spec.name, _Member(spec))
 
+    @property
+    def servers(self) -> list[ServiceSpec]:
+        """One for each name, in the order in which they are placed."""
+        return [member.spec for member in self._members.values()]
+
     def needs(self, *, on_gpus: bool) -> list[Need]:
-        specs = [member.spec for member in self._members.values()]
-        return [Need(what=spec.name, cpus=1, gpus=spec.gpus if on_gpus else 0, lower=LOWER) for spec in specs]
+        gpus = [spec.gpus if on_gpus else 0 for spec in self.servers]
+        return [
+            Need(what=spec.name, cpus=1, gpus=each, lower=LOWER) for spec, each in zip(self.servers, gpus, strict=True)
+        ]
 
     @property
     def restarts(self) -> dict[str, int]:
         return {name: member.restarts for name, member in self._members.items()}
 
-    def url(self, config: Any) -> str:
-        """Where the server of this environment or judge listens; empty for one that needs none."""
-        return next((self._members[spec.name].url for spec in self.specs if spec.config == config), "")
+    @property
+    def addresses(self) -> dict[str, str]:
+        """Where they listen, by their names."""
+        return {name: member.url for name, member in self._members.items()}
 
-    async def start(self, placement: Sequence[Any] | None = None) -> None:
-        """Start every server; one that cannot start is an error of the run."""
+    async def start(self, placement: Sequence[Any] | None = None, tell: Tell | None = None) -> None:
+        """Start every server; one that cannot start is an error of the run. `tell` hears of every new address."""
         members = list(self._members.values())
         for member, where in zip(members, placement or ["DEFAULT"] * len(members), strict=True):
             member.placement = where
         await asyncio.gather(*(self._start(member) for member in members))
+        self._tell = tell
+        if tell is not None and members:
+            await tell(self.addresses)
         self._watching = [asyncio.create_task(self._keep(member)) for member in members]
 
     async def stop(self) -> None:
@@ -143,7 +169,7 @@ class Services:
             ray.kill(member.handle)
 
     async def _start(self, member: _Member) -> None:
-        gpus = member.spec.gpus if self.on_gpus else 0
+        gpus = member.spec.gpus * self.on_gpus
         actor = ray.remote(self.actor).options(
             name=actor_name(self.run, member.spec.name, member.restarts),
             num_cpus=1,
@@ -154,13 +180,18 @@ class Services:
             runtime_env={"env_vars": self.env_vars | hidden(gpus)},
         )
         member.handle = actor.remote(member.spec, {**self.secrets, SERVICE_TOKEN: self.token})
-        port = int(member.url.rpartition(":")[2]) if member.url else 0
+        earlier, host = member.url, self.host or (LOOPBACK if only_node() else None)
         try:
-            member.url = await call(
-                member.handle.start.remote(port), f"{member.spec.name} starting", self.start_timeout_s
-            )
+            starting = member.handle.start.remote(host, earlier)
+            member.url = await call(starting, f"{member.spec.name} starting", self.start_timeout_s)
         except RayError as error:
+            cause = getattr(error, "cause", None)
+            if isinstance(cause, BadInput):
+                raise BadInput(f"{member.spec.name} could not start: {cause}") from error
             raise RunFailed(f"{member.spec.name} could not start: {reason(error)}") from error
+        if self._tell is not None and member.url != earlier:
+            log.warning("%s is at %s now", member.spec.name, member.url)
+            await self._tell(self.addresses)
 
     async def _keep(self, member: _Member) -> None:
         """Ping one server for ever; start it again when it does not answer, ever more patiently when that fails."""
@@ -176,7 +207,7 @@ class Services:
                 member.restarts += 1
                 try:
                     await self._start(member)
-                except RunFailed as failed:
+                except (BadInput, RunFailed) as failed:
                     log.warning("%s; the next try is in %.0f s", failed, backoff)
                     await asyncio.sleep(backoff)
                     backoff = min(2 * backoff, MAX_BACKOFF_S)

@@ -10,9 +10,13 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
 import psutil
+import ray
+import ray.util
 
+from actors.addresses import only_node
 from actors.engine import Engine
 from actors.renderer import ChatRenderer
 from actors.scoring import ScoringSpec
@@ -96,6 +100,10 @@ class RolloutWorker:
         self.worlds.start()
         self.engine = await Engine.start(self.spec.engine)
         return await self.ping()
+
+    async def connect(self, addresses: Mapping[str, str]) -> None:
+        """Where the run's own services listen by now, by their names."""
+        self.worlds.connect(addresses)
 
     def _engine(self) -> Engine:
         if self.engine is None:
@@ -186,9 +194,14 @@ class RolloutWorker:
             self.engine = None
 
 
+@cache
 def _log_file() -> str:
+    """In a cluster of several nodes as `scp` takes it: 10.0.0.2:/tmp/ray/session_.../logs/worker-....out"""
     target = os.readlink("/proc/self/fd/1")
-    return target if os.path.isfile(target) else ""
+    if not os.path.isfile(target):
+        return ""
+    alone = not ray.is_initialized() or only_node()
+    return target if alone else f"{ray.util.get_node_ip_address()}:{target}"
 
 
 def _rss(process: psutil.Process) -> int:

@@ -20,7 +20,7 @@ from actors.black_box import Mark, Recorder
 from actors.calls import SERVICE_TOKEN
 from actors.orphans import die_with
 from actors.scoring import RewardService, ScoringSpec
-from envs import new_world
+from envs import new_player
 from envs.base import World
 from envs.services.stats import ToolStats, merge
 from rlsys.rollout import Env, EpisodeBroken, failure_of
@@ -49,8 +49,20 @@ class WorldServer:
         self.rewards = RewardService(scoring)
         self._worlds: dict[str, World] = {}
         self._envs: dict[tuple[int, int], Env] = {}  # by group and episode
+        self._addresses: Mapping[str, str] = {}
 
-    async def prepare(self, env: Any, reward: Any, service_url: str, judge_url: str, playing: frozenset[str]) -> int:
+    async def connect(self, addresses: Mapping[str, str]) -> None:
+        """Where the run's own services listen, by their names. Worlds that use them go there from now on."""
+        self._addresses = addresses
+        self.rewards.connect(addresses, os.environ[SERVICE_TOKEN])
+        for world in self._worlds.values():
+            self._connect(world)
+
+    def _connect(self, world: World) -> None:
+        if self._addresses and world.service in self._addresses:
+            world.connect(self._addresses[world.service], os.environ[SERVICE_TOKEN])
+
+    async def prepare(self, env: Any, reward: Any, playing: frozenset[str]) -> int:
         """Get ready to play a configuration; returns the turns of an episode.
 
         One world per config, however many groups ask for it. A new stage's closes those that nobody plays. The reward
@@ -58,16 +70,13 @@ class WorldServer:
         """
         key = repr(env)
         if key not in self._worlds:
-            self._worlds[key] = new_world(env)  # before the first await: many groups come at once
+            self._worlds[key] = new_player(env)  # before the first await: many groups come at once
+            self._connect(self._worlds[key])
             for idle in [self._worlds.pop(other) for other in list(self._worlds) if other not in playing | {key}]:
                 await idle.close()
         world = self._worlds[key]
-        if service_url and world.service:
-            world.connect(service_url, os.environ[SERVICE_TOKEN])
         with suppress(Exception, SystemExit):  # the episodes that are scored with it fail by what it raises
             self.rewards.made(reward)
-        if judge_url:
-            self.rewards.connect_judge(reward.judge, judge_url, os.environ[SERVICE_TOKEN])
         return world.max_turns
 
     async def open(self, group: int, episode: int, env: str, task: Task) -> tuple[tuple[Message, ...], tuple[str, ...]]:

@@ -17,7 +17,7 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
-from actors.watched import WorldProcess, WorldsSpec
+from actors.watched import CannotStart, WorldProcess, WorldsSpec
 from envs.services.stats import ToolStats, merge
 from rlsys.broken import EpisodeBroken, TakenDown
 from rlsys.rollout import RolloutPlan
@@ -39,17 +39,34 @@ class Worlds:
         self._numbers = count(1)
         self._playing: Counter[str] = Counter()  # groups by world
         self._retired: list[Mapping[str, ToolStats]] = []
+        self._addresses: Mapping[str, str] = {}
 
     def start(self) -> WorldProcess:
         """The process, which comes up beside whatever happens meanwhile."""
         if self._process is None:
             self._process = self._start(self.spec, self._over)
+            self._tell(self._process)
         return self._process
+
+    def connect(self, addresses: Mapping[str, str]) -> None:
+        """Where the run's own services listen, by their names: for this process and those after it."""
+        self._addresses = addresses
+        if self._process is not None:
+            self._tell(self._process)
+
+    def _tell(self, process: WorldProcess) -> None:
+        if self._addresses:
+            process.ask(None, "connect", self._addresses).add_done_callback(self._told)
+
+    def _told(self, done: asyncio.Future[Any]) -> None:
+        error = None if done.cancelled() else done.exception()
+        if error is not None and not isinstance(error, (EpisodeBroken, CannotStart)):  # of a process that is over
+            log.warning("%s: a world does not go where its service is: %s", self.spec.worker, error)
 
     async def prepared(self, plan: RolloutPlan) -> tuple[WorldProcess, int]:
         """A process that is ready to play this, and the turns of an episode. Raises what making the world raises."""
         process = self.start()
-        given = (plan.env, plan.reward, plan.service_url, plan.judge_url)
+        given = (plan.env, plan.reward)
         key = repr(plan.env), repr(given)
         if key not in process.plans:
             playing = frozenset(world for world, groups in self._playing.items() if groups)

@@ -6,9 +6,10 @@ from typing import Any
 
 from envs.base import World
 from envs.rewards import REWARDS, make_reward
+from envs.tasks.splits import tasks_unread
 from rlsys.choices import Table, construct
 
-__all__ = ["REWARDS", "WORLDS", "make_reward", "make_world", "new_world"]
+__all__ = ["REWARDS", "WORLDS", "make_reward", "make_world", "new_player", "new_world"]
 
 WORLDS: Table = {
     "calculator": "envs.worlds.calculator.CalculatorWorld",
@@ -41,3 +42,9 @@ def new_world(config: Any) -> World:
     """A world of one's own, to play in and to close. Raises BadInput for a `config.name` that is not in WORLDS."""
     world: World = construct("env", WORLDS, config)
     return world
+
+
+def new_player(config: Any) -> World:
+    """The same for whoever is given the tasks that it plays: those of `split` are not read, nor need they be here."""
+    with tasks_unread():
+        return new_world(config)

@@ -53,7 +53,8 @@ class World:
     """The tasks of an environment and the way to play them. Built from its config alone, in any process.
 
     Making it raises BadInput when a source of its config is missing or holds a record that cannot be used. It has
-    `split` and `env`. Everything below them is optional: the methods here say no, or do nothing.
+    `split` and `env`. Those who only play are given each episode's task: there the tasks of `split` are not read.
+    Everything below them is optional: the methods here say no, or do nothing.
     """
 
     split: Split  # set by `__init__`, mostly with `envs.tasks.splits.split_tasks`
@@ -93,6 +94,9 @@ class World:
     def answers_of(self, task: Task) -> Sequence[str]:
         """The task's answers as a model would write them."""
         return [self.write_answer(answer) for answer in task.answers]
+
+    def check_service(self) -> None:
+        """Try, where the server is going to run, that what it reads is there. Raises BadInput."""
 
     def start_service(self, *, host: str, port: int, token: str) -> Service:
         """Start the server that `service` names and return when it answers. Called in a process of its own."""

@@ -47,10 +47,11 @@ class GroupOptions:
 
 
 class Place(NamedTuple):
-    """Place(node="10.0.0.2", gpus="3")"""
+    """Place(node="10.0.0.2", gpus="3", node_id="5e3c0f5a...")"""
 
     node: str
     gpus: str
+    node_id: str = ""
 
 
 class LearnerActor:
@@ -73,7 +74,7 @@ class LearnerActor:
 
     def place(self) -> Place:
         """Where it runs."""
-        return Place(ray.util.get_node_ip_address(), ",".join(map(str, ray.get_gpu_ids())))
+        return Place(ray.util.get_node_ip_address(), ",".join(map(str, ray.get_gpu_ids())), self.node_id())
 
     def open_store(self) -> tuple[str, int]:
         """(address, port) where the ranks meet: asked of rank 0, which listens there from now on.
@@ -118,14 +119,12 @@ class LearnerActor:
     def export(
         self, channel: WeightChannel, version: int, probe: Sequence[Sequence[int]], perturb: bool
     ) -> tuple[Published, list[list[float]]]:
-        share, logprobs = self.rank.export(channel, version, probe, perturb=perturb)
-        if share.places and not perturb:  # engines go back from perturbed weights to the versions before
-            channel.forget(version)
-        return share, logprobs
+        return self.rank.export(channel.on_node(self.node_id()), version, probe, perturb=perturb)
 
-    def close_channel(self, channel: WeightChannel) -> None:
-        """The run ends: its published versions leave the memory of this node."""
-        channel.close()
+    def node_id(self) -> str:
+        """Of Ray's, on which it runs."""
+        node: str = ray.get_runtime_context().get_node_id()
+        return node
 
     def snapshot(self, folder: str, tokenizer_from: str) -> None:
         """Copy what goes into `folder`/learner for resuming, and into `folder`/hf, with the tokenizer of
@@ -162,6 +161,7 @@ class LearnerGroup:
         self._placement: Sequence[Any] = ()
         self.restarts = 0
         self._patience = Patience(options.ping_timeout_s)
+        self.node_ids: tuple[str, ...] = ()  # of Ray's, by rank, from `start` on
 
     @property
     def num_ranks(self) -> int:
@@ -192,6 +192,7 @@ class LearnerGroup:
         order = numbered(places)
         self._actors = [self._actors[index] for index in order]
         self.nodes = [places[index].node for index in order]
+        self.node_ids = tuple(places[index].node_id for index in order)
         (address,) = await self._wait([self._actors[0].open_store.remote()], "opening a port", options.start_timeout_s)
         specs = iter(self._specs)
         starting = [rank.start.remote(next(specs), address) for rank in self._actors]
@@ -258,11 +259,6 @@ class LearnerGroup:
 
     async def load(self, folder: Path) -> None:
         await self._all(lambda rank: rank.load.remote(str(folder)), f"loading {folder}")
-
-    async def close_channel(self, channel: WeightChannel) -> None:
-        """Published versions lie in the memory of the ranks' nodes, which need not be the driver's."""
-        if self._actors:
-            await self._all(lambda rank: rank.close_channel.remote(channel), "tidying up", 5.0)
 
     async def restart(self) -> None:
         """Other processes in the same places; none of the old ones, alive or hung, is left. `begin` has to follow."""

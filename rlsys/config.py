@@ -235,6 +235,9 @@ class LoopConfig:
     """The KV cache of what is being generated while new weights arrive. keep: generation goes on at once, its later
     tokens sampled by new weights over a cache of old ones, as `mismatch/mixed_versions` shows. recompute: everything in
     flight is prefilled again, exact and slow with long contexts. null: keep on GPUs, recompute on a CPU."""
+    publish_deadline_s: float = 60.0
+    """Seconds for new weights to reach every engine. One that is late starts no group until it holds the newest; the
+    others go on. It also limits how long one node may take to send one bucket (256 MB) to another."""
     oversample: float = 1.0
     """Groups without signal (all rewards alike) give their places to others, up to this many times `groups_per_step`
     in a step: 3 plays at most three times as many. 1: none does."""
@@ -247,6 +250,7 @@ class LoopConfig:
         require_bounds(self, "loop.", "0 or more", "max_policy_lag")
         require_bounds(self, "loop.", "0 or more, or null", "max_token_lag")
         require_bounds(self, "loop.", "above 0, or null", "mismatch_limit")
+        require_bounds(self, "loop.", "above 0", "publish_deadline_s")
         require(self.oversample >= 1, "loop.oversample", self.oversample, "at least 1")
         require(0 <= self.max_failed_share <= 1, "loop.max_failed_share", self.max_failed_share, "between 0 and 1")
 
@@ -359,7 +363,8 @@ class CheckpointConfig:
 @dataclass(frozen=True, kw_only=True)
 class WeightsConfig:
     channel: str = "shm"
-    """How new weights reach the engines. shm: through the memory of one node."""
+    """How new weights reach the engines. shm: through the memory of each node; across nodes they are carried while the
+    engines go on generating."""
 
     def __post_init__(self) -> None:
         require(self.channel in CHANNELS, "weights.channel", self.channel, f"one of {', '.join(CHANNELS)}")
@@ -378,13 +383,26 @@ class ClusterConfig:
     placement_timeout_s: float = 60.0
     """Seconds to wait for room for all actors: other jobs may end, and a cluster that grows by itself needs minutes to
     get a node. As long may the run have fewer than `rollout.min_workers`."""
-    object_store_mb: int = 256
-    """Shared memory of a local cluster's object store, in MiB. Trajectories pass through it."""
+    object_store_mb: Optional[int] = None
+    """Shared memory of a local cluster's object store, in MiB. Trajectories and batches pass through it. null: 256, and
+    8192 with GPUs."""
+    scratch_dir: Optional[str] = None
+    """Folder that all nodes see, where `rlsys eval` and `rlsys generate` build the policy of a recipe that has no model
+    and no run. null: this machine's temporary folder, on a cluster the folder of --output."""
+    service_host: Optional[str] = None
+    """Address or network interface (eth0) on which the run's own services listen, on whichever node they are. null: the
+    loopback where the cluster has one node, else the node's address. 0.0.0.0: every interface."""
+    weights_dir: Optional[str] = None
+    """Folder on every node for the weights that engines load, where shared memory is too small for two versions of
+    them: on a fast local disk, by its whole path. null: /dev/shm."""
 
     def __post_init__(self) -> None:
         require_bounds(self, "cluster.", "above 0, or null", "gpu_memory_gb")
         require_bounds(self, "cluster.", "above 0", "placement_timeout_s")
-        require(self.object_store_mb >= 80, "cluster.object_store_mb", self.object_store_mb, "at least 80")
+        enough = self.object_store_mb is None or self.object_store_mb >= 80
+        require(enough, "cluster.object_store_mb", self.object_store_mb, "at least 80, or null")
+        whole = self.weights_dir is None or self.weights_dir.startswith("/")
+        require(whole, "cluster.weights_dir", self.weights_dir, "a whole path, or null")
 
 
 @dataclass(frozen=True, kw_only=True)

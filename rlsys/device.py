@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
-from rlsys.config import EngineConfig, LearnerConfig, RecipeConfig, RunConfig
+from rlsys.config import ClusterConfig, EngineConfig, LearnerConfig, RecipeConfig, RunConfig
 
 T = TypeVar("T")
 RunningKV = Literal["keep", "recompute"]
@@ -28,6 +28,7 @@ class Device:
     engine_threads: int  # rollout.threads
     tokens_per_row: int  # learner.tokens_per_row
     running_kv: RunningKV  # loop.running_kv
+    object_store_mb: int  # cluster.object_store_mb
 
 
 DEVICES: dict[str, Device] = {
@@ -47,7 +48,9 @@ DEVICES: dict[str, Device] = {
         engine_threads=1,
         tokens_per_row=4096,
         running_kv="recompute",
+        object_store_mb=256,
     ),
+    # A store of 8 GiB: a batch of 33 million tokens is 1.5 GB (46 bytes a token), and lies there beside its groups.
     # Rows of 16k hide the all-reduce that ZeRO-2 makes after each; without checkpointing their activations fit no card.
     "cuda": Device(
         torch_device="cuda",
@@ -63,6 +66,7 @@ DEVICES: dict[str, Device] = {
         engine_threads=8,
         tokens_per_row=16384,
         running_kv="keep",
+        object_store_mb=8192,
     ),
 }
 # `loop.mismatch_limit` where it is null, in nats per token. bf16 has 8 bits for a logit, and engine and learner round
@@ -77,6 +81,7 @@ FILLED_IN = (
     ("learner", "tokens_per_row"),
     ("loop", "mismatch_limit"),
     ("loop", "running_kv"),
+    ("cluster", "object_store_mb"),
 )
 
 
@@ -111,6 +116,7 @@ def resolved(recipe: RecipeConfig, device: Device) -> RecipeConfig:
             mismatch_limit=_or(loop.mismatch_limit, limit),
             running_kv=loop.running_kv or device.running_kv,
         ),
+        cluster=resolved_cluster(recipe.cluster, device),
     )
 
 
@@ -133,6 +139,11 @@ def resolved_engine(engine: EngineConfig, device: Device) -> EngineConfig:
 def resolved_learner(learner: LearnerConfig, device: Device) -> LearnerConfig:
     """Of a recipe or, on its own, of ranks that no driver started."""
     return replace(learner, tokens_per_row=_or(learner.tokens_per_row, device.tokens_per_row))
+
+
+def resolved_cluster(cluster: ClusterConfig, device: Device) -> ClusterConfig:
+    """Of a recipe or, before anything else, of a local cluster that is to start."""
+    return replace(cluster, object_store_mb=_or(cluster.object_store_mb, device.object_store_mb))
 
 
 def resolved_run(config: RunConfig, device: Device) -> RunConfig:

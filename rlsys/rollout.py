@@ -76,8 +76,6 @@ class RolloutPlan:
     max_response_tokens: int | None = None  # of a whole episode, the environment's tokens included
     infra_retries: int = 0  # of one episode that infrastructure broke, or a deadline
     data_retries: int = 0  # of one whose environment, task or chat template raised
-    service_url: str = ""  # of the tool service that the driver keeps alive for this environment
-    judge_url: str = ""  # of the judge that it keeps alive for this reward
 
 
 class Env(Protocol):
@@ -389,3 +387,20 @@ def transcript_of(task: Task, attempt: _Attempt | Trajectory) -> Transcript:
         token_ids=tuple(token for turn in attempt.turns for token in turn.completion.token_ids.tolist()),
         state=attempt.state,
     )
+
+
+def failed_group(ticket: Ticket, plan: RolloutPlan, failure: Failure) -> Group:
+    """Of a group that no worker could play."""
+    siblings = tuple(
+        Trajectory(
+            task=ticket.task,
+            sibling=sibling,
+            turns=(),
+            messages=(),
+            end=EpisodeEnd.FAILED,
+            reward=failure,
+            timings=Timings(generate_s=0.0, tool_s=0.0, score_s=0.0),
+        )
+        for sibling in range(plan.group_size)
+    )
+    return Group(ticket=ticket, trajectories=siblings, worker="none")

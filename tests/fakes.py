@@ -7,13 +7,13 @@ import json
 import os
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from actors.pool import Arrival, Publication
+from actors.arrivals import Arrival, Publication
 from actors.specs import IDLE
 from actors.worker import Delivery, WorkerSpec, WorkerStatus
 from learners.algorithms import make_algorithm
@@ -58,6 +58,8 @@ def bandit_group(
 
 class BanditLearner:
     """A policy of two logits, trained by the real algorithms."""
+
+    node_ids = ("here",)
 
     def __init__(self) -> None:
         self.logits = torch.zeros(2, requires_grad=True)
@@ -162,13 +164,16 @@ class BanditPool:
     ) -> None:
         self.logits: list[float] = [0.0, 0.0]
         self.version = 0
+        self.carried = (0, 0.0)
         self.restarts = {"fake": 0}
-        self.lost_tokens = 0
+        self.lost_tokens = self.lost = 0
         self.published: list[int] = []
         self._fail, self._deaf, self._publish_s = fail, deaf, publish_s
 
     async def start(self) -> None: ...
     async def stop(self) -> None: ...
+
+    async def carry_from(self, nodes: Sequence[str]) -> None: ...
 
     async def publish(self, publication: Publication) -> list[Arrival]:
         from rlsys.errors import RunFailed
@@ -229,6 +234,10 @@ class FakeWorker:
         starts.write_text(str(int(starts.read_text()) + 1 if starts.exists() else 1))
         return await self.ping()
 
+    async def connect(self, addresses: Mapping[str, str]) -> None:
+        if addresses:
+            (self.faults / f"services-{self.spec.name}").write_text(json.dumps(addresses))
+
     async def run_group(self, ticket: Ticket, plan: RolloutPlan) -> tuple[tuple[Outline, ...], Group]:
         if self.version is None:
             raise RuntimeError("stale worker was asked to serve")
@@ -255,6 +264,8 @@ class FakeWorker:
     async def load_weights(self, published: Published, probe: Sequence[Sequence[int]]) -> Delivery:
         if self._take(f"die-loading-{self.spec.name}"):
             os._exit(1)
+        while (self.faults / f"slow-{self.spec.name}").exists():
+            await asyncio.sleep(0.02)
         if not (self.faults / f"deaf-{self.spec.name}").exists():
             self.logits = received(published)
         self.version = published.version

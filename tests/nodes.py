@@ -36,6 +36,23 @@ OWN = ("--net", "--mount", "--uts", "--ipc", "--pid")  # the namespaces of a nod
 PORT = 6379
 PASSED_ON = ("RLSYS_TEST_SESSION", "HF_HUB_OFFLINE", "TOKENIZERS_PARALLELISM", "VLLM_NO_USAGE_STATS", "WANDB_MODE")
 
+FILL = """
+import ray
+ray.init(log_to_driver=False, namespace="full")
+
+@ray.remote(num_cpus={cpus}, resources={{"node{node}": 1}}, lifetime="detached", name="full{node}")
+class Full:
+    def there(self):
+        return "taken"
+
+print(ray.get(Full.remote().there.remote()))
+"""
+FREE = """
+import ray
+ray.init(log_to_driver=False, namespace="full")
+ray.kill(ray.get_actor("full{node}"))
+"""
+
 
 @functools.cache
 def why_not() -> str:
@@ -56,9 +73,11 @@ needs_nodes = pytest.mark.skipif(bool(why_not()), reason=why_not())
 class Cluster:
     """Made by `nodes`. Nodes are numbered from 1; the first is Ray's head."""
 
-    def __init__(self, num: int, *, shared: Path, cpus: int, gpus: int, shm: str, store_mb: int) -> None:
+    def __init__(
+        self, num: int, *, shared: Path, cpus: int, gpus: int, shm: str, store_mb: int, dashboard: bool
+    ) -> None:
         self.addresses = [f"10.77.0.{number}" for number in range(1, num + 1)]
-        self._shared, self._shm = shared.resolve(), shm
+        self._shared, self._shm, self._dashboard = shared.resolve(), shm, str(dashboard).lower()
         self._ray = ["--object-store-memory", f"{store_mb * 10**6}", "--num-cpus", f"{cpus}", "--num-gpus", f"{gpus}"]
         self._first: dict[int, psutil.Process] = {}  # the first process of each node
         self._holders: list[subprocess.Popen[str]] = []
@@ -113,6 +132,16 @@ class Cluster:
         assert result.code == 0, f"node {node}: {command}: {result.output}"
         return result.output
 
+    def fill(self, node: int, cpus: int) -> None:
+        """Take CPUs of a node for good: what is placed from now on finds them on another one."""
+        taken = self.run(["python", "-c", FILL.format(node=node, cpus=cpus)])
+        assert taken.output.endswith("taken\n"), taken.output
+
+    def free(self, node: int) -> None:
+        """Give back what `fill` took."""
+        given = self.run(["python", "-c", FREE.format(node=node)])
+        assert given.code == 0, given.output
+
     def kill(self, node: int) -> None:
         """The machine is gone, with everything on it."""
         first = self._first.pop(node)
@@ -132,7 +161,11 @@ class Cluster:
         self._bridge(f"ip link set port{node} master switch up")
         address = self.addresses[node - 1]
         self.sh(node, f"ip addr add {address}/24 dev eth0 && ip link set eth0 up")
-        role = ["--head", f"--port={PORT}", "--include-dashboard=false"] if node == 1 else ["--address", self._head]
+        role = (
+            ["--head", f"--port={PORT}", f"--include-dashboard={self._dashboard}"]
+            if node == 1
+            else ["--address", self._head]
+        )
         own = [f"--node-ip-address={address}", f'--resources={{"node{node}": 1000}}', "--disable-usage-stats"]
         result = self.run(["ray", "start", *role, *own, *self._ray], node=node, timeout=120)
         assert result.code == 0, result.output
@@ -194,10 +227,20 @@ class Cluster:
 
 @contextlib.contextmanager
 def nodes(
-    num: int, *, shared: Path, cpus: int = 2, gpus: int = 0, shm: str = "2g", store_mb: int = 200
+    num: int,
+    *,
+    shared: Path,
+    cpus: int = 2,
+    gpus: int = 0,
+    shm: str = "2g",
+    store_mb: int = 200,
+    dashboard: bool = False,
 ) -> Iterator[Cluster]:
-    """A running cluster. cpus, gpus: what each node says that it has. shm, store_mb: its memory and the store in it."""
-    cluster = Cluster(num, shared=shared, cpus=cpus, gpus=gpus, shm=shm, store_mb=store_mb)
+    """A running cluster. cpus, gpus: what each node says that it has. shm, store_mb: its memory and the store in it.
+
+    dashboard: of the first node, on port 8265, where `ray job submit` wants it.
+    """
+    cluster = Cluster(num, shared=shared, cpus=cpus, gpus=gpus, shm=shm, store_mb=store_mb, dashboard=dashboard)
     try:
         for node in range(1, num + 1):
             cluster.boot(node)

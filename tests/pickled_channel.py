@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pickle
-import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -19,13 +18,17 @@ from rlsys.channels.base import Bucket, Published, WeightsRejected
 class Pickled:
     folder: Path
     one_node: ClassVar[bool] = False
+    carried: ClassVar[bool] = False  # every node sees the folder
 
     @classmethod
-    def open(cls, owner: str) -> Pickled:
-        return cls(Path(tempfile.gettempdir()) / f"pickled-{owner}")
+    def open(cls, owner: str, root: Path | None) -> Pickled:
+        return cls((root or Path(tempfile.gettempdir())) / f"pickled-{owner}")
 
     @classmethod
-    def remove_stale(cls, dead: Callable[[str], bool]) -> None: ...
+    def sweep(cls) -> None: ...
+
+    def on_node(self, node: str) -> Pickled:
+        return self
 
     def send(self, version: int, buckets: Iterable[Bucket], rank: int, num_ranks: int) -> Published:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -38,13 +41,6 @@ class Pickled:
                 count, size = count + len(tensors), size + sum(tensor.nbytes for tensor in tensors.values())
         channel = f"{__name__}.Pickled"
         return Published(channel=channel, version=version, places=tuple(map(str, places)), tensors=count, bytes=size)
-
-    def forget(self, newest: int) -> None:
-        for file in self.folder.glob(f"{newest - 2}-*.pkl"):
-            file.unlink()
-
-    def close(self) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
 
     @staticmethod
     def check(published: Published) -> None:

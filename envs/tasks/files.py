@@ -120,8 +120,8 @@ def _paths(source: str, split: str | None) -> Sequence[str]:
 
 
 def _parquet(path: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    import pyarrow  # type: ignore[import-untyped]
-    import pyarrow.parquet  # type: ignore[import-untyped]
+    import pyarrow
+    import pyarrow.parquet
 
     number = 0
     try:

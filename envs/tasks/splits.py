@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache
 from typing import Any
 
 from envs.tasks.config import TaskConfig
@@ -13,20 +15,41 @@ from rlsys.errors import BadInput, require
 from rlsys.types import Task
 
 HELD_OUT_ONE_IN = 8  # share of all generated questions that is never trained on
+_wanted: ContextVar[bool] = ContextVar("tasks_wanted", default=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
     """Training and held-out tasks, without a question in common."""
 
-    train: tuple[Task, ...]
-    held_out: tuple[Task, ...]
+    def __init__(self, read: Callable[[], tuple[tuple[Task, ...], tuple[Task, ...]]]) -> None:
+        """Read at once, unless `tasks_unread` is around it."""
+        self._read = cache(read)
+        if _wanted.get():
+            self._read()
+
+    @property
+    def train(self) -> tuple[Task, ...]:
+        return self._read()[0]
+
+    @property
+    def held_out(self) -> tuple[Task, ...]:
+        return self._read()[1]
 
     def tasks(self, split: str) -> tuple[Task, ...]:
         """`train`, `held_out` or `all`. Raises BadInput for another name."""
         splits = {"train": self.train, "held_out": self.held_out, "all": self.train + self.held_out}
         require(split in splits, "split", split, f"one of {', '.join(splits)}")
         return splits[split]
+
+
+@contextmanager
+def tasks_unread() -> Iterator[None]:
+    """Worlds that are made inside read their tasks when they are asked for them, and not before."""
+    before = _wanted.set(False)
+    try:
+        yield
+    finally:
+        _wanted.reset(before)
 
 
 def is_held_out(question: str) -> bool:
@@ -54,6 +77,17 @@ def split_tasks(
     most), or what is made up. A held-out task is not trained on: `same` gives what two tasks that are the same have in
     common, a question without case, white space and the mark at its end.
     """
+    return Split(lambda: _read_split(config, make, read, same, what))
+
+
+def _read_split(
+    config: TaskConfig,
+    make: Callable[[int, bool], Iterable[Task]],
+    read: Callable[..., Iterable[Task]],
+    same: Callable[[Task], object],
+    what: str,
+) -> tuple[tuple[Task, ...], tuple[Task, ...]]:
+    """(training, held-out)"""
     data, eval_data = config.data, config.eval_data
     train = list(make(config.train_tasks, False) if data is None else read(data, split=config.data_split))
     if eval_data is not None:
@@ -69,7 +103,7 @@ def split_tasks(
         train = _some(train, config.data_tasks, config.seed, data)
     if not train:
         raise BadInput(f"{data}: every {what} is also held out in {eval_data or data}: nothing is left to train on")
-    return Split(train=tuple(train), held_out=tuple(held_out))
+    return tuple(train), tuple(held_out)
 
 
 def _some(tasks: list[Task], count: int, seed: int, data: str) -> list[Task]:

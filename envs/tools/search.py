@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -92,32 +93,30 @@ class SearchTool:
         self._config = config
         self._topk = topk
         self._at: tuple[str, str | None] | None = None
-        self._clients: list[RetrieverClient | WebSearch] = []
-        self._guard: Guard[str, tuple[Document, ...]] | None = None
+        self._clients: list[RetrieverClient | WebSearch] = []  # the last one is asked
+        self._guard: Guard[str, tuple[Document, ...]] = Guard("retriever", self._ask, config.guard)
 
     def connect(self, url: str, token: str | None) -> None:
-        """Search there from now on. The same place again changes nothing."""
+        """Search there from now on, also whoever waits for another attempt. The same place again changes nothing."""
         from envs.services.retriever.client import RetrieverClient
 
-        if self._at == (url, token):
-            return
-        client = RetrieverClient(url, topk=self._topk, token=token, timeout_s=self._config.guard.deadline_s)
-        self._at = (url, token)
-        self._ask(client)
+        if self._at != (url, token):
+            self._at = (url, token)
+            timeout_s = self._config.guard.deadline_s
+            self._clients.append(RetrieverClient(url, topk=self._topk, token=token, timeout_s=timeout_s))
 
     def connect_web(self) -> None:
         """Search the live web from now on. Raises BadInput without a key."""
         from envs.services.retriever.web import WebSearch
 
-        self._ask(WebSearch(self._config.web, self._topk, timeout_s=self._config.guard.deadline_s))
+        self._clients.append(WebSearch(self._config.web, self._topk, timeout_s=self._config.guard.deadline_s))
 
-    def _ask(self, client: RetrieverClient | WebSearch) -> None:
-        self._clients.append(client)
-        self._guard = Guard("retriever", client.search, self._config.guard)
+    async def _ask(self, query: str) -> tuple[Document, ...]:
+        return await self._clients[-1].search(query)
 
     async def search(self, query: str) -> tuple[Document, ...]:
         """Raises ToolFailed, unless the config takes an outage for an empty result."""
-        assert self._guard is not None, "connect before the first search"
+        assert self._clients, "connect before the first search"
         try:
             return await self._guard(query[:MAX_QUERY])
         except ToolFailed:
@@ -126,7 +125,7 @@ class SearchTool:
             raise
 
     def stats(self) -> Mapping[str, ToolStats]:
-        return {} if self._guard is None else {"search": self._guard.stats()}
+        return {"search": self._guard.stats()} if self._clients else {}
 
     async def check(self) -> None:
         """Raises BadInput when nothing listens at `retriever.url`; a server of our own is started later."""
@@ -169,6 +168,14 @@ class LocalSearch:
                 (hits,) = self._retriever.search_batch([query], self._topk)
                 self._found[query] = tuple(document for document, _ in hits)
             return self._found[query]
+
+
+def check_files(config: SearchConfig) -> None:
+    """Whether this machine has what the server to start reads. Raises BadInput."""
+    for key, path, there in (("corpus", config.corpus, os.path.isfile), ("index", config.index, os.path.isdir)):
+        if path is not None and not there(path):
+            found = "cannot be used" if os.path.exists(path) else "no such file or folder"
+            raise BadInput(f"env.retriever.{key}={path!r}: {found}")
 
 
 def start_server(

@@ -19,7 +19,17 @@ from envs.protocols import PROTOCOLS, Asked
 from envs.tasks.config import TaskConfig
 from envs.tasks.few_shot import ExamplesConfig, examples_of
 from envs.tasks.splits import split_tasks
-from envs.tools.search import MAX_TOPK, WEB, LocalSearch, SearchConfig, SearchTool, service_name, start_server, token_of
+from envs.tools.search import (
+    MAX_TOPK,
+    WEB,
+    LocalSearch,
+    SearchConfig,
+    SearchTool,
+    check_files,
+    service_name,
+    start_server,
+    token_of,
+)
 from rlsys.errors import BadInput, require, require_bounds
 from rlsys.types import Message, Task
 
@@ -147,6 +157,9 @@ class SearchQAWorld(World):
         else:
             said = episode(question, self._protocol, self._local, None)
         return Demonstration(task=task, messages=(*self._prompt(task), *said))
+
+    def check_service(self) -> None:
+        check_files(self._config.retriever)
 
     def start_service(self, *, host: str, port: int, token: str) -> Service:
         documents = self._made_up.base.documents if self._config.data is None else None

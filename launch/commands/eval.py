@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from actors.pool import RolloutPool
-    from actors.services import Services
     from launch.evaluation.sets import Play
     from launch.evaluation.transcripts import Transcripts
     from launch.run.progress import Progress
@@ -59,7 +58,7 @@ def evaluate(options: argparse.Namespace, progress: Progress) -> int:
     from launch.evaluation.report import read_report
     from launch.evaluation.sets import recipes_of
     from launch.evaluation.told import planned
-    from launch.run import preflight
+    from launch.run import nodes, preflight
     from launch.run.cleanup import orderly_exit
     from launch.run.engines import find_checkpoint, model_or_scratch
     from rlsys.errors import BadInput
@@ -73,27 +72,33 @@ def evaluate(options: argparse.Namespace, progress: Progress) -> int:
     said = planned(plays)  # reads every set
     preflight.check(recipe, learner=False)
     for each in recipes_of(recipe):
-        preflight.check_rollouts(each)
+        nodes.check_rollouts(each)
     if options.output is not None:
         preflight.check_output(options.output)
     with orderly_exit():
         if found is None:
             progress.say("no checkpoint and no model.path: evaluating the untrained policy")
-        with model_or_scratch(recipe, found) as model:
+        with model_or_scratch(recipe, found, options.output) as model:
             progress.say(f"evaluating {model} on {said}")
             ChatRenderer(model)  # a hub name or a folder without a tokenizer: said before anything starts
             about = about_model(model, config, plays)
             with kept(options, about, plays) as transcripts:
                 started = time.monotonic()
-                play(recipe, model, plays, transcripts, progress)
+                play(recipe, model, plays, transcripts, progress, scratch=found is None)
                 about |= {"seconds": round(time.monotonic() - started, 1)}
                 return finish(options, about, plays, transcripts, other, progress)
 
 
 def play(
-    recipe: RecipeConfig, model: str, plays: Mapping[str, Play], transcripts: Transcripts, progress: Progress
+    recipe: RecipeConfig,
+    model: str,
+    plays: Mapping[str, Play],
+    transcripts: Transcripts,
+    progress: Progress,
+    *,
+    scratch: bool,
 ) -> None:
-    """All that has not been played yet; what has is in `transcripts`."""
+    """All that has not been played yet; what has is in `transcripts`. scratch: the model was built by this command."""
     from launch.evaluation.evaluate import owed
     from launch.evaluation.sets import recipes_of
     from launch.run.engines import on_engines
@@ -106,9 +111,9 @@ def play(
     if done == total:
         return
 
-    async def work(playing: RecipeConfig, pool: RolloutPool, services: Services) -> None:
+    async def work(_: RecipeConfig, pool: RolloutPool) -> None:
         nonlocal done
-        waiting = owed(resolved_plays(plays, playing), services, transcripts.played)
+        waiting = owed(plays, transcripts.played)
         progress.say(f"playing {sum(each.plan.group_size for each in waiting)} episodes")
         progress.doing("groups played")
 
@@ -120,21 +125,8 @@ def play(
 
         await play_each(pool, waiting, recipe.eval.concurrency, finished)
 
-    on_engines(recipe, model, progress, work, playing=recipes_of(recipe))
+    on_engines(recipe, model, progress, work, scratch=scratch, playing=recipes_of(recipe))
     progress.doing("ending every process")
-
-
-def resolved_plays(plays: Mapping[str, Play], recipe: RecipeConfig) -> dict[str, Play]:
-    """With what the device fills in: the judge that a run serves is found by it."""
-    from dataclasses import replace
-
-    found: dict[str, Play] = {}
-    for name, each in plays.items():
-        whole = replace(recipe, env=each.of.recipe.env, reward=each.of.recipe.reward, eval=each.of.recipe.eval)
-        of = replace(each.of, recipe=whole)
-        of.__dict__["tasks"] = each.of.tasks  # drawn already
-        found[name] = replace(each, of=of)
-    return found
 
 
 def finish(

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from actors.pool import RolloutPool
-    from actors.services import Services
     from launch.run.progress import Progress
     from rlsys.config import RecipeConfig, RunConfig
 
@@ -65,7 +64,7 @@ def generate(options: argparse.Namespace, progress: Progress) -> int:
 
     from actors.renderer import ChatRenderer
     from envs import make_world
-    from launch.run import preflight
+    from launch.run import nodes, preflight
     from launch.run.cleanup import orderly_exit
     from launch.run.engines import find_checkpoint, model_or_scratch, on_engines
     from launch.stages.generate import begun_with, check_keep, generate_missing, plan_of, tasks_to_generate
@@ -78,23 +77,23 @@ def generate(options: argparse.Namespace, progress: Progress) -> int:
     found = find_checkpoint(config.recipe, options.checkpoint)
     target = output_file(options.output)
     preflight.check(recipe, learner=False)
-    preflight.check_rollouts(recipe)
+    nodes.check_rollouts(recipe)
 
-    async def work(playing: RecipeConfig, pool: RolloutPool, services: Services) -> None:
-        plan = plan_of(playing, "generate", services)
+    async def work(playing: RecipeConfig, pool: RolloutPool) -> None:
+        plan = plan_of(playing, "generate")
         await generate_missing(pool, tasks, plan, playing, played, tokenizer, progress)
 
     with orderly_exit():
         weights = found or "the untrained policy"
         if found is None:
             progress.say("no checkpoint and no model.path: the untrained policy plays")
-        with model_or_scratch(recipe, found) as model:
+        with model_or_scratch(recipe, found, options.output) as model:
             tokenizer = tokenizer_id(ChatRenderer(model))
             begun = begun_with(recipe, f"{weights} ({weights_id(model)})", tokenizer)
             played = TrajectoryStore(store_path(target), begun)
             progress.say(f"the policy is {weights}")
             if any(sequence not in played for sequence in range(len(tasks))):
-                on_engines(recipe, model, progress, work)
+                on_engines(recipe, model, progress, work, scratch=found is None)
             else:
                 progress.say(f"all {len(tasks)} tasks have been played: {played.path}")
             counts = write_out(played, target, recipe, len(tasks))

@@ -80,12 +80,12 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
     check(config)
 
     import asyncio
-    import contextlib
 
     from launch.evaluation.sets import recipes_of
     from launch.run import cleanup
     from launch.run.cluster import killed_too_early
     from launch.run.parts import make_run, shown
+    from launch.run.progress import begun
     from launch.run.session import go_through
     from launch.stages.base import needs_engines
     from rlsys.channels import open_channel
@@ -112,9 +112,10 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
     entered = config.stages[state.stage_index]
     playing = [stage for stage in config.stages if needs_engines(config, stage)]
     engines = any(stage in playing for stage in config.stages[state.stage_index :])
-    weights = open_channel(config.recipe.weights.channel, cleanup.tag())
-    with contextlib.closing(weights), cleanup.orderly_exit():
-        progress.say(f"run directory {shown(directory.path)}")
+    cluster = config.recipe.cluster
+    weights = open_channel(config.recipe.weights.channel, cleanup.tag(), cluster.weights_dir)
+    with cleanup.orderly_exit():
+        progress.say(f"run directory {shown(directory.path)}; {begun()}")
         if early := killed_too_early(config.recipe.checkpoint.stop_deadline_s):
             progress.say(early)
         if checkpoint is not None:

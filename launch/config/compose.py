@@ -36,7 +36,7 @@ SCORING = {key: table for key, table in TABLES.items() if key != "algorithm"}
 # One set of actors serves all stages, so these hold for the whole run.
 RUN_KEYS: tuple[str, ...] = ("name", "seed", "model", "engine", "cluster", "weights", "wandb")
 RUN_KEYS += ("rollout.workers", "rollout.threads", "learner.ranks", "loop.running_kv", "checkpoint.stop_deadline_s")
-RUN_KEYS += ("learner.max_restarts",)
+RUN_KEYS += ("learner.max_restarts", "loop.publish_deadline_s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -75,7 +75,7 @@ class Beside:
             limit = asyncio.timeout(config.deadline_s)
             try:
                 async with limit:
-                    waiting = owed(one.plays, self._run.services, {})
+                    waiting = owed(one.plays, {})
                     await play_each(self._run.pool, waiting, config.concurrency, finished, more)
             except TimeoutError:
                 if not limit.expired():

@@ -20,7 +20,6 @@ from rlsys.config import StageConfig
 from rlsys.types import Group, Trajectory
 
 if TYPE_CHECKING:
-    from actors.services import Services
     from launch.run.run import Run
 
 Values = dict[str, float]  # by play: "greedy", or "hotpotqa/greedy"
@@ -71,11 +70,11 @@ class Evaluation:
         return f"step-{self.step:06d}" if self.when == "during" else self.when
 
 
-def owed(plays: Mapping[str, Play], services: Services, played: Mapping[str, Mapping[int, Any]]) -> list[Owed]:
+def owed(plays: Mapping[str, Play], played: Mapping[str, Mapping[int, Any]]) -> list[Owed]:
     """What has not been played. All sets advance together: one that ends early has about as much of each."""
     found: list[Owed] = []
     for name, play in plays.items():
-        plan, done = play.plan(services), played.get(name, {})
+        plan, done = play.plan(), played.get(name, {})
         tasks = enumerate(play.of.tasks)
         found += [Owed(name, sequence, task, plan) for sequence, task in tasks if sequence not in done]
     return sorted(found, key=lambda each: each.sequence)
@@ -91,7 +90,7 @@ async def evaluate(run: Run, stage: StageConfig, when: str) -> Values:
     one = Evaluation(stage=stage, when=when, step=state.step, version=state.version, plays=plays)
     run.progress.begin(f"evaluating {when}: {planned(plays)}")
     run.progress.doing(f"evaluating {when}: groups played")
-    waiting = owed(plays, run.services, {})
+    waiting = owed(plays, {})
     done = 0
 
     def finished(each: Owed, group: Group) -> None:

@@ -22,7 +22,6 @@ from rlsys.seeds import derive
 from rlsys.types import Task
 
 if TYPE_CHECKING:
-    from actors.services import Services
     from rlsys.rollout import RolloutPlan
 
 # Keys of a set that stand in the place of the same ones of `eval`.
@@ -66,7 +65,7 @@ class Play:
     seeds: int  # episode s of a task belongs to seed s // samples
     temperature: float
 
-    def plan(self, services: Services) -> RolloutPlan:
+    def plan(self) -> RolloutPlan:
         """Seeds of what is sampled follow the recipe's seed, the set, the task's number and the sample alone."""
         from launch.run import wire
 
@@ -76,7 +75,6 @@ class Play:
             f"eval-{name}",
             group_size=self.samples * self.seeds,
             temperature=self.temperature,
-            services=services,
         )
         return replace(
             plan,

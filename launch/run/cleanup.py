@@ -1,8 +1,9 @@
 """No process is left behind, however a run ends.
 
 Every process of a run carries `RLSYS_OWNER=<machine>:<driver's pid>:<its start time>` in its environment, children of
-children too. A weight channel keeps the same tag on what it stores (`rlsys.channels`), and a semaphore in its name.
-Whatever bears the tag of a driver of this machine that is no longer alive is an orphan, and the next run removes it.
+children too, and a semaphore in its name. Whatever bears the tag of a driver of this machine that is no longer alive is
+an orphan, and the next run removes it. What a weight channel stores belongs to whoever holds a lock on it
+(`rlsys.channels.memory`).
 """
 
 from __future__ import annotations
@@ -17,8 +18,7 @@ from pathlib import Path
 
 import psutil
 
-from rlsys import semaphores
-from rlsys.channels import remove_stale
+from rlsys import channels, semaphores
 
 VARIABLE = semaphores.VARIABLE
 GRACE_S = 3.0
@@ -144,7 +144,7 @@ def orderly_exit() -> Iterator[None]:
     _early = Early()
     try:
         end_orphans()
-        remove_stale(dead)
+        channels.sweep()
         semaphores.remove(dead)
         yield
     finally:

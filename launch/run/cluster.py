@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from actors.bundles import Need
 from actors.placement import check
 from launch.run import cleanup
 from rlsys.config import ClusterConfig
-from rlsys.device import Device, choose
+from rlsys.device import Device, choose, known, resolved_cluster
 from rlsys.errors import BadInput, RunFailed
 
 DRIVERS = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg")  # one of them is there where CUDA is (dxg: WSL)
@@ -41,6 +42,11 @@ def killed_too_early(stop_deadline_s: float) -> str | None:
     )
 
 
+def is_local(config: ClusterConfig) -> bool:
+    """Whether the run starts a cluster of its own, on this machine alone."""
+    return config.address is None and "RAY_ADDRESS" not in os.environ and not inside_ray_job()
+
+
 def expected_device(config: ClusterConfig) -> Device:
     """As far as it can be known before Ray answers: `auto` is what this machine has."""
     if config.device != "auto":
@@ -61,23 +67,26 @@ def connect(config: ClusterConfig, needs: Callable[[Device], Sequence[Need]], *,
     os.environ[cleanup.VARIABLE] = cleanup.tag()  # inherited by every process that starts from here
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
+    if not sys.stdout.isatty():
+        os.environ.setdefault("RAY_COLOR_PREFIX", "0")  # what Ray itself says, of a lost node for one
     # Ray 2.60 warns that this will become the default: actors with num_gpus=0 keep their view of the devices.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     import ray
 
     address = config.address or os.environ.get("RAY_ADDRESS")
-    local = address is None
+    local = is_local(config)
     silent = f"no Ray cluster answers at {address}: start one with `ray start --head`, or unset RAY_ADDRESS"
     if address is not None and not inside_ray_job() and not _reachable(address):
         raise BadInput(silent)
     options: dict[str, Any] = {}  # inside a Ray job: of the job's own cluster
     if local:
         # As many CPUs as the actors ask for: on a small machine they share the cores, and Ray must not refuse.
-        asked = int(sum(each.cpus for each in needs(expected_device(config))))
+        expected = expected_device(config)
+        asked = int(sum(each.cpus for each in needs(expected)))
         options = {
             "address": "local",
             "num_cpus": max(asked + 1, psutil.cpu_count() or 1),
-            "object_store_memory": config.object_store_mb * 2**20,
+            "object_store_memory": known(resolved_cluster(config, expected).object_store_mb) * 2**20,
             "include_dashboard": config.dashboard_port is not None,
             "dashboard_port": config.dashboard_port,
         }

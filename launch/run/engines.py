@@ -13,15 +13,14 @@ from typing import TypeVar
 
 from actors.placement import place
 from actors.pool import RolloutPool
-from actors.services import Services
-from launch.run import partitions, preflight, wire
+from launch.run import nodes, partitions, preflight, wire
 from launch.run.best import best_of
 from launch.run.checkpoints import FOLDER, STATE, Damaged, model_step, step_of, verify
-from launch.run.cluster import connect
+from launch.run.cluster import connect, is_local
 from launch.run.progress import Progress
-from rlsys.config import RecipeConfig
+from rlsys.config import ClusterConfig, RecipeConfig
 from rlsys.device import resolved
-from rlsys.errors import BadInput
+from rlsys.errors import BadInput, require
 
 T = TypeVar("T")
 BEST = "@best"  # behind a run directory
@@ -31,14 +30,15 @@ def on_engines(
     recipe: RecipeConfig,
     model: str,
     progress: Progress,
-    work: Callable[[RecipeConfig, RolloutPool, Services], Awaitable[T]],
+    work: Callable[[RecipeConfig, RolloutPool], Awaitable[T]],
     *,
+    scratch: bool,
     playing: Sequence[RecipeConfig] = (),
 ) -> T:
     """Start engines and tool services, do `work` with them, and stop them. After an error the command ends them.
 
-    playing: whose tools and judges are needed; none: the recipe's. `work` gets the recipe as it is on the device that
-    was found.
+    `work` gets the recipe as it is on the device that was found. scratch: the model was built by this command. playing:
+    whose tools and judges are needed; none: the recipe's.
     """
     progress.doing("starting Ray")
     playing = playing or [recipe]
@@ -51,13 +51,16 @@ def on_engines(
     pool = wire.pool(recipe, device, model, services.token, wire.secrets_of(playing))
 
     async def go() -> T:
-        workers = recipe.rollout.workers
+        workers, timeout_s = recipe.rollout.workers, recipe.cluster.placement_timeout_s
         progress.begin(f"starting {workers} rollout worker(s)")
-        timeout_s = recipe.cluster.placement_timeout_s
-        placement = await place(needs, one_node=True, timeout_s=timeout_s, run=recipe.name)
-        await asyncio.gather(pool.start(placement[:workers]), services.start(placement[workers:]))
+        placement = await place(needs, one_node=False, timeout_s=timeout_s, run=recipe.name)
+        what = "cluster.scratch_dir" if scratch else "the checkpoint"
+        shared = [(f"{what}={str(Path(model).parent)!r}", Path(model).parent)] if scratch else []
+        await nodes.check_nodes(placement, recipe, playing, services, device, model=(what, model), shared=shared)
+        for_pool, for_services = placement[:workers], placement[workers:]
+        await asyncio.gather(pool.start(for_pool), services.start(for_services, pool.connect))
         await pool.adopt()  # the weights of the folder that they were started from
-        done = await work(recipe, pool, services)
+        done = await work(recipe, pool)
         progress.doing("ending the workers")
         await asyncio.gather(pool.stop(), services.stop())
         return done
@@ -125,12 +128,29 @@ def _weights_in(path: Path) -> Path | None:
 
 
 @contextmanager
-def model_or_scratch(recipe: RecipeConfig, found: str | None) -> Iterator[str]:
-    """The folder or hub name to play; the untrained policy of a recipe that has neither model nor run."""
+def model_or_scratch(recipe: RecipeConfig, found: str | None, output: str | None) -> Iterator[str]:
+    """The folder or hub name to play; the untrained policy of a recipe that has neither model nor run.
+
+    output: the file that the command writes, if any.
+    """
     if found is not None:
         yield found
         return
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory(dir=scratch_folder(recipe.cluster, output)) as scratch:
         folder = Path(scratch) / "model"
         wire.build_scratch_model(recipe, folder)
         yield str(folder)
+
+
+def scratch_folder(cluster: ClusterConfig, output: str | None) -> Path | None:
+    """Where every node sees what is built for it; None is this machine's temporary folder. Raises BadInput."""
+    given = cluster.scratch_dir
+    if given is not None:
+        require(Path(given).is_dir(), "cluster.scratch_dir", given, "a folder that exists")
+        return Path(given).resolve()
+    if is_local(cluster):
+        return None
+    if output is not None:
+        return Path(output).resolve().parent
+    expected = "on a cluster a folder that all nodes see, for the untrained policy of this recipe; or --checkpoint"
+    raise BadInput(f"cluster.scratch_dir=None: expected {expected}")

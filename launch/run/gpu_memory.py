@@ -15,7 +15,7 @@ GIGA = 1e9  # as cards are sold
 LIVE_PARAMETERS = 1_000_000_000  # that ZeRO-3 keeps gathered at a time, DeepSpeed's default
 BUCKET_PARAMETERS = 200_000_000  # of learners.zero.deepspeed_config
 ENGINE_TOKENS = 8192  # that vLLM computes in one step, at most
-VERSIONS_IN_MEMORY = 3  # in /dev/shm: the one in use, the one before, the one being written
+VERSIONS_IN_MEMORY = 2  # in /dev/shm: the one in use, and the one that is being written or carried
 
 Parts = tuple[tuple[str, float], ...]  # what, and its bytes
 

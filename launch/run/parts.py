@@ -15,7 +15,7 @@ from actors.placement import place
 from actors.renderer import ChatRenderer
 from actors.services import Services
 from envs import make_world
-from launch.run import wire
+from launch.run import nodes, wire
 from launch.run.checkpoints import DriverState
 from launch.run.cluster import connect
 from launch.run.gauges import Gauges
@@ -72,13 +72,14 @@ def make_run(
         renderer=renderer,
         device=device,
         learner=wire.learner(recipe, device),
-        pool=wire.pool(recipe, device, model_path, services.token, wire.secrets_of(playing)),
+        pool=wire.pool(recipe, device, model_path, services.token, wire.secrets_of(playing), weights),
         services=services,
         progress=progress,
         tracker=Tracker(recipe.wandb, directory.path, recipe.name, nested(text)),
         gauges=Gauges(recipe.name),
         weights=weights,
         model_path=model_path,
+        playing=playing,
         earlier_s=state.wall_s,
         earlier_lost=state.lost_tokens,
         earlier_restarts=state.restarts,
@@ -116,6 +117,11 @@ async def start_parts(run: Run, *, engines: bool) -> None:
     needs = _needs(recipe, run.services if engines else None, run.device)
     one_node, timeout_s = engines and run.weights.one_node, recipe.cluster.placement_timeout_s
     placement = await place(needs, one_node=one_node, timeout_s=timeout_s, run=recipe.name)
+    shared = [(f"--run-dir {run.dir.path}", run.dir.path)]
+    model = ("model.path", run.model_path)
+    await nodes.check_nodes(
+        placement, recipe, run.playing, run.services, run.device, model=model, shared=shared, ranks=ranks
+    )
     if engines:
         for_workers, for_services = placement[ranks : ranks + workers], placement[ranks + workers :]
         run.pool_start = asyncio.create_task(start_engines(run, for_workers, for_services))
@@ -136,7 +142,7 @@ def on_nodes(nodes: Sequence[str]) -> str:
 
 async def start_engines(run: Run, for_workers: list[Any], for_services: list[Any]) -> None:
     """The rollout workers, and the tool services that their environments call."""
-    await asyncio.gather(run.pool.start(for_workers), run.services.start(for_services))
+    await asyncio.gather(run.pool.start(for_workers), run.services.start(for_services, run.pool.connect))
 
 
 def shown(path: Path) -> Path:

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 
-from envs import make_reward, make_world
+from envs import make_reward
+from envs.base import World
+from envs.rewards import judge_of
 from envs.rewards.asks import NeedsJudging
 from envs.services.judge.judge import open_judge
 from envs.services.judge.templates import Prompts
 from launch.run import architectures, hub, partitions
+from launch.run.cluster import inside_ray_job, is_local
+from launch.run.gpu_memory import BYTES, VERSIONS_IN_MEMORY
 from launch.run.safetensors_files import parameters_in
+from rlsys.channels import memory
 from rlsys.config import RecipeConfig
+from rlsys.device import DEVICES, Device, dtype_of, known, resolved_cluster
 from rlsys.errors import BadInput, require
+
+if TYPE_CHECKING:
+    from actors.judge import JudgeServiceConfig
 
 # Resident memory of each process before it holds a model, measured on the CPU build: docs/measurements.md.
 WORKER_MB = 2100  # rollout actor and its engine process
@@ -37,6 +46,11 @@ def parameters(recipe: RecipeConfig) -> int | None:
     return parameters_in(folder, f"model.path={recipe.model.path!r}") if folder.is_dir() else None
 
 
+def memory_of_parts(recipe: RecipeConfig, count: int) -> tuple[int, int]:
+    """MiB of an engine and of a rank on a CPU, for a policy of `count` parameters."""
+    return WORKER_MB + recipe.engine.kv_cache_mb + 8 * count // 2**20, LEARNER_MB + 16 * count // 2**20
+
+
 def memory_plan(recipe: RecipeConfig, *, learner: bool) -> tuple[list[str], int]:
     """The arithmetic line by line, and MiB in all, on one machine without a GPU.
 
@@ -45,9 +59,10 @@ def memory_plan(recipe: RecipeConfig, *, learner: bool) -> tuple[list[str], int]
     count = parameters(recipe) or 0
     engines, ranks = recipe.rollout.workers, recipe.learner.ranks if learner else 0
     weights_mb, training_mb = 8 * count // 2**20, 16 * count // 2**20
-    cache_mb, store_mb = recipe.engine.kv_cache_mb, recipe.cluster.object_store_mb
-    engines_mb = engines * (WORKER_MB + cache_mb + weights_mb)
-    ranks_mb = ranks * (LEARNER_MB + training_mb)
+    cache_mb = recipe.engine.kv_cache_mb
+    store_mb = known(resolved_cluster(recipe.cluster, DEVICES["cpu"]).object_store_mb)
+    engine_mb, rank_mb = memory_of_parts(recipe, count)
+    engines_mb, ranks_mb = engines * engine_mb, ranks * rank_mb
     lines = [f"engines  {engines} x ({WORKER_MB} + {cache_mb} KV cache + {weights_mb} weights) = {engines_mb} MiB"]
     if ranks:
         parts = f"({LEARNER_MB} + {training_mb} weights, gradients, moments)"
@@ -57,14 +72,39 @@ def memory_plan(recipe: RecipeConfig, *, learner: bool) -> tuple[list[str], int]
     return [*lines, f"together {total} MiB"], total
 
 
-def check_memory(recipe: RecipeConfig, *, learner: bool) -> None:
+def check_memory(needed: int) -> None:
+    """needed: MiB, of what is to start on this machine."""
     available = psutil.virtual_memory().available // 2**20
-    _, needed = memory_plan(recipe, learner=learner)
     if needed > available:
         raise BadInput(
             f"too little memory: the run needs about {needed} MiB, {available} MiB are free; "
             "lower rollout.workers or engine.kv_cache_mb, or close other programs"
         )
+
+
+def weights_bytes(recipe: RecipeConfig, device: Device) -> int | None:
+    """Of all versions that a node holds at once; None when it takes a download to know."""
+    count = parameters(recipe)
+    if count is None:
+        return None
+    if recipe.model.path is not None:
+        text = architectures.read_config(Path(recipe.model.path), f"model.path={recipe.model.path!r}")
+        text = text.get("text_config") or text
+        # a tied head is one tensor in the files, and two in a version
+        tied = text.get("tie_word_embeddings", False)
+        count += text.get("vocab_size", 0) * text.get("hidden_size", 0) if tied else 0
+    return VERSIONS_IN_MEMORY * count * BYTES[dtype_of(recipe.model.dtype, device)]
+
+
+def check_weights_room(recipe: RecipeConfig, device: Device) -> None:
+    """Whether this machine has room where engines load their weights from. Raises BadInput."""
+    check_room(recipe.cluster.weights_dir, weights_bytes(recipe, device) or 0)
+
+
+def check_room(weights_dir: str | None, needed: int) -> None:
+    problem = memory.room(memory.memory_root(Path(weights_dir) if weights_dir is not None else None), needed)
+    if problem:
+        raise BadInput(problem)
 
 
 def check_model_folder(path: str | None, key: str = "model.path") -> None:
@@ -117,14 +157,16 @@ def check_port(port: int | None) -> None:
 def check_output(output: str) -> Path:
     """A file that a command is to write. Raises BadInput where it cannot lie there."""
     path = Path(output)
+    if inside_ray_job() and not path.is_absolute():
+        where = "an absolute path on shared storage: a relative one vanishes with the job's folder"
+        raise BadInput(f"--output {output}: expected inside a Ray job {where}")
     if path.is_dir() or not path.resolve().parent.is_dir():
         raise BadInput(f"--output {output}: expected a file in a folder that exists")
     return path
 
 
-def check_rollouts(recipe: RecipeConfig) -> None:
-    """A tool or a judge that cannot be had is said before anything starts, not by every episode."""
-    asyncio.run(make_world(recipe.env).check())
+def check_judging(recipe: RecipeConfig) -> None:
+    """Whether the configuration gives a reward the judge that it asks."""
     reward = make_reward(recipe.reward)
     if not isinstance(reward, NeedsJudging):
         return
@@ -138,11 +180,20 @@ def check_rollouts(recipe: RecipeConfig) -> None:
         return
     limit = f"below rollout.episode_timeout_s={patience:g}"
     require(judge.outage_s < patience, "reward.judge.outage_s", judge.outage_s, limit)
-    if judge.endpoint is not None or judge.service is not None:
+
+
+def check_playing(recipe: RecipeConfig, world: World) -> None:
+    """Whether this machine can play episodes of this world: its tools, and the judge that is somewhere already."""
+    asyncio.run(world.check())
+    judge = judge_of(recipe.reward)
+    if judge is not None and (judge.endpoint is not None or judge.service is not None):
         asyncio.run(open_judge(judge).close())
-    else:
-        check_model_folder(judge.model, "reward.judge.model")
-        Prompts(judge.prompts)
+
+
+def check_judge(config: JudgeServiceConfig) -> None:
+    """Whether this machine has the model and the prompts of the judge that is to run on it, where they are folders."""
+    check_model_folder(config.judge.model, "reward.judge.model")
+    Prompts(config.judge.prompts)
 
 
 def check(recipe: RecipeConfig, *, learner: bool) -> None:
@@ -152,6 +203,5 @@ def check(recipe: RecipeConfig, *, learner: bool) -> None:
     check_port(recipe.cluster.dashboard_port)
     import torch
 
-    elsewhere = recipe.cluster.address or os.environ.get("RAY_ADDRESS")
-    if not elsewhere and recipe.cluster.device != "cuda" and torch.cuda.device_count() == 0:
-        check_memory(recipe, learner=learner)
+    if is_local(recipe.cluster) and recipe.cluster.device != "cuda" and torch.cuda.device_count() == 0:
+        check_memory(memory_plan(recipe, learner=learner)[1])

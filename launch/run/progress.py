@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import socket
 import sys
 import time
 
@@ -17,6 +18,11 @@ def duration(seconds: float) -> str:
     minutes, rest = divmod(int(max(seconds, 0)), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def begun() -> str:
+    """When and where, for a log that is read later, and elsewhere: its clock begins at 0:00."""
+    return f"{time.strftime('%Y-%m-%d %H:%M:%S %Z')} on {socket.gethostname()}"
 
 
 class Progress:

@@ -6,11 +6,12 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Coroutine, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from actors.pool import Publication, RolloutPool, logprob_gaps
+from actors.arrivals import Publication, logprob_gaps
+from actors.pool import RolloutPool
 from actors.renderer import ChatRenderer
 from actors.services import Services
 from envs.base import World
@@ -26,7 +27,7 @@ from launch.run.tracking import Tracker
 from learners.group import LearnerGroup
 from rlsys.buffer import SlotBuffer
 from rlsys.channels.base import WeightChannel
-from rlsys.config import RunConfig, StageConfig
+from rlsys.config import RecipeConfig, RunConfig, StageConfig
 from rlsys.curriculum import Curriculum
 from rlsys.device import Device, known
 from rlsys.errors import BadInput, RunFailed
@@ -39,7 +40,6 @@ log = logging.getLogger("rlsys.run")
 LEAST_GRACE_S = 0.5
 PROBE_TASKS = 4
 PROBE_TOKENS = 64
-CANARY_VERSION = -1  # never trained, never sampled from
 CANARY_LEAST = 0.2  # nats per token that the perturbation has to move
 
 
@@ -66,6 +66,7 @@ class Run:
     gauges: Gauges
     weights: WeightChannel  # from the learner to the engines
     model_path: str  # the model that the first stage begins with
+    playing: Sequence[RecipeConfig] = ()  # the stages whose episodes the engines play
     earlier_s: float = 0.0  # wall seconds of the processes that this one continues
     earlier_lost: int = 0  # tokens that their workers took with them when they died
     earlier_restarts: dict[str, int] = field(default_factory=dict)  # of their workers and services, by name
@@ -82,6 +83,7 @@ class Run:
     writing: asyncio.Task[None] | None = None  # a checkpoint that was copied (launch.run.saving)
     probe: tuple[tuple[int, ...], ...] = ()  # token ids of a few prompts, on which engines and learner are compared
     gap: dict[str, float] = field(default_factory=dict)  # between their log-probabilities, as last measured
+    canaries: int = 0  # perturbed versions so far: -1, -2 ...; never trained, never sampled from
     buffer: SlotBuffer | None = None  # of the rl stage that is running
     curriculum: Curriculum | None = None  # of the rl stage that is running
     watch: Watch | None = None  # on the rows of the stage that is running
@@ -215,6 +217,7 @@ class Run:
 
     async def export(self, version: int, *, perturb: bool = False) -> Publication:
         """Send the learner's weights as `version`, with its own log-probabilities of the probe to compare with."""
+        await self.pool.carry_from(self.learner.node_ids)
         published, expected = await self.learner.export(self.weights, version, self.probe, perturb=perturb)
         return Publication(published=published, probe=self.probe, expected=tuple(map(tuple, expected)))
 
@@ -235,7 +238,13 @@ class Run:
             "mismatch/probe_mean": max(arrival.gap_mean for arrival in arrivals),
             "mismatch/probe_max": max(arrival.gap_max for arrival in arrivals),
         }
-        return {"weights/publish_s": seconds, "weights/pause_s": max(arrival.delivery.seconds for arrival in arrivals)}
+        carried, carry_s = self.pool.carried
+        return {
+            "weights/publish_s": seconds,
+            "weights/pause_s": max(arrival.delivery.seconds for arrival in arrivals),
+            "weights/carried_mb": carried / 2**20,
+            "weights/carry_s": carry_s,
+        }
 
     async def canary(self) -> None:
         """Prove that weights arrive, with a change large enough to see (docs/laws.md, law 8).
@@ -244,7 +253,8 @@ class Run:
         true ones go out.
         """
         true = await self.learner.logprobs(self.probe)
-        perturbed = await self.export(CANARY_VERSION, perturb=True)
+        self.canaries += 1
+        perturbed = await self.export(-self.canaries, perturb=True)
         limit = known(self.config.recipe.loop.mismatch_limit)
         gaps = logprob_gaps(true, perturbed.expected)
         moved = sum(gaps) / len(gaps)

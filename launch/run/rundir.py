@@ -9,6 +9,7 @@ final name. One process at a time: the lock is the kernel's and goes with the pr
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import gzip
 import json
@@ -246,7 +247,12 @@ def locked(path: Path, mode: str, name: str, taken: str) -> IO[bytes]:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         file.close()
-        raise BadInput(f"{name}: {taken}") from error
+        if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+            raise BadInput(f"{name}: {taken}") from error
+        raise BadInput(
+            f"{name}: its file system cannot lock files ({error.strerror}), which keeps other processes out: expected "
+            "one with flock (Lustre: mounted with -o flock; NFS: version 4)"
+        ) from error
     return file
 
 

@@ -16,7 +16,7 @@ from launch.run.parts import shown, start_parts
 from launch.run.run import Run, StopRequested, health
 from launch.run.saving import end_writing, save_at_stop
 from launch.run.summary import summary
-from rlsys.errors import RunFailed, told
+from rlsys.errors import told
 
 END_DEADLINE_S = 15.0  # of the parts
 
@@ -69,8 +69,6 @@ async def go_through(run: Run, work: Callable[[Run], Awaitable[None]], *, engine
         finally:
             with contextlib.suppress(Exception):  # the parts may be what failed
                 async with asyncio.timeout(END_DEADLINE_S):
-                    with contextlib.suppress(RunFailed):  # a rank is dead or hangs: the rest is stopped
-                        await run.learner.close_channel(run.weights)
                     await asyncio.gather(run.pool.stop(), run.services.stop(), run.learner.stop())
             run.tracker.finish()
         for finding in health(run):

@@ -8,17 +8,22 @@ from pathlib import Path
 
 from actors.bundles import Need
 from actors.calls import SERVICE_TOKEN
-from actors.judge import JudgeServiceConfig, service_name, start_judge
-from actors.pool import PoolOptions, RolloutPool
+from actors.carriers import CarrierOptions, Carriers
+from actors.judge import JudgeServiceConfig, start_judge
+from actors.members import PoolOptions
+from actors.pool import RolloutPool
 from actors.scoring import ScoringSpec
-from actors.services import Services, ServiceSpec, start_world
+from actors.services import Services, ServiceSpec, check_world, start_world
 from actors.specs import engine_environment, make_engine_spec, openmp
 from actors.worker import WorkerSpec
 from envs import make_world
 from envs.rewards import judge_of
 from envs.services.secrets import secret_variables
+from launch.run import preflight
 from learners.group import GroupOptions, LearnerGroup, rank_specs
 from learners.rank import RankSpec
+from rlsys.channels.base import WeightChannel
+from rlsys.channels.shm import SharedMemory
 from rlsys.choices import own_folders
 from rlsys.config import LearnerConfig, RecipeConfig
 from rlsys.device import Device, dtype_of, hidden, known, resolved
@@ -33,7 +38,8 @@ SECRETS = ("HF_TOKEN",)  # these too, but not where Ray would write them into a 
 ROOT = str(Path(__file__).resolve().parents[2])
 
 
-def _environment(more: dict[str, str]) -> dict[str, str]:
+def environment(more: dict[str, str]) -> dict[str, str]:
+    """Variables of every actor's process, and `more`. No secrets: Ray writes them into its logs."""
     passed = {name: value for name, value in os.environ.items() if name in PASSED_ON or name.startswith(FAMILIES)}
     own = own_folders()  # environments and rewards of the user's own may lie there
     if own:
@@ -49,32 +55,34 @@ def resolved_model_path(recipe: RecipeConfig) -> str | None:
 
 def services(recipes: Sequence[RecipeConfig]) -> Services:
     """The tool services and judges of these stages, not yet started."""
-    specs = [spec for recipe in recipes for spec in _served(recipe)]
+    specs = [spec for recipe in recipes for spec in served(recipe)]
     timeout_s = max((recipe.rollout.start_timeout_s for recipe in recipes), default=0.0)
     return Services(
         specs,
-        env_vars=_environment({}),
+        env_vars=environment({}),
         secrets=secrets_of(recipes),
         start_timeout_s=timeout_s,
         run=recipes[0].name if recipes else "",
+        host=recipes[0].cluster.service_host if recipes else None,
     )
 
 
-def _served(recipe: RecipeConfig) -> Iterator[ServiceSpec]:
+def served(recipe: RecipeConfig) -> Iterator[ServiceSpec]:
     """The servers that a recipe's environment and its reward ask for."""
     world = make_world(recipe.env)
     if world.service:
-        yield ServiceSpec(name=world.service, config=recipe.env, start=start_world, gpus=world.service_gpus)
+        gpus = world.service_gpus
+        yield ServiceSpec(name=world.service, config=recipe.env, start=start_world, check=check_world, gpus=gpus)
     asked = judge(recipe)
     if asked is not None:
-        gpus = asked.judge.gpus if asked.judge.endpoint is None else 0
-        yield ServiceSpec(name=service_name(asked.judge), config=asked, start=start_judge, gpus=gpus)
+        name, gpus = asked.judge.server, asked.judge.gpus if asked.judge.endpoint is None else 0
+        yield ServiceSpec(name=name, config=asked, start=start_judge, check=preflight.check_judge, gpus=gpus)
 
 
 def judge(recipe: RecipeConfig) -> JudgeServiceConfig | None:
     """The judge that the run itself serves: of a reward that names a model and no address."""
     asked = judge_of(recipe.reward)
-    if asked is None or asked.model is None or asked.endpoint is not None:
+    if asked is None or not asked.server:
         return None
     return JudgeServiceConfig(judge=asked, device=recipe.cluster.device, threads=recipe.rollout.threads)
 
@@ -86,10 +94,28 @@ def secrets_of(recipes: Sequence[RecipeConfig]) -> dict[str, str]:
     return {name: os.environ[name] for name in sorted({*names, *SECRETS}) if name in os.environ}
 
 
+def carriers(recipe: RecipeConfig, weights: WeightChannel) -> Carriers | None:
+    """Of a channel whose versions lie on the nodes of the ranks, not yet started."""
+    if not isinstance(weights, SharedMemory):
+        return None
+    options = CarrierOptions(
+        env_vars=environment(hidden(0)),
+        start_timeout_s=recipe.rollout.start_timeout_s,
+        fetch_timeout_s=recipe.loop.publish_deadline_s,
+        run=recipe.name,
+    )
+    return Carriers(weights, options)
+
+
 def pool(
-    recipe: RecipeConfig, device: Device, model_path: str, service_token: str, secrets: dict[str, str]
+    recipe: RecipeConfig,
+    device: Device,
+    model_path: str,
+    service_token: str,
+    secrets: dict[str, str],
+    weights: WeightChannel | None = None,
 ) -> RolloutPool:
-    """Every rollout worker of a recipe, not yet started."""
+    """Every rollout worker of a recipe, not yet started. weights: of a run that has a learner."""
     rollout = recipe.rollout
     threads = known(rollout.threads)
     specs = [
@@ -119,7 +145,7 @@ def pool(
     options = PoolOptions(
         cpus=threads,
         gpus=gpus,
-        env_vars=_environment(engine_environment(threads) | hidden(gpus)),
+        env_vars=environment(engine_environment(threads) | hidden(gpus)),
         start_timeout_s=rollout.start_timeout_s,
         call_timeout_s=rollout.call_timeout_s,
         # A group may wait in the engine's queue before its episodes' own clock starts to matter, and for as long as an
@@ -131,8 +157,9 @@ def pool(
         placement_timeout_s=recipe.cluster.placement_timeout_s,
         run=recipe.name,
         mismatch_limit=known(recipe.loop.mismatch_limit),
+        publish_deadline_s=recipe.loop.publish_deadline_s,
     )
-    return RolloutPool(specs, options)
+    return RolloutPool(specs, options, carriers=carriers(recipe, weights) if weights is not None else None)
 
 
 def rank_needs(recipe: RecipeConfig, device: Device) -> list[Need]:
@@ -166,7 +193,7 @@ def learner(recipe: RecipeConfig, device: Device) -> LearnerGroup:
     options = GroupOptions(
         cpus=config.threads or 1,
         gpus=device.gpus_per_actor,
-        env_vars=_environment(learner_environment(config, device) | hidden(device.gpus_per_actor)),
+        env_vars=environment(learner_environment(config, device) | hidden(device.gpus_per_actor)),
         start_timeout_s=config.start_timeout_s,
         call_timeout_s=config.update_timeout_s,
         ping_timeout_s=config.ping_timeout_s,
@@ -185,10 +212,8 @@ def learner_environment(config: LearnerConfig, device: Device) -> dict[str, str]
     return {**openmp(threads), "DS_ACCELERATOR": device.torch_device, **({} if given else grown)}
 
 
-def rollout_plan(
-    recipe: RecipeConfig, purpose: str, *, group_size: int, temperature: float, services: Services
-) -> RolloutPlan:
-    """How the episodes of a stage or an evaluation are played. `services` have been started."""
+def rollout_plan(recipe: RecipeConfig, purpose: str, *, group_size: int, temperature: float) -> RolloutPlan:
+    """How the episodes of a stage or an evaluation are played."""
     return RolloutPlan(
         purpose=purpose,
         env=recipe.env,
@@ -202,8 +227,6 @@ def rollout_plan(
         max_response_tokens=recipe.rollout.max_response_tokens,
         infra_retries=recipe.rollout.infra_retries,
         data_retries=recipe.rollout.data_retries,
-        service_url=services.url(recipe.env),
-        judge_url=services.url(asked) if (asked := judge(recipe)) is not None else "",
     )
 
 

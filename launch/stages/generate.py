@@ -19,7 +19,6 @@ from rlsys.types import Failure, Group, Task
 
 if TYPE_CHECKING:
     from actors.pool import RolloutPool
-    from actors.services import Services
     from launch.run.progress import Progress
     from launch.run.run import Run
     from launch.stages.store import TrajectoryStore
@@ -70,7 +69,7 @@ class Generate(Stage):
         try:
             if any(sequence not in played for sequence in range(len(tasks))):
                 await first_delivery(run)
-                plan = plan_of(recipe, f"generate-{stage.name}", run.services)
+                plan = plan_of(recipe, f"generate-{stage.name}")
                 await run.until(generate_missing(run.pool, tasks, plan, recipe, played, tokenizer, run.progress))
             counts = await asyncio.to_thread(write_out, played, output, recipe, len(tasks))
         finally:
@@ -93,11 +92,11 @@ def tasks_to_generate(world: World, recipe: RecipeConfig) -> Sequence[Task]:
     return world.tasks("train")[: recipe.generate.tasks]
 
 
-def plan_of(recipe: RecipeConfig, purpose: str, services: Services) -> RolloutPlan:
+def plan_of(recipe: RecipeConfig, purpose: str) -> RolloutPlan:
     from launch.run.wire import rollout_plan
 
     config = recipe.generate
-    plan = rollout_plan(recipe, purpose, group_size=config.samples, temperature=config.temperature, services=services)
+    plan = rollout_plan(recipe, purpose, group_size=config.samples, temperature=config.temperature)
     return replace(plan, top_p=config.top_p)
 
 

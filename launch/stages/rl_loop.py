@@ -20,7 +20,7 @@ from functools import partial
 
 import psutil
 
-from actors.pool import Publication
+from actors.arrivals import Publication
 from actors.specs import IDLE
 from envs.services.stats import ToolStats
 from envs.services.stats import merge as merge_stats
@@ -77,7 +77,6 @@ async def rl_loop(run: Run, stage: StageConfig) -> None:
         stage.name,
         group_size=config.loop.group_size,
         temperature=config.rollout.temperature,
-        services=run.services,
     )
     run.spawn(feed(run, stage, run.buffer, run.curriculum, plan))
     evaluations = Beside(run, stage)
@@ -319,6 +318,7 @@ async def engine_metrics(run: Run) -> Mapping[str, float]:
             "engine/rss_mb": sum(status.rss_mb for status in statuses),
             "worlds/ended": float(sum(len(status.worlds_lost) for status in statuses)),
             "engine/restarts": float(sum(run.pool.restarts.values())),
+            "engine/lost": float(run.pool.lost),
         }
     )
 

@@ -10,7 +10,7 @@ from envs import make_world
 from envs.rewards import judge_of
 from launch.evaluation.sets import recipes_of
 from launch.run import architectures, partitions, preflight
-from launch.run.cluster import expected_device
+from launch.run.cluster import expected_device, is_local
 from launch.run.gpu_plan import GpuPlan, gpu_plan
 from launch.run.health import NOTHING
 from launch.stages.base import needs_engines, stage_of
@@ -26,14 +26,17 @@ if TYPE_CHECKING:
 def check(config: RunConfig) -> None:
     """What can be known before anything is written or started. Raises BadInput."""
     from actors.renderer import ChatRenderer
+    from launch.run import nodes
 
     recipe = config.recipe
     make_world(recipe.env)
     preflight.check(recipe, learner=True)
+    if any(needs_engines(config, stage) for stage in config.stages) and is_local(recipe.cluster):
+        preflight.check_weights_room(recipe, expected_device(recipe.cluster))
     for stage in config.stages:
         if needs_engines(config, stage):
             for played in recipes_of(stage.config):
-                preflight.check_rollouts(played)
+                nodes.check_rollouts(played)
         stage_of(stage.kind).ready(config, stage)
     if recipe.model.path is not None:
         ChatRenderer(recipe.model.path)  # its tokenizer
@@ -90,9 +93,11 @@ def _devices(config: RunConfig) -> str:
     playing = [stage.config for stage in config.stages if needs_engines(config, stage)]
     workers, ways, ranks = recipe.rollout.workers if playing else 0, recipe.engine.tensor_parallel, recipe.learner.ranks
     asked = [judge_of(each.reward) for each in playing]
-    judges = len({(one.model, one.prompts) for one in asked if one and one.model and one.endpoint is None})
-    more = f" + {judges} judges" if judges else ""
-    return f"{workers} engines x {ways} + {ranks} ranks{more} = {workers * ways + ranks + judges}"
+    judges = {(one.model, one.prompts): one.gpus for one in asked if one and one.model and one.endpoint is None}
+    tools = {world.service: world.service_gpus for world in (make_world(each.env) for each in playing)}
+    served = sum(judges.values()) + sum(tools.values())
+    more = f" + {served} of services" if served else ""
+    return f"{workers} engines x {ways} + {ranks} ranks{more} = {workers * ways + ranks + served}"
 
 
 def never_trained(state: DriverState) -> bool:

@@ -5,7 +5,7 @@ A new one is one file, with what `rlsys.channels.base.WeightChannel` names, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from pathlib import Path
 
 from rlsys.channels.base import Published, WeightChannel
 from rlsys.choices import Table, load
@@ -15,16 +15,16 @@ CHANNELS: Table = {
 }
 
 
-def open_channel(name: str, owner: str) -> WeightChannel:
+def open_channel(name: str, owner: str, root: str | None = None) -> WeightChannel:
     """A run's channel; `owner` tells it apart from those of other runs. Nothing is written yet."""
-    channel: WeightChannel = load(CHANNELS[name]).open(owner)
+    channel: WeightChannel = load(CHANNELS[name]).open(owner, Path(root) if root is not None else None)
     return channel
 
 
-def remove_stale(dead: Callable[[str], bool]) -> None:
-    """What runs left behind whose owner is dead, whichever channel they had."""
+def sweep() -> None:
+    """Remove what runs left behind that are no more, whichever channel they had."""
     for path in CHANNELS.values():
-        load(path).remove_stale(dead)
+        load(path).sweep()
 
 
 def receiver(published: Published) -> type[WeightChannel]:

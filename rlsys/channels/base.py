@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 if TYPE_CHECKING:
@@ -17,6 +18,19 @@ class WeightsRejected(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A file of a version, as the rank wrote it that sends it: what brings it to another node, and shows it whole.
+
+    Part(name="bucket-000.safetensors", bytes=1209856, digest=3632233996, node="5e3c0f5a...")
+    """
+
+    name: str
+    bytes: int  # of the file
+    digest: int  # zlib.crc32 of it
+    node: str  # on which it was written, as Ray calls it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
     """What one rank sent of a version or, joined, the whole of it. Plain values: it crosses every process boundary.
 
@@ -25,17 +39,19 @@ class Published:
     """
 
     channel: str  # dotted path of the class that receives it
-    version: int
+    version: int  # never of two sets of weights, as long as a driver lives
     places: tuple[str, ...] = ()  # where its parts lie, in loading order: files, or addresses
     tensors: int = 0  # how many an engine must have loaded
     bytes: int = 0
+    parts: tuple[Part, ...] = ()  # one for each place, of a channel whose versions are carried from node to node
 
 
 def joined(shares: Sequence[Published]) -> Published:
     """One version, out of what each rank sent of it."""
     places = tuple(place for share in shares for place in share.places)
+    parts = tuple(part for share in shares for part in share.parts)
     tensors, size = sum(share.tensors for share in shares), sum(share.bytes for share in shares)
-    return replace(shares[0], places=places, tensors=tensors, bytes=size)
+    return replace(shares[0], places=places, tensors=tensors, bytes=size, parts=parts)
 
 
 class WeightChannel(Protocol):
@@ -45,13 +61,18 @@ class WeightChannel(Protocol):
     """
 
     one_node: ClassVar[bool]  # whether engines must run on the node of the ranks
+    carried: ClassVar[bool]  # whether what a rank sends lies on its own node, for carriers to bring to the others
 
     @classmethod
-    def open(cls, owner: str) -> WeightChannel: ...
+    def open(cls, owner: str, root: Path | None) -> WeightChannel:
+        """root: `cluster.weights_dir`."""
 
     @classmethod
-    def remove_stale(cls, dead: Callable[[str], bool]) -> None:
-        """Remove from this machine what owners left behind that are `dead`."""
+    def sweep(cls) -> None:
+        """Remove from this machine what runs left behind that are no more."""
+
+    def on_node(self, node: str) -> WeightChannel:
+        """The same channel, as a process on that node of Ray's has it."""
 
     def send(self, version: int, buckets: Iterable[Bucket], rank: int, num_ranks: int) -> Published:
         """Called on every rank with all buckets; which of them it sends is the channel's choice.
@@ -59,12 +80,6 @@ class WeightChannel(Protocol):
         A bucket can be called only until the next one is drawn. A rank that sends nothing may return at once: the
         caller draws what is left.
         """
-
-    def forget(self, newest: int) -> None:
-        """Called where versions were sent from: those that no engine can still be loading may go."""
-
-    def close(self) -> None:
-        """The run is over: nothing of it stays on this machine. Called by the driver and by every rank."""
 
     @staticmethod
     def check(published: Published) -> None:

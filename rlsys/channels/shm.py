@@ -1,101 +1,112 @@
-"""Weights through the memory of one node: a folder of safetensors buckets, renamed into place when it is whole.
+"""Weights through the memory of the nodes: a version is a folder of safetensors buckets.
 
-    rlsys-weights-OWNER/v000017/manifest.json   the `Published` that was returned
-    rlsys-weights-OWNER/v000017/bucket-000.safetensors ...
+    rlsys-versions-OWNER-NODE/v000017/bucket-000.safetensors ...
 
-Rank 0 writes it and every engine of the node maps the files. Buckets bound the memory of both sides.
+Every rank writes its share on its own node. The engines of a node map the files that lie there; the node's carrier
+(`actors.carriers`) brings those of the other nodes first. A file bears its name once it is whole. Buckets bound the
+memory of both sides.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
-import tempfile
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
+import mmap
+import zlib
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from rlsys.channels.base import Bucket, Published, WeightsRejected
+from rlsys.channels import memory
+from rlsys.channels.base import Bucket, Part, Published, WeightsRejected
 
 if TYPE_CHECKING:
     import torch
 
-MANIFEST = "manifest.json"
-PREFIX = "rlsys-weights-"
+NODE_LETTERS = 12  # of a node's name, in a folder's
 
 
 @dataclass(frozen=True, slots=True)
 class SharedMemory:
     """A `WeightChannel`."""
 
-    folder: Path
-    one_node: ClassVar[bool] = True
+    folder: Path  # on this node
+    node: str = ""
+    one_node: ClassVar[bool] = False
+    carried: ClassVar[bool] = True
 
     @classmethod
-    def open(cls, owner: str) -> SharedMemory:
-        return cls(_memory_root() / f"{PREFIX}{owner}")
+    def open(cls, owner: str, root: Path | None = None) -> SharedMemory:
+        return cls(memory.memory_root(root) / f"{memory.PREFIX}{owner}")
 
     @classmethod
-    def remove_stale(cls, dead: Callable[[str], bool]) -> None:
-        for path in _memory_root().glob(f"{PREFIX}*"):
-            if dead(path.name.removeprefix(PREFIX)):
-                shutil.rmtree(path, ignore_errors=True)
+    def sweep(cls) -> None:
+        memory.sweep(memory.memory_root())
+
+    def on_node(self, node: str) -> SharedMemory:
+        """A folder of its own for each node: two nodes of Ray's may be one machine, or share a disk."""
+        return SharedMemory(self.folder.with_name(f"{self.folder.name}-{node[:NODE_LETTERS]}"), node)
 
     def send(self, version: int, buckets: Iterable[Bucket], rank: int, num_ranks: int) -> Published:
-        """Rank 0 writes everything. A folder of the same version is replaced."""
-        nothing = Published(channel=f"{__name__}.SharedMemory", version=version)
-        if rank != 0:
-            return nothing
+        """Every rank writes each `num_ranks`-th bucket, beside the gathering of the next."""
+        folder = self.folder / folder_name(version)
+        writing: deque[Future[tuple[Part, int, int]]] = deque()
+        written = []
+        with ThreadPoolExecutor(1) as beside:
+            for index, bucket in enumerate(buckets):
+                if index % num_ranks != rank:
+                    continue
+                tensors = bucket()
+                if writing:  # two buckets in memory, not more
+                    written.append(writing.popleft().result())
+                writing.append(beside.submit(self._write, folder, f"bucket-{index:03d}.safetensors", tensors))
+            written += [each.result() for each in writing]
+        return Published(
+            channel=f"{__name__}.SharedMemory",
+            version=version,
+            places=tuple(str(folder / part.name) for part, _, _ in written),
+            tensors=sum(count for _, count, _ in written),
+            bytes=sum(size for _, _, size in written),
+            parts=tuple(part for part, _, _ in written),
+        )
+
+    def _write(self, folder: Path, name: str, tensors: Mapping[str, torch.Tensor]) -> tuple[Part, int, int]:
+        """(the file, tensors in it, their bytes)"""
         from safetensors.torch import save_file
 
-        target = self.folder / folder_name(version)
-        draft = self.folder / f".{target.name}.{os.getpid()}.tmp"
-        shutil.rmtree(draft, ignore_errors=True)
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        draft.mkdir()
-        files: list[str] = []
-        num_tensors = num_bytes = 0
-        for index, bucket in enumerate(buckets):
-            tensors = dict(bucket())
-            files.append(f"bucket-{index:03d}.safetensors")
-            save_file(tensors, draft / files[-1])
-            num_tensors += len(tensors)
-            num_bytes += sum(tensor.nbytes for tensor in tensors.values())
-        places = tuple(str(target / file) for file in files)
-        published = replace(nothing, places=places, tensors=num_tensors, bytes=num_bytes)
-        (draft / MANIFEST).write_text(json.dumps(asdict(published)))
-        shutil.rmtree(target, ignore_errors=True)
-        draft.rename(target)
-        return published
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        draft = folder / f".{name}.tmp"
+        save_file(dict(tensors), draft)
+        size, digest = digest_of(draft)
+        draft.rename(folder / name)
+        part = Part(name=name, bytes=size, digest=digest, node=self.node)
+        return part, len(tensors), sum(tensor.nbytes for tensor in tensors.values())
 
-    def forget(self, newest: int) -> None:
-        """The version before the newest stays too: an engine may still be mapping it."""
-        for old in self.folder.glob("v*"):
-            if old.name not in (folder_name(newest), folder_name(newest - 1)):
-                shutil.rmtree(old, ignore_errors=True)
-
-    def close(self) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
+    def here(self, published: Published) -> Published:
+        """The same version, as it lies on this node once it is whole there."""
+        folder = self.folder / folder_name(published.version)
+        return replace(published, places=tuple(str(folder / part.name) for part in published.parts))
 
     @staticmethod
     def check(published: Published) -> None:
-        for folder in {Path(place).parent for place in published.places}:
+        for place, part in zip(published.places, published.parts, strict=True):
             try:
-                found = json.loads((folder / MANIFEST).read_text())["version"]
-            except (OSError, KeyError, ValueError) as error:
-                raise WeightsRejected(f"{folder}: no readable manifest: {error!r}") from error
-            if found != published.version:
-                raise WeightsRejected(f"{folder}: holds version {found}, expected {published.version}")
+                found = Path(place).stat().st_size
+            except OSError as error:
+                raise WeightsRejected(f"version {published.version} is not whole: {error}") from error
+            if found != part.bytes:
+                raise WeightsRejected(f"{place}: {found} bytes, expected {part.bytes}")
 
     @staticmethod
     def receive(published: Published) -> Iterator[tuple[str, torch.Tensor]]:
-        """Mapped from the files and not copied."""
+        """Mapped from the files and not copied. All are opened first: they may go while they are read."""
         from safetensors import safe_open
 
-        for bucket in published.places:
-            with safe_open(bucket, framework="pt", device="cpu") as tensors:
+        with ExitStack() as opened:
+            buckets = [opened.enter_context(safe_open(place, framework="pt")) for place in published.places]
+            for tensors in buckets:
                 for name in tensors.keys():  # noqa: SIM118 (it is no mapping)
                     yield name, tensors.get_tensor(name)
 
@@ -104,7 +115,7 @@ def folder_name(version: int) -> str:
     return f"v{version:06d}"
 
 
-def _memory_root() -> Path:
-    """tmpfs where the system has one: engines map the weights from memory."""
-    shared = Path("/dev/shm")
-    return shared if os.access(shared, os.W_OK) else Path(tempfile.gettempdir())
+def digest_of(file: Path) -> tuple[int, int]:
+    """(bytes, crc32) of a file with something in it."""
+    with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        return len(content), zlib.crc32(content)

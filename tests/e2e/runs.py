@@ -19,7 +19,7 @@ import psutil
 
 from launch.run import cleanup
 from rlsys import semaphores
-from rlsys.channels.shm import PREFIX
+from rlsys.channels import memory
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 420
@@ -93,6 +93,6 @@ def trajectories(run: Path, pattern: str = "step-*.jsonl") -> list[dict[str, Any
 def left_behind() -> list[str]:
     """Processes, weight folders and semaphores of runs whose driver is gone. A run beside this one keeps its own."""
     orphans = [process for process in cleanup.owned() if process.status() != psutil.STATUS_ZOMBIE]
-    folders = [path for path in Path("/dev/shm").glob(f"{PREFIX}*") if cleanup.dead(path.name.removeprefix(PREFIX))]
+    folders = memory.abandoned(Path("/dev/shm"))
     places = [str(path) for path in folders + semaphores.left(cleanup.dead)]
     return [f"{process.pid} {process.name()}" for process in orphans] + places

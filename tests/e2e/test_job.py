@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from tests.e2e.runs import ROOT, rlsys, rows, summary, trajectories
 from tests.e2e.tiny_models import save_tiny
+from tests.nodes import needs_nodes, nodes
 
 BIN = Path(sys.executable).parent
 
@@ -65,6 +67,27 @@ def test_a_llama_folder_trains_as_a_ray_job(tmp_path: Path) -> None:
     assert len(rows(run)) == 2
     assert trajectories(run)[0]["num_tokens"] == 16  # a random model ends at its budget
     assert (run / "checkpoints" / "step-000002" / "hf" / "tokenizer.json").is_file()
+
+
+@needs_nodes
+@pytest.mark.slow
+def test_a_job_of_ones_own_folder_trains_on_a_node_that_never_saw_it(tmp_path: Path) -> None:
+    """The folder lies in the first node's /tmp; the parts run on the second, which gets it from Ray."""
+    with nodes(2, shared=tmp_path, cpus=3, dashboard=True) as cluster:
+        cluster.fill(1, cpus=3)
+        made = cluster.run(["python", "-m", "launch", "new", "world", "lamp_hall", "--output", "/tmp"])
+        assert made.code == 0, made.output
+        cluster.sh(1, "mkdir /tmp/job && mv /tmp/lamp_hall /tmp/job")
+        submit = ["ray", "job", "submit", "--address", "http://127.0.0.1:8265", "--working-dir", "/tmp/job", "--"]
+        short = ["stages.sft.steps=2", "stages.rl.steps=2", "stages.rl.loop.groups_per_step=2", "eval.tasks=2"]
+        train = ["python", "-m", "launch", "train", "lamp_hall/lamp_hall.yaml", "--run-dir", str(tmp_path / "run")]
+        result = cluster.run([*submit, *train, *short], timeout=600)
+        assert result.code == 0, result.output[-3000:]
+        assert "No such file" in cluster.sh(2, "ls /tmp/job || true")
+    assert summary(tmp_path / "run")["status"] == "done"
+    told = [line for line in result.output.splitlines() if re.match(r"\[ *[0-9]+:[0-9]{2}\] ", line)]
+    assert sum("step 2/2" in line for line in told) == 2
+    assert "\x1b[" not in "".join(told) and "\r" not in result.output  # no terminal: no colours, no clock
 
 
 def test_a_model_without_a_tokenizer_is_refused_before_anything_starts(tmp_path: Path) -> None:

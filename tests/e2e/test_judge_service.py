@@ -47,7 +47,7 @@ def served(*flags: str, env: Mapping[str, str] | None = None) -> Iterator[tuple[
     finally:
         process.terminate()
         process.communicate(timeout=30)
-    assert process.returncode in (143, -signal.SIGTERM)
+    assert process.returncode in (143, -signal.SIGTERM, -signal.SIGKILL)
 
 
 def post(url: str, content: Any, token: str = "", path: str = "/judge") -> httpx.Response:
@@ -127,11 +127,28 @@ def test_a_model_of_its_own_that_says_nothing_usable(tmp_path: Path) -> None:
         metrics = httpx.get(f"{url}/metrics").text
         assert 'judge_verdicts{kind="process",verdict="unparsable"} 10.0' in metrics
         # An engine that died is not scored against the policy either, and its health asks for a restart.
-        (core,) = [
-            child for child in psutil.Process(process.pid).children() if "EngineCore" in " ".join(child.cmdline())
-        ]
-        core.kill()
+        engine_of(process).kill()
         refused = post(url, many[0] | {"seed": 8})
         assert refused.status_code == 503 and "EngineCore died" in refused.json()["detail"]
         health = httpx.get(f"{url}/health")
         assert (health.status_code, health.json()["status"]) == (503, "unhealthy")
+
+
+def engine_of(server: subprocess.Popen[str]) -> psutil.Process:
+    (core,) = [child for child in psutil.Process(server.pid).children() if "EngineCore" in " ".join(child.cmdline())]
+    return core
+
+
+@pytest.mark.slow
+def test_a_server_that_is_killed_takes_its_engine_along(tmp_path: Path) -> None:
+    """It is in no Ray actor, whose end Ray would see: the kernel ends the engine, which would keep its GPU."""
+    pytest.importorskip("vllm")
+    from tests.e2e.tiny_models import save_tiny
+
+    model = save_tiny(tmp_path / "model", "qwen3", 1)
+    flags = ["--max-model-len", "256", "--kv-cache-mb", "64", "--threads", "1", "--device", "cpu"]
+    with served("--model", str(model), *flags) as (_, process):
+        core = engine_of(process)
+        process.kill()
+        _, left = psutil.wait_procs([core], timeout=10)
+    assert not left

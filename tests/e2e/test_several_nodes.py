@@ -1,7 +1,9 @@
-"""A run on a cluster of several nodes, by its command: what is placed where, and what comes of it when a node dies."""
+"""A run on several nodes, by its command: what is placed where, and what becomes of it when a node dies."""
 
 from __future__ import annotations
 
+import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.e2e.runs import rlsys, rows
+from tests.e2e.runs import rlsys, rows, summary
 from tests.nodes import needs_nodes, nodes
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, needs_nodes]
@@ -24,6 +26,18 @@ eval: {tasks: 8, every: 2}
 stages: [{name: sft, kind: sft, steps: 4}]
 """
 
+RL = """
+name: rl
+env: {name: calculator, train_tasks: 64, held_out_tasks: 4}
+reward: {name: answer}
+rollout: {workers: 2, max_turn_tokens: 8}
+learner: {threads: 2, lr: 1.0e-4}
+loop: {groups_per_step: 2, group_size: 2}
+eval: {tasks: 4}
+stages: [{name: rl, kind: rl, steps: 1000}]
+"""
+DEADLINE_S = 240
+
 
 def recipe(folder: Path, text: str) -> str:
     path = folder / "recipe.yaml"
@@ -33,9 +47,8 @@ def recipe(folder: Path, text: str) -> str:
 
 def learned(run: Path) -> list[dict[str, Any]]:
     """What the rows say of the mathematics."""
-    return [
-        {key: row[key] for key in row if key.startswith(("loss", "learner/grad", "tokens/tr"))} for row in rows(run)
-    ]
+    measured = ("loss", "learner/grad", "tokens/trained", "held_out")
+    return [{key: row[key] for key in row if key.startswith(measured) and not key.endswith("_s")} for row in rows(run)]
 
 
 def weights(run: Path) -> dict[str, torch.Tensor]:
@@ -55,6 +68,39 @@ def test_two_ranks_on_two_nodes_learn_what_they_learn_on_one(tmp_path: Path) -> 
             assert "rlsys" not in cluster.sh(node, "ls /dev/shm")
     near = rlsys("train", asked, "--run-dir", str(here))
     assert near.code == 0, near.output
-    assert len(learned(there)) == 4 and learned(there) == learned(here)
+    assert len(learned(there)) == 4 and all(learned(there)) and learned(there) == learned(here)
     ours, theirs = weights(here), weights(there)
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def seen(run: Path, lost: float, after: int = 0) -> int:
+    """Wait for a row with so many lost workers. Returns how many rows there are by then."""
+    end = time.monotonic() + DEADLINE_S
+    while time.monotonic() < end:
+        written = rows(run) if (run / "metrics.jsonl").exists() else []
+        if any(row["engine/lost"] == lost for row in written[after:]):
+            return len(written)
+        time.sleep(0.5)
+    raise AssertionError(f"no step with {lost:g} lost workers after {len(written)} steps")
+
+
+def test_a_run_goes_on_without_the_node_of_an_engine_and_takes_it_back(tmp_path: Path) -> None:
+    """Three CPUs on each node: rank and engine on the first, whose driver lives on, an engine on what is left of the
+    second."""
+    run, output = tmp_path / "run", tmp_path / "output"
+    with nodes(2, shared=tmp_path, cpus=3) as cluster, output.open("wb") as said:
+        cluster.fill(2, cpus=2)
+        argv = ["rlsys", "train", recipe(tmp_path, RL), "--run-dir", str(run)]
+        driver = cluster.start(argv, output=said.fileno())
+        written = seen(run, lost=0.0)
+        cluster.kill(2)
+        written = seen(run, lost=1.0, after=written)
+        cluster.boot(2)
+        seen(run, lost=0.0, after=written)
+        cluster.signal(driver, signal.SIGINT)
+        assert driver.wait(60) == 130, output.read_text()
+        assert "rlsys" not in cluster.sh(1, "ls /dev/shm")
+    text = output.read_text()
+    assert "rollout:1 is lost: its node is gone" in text or "rollout:0 is lost: its node is gone" in text
+    assert "10.77.0.2" in text  # whose log it was
+    assert summary(run)["status"] == "stopped"

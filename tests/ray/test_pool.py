@@ -15,7 +15,9 @@ import ray.util
 import torch
 
 import actors.pool
-from actors.pool import PoolOptions, Publication, RolloutPool
+from actors.arrivals import Publication
+from actors.members import PoolOptions
+from actors.pool import RolloutPool
 from actors.scoring import ScoringSpec
 from actors.worker import WorkerSpec
 from launch.run.gauges import Gauges
@@ -100,6 +102,9 @@ async def play(pool: RolloutPool, count: int) -> tuple[list[Played], list[Ticket
 def test_a_worker_that_dies_is_restarted_refitted_and_its_groups_played_elsewhere(tmp_path: Path) -> None:
     async def scenario(pool: RolloutPool) -> None:
         await pool.publish(publication(tmp_path, 1))
+        await pool.connect({"retriever": "http://10.0.0.2:80"})
+        heard = tmp_path / "services-w0"
+        heard.unlink()
         (tmp_path / "die-w0").touch()
         groups, retried = await play(pool, 8)
         assert [group.ticket.sequence for group in groups] == list(range(8))
@@ -112,6 +117,7 @@ def test_a_worker_that_dies_is_restarted_refitted_and_its_groups_played_elsewher
             await asyncio.sleep(0.05)
             arrivals = await pool.publish(replace(second))
         assert {arrival.delivery.version for arrival in arrivals} == {2}
+        assert "http://10.0.0.2:80" in heard.read_text()  # before it was given weights
         assert pool.restarts == {"w0": 1, "w1": 0}
         names = {f"rlsys:{tmp_path.name}:w0#1", f"rlsys:{tmp_path.name}:w1"}
         assert names <= set(ray.util.list_named_actors())
@@ -162,6 +168,28 @@ def test_what_a_worker_sampled_for_a_group_that_it_did_not_finish_is_counted_as_
         assert pool.lost_tokens == PLAY.group_size  # not those of the groups that were done
 
     run(scenario, tmp_path, workers=1)
+
+
+def test_a_late_worker_serves_nothing_until_it_holds_the_newest_weights(tmp_path: Path) -> None:
+    async def scenario(pool: RolloutPool) -> None:
+        await pool.publish(publication(tmp_path, 1))
+        (tmp_path / "slow-w1").touch()
+        for version in (2, 3):
+            arrivals = await pool.publish(publication(tmp_path, version, logit=1.0))
+            assert [arrival.delivery.version for arrival in arrivals] == [version]
+        groups, _ = await play(pool, 6)
+        assert {group.worker for group in groups} == {"w0"}
+        (tmp_path / "slow-w1").unlink()
+        while len(arrivals) < 2:
+            arrivals = await pool.publish(publication(tmp_path, 3, logit=1.0))
+        groups, _ = await play(pool, 6)
+        assert {group.worker for group in groups} == {"w0", "w1"}
+        spans = [
+            span for group in groups for t in group.trajectories for turn in t.turns for span in turn.completion.spans
+        ]
+        assert {span.version for span in spans} == {3}
+
+    run(scenario, tmp_path, publish_deadline_s=0.5)
 
 
 def test_every_worker_dying_under_a_delivery_is_survived(tmp_path: Path) -> None:
@@ -235,3 +263,52 @@ def test_a_group_whose_workers_keep_dying_is_a_typed_failure(tmp_path: Path) -> 
         assert all(t.end is EpisodeEnd.FAILED and t.reward.kind == "infra" for t in groups[0].outlines)  # type: ignore[union-attr]
 
     run(scenario, tmp_path, workers=1, infra_attempts=1)
+
+
+class Nodes:
+    """Whether the workers have one, as Ray would say."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.there = True
+        monkeypatch.setattr(actors.pool, "PING_EVERY_S", 0.1)
+        monkeypatch.setattr(actors.pool, "has_place", lambda where: self.there)
+
+
+def test_a_worker_without_a_node_is_lost_until_it_has_one_and_that_is_no_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = Nodes(monkeypatch)
+
+    async def scenario(pool: RolloutPool) -> None:
+        await pool.publish(publication(tmp_path, 1))
+        nodes.there = False
+        (tmp_path / "die-w0").touch()
+        groups, retried = await play(pool, 4)
+        assert {group.worker for group in groups} <= {"w0", "w1"} and retried
+        while not pool.lost:
+            await asyncio.sleep(0.05)
+        groups, _ = await play(pool, 4)
+        assert {group.worker for group in groups} == {"w1"}
+        assert pool.restarts == {"w0": 0, "w1": 0}
+        nodes.there = True
+        while "w0" not in {group.worker for group in (await play(pool, 4))[0]}:
+            await asyncio.sleep(0.05)
+        assert pool.restarts == {"w0": 1, "w1": 0} and not pool.lost
+
+    run(scenario, tmp_path)
+
+
+def test_too_few_workers_with_a_node_for_too_long_stop_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = Nodes(monkeypatch)
+
+    async def scenario(pool: RolloutPool) -> None:
+        await pool.publish(publication(tmp_path, 1))
+        nodes.there = False
+        (tmp_path / "die-w0").touch()
+        with pytest.raises(
+            RunFailed, match=r"^1 of 2 rollout workers have a node \(rollout\.min_workers=2\), for 0\.2 s"
+        ):
+            while True:
+                await play(pool, 1)
+
+    run(scenario, tmp_path, min_workers=2, placement_timeout_s=0.2)

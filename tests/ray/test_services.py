@@ -1,36 +1,39 @@
-"""Tool services on a real Ray cluster: one that dies or hangs comes back at its address."""
+"""Tool services on a real Ray cluster: one that dies or hangs comes back, at its address where that can be had."""
 
 import asyncio
 import os
 import signal
+import socket
+import time
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 import ray
 
 import actors.services
-from actors.services import Services, ServiceSpec, start_world
-from rlsys.errors import RunFailed
+from actors.services import Services, ServiceSpec, Tell, start_world
+from rlsys.errors import BadInput, RunFailed
 from tests.served import EchoConfig
 
 
 @asynccontextmanager
-async def started(*envs: EchoConfig) -> AsyncIterator[Services]:
+async def started(*envs: EchoConfig, host: str | None = None, tell: Tell | None = None) -> AsyncIterator[Services]:
     specs = [ServiceSpec(name=env.server, config=env, start=start_world) for env in envs if env.server]
-    services = Services(specs, env_vars={}, start_timeout_s=60, ping_timeout_s=2)
+    services = Services(specs, env_vars={}, start_timeout_s=60, ping_timeout_s=2, host=host)
     try:
-        await services.start()
+        await services.start(tell=tell)
         yield services
     finally:
         await services.stop()
 
 
 def ask(services: Services, env: EchoConfig, path: str = "/", token: str | None = None) -> str:
-    request = urllib.request.Request(services.url(env) + path)
+    request = urllib.request.Request(services.addresses[env.server] + path)
     request.add_header("Authorization", f"Bearer {services.token if token is None else token}")
     with urllib.request.urlopen(request, timeout=5) as answer:
         return str(answer.read().decode())
@@ -53,18 +56,65 @@ def test_a_service_that_dies_or_hangs_comes_back_at_its_address(monkeypatch: pyt
 
     async def story() -> None:
         async with started(env, EchoConfig(), EchoConfig(server="")) as services:
-            assert len(services.needs) == 1  # the same server for both, none for the third
-            assert services.url(EchoConfig(server="")) == ""
-            url, first = services.url(env), int(ask(services, env))
+            assert len(services.servers) == 1  # the same server for both, none for the third
+            url, first = services.addresses["echo"], int(ask(services, env))
+            assert url.startswith("http://127.0.0.1:")  # the cluster has one node
             os.kill(first, signal.SIGKILL)
             second = int(await after_restart(services, env, 1))
-            assert second != first and services.url(env) == url
+            assert second != first and services.addresses == {"echo": url}
             ask(services, env, "/hang")
             third = int(await after_restart(services, env, 2))
-            assert third != second and services.url(env) == url
+            assert third != second and services.addresses == {"echo": url}
             assert services.restarts == {"echo": 2}
 
     asyncio.run(story())
+
+
+def test_a_service_whose_address_is_taken_comes_back_at_another_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(actors.services, "PING_EVERY_S", 0.5)
+    env, told = EchoConfig(), []
+
+    async def tell(addresses: Mapping[str, str]) -> None:
+        told.append(dict(addresses))
+
+    async def story() -> None:
+        node = ray.util.get_node_ip_address()
+        async with started(env, host="0.0.0.0", tell=tell) as services:
+            place = urlsplit(services.addresses["echo"])
+            assert place.hostname == node and told == [services.addresses]
+            os.kill(int(ask(services, env)), signal.SIGKILL)
+            with taken("0.0.0.0", place.port or 0):
+                await after_restart(services, env, 1)
+                moved = urlsplit(services.addresses["echo"])
+            assert (moved.hostname, told[1:]) == (node, [services.addresses]) and moved.port != place.port
+
+    asyncio.run(story())
+
+
+@contextmanager
+def taken(host: str, port: int) -> Iterator[None]:
+    """Another program has the port."""
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        while True:
+            try:
+                other.bind((host, port))
+                break
+            except OSError:  # its process is not gone yet
+                time.sleep(0.001)
+        other.listen()
+        yield
+
+
+def test_an_address_that_the_node_does_not_have_is_bad_input() -> None:
+    async def story() -> None:
+        async with started(EchoConfig(), host="192.0.2.1"):
+            pass
+
+    with pytest.raises(BadInput, match=r"echo could not start: cluster.service_host: 192.0.2.1 on node "):
+        asyncio.run(story())
 
 
 def test_a_service_answers_its_token_only_and_does_not_show_it() -> None:

@@ -9,6 +9,8 @@ from envs.services.guard import GuardConfig
 from envs.services.secrets import check_address
 from rlsys.errors import require, require_bounds
 
+SHAPING = ("prompts", "max_tokens", "retry_temperature", "cache_file")  # what a server answers, beside its model
+
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeConfig(GuardConfig):
@@ -72,6 +74,18 @@ class JudgeConfig(GuardConfig):
     def given(self) -> bool:
         """Whether there is a judge at all."""
         return any((self.endpoint, self.service, self.model))
+
+    @property
+    def server(self) -> str:
+        """Names the server that a run starts for it; "" where it has an address, or nobody to ask.
+
+        Equal for configurations that one server can answer: those that differ in their patience alone.
+        """
+        if self.model is None or self.endpoint is not None:
+            return ""
+        plain = JudgeConfig()
+        differing = ((key, getattr(self, key)) for key in SHAPING if getattr(self, key) != getattr(plain, key))
+        return " ".join([f"judge {self.model}", *(f"{key}={value}" for key, value in differing)])
 
     @property
     def spacing_s(self) -> float:

@@ -133,12 +133,21 @@ class Judge(Asks):
 class JudgeClient(Asks):
     """Waits for a service that is being restarted, like a `Judge` for its model."""
 
-    def __init__(self, url: str, token: str | None, config: JudgeConfig) -> None:
+    def __init__(self, url: str, token: str | None, config: JudgeConfig, *, proxy: bool = True) -> None:
+        """`proxy`: whether the machine's is used to get there."""
         super().__init__(config)
-        self._poster = Poster(url, token)
+        self._proxy = proxy
+        self._posters: list[Poster] = []
+        self.connect(url, token)
+
+    def connect(self, url: str, token: str | None) -> None:
+        """Ask there from now on, those who wait for an answer too."""
+        self._poster = Poster(url, token, proxy=self._proxy)
+        self._posters.append(self._poster)
 
     async def close(self) -> None:
-        await self._poster.close()
+        for poster in self._posters:
+            await poster.close()
 
     async def _judged(self, request: JudgeRequest, seed: int) -> Judged:
         check(request)

@@ -47,7 +47,7 @@ def reward(model: str) -> SwirlRewardConfig:
 def test_stages_with_different_judges_ask_each_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SERVICE_TOKEN, "an earlier one's")  # put back afterwards
     monkeypatch.setattr(actors.worker, "ChatRenderer", lambda path: None)
-    monkeypatch.setattr(actors.world_process, "new_world", lambda env: World())
+    monkeypatch.setattr(actors.world_process, "new_player", lambda env: World())
     scored: list[Any] = []
 
     async def group(ticket: Ticket, *, score: Any, plan: RolloutPlan, **_: Any) -> Group:
@@ -65,7 +65,8 @@ def test_stages_with_different_judges_ask_each_its_own(monkeypatch: pytest.Monke
         worker = RolloutWorker(spec)
         play_here(worker)
         await worker.adopt()
-        plans = [plan(reward=reward(model), judge_url=url) for model, url in urls.items()]
+        await worker.connect({f"judge {model}": url for model, url in urls.items()})
+        plans = [plan(reward=reward(model)) for model in urls]
         try:
             await asyncio.gather(*(worker.run_group(ticket(), each) for each in plans))
         finally:
@@ -84,7 +85,7 @@ def test_stages_with_different_judges_ask_each_its_own(monkeypatch: pytest.Monke
 def test_a_judge_of_the_run_that_does_not_come_back_is_no_verdict() -> None:
     async def score(url: str) -> Reward:
         rewards = RewardService(SCORING)
-        rewards.connect_judge(reward("m").judge, url, TOKEN)
+        rewards.connect({"judge m": url}, TOKEN)
         try:
             return await rewards.score(reward("m"), TRANSCRIPT)
         finally:
@@ -97,6 +98,31 @@ def test_a_judge_of_the_run_that_does_not_come_back_is_no_verdict() -> None:
         asyncio.run(score(service.url))
     assert (broken.value.failure.kind, broken.value.failure.where) == (FailureKind.INFRA, "judge")
     assert TOKEN not in str(broken.value)
+
+
+def test_who_waits_for_a_judge_hears_its_new_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no proxy of the machine stands between the parts of a run."""
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+
+    async def score(before: str, after: str) -> Reward:
+        rewards = RewardService(SCORING)
+        rewards.connect({"judge m": before}, TOKEN)
+        try:
+            scoring = asyncio.create_task(rewards.score(reward("m"), TRANSCRIPT))
+            while not rewards.tool_stats() or not rewards.tool_stats()["judge"].retries:
+                await asyncio.sleep(0.01)
+            rewards.connect({"judge m": after}, TOKEN)
+            return await scoring
+        finally:
+            await rewards.close()
+
+    with scripted(lambda _: "GOOD") as endpoint:
+        gone, there = serve(endpoint.url), serve(endpoint.url)
+        gone.stop()
+        try:
+            assert asyncio.run(score(gone.url, there.url)).value == 1.0
+        finally:
+            there.stop()
 
 
 @pytest.mark.parametrize(("config", "length"), [({"max_position_embeddings": 8192}, 8192), ({}, 16384)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from actors.pool import allowed_gap
+from actors.arrivals import allowed_gap
 from rlsys.device import MISMATCH_LIMIT
 
 # Gap of the true weights, gap of the perturbed ones, what the perturbation moved: small logits, a trained model's.

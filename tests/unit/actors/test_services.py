@@ -14,7 +14,7 @@ def test_a_ping_does_not_go_through_the_machines_proxy(monkeypatch: pytest.Monke
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     monkeypatch.delenv("no_proxy", raising=False)
     service = ToolService(ServiceSpec(name="echo", config=EchoConfig(), start=start_world), {SERVICE_TOKEN: "secret"})
-    service.start(0)
+    service.start("127.0.0.1", "")
     try:
         service.ping()
     finally:

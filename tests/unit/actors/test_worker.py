@@ -81,7 +81,7 @@ def test_a_world_is_made_once_and_closed_once_when_many_groups_come_with_a_new_o
     worker: RolloutWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     MADE.clear()
-    monkeypatch.setattr(actors.world_process, "new_world", Slow)
+    monkeypatch.setattr(actors.world_process, "new_player", Slow)
     monkeypatch.setattr(actors.worker, "run_group", lambda played, **_: asyncio.sleep(0.01, made.group(played)))
     asyncio.run(worker.adopt())
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from actors.calls import SERVICE_TOKEN
 from actors.scoring import ScoringSpec
 from actors.watched import WorldsSpec
 from actors.worlds import Playing, Worlds
@@ -200,3 +201,43 @@ def test_a_process_that_ends_while_it_is_asked_is_counted_once(monkeypatch: pyte
     monkeypatch.setattr(process, "fresh_stats", fresh_stats)
     assert asyncio.run(worlds.tool_stats())["search"].calls == 3
     assert asyncio.run(worlds.tool_stats())["search"].calls == 3
+
+
+def test_each_process_hears_where_the_services_are(worlds: Worlds, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one when they move, the next one before it plays."""
+    heard: list[tuple[int, object]] = []
+
+    async def connect(server: Any, addresses: Any) -> None:
+        heard.append((Mortal.made, addresses))
+
+    monkeypatch.setattr("actors.world_process.WorldServer.connect", connect)
+
+    async def scenario() -> None:
+        worlds.connect({"retriever": "http://10.0.0.2:80"})
+        with worlds.play(PLAN, TASK) as playing:
+            await playing.max_turns()
+            worlds.connect({"retriever": "http://10.0.0.3:80"})
+            DEADLY.append("open")
+            with pytest.raises(EpisodeBroken):
+                await playing.env(TASK)
+            await playing.env(TASK)
+
+    asyncio.run(scenario())
+    places = [{"retriever": f"http://10.0.0.{node}:80"} for node in (2, 3, 3)]
+    assert heard == list(zip((1, 1, 2), places, strict=True))
+
+
+def test_a_world_that_cannot_be_connected_is_told(
+    worlds: Worlds, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(SERVICE_TOKEN, raising=False)
+
+    async def scenario() -> None:
+        with worlds.play(PLAN, TASK) as playing:
+            await playing.max_turns()
+            worlds.connect({"retriever": "http://10.0.0.2:80"})
+            await asyncio.sleep(0)
+            await playing.env(TASK)
+
+    asyncio.run(scenario())
+    assert "rollout:0: a world does not go where its service is: 'RLSYS_SERVICE_TOKEN'" in caplog.text

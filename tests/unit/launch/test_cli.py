@@ -31,6 +31,8 @@ def rlsys(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str
         (["train", "quickstart", "model.path=./nowhere", "--run-dir", "/tmp/never-made"], "no such folder"),
         (["train", "quickstart", "env.data=/no/such.jsonl", "--run-dir", "/tmp/never-made"], "/no/such.jsonl"),
         (["train", "quickstart", "engine.kv_cache_mb=99999999", "--run-dir", "/tmp/never-made"], "too little memory"),
+        (["train", "quickstart", "cluster.weights_dir=/never/made"], "/never/made: versions of the weights cannot lie"),
+        (["train", "quickstart", "cluster.weights_dir=made"], "cluster.weights_dir='made': expected a whole path"),
         (["train", "quickstart", "--resume", "--run-dir", "/tmp/never-made"], "there is no run directory"),
         (["eval", "quickstart", "--checkpoint", "/no/where"], "no such folder"),
         ([], "required: COMMAND"),

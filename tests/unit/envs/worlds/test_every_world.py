@@ -17,7 +17,7 @@ from envs.tools.search import SearchConfig
 from envs.worlds.calculator import CalculatorConfig, CalculatorWorld
 from launch.cli import run
 from launch.config.compose import compose
-from launch.run import preflight, wire
+from launch.run import nodes, wire
 from rlsys.choices import choose
 from rlsys.errors import BadInput
 from rlsys.types import Task
@@ -160,7 +160,7 @@ def test_the_driver_makes_the_world_of_the_quickstart_once(monkeypatch: pytest.M
     assert run(["train", "quickstart", *small, "--dry-run"]) == 0
     config = compose("quickstart", small)
     for stage in config.stages:
-        preflight.check_rollouts(stage.config)
+        nodes.check_rollouts(stage.config)
     wire.services([stage.config for stage in config.stages])
     wire.build_scratch_model(config.recipe, tmp_path)
     assert len(config.stages) == 2 and made == [config.recipe.env]

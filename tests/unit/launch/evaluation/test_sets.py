@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from actors.services import Services
 from launch.config.compose import compose, to_yaml
 from launch.evaluation.sets import plays_of, recipes_of, sets_of
 from rlsys.config import RecipeConfig
@@ -23,7 +22,6 @@ eval:
     other: {env: {name: questions, held_out_tasks: 7}, reward: {name: multiple_choice}, samples: 0}
 stages: [{name: rl, kind: rl, steps: 1}]
 """
-NO_SERVICES = Services([], env_vars={}, start_timeout_s=1)
 
 
 def recipe(tmp_path: Path, *overrides: str, text: str = HEAD) -> RecipeConfig:
@@ -45,9 +43,9 @@ def test_each_set_has_its_own_environment_reward_and_sampling(tmp_path: Path) ->
     assert [len(each.tasks) for each in (small, short, other)] == [5, 16, 7]
     plays = plays_of(recipe(tmp_path))
     assert list(plays) == ["small/greedy", "small/sampled", "short/sampled", "other/greedy"]
-    plan = plays["small/sampled"].plan(NO_SERVICES)
+    plan = plays["small/sampled"].plan()
     assert (plan.purpose, plan.group_size, plan.temperature, plan.top_p) == ("eval-small-sampled", 6, 0.7, 0.95)
-    assert (plan.max_turn_tokens, plays["small/greedy"].plan(NO_SERVICES).top_p) == (8, 1.0)
+    assert (plan.max_turn_tokens, plays["small/greedy"].plan().top_p) == (8, 1.0)
     assert [each.env.name for each in recipes_of(recipe(tmp_path))] == ["calculator"] * 3 + ["questions"]
 
 

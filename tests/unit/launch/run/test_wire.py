@@ -16,7 +16,7 @@ from envs.tools.search import SearchConfig
 from envs.worlds.calculator import CalculatorConfig
 from envs.worlds.search import SearchQAConfig
 from launch.config import compose
-from launch.run import preflight, wire
+from launch.run import nodes, wire
 from rlsys.config import RecipeConfig
 from rlsys.device import DEVICES, resolved
 from rlsys.errors import BadInput
@@ -29,25 +29,19 @@ def recipe(**judge: Any) -> RecipeConfig:
     return replace(plain, env=CalculatorConfig(), reward=SwirlRewardConfig(judge=JudgeConfig(**judge)))
 
 
-def play(recipe: RecipeConfig, services: Any) -> Any:
-    return wire.rollout_plan(recipe, "rl", group_size=2, temperature=1.0, services=services)
-
-
 def test_a_reward_that_names_a_model_alone_gets_a_server_of_the_run() -> None:
     own, again, other = recipe(model="m"), recipe(model="m", outage_s=9.0), recipe(model="n")
     services = wire.services([own, again, other])
     assert list(services.restarts) == ["judge m", "judge n"]
     assert [need.gpus for need in services.needs(on_gpus=True)] == [1, 1]
-    for name, member in services._members.items():
-        member.url = f"http://127.0.0.1/{name[-1]}"  # what a start would fill in
-    assert [play(each, services).judge_url[-1] for each in (own, again, other)] == ["m", "m", "n"]
-    assert play(own, services).service_url == ""
+    judges = [each.reward.judge.server for each in (own, again, other)]  # by which its worlds find it
+    assert judges == ["judge m", "judge m", "judge n"]
 
 
 @pytest.mark.parametrize("judge", [{}, {"endpoint": "https://host/v1", "model": "m"}, {"service": "http://[::1]:8100"}])
 def test_a_judge_elsewhere_or_none_is_not_served(judge: dict[str, str]) -> None:
     services = wire.services([recipe(**judge)])
-    assert not services.needs(on_gpus=False) and play(recipe(**judge), services).judge_url == ""
+    assert not services.needs(on_gpus=False) and recipe(**judge).reward.judge.server == ""
 
 
 def test_two_prompt_folders_are_two_judges(tmp_path: Path) -> None:
@@ -79,15 +73,15 @@ def test_the_token_of_a_retriever_elsewhere_travels_too(monkeypatch: pytest.Monk
 def test_a_judge_that_cannot_be_served_is_said_before_anything_starts(tmp_path: Path) -> None:
     patient = {"outage_s": 1.0}
     with pytest.raises(BadInput, match=r"reward\.judge\.model='\./nothing': no such folder"):
-        preflight.check_rollouts(recipe(model="./nothing", **patient))
+        nodes.check_rollouts(recipe(model="./nothing", **patient))
     (tmp_path / "proces.md").write_text("{question}")
     with pytest.raises(BadInput, match="did you mean 'process'"):
-        preflight.check_rollouts(recipe(model="some/hub-name", prompts=str(tmp_path), **patient))
+        nodes.check_rollouts(recipe(model="some/hub-name", prompts=str(tmp_path), **patient))
     with pytest.raises(BadInput, match=r"reward\.name='swirl' asks a judge"):
-        preflight.check_rollouts(recipe())
+        nodes.check_rollouts(recipe())
     with pytest.raises(BadInput, match=r"reward\.judge\.outage_s=9000"):
-        preflight.check_rollouts(recipe(model="some/hub-name", outage_s=9000.0))
-    preflight.check_rollouts(recipe(model="some/hub-name", **patient))
+        nodes.check_rollouts(recipe(model="some/hub-name", outage_s=9000.0))
+    nodes.check_rollouts(recipe(model="some/hub-name", **patient))
     assert not os.path.exists("some")
 
 

@@ -174,11 +174,10 @@ def test_what_is_played_is_not_played_again(tmp_path: Path) -> None:
 
     async def go(pool: BanditPool, count: Any) -> None:
         played = TrajectoryStore(store_path(output), begun_with(recipe, "w", "v"))
-        services = type("NoServices", (), {"url": lambda self, config: ""})()
         quiet = {"say": lambda self, text: said.append(text), "doing": lambda *_: None, "count": staticmethod(count)}
         progress = type("Quiet", (), quiet)()
         try:
-            await generate_missing(pool, tasks, plan_of(recipe, "generate", services), recipe, played, "v", progress)  # type: ignore[arg-type]
+            await generate_missing(pool, tasks, plan_of(recipe, "generate"), recipe, played, "v", progress)  # type: ignore[arg-type]
             counts.append(write_out(played, output, recipe, len(tasks)))
         finally:
             played.close()

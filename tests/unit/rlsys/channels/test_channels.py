@@ -1,7 +1,9 @@
 """A version arrives as it was sent through every channel; a new channel is one file and one line of the table."""
 
 import pickle
-from dataclasses import asdict, replace
+import shutil
+import zlib
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,9 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from actors.engine import ReloadExtension
 from launch.config.compose import compose
 from learners.export import export_version
-from rlsys.channels import CHANNELS, open_channel, receiver, remove_stale
+from rlsys.channels import CHANNELS, open_channel, receiver
 from rlsys.channels.base import Published, WeightsRejected, joined
-from rlsys.channels.shm import PREFIX, SharedMemory
+from rlsys.channels.shm import SharedMemory
 from rlsys.errors import BadInput
 from tests.pickled_channel import Pickled
 
@@ -42,39 +44,51 @@ def test_what_all_ranks_sent_is_received_whole_with_its_count_and_size(channel: 
     assert all(torch.equal(received[f"w{index}"], tensor) for index, tensor in enumerate(tensors))
 
 
-def test_the_newest_version_and_the_one_before_it_stay_and_nothing_after_the_end(channel: Any) -> None:
-    versions = []
-    for version in (1, 2, 3):
-        versions.append(send(channel, version, torch.ones(2)))
-        channel.forget(version)
-    for kept in versions[1:]:
-        receiver(kept).check(kept)
-    with pytest.raises(WeightsRejected):
-        receiver(versions[0]).check(versions[0])
-    channel.close()
-    channel.close()
-    with pytest.raises(WeightsRejected):
-        receiver(versions[2]).check(versions[2])
-    assert not channel.folder.exists()
+def test_ranks_divide_the_buckets_and_a_part_says_where_it_was_written(tmp_path: Path) -> None:
+    shares = [
+        SharedMemory(tmp_path, node="n1").send(
+            3, [lambda v=v: {f"w{v}": torch.full((v,), 1.0)} for v in (1, 2, 3)], r, 2
+        )
+        for r in range(2)
+    ]
+    assert [share.tensors for share in shares] == [2, 1] and [share.bytes for share in shares] == [4 + 12, 8]
+    names = [part.name for share in shares for part in share.parts]
+    assert names == ["bucket-000.safetensors", "bucket-002.safetensors", "bucket-001.safetensors"]
+    folder = tmp_path / "v000003"
+    assert sorted(path.name for path in folder.iterdir()) == sorted(names)  # no draft is left
+    for part in joined(shares).parts:
+        content = (folder / part.name).read_bytes()
+        assert (part.bytes, part.digest, part.node) == (len(content), zlib.crc32(content), "n1")
 
 
-def test_a_version_under_another_number_is_refused_before_anything_is_loaded(tmp_path: Path) -> None:
-    published = replace(send(SharedMemory(tmp_path), 900, torch.ones(2)), version=901)
-    with pytest.raises(WeightsRejected, match="v000900: holds version 900, expected 901"):
+def test_a_version_that_goes_while_it_is_read_is_read_to_its_end(tmp_path: Path) -> None:
+    published = send(SharedMemory(tmp_path), 1, torch.ones(2), torch.zeros(3))
+    received = SharedMemory.receive(published)
+    first = next(received)
+    shutil.rmtree(tmp_path / "v000001")
+    assert {name: tensor.tolist() for name, tensor in [first, *received]} == {"w0": [1, 1], "w1": [0, 0, 0]}
+
+
+def test_a_version_that_is_not_whole_is_refused_before_anything_is_loaded(tmp_path: Path) -> None:
+    published = send(SharedMemory(tmp_path), 900, torch.ones(2), torch.ones(2))
+    SharedMemory.check(published)
+    cut = Path(published.places[1])
+    cut.write_bytes(cut.read_bytes()[:-1])
+    with pytest.raises(WeightsRejected, match=r"v000900/bucket-001.safetensors: \d+ bytes, expected \d+"):
+        SharedMemory.check(published)
+    cut.unlink()
+    with pytest.raises(WeightsRejected, match="version 900 is not whole"):
         SharedMemory.check(published)
 
 
-def test_what_dead_owners_left_in_memory_is_removed_and_the_live_one_kept() -> None:
-    live, dead = (open_channel("shm", f"test-{name}-{torch.seed()}") for name in ("live", "dead"))
-    assert isinstance(live, SharedMemory) and isinstance(dead, SharedMemory)
-    for each in (live, dead):
-        assert not each.folder.exists()
-        send(each, 1, torch.ones(2))
-    try:
-        remove_stale(lambda owner: f"{PREFIX}{owner}" == dead.folder.name)
-        assert live.folder.is_dir() and not dead.folder.exists()
-    finally:
-        live.close()
+def test_every_node_has_a_folder_of_its_own(tmp_path: Path) -> None:
+    """Also where two of them see the same disk."""
+    channel = open_channel("shm", "owner", str(tmp_path))
+    assert isinstance(channel, SharedMemory) and channel.folder == tmp_path / "rlsys-versions-owner"
+    one, two = channel.on_node("a" * 56), channel.on_node("b" * 56)
+    published = send(one, 4, torch.ones(2))
+    assert two.here(published).places == (f"{tmp_path}/rlsys-versions-owner-{'b' * 12}/v000004/bucket-000.safetensors",)
+    assert one.here(published) == published
 
 
 def test_a_new_channel_is_one_line_of_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

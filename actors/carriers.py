@@ -1,0 +1,300 @@
+"""The carriers of a run: a version comes to every node that has engines, while these go on generating.
+
+bring(version, node)   a relay says which part this node fetches next, and from whom: `rlsys.relay`
+a carrier dies         it is started again and keeps what lies whole in its folder
+a source fails         the next one that has the part
+a newer version comes  whoever still waits for the older one is told so
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Coroutine, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import ray
+from ray.exceptions import RayError, RayTaskError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from actors.calls import call, reason
+from actors.carrier import Carrier, SourceFailed
+from actors.placement import actor_name
+from rlsys.channels.base import Published
+from rlsys.channels.shm import SharedMemory
+from rlsys.errors import RunFailed
+from rlsys.relay import Relay
+
+log = logging.getLogger("rlsys.carriers")
+
+STREAMS = 8  # to a node at a time, and from it
+MAX_RESTARTS = 5  # of one carrier that brought nothing in between: then its node has none
+MARGIN_S = 10.0  # past a fetch's own deadline
+STOP_S = 10.0
+
+
+class Superseded(Exception):
+    """A newer version is on its way: nobody needs this one any more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CarrierOptions:
+    env_vars: dict[str, str]
+    start_timeout_s: float
+    fetch_timeout_s: float  # of one part from one source
+    run: str = ""  # names the actors
+
+
+@dataclass(slots=True)
+class _Node:
+    """A node of Ray's with a folder of ours."""
+
+    name: str
+    handle: Any = None
+    up: asyncio.Task[None] | None = None  # its present start
+    address: str = ""  # of its mover
+    restarts: int = 0
+    futile: int = 0  # starts since it last kept a version
+
+
+@dataclass(slots=True)
+class _Delivery:
+    """One version on its way."""
+
+    published: Published
+    relay: Relay
+    started: float = field(default_factory=time.monotonic)
+    ended: float | None = None  # when the last part came so far
+    carried: int = 0  # bytes that crossed the network
+    nodes: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+
+
+class Carriers:
+    """Belongs to the driver's event loop."""
+
+    def __init__(self, channel: SharedMemory, options: CarrierOptions) -> None:
+        self._channel, self._options = channel, options
+        self._token = secrets.token_hex(16)
+        self._nodes: dict[str, _Node] = {}
+        self._delivery: _Delivery | None = None
+        self._kept: int | None = None  # the version that may not go
+        self._changed = asyncio.Condition()
+        self._background: set[asyncio.Task[Any]] = set()
+        self._closing = False
+
+    # -- carriers -----------------------------------------------------------------------------------------------------
+
+    async def ensure(self, nodes: Iterable[str]) -> None:
+        """Each of these nodes has a carrier that lives. Raises RunFailed where one cannot be had."""
+        await asyncio.gather(*(self._up(node) for node in set(nodes)))
+
+    async def _up(self, name: str) -> _Node:
+        node = self._nodes.setdefault(name, _Node(name))
+        while True:
+            if node.up is None or _broken(node.up):
+                if node.futile > MAX_RESTARTS:
+                    raise RunFailed(
+                        f"node {name[:8]} has no weight carrier: it does not start, or dies again and again"
+                    )
+                node.futile += 1
+                node.up = asyncio.create_task(self._start(node))
+            up = node.up
+            await asyncio.shield(up)
+            if node.up is up:  # else it died meanwhile
+                return node
+
+    async def _start(self, node: _Node) -> None:
+        options, what = self._options, f"the weight carrier of node {node.name[:8]} starting"
+        node.address = ""
+        node.handle = (
+            ray.remote(Carrier)
+            .options(
+                name=actor_name(options.run, f"carrier:{node.name[:8]}", node.restarts),
+                num_cpus=0,
+                max_restarts=0,
+                max_concurrency=2 * STREAMS + 4,
+                scheduling_strategy=NodeAffinitySchedulingStrategy(node.name, soft=False),
+                runtime_env={"env_vars": options.env_vars},
+            )
+            .remote(self._channel.on_node(node.name))
+        )
+        try:
+            await call(node.handle.start.remote(self._kept), what, options.start_timeout_s)
+        except RayError as error:
+            raise RunFailed(f"{what}: {reason(error)}") from error
+        self._spawn(self._watch(node, node.handle))
+
+    async def _watch(self, node: _Node, handle: Any) -> None:
+        """Start it again when it dies, at once: what lies in its folder is removed when nobody takes it over."""
+        try:
+            await handle.stand.remote()
+        except RayError as error:
+            self._dead(node, handle, reason(error))
+
+    def _dead(self, node: _Node, handle: Any, why: str) -> None:
+        if self._closing or node.handle is not handle:
+            return
+        log.warning("the weight carrier of node %s is dead (%s): restarting it", node.name[:8], why)
+        ray.kill(handle)
+        node.handle, node.up = None, None
+        node.restarts += 1
+        if self._delivery is not None:
+            self._spawn(self._look(self._delivery, node.name))
+
+    async def _ask(self, node: _Node, method: str, *arguments: Any) -> Any:
+        """A call to a carrier; one that does not answer is as good as dead. Raises RunFailed, and what it raised."""
+        handle, what = node.handle, f"the weight carrier of node {node.name[:8]} doing {method}"
+        if handle is None:
+            raise RunFailed(f"{what}: it died")
+        try:
+            asked = getattr(handle, method).remote(*arguments)
+            return await call(asked, what, self._options.fetch_timeout_s + MARGIN_S)
+        except RayTaskError as error:
+            raise error.cause from error
+        except (RayError, RunFailed) as error:
+            self._dead(node, handle, reason(error))
+            raise RunFailed(f"{what}: {reason(error)}") from error
+
+    async def _address(self, name: str) -> str:
+        node = await self._up(name)
+        if not node.address:
+            node.address = await self._ask(node, "serve", self._token)
+        return node.address
+
+    # -- versions -----------------------------------------------------------------------------------------------------
+
+    async def bring(self, published: Published, node: str) -> Published:
+        """The version as it lies on that node, once it is whole there.
+
+        Raises Superseded when a newer one is asked for meanwhile, and RunFailed when it cannot be had there.
+        """
+        delivery = self._delivery
+        if delivery is None or delivery.published != published:
+            delivery = _Delivery(published, Relay([part.node for part in published.parts], STREAMS))
+            self._delivery = delivery
+            await self._notify()
+        filling = delivery.nodes.get(node)
+        if filling is None or (filling.done() and (_broken(filling) or delivery.relay.lacking(node))):
+            filling = delivery.nodes[node] = asyncio.create_task(self._fill(delivery, node))
+        await asyncio.shield(filling)
+        return self._channel.on_node(node).here(published)
+
+    async def keep(self, version: int) -> None:
+        """Every engine has it, or will have a newer one: what is older leaves all nodes."""
+        self._kept = version
+        up = [node for node in self._nodes.values() if node.handle is not None]
+        answers = await asyncio.gather(*(self._ask(node, "keep", version) for node in up), return_exceptions=True)
+        for node, answer in zip(up, answers, strict=True):  # one that died keeps nothing else when it is back
+            node.futile = node.futile if isinstance(answer, BaseException) else 0
+
+    def moved(self) -> tuple[int, float]:
+        """Of the newest version: bytes that crossed the network so far, and the seconds until the last of them."""
+        now = self._delivery
+        return (now.carried, (now.ended or now.started) - now.started) if now is not None else (0, 0.0)
+
+    async def stop(self) -> None:
+        """Nothing of the run's stays in any node's memory."""
+        self._closing = True
+        for task in list(self._background):
+            task.cancel()
+        up = [node for node in self._nodes.values() if node.handle is not None]
+        stops = (call(node.handle.stop.remote(), "a weight carrier stopping", STOP_S) for node in up)
+        await asyncio.gather(*stops, return_exceptions=True)
+        for node in up:
+            ray.kill(node.handle)
+
+    async def _fill(self, delivery: _Delivery, node: str) -> None:
+        await self._up(node)
+        if not delivery.relay.lacking(node):
+            return  # its ranks wrote all of it
+        await self._look(delivery, node)
+        streams = [asyncio.create_task(self._stream(delivery, node)) for _ in range(STREAMS)]
+        try:
+            await asyncio.gather(*streams)
+        finally:
+            for stream in streams:
+                stream.cancel()
+
+    async def _look(self, delivery: _Delivery, node: str) -> None:
+        """See what a node has: a new carrier took over what an earlier one brought, and a lost node has nothing."""
+        found: list[int] = []
+        try:
+            found = await self._ask(await self._up(node), "found", delivery.published)
+        except RunFailed as error:
+            log.warning("%s", error)
+        delivery.relay.found(node, found)
+        await self._notify()
+
+    async def _stream(self, delivery: _Delivery, node: str) -> None:
+        """Fetch one part after another until the node lacks none."""
+        relay, version = delivery.relay, delivery.published.version
+        while True:
+            async with self._changed:
+                while True:
+                    if self._delivery is not delivery:
+                        raise Superseded(version)
+                    if not relay.lacking(node):
+                        return
+                    if orphans := relay.orphaned(node):
+                        name = delivery.published.parts[orphans[0]].name
+                        raise RunFailed(f"{name} of version {version} lies on no node that can send it")
+                    if (begun := relay.begin(node)) is not None:
+                        break
+                    await self._changed.wait()
+            part, source = begun
+            arrived = False
+            try:
+                arrived = await self._fetch(delivery, node, part, source)
+            finally:
+                relay.end(node, part, arrived=arrived)
+                await self._notify()
+
+    async def _fetch(self, delivery: _Delivery, node: str, number: int, source: str) -> bool:
+        """Whether the part came. Raises RunFailed for what is wrong with the node that it should come to."""
+        published, part = delivery.published, delivery.published.parts[number]
+        try:
+            address = await self._address(source)
+        except RunFailed as error:
+            return await self._blame(delivery, number, source, error)
+        try:
+            await self._address(node)
+            receiver = await self._up(node)
+            await self._ask(receiver, "fetch", published, number, address, self._options.fetch_timeout_s)
+        except SourceFailed as error:
+            return await self._blame(delivery, number, source, error)
+        except OSError as error:
+            raise RunFailed(f"{part.name} of version {published.version} on node {node[:8]}: {error}") from error
+        except RunFailed:
+            await self._look(delivery, node)  # its carrier died, and has what it had once it is back
+            return False
+        delivery.carried += part.bytes
+        delivery.ended = time.monotonic()
+        return True
+
+    async def _blame(self, delivery: _Delivery, number: int, source: str, error: Exception) -> bool:
+        log.warning("%s", error)
+        delivery.relay.failed(number, source)
+        await self._look(delivery, source)  # it may be back by now, with all that it had
+        return False
+
+    async def _notify(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+
+def _broken(task: asyncio.Task[None]) -> bool:
+    return task.done() and (task.cancelled() or task.exception() is not None)
+
+
+def node_of(_: object) -> str:
+    """Called in an actor, by `__ray_call__`: Ray's name for the node that it is on."""
+    node: str = ray.get_runtime_context().get_node_id()
+    return node

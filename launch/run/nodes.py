@@ -1,0 +1,259 @@
+"""What every node that holds a part of a run has to have, looked at there before an engine or a rank starts.
+
+A run on its own machine is looked at in the driver, before Ray starts (`check_rollouts`). On a cluster each node that
+got a part is asked by a probe, an actor without a CPU, and whatever is wrong is one line with the node in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from actors.calls import call, reason
+from actors.placement import node_of
+from actors.services import Services, ServiceSpec
+from envs import make_world, new_player
+from envs.base import World
+from envs.rewards import judge_of
+from launch.run import preflight, wire
+from launch.run.cluster import is_local
+from rlsys import VERSION
+from rlsys.config import RecipeConfig
+from rlsys.device import Device, hidden
+from rlsys.errors import BadInput, RunFailed
+
+PROBE_DEADLINE_S = 180.0  # imports from a slow shared disk, an environment that is made, a sandbox that starts
+SEEN_S = 10.0  # for a file that another node wrote to be seen: NFS remembers for a while what was not there
+_MISSING = re.compile(r"No module named '([\w.]+)'")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holds:
+    """What one part of a run needs of its node, or all that are on it."""
+
+    models: tuple[tuple[str, str], ...] = ()  # ("model.path", "/shared/qwen"): folders, or names on the hub
+    playing: tuple[RecipeConfig, ...] = ()  # whose episodes are played there
+    serving: tuple[ServiceSpec, ...] = ()
+    memory_mb: int = 0  # of its processes; 0 where that is not counted
+    weights: tuple[str | None, int] | None = None  # cluster.weights_dir, and the bytes of the versions that lie there
+
+    def __add__(self, other: Holds) -> Holds:
+        return Holds(
+            models=tuple(dict.fromkeys(self.models + other.models)),
+            playing=self.playing + tuple(each for each in other.playing if each not in self.playing),
+            serving=self.serving + other.serving,
+            memory_mb=self.memory_mb + other.memory_mb,
+            weights=self.weights or other.weights,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """A file of the driver's that every node has to see: by it two folders of the same name are told apart."""
+
+    key: str  # what names the folder: "--run-dir /shared/run"
+    file: str
+    nonce: str
+
+
+def look(holds: Holds, marks: Sequence[Mark], make: Callable[[Any], World]) -> None:
+    """On a node: whether it has what its parts need. `make` makes worlds. Raises BadInput."""
+    for mark in marks:
+        _answer(mark)
+    for key, path in holds.models:
+        preflight.check_model_folder(path, key)
+    for recipe in holds.playing:
+        preflight.check_playing(recipe, make(recipe.env))
+    for spec in holds.serving:
+        spec.check(spec.config)
+    if holds.weights is not None:
+        preflight.check_room(*holds.weights)
+    if holds.memory_mb:
+        preflight.check_memory(holds.memory_mb)
+
+
+class Probe:
+    """Plain class; `check_nodes` makes it a Ray actor."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        """given: secrets, by environment variable."""
+        os.environ.update(given)
+
+    def look(self, version: str, holds: Holds, marks: Sequence[Mark]) -> None:
+        if version != VERSION:
+            raise BadInput(f"rlsys {VERSION} is installed there, the driver's is {version}")
+        look(holds, marks, new_player)
+
+
+def check_rollouts(recipe: RecipeConfig) -> None:
+    """A tool or a judge that cannot be had is said before anything starts, not by every episode.
+
+    On a cluster each node says it, once it is known which of them play.
+    """
+    preflight.check_judging(recipe)
+    if is_local(recipe.cluster):
+        look(Holds(playing=(recipe,), serving=tuple(wire.served(recipe))), (), make_world)
+    else:
+        cache_folders([recipe])
+
+
+def cache_folders(playing: Sequence[RecipeConfig]) -> list[tuple[str, Path]]:
+    """Where the judges' answers are kept, and what says so. Raises BadInput for a place that is lost with its node."""
+    judges = [judge_of(recipe.reward) for recipe in playing]
+    files = dict.fromkeys(judge.cache_file for judge in judges if judge is not None and judge.cache_file is not None)
+    for file in files:
+        if not Path(file).is_absolute():
+            expected = "an absolute path on storage that all nodes share: a relative one is lost with its node"
+            raise BadInput(f"reward.judge.cache_file={file!r}: expected on a cluster {expected}")
+    return [(f"reward.judge.cache_file={file!r}", Path(file).parent) for file in files]
+
+
+async def check_nodes(
+    placement: Sequence[Any],
+    recipe: RecipeConfig,
+    playing: Sequence[RecipeConfig],
+    services: Services,
+    device: Device,
+    *,
+    model: tuple[str, str],
+    shared: Sequence[tuple[str, Path]],
+    ranks: int = 0,
+) -> None:
+    """Raises BadInput: one line, of the first node on which something is wrong. Does nothing on a cluster of our own.
+
+    placement: of the ranks, the engines and the services; it may end after the ranks. playing: the stages whose
+    episodes the engines play. model: what names it, and where it is. shared: what names a folder that all nodes must
+    see, and the folder.
+    """
+    if is_local(recipe.cluster):
+        return
+    parts = holds_of(recipe, playing, services.servers, device, model, ranks=ranks)
+    by_node: dict[str, Holds] = {}
+    for where, part in zip(placement, parts, strict=False):
+        node = node_of(where)
+        by_node[node] = by_node.get(node, Holds()) + part
+    addresses, given, env_vars = _addresses(), wire.secrets_of(playing), wire.environment(hidden(0))
+    with _marked([*shared, *cache_folders(playing)]) as marks:
+        asked = (_ask(node, addresses[node], holds, marks, given, env_vars) for node, holds in by_node.items())
+        wrong = [error for error in await asyncio.gather(*asked, return_exceptions=True) if error is not None]
+        if not wrong:
+            await asyncio.to_thread(_check_answers, marks, [addresses[node] for node in by_node])
+    if wrong:
+        more = f" (and {len(wrong) - 1} more nodes are not right)" if len(wrong) > 1 else ""
+        first = wrong[0]
+        raise type(first)(f"{first}{more}") if isinstance(first, (BadInput, RunFailed)) else first
+
+
+def holds_of(
+    recipe: RecipeConfig,
+    playing: Sequence[RecipeConfig],
+    servers: Sequence[ServiceSpec],
+    device: Device,
+    model: tuple[str, str],
+    *,
+    ranks: int,
+) -> list[Holds]:
+    """What each part needs, in the order in which they are placed: ranks, engines, services."""
+    count = preflight.parameters(recipe) or 0
+    engine_mb, rank_mb = (0, 0) if device.gpus_per_actor else preflight.memory_of_parts(recipe, count)
+    weights = (recipe.cluster.weights_dir, preflight.weights_bytes(recipe, device) or 0) if ranks else None
+    rank = Holds(models=(model,), memory_mb=rank_mb, weights=weights)
+    engine = Holds(models=(model,), playing=tuple(playing), memory_mb=engine_mb, weights=weights)
+    return [rank] * ranks + [engine] * recipe.rollout.workers + [Holds(serving=(spec,)) for spec in servers]
+
+
+async def _ask(
+    node: str, address: str, holds: Holds, marks: Sequence[Mark], given: Mapping[str, str], env_vars: dict[str, str]
+) -> None:
+    import ray
+    from ray.exceptions import RayError
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    options = {"num_cpus": 0, "num_gpus": 0, "max_restarts": 0, "runtime_env": {"env_vars": env_vars}}
+    there = NodeAffinitySchedulingStrategy(node_id=node, soft=False)
+    probe = ray.remote(Probe).options(**options, scheduling_strategy=there).remote(given)
+    own = [replace(mark, file=f"{mark.file} {address}") for mark in marks]
+    try:
+        await call(probe.look.remote(VERSION, holds, own), f"node {address} looking at itself", PROBE_DEADLINE_S)
+    except RayError as error:
+        raise _told(f"node {address}", error) from error
+    finally:
+        ray.kill(probe)
+
+
+def _told(node: str, error: BaseException) -> Exception:
+    cause = getattr(error, "cause", None)
+    if isinstance(cause, BadInput):
+        return BadInput(f"{node}: {cause}")
+    missing = _MISSING.search(str(error))
+    if missing:
+        ways = "install it there in the same place, or send it along with `ray job submit --working-dir .`"
+        return BadInput(f"{node}: no module {missing[1]!r} there: {ways}")
+    return RunFailed(f"{node}: {reason(error)}")
+
+
+def _addresses() -> dict[str, str]:
+    import ray
+
+    return {each["NodeID"]: each["NodeManagerAddress"] for each in ray.nodes()}
+
+
+# -- folders that all nodes share ---------------------------------------------------------------------------------
+
+
+@contextmanager
+def _marked(shared: Sequence[tuple[str, Path]]) -> Iterator[list[Mark]]:
+    """A mark in each folder, and none of it left behind."""
+    marks = []
+    try:
+        for key, folder in shared:
+            marks.append(Mark(key=key, file=str(folder / f".seen-{secrets.token_hex(8)}"), nonce=secrets.token_hex(16)))
+            try:
+                Path(marks[-1].file).write_text(marks[-1].nonce)
+            except OSError as error:
+                raise BadInput(f"{key}: {folder} cannot be written ({error.strerror})") from error
+        yield marks
+    finally:
+        for mark in marks:
+            for path in Path(mark.file).parent.glob(f"{Path(mark.file).name}*"):
+                path.unlink(missing_ok=True)
+
+
+def _answer(mark: Mark) -> None:
+    """On a node: read the driver's file, whose name ends before the node's address, and write one beside it."""
+    driver = mark.file.rpartition(" ")[0]
+    if not _seen(driver, mark.nonce):
+        raise BadInput(f"{mark.key}: not the driver's folder there; expected one that all nodes share")
+    try:
+        Path(mark.file).write_text(mark.nonce)
+    except OSError as error:
+        raise BadInput(f"{mark.key}: cannot be written there ({error.strerror})") from error
+
+
+def _check_answers(marks: Sequence[Mark], addresses: Sequence[str]) -> None:
+    for mark in marks:
+        for address in addresses:
+            if not _seen(f"{mark.file} {address}", mark.nonce):
+                raise BadInput(f"node {address}: {mark.key}: what it writes there does not reach the driver")
+
+
+def _seen(file: str, content: str) -> bool:
+    end = time.monotonic() + SEEN_S
+    while True:
+        try:
+            os.listdir(os.path.dirname(file))  # makes a network file system look again
+            if Path(file).read_text() == content:
+                return True
+        except OSError:
+            pass
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.2)

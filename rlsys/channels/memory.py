@@ -1,0 +1,165 @@
+"""Folders in a node's memory, each of one run: it belongs to whoever holds the kernel's lock on it.
+
+The kernel lets go of a lock when its holder dies, however that happens, so a folder whose lock is free is nobody's and
+anybody may remove it. A process of its own does so soon after the holder is gone: this file, run as a script. It
+imports nothing of ours and nothing heavy.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+PREFIX = "rlsys-versions-"
+GRACE_S = 15.0  # for another process to take over what one that died has held
+LOCK_WAIT_S = 10.0
+POLL_S = 0.1
+
+
+def memory_root(given: Path | None = None) -> Path:
+    """`cluster.weights_dir`, else a tmpfs where the system has one: engines map the weights from memory."""
+    shared = Path("/dev/shm")
+    return given or (shared if os.access(shared, os.W_OK) else Path(tempfile.gettempdir()))
+
+
+def room(root: Path, needed: int) -> str:
+    """What is wrong with `root` on this node as the place of `needed` bytes; empty where nothing is.
+
+    Pure of the run: whatever runs on a node may ask.
+    """
+    try:
+        free = shutil.disk_usage(root).free
+        lock = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        finally:
+            os.close(lock)
+    except BlockingIOError:
+        pass  # somebody has it: locks work there
+    except OSError as error:
+        return f"{root}: versions of the weights cannot lie there ({error}); set cluster.weights_dir"
+    if free < needed:
+        return (
+            f"{root} has {_size(free)} free, two versions of the weights take {_size(needed)}; enlarge it (docker run "
+            "--shm-size), or set cluster.weights_dir to a folder on a fast local disk of every node"
+        )
+    return ""
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
+
+
+def lock(folder: Path) -> int:
+    """Make a folder and hold its lock. Returns what holds it. Raises TimeoutError where another process does."""
+    until = time.monotonic() + LOCK_WAIT_S
+    while True:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            held = _try(folder)
+            if held is not None:
+                return held
+        if time.monotonic() > until:
+            raise TimeoutError(f"{folder}: another process has held its lock for {LOCK_WAIT_S:g} s")
+        time.sleep(POLL_S)
+
+
+def _try(folder: Path) -> int | None:
+    """Its lock, unless somebody else has it or removes the folder at this moment."""
+    found = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.fstat(found).st_ino == os.stat(folder).st_ino:
+            return found
+    except BlockingIOError:
+        pass
+    except OSError:
+        os.close(found)
+        raise
+    os.close(found)
+    return None
+
+
+@contextlib.contextmanager
+def _taken(folder: Path) -> Iterator[bool]:
+    """Whether the lock was free, and then it is held inside."""
+    held = None
+    with contextlib.suppress(OSError):  # gone meanwhile, or not ours
+        held = _try(folder)
+    try:
+        yield held is not None
+    finally:
+        if held is not None:
+            os.close(held)
+
+
+def abandoned(root: Path) -> list[Path]:
+    """Folders that nobody holds."""
+    found = []
+    for folder in root.glob(f"{PREFIX}*"):
+        with _taken(folder) as free:
+            found += [folder] if free else []
+    return found
+
+
+def sweep(root: Path) -> None:
+    """Remove the folders that nobody holds."""
+    for folder in root.glob(f"{PREFIX}*"):
+        remove_abandoned(folder)
+
+
+def remove_abandoned(folder: Path) -> None:
+    with _taken(folder) as free:
+        if free:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def guard(folder: Path) -> int:
+    """Have the folder removed when this process is gone and no other has locked it since.
+
+    Returns the end of a pipe that has to stay open as long. The process that waits at the other end is no child of this
+    one: Ray ends the children of its workers.
+    """
+    waits, held = os.pipe()
+    command = [sys.executable, "-I", "-S", __file__, str(folder), str(GRACE_S)]
+    try:
+        subprocess.run(command, stdin=waits, start_new_session=True, check=True)
+    finally:
+        os.close(waits)
+    return held
+
+
+def main(folder: Path, grace_s: float) -> None:
+    """A moment after the other end of standard input is closed, or at SIGTERM: remove what nobody has locked."""
+    if os.fork():
+        return
+
+    def now(*_: object) -> None:
+        remove_abandoned(folder)
+        os._exit(0)
+
+    signal.signal(signal.SIGTERM, now)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.chdir("/")
+    silent = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(silent, 1)  # who reads what the holder says would wait for this process too
+    os.dup2(silent, 2)
+    while os.read(0, 4096):
+        pass
+    until = time.monotonic() + grace_s
+    while folder.exists() and time.monotonic() < until:
+        time.sleep(POLL_S)
+    remove_abandoned(folder)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), float(sys.argv[2]))

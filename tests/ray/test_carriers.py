@@ -1,0 +1,224 @@
+"""Carriers on real Ray nodes: a version comes whole to every node, whoever dies meanwhile, and nothing is left."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import ray
+import torch
+from ray.cluster_utils import Cluster
+
+from actors import carriers as module
+from actors.carriers import CarrierOptions, Carriers, Superseded
+from rlsys.channels import memory
+from rlsys.channels.base import Published, joined
+from rlsys.channels.shm import SharedMemory
+from rlsys.errors import RunFailed
+from tests.paths import ROOT
+
+pytestmark = pytest.mark.ray
+
+PARTS = 12
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster() -> Iterator[Cluster]:
+    """Three nodes of Ray's on this machine. They share its memory: every node has a folder of its own all the same."""
+    made = Cluster()
+    for _ in range(3):
+        made.add_node(num_cpus=1, object_store_memory=80 << 20)
+    ray.init(address=made.address, log_to_driver=False)
+    yield made
+    ray.shutdown()
+    made.shutdown()
+
+
+def names() -> list[str]:
+    return [node["NodeID"] for node in ray.nodes() if node["Alive"]]
+
+
+def send(channel: SharedMemory, nodes: list[str], version: int, numbers: int = 1000) -> Published:
+    """What a rank on each of the nodes writes there."""
+    buckets = [lambda i=i: {f"w{i}": torch.full((numbers,), float(i + version))} for i in range(PARTS)]
+    ranks = enumerate(nodes)
+    return joined([channel.on_node(node).send(version, buckets, rank, len(nodes)) for rank, node in ranks])
+
+
+def values(published: Published) -> dict[str, float]:
+    SharedMemory.check(published)
+    return {name: float(tensor[-1]) for name, tensor in SharedMemory.receive(published)}
+
+
+def expected(version: int) -> dict[str, float]:
+    return {f"w{i}": float(i + version) for i in range(PARTS)}
+
+
+Scenario = Callable[[Carriers, SharedMemory, list[str]], Awaitable[None]]
+
+
+def run(scenario: Scenario, tmp_path: Path) -> None:
+    channel = SharedMemory.open("test", tmp_path)
+    environment = {"PYTHONPATH": str(ROOT)}
+    options = CarrierOptions(env_vars=environment, start_timeout_s=60, fetch_timeout_s=20, run=tmp_path.name)
+
+    async def whole() -> None:
+        carriers, nodes = Carriers(channel, options), names()
+        await carriers.ensure(nodes)
+        await scenario(carriers, channel, nodes)
+        await carriers.stop()
+        assert list(tmp_path.iterdir()) == []
+
+    asyncio.run(asyncio.wait_for(whole(), 120))
+
+
+def pid_of(carriers: Carriers, node: str) -> int:
+    pid: int = ray.get(carriers._nodes[node].handle.__ray_call__.remote(lambda _: os.getpid()))
+    return pid
+
+
+def test_what_ranks_on_two_nodes_wrote_comes_whole_to_all_and_old_versions_go(tmp_path: Path) -> None:
+    async def scenario(carriers: Carriers, channel: SharedMemory, nodes: list[str]) -> None:
+        for version in (-1, 1, 2):
+            sent = send(channel, nodes[:2], version)
+            brought = await asyncio.gather(*(carriers.bring(sent, node) for node in nodes))
+            folders = [{Path(place).parents[1] for place in each.places} for each in brought]
+            assert folders == [{channel.on_node(node).folder} for node in nodes]
+            assert all(values(each) == expected(version) for each in brought)
+            size = sum(part.bytes for part in sent.parts)
+            assert carriers.moved()[0] == 2 * size  # half to each of the two, all to the third
+            await carriers.keep(version)
+            kept = {path.name for node in nodes for path in channel.on_node(node).folder.iterdir()}
+            assert kept == {f"v{version:06d}"}
+        assert await carriers.bring(sent, nodes[2]) == brought[2]  # a worker that came up late
+        assert carriers.moved()[0] == 2 * size
+
+    run(scenario, tmp_path)
+
+
+def test_on_one_node_nothing_is_moved(tmp_path: Path) -> None:
+    async def scenario(carriers: Carriers, channel: SharedMemory, nodes: list[str]) -> None:
+        sent = send(channel, nodes[:1], 1)
+        assert await carriers.bring(sent, nodes[0]) == sent
+        assert carriers.moved()[0] == 0
+
+    run(scenario, tmp_path)
+
+
+@pytest.mark.parametrize("victim", [0, 1], ids=["source", "receiver"])
+def test_a_carrier_that_is_killed_in_a_delivery_takes_over_what_it_had(tmp_path: Path, victim: int) -> None:
+    async def scenario(carriers: Carriers, channel: SharedMemory, nodes: list[str]) -> None:
+        sent = send(channel, nodes[:1], 5, numbers=2_000_000)  # 8 MB each
+        bringing = [asyncio.create_task(carriers.bring(sent, node)) for node in nodes[1:]]
+        pid = await asyncio.to_thread(pid_of, carriers, nodes[victim])
+        while not carriers.moved()[0]:
+            await asyncio.sleep(0.005)
+        os.kill(pid, signal.SIGKILL)
+        brought = await asyncio.gather(*bringing)
+        assert [values(each) for each in brought] == [expected(5)] * 2
+        assert await asyncio.to_thread(pid_of, carriers, nodes[victim]) != pid
+
+    run(scenario, tmp_path)
+
+
+@pytest.mark.slow
+def test_when_the_node_that_wrote_it_is_gone_the_next_one_sends_it(tmp_path: Path, cluster: Cluster) -> None:
+    async def scenario(carriers: Carriers, channel: SharedMemory, nodes: list[str]) -> None:
+        machine = next(iter(cluster.worker_nodes))
+        first, others = machine.node_id, [node for node in nodes if node != machine.node_id]
+        sent = send(channel, [first], 5)
+        await carriers.bring(sent, others[0])
+        await asyncio.to_thread(cluster.remove_node, machine)
+        assert values(await carriers.bring(sent, others[1])) == expected(5)
+        while channel.on_node(first).folder.exists():  # a moment later its own process removes it
+            await asyncio.sleep(0.2)
+        cluster.add_node(num_cpus=1, object_store_memory=80 << 20)
+
+    run(scenario, tmp_path)
+
+
+def test_who_waits_for_an_older_version_hears_of_the_newer_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(carriers: Carriers, channel: SharedMemory, nodes: list[str]) -> None:
+        old, new = send(channel, nodes[:1], 1), send(channel, nodes[:1], 2)
+        os.kill(pid := pid_of(carriers, nodes[0]), signal.SIGSTOP)  # it gives nothing away
+        try:
+            waiting = asyncio.create_task(carriers.bring(old, nodes[1]))
+            await asyncio.sleep(0.5)
+            newer = asyncio.create_task(carriers.bring(new, nodes[1]))
+            await asyncio.sleep(0.1)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        with pytest.raises(Superseded):
+            await waiting
+        assert values(await newer) == expected(2)
+
+    run(scenario, tmp_path)
+
+
+def test_a_version_that_no_node_can_send_whole_is_said(tmp_path: Path) -> None:
+    async def scenario(carriers: Carriers, channel: SharedMemory, nodes: list[str]) -> None:
+        sent = send(channel, nodes[:1], 1)
+        Path(sent.places[3]).write_bytes(b"damaged")
+        with pytest.raises(RunFailed, match="bucket-003.safetensors of version 1 lies on no node that can send it"):
+            await carriers.bring(sent, nodes[1])
+        sent = send(channel, nodes[:1], 2)  # the next one comes as if nothing had been
+        assert values(await carriers.bring(sent, nodes[1])) == expected(2)
+
+    run(scenario, tmp_path)
+
+
+def test_what_the_dead_held_is_removed_soon_and_by_any_run_that_starts(tmp_path: Path) -> None:
+    """Also where the driver, the carrier and Ray are killed at once."""
+    hold = (
+        "import sys, time; from pathlib import Path; from rlsys.channels import memory; memory.GRACE_S = 1.0\n"
+        "folder = Path(sys.argv[1]); lock = memory.lock(folder)\n"
+        "pipe = memory.guard(folder) if len(sys.argv) > 2 else None\n"
+        "(folder / 'v000001').mkdir(); print('held', flush=True); time.sleep(600)"
+    )
+    guarded, bare = tmp_path / f"{memory.PREFIX}guarded", tmp_path / f"{memory.PREFIX}bare"
+    holders = []
+    for arguments in ([str(guarded), "guard"], [str(bare)]):
+        command = [sys.executable, "-c", hold, *arguments]
+        holders.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={"PYTHONPATH": str(ROOT)}))
+        assert holders[-1].stdout is not None and holders[-1].stdout.readline() == "held\n"
+    memory.sweep(tmp_path)
+    assert guarded.is_dir() and bare.is_dir()
+    for holder in holders:
+        holder.kill()
+        holder.wait()
+    until = time.monotonic() + 30
+    while guarded.exists() and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not guarded.exists() and bare.is_dir()
+    memory.sweep(tmp_path)
+    assert not bare.exists()
+    left = [each for each in psutil.process_iter(["cmdline"]) if str(guarded) in (each.info["cmdline"] or [])]
+    assert not psutil.wait_procs(left, 10)[1]
+
+
+def test_a_carrier_that_keeps_dying_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_RESTARTS", 1)
+
+    async def scenario(carriers: Carriers, channel: SharedMemory, nodes: list[str]) -> None:
+        node: Any = carriers._nodes[nodes[0]]
+        for _ in range(2):
+            handle = node.handle
+            os.kill(await asyncio.to_thread(pid_of, carriers, nodes[0]), signal.SIGKILL)
+            while node.handle is handle:
+                await asyncio.sleep(0.05)
+            try:
+                await carriers.ensure([nodes[0]])
+            except RunFailed as error:
+                assert "dies again and again" in str(error)
+        with pytest.raises(RunFailed, match="again and again"):
+            await carriers.ensure([nodes[0]])
+        memory.sweep(tmp_path)
+
+    run(scenario, tmp_path)

@@ -1,0 +1,52 @@
+"""What `cluster.service_host` means on a node."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from actors.addresses import Listening, free_port, interfaces, listening
+from rlsys.errors import BadInput
+
+NODE, HAS = "10.0.3.7", {"lo": "127.0.0.1", "ib0": "192.168.9.7"}
+
+
+@pytest.mark.parametrize(
+    ("host", "bind", "announce"),
+    [
+        (None, NODE, NODE),
+        ("0.0.0.0", "0.0.0.0", NODE),
+        ("::", "::", NODE),
+        ("127.0.0.1", "127.0.0.1", "127.0.0.1"),
+        ("ib0", "192.168.9.7", "192.168.9.7"),
+        ("192.168.9.7", "192.168.9.7", "192.168.9.7"),
+    ],
+)
+def test_what_is_bound_and_what_is_announced(host: str | None, bind: str, announce: str) -> None:
+    assert listening(host, NODE, HAS) == Listening(bind=bind, announce=announce)
+
+
+def test_no_interface_and_no_address() -> None:
+    with pytest.raises(BadInput, match=r"cluster.service_host='eth7': node 10.0.3.7 has no such .*\(it has ib0, lo\)"):
+        listening("eth7", NODE, HAS)
+    assert interfaces()["lo"] == "127.0.0.1"
+
+
+def test_an_address_as_a_url() -> None:
+    assert Listening(bind="::", announce="fd00::7").url(80) == "http://[fd00::7]:80"
+
+
+def test_the_earlier_port_where_it_was_here_and_is_free() -> None:
+    here = Listening(bind="127.0.0.1", announce="127.0.0.1")
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        assert free_port(here, here.url(port)) == 0  # somebody has it
+    assert free_port(here, here.url(port)) == port
+    assert free_port(here, f"http://10.0.3.8:{port}") == 0  # of another node
+    assert free_port(here, "") == 0
+
+
+def test_an_address_of_another_machine_cannot_be_taken() -> None:
+    with pytest.raises(BadInput, match=r"cluster.service_host: 192.0.2.1 on node 192.0.2.1: .*or 0.0.0.0"):
+        free_port(Listening(bind="192.0.2.1", announce="192.0.2.1"), "")

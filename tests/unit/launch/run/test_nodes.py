@@ -1,0 +1,173 @@
+"""What is looked at on every node of a cluster; two real nodes are in tests/e2e/test_services_on_nodes.py."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import launch.run.nodes
+from actors.services import ServiceSpec, check_world, start_world
+from envs import make_world, new_player
+from envs.rewards.swirl import SwirlRewardConfig
+from envs.services.judge.config import JudgeConfig
+from envs.tools.search import SearchConfig
+from envs.worlds.calculator import CalculatorConfig
+from envs.worlds.questions import QuestionsConfig
+from envs.worlds.search import SearchQAConfig
+from launch.run.engines import scratch_folder
+from launch.run.nodes import Holds, _answer, _marked, _told, cache_folders, check_rollouts, holds_of, look
+from launch.run.preflight import check_output
+from launch.run.rundir import locked
+from rlsys.config import ClusterConfig, RecipeConfig, RolloutConfig
+from rlsys.device import DEVICES
+from rlsys.errors import BadInput, RunFailed
+
+RECIPE = RecipeConfig(rollout=RolloutConfig(workers=2), env=CalculatorConfig(train_tasks=8, held_out_tasks=2))
+MODEL = ("model.path", "/shared/model")
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch.run.nodes, "SEEN_S", 0.0)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+
+
+def corpus(path: str) -> SearchQAConfig:
+    return SearchQAConfig(data="questions.jsonl", retriever=SearchConfig(corpus=path))
+
+
+def test_parts_stand_in_the_order_in_which_they_are_placed() -> None:
+    server = ServiceSpec(name="s", config=None, start=start_world)
+    rank, engine, other, service = holds_of(RECIPE, [RECIPE], [server], DEVICES["cpu"], MODEL, ranks=1)
+    assert engine == other and engine.playing == (RECIPE,) and rank.playing == () and service.models == ()
+    # 721,984 parameters in float32: 8 bytes in an engine (weights and a packed copy), 16 in a rank
+    assert engine.memory_mb == 2100 + RECIPE.engine.kv_cache_mb + 5 and rank.memory_mb == 900 + 11
+    together = rank + engine + other + service
+    assert together == Holds(
+        models=(MODEL,),
+        playing=(RECIPE,),
+        serving=(server,),
+        memory_mb=rank.memory_mb + 2 * engine.memory_mb,
+        weights=(None, 2 * 4 * 721_984),  # two versions
+    )
+    on_gpus = holds_of(RECIPE, [], [], DEVICES["cuda"], MODEL, ranks=1)
+    assert [each.memory_mb for each in on_gpus] == [0, 0, 0]
+    played = holds_of(RECIPE, [RECIPE], [], DEVICES["cpu"], MODEL, ranks=0)
+    assert [each.weights for each in played] == [None, None]  # a checkpoint, which nobody sends
+
+
+def test_a_shared_folder_is_told_from_one_of_the_same_name(tmp_path: Path) -> None:
+    shared, other = tmp_path / "shared", tmp_path / "other"
+    shared.mkdir()
+    other.mkdir()
+    with _marked([("--run-dir d", shared)]) as (mark,):
+        own = replace(mark, file=f"{mark.file} 10.0.0.2")
+        _answer(own)
+        assert Path(own.file).read_text() == mark.nonce
+        launch.run.nodes._check_answers([mark], ["10.0.0.2"])
+        with pytest.raises(BadInput, match=r"^node 10.0.0.3: --run-dir d: what it writes there does not reach"):
+            launch.run.nodes._check_answers([mark], ["10.0.0.3"])
+        elsewhere = replace(own, file=str(other / Path(own.file).name))
+        with pytest.raises(BadInput, match="^--run-dir d: not the driver's folder there; expected one that all nodes"):
+            _answer(elsewhere)
+    assert not [*shared.iterdir(), *other.iterdir()]
+    with pytest.raises(BadInput, match="^key: .*/nothing cannot be written"), _marked([("key", tmp_path / "nothing")]):
+        pass
+
+
+def test_what_a_node_lacks_is_named_by_its_key(tmp_path: Path) -> None:
+    def said(holds: Holds) -> str:
+        with pytest.raises(BadInput) as error:
+            look(holds, (), make_world)
+        return str(error.value)
+
+    assert said(Holds(models=(("model.path", "/nothing/there"),))) == "model.path='/nothing/there': no such folder"
+    missing = str(tmp_path / "corpus.jsonl")
+    serving = ServiceSpec(name="s", config=corpus(missing), start=start_world, check=check_world)
+    assert said(Holds(serving=(serving,))) == f"env.retriever.corpus={missing!r}: no such file or folder"
+    assert "too little memory" in said(Holds(memory_mb=10**9))
+    away = replace(RECIPE, env=SearchQAConfig(retriever=SearchConfig(url="http://127.0.0.1:9")))
+    assert "no server answers there" in said(Holds(playing=(away,)))
+    assert "set cluster.weights_dir" in said(Holds(weights=("/nothing/there", 0)))
+    assert "free, two versions of the weights take" in said(Holds(weights=(str(tmp_path), 10**18)))
+    look(Holds(), (), make_world)
+
+
+def test_who_plays_needs_no_data(tmp_path: Path) -> None:
+    config = QuestionsConfig(data=str(tmp_path / "of the driver's.jsonl"))
+    with pytest.raises(BadInput, match="cannot be read"):
+        make_world(config)
+    player = new_player(config)
+    assert player.max_turns == 1
+    with pytest.raises(BadInput, match="cannot be read"):
+        player.tasks("train")
+
+
+def test_a_probes_error_names_the_node() -> None:
+    bad = type("TaskError", (Exception,), {"cause": BadInput("env.sandbox: no walls")})("...")
+    assert str(_told("node 10.0.0.2", bad)) == "node 10.0.0.2: env.sandbox: no walls"
+    other = _told(
+        "node 10.0.0.2", RuntimeError("The actor failed to import:\nModuleNotFoundError: No module named 'launch'")
+    )
+    assert isinstance(other, BadInput)
+    assert str(other).startswith(
+        "node 10.0.0.2: no module 'launch' there: install it there in the same place, or send it"
+    )
+    assert isinstance(_told("node 10.0.0.2", RuntimeError("out of memory")), RunFailed)
+
+
+def test_answers_of_a_judge_are_not_kept_where_they_are_lost_with_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    def recipe(file: str | None) -> RecipeConfig:
+        judge = JudgeConfig(model="some/hub-name", cache_file=file, outage_s=1.0)
+        return replace(RECIPE, reward=SwirlRewardConfig(judge=judge))
+
+    kept = recipe("/shared/judge.sqlite")
+    assert cache_folders([kept, kept, recipe(None), RECIPE]) == [
+        ("reward.judge.cache_file='/shared/judge.sqlite'", Path("/shared"))
+    ]
+    check_rollouts(recipe("judge.sqlite"))  # on this machine alone it is not lost
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    with pytest.raises(
+        BadInput, match=r"reward.judge.cache_file='judge.sqlite': expected on a cluster an absolute path"
+    ):
+        check_rollouts(recipe("judge.sqlite"))
+
+
+def test_what_a_command_builds_for_all_nodes_lies_where_they_see_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert scratch_folder(ClusterConfig(), None) is None
+    elsewhere = ClusterConfig(address="10.0.0.1:6379")
+    assert scratch_folder(elsewhere, str(tmp_path / "out.jsonl")) == tmp_path
+    assert scratch_folder(replace(elsewhere, scratch_dir=str(tmp_path)), None) == tmp_path
+    with pytest.raises(BadInput, match="cluster.scratch_dir=None: expected on a cluster a folder that all nodes see"):
+        scratch_folder(elsewhere, None)
+    with pytest.raises(BadInput, match="cluster.scratch_dir='/nothing': expected a folder that exists"):
+        scratch_folder(ClusterConfig(scratch_dir="/nothing"), None)
+    monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}")
+    with pytest.raises(BadInput, match="--output out.json: expected inside a Ray job an absolute path"):
+        check_output("out.json")
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (11, "another process"),  # EWOULDBLOCK
+        (37, r"its file system cannot lock files \(No locks available\).*-o flock"),  # ENOLCK
+        (95, "its file system cannot lock files"),  # EOPNOTSUPP
+    ],
+)
+def test_a_file_system_without_locks_is_no_other_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, said: str
+) -> None:
+    import os
+
+    def refuse(*_: Any) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with pytest.raises(BadInput, match=f"^--run-dir d: {said}"):
+        locked(tmp_path / ".lock", "wb", "--run-dir d", "another process is running in it")
