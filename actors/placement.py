@@ -108,7 +108,8 @@ def node_of(where: Any) -> str:
     """The id of the node on which the bundle of an actor lies; empty where it waits for one."""
     from ray.util.placement_group import placement_group_table
 
-    nodes = placement_group_table(where.placement_group)["bundles_to_node_id"]
+    group = placement_group_table(where.placement_group)
+    nodes = group["bundles_to_node_id"] if group["state"] != "REMOVED" else {}
     return str(nodes.get(where.placement_group_bundle_index) or "")
 
 

@@ -68,12 +68,12 @@ def test_each_actor_sees_the_gpus_of_its_bundle_and_a_service_none() -> None:
 
 
 def test_what_never_fits_is_refused_and_what_is_taken_is_waited_for() -> None:
-    with pytest.raises(RunFailed, match=r"too small: no node has room for rollout worker .*lacks 1 GPU beside"):
+    with pytest.raises(RunFailed, match=r"too small: no node has room for learner rank .*lacks 1 GPU beside"):
         check([RANK, ENGINE, ENGINE])
     check([ENGINE, ENGINE])
     taken = placed([ENGINE, ENGINE])
     assert [node.gpus for node in free_nodes()] == [0]
-    with pytest.raises(RunFailed, match=r"0\.5 s \(cluster\.placement_timeout_s\): no node has room for learner rank"):
+    with pytest.raises(RunFailed, match=r"0\.5 s \(cluster\.placement_timeout_s\): no node has room for 2 x learner"):
         placed([RANK, RANK, SERVICE], timeout_s=0.5)
     with pytest.raises(RunFailed, match=r"no node has room for all 2 actors \(2 GPUs and 2 CPUs\)"):
         placed([RANK, RANK], one_node=True, timeout_s=0.5)
