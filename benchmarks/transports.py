@@ -26,14 +26,14 @@ import ray.util
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from report import Report, parser
 
-from actors.carriers import CarrierOptions, Carriers
+from actors.carriers import ALLOCATOR, CarrierOptions, Carriers
 from actors.mover import Mover
 from rlsys.channels import memory
 from rlsys.channels.base import Published
 from rlsys.channels.shm import SharedMemory, digest_of
 
 ROOT = str(Path(__file__).resolve().parents[1])
-BUCKET = 64 << 20
+BUCKET = 64 << 20  # as the learner's
 CHUNK = 4 << 20
 STREAMS = (1, 4, 8)
 TRIALS = 5
@@ -117,7 +117,7 @@ class End:
 
 def on(node: str, actor: type, *arguments: Any, **options: Any) -> Any:
     where = NodeAffinitySchedulingStrategy(node, soft=False)
-    environment = {"env_vars": {"PYTHONPATH": ROOT}}
+    environment = {"env_vars": {"PYTHONPATH": ROOT, **ALLOCATOR}}
     made = ray.remote(actor).options(num_cpus=0, scheduling_strategy=where, runtime_env=environment, **options)
     return made.remote(*arguments)
 

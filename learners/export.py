@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from learners.policy import PolicyModel
     from rlsys.channels.base import Bucket, Published, WeightChannel
 
-BUCKET_BYTES = 256 << 20
+BUCKET_BYTES = 64 << 20
 TOKENIZER_FILES: tuple[str, ...] = ("tokenizer*", "special_tokens_map.json", "added_tokens.json", "chat_template*")
 TOKENIZER_FILES += ("vocab*", "merges.txt", "*.model")
 GENERATION_FILE = "generation_config.json"
