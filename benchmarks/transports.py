@@ -207,7 +207,7 @@ async def pauses(report: Report, sizes: list[float]) -> None:
     for size in sizes:
         width = round((size * 1e6 / 4 / 150) ** 0.5 / 64) * 64  # 16 layers
         scratch = [f"model.scratch.hidden_size={width}", f"model.scratch.intermediate_size={3 * width}"]
-        recipe = compose("quickstart", [*scratch, "model.scratch.num_layers=16"] if size > 100 else []).recipe
+        recipe = compose("quickstart", [*scratch, "model.scratch.num_layers=16"]).recipe
         device = expected_device(recipe.cluster)
         recipe = resolved(recipe, device)
         with tempfile.TemporaryDirectory() as folder:
