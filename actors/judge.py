@@ -135,7 +135,8 @@ def make_service(config: JudgeServiceConfig, *, host: str, port: int, token: str
 def engine_spec(config: JudgeServiceConfig, model: str) -> EngineSpec:
     asked = config.engine.max_model_len
     device = choose(config.device, torch.cuda.device_count())
-    engine = resolved_engine(config.engine, device)
+    ways = max(config.engine.tensor_parallel, config.judge.gpus * device.gpus_per_actor)
+    engine = replace(resolved_engine(config.engine, device), tensor_parallel=ways)
     return make_engine_spec(
         replace(engine, max_model_len=min(asked, longest_context(model) or asked)),
         device,

@@ -1,23 +1,26 @@
-"""Where the actors run: one placement group, so that they start together or not at all."""
+"""Where the actors run: one placement group, so that they start together or not at all.
+
+It is packed on as few nodes as hold it. A node that dies takes its bundles with it; Ray moves each to another node as
+soon as one has room, and until then what starts there waits.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+import logging
+from collections.abc import Awaitable, Sequence
+from typing import Any, TypeVar
 
+from actors.bundles import Bundle, Need, Node, bundled, shortage, together
+from actors.calls import PING_EVERY_S
 from rlsys.errors import RunFailed
 
-READY_DEADLINE_S = 60.0
+log = logging.getLogger("rlsys.placement")
+T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Need:
-    """What one actor asks for."""
-
-    cpus: float
-    gpus: float
+class NoPlace(RunFailed):
+    """The bundle of an actor lies on no living node."""
 
 
 def actor_name(run: str, part: str, restarts: int = 0) -> str | None:
@@ -28,32 +31,96 @@ def actor_name(run: str, part: str, restarts: int = 0) -> str | None:
     return f"rlsys:{run}:{part}" + (f"#{restarts}" if restarts else "") if run else None
 
 
-async def place(needs: Sequence[Need], *, one_node: bool = True, run: str = "") -> list[Any]:
+async def place(needs: Sequence[Need], *, one_node: bool, timeout_s: float, run: str = "") -> list[Any]:
     """A scheduling strategy per actor, in the order of `needs`. Raises RunFailed when there is no room for all.
 
-    one_node: all on the same one, as a weight channel through shared memory asks.
+    one_node: all on the same one, as a weight channel through shared memory asks. timeout_s: how long to wait for other
+    jobs to end and for nodes to come.
     """
-    from ray.util.placement_group import placement_group
-    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+    from ray.util.placement_group import placement_group, remove_placement_group
 
-    bundles = [{"CPU": need.cpus} | ({"GPU": need.gpus} if need.gpus else {}) for need in needs]
-    group = placement_group(bundles, strategy="STRICT_PACK" if one_node else "PACK", name=f"rlsys:{run}" if run else "")
+    bundles = bundled(needs, free_nodes(), all_nodes())
+    resources = [{"CPU": each.cpus} | ({"GPU": each.gpus} if each.gpus else {}) for each in bundles]
+    name, strategy = f"rlsys:{run}" if run else "", "STRICT_PACK" if one_node else "PACK"
+    why = _missing(bundles, free_nodes(), one_node)
+    if why:
+        log.warning("%s; waiting up to %g s for it", why, timeout_s)
+    group = placement_group(resources, strategy=strategy, name=name)
     try:
-        async with asyncio.timeout(READY_DEADLINE_S):
+        async with asyncio.timeout(timeout_s):
             await group.ready()
     except TimeoutError as error:
-        cpus, gpus = sum(need.cpus for need in needs), sum(need.gpus for need in needs)
-        where = "no node" if one_node else "the cluster never"
+        remove_placement_group(group)
+        why = _missing(bundles, free_nodes(), one_node) or why or "Ray did not say why"
         raise RunFailed(
-            f"{where} had {cpus:g} free CPUs and {gpus:g} free GPUs for the {len(needs)} actors of this run "
-            f"within {READY_DEADLINE_S:g} s; lower rollout.workers or learner.ranks, or wait for other jobs"
+            f"the Ray cluster had no place for this run within {timeout_s:g} s (cluster.placement_timeout_s): {why}"
         ) from error
-    return [
-        PlacementGroupSchedulingStrategy(
-            placement_group=group,
-            placement_group_bundle_index=index,
-            # vLLM and DeepSpeed start their own processes beside the bundle, not in it
-            placement_group_capture_child_tasks=False,
-        )
-        for index in range(len(needs))
-    ]
+    return [_strategy(group, index) for index, bundle in enumerate(bundles) for _ in range(bundle.actors)]
+
+
+def check(needs: Sequence[Need]) -> None:
+    """Of a cluster that does not grow. Raises RunFailed when it would not hold the actors if it were idle."""
+    nodes = all_nodes()
+    why = shortage(bundled(needs, nodes), nodes)
+    if why:
+        raise RunFailed(f"the Ray cluster is too small: {why}")
+
+
+def _missing(bundles: Sequence[Bundle], nodes: Sequence[Node], one_node: bool) -> str:
+    return shortage([together(bundles)] if one_node else bundles, nodes)
+
+
+def _strategy(group: Any, index: int) -> Any:
+    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+    return PlacementGroupSchedulingStrategy(
+        placement_group=group,
+        placement_group_bundle_index=index,
+        # vLLM and DeepSpeed start their own processes beside the bundle, not in it
+        placement_group_capture_child_tasks=False,
+    )
+
+
+def all_nodes() -> list[Node]:
+    """Those that live, with what they have when idle."""
+    return [_node(each, each["Resources"]) for each in _alive()]
+
+
+def free_nodes() -> list[Node]:
+    """The same with what nobody has taken."""
+    from ray._private.state import available_resources_per_node  # Ray offers no other way per node
+
+    free = available_resources_per_node()
+    return [_node(each, free.get(each["NodeID"], {})) for each in _alive()]
+
+
+def _alive() -> list[dict[str, Any]]:
+    import ray
+
+    return [node for node in ray.nodes() if node["Alive"]]
+
+
+def _node(node: dict[str, Any], has: dict[str, float]) -> Node:
+    return Node(address=node["NodeManagerAddress"], cpus=has.get("CPU", 0), gpus=has.get("GPU", 0))
+
+
+def has_place(where: Any) -> bool:
+    """Whether the bundle of an actor lies on a living node. Asks Ray and waits for the answer."""
+    from ray.util.placement_group import placement_group_table
+
+    if isinstance(where, str):  # "DEFAULT"
+        return True
+    nodes = placement_group_table(where.placement_group)["bundles_to_node_id"]
+    return nodes.get(where.placement_group_bundle_index) in {node["NodeID"] for node in _alive()}
+
+
+async def while_placed(work: Awaitable[T], where: Any, what: str) -> T:
+    """Await `work` for as long as the actor that does it has a node. Raises NoPlace when that is gone."""
+    task = asyncio.ensure_future(work)
+    try:
+        while not (await asyncio.wait({task}, timeout=PING_EVERY_S))[0]:
+            if not await asyncio.to_thread(has_place, where):
+                raise NoPlace(f"{what}: its node is gone")
+        return task.result()
+    finally:
+        task.cancel()

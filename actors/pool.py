@@ -5,7 +5,8 @@ Each worker is in one state:
     starting --start()--> stale --load_weights()--> ready --died, hung or refused weights--> dead --> starting ...
 
 A worker is found dead by the call that it broke or by a ping with a deadline; it is killed, started again and refitted
-with the current weights before it serves. Groups in flight on it are started again on another worker with a new attempt
+with the current weights before it serves. One whose node is gone is `lost` until another node has room for it; the run
+goes on as long as `min_workers` are not. Groups in flight on it are started again on another worker with a new attempt
 number, `infra_attempts` times at most, then recorded as typed failures.
 """
 
@@ -13,9 +14,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from dataclasses import replace
 from typing import Any
 
 import ray
@@ -24,7 +25,8 @@ from ray.exceptions import RayError, RayTaskError
 from actors.arrivals import Arrival, Publication, allowed_gap, differs, measure
 from actors.calls import PING_EVERY_S, call, reason
 from actors.carriers import Carriers, Superseded, node_of
-from actors.placement import Need, actor_name
+from actors.members import Member, PoolOptions, State, close
+from actors.placement import NoPlace, actor_name, has_place, while_placed
 from actors.specs import EngineFailed
 from actors.worker import Delivery, RolloutWorker, WorkerSpec, WorkerStatus
 from rlsys.errors import RunFailed
@@ -33,47 +35,8 @@ from rlsys.types import Failure, FailureKind, Group, Ticket
 
 log = logging.getLogger("rlsys.pool")
 
+MAX_PAUSE_S = 30.0  # between two looks for a node
 MAX_RESTARTS = 5  # of one worker without a single group finished in between: then the run stops with the reason
-
-
-class State(StrEnum):
-    STARTING = "starting"
-    STALE = "stale"
-    READY = "ready"
-    DEAD = "dead"
-
-
-@dataclass(slots=True)
-class _Member:
-    spec: WorkerSpec
-    placement: Any = "DEFAULT"
-    handle: Any = None
-    node: str = ""  # of Ray's, on which it runs
-    state: State = State.DEAD
-    in_flight: int = 0
-    restarts: int = 0
-    futile: int = 0  # restarts since it last finished a group
-    died_of: str = ""  # its last incarnation that was found dead
-    without: tuple[int | None, str] = (None, "")  # the version that it last went without, and why
-    arrival: Arrival | None = None  # of the version that it holds
-    refitting: asyncio.Lock = field(default_factory=asyncio.Lock)
-    last_status: WorkerStatus | None = None
-    delivered: int = 0  # tokens of the groups that this incarnation finished
-    lost_tokens: int = 0  # tokens of groups that earlier ones did not finish, as of their last sign of life
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolOptions:
-    cpus: float
-    gpus: float
-    env_vars: dict[str, str]
-    start_timeout_s: float
-    call_timeout_s: float
-    group_timeout_s: float
-    infra_attempts: int
-    run: str = ""  # names the actors
-    mismatch_limit: float  # mean gap past which an engine is refitted once, then the run stops; see `allowed_gap`
-    publish_deadline_s: float = 60.0  # of a version: a worker without it by then serves nothing until it has it
 
 
 class RolloutPool:
@@ -85,7 +48,7 @@ class RolloutPool:
         carriers: Carriers | None = None,
     ) -> None:
         """carriers: of a run whose weights lie where a rank wrote them; without, where every worker finds them."""
-        self._members = [_Member(spec=spec) for spec in specs]
+        self._members = [Member(spec=spec) for spec in specs]
         self._carriers = carriers
         self._options = options
         self._worker = worker
@@ -98,10 +61,6 @@ class RolloutPool:
 
     # -- start and stop ---------------------------------------------------------------------------------------------
 
-    @property
-    def needs(self) -> list[Need]:
-        return [Need(cpus=self._options.cpus, gpus=self._options.gpus) for _ in self._members]
-
     async def start(self, placement: Sequence[Any] | None = None) -> None:
         """Start every worker, each where `placement` says; one that cannot start at all is an error of the run."""
         for member, where in zip(self._members, placement or ["DEFAULT"] * len(self._members), strict=True):
@@ -109,13 +68,14 @@ class RolloutPool:
         await asyncio.gather(*(self._start(member) for member in self._members))
         self._spawn(self._watch())
 
-    async def _start(self, member: _Member) -> None:
+    async def _start(self, member: Member) -> None:
         options = self._options
         member.state = State.STARTING
         actor = _placed(self._worker, options, member)
         member.handle, member.delivered = actor.remote(member.spec), 0
         start = member.handle.start.remote()
-        member.last_status = await _started(member, start, "starting its engine", options.start_timeout_s)
+        starting = _started(member, start, "starting its engine", options.start_timeout_s)
+        member.last_status = await while_placed(starting, member.placement, f"{member.spec.name} starting its engine")
         if self._carriers is not None:
             member.node = await _started(member, member.handle.__ray_call__.remote(node_of), "saying where it is", 30.0)
             await self._carriers.ensure([member.node])
@@ -127,7 +87,7 @@ class RolloutPool:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
         for member in self._members:
-            if member.state in (State.STARTING, State.DEAD) and member.handle is not None:
+            if member.state in (State.STARTING, State.DEAD, State.LOST) and member.handle is not None:
                 ray.kill(member.handle)  # its event loop is busy: it would not hear
                 member.handle = None
         alive = [member for member in self._members if member.handle is not None]
@@ -169,7 +129,7 @@ class RolloutPool:
                 await self._notify()
         return failed_group(ticket, plan, Failure(kind=FailureKind.INFRA, where="rollout", detail=last))
 
-    async def _least_loaded(self) -> _Member:
+    async def _least_loaded(self) -> Member:
         async with self._changed:
             await self._changed.wait_for(
                 lambda: self.failure is not None or any(m.state is State.READY for m in self._members)
@@ -196,7 +156,7 @@ class RolloutPool:
         refits = {self._spawn(self._refit(member)): member for member in up}
         _, late = await asyncio.wait(refits, timeout=self._options.publish_deadline_s) if refits else ((), set())
         for member in (refits[task] for task in late):
-            _close(member, publication.version, "it did not come in time (loop.publish_deadline_s)")
+            close(member, publication.version, "it did not come in time (loop.publish_deadline_s)")
         without = [member for member in self._members if member.without[0] == publication.version]
         if len(without) == len(self._members) and not late:
             raise RunFailed(f"version {publication.version} reaches no rollout worker: {without[0].without[1]}")
@@ -211,7 +171,7 @@ class RolloutPool:
         """Of the newest version: bytes that crossed the network, and the seconds until the last of them."""
         return self._carriers.moved() if self._carriers is not None else (0, 0.0)
 
-    async def _refit(self, member: _Member) -> None:
+    async def _refit(self, member: Member) -> None:
         """Load the current weights into one worker and open it, unless it dies or computes something else.
 
         One at a time for each worker, and always the newest version: a delivery that found it coming back to life may
@@ -236,7 +196,7 @@ class RolloutPool:
                     continue
                 except RunFailed as error:
                     if self._current is publication:
-                        _close(member, publication.version, str(error))
+                        close(member, publication.version, str(error))
                         return
                     continue
                 try:
@@ -272,7 +232,7 @@ class RolloutPool:
         self._adopted = True
         await asyncio.gather(*(self._adopt(member) for member in self._members))
 
-    async def _adopt(self, member: _Member) -> None:
+    async def _adopt(self, member: Member) -> None:
         await _started(member, member.handle.adopt.remote(), "adopting its folder", 30.0)
         member.state = State.READY
         await self._notify()
@@ -285,7 +245,7 @@ class RolloutPool:
             await asyncio.sleep(PING_EVERY_S)
             await self.status()
 
-    async def _ping(self, member: _Member) -> None:
+    async def _ping(self, member: Member) -> None:
         handle = member.handle
         try:
             what = f"{member.spec.name} answering a ping"
@@ -297,7 +257,7 @@ class RolloutPool:
         except (RayError, RunFailed) as error:
             self._mark_dead(member, handle, reason(error))
 
-    def _mark_dead(self, member: _Member, handle: Any, why: str) -> None:
+    def _mark_dead(self, member: Member, handle: Any, why: str) -> None:
         """The first to notice starts the restart; later reports about the same incarnation change nothing."""
         if self._closing or member.handle is not handle or member.state is State.DEAD:
             return
@@ -311,8 +271,8 @@ class RolloutPool:
         ray.kill(handle)
         self._spawn(self._revive(member, why))
 
-    async def _revive(self, member: _Member, why: str) -> None:
-        while not self._closing:
+    async def _revive(self, member: Member, why: str) -> None:
+        while not self._closing and await self._find_place(member):
             member.restarts += 1
             member.futile += 1
             if member.futile > MAX_RESTARTS:
@@ -327,11 +287,30 @@ class RolloutPool:
                 why = str(error)
                 log.warning("%s did not come back (%s)", member.spec.name, why)
                 member.state = State.DEAD
+                member.futile -= isinstance(error, NoPlace)  # it never started
                 ray.kill(member.handle)
                 continue
             if self._current is not None:
                 await self._refit(member)  # when it dies under that, it is marked dead and revived by another task
             return
+
+    async def _find_place(self, member: Member) -> bool:
+        """Wait until a worker has a node, ever more patiently. False when the run cannot go on without it."""
+        since, pause = time.monotonic(), PING_EVERY_S
+        while not await asyncio.to_thread(has_place, member.placement):
+            if member.state is not State.LOST:
+                log.warning("%s is lost: its node is gone, and no other has room for it yet", member.spec.name)
+                member.state = State.LOST
+            live, options = len(self._members) - self.lost, self._options
+            if live < options.min_workers and time.monotonic() - since > options.placement_timeout_s:
+                await self._fail(
+                    f"{live} of {len(self._members)} rollout workers have a node (rollout.min_workers="
+                    f"{options.min_workers}), for {options.placement_timeout_s:g} s (cluster.placement_timeout_s)"
+                )
+                return False
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, MAX_PAUSE_S)
+        return True
 
     # -- bookkeeping ------------------------------------------------------------------------------------------------
 
@@ -344,6 +323,11 @@ class RolloutPool:
     def lost_tokens(self) -> int:
         """Sampled by workers that died before the group was done: it was played again."""
         return sum(member.lost_tokens for member in self._members)
+
+    @property
+    def lost(self) -> int:
+        """Workers whose node is gone, for now."""
+        return sum(member.state is State.LOST for member in self._members)
 
     @property
     def restarts(self) -> dict[str, int]:
@@ -368,15 +352,7 @@ class RolloutPool:
             await self._fail(f"supervision of the rollout workers broke: {type(error).__name__}: {error}")
 
 
-def _close(member: _Member, version: int, why: str) -> None:
-    """It holds older weights than the newest, and starts no group until it is given those."""
-    log.warning("%s serves nothing until it holds the newest weights: version %d: %s", member.spec.name, version, why)
-    member.without = version, why
-    if member.state is State.READY:
-        member.state = State.STALE
-
-
-def _placed(worker: type, options: PoolOptions, member: _Member) -> Any:
+def _placed(worker: type, options: PoolOptions, member: Member) -> Any:
     """The actor class of a worker, with its name, its share of the machine and its place."""
     return ray.remote(worker).options(
         name=actor_name(options.run, member.spec.name, member.restarts),
@@ -389,7 +365,7 @@ def _placed(worker: type, options: PoolOptions, member: _Member) -> Any:
     )
 
 
-async def _started(member: _Member, ref: Any, what: str, timeout_s: float) -> Any:
+async def _started(member: Member, ref: Any, what: str, timeout_s: float) -> Any:
     """The answer to a call without which a worker does not serve."""
     try:
         return await call(ref, f"{member.spec.name} {what}", timeout_s)

@@ -19,16 +19,19 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
+from actors.bundles import Need
 from actors.calls import PING_EVERY_S, SERVICE_TOKEN, call, reason
-from actors.placement import Need, actor_name
+from actors.placement import actor_name
 from envs import make_world
 from envs.base import Service
+from rlsys.device import hidden
 from rlsys.errors import RunFailed
 
 log = logging.getLogger("rlsys.services")
 
 HOST = "127.0.0.1"  # every actor of a run is on one node
 HEALTH_DEADLINE_S = 10.0
+LOWER = "env.retriever.gpus or reward.judge.gpus"
 MAX_BACKOFF_S = 60.0
 _LOOPBACK = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # the machine's proxy is for the web
 
@@ -40,7 +43,7 @@ class ServiceSpec:
     name: str  # those with the same name are one server
     config: Any  # of what asks for it; by it `Services.url` finds the address
     start: Callable[..., Service]  # (config, host=.., port=.., token=..), in a process of its own, until it answers
-    engine: bool = False  # whether it serves a model of its own: then it takes a GPU where there are any
+    gpus: int = 0  # that it takes where there are any
 
 
 def start_world(config: Any, *, host: str, port: int, token: str) -> Service:
@@ -97,7 +100,7 @@ class Services:
     env_vars: dict[str, str]  # no secrets: Ray logs them
     start_timeout_s: float
     run: str = ""  # names the actors
-    gpus_per_engine: float = 0.0  # known once the cluster is
+    on_gpus: bool = False  # known once the cluster is
     ping_timeout_s: float = 2 * HEALTH_DEADLINE_S
     actor: type = ToolService
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)  # by environment variable
@@ -109,17 +112,9 @@ class Services:
         for spec in self.specs:
             self._members.setdefault(spec.name, _Member(spec))
 
-    @property
-    def needs(self) -> list[Need]:
-        return [Need(cpus=1, gpus=self._gpus(member)) for member in self._members.values()]
-
-    @property
-    def engines(self) -> int:
-        """How many serve a model of their own: judges, which take a GPU each where there are any."""
-        return sum(member.spec.engine for member in self._members.values())
-
-    def _gpus(self, member: _Member) -> float:
-        return self.gpus_per_engine if member.spec.engine else 0.0
+    def needs(self, *, on_gpus: bool) -> list[Need]:
+        specs = [member.spec for member in self._members.values()]
+        return [Need(what=spec.name, cpus=1, gpus=spec.gpus if on_gpus else 0, lower=LOWER) for spec in specs]
 
     @property
     def restarts(self) -> dict[str, int]:
@@ -148,14 +143,15 @@ class Services:
             ray.kill(member.handle)
 
     async def _start(self, member: _Member) -> None:
+        gpus = member.spec.gpus if self.on_gpus else 0
         actor = ray.remote(self.actor).options(
             name=actor_name(self.run, member.spec.name, member.restarts),
             num_cpus=1,
-            num_gpus=self._gpus(member),
+            num_gpus=gpus,
             max_restarts=0,
             max_concurrency=4,  # a ping must not wait for a start
             scheduling_strategy=member.placement,
-            runtime_env={"env_vars": self.env_vars},
+            runtime_env={"env_vars": self.env_vars | hidden(gpus)},
         )
         member.handle = actor.remote(member.spec, {**self.secrets, SERVICE_TOKEN: self.token})
         port = int(member.url.rpartition(":")[2]) if member.url else 0

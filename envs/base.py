@@ -61,6 +61,7 @@ class World:
     tags: Sequence[str] = ()  # each becomes one token where a tokenizer is trained
     write_answer: Callable[[str], str] = str  # as a model would write one, where `texts` has no demonstration to show
     service: str = ""  # names the server to start: worlds with the same name share one; "" for none
+    service_gpus: int = 0  # that it takes for itself where there are any; without, it sees none
     tool: Tool | None = None  # tool_stats, check and close are about it
 
     def tasks(self, split: str) -> Sequence[Task]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from envs.base import Step
 from envs.protocols import Answer, Call, Malformed, Protocol
+from rlsys.tool_use import CALLS, VALID
 from rlsys.types import EpisodeEnd, Message
 
 UNLIMITED = 1_000_000  # messages: each has a token at least, so the token budget ends the episode long before
@@ -39,18 +41,28 @@ def read_turn(protocol: Protocol, text: str, *, turns_left: int) -> Step | Call:
     return parsed
 
 
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A tool's answer to a call that it could not carry out: what the model reads. The call is no valid one."""
+
+    text: str
+
+
+Result = str | Refused
+
+
 class ToolEpisode:
     """Call, result, call, result, answer: what happens to each message is the table of the protocol's file.
 
-    `tool` gives the text that a call is answered with, at once or awaited. It is not asked about an empty call, and may
-    raise ToolFailed. `state` says where the tool stands, for a reward that looks at more than the text.
+    `tool` gives the text that a call is answered with, or Refused, at once or awaited. It is not asked about an empty
+    call, and may raise ToolFailed. `state` says where the tool stands, for a reward that looks at more than the text.
     """
 
     def __init__(
         self,
         prompt: tuple[Message, ...],
         protocol: Protocol,
-        tool: Callable[[str], Awaitable[str] | str],
+        tool: Callable[[str], Awaitable[Result] | Result],
         state: Callable[[], Mapping[str, Any]] | None = None,
     ) -> None:
         self.stop_strings: Sequence[str] = protocol.stop
@@ -69,10 +81,11 @@ class ToolEpisode:
             return read
         repeated = read.text in self._calls
         self._calls.add(read.text)
-        result = self._tool(read.text) if read.text else self._protocol.blank
-        result = result if isinstance(result, str) else await result
-        reply = self._protocol.reply(read.text, result)
-        return Step(reply=reply, repeated=repeated, max_tokens=self._protocol.max_reply_tokens)
+        result = self._tool(read.text) if read.text else Refused(self._protocol.blank)
+        result = await result if isinstance(result, Awaitable) else result
+        counted = {CALLS: 1.0, VALID: float(isinstance(result, str))}
+        reply = self._protocol.reply(read.text, result if isinstance(result, str) else result.text)
+        return Step(reply=reply, repeated=repeated, max_tokens=self._protocol.max_reply_tokens, metrics=counted)
 
 
 class OneMessage:

@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {  # name: (module, what `rlsys --help` s
     "score": ("launch.commands.score", "rewards of given transcripts, offline"),
     "config": ("launch.commands.config", "what each key of a configuration means"),
     "serve": ("launch.commands.serve", "a service alone: the retriever, the judge"),
+    "data": ("launch.commands.data", "public data sets as task files and corpora"),
     "index": ("launch.commands.index", "build a retrieval index"),
     "judge-errors": ("launch.commands.judge_errors", "a judge's confusion table on labelled answers"),
 }

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import psutil
 import ray
+import ray.util
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from learners.algorithms import make_algorithm
@@ -38,12 +39,21 @@ class GroupOptions:
     run: str = ""  # names the actors
 
 
+class Place(NamedTuple):
+    """Place(node="10.0.0.2", gpus="3", node_id="5e3c0f5a...")"""
+
+    node: str
+    gpus: str
+    node_id: str = ""  # Ray's
+
+
 class LearnerActor:
     """One rank: a thin skin over `LearnerRank`, which also runs without Ray."""
 
     rank: LearnerRank  # from `start` on
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, secrets: Mapping[str, str]) -> None:
+        os.environ.update(secrets)
         self._number = number
 
     def __repr__(self) -> str:
@@ -54,15 +64,27 @@ class LearnerActor:
     def ping(self) -> None:
         """Answered beside whatever else it does."""
 
-    def address(self) -> tuple[str, int]:
-        """(host, free port) for the process group: asked of rank 0."""
-        with socket.socket() as probe:
-            probe.bind(("", 0))
-            port: int = probe.getsockname()[1]
-        return socket.gethostbyname(socket.gethostname()), port
+    def place(self) -> Place:
+        """Where it runs."""
+        return Place(ray.util.get_node_ip_address(), ",".join(map(str, ray.get_gpu_ids())), node_id())
+
+    def open_store(self) -> tuple[str, int]:
+        """(address, port) where the ranks meet: asked of rank 0, which listens there from now on.
+
+        `init_process_group` finds this store by its port, so nobody else can take that in between.
+        """
+        from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+        node = ray.util.get_node_ip_address()
+        self._store = TCPStore(node, 0, is_master=True, wait_for_workers=False, multi_tenant=True)
+        return node, self._store.port
 
     def start(self, spec: RankSpec, address: tuple[str, int]) -> int:
         """Join the process group. Returns the process id."""
+        # Else gloo takes what the host name stands for, which may be an address that no other node reaches.
+        interface = interface_of(ray.util.get_node_ip_address())
+        if interface:
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
         self.rank = LearnerRank(replace(spec, master_addr=address[0], master_port=address[1]))
         return os.getpid()
 
@@ -79,12 +101,7 @@ class LearnerActor:
     def export(
         self, channel: WeightChannel, version: int, probe: Sequence[Sequence[int]], perturb: bool
     ) -> tuple[Published, list[list[float]]]:
-        return self.rank.export(channel.on_node(self.node_id()), version, probe, perturb=perturb)
-
-    def node_id(self) -> str:
-        """Of Ray's, on which it runs."""
-        node: str = ray.get_runtime_context().get_node_id()
-        return node
+        return self.rank.export(channel.on_node(node_id()), version, probe, perturb=perturb)
 
     def save(self, folder: str, tokenizer_from: str) -> None:
         """`folder`/learner for resuming, `folder`/hf, with the tokenizer of `tokenizer_from`, for everybody else."""
@@ -96,19 +113,27 @@ class LearnerActor:
 
 
 class LearnerGroup:
-    def __init__(self, specs: Sequence[RankSpec], options: GroupOptions) -> None:
+    def __init__(
+        self, specs: Sequence[RankSpec], options: GroupOptions, secrets: Mapping[str, str] | None = None
+    ) -> None:
+        """`secrets`: variables of the environment that must not stand in Ray's logs, where `env_vars` do."""
         self._specs = specs
         self._options = options
+        self._secrets = secrets or {}
+        self.nodes: list[str] = []  # the address of every rank's, from `start` on
+        self.node_ids: list[str] = []  # and what Ray calls it
         self._actors: list[Any] = []
         self._patience = Patience(options.ping_timeout_s)
-        self.node_ids: tuple[str, ...] = ()  # of Ray's, by rank, from `start` on
 
     @property
     def num_ranks(self) -> int:
         return len(self._specs)
 
     async def start(self, placement: Sequence[Any] | None = None) -> None:
-        """Start every rank, each where `placement` says, and let them meet."""
+        """Start every rank, each where `placement` says, and let them meet.
+
+        They are numbered by node and GPU, so that neighbours in number are neighbours in the machine.
+        """
         options = self._options
         self._actors = [
             ray.remote(concurrency_groups={BESIDE: 1})(LearnerActor)
@@ -120,12 +145,15 @@ class LearnerGroup:
                 scheduling_strategy=where,
                 runtime_env={"env_vars": options.env_vars},
             )
-            .remote(number)
+            .remote(number, self._secrets)
             for number, where in enumerate(placement or ["DEFAULT"] * self.num_ranks)
         ]
-        (address,) = await self._wait([self._actors[0].address.remote()], "finding a port", options.start_timeout_s)
-        asked = [rank.node_id.remote() for rank in self._actors]
-        self.node_ids = tuple(await self._wait(asked, "saying where it is", options.start_timeout_s))
+        places = await self._wait([rank.place.remote() for rank in self._actors], "starting", options.start_timeout_s)
+        order = numbered(places)
+        self._actors = [self._actors[index] for index in order]
+        self.nodes = [places[index].node for index in order]
+        self.node_ids = [places[index].node_id for index in order]
+        (address,) = await self._wait([self._actors[0].open_store.remote()], "opening a port", options.start_timeout_s)
         specs = iter(self._specs)
         starting = [rank.start.remote(next(specs), address) for rank in self._actors]
         await self._wait(starting, "starting", options.start_timeout_s)  # imports hold the lock that a ping needs
@@ -199,6 +227,12 @@ class LearnerGroup:
             raise RunFailed(f"learner {what}: {why}{resumed}") from error
 
 
+def node_id() -> str:
+    """What Ray calls the node of this actor."""
+    found: str = ray.get_runtime_context().get_node_id()
+    return found
+
+
 def merged(reports: Sequence[UpdateReport]) -> UpdateReport:
     """The report of all ranks together. A metric that is not finite on one rank is left out and counted: the mean
     of the other ranks would look like that of all."""
@@ -209,6 +243,18 @@ def merged(reports: Sequence[UpdateReport]) -> UpdateReport:
         metrics={**kept, "learner/not_finite": Max(len(metrics) - len(kept))},
         seconds=max(report.seconds for report in reports),
     )
+
+
+def numbered(places: Sequence[Place]) -> list[int]:
+    """Which of the actors becomes rank 0, which rank 1 ...: node by node, on each by GPU."""
+    keys = [(place.node, len(place.gpus), place.gpus) for place in places]
+    return sorted(range(len(places)), key=keys.__getitem__)
+
+
+def interface_of(address: str) -> str:
+    """The network interface that has this address; empty when none has, as behind a translation of addresses."""
+    interfaces = psutil.net_if_addrs().items()
+    return next((name for name, has in interfaces if any(each.address == address for each in has)), "")
 
 
 def rank_specs(first: RankSpec, world_size: int) -> list[RankSpec]:

@@ -119,13 +119,14 @@ def set_learning_rates(stage: Stage, step: int) -> Metrics:
 def lr_at(step: int, peak: float, learner: LearnerConfig, total_steps: int) -> float:
     """The learning rate of update `step` (from 0): linear warm-up to `peak`, then constant, or down to the last step.
 
-    With `warmup_steps` 4 and peak 1.0 the first is 0.25. Line and cosine end at peak * `final_lr_ratio`.
+    With 4 steps of warm-up and peak 1.0 the first is 0.25. Line and cosine end at peak * `final_lr_ratio`.
     """
-    if step < learner.warmup_steps:
-        return peak * (step + 1) / learner.warmup_steps
+    warmup = learner.warmup_steps or math.ceil(learner.warmup_ratio * total_steps)
+    if step < warmup:
+        return peak * (step + 1) / warmup
     if learner.schedule == "constant":
         return peak
-    progress = min(1.0, (step - learner.warmup_steps) / max(1, total_steps - 1 - learner.warmup_steps))
+    progress = min(1.0, (step - warmup) / max(1, total_steps - 1 - warmup))
     left = 1 - progress if learner.schedule == "linear" else (1 + math.cos(math.pi * progress)) / 2
     return peak * (learner.final_lr_ratio + (1 - learner.final_lr_ratio) * left)
 

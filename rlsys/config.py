@@ -8,10 +8,12 @@ together. A YAML holds only what differs from the defaults. Values that follow f
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal, Optional
+from typing import Any, Literal, Optional, Union
 
 from rlsys.channels import CHANNELS
 from rlsys.errors import require, require_bounds
+
+DataSource = Union[str, dict[str, Optional[int]]]  # a stage, a path, or paths with how many examples of each
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +93,9 @@ class RolloutConfig:
 
     workers: int = 1
     """Rollout workers. Each has an engine of its own, and on GPUs `engine.tensor_parallel` GPUs of its own."""
+    min_workers: int = 1
+    """How many of them must have a node. One whose node died comes back as soon as another has room; the run goes on
+    without it, unless fewer than these are left for `cluster.placement_timeout_s`."""
     threads: Optional[int] = None
     """CPU threads of one engine, divided among its processes. null: 1 on a CPU, 8 beside a GPU."""
     max_turn_tokens: int = 64
@@ -127,6 +132,8 @@ class RolloutConfig:
         counts = ("workers", "max_turn_tokens", "infra_attempts", "grader_workers")
         require_bounds(self, "rollout.", "at least 1", *counts)
         require_bounds(self, "rollout.", "at least 1, or null", "threads", "max_response_tokens")
+        least, most = self.min_workers, self.workers
+        require(1 <= least <= most, "rollout.min_workers", least, f"1 to rollout.workers={most}")
         require_bounds(self, "rollout.", "above 0 and at most 2", "temperature")
         require_bounds(self, "rollout.", "above 0 and at most 1", "top_p")
         require_bounds(self, "rollout.", "0 or more", "infra_retries", "data_retries")
@@ -154,6 +161,8 @@ class LearnerConfig:
     """How the learning rate goes on after warm-up, over the steps of the stage."""
     warmup_steps: int = 0
     """Steps over which the learning rate rises in a line to `lr`."""
+    warmup_ratio: float = 0.0
+    """The same as a share of the stage's steps, rounded up, where `warmup_steps` is 0."""
     final_lr_ratio: float = 0.1
     """Learning rate at the stage's last step, as a share of `lr`, for the linear and cosine schedules."""
     betas: tuple[float, float] = (0.9, 0.95)
@@ -191,6 +200,9 @@ class LearnerConfig:
         seconds = ("update_timeout_s", "ping_timeout_s", "start_timeout_s")
         require_bounds(self, "learner.", "above 0", "lr", "critic_lr", "rope_theta_scale", "clip_grad", *seconds)
         require_bounds(self, "learner.", "0 or more", "warmup_steps", "weight_decay")
+        require_bounds(self, "learner.", "between 0 and 1", "warmup_ratio")
+        once = not (self.warmup_steps and self.warmup_ratio)
+        require(once, "learner.warmup_ratio", self.warmup_ratio, f"0 beside learner.warmup_steps={self.warmup_steps}")
         fits = self.offload != "all" or self.zero_stage == 3
         require(fits, "learner.offload", self.offload, "none or optimizer, unless learner.zero_stage=3")
         require(0 <= self.final_lr_ratio <= 1, "learner.final_lr_ratio", self.final_lr_ratio, "between 0 and 1")
@@ -368,6 +380,9 @@ class ClusterConfig:
     """Address of a running Ray cluster. null takes the variable RAY_ADDRESS, and without it starts a local cluster."""
     dashboard_port: Optional[int] = None
     """Port of Ray's dashboard on a local cluster. null starts none."""
+    placement_timeout_s: float = 60.0
+    """Seconds to wait for room for all actors: other jobs may end, and a cluster that grows by itself needs minutes to
+    get a node. As long may the run have fewer than `rollout.min_workers`."""
     object_store_mb: int = 256
     """Shared memory of a local cluster's object store, in MiB. Trajectories pass through it."""
     weights_dir: Optional[str] = None
@@ -376,6 +391,7 @@ class ClusterConfig:
 
     def __post_init__(self) -> None:
         require_bounds(self, "cluster.", "above 0, or null", "gpu_memory_gb")
+        require_bounds(self, "cluster.", "above 0", "placement_timeout_s")
         require(self.object_store_mb >= 80, "cluster.object_store_mb", self.object_store_mb, "at least 80")
         whole = self.weights_dir is None or self.weights_dir.startswith("/")
         require(whole, "cluster.weights_dir", self.weights_dir, "a whole path, or null")
@@ -418,8 +434,8 @@ class StageConfig:
     """Optimizer steps. 0 in a stage that trains nothing, and as long as `epochs` is set."""
     config: RecipeConfig
     """The whole configuration, as it holds in this stage."""
-    data: Optional[str] = None
-    """What to train on: the name of an earlier `generate` stage, or the path of a JSON-lines file."""
+    data: Optional[DataSource] = None
+    """What to train on: the name of an earlier `generate` stage, the path of a JSON-lines file, or several."""
     epochs: Optional[float] = None
     """Set only over the data of an earlier stage: its size, and with it the number of steps, is not known yet."""
 

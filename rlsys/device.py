@@ -80,6 +80,11 @@ FILLED_IN = (
 )
 
 
+def hidden(gpus: float) -> dict[str, str]:
+    """Variables of an actor that takes so many GPUs: to one that takes none Ray would show all of its node."""
+    return {} if gpus else {"CUDA_VISIBLE_DEVICES": ""}
+
+
 def choose(name: str, num_gpus: float) -> Device:
     """`auto` means the GPU wherever the cluster has one."""
     if name == "auto":

@@ -14,6 +14,7 @@ from rlsys.metrics import Max, Mean, Metric, Metrics, Min, Sum, merge
 from rlsys.off_policy import without_stale
 from rlsys.packing import sample_trajectory
 from rlsys.reductions import Reduction, weigh
+from rlsys.tool_use import use_metrics
 from rlsys.types import EpisodeEnd, Failure, FailureKind, Group, Reward, Sample, Trajectory
 
 DETAIL = 500  # characters of a failure's reason
@@ -84,7 +85,7 @@ def harvest_groups(
     metrics: list[Metrics] = [trajectory_metrics(trajectory) for trajectory in trajectories]
     metrics += [{f"failures/{kind}": Sum(float(count)) for kind, count in failures.items()}]
     metrics += [group_metrics(groups, outcomes), {"tokens/stale": Sum(stale_tokens)}]
-    metrics += [environment_metrics(trajectories), *(lag_metrics(each, version) for each in trajectories)]
+    metrics += [use_metrics(trajectories), *(lag_metrics(each, version) for each in trajectories)]
     graded = [each.reward.value for each in trajectories if isinstance(each.reward, Reward)]
     metrics += [{"reward/std": Mean(deviation(graded))}] if graded else []
     return Harvest(
@@ -114,7 +115,6 @@ def trajectory_metrics(trajectory: Trajectory) -> Metrics:
         "episode/tokens": Mean(trajectory.num_sampled),
         "episode/tokens_max": Max(trajectory.num_sampled),
         "episode/turns": Mean(len(trajectory.turns)),
-        "episode/repeated_calls": Mean(trajectory.repeated_calls),
         "time/episode_generate": Mean(timings.generate_s),
         "time/episode_tool": Mean(timings.tool_s),
         "time/episode_score": Mean(timings.score_s),
@@ -125,12 +125,6 @@ def trajectory_metrics(trajectory: Trajectory) -> Metrics:
         row |= {"reward/mean": Mean(reward.value), "reward/max": Max(reward.value), "reward/min": Min(reward.value)}
         row |= {f"reward/part/{name}": Mean(value) for name, value in reward.parts.items()}
     return row
-
-
-def environment_metrics(trajectories: Sequence[Trajectory]) -> Metrics:
-    """Means over all trajectories: one in which the environment counted nothing of a name has 0 of it."""
-    names = sorted({name for trajectory in trajectories for name in trajectory.metrics})
-    return merge({f"env/{name}": Mean(each.metrics.get(name, 0.0)) for name in names} for each in trajectories)
 
 
 def lag_metrics(trajectory: Trajectory, version: int) -> Metrics:

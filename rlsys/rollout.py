@@ -21,6 +21,7 @@ from rlsys.broken import failure_of as failure_of
 from rlsys.errors import BadInput
 from rlsys.seeds import derive
 from rlsys.state import final_state
+from rlsys.tool_use import REPEATED, REPLIES
 from rlsys.types import (
     Completion,
     EpisodeEnd,
@@ -139,7 +140,6 @@ class _Attempt:
     broken: EpisodeBroken | None = None
     generate_s: float = 0.0
     tool_s: float = 0.0
-    repeated: int = 0
     metrics: Counter[str] = field(default_factory=Counter)
     state: Mapping[str, Any] | None = None
 
@@ -191,7 +191,6 @@ async def run_episode(
         ended=attempt.end if broken and attempt.broken is None else None,
         reward=outcome.failure if isinstance(outcome, EpisodeBroken) else outcome,
         timings=Timings(generate_s=generate_s, tool_s=tool_s, score_s=time.monotonic() - started),
-        repeated_calls=attempt.repeated,
         retried=(*budget.spent, *budget.spared),
         discarded_tokens=discarded,
         num_prompt=attempt.num_prompt,
@@ -251,6 +250,7 @@ async def _attempt(
                 done.turns[-1] = replace(done.turns[-1], reply=going_on.reply.content)
                 done.messages.append(going_on.reply)
                 context = going_on.context_ids
+                done.metrics[REPLIES] += going_on.num_reply_tokens
                 spent += len(completion.token_ids) + going_on.num_reply_tokens
             with _data_boundary("environment"):
                 done.state = await final_state(env)
@@ -286,8 +286,9 @@ async def _stepped(done: _Attempt, env: Env, text: str, turns_left: int) -> Step
                 raise ValueError(f"{step}: expected a step with a reply or an end, and finite metrics")
     finally:
         done.tool_s += time.monotonic() - started
-    done.repeated += step.repeated
     done.metrics.update(step.metrics)
+    if step.repeated:
+        done.metrics[REPEATED] += 1
     return step
 
 

@@ -59,7 +59,7 @@ class Step:
     end: EpisodeEnd | None = None  # exactly one of the two is set
     repeated: bool = False  # the same call was made before in this episode
     max_tokens: int | None = None  # the reply is cut to this many tokens
-    metrics: Mapping[str, float] = field(default_factory=dict)  # {"errors": 1}: summed, `env/errors` of the row
+    metrics: Mapping[str, float] = field(default_factory=dict)  # {"errors": 1}: summed, `env/errors`; rlsys.tool_use
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,7 +188,6 @@ class Trajectory:
     end: EpisodeEnd
     reward: Reward | Failure
     timings: Timings
-    repeated_calls: int = 0  # tool calls identical to an earlier one of the same episode
     retried: tuple[Failure, ...] = ()  # what broke before, and was tried again
     discarded_tokens: int = 0  # sampled in attempts that broke
     num_prompt: int = 0  # messages[:num_prompt] are the prompt

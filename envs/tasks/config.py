@@ -21,6 +21,8 @@ class TaskConfig:
     up."""
     data_split: Optional[str] = None
     """Of a folder or a data set on the hub, such as train."""
+    data_tasks: Optional[int] = None
+    """Train on this many of `data`, the same for a seed, a smaller number part of a larger one; null: on all."""
     eval_data: Optional[str] = None
     """Held-out tasks, all of them; null holds out from `data` (half of it at most), or makes them up."""
     eval_split: Optional[str] = None
@@ -36,6 +38,7 @@ class TaskConfig:
 
     def __post_init__(self) -> None:
         require_bounds(self, "env.", "at least 1", "train_tasks", "held_out_tasks")
+        require_bounds(self, "env.", "at least 1, or null", "data_tasks")
         require_bounds(self, "env.", "between 0 and 1", "demo_error_rate")
 
     @property

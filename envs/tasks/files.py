@@ -1,11 +1,14 @@
 """Records of files: JSON lines, JSON arrays, parquet and tab-separated text, each with the place it stands at.
 
+All but parquet may be packed by gzip (`train.jsonl.gz`).
+
 Files are read record by record, so that the first hundred of a large one cost little.
 """
 
 from __future__ import annotations
 
 import codecs
+import io
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from envs.tasks.hub import SUFFIXES, download, in_folder, is_hub_name
-from envs.tasks.jsonl import read_jsonl, text_field
+from envs.tasks.jsonl import BROKEN_PACK, PACKED, open_data, read_jsonl, text_field
 from rlsys.errors import BadInput
 from rlsys.types import Task
 
@@ -80,7 +83,7 @@ def read_records(source: str, *, split: str | None = None) -> Iterator[Located]:
 
 def located(path: str) -> Iterator[Located]:
     """The records of one file, whose kind its suffix tells. Raises BadInput."""
-    suffix = os.path.splitext(path)[1].lower()
+    suffix = os.path.splitext(path.lower().removesuffix(PACKED))[1]
     if suffix == ".parquet":
         unit, rows = "row", _parquet(path)
     elif suffix == ".tsv":
@@ -95,6 +98,8 @@ def located(path: str) -> Iterator[Located]:
     try:
         for number, fields in rows:
             yield Located(where=f"{path} {unit} {number}", task_id=f"{name}:{number}", fields=fields)
+    except BROKEN_PACK as error:
+        raise BadInput(f"{path}: not a whole gzip file ({error})") from error
     except OSError as error:
         raise BadInput(f"{path}: cannot be read ({error.strerror})") from error
 
@@ -132,7 +137,7 @@ def _parquet(path: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
 
 def _tsv(path: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
     try:
-        with open(path, encoding="utf-8") as file:
+        with open_data(path) as packed, io.TextIOWrapper(packed, encoding="utf-8", newline="\n") as file:
             for number, line in enumerate(file, start=1):
                 columns = line.rstrip("\r\n").split("\t")
                 if number == 1 and tuple(name.strip().casefold() for name in columns) == TSV_FIELDS:
@@ -150,7 +155,7 @@ def _array(path: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
 
     number = 0
     try:
-        with open(path, "rb") as file:
+        with open_data(path) as file:
             file.seek(len(codecs.BOM_UTF8) if file.read(3) == codecs.BOM_UTF8 else 0)
             for value in ijson.items(file, "item", use_float=True):
                 number += 1
@@ -164,8 +169,10 @@ def _array(path: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
 
 def _is_array(path: str) -> bool:
     try:
-        with open(path, "rb") as file:
+        with open_data(path) as file:
             return file.read(64).removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"[")
+    except BROKEN_PACK as error:
+        raise BadInput(f"{path}: not a whole gzip file ({error})") from error
     except OSError:
         return False  # the reader of lines says why
 

@@ -288,6 +288,7 @@ FOREIGN: dict[tuple[str, ...], str] = {
     ("node_number", "graph"): "an NLGift graph, which env.name=graph reads",
     ("query", "ground_truth_plan"): "a PlanBench instance, which env.name=blocksworld reads",
     ("initial", "goal"): "a Blocksworld instance, which env.name=blocksworld reads",
+    ("fact", "eval"): "a WikiDYK fact, of which `rlsys data prepare graph_rl` makes questions",
     ("contents",): "a passage of a corpus, which a retriever reads",
 }
 # Tried in this order: a format stands before those whose fields are among its own.

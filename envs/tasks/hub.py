@@ -9,9 +9,19 @@ from collections.abc import Sequence
 from rlsys.errors import BadInput
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}(?::[A-Za-z0-9._/-]{1,95})?")
-_SHARD = re.compile(r"-?[0-9]{4,6}(?:-of-[0-9]{4,6})?(?=\.)")  # of `train-00000-of-00002.parquet`, `0000.parquet`
-SUFFIXES = (".parquet", ".jsonl", ".json", ".tsv")
+SHARD = re.compile(r"-?[0-9]{4,6}(?:-of-[0-9]{4,6})?(?=\.)")  # of `train-00000-of-00002.parquet`, `0000.parquet`
+SUFFIXES = (".parquet", ".jsonl", ".json", ".tsv", ".jsonl.gz", ".json.gz")
+PROBE_S = 10.0
 CONVERTED = "refs/convert/parquet"  # the hub's own parquet copy of a data set that is stored in another way
+
+
+class OutOfReach(BadInput):
+    """Neither the hub nor an earlier download has it. `reason` says why not the hub."""
+
+    def __init__(self, source: str, reason: str) -> None:
+        what = f"no such file here, and not to be had from the hub ({reason})"
+        super().__init__(f"{source}: {what}; download it and give its path")
+        self.reason = reason
 
 
 def is_hub_name(source: str) -> bool:
@@ -21,13 +31,14 @@ def is_hub_name(source: str) -> bool:
 def download(source: str, split: str | None) -> list[str]:
     """Local paths of the files of `owner/name` or `owner/name:config`; an earlier download serves without network.
 
-    Raises BadInput when the hub cannot be reached and holds no copy here, or has no such data set or split.
+    Raises BadInput: OutOfReach, or the data set has no such split.
     """
     import huggingface_hub
     from huggingface_hub import HfApi, hf_hub_download
 
     name, _, config = source.partition(":")
     try:  # the fault boundary: names and networks fail with a dozen types from three libraries
+        probe()
         revision = "main"
         names = _data_files(HfApi().list_repo_files(name, repo_type="dataset"))
         if not names:
@@ -42,10 +53,15 @@ def download(source: str, split: str | None) -> list[str]:
     try:
         folder = huggingface_hub.snapshot_download(name, repo_type="dataset", local_files_only=True)
     except Exception:
-        raise BadInput(
-            f"{source}: no such file here, and not to be had from the hub ({reason}); download it and give its path"
-        ) from None
+        raise OutOfReach(source, reason) from None
     return in_folder(folder, source, config=config or None, split=split)
+
+
+def probe() -> None:
+    """Raises, at once, where the hub cannot be reached: its library would try six times, for 24 seconds."""
+    from huggingface_hub import constants, get_session
+
+    get_session().head(constants.ENDPOINT, timeout=PROBE_S)
 
 
 def in_folder(folder: str, source: str, *, config: str | None, split: str | None) -> list[str]:
@@ -69,11 +85,11 @@ def choose(names: Sequence[str], source: str, *, config: str | None, split: str 
     of_split = [name for name in found if wanted.lower() in re.split(r"[^a-z0-9]+", name.lower())]
     if of_split or split is not None:
         found = of_split
-    tables = sorted({_SHARD.sub("", name) for name in found})
+    tables = sorted({SHARD.sub("", name) for name in found})
     if len(tables) == 1:
         return found
     asked = f"config={config!r} and split={split!r}"
-    shown = ", ".join(sorted({_SHARD.sub("", name) for name in names})[:20]) or "nothing to read"
+    shown = ", ".join(sorted({SHARD.sub("", name) for name in names})[:20]) or "nothing to read"
     raise BadInput(f"{source}: {len(tables)} tables for {asked}, expected one of: {shown}")
 
 

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import codecs
+import gzip
+import zlib
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 from rlsys.errors import BadInput
 from rlsys.jsonl import json_object, kind_of
+
+PACKED = ".gz"
+BROKEN_PACK = (EOFError, zlib.error, gzip.BadGzipFile)  # the last is an OSError without a reason: caught before those
+
+
+def open_data(path: str) -> BinaryIO:
+    """A data file's bytes, unpacked where its name ends in .gz; reading may then raise one of BROKEN_PACK."""
+    return cast(BinaryIO, gzip.open(path)) if path.lower().endswith(PACKED) else open(path, "rb")
 
 
 def read_jsonl(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -17,13 +27,15 @@ def read_jsonl(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
     """
     empty = True
     try:
-        with open(path, "rb") as file:
+        with open_data(path) as file:
             for number, line in enumerate(file, start=1):
                 if number == 1:
                     line = line.removeprefix(codecs.BOM_UTF8)
                 if line.strip():
                     empty = False
                     yield number, json_object(line, f"{path} line {number}")
+    except BROKEN_PACK as error:
+        raise BadInput(f"{path}: not a whole gzip file ({error})") from error
     except OSError as error:
         raise BadInput(f"{path}: cannot be read ({error.strerror}), expected a JSON-lines file") from error
     if empty:

@@ -65,9 +65,19 @@ def split_tasks(
         held_out = sorted(train, key=lambda task: _digest(f"{config.seed}\x1f{task.question}"))[:count]
     apart = {same(task) for task in held_out}
     train = [task for task in train if same(task) not in apart]
+    if data is not None and config.data_tasks is not None:
+        train = _some(train, config.data_tasks, config.seed, data)
     if not train:
         raise BadInput(f"{data}: every {what} is also held out in {eval_data or data}: nothing is left to train on")
     return Split(train=tuple(train), held_out=tuple(held_out))
+
+
+def _some(tasks: list[Task], count: int, seed: int, data: str) -> list[Task]:
+    """In their order, chosen by a hash that is not the one that holds out."""
+    if count > len(tasks):
+        raise BadInput(f"env.data_tasks={count}: {data} has {len(tasks)} training tasks")
+    chosen = sorted(range(len(tasks)), key=lambda index: _digest(f"data_tasks\x1f{seed}\x1f{tasks[index].question}"))
+    return [tasks[index] for index in sorted(chosen[:count])]
 
 
 def _plain(question: str) -> str:

@@ -15,7 +15,7 @@ from envs.services.retriever.config import KINDS, RetrieverConfig, RetrieverServ
 from envs.services.retriever.documents import Document
 from envs.services.secrets import check_address, read_secret
 from envs.services.stats import ToolStats
-from rlsys.errors import BadInput, require
+from rlsys.errors import BadInput, require, require_bounds
 
 if TYPE_CHECKING:
     from envs.services.retriever.client import RetrieverClient
@@ -47,12 +47,17 @@ class SearchConfig:
     """e5, minilm, a folder or a hub name (dense, hybrid)."""
     faiss: str = "Flat"
     """Of an index to be built: Flat, HNSW32, IVF4096,PQ64 (dense, hybrid)."""
+    gpus: int = 0
+    """That the started server takes for its encoder and its index (dense, hybrid), where there are any. 0: CPUs."""
     on_failure: Literal["fail", "empty"] = "fail"
     """Of the retriever. fail: the episode is a typed failure; empty: its policy sees an empty result, as in ICRL."""
     guard: GuardConfig = field(default_factory=GuardConfig)
 
     def __post_init__(self) -> None:
         require(self.kind in KINDS, "env.retriever.kind", self.kind, f"one of {', '.join(KINDS)}")
+        needless = self.gpus == 0 or (self.url is None and self.kind != "bm25")
+        require_bounds(self, "env.retriever.", "0 or more", "gpus")
+        require(needless, "env.retriever.gpus", self.gpus, "0 for bm25 and for a server that runs already")
         alone = self.url is None or self.corpus is None
         require(alone, "env.retriever.corpus", self.corpus, "null beside retriever.url, whose server has its own")
         asked = self.token_env is None or self.url is not None

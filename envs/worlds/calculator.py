@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Optional
 
 from envs.base import Demonstration, World
-from envs.episode import ToolEpisode, max_turns, worked
+from envs.episode import Refused, ToolEpisode, max_turns, worked
 from envs.problems.word_problems import generate, shown_steps, to_task
 from envs.protocols import Asked
 from envs.protocols.swirl import SWIRL_MATH
@@ -55,7 +55,7 @@ class CalculatorWorld(World):
 
     def env(self, task: Task) -> ToolEpisode:
         prompt = self._protocol.prompt(Asked(question=task.question, instruction=self._config.instruction))
-        return ToolEpisode(prompt, self._protocol, calculate)
+        return ToolEpisode(prompt, self._protocol, answered)
 
     def demonstration(self, task: Task, seed: int) -> Demonstration:
         """How the task is solved, with a mistake in a share `demo_error_rate` of the seeds where the task is made up.
@@ -70,6 +70,12 @@ class CalculatorWorld(World):
         require(enough <= turns, "env.max_turns", turns, f"at least {enough} to solve {task.task_id}")
         said = worked(self._protocol, [(call, calculate(call)) for call in calls], final)
         return Demonstration(task=task, messages=(*self.env(task).first_messages(), *said))
+
+
+def answered(expression: str) -> str | Refused:
+    """What a call is answered with: an expression that cannot be computed is none."""
+    result = calculate(expression)
+    return Refused(result) if result.startswith("error") else result
 
 
 def annotated_calls(task: Task) -> list[str]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Optional
 
 from envs.base import Demonstration, World
-from envs.episode import ToolEpisode, max_turns, worked
+from envs.episode import Refused, ToolEpisode, max_turns, worked
 from envs.problems.word_problems import Steps, generate, program, shown_steps, to_task
 from envs.protocols import Answer, Asked
 from envs.protocols.retool import INTERPRETER, RETOOL
@@ -20,7 +20,7 @@ from envs.tasks.config import TaskConfig
 from envs.tasks.few_shot import MAX_EXAMPLES, ExamplesConfig, examples_of
 from envs.tasks.splits import split_tasks
 from envs.tools.python_tool import PythonTool
-from envs.tools.sandbox import SandboxConfig
+from envs.tools.sandbox import Outcome, SandboxConfig
 from rlsys.errors import BadInput, require, require_bounds
 from rlsys.seeds import derive
 from rlsys.types import Message, Task
@@ -74,9 +74,10 @@ class PythonMathWorld(World):
         asked = Asked(question=task.question, instruction=self._config.instruction, examples=self._examples)
         return ToolEpisode(self._protocol.prompt(asked), self._protocol, self._run)
 
-    async def _run(self, code: str) -> str:
+    async def _run(self, code: str) -> str | Refused:
         """Whatever the code does is a result. Raises ToolFailed when the sandbox is broken."""
-        return (await self._python.run(code)).text
+        done = await self._python.run(code)
+        return done.text if done.outcome is Outcome.OK else Refused(done.text)
 
     def demonstration(self, task: Task, seed: int) -> Demonstration:
         """A made-up problem solved by one `print`, in a share `demo_error_rate` of the seeds with a mistake.

@@ -85,6 +85,7 @@ class SearchQAWorld(World):
         else:
             made = (config.knowledge.entities, config.seed)
             self.service = service_name(made if config.data is None else retriever.corpus, retriever.options)
+            self.service_gpus = retriever.gpus
         self._local = LocalSearch(retriever.options, lambda: self._made_up.base.documents, topk)
         self.split = split_tasks(config, make=self._make)
         self._examples = examples_of(config.demonstrations, self._solved())

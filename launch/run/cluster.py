@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from actors.bundles import Need
+from actors.placement import check
 from launch.run import cleanup
 from rlsys.config import ClusterConfig
 from rlsys.device import Device, choose
@@ -39,10 +41,10 @@ def expected_device(config: ClusterConfig) -> Device:
     return choose("auto", torch.cuda.device_count())
 
 
-def connect(config: ClusterConfig, room: Callable[[Device], tuple[float, float]], *, run: str = "") -> Device:
-    """`cluster.address`, else RAY_ADDRESS, else a local cluster of this machine's cores. Checks that the actors fit.
+def connect(config: ClusterConfig, needs: Callable[[Device], Sequence[Need]], *, run: str = "") -> Device:
+    """`cluster.address`, else RAY_ADDRESS, else a local cluster of this machine's cores.
 
-    room: the CPUs and GPUs that they take on a device.
+    needs: what the actors take on a device. A local cluster must hold them; one that was joined may still grow.
     run: named in the metadata of the driver, as the dashboard's list of jobs shows it.
     """
     os.environ[cleanup.VARIABLE] = cleanup.tag()  # inherited by every process that starts from here
@@ -60,9 +62,10 @@ def connect(config: ClusterConfig, room: Callable[[Device], tuple[float, float]]
     options: dict[str, Any] = {}  # inside a Ray job: of the job's own cluster
     if local:
         # As many CPUs as the actors ask for: on a small machine they share the cores, and Ray must not refuse.
+        asked = int(sum(each.cpus for each in needs(expected_device(config))))
         options = {
             "address": "local",
-            "num_cpus": max(int(room(expected_device(config))[0]) + 1, psutil.cpu_count() or 1),
+            "num_cpus": max(asked + 1, psutil.cpu_count() or 1),
             "object_store_memory": config.object_store_mb * 2**20,
             "include_dashboard": config.dashboard_port is not None,
             "dashboard_port": config.dashboard_port,
@@ -80,16 +83,9 @@ def connect(config: ClusterConfig, room: Callable[[Device], tuple[float, float]]
         raise BadInput(silent) from error
     finally:
         cleanup.stop_if_asked()
-    resources = ray.cluster_resources()
-    device = choose(config.device, resources.get("GPU", 0))
-    missing = [
-        f"{needed:g} {name} (it has {resources.get(name, 0):g})"
-        for name, needed in zip(("CPU", "GPU"), room(device), strict=True)
-        if resources.get(name, 0) < needed
-    ]
-    if missing:
-        needs = f"the actors need {' and '.join(missing)}; lower rollout.workers or learner.ranks"
-        raise RunFailed(f"the Ray cluster is too small: {needs}")
+    device = choose(config.device, ray.cluster_resources().get("GPU", 0))
+    if local:
+        check(needs(device))
     return device
 
 

@@ -37,16 +37,19 @@ def on_engines(
     """
     progress.doing("starting Ray")
     needed = wire.services([recipe])
-    device = connect(recipe.cluster, partial(wire.room, recipe, needed, learner=False), run=recipe.name)
+    device = connect(recipe.cluster, partial(wire.engine_needs, recipe, needed), run=recipe.name)
     recipe = resolved(recipe, device)
     services = wire.services([recipe])
-    services.gpus_per_engine = device.gpus_per_actor
+    services.on_gpus = bool(device.gpus_per_actor)
+    needs = wire.engine_needs(recipe, services, device)
     pool = wire.pool(recipe, device, model, services.token, wire.secrets_of([recipe]))
 
     async def go() -> T:
-        progress.begin(f"starting {len(pool.needs)} rollout worker(s)")
-        placement = await place(pool.needs + services.needs, run=recipe.name)
-        await asyncio.gather(pool.start(placement[: len(pool.needs)]), services.start(placement[len(pool.needs) :]))
+        workers = recipe.rollout.workers
+        progress.begin(f"starting {workers} rollout worker(s)")
+        timeout_s = recipe.cluster.placement_timeout_s
+        placement = await place(needs, one_node=True, timeout_s=timeout_s, run=recipe.name)
+        await asyncio.gather(pool.start(placement[:workers]), services.start(placement[workers:]))
         await pool.adopt()  # the weights of the folder that they were started from
         done = await work(recipe, pool, services)
         progress.doing("ending the workers")

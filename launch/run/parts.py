@@ -6,12 +6,14 @@ import asyncio
 import shutil
 from collections.abc import Sequence
 from functools import partial
-from itertools import islice
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from actors.placement import Need, place
+from actors.bundles import Need
+from actors.placement import place
 from actors.renderer import ChatRenderer
+from actors.services import Services
 from envs import make_world
 from launch.run import wire
 from launch.run.checkpoints import DriverState
@@ -25,7 +27,7 @@ from learners.rope import scaled_copy
 from learners.zero import require_device
 from rlsys.channels.base import WeightChannel
 from rlsys.config import RecipeConfig, RunConfig
-from rlsys.device import resolved, resolved_run
+from rlsys.device import Device, resolved, resolved_run
 from rlsys.files import files_or_bad_input
 from rlsys.journal import Journal
 
@@ -53,14 +55,14 @@ def make_run(
     renderer = ChatRenderer(model_path)
     needed = wire.services(playing)
     progress.begin("starting Ray")
-    room = partial(wire.room, config.recipe, needed, learner=True)
-    device = connect(config.recipe.cluster, room, run=config.recipe.name)
+    needs = partial(_needs, config.recipe, needed if playing else None)
+    device = connect(config.recipe.cluster, needs, run=config.recipe.name)
     config = resolved_run(config, device)
     recipe, playing = config.recipe, [resolved(each, device) for each in playing]
     services = wire.services(playing)
+    services.on_gpus = bool(device.gpus_per_actor)
     for stage in config.stages:
         require_device(stage.config.learner, device)
-    services.gpus_per_engine = device.gpus_per_actor
     return Run(
         config=config,
         dir=directory,
@@ -101,19 +103,35 @@ def starting_model(recipe: RecipeConfig, directory: RunDir, progress: Progress) 
     return str(folder.resolve())
 
 
+def _needs(recipe: RecipeConfig, services: Services | None, device: Device) -> list[Need]:
+    """services: None without engines."""
+    return wire.rank_needs(recipe, device) + (wire.engine_needs(recipe, services, device) if services else [])
+
+
 async def start_parts(run: Run, *, engines: bool) -> None:
     """The learner first: a supervised stage trains while the engines are still starting."""
     recipe = run.config.recipe
     run.progress.begin(f"starting {recipe.learner.ranks} learner rank(s), {recipe.rollout.workers} rollout worker(s)")
-    rank = Need(cpus=recipe.learner.threads or 1, gpus=run.device.gpus_per_actor)
-    ranks = [rank] * recipe.learner.ranks
-    needs = [*ranks, *run.pool.needs, *run.services.needs] if engines else ranks
-    placement = iter(await place(needs, one_node=run.weights.one_node, run=recipe.name))
-    for_learner = list(islice(placement, len(ranks)))
+    ranks, workers = recipe.learner.ranks, recipe.rollout.workers
+    needs = _needs(recipe, run.services if engines else None, run.device)
+    one_node, timeout_s = engines and run.weights.one_node, recipe.cluster.placement_timeout_s
+    placement = await place(needs, one_node=one_node, timeout_s=timeout_s, run=recipe.name)
     if engines:
-        for_workers = list(islice(placement, len(run.pool.needs)))
-        run.pool_start = asyncio.create_task(start_engines(run, for_workers, list(placement)))
-    await run.learner.start(for_learner)
+        for_workers, for_services = placement[ranks : ranks + workers], placement[ranks + workers :]
+        run.pool_start = asyncio.create_task(start_engines(run, for_workers, for_services))
+    await run.learner.start(placement[:ranks])
+    if len(set(run.learner.nodes)) > 1:
+        run.progress.say(f"learner ranks: {on_nodes(run.learner.nodes)}")
+
+
+def on_nodes(nodes: Sequence[str]) -> str:
+    """The address of every rank, in their order: "0-7 on 10.0.0.2, 8-15 on 10.0.0.3"."""
+    shown, first = [], 0
+    for node, group in groupby(nodes):
+        last = first + len(list(group)) - 1
+        shown.append((f"{first}-{last}" if last > first else f"{first}") + f" on {node}")
+        first = last + 1
+    return ", ".join(shown)
 
 
 async def start_engines(run: Run, for_workers: list[Any], for_services: list[Any]) -> None:

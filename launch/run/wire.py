@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from actors.bundles import Need
 from actors.calls import SERVICE_TOKEN
 from actors.carriers import CarrierOptions, Carriers
 from actors.judge import JudgeServiceConfig, service_name, start_judge
@@ -23,18 +24,20 @@ from rlsys.channels.base import WeightChannel
 from rlsys.channels.shm import SharedMemory
 from rlsys.choices import own_folders
 from rlsys.config import LearnerConfig, RecipeConfig
-from rlsys.device import Device, dtype_of, known, resolved
+from rlsys.device import Device, dtype_of, hidden, known, resolved
 from rlsys.errors import BadInput
 from rlsys.rollout import RolloutPlan
 from rlsys.seeds import derive
 
-# What every actor inherits from the driver's environment on a cluster of its own nodes.
-PASSED_ON = ("RLSYS_OWNER", "HF_HUB_OFFLINE", "HF_HOME", "WANDB_MODE")
+# What every actor inherits from the driver's environment on a cluster of its own nodes: names, and how names begin.
+PASSED_ON = ("RLSYS_OWNER", "HF_HUB_OFFLINE", "HF_HOME", "WANDB_MODE", "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+FAMILIES = ("NCCL_", "TORCH_NCCL_", "GLOO_")
+SECRETS = ("HF_TOKEN",)  # these too, but not where Ray would write them into a log
 ROOT = str(Path(__file__).resolve().parents[2])
 
 
 def _environment(more: dict[str, str]) -> dict[str, str]:
-    passed = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+    passed = {name: value for name, value in os.environ.items() if name in PASSED_ON or name.startswith(FAMILIES)}
     own = own_folders()  # environments and rewards of the user's own may lie there
     if own:
         passed["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), ROOT, *own]))
@@ -64,11 +67,11 @@ def _served(recipe: RecipeConfig) -> Iterator[ServiceSpec]:
     """The servers that a recipe's environment and its reward ask for."""
     world = make_world(recipe.env)
     if world.service:
-        yield ServiceSpec(name=world.service, config=recipe.env, start=start_world)
+        yield ServiceSpec(name=world.service, config=recipe.env, start=start_world, gpus=world.service_gpus)
     asked = judge(recipe)
     if asked is not None:
-        engine = asked.judge.endpoint is None
-        yield ServiceSpec(name=service_name(asked.judge), config=asked, start=start_judge, engine=engine)
+        gpus = asked.judge.gpus if asked.judge.endpoint is None else 0
+        yield ServiceSpec(name=service_name(asked.judge), config=asked, start=start_judge, gpus=gpus)
 
 
 def judge(recipe: RecipeConfig) -> JudgeServiceConfig | None:
@@ -80,9 +83,10 @@ def judge(recipe: RecipeConfig) -> JudgeServiceConfig | None:
 
 
 def secrets_of(recipes: Sequence[RecipeConfig]) -> dict[str, str]:
-    """The variables that a configuration names, for actors on other nodes. Their values stand in no file of the run."""
+    """The variables that a configuration names, and the hub's, for actors on other nodes. Their values stand in no file
+    of the run."""
     names = {name for recipe in recipes for part in (recipe.env, recipe.reward) for name in secret_variables(part)}
-    return {name: os.environ[name] for name in sorted(names) if name in os.environ}
+    return {name: os.environ[name] for name in sorted({*names, *SECRETS}) if name in os.environ}
 
 
 def carriers(recipe: RecipeConfig, weights: WeightChannel) -> Carriers | None:
@@ -132,10 +136,11 @@ def pool(
         )
         for index in range(rollout.workers)
     ]
+    gpus = device.gpus_per_actor * recipe.engine.tensor_parallel
     options = PoolOptions(
         cpus=threads,
-        gpus=device.gpus_per_actor * recipe.engine.tensor_parallel,
-        env_vars=_environment(engine_environment(threads)),
+        gpus=gpus,
+        env_vars=_environment(engine_environment(threads) | hidden(gpus)),
         start_timeout_s=rollout.start_timeout_s,
         call_timeout_s=rollout.call_timeout_s,
         # A group may wait in the engine's queue before its episodes' own clock starts to matter, and for as long as an
@@ -143,6 +148,8 @@ def pool(
         group_timeout_s=(3 + rollout.infra_retries + rollout.data_retries) * rollout.episode_timeout_s
         + rollout.call_timeout_s,
         infra_attempts=rollout.infra_attempts,
+        min_workers=rollout.min_workers,
+        placement_timeout_s=recipe.cluster.placement_timeout_s,
         run=recipe.name,
         mismatch_limit=known(recipe.loop.mismatch_limit),
         publish_deadline_s=recipe.loop.publish_deadline_s,
@@ -150,13 +157,18 @@ def pool(
     return RolloutPool(specs, options, carriers=carriers(recipe, weights) if weights is not None else None)
 
 
-def room(recipe: RecipeConfig, needed: Services, device: Device, *, learner: bool) -> tuple[float, float]:
-    """(CPUs, GPUs) of all actors on this device. needed: the services, of which only the number is looked at."""
-    rollout, config = resolved(recipe, device).rollout, recipe.learner
-    ranks = config.ranks if learner else 0
-    engines = rollout.workers * recipe.engine.tensor_parallel
-    cpus = rollout.workers * known(rollout.threads) + ranks * (config.threads or 1) + len(needed.needs)
-    return cpus, (engines + ranks + needed.engines) * device.gpus_per_actor
+def rank_needs(recipe: RecipeConfig, device: Device) -> list[Need]:
+    """What the learner's ranks ask of the cluster."""
+    config, gpus, lower = recipe.learner, device.gpus_per_actor, "learner.ranks"
+    return [Need(what="learner rank", cpus=config.threads or 1, gpus=gpus, lower=lower, gathers=True)] * config.ranks
+
+
+def engine_needs(recipe: RecipeConfig, services: Services, device: Device) -> list[Need]:
+    """What the rollout workers ask of it, and after them the services."""
+    rollout, ways = resolved(recipe, device).rollout, recipe.engine.tensor_parallel
+    gpus, lower = device.gpus_per_actor * ways, "rollout.workers, rollout.threads or engine.tensor_parallel"
+    worker = Need(what="rollout worker", cpus=known(rollout.threads), gpus=gpus, lower=lower)
+    return [worker] * rollout.workers + services.needs(on_gpus=bool(device.gpus_per_actor))
 
 
 def learner(recipe: RecipeConfig, device: Device) -> LearnerGroup:
@@ -176,20 +188,23 @@ def learner(recipe: RecipeConfig, device: Device) -> LearnerGroup:
     options = GroupOptions(
         cpus=config.threads or 1,
         gpus=device.gpus_per_actor,
-        env_vars=_environment(learner_environment(config, device)),
+        env_vars=_environment(learner_environment(config, device) | hidden(device.gpus_per_actor)),
         start_timeout_s=config.start_timeout_s,
         call_timeout_s=config.update_timeout_s,
         ping_timeout_s=config.ping_timeout_s,
         run=recipe.name,
     )
-    return LearnerGroup(rank_specs(first, config.ranks), options)
+    return LearnerGroup(rank_specs(first, config.ranks), options, secrets_of([]))
 
 
 def learner_environment(config: LearnerConfig, device: Device) -> dict[str, str]:
     """Variables that must stand before torch is imported."""
     cores = len(os.sched_getaffinity(0)) if device.torch_device == "cpu" else 1
     threads = config.threads or max(1, cores // config.ranks)
-    return {**openmp(threads), "DS_ACCELERATOR": device.torch_device}
+    # Rows differ in length: fixed segments would leave gaps that no later row fits into.
+    grown = {"PYTORCH_ALLOC_CONF": "expandable_segments:True"} if device.torch_device == "cuda" else {}
+    given = "PYTORCH_ALLOC_CONF" in os.environ or "PYTORCH_CUDA_ALLOC_CONF" in os.environ
+    return {**openmp(threads), "DS_ACCELERATOR": device.torch_device, **({} if given else grown)}
 
 
 def rollout_plan(

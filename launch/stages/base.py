@@ -23,7 +23,7 @@ from envs import make_world
 from envs.rewards import length_limit
 from launch.stages import STAGES
 from rlsys.choices import load
-from rlsys.config import RecipeConfig, RunConfig, StageConfig
+from rlsys.config import DataSource, RecipeConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput, nearest
 
 if TYPE_CHECKING:
@@ -43,8 +43,9 @@ class Head:
     epochs: Any = None
     """Times through the training tasks, or through `data`. They become steps, rounded up."""
     data: Any = None
-    """What sft and dpo train on: the name of an earlier generate stage, or the path of a JSON-lines file. null: the
-    environment's demonstrations (sft)."""
+    """What sft and dpo train on: the name of an earlier generate stage, the path of a JSON-lines file, or several with
+    how many examples of each, {a.jsonl: 300, b.jsonl: null}; null there: all. null: the environment's demonstrations
+    (sft)."""
 
     @property
     def label(self) -> str:
@@ -66,7 +67,7 @@ class Stage:
     def check(self, where: str, head: Head, recipe: RecipeConfig) -> None:
         """Raises BadInput for what this kind has no use for. `where` begins the line: "quickstart: stages.rl"."""
 
-    def epoch(self, recipe: RecipeConfig, data: str | None) -> int:
+    def epoch(self, recipe: RecipeConfig, data: DataSource | None) -> int:
         """How many tasks or examples one epoch goes through. `data` is a path, or None."""
         return len(make_world(recipe.env).tasks("train"))
 
@@ -98,7 +99,8 @@ class Stage:
         """
         made = any(stage.name == head.data and stage_of(stage.kind).makes_data for stage in earlier)
         if head.data is not None and not made:
-            _check_path(where, head.data, earlier)
+            for path in [head.data] if isinstance(head.data, str) else head.data:
+                _check_path(where, path, earlier)
         steps, epochs = _length(where, head) if self.has_length else (0, None)
         if epochs is not None and not made:
             steps, epochs = steps_for(epochs, self.epoch(recipe, head.data), recipe.loop.groups_per_step), None

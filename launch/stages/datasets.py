@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import codecs
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from launch.stages.base import Head, Stage, maker_of, product, steps_for
-from rlsys.config import EvalConfig, RecipeConfig, RunConfig, StageConfig
+from rlsys.config import DataSource, EvalConfig, RecipeConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput, RunFailed
 from rlsys.jsonl import json_object
 from rlsys.records import Example
@@ -29,10 +29,19 @@ def _nothing(_: Example) -> str:
     return ""
 
 
+Files = Mapping[Path, int | None]  # how many examples of each, drawn by the seed; None: all
+
+
+def files_of(data: DataSource) -> Files:
+    """Of the `data` of a stage that names no other stage."""
+    return {Path(data): None} if isinstance(data, str) else {Path(path): count for path, count in data.items()}
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A line of the file."""
+    """A line of a file."""
 
+    path: Path
     number: int
     offset: int
     name: str  # of its prompt
@@ -42,7 +51,6 @@ class Place:
 class Examples(Sequence[Example]):
     """Read when they are asked for: only their places are held in memory."""
 
-    path: Path
     parse: Parse
     places: tuple[Place, ...]
 
@@ -57,45 +65,71 @@ class Examples(Sequence[Example]):
         if isinstance(index, slice):
             return replace(self, places=self.places[index])
         place = self.places[index]
-        with self.path.open("rb") as file:
+        with place.path.open("rb") as file:
             file.seek(place.offset)
-            return self.parse(*_object(self.path, place.number, file.readline()))
+            return self.parse(*_object(place.path, place.number, file.readline()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Data:
     train: Examples
     held_out: Examples  # empty without `eval.every`
-    noted: tuple[tuple[int, str], ...] = ()  # lines of the file, and what there is to say about each
+    noted: tuple[tuple[str, str], ...] = ()  # "file.jsonl line 3", and what there is to say about it
 
 
-def open_data(parse: Parse, path: Path, config: EvalConfig, seed: int, note: Note = _nothing) -> Data:
-    """Every line is read and checked once. Raises BadInput for a file or a line that cannot be used."""
+def open_data(parse: Parse, files: Files, config: EvalConfig, seed: int, note: Note = _nothing) -> Data:
+    """Every line is read and checked once. Raises BadInput for a file or a line that cannot be used.
+
+    Prompts are kept apart over all files: one that is held out of a file is held out of the others.
+    """
     places: list[Place] = []
-    noted: list[tuple[int, str]] = []
+    noted: list[tuple[str, str]] = []
     families = Families()
+    for path, count in files.items():
+        found: list[Place] = []
+        for place, example in _read(parse, path):
+            families.join(example.names)
+            found.append(place)
+            if says := note(example):
+                noted.append((f"{path.name} line {place.number}", says))
+        places += _some(found, count, seed)
+    prompts = {families.first(place.name) for place in places}
+    held = _held_out(prompts, config, seed) if config.every else set()
+    if config.every and places and not held:
+        named = ", ".join(map(str, files))
+        raise BadInput(f"{named}: eval.every={config.every}: expected at least two prompts, to hold one out")
+    return Data(
+        train=Examples(parse, tuple(place for place in places if families.first(place.name) not in held)),
+        held_out=Examples(parse, tuple(place for place in places if families.first(place.name) in held)),
+        noted=tuple(noted),
+    )
+
+
+def _read(parse: Parse, path: Path) -> Iterator[tuple[Place, Example]]:
     try:
         with path.open("rb") as file:
             offset = 0
             for number, line in enumerate(file, start=1):
                 if line.strip():
                     example = parse(*_object(path, number, line))
-                    families.join(example.names)
-                    places.append(Place(number, offset, example.names[0]))
-                    if found := note(example):
-                        noted.append((number, found))
+                    yield Place(path, number, offset, example.names[0]), example
                 offset += len(line)
     except OSError as error:
         raise BadInput(f"{path}: cannot be read ({error.strerror}), expected a JSON-lines file") from error
-    prompts = {families.first(place.name) for place in places}
-    held = _held_out(prompts, config, seed) if config.every else set()
-    if config.every and places and not held:
-        raise BadInput(f"{path}: eval.every={config.every}: expected at least two prompts, to hold one out")
-    return Data(
-        train=Examples(path, parse, tuple(place for place in places if families.first(place.name) not in held)),
-        held_out=Examples(path, parse, tuple(place for place in places if families.first(place.name) in held)),
-        noted=tuple(noted),
-    )
+
+
+def _some(places: list[Place], count: int | None, seed: int) -> list[Place]:
+    """The same ones for a seed, in the file's order; a smaller count is part of a larger one."""
+    if count is None:
+        return places
+    if count > len(places):
+        raise BadInput(f"{places[0].path if places else 'data'}: {count} examples asked for, it has {len(places)}")
+
+    def rank(place: Place) -> bytes:
+        return hashlib.blake2b(f"{seed}\x1f{place.number}".encode(), digest_size=16).digest()
+
+    chosen = sorted(sorted(places, key=rank)[:count], key=lambda place: place.number)
+    return chosen
 
 
 class Families:
@@ -149,13 +183,16 @@ class DataStage(Stage):
         return kept
 
     def check(self, where: str, head: Head, recipe: RecipeConfig) -> None:
-        if head.data is not None and (not isinstance(head.data, str) or not head.data):
-            raise BadInput(f"{where}.data={head.data!r}: expected the name of a generate stage, or a path")
+        if head.data is not None and not is_source(head.data):
+            raise BadInput(
+                f"{where}.data={head.data!r}: expected the name of a generate stage, a path, "
+                "or paths with how many of each, null for all: {a.jsonl: 300, b.jsonl: null}"
+            )
 
-    def epoch(self, recipe: RecipeConfig, data: str | None) -> int:
+    def epoch(self, recipe: RecipeConfig, data: DataSource | None) -> int:
         if data is None:
             return super().epoch(recipe, data)
-        return len(open_data(self.parse, Path(data), recipe.eval, recipe.seed).train)
+        return len(open_data(self.parse, files_of(data), recipe.eval, recipe.seed).train)
 
     def ready(self, config: RunConfig, stage: StageConfig) -> None:
         if stage.data is not None and maker_of(config, stage) is None:
@@ -177,7 +214,7 @@ class DataStage(Stage):
         else:
             data = self.given(stage)
             held = f", {len(data.held_out)} more held out" if data.held_out else ""
-            examples = f"{len(data.train)} of {stage.data}{held}"
+            examples = f"{len(data.train)} of {', '.join(map(str, files_of(stage.data)))}{held}"
         drawn = f"drawn = {product(stage)}"
         if stage.epochs is not None:
             drawn = f"steps = {stage.epochs:g} epochs x examples / {stage.config.loop.groups_per_step}, rounded up"
@@ -185,10 +222,10 @@ class DataStage(Stage):
 
     def given(self, stage: StageConfig, note: Note = _nothing) -> Data:
         """The examples of a `data` that is a path. Raises BadInput where there is nothing to train on."""
-        path = Path(stage.data or "")
-        data = open_data(self.parse, path, stage.config.eval, stage.config.seed, note)
+        files = files_of(stage.data or "")
+        data = open_data(self.parse, files, stage.config.eval, stage.config.seed, note)
         if not data.train:
-            raise BadInput(f"{path}: no records, expected one JSON object per line")
+            raise BadInput(f"{', '.join(map(str, files))}: no records, expected one JSON object per line")
         return data
 
     def open(self, run: Run, stage: StageConfig, note: Note) -> Data:
@@ -199,11 +236,19 @@ class DataStage(Stage):
         path = self.made_file(run.dir.generated(maker.name))
         if not path.is_file():
             raise RunFailed(f"stages.{stage.name}: {path} is missing, which stage {maker.name} has written")
-        data = open_data(self.parse, path, stage.config.eval, stage.config.seed)
+        data = open_data(self.parse, {path: None}, stage.config.eval, stage.config.seed)
         if not data.train:
             counts = run.state.played.get(maker.name, {})
             raise RunFailed(f"stages.{stage.name}: nothing to train on in {path}: {self.nothing_made} ({counts})")
         return data
+
+
+def is_source(data: Any) -> bool:
+    if isinstance(data, str):
+        return bool(data)
+    counts = data.values() if isinstance(data, dict) else ()
+    whole = all(count is None or (isinstance(count, int) and count > 0 and count is not True) for count in counts)
+    return isinstance(data, dict) and bool(data) and all(isinstance(path, str) for path in data) and whole
 
 
 def sized(stage: StageConfig, data: Data) -> StageConfig:

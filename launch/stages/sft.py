@@ -12,7 +12,7 @@ from envs.base import demonstrated
 from launch.stages.base import Head
 from launch.stages.datasets import DataStage
 from learners.algorithms import ALGORITHMS
-from rlsys.config import RecipeConfig, RunConfig, StageConfig
+from rlsys.config import DataSource, RecipeConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput
 from rlsys.order import Epochs
 from rlsys.records import read_answer
@@ -33,7 +33,7 @@ class SFT(DataStage):
             raise BadInput(f"{where}: algorithm.name={name!r} in an sft stage: expected 'sft'")
         super().check(where, head, recipe)
 
-    def epoch(self, recipe: RecipeConfig, data: str | None) -> int:
+    def epoch(self, recipe: RecipeConfig, data: DataSource | None) -> int:
         shown = demonstrated(make_world(recipe.env))[0] if data is None else []
         return len(shown) or super().epoch(recipe, data)  # `ready` refuses tasks of which none can be shown
 

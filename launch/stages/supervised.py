@@ -71,13 +71,13 @@ async def begin_with_data(run: Run, stage: StageConfig, kind: DataStage, what: s
     await measure_before(run, stage)
     run.progress.begin(
         f"stage {stage.name}: {stage.steps} {what.format(stage.config.loop.groups_per_step)} "
-        f"from {len(data.train)} ({data.train.path.name})"
+        f"from {len(data.train)} ({', '.join(sorted({place.path.name for place in data.train.places}))})"
     )
     if data.noted:
-        line, mark = data.noted[0]
+        where, mark = data.noted[0]
         run.progress.say(
-            f"{data.train.path.name}: {len(data.noted)} of the answers hold chat marks, "
-            f"the first {mark} in line {line}: they are trained as text and end no turn"
+            f"{len(data.noted)} of the answers hold chat marks, "
+            f"the first {mark} in {where}: they are trained as text and end no turn"
         )
     stop = tuple(run.world.env(run.world.tasks("train")[0]).stop_strings)
     return Begun(

@@ -42,6 +42,8 @@ def make_pool(tmp_path: Path, workers: int = 2, **changes: float) -> RolloutPool
         call_timeout_s=5,
         group_timeout_s=60,
         infra_attempts=3,
+        min_workers=1,
+        placement_timeout_s=60,
         mismatch_limit=0.1,
     )
     scoring = ScoringSpec(grader_workers=1, grader_deadline_s=5.0)

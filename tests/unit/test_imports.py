@@ -23,11 +23,12 @@ SEES = {  # the packages of ours that each may import, besides itself
 }
 ROOMS = {  # of launch: the rooms that each may import, besides itself
     "run": set(),
+    "data": set(),
     "stages": {"run"},
     "config": {"run", "stages"},
     "scoring": {"run", "stages", "config"},
     "play": {"run", "stages", "config", "scoring"},
-    "commands": {"run", "stages", "config", "scoring", "play"},
+    "commands": {"run", "data", "stages", "config", "scoring", "play"},
     "cli": {"commands"},
     "__main__": {"cli"},
 }

@@ -20,6 +20,8 @@ class JudgeConfig(GuardConfig):
     """A running `rlsys serve judge`, such as http://127.0.0.1:8100; it has its own model, prompts and cache."""
     model: Optional[str] = None
     """Name of the model at `endpoint`; without one, a folder or hub name that a service of the run serves with vLLM."""
+    gpus: int = 1
+    """That a judge with a model of its own takes where there are any: vLLM divides the model among them."""
     key_env: Optional[str] = None
     """Name of the environment variable with the key of `endpoint` or the token of `service`; null sends none."""
     plain_http: bool = False
@@ -63,6 +65,7 @@ class JudgeConfig(GuardConfig):
         require(0 < self.retry_temperature <= 2, "judge.retry_temperature", self.retry_temperature, "above 0, up to 2")
         require_bounds(self, "judge.", "at least 1, or null", "max_tokens", "requests_per_minute")
         require_bounds(self, "judge.", "above 0", "outage_s")
+        require_bounds(self, "judge.", "at least 1", "gpus")
         self.check_bounds("judge.")
 
     @property

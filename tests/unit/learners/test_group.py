@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from ray.exceptions import ActorDiedError, NodeDiedError, RayError, RayTaskError
 
-from learners.group import GroupOptions, LearnerGroup
+from learners.group import GroupOptions, LearnerGroup, Place, interface_of, numbered
 from rlsys.errors import BadInput, RunFailed
 
 OPTIONS = GroupOptions(cpus=1, gpus=0, env_vars={}, start_timeout_s=60, call_timeout_s=60, ping_timeout_s=60)
@@ -57,3 +57,14 @@ def test_a_rank_that_is_gone_is_told_from_a_node_that_is_gone(error: RayError, s
     with pytest.raises(RunFailed) as caught:
         asyncio.run(wait())
     assert str(caught.value) == f"learner updating on version 7: {said}"
+
+
+def test_ranks_are_numbered_node_by_node_and_there_by_gpu() -> None:
+    places = [Place("10.0.0.7", "10"), Place("10.0.0.3", "1"), Place("10.0.0.7", "9"), Place("10.0.0.3", "0")]
+    assert numbered(places) == [3, 1, 2, 0]
+    assert numbered([Place("10.0.0.3", "")] * 3) == [0, 1, 2]
+
+
+def test_the_interface_of_an_address() -> None:
+    assert interface_of("127.0.0.1") == "lo"
+    assert interface_of("203.0.113.9") == ""

@@ -6,6 +6,7 @@ import torch
 from learners.update import lr_at
 from learners.zero import parameter_groups
 from rlsys.config import LearnerConfig
+from rlsys.errors import BadInput
 
 
 def rates(schedule: str, warmup_steps: int, total_steps: int) -> list[float]:
@@ -16,6 +17,13 @@ def rates(schedule: str, warmup_steps: int, total_steps: int) -> list[float]:
 def test_a_constant_rate_is_constant_after_a_linear_warm_up() -> None:
     assert rates("constant", 0, 3) == [2.0, 2.0, 2.0]
     assert rates("constant", 4, 6) == [0.5, 1.0, 1.5, 2.0, 2.0, 2.0]
+
+
+def test_a_warm_up_may_be_a_share_of_the_steps() -> None:
+    config = LearnerConfig(warmup_ratio=0.3)
+    assert [lr_at(step, 2.0, config, 7) for step in range(4)] == pytest.approx([2 / 3, 4 / 3, 2.0, 2.0])  # 2.1: three
+    with pytest.raises(BadInput, match=r"learner\.warmup_ratio=0\.1: expected 0 beside learner\.warmup_steps=2"):
+        LearnerConfig(warmup_ratio=0.1, warmup_steps=2)
 
 
 def test_a_cosine_starts_at_the_rate_passes_half_way_and_ends_at_its_share() -> None:

@@ -239,7 +239,7 @@ def played(sequence: int, answers: tuple[str, ...] = (), make_env: Any = Counts)
 def test_a_number_of_an_environment_is_a_column_of_the_row() -> None:
     groups = [played(0, ("5",)), played(1)]
     groups.append(group(2, [1.0], [1]))  # of an environment that counts nothing
-    assert groups[0].trajectories[0].metrics == {"errors": 1.0, "seen": 5}
+    assert groups[0].trajectories[0].metrics == {"errors": 1.0, "seen": 5, "reply_tokens": 2}
     row = values(harvest_groups(groups, Centred(), longest=100).metrics)
     assert (row["env/errors"], row["env/seen"]) == (pytest.approx(1 / 3), pytest.approx(10 / 3))
 

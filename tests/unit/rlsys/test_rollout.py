@@ -131,7 +131,7 @@ def test_contexts_grow_by_what_was_sampled_and_what_was_said() -> None:
     assert trajectory.end is EpisodeEnd.ANSWERED
     assert [turn.reply for turn in trajectory.turns] == ["3", "2", None]
     assert trajectory.num_sampled == 5
-    assert trajectory.repeated_calls == 2
+    assert trajectory.metrics == {"repeated_calls": 2, "reply_tokens": 6}  # a reply is [n]
     assert trajectory.oldest_version == 3
     assert [message.role for message in trajectory.messages] == [
         "user",

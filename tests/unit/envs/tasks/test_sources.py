@@ -1,5 +1,6 @@
 """envs.tasks.formats: every format that is read, where records lie, and what is refused."""
 
+import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -279,6 +280,26 @@ def test_json_arrays_are_read_record_by_record(tmp_path: Path) -> None:
     assert read_source(str(path))[0].task_id == "train.json:1"
 
 
+def test_packed_files_are_read_as_they_are_unpacked(tmp_path: Path) -> None:
+    rows = [{"question": "q", "answer": "a"}, {"question": "r", "answer": "b"}]
+    plain = {
+        "lines.jsonl": "".join(json.dumps(row) + "\n" for row in rows),
+        "array.json": json.dumps(rows),
+        "dev.tsv": "Cats are good.\tThey purr.\tsupport\t\nCats are good.\tThey bite.\tcounter\t\n",
+    }
+    for name, text in plain.items():
+        (tmp_path / name).write_text(text)
+        (tmp_path / f"{name}.gz").write_bytes(gzip.compress(text.encode()))
+        tasks = read_source(str(tmp_path / f"{name}.gz"))
+        assert [task.answers for task in tasks] == [task.answers for task in read_source(str(tmp_path / name))]
+        assert tasks[1].task_id == f"{name}.gz:2"
+        packed = (tmp_path / f"{name}.gz").read_bytes()
+        for damaged in (packed[:-9], b"no gzip at all"):
+            (tmp_path / f"{name}.gz").write_bytes(damaged)
+            with pytest.raises(BadInput, match=rf"{name}\.gz: not a whole gzip file"):
+                read_source(str(tmp_path / f"{name}.gz"))
+
+
 def parquet(path: Path, rows: list[dict[str, Any]]) -> str:
     import pyarrow
     import pyarrow.parquet
@@ -395,6 +416,7 @@ def test_the_hub_is_listed_and_only_the_wanted_files_are_fetched(
         fetched.append((revision, file))
         return local
 
+    monkeypatch.setattr("envs.tasks.hub.probe", lambda: None)
     monkeypatch.setattr("huggingface_hub.HfApi.list_repo_files", listed)
     monkeypatch.setattr("huggingface_hub.hf_hub_download", fetch)
     (task,) = read_source("hotpotqa/hotpot_qa:distractor", split="validation")
@@ -408,7 +430,7 @@ def test_without_network_an_earlier_download_serves_or_one_line_says_what_to_do(
     def offline(*_: Any, **__: Any) -> list[str]:
         raise ConnectionError("no route to the hub\nand more lines")
 
-    monkeypatch.setattr("huggingface_hub.HfApi.list_repo_files", offline)
+    monkeypatch.setattr("envs.tasks.hub.probe", offline)
     monkeypatch.setattr("huggingface_hub.snapshot_download", offline)
     with pytest.raises(BadInput) as caught:
         read_source("openai/gsm8k:main", split="test")

@@ -43,6 +43,19 @@ def test_of_data_some_questions_are_held_out_by_seed() -> None:
     assert questions(made("data", None, seed=1), "held_out") != questions(split, "held_out")
 
 
+def test_a_smaller_part_of_the_data_is_part_of_a_larger_one() -> None:
+    def some(count: int | None, seed: int = 0) -> Split:
+        config = TaskConfig(name="made", data="data", data_tasks=count, held_out_tasks=9, seed=seed)
+        return split_tasks(config, read=lambda name, split: FILES[name], make=lambda count, held_out: [])
+
+    assert [len(some(count).train) for count in (1, 5, None)] == [1, 5, 50]
+    assert {task.task_id for task in some(5).train} < {task.task_id for task in some(9).train}
+    assert some(5).held_out == some(None).held_out
+    assert some(5, seed=1).train != some(5).train
+    with pytest.raises(BadInput, match=r"env\.data_tasks=51: data has 50 training tasks"):
+        some(51)
+
+
 def test_a_small_source_is_halved() -> None:
     assert [len(made("three", None).tasks(name)) for name in ("train", "held_out", "all")] == [2, 1, 3]
 

@@ -36,12 +36,14 @@ def said(text: str) -> Message:
 
 def test_a_call_is_answered_and_the_episode_goes_on() -> None:
     first, second = play("so <math_exp>48 / 2</math_exp>", "<math_exp>1/0</math_exp>")
-    assert first == Step(reply=said("48 / 2 -> 24.0"))
-    assert second == Step(reply=said("1/0 -> error: division by zero"))
+    assert first == Step(reply=said("48 / 2 -> 24.0"), metrics={"calls": 1, "valid_calls": 1})
+    assert second == Step(reply=said("1/0 -> error: division by zero"), metrics={"calls": 1, "valid_calls": 0})
 
 
 def test_only_the_first_call_is_executed() -> None:
-    assert play("<math_exp>1+1</math_exp><math_exp>2+2</math_exp>") == [Step(reply=said("1+1 -> 2.0"))]
+    assert play("<math_exp>1+1</math_exp><math_exp>2+2</math_exp>") == [
+        Step(reply=said("1+1 -> 2.0"), metrics={"calls": 1, "valid_calls": 1})
+    ]
 
 
 def test_an_answer_wins_over_a_call_and_may_be_empty() -> None:

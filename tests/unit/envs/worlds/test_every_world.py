@@ -1,5 +1,7 @@
 """What holds for every environment: the keys that they share, the sources of their tasks, how often a world is made."""
 
+import gzip
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -45,6 +47,9 @@ RECORDS = {name: (question, {}) for name in WORLDS} | {"graph": (graph, {}), "bl
 RECORDS["search_qa"] = (question, {"retriever": SearchConfig(url="http://127.0.0.1:9")})
 
 
+SPLITS = {"train": range(3), "test": (3, 4)}
+
+
 def make(name: str, **keys: Any) -> World:
     world: World = envs.new_world(choose("env", WORLDS, name).schema(**RECORDS[name][1], **keys))
     return world
@@ -57,6 +62,9 @@ def write(path: Path, rows: Sequence[dict[str, Any]]) -> str:
 
         parquet.write_table(arrow.Table.from_pylist(list(rows)), path)
         return str(path)
+    if path.suffix == ".gz":
+        path.write_bytes(gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode()))
+        return str(path)
     return jsonl(path, rows)
 
 
@@ -65,7 +73,7 @@ def places(tasks: Sequence[Task]) -> set[str]:
     return {task.task_id.partition(":")[0] for task in tasks}
 
 
-@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet", "jsonl.gz"])
 @pytest.mark.parametrize("name", WORLDS)
 def test_two_splits_of_one_data_set_are_told_apart(name: str, suffix: str, tmp_path: Path) -> None:
     record, _ = RECORDS[name]
@@ -76,6 +84,15 @@ def test_two_splits_of_one_data_set_are_told_apart(name: str, suffix: str, tmp_p
     assert (len(world.tasks("train")), len(world.tasks("held_out"))) == (3, 2)
     assert places(world.tasks("train")) == {f"train.{suffix}"}
     assert places(world.tasks("held_out")) == {f"test.{suffix}"}
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_a_name_on_the_hub_is_read_as_a_file_is(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record, _ = RECORDS[name]
+    local = {split: write(tmp_path / f"{split}.parquet", [record(n) for n in at]) for split, at in SPLITS.items()}
+    monkeypatch.setattr("envs.tasks.files.download", lambda source, split: [local[split]])
+    world = make(name, data="a/b:c", data_split="train", eval_data="a/b:c", eval_split="test")
+    assert (len(world.tasks("train")), len(world.tasks("held_out"))) == (3, 2)
 
 
 @pytest.mark.parametrize("name", WORLDS)

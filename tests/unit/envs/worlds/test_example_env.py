@@ -116,7 +116,7 @@ def test_every_ending(run: RunConfig, world: Any, renderer: ChatRenderer) -> Non
     wrong = f"<guess>{int(task.answers[0]) + 1}</guess>"
     assert play(run, world, renderer, task, ["I do not know"]).end is EpisodeEnd.MALFORMED
     limit = play(run, world, renderer, task, [wrong] * world.max_turns)
-    assert (limit.end, limit.repeated_calls) == (EpisodeEnd.TURN_LIMIT, world.max_turns - 2)
+    assert (limit.end, limit.metrics["repeated_calls"]) == (EpisodeEnd.TURN_LIMIT, world.max_turns - 2)
     silly = play(run, world, renderer, task, ["<guess>\u0664\u0662\u00b2</guess>", "<answer>0</answer>"])
     assert [turn.reply for turn in silly.turns] == ["higher", None]
 

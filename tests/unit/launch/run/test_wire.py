@@ -37,7 +37,7 @@ def test_a_reward_that_names_a_model_alone_gets_a_server_of_the_run() -> None:
     own, again, other = recipe(model="m"), recipe(model="m", outage_s=9.0), recipe(model="n")
     services = wire.services([own, again, other])
     assert list(services.restarts) == ["judge m", "judge n"]
-    assert (len(services.needs), services.engines) == (2, 2)
+    assert [need.gpus for need in services.needs(on_gpus=True)] == [1, 1]
     for name, member in services._members.items():
         member.url = f"http://127.0.0.1/{name[-1]}"  # what a start would fill in
     assert [play(each, services).judge_url[-1] for each in (own, again, other)] == ["m", "m", "n"]
@@ -47,7 +47,7 @@ def test_a_reward_that_names_a_model_alone_gets_a_server_of_the_run() -> None:
 @pytest.mark.parametrize("judge", [{}, {"endpoint": "https://host/v1", "model": "m"}, {"service": "http://[::1]:8100"}])
 def test_a_judge_elsewhere_or_none_is_not_served(judge: dict[str, str]) -> None:
     services = wire.services([recipe(**judge)])
-    assert not services.needs and play(recipe(**judge), services).judge_url == ""
+    assert not services.needs(on_gpus=False) and play(recipe(**judge), services).judge_url == ""
 
 
 def test_two_prompt_folders_are_two_judges(tmp_path: Path) -> None:
@@ -107,6 +107,53 @@ def test_an_engine_takes_a_gpu_for_each_of_its_partitions_and_the_run_says_what_
     asked = compose.compose("quickstart", given).recipe
     devices = (DEVICES["cuda"], DEVICES["cpu"])
     gpu, cpu = (wire.pool(resolved(asked, device), device, "m", "token", {}) for device in devices)
-    assert [need.gpus for need in gpu.needs] == [4, 4] and [need.gpus for need in cpu.needs] == [0, 0]
+    assert (gpu._options.gpus, cpu._options.gpus) == (4, 0)
+    assert "CUDA_VISIBLE_DEVICES" not in gpu._options.env_vars
+    assert cpu._options.env_vars["CUDA_VISIBLE_DEVICES"] == ""
     spec = gpu._members[0].spec.engine
     assert (spec.tensor_parallel, spec.running_kv) == (4, "recompute")
+
+
+def test_what_a_run_on_gpus_asks_of_its_nodes() -> None:
+    given = ["engine.tensor_parallel=4", "rollout.workers=2", "learner.ranks=3"]
+    judged = SwirlRewardConfig(judge=JudgeConfig(model="m", gpus=2))
+    asked = replace(compose.compose("quickstart", given).recipe, reward=judged)
+    services = wire.services([asked])
+    needs = wire.rank_needs(asked, DEVICES["cuda"]) + wire.engine_needs(asked, services, DEVICES["cuda"])
+    assert [(need.cpus, need.gpus) for need in needs] == [(1, 1)] * 3 + [(8, 4)] * 2 + [(1, 2)]
+    on_cpus = wire.rank_needs(asked, DEVICES["cpu"]) + wire.engine_needs(asked, services, DEVICES["cpu"])
+    assert [(need.cpus, need.gpus) for need in on_cpus] == [(1, 0)] * 6
+
+
+def test_a_retriever_takes_gpus_only_by_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gpus(**options: Any) -> list[float]:
+        asked = replace(recipe(), env=SearchQAConfig(retriever=SearchConfig(**options)))
+        return [need.gpus for need in wire.services([asked]).needs(on_gpus=True)]
+
+    assert gpus(kind="dense") == [0] and gpus(kind="dense", gpus=2) == [2]
+    with pytest.raises(BadInput, match=r"env\.retriever\.gpus=1: expected 0 for bm25"):
+        SearchConfig(gpus=1)
+
+
+def test_what_the_user_says_of_the_network_reaches_every_actor(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = {"NCCL_IB_HCA": "mlx5", "GLOO_SOCKET_IFNAME": "ib0", "PYTORCH_ALLOC_CONF": "backend:native"}
+    monkeypatch.setenv("HF_TOKEN", KEY)
+    for name, value in said.items():
+        monkeypatch.setenv(name, value)
+    asked, device = compose.compose("quickstart", []).recipe, DEVICES["cuda"]
+    pool = wire.pool(resolved(asked, device), device, "m", "token", wire.secrets_of([asked]))
+    group, services = wire.learner(resolved(asked, device), device), wire.services([asked])
+    for env_vars in (pool._options.env_vars, group._options.env_vars, services.env_vars):
+        assert said.items() <= env_vars.items() and KEY not in env_vars.values()
+    for secrets in (pool._members[0].spec.secrets, group._secrets, services.secrets):
+        assert secrets["HF_TOKEN"] == KEY
+
+
+def test_ranks_on_gpus_grow_their_segments_unless_the_user_says_how(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
+        monkeypatch.delenv(name, raising=False)
+    config = compose.compose("quickstart", []).recipe.learner
+    assert wire.learner_environment(config, DEVICES["cuda"])["PYTORCH_ALLOC_CONF"] == "expandable_segments:True"
+    assert "PYTORCH_ALLOC_CONF" not in wire.learner_environment(config, DEVICES["cpu"])
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:128")
+    assert "PYTORCH_ALLOC_CONF" not in wire.learner_environment(config, DEVICES["cuda"])

@@ -146,7 +146,7 @@ def test_a_prompt_of_two_tasks_and_a_task_of_two_prompts_stay_together(tmp_path:
     held = []
     for order in (records, records[::-1]):
         path.write_text("\n".join(map(json.dumps, order)))
-        data = open_data(read_answer, path, EvalConfig(every=1, share=0.4), seed=1)
+        data = open_data(read_answer, {path: None}, EvalConfig(every=1, share=0.4), seed=1)
         sides = [{(e.prompt[0].content[-2:], *e.names[1:]) for e in side} for side in (data.train, data.held_out)]
         assert [len({prompt for prompt, _ in side}) for side in sides] == [3, 2]
         assert len(data.held_out) == 2 * 5
@@ -154,18 +154,47 @@ def test_a_prompt_of_two_tasks_and_a_task_of_two_prompts_stay_together(tmp_path:
     assert held[0] == held[1]  # whatever the order of the lines
 
 
+def test_several_files_are_mixed_by_counts(tmp_path: Path) -> None:
+    for name, count in (("clean", 30), ("noisy", 10)):
+        lines = [json.dumps({"prompt": f"q{n}", "response": f"{name} {n}"}) for n in range(count)]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(lines))
+
+    def drawn(clean: int | None, noisy: int | None, seed: int = 1) -> list[str]:
+        files = {tmp_path / "clean.jsonl": clean, tmp_path / "noisy.jsonl": noisy}
+        return [
+            example.answers[0].messages[-1].content
+            for example in open_data(read_answer, files, EvalConfig(), seed).train
+        ]
+
+    found = drawn(6, None)
+    assert [text.split()[0] for text in found] == ["clean"] * 6 + ["noisy"] * 10
+    assert set(drawn(3, 1)) < set(found)  # a smaller one is part of a larger one
+    assert drawn(6, None) == found != drawn(6, None, seed=2)
+    with pytest.raises(BadInput, match=r"noisy\.jsonl: 11 examples asked for, it has 10"):
+        drawn(1, 11)
+
+
+def test_a_prompt_that_is_held_out_of_one_file_is_held_out_of_all(tmp_path: Path) -> None:
+    for name in "ab":
+        lines = [json.dumps({"prompt": f"q{n}", "response": name}) for n in range(10)]
+        (tmp_path / name).write_text("\n".join(lines))
+    data = open_data(read_answer, {tmp_path / "a": None, tmp_path / "b": None}, EvalConfig(every=1, share=0.3), seed=1)
+    assert len(data.held_out) == 6
+    assert not {example.names for example in data.train} & {example.names for example in data.held_out}
+
+
 def test_prompts_are_held_out_whole(tmp_path: Path) -> None:
     path = tmp_path / "answers.jsonl"
     lines = [json.dumps({"prompt": f"q{n // 3}", "response": f"r{n}"}) for n in range(30)]
     path.write_text("\ufeff" + "\n\n".join(lines))
-    data = open_data(read_answer, path, EvalConfig(every=1, share=0.2), seed=1)
+    data = open_data(read_answer, {path: None}, EvalConfig(every=1, share=0.2), seed=1)
     assert (len(data.train), len(data.held_out)) == (24, 6)
     assert not {example.names for example in data.train} & {example.names for example in data.held_out}
-    assert len(open_data(read_answer, path, EvalConfig(every=1, share=0.2, tasks=1), seed=1).held_out) == 3
-    assert len(open_data(read_answer, path, EvalConfig(), seed=1).train) == 30
+    assert len(open_data(read_answer, {path: None}, EvalConfig(every=1, share=0.2, tasks=1), seed=1).held_out) == 3
+    assert len(open_data(read_answer, {path: None}, EvalConfig(), seed=1).train) == 30
     path.write_text(lines[0])
     with pytest.raises(BadInput, match="expected at least two prompts"):
-        open_data(read_answer, path, EvalConfig(every=1), seed=1)
+        open_data(read_answer, {path: None}, EvalConfig(every=1), seed=1)
 
 
 def test_pair_loss_by_hand() -> None:
@@ -290,7 +319,7 @@ def test_chat_marks_in_answers_are_said_with_their_line(tmp_path: Path, capsys: 
     path.write_text("".join(json.dumps({"prompt": f"{n}?", "response": text}) + "\n" for n, text in enumerate(said)))
     stages = f"stages: [{{name: s, kind: sft, data: {path}, steps: 1, loop: {{groups_per_step: 2}}}}]\n"
     assert driver.play(tmp_path, stages=stages).error is None
-    line = "answers.jsonl: 2 of the answers hold chat marks, the first <|end|> in line 2: they are trained as text"
+    line = "2 of the answers hold chat marks, the first <|end|> in answers.jsonl line 2: they are trained as text"
     assert line in capsys.readouterr().out
 
 

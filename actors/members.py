@@ -1,0 +1,65 @@
+"""What the rollout pool knows of each worker."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from actors.arrivals import Arrival
+from actors.worker import WorkerSpec, WorkerStatus
+
+log = logging.getLogger("rlsys.pool")
+
+
+class State(StrEnum):
+    STARTING = "starting"
+    STALE = "stale"
+    READY = "ready"
+    DEAD = "dead"
+    LOST = "lost"
+
+
+@dataclass(slots=True)
+class Member:
+    spec: WorkerSpec
+    placement: Any = "DEFAULT"
+    handle: Any = None
+    node: str = ""  # of Ray's, on which it runs
+    state: State = State.DEAD
+    in_flight: int = 0
+    restarts: int = 0
+    futile: int = 0  # restarts since it last finished a group
+    died_of: str = ""  # its last incarnation that was found dead
+    without: tuple[int | None, str] = (None, "")  # the version that it last went without, and why
+    arrival: Arrival | None = None  # of the version that it holds
+    refitting: asyncio.Lock = field(default_factory=asyncio.Lock)
+    last_status: WorkerStatus | None = None
+    delivered: int = 0  # tokens of the groups that this incarnation finished
+    lost_tokens: int = 0  # tokens of groups that earlier ones did not finish, as of their last sign of life
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolOptions:
+    cpus: float
+    gpus: float
+    env_vars: dict[str, str]
+    start_timeout_s: float
+    call_timeout_s: float
+    group_timeout_s: float
+    infra_attempts: int
+    min_workers: int  # that have a node: with fewer the run stops after `placement_timeout_s`
+    placement_timeout_s: float
+    run: str = ""  # names the actors
+    mismatch_limit: float  # mean gap past which an engine is refitted once, then the run stops; see `allowed_gap`
+    publish_deadline_s: float = 60.0  # of a version: a worker without it by then serves nothing until it has it
+
+
+def close(member: Member, version: int, why: str) -> None:
+    """It holds older weights than the newest, and starts no group until it is given those."""
+    log.warning("%s serves nothing until it holds the newest weights: version %d: %s", member.spec.name, version, why)
+    member.without = version, why
+    if member.state is State.READY:
+        member.state = State.STALE

@@ -1,0 +1,133 @@
+"""`rlsys data`: public data sets as task files and corpora."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rlsys.errors import BadInput
+
+if TYPE_CHECKING:
+    from launch.data.records import PublicSet, Recipe
+
+HELP = "public data sets as task files and corpora"
+EXAMPLES = """examples:
+  rlsys data list                                         sets, licences, recipes, what is prepared
+  rlsys data prepare research                             from the hub into data/research
+  rlsys data prepare graph_rl --from downloads            from files as their publishers name them
+  rlsys data prepare gsm8k --from downloads --tasks 1000  a seeded part of one set
+  rlsys data prepare swirl --from downloads --file hotpotqa.dev=mine.jsonl --partial
+"""
+ROOT = "data"  # where recipes look for their files
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    form = argparse.RawDescriptionHelpFormatter
+    text = "make a recipe's files; the same command again makes what is missing"
+    prepare = actions.add_parser("prepare", help=text, description=text, epilog=EXAMPLES, formatter_class=form)
+    add = prepare.add_argument
+    add("recipe", metavar="RECIPE", help="research, icrl, long_cot, graph_rl, swirl, or a set of `rlsys data list`")
+    add("--from", dest="origin", metavar="DIR|hub", default="hub", help="default: %(default)s")
+    add("--output", metavar="DIR", help=f"folder to write (default: {ROOT}/RECIPE)")
+    one = "a file of your own in a split's place, such as musique.dev=dev.jsonl; may be given again"
+    add("--file", metavar="SET.SPLIT=PATH", action="append", default=[], help=one)
+    add("--tasks", type=int, metavar="N", help="no more than so many in each training file, drawn by the seed")
+    add("--eval-tasks", type=int, metavar="N", help="the same of each evaluation file")
+    add("--seed", type=int, default=0, metavar="S", help="of all that is drawn (default: %(default)s)")
+    add("--stratify", metavar="KEY", help="a field whose values keep their shares in what is drawn: level, type")
+    near = "leave out of training whose words are nearly those of an evaluation or an earlier task: 0.8, say"
+    add("--near", type=float, metavar="J", help=f"{near} (MinHash of word triples; default: do not look)")
+    add("--partial", action="store_true", help="go on where files are missing or counts differ, with a warning")
+    text = "sets, their licences and counts, and what is prepared"
+    listed = actions.add_parser("list", help=text, description=text, epilog=EXAMPLES, formatter_class=form)
+    listed.add_argument("--from", dest="origin", metavar="DIR", help="say which of the files are in this folder")
+    listed.add_argument("--output", metavar="DIR", default=ROOT, help="of the prepared ones (default: %(default)s)")
+
+
+def run(options: argparse.Namespace) -> int:
+    return _list(options) if options.action == "list" else _prepare(options)
+
+
+def _prepare(options: argparse.Namespace) -> int:
+    from launch.data.prepare import Options, prepare
+    from launch.data.recipes import recipe_of
+    from launch.run.bar import Bar
+
+    from launch.commands.shared import chosen  # isort: skip
+
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # nothing to tidy: any kill can be resumed
+    recipe = recipe_of(options.recipe)
+    files = dict(_pair(given) for given in options.file)
+    output = Path(options.output or Path(ROOT) / recipe.name)
+    with Bar() as show:
+        made = prepare(recipe, output, chosen(Options, options, files=files), show, _say)
+    if recipe.missing:
+        _say(f"not made here: {recipe.missing}")
+    _say(f"{output}: {len(made.files)} files, manifest.json says of what")
+    for note in made.files:
+        if note.role == "corpus":
+            _say(
+                f"next: rlsys index --corpus {output / note.file} --index {(output / note.file).with_suffix('')}-index"
+            )
+    return 0
+
+
+def _pair(given: str) -> tuple[str, str]:
+    name, sign, path = given.partition("=")
+    if not sign or not path:
+        raise BadInput(f"--file {given}: expected SET.SPLIT=PATH, such as musique.dev=dev.jsonl")
+    return name, path
+
+
+def _say(line: str) -> None:
+    print(f"rlsys: {line}", flush=True)
+
+
+def _list(options: argparse.Namespace) -> int:
+    from launch.data.prepare import sets_of
+    from launch.data.recipes import RECIPES
+    from launch.data.sets import SETS
+    from launch.data.sources import Folder
+
+    folder = Folder(options.origin) if options.origin else None
+    users = {name: [recipe.name for recipe in RECIPES.values() if SETS[name] in sets_of(recipe)] for name in SETS}
+    for each in SETS.values():
+        print(f"{each.name}: {each.title}; {each.licence}; {each.page}")
+        print(f"  for {', '.join(users[each.name]) or 'no recipe'}")
+        for line in _splits(each, folder):
+            print(f"  {line}")
+    print("\nrecipes:")
+    for recipe in RECIPES.values():
+        print(f"{recipe.name}: {_state(recipe, Path(options.output) / recipe.name)}")
+        print(f"  {', '.join(part.file for part in recipe.parts)}")
+        if recipe.missing:
+            print(f"  not made here: {recipe.missing}")
+    return 0
+
+
+def _splits(each: PublicSet, folder: object) -> list[str]:
+    from launch.data.sources import Folder
+
+    lines = []
+    for split, files in each.splits.items():
+        count = f"{files.count:,} records" if files.count is not None else "no count known"
+        hub = ", ".join(files.hub) or "on no hub"
+        lines.append(f"{split}: {count}; {hub}; or {' or '.join(files.names)}")
+        if isinstance(folder, Folder):
+            found = folder.find(f"{each.name}.{split}", files)
+            lines.append(f"  {', '.join(found) or 'not there'}")
+    return lines
+
+
+def _state(recipe: Recipe, output: Path) -> str:
+    from launch.data.manifest import read_manifest
+
+    manifest = read_manifest(output)
+    if manifest is None:
+        return f"not prepared in {output}"
+    there = sum((output / note.file).is_file() for note in manifest.files)
+    return f"{there} of {len(recipe.parts)} files in {output}"

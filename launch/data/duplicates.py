@@ -1,0 +1,95 @@
+"""What is left out of a training file: questions that an evaluation has, and the same or nearly the same twice."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from launch.data.records import Row
+
+PERMUTATIONS = 128  # as in Long CoT's search for phrases
+SHINGLE = 3  # words
+BATCH = 1_000
+Progress = Callable[[str, int, int | None], None]
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    row: Row
+    why: str  # in_evaluation | repeated | near
+    of: str  # the file that has it
+
+
+def apart(
+    rows: Sequence[Row], *, same: Callable[[Row], str], twin: Callable[[Row], str], held: Mapping[str, str]
+) -> tuple[list[Row], list[LeftOut]]:
+    """The rows without those that `held` has (what is the same: its file), and without the second of two twins."""
+    kept: list[Row] = []
+    left: list[LeftOut] = []
+    seen: set[str] = set()
+    for row in rows:
+        what, itself = same(row), twin(row)
+        if what in held:
+            left.append(LeftOut(row, "in_evaluation", held[what]))
+        elif itself in seen:
+            left.append(LeftOut(row, "repeated", "this file"))
+        else:
+            seen.add(itself)
+            kept.append(row)
+    return kept, left
+
+
+def without_near(
+    rows: Sequence[Row],
+    *,
+    text: Callable[[Row], str],
+    held: Iterable[tuple[str, str]],
+    threshold: float,
+    show: Progress,
+) -> tuple[list[Row], list[LeftOut]]:
+    """The rows without those whose words are nearly those of a held text, or of an earlier row.
+
+    held: (text, its file); threshold: of the Jaccard index of word triples, as MinHash estimates it.
+    """
+    from datasketch import MinHashLSH
+
+    index = MinHashLSH(threshold=threshold, num_perm=PERMUTATIONS)
+    sketches: list[Any] = []
+    files: list[str] = []
+
+    def add(sketch: Any, file: str) -> None:
+        index.insert(len(sketches), sketch, check_duplication=False)
+        sketches.append(sketch)
+        files.append(file)
+
+    held = list(held)
+    for (_, file), sketch in zip(held, _sketched([words for words, _ in held], "held-out words", show), strict=True):
+        add(sketch, file)
+    kept: list[Row] = []
+    left: list[LeftOut] = []
+    for row, sketch in zip(rows, _sketched([text(row) for row in rows], "near-duplicates", show), strict=True):
+        found = sorted(place for place in index.query(sketch) if sketch.jaccard(sketches[place]) >= threshold)
+        if found:
+            left.append(LeftOut(row, "near", files[found[0]]))
+        else:
+            kept.append(row)
+            add(sketch, "this file")
+    return kept, left
+
+
+def shingles(text: str) -> list[bytes]:
+    """Its word triples; the words themselves where there are fewer."""
+    words = re.sub(r"\W+", " ", text.lower()).split()
+    triples = (" ".join(words[at : at + SHINGLE]) for at in range(len(words) - SHINGLE + 1))
+    return [each.encode("utf-8", "surrogatepass") for each in (triples if len(words) >= SHINGLE else words)]
+
+
+def _sketched(texts: Sequence[str], what: str, show: Progress) -> Iterable[Any]:
+    from datasketch import MinHash
+
+    for start in range(0, len(texts), BATCH):
+        show(what, start, len(texts))
+        yield from MinHash.generator(map(shingles, texts[start : start + BATCH]), num_perm=PERMUTATIONS)
+    show(what, len(texts), len(texts))

@@ -1,0 +1,60 @@
+"""WikiDYK: facts of Wikipedia's front page, asked for a word (reliability) or as a statement (factual)."""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+
+from envs.tasks.files import Located
+from launch.data.records import Files, PublicSet, Row
+from rlsys.errors import BadInput
+
+FILES = {
+    "test": Files(
+        names=("wikidyk/data/*.parquet", "wikidyk*.parquet", "wikidyk*.json*"),
+        hub=("YWZBrandon/wikidyk",),
+        split="test",
+        count=12_290,  # facts
+    )
+}
+TRUTHS = {"true": "true", "yes": "true", "false": "false", "no": "false"}
+
+
+def asked(way: str) -> Callable[[Located], Iterable[Row]]:
+    def rows(record: Located) -> Iterable[Row]:
+        """No row where a fact is not asked about in this way."""
+        ways = record.lower.get("eval")
+        try:
+            ways = json.loads(ways) if isinstance(ways, str) else ways
+        except ValueError:
+            ways = None
+        if not isinstance(ways, Mapping):
+            raise BadInput(f'{record.where}: "eval" is no object of questions')
+        found = ways.get(way)
+        if not isinstance(found, Mapping):
+            return
+        answer = record.value_text(_truth(found.get("answer")), f"eval.{way}.answer")
+        if way == "factual" and (answer := TRUTHS.get(answer.casefold().rstrip("."), "")) == "":
+            raise BadInput(f'{record.where}: "eval.factual.answer" is neither true nor false')
+        question = record.value_text(found.get("prompt"), f"eval.{way}.prompt")
+        yield {"id": record.task_id, "question": question, "answers": [answer], "fact": record.text("fact")}
+
+    return rows
+
+
+def _truth(value: object) -> object:
+    return str(value) if isinstance(value, bool) else value
+
+
+def _of(name: str, way: str, title: str) -> PublicSet:
+    return PublicSet(
+        name=name,
+        title=f"WikiDYK, {title}",
+        licence="see its page",
+        page="https://huggingface.co/datasets/YWZBrandon/wikidyk",
+        splits=FILES,
+        rows=asked(way),
+        style="answer_tag",
+    )
+
+
+WIKIDYK_R = _of("wikidyk_r", "reliability", "asked for a word")
+WIKIDYK_F = _of("wikidyk_f", "factual", "true or false")

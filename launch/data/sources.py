@@ -1,0 +1,123 @@
+"""The files of a set's split: given by hand, found in a folder, or downloaded from the hub."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from envs.tasks.files import Located, located
+from envs.tasks.hub import SHARD, OutOfReach, download
+from launch.data.records import Files
+from launch.data.sets import split_of
+from rlsys.errors import BadInput
+
+HUB = "hub"
+CHUNK = 1 << 22
+Progress = Callable[[str, int, int | None], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Source(name="gsm8k.train", files=("/data/gsm8k/train.jsonl",), digests=("9f86d0...",))"""
+
+    name: str
+    files: tuple[str, ...]
+    digests: tuple[str, ...]  # SHA-256 of each
+
+    def records(self) -> Iterator[Located]:
+        for path in self.files:
+            yield from located(path)
+
+
+class Folder:
+    """The files below a folder, looked up by the patterns of a set."""
+
+    def __init__(self, path: str) -> None:
+        """Raises BadInput."""
+        self.path = path
+        root = Path(path).resolve()
+        if not root.is_dir():
+            raise BadInput(f"--from {path}: expected a folder, or hub")
+        # With the folder's own name: `--from downloads/gsm8k` is as good as `--from downloads`.
+        walked = ((Path(at), file) for at, _, names in os.walk(root, followlinks=True) for file in names)
+        self._files = {f"/{root.name}/{(at / file).relative_to(root).as_posix()}": at / file for at, file in walked}
+
+    def find(self, name: str, files: Files) -> tuple[str, ...]:
+        """Those of the first pattern that any file meets, in the order of their names; () for none.
+
+        Raises BadInput where they are several tables.
+        """
+        for pattern in files.names:
+            met = sorted(path for path in self._files if fnmatchcase(path, f"*/{pattern}"))
+            if not met:
+                continue
+            tables = {SHARD.sub("", path if "/*/" not in pattern else path.rpartition("/")[2]) for path in met}
+            if len(tables) > 1:
+                shown = ", ".join(str(self._files[path]) for path in met[:3])
+                raise BadInput(f"--from {self.path}: several files for {name}: {shown}; --file {name}=PATH chooses")
+            return tuple(str(self._files[path]) for path in met)
+        return ()
+
+
+def find_files(
+    names: Iterable[str], origin: str, given: Mapping[str, str], show: Progress
+) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
+    """The files of each split (`musique.train`), and for those that are not to be had why.
+
+    origin: a folder, or `hub`; given: a path for a split, which goes before it. Raises BadInput for what is there and
+    cannot be used, and where the hub cannot be reached.
+    """
+    for name, path in given.items():
+        split_of(name)
+        if not os.path.isfile(path):
+            raise BadInput(f"--file {name}={path}: no such file")
+    folder = None if origin == HUB else Folder(origin)
+    found: dict[str, tuple[str, ...]] = {}
+    missing: dict[str, str] = {}
+    wanted = list(dict.fromkeys(names))
+    for done, name in enumerate(wanted):
+        show("find", done, len(wanted))
+        files = split_of(name)[1]
+        if name in given:
+            found[name] = (given[name],)
+        elif folder is not None:
+            found[name] = folder.find(name, files)
+            missing |= {} if found[name] else {name: f"no {' or '.join(files.names)}"}
+        elif files.hub:
+            found[name] = tuple(path for each in files.hub for path in _downloaded(each, files.split))
+        else:
+            missing[name] = f"on no hub: {split_of(name)[0].page}"
+    show("find", len(wanted), len(wanted))
+    return {name: paths for name, paths in found.items() if paths}, missing
+
+
+def _downloaded(source: str, split: str | None) -> list[str]:
+    try:
+        return download(source, split)
+    except OutOfReach as error:
+        way = "download it elsewhere and give its folder with --from DIR (`rlsys data list` names the files)"
+        raise BadInput(f"--from hub: {source} is out of reach ({error.reason}): {way}") from error
+
+
+def opened(name: str, paths: Sequence[str], show: Progress) -> Source:
+    """With the digests of its files, which takes a second for each gigabyte or two. Raises BadInput."""
+    digests = tuple(digest_of(Path(path), show) for path in paths)
+    return Source(name=name, files=tuple(paths), digests=digests)
+
+
+def digest_of(path: Path, show: Progress) -> str:
+    digest, done = hashlib.sha256(), 0
+    try:
+        total = path.stat().st_size
+        with path.open("rb") as file:
+            while chunk := file.read(CHUNK):
+                digest.update(chunk)
+                done += len(chunk)
+                show(f"digest of {path.name}", done, total)
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read ({error.strerror})") from error
+    return digest.hexdigest()
