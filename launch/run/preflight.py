@@ -84,10 +84,9 @@ def weights_bytes(recipe: RecipeConfig, device: Device) -> int | None:
     return VERSIONS_IN_MEMORY * count * BYTES[dtype_of(recipe.model.dtype, device)]
 
 
-def check_weights_room(recipe: RecipeConfig, device: Device) -> None:
-    """Whether this machine has room where engines load their weights from. Raises BadInput."""
-    needed, given = weights_bytes(recipe, device), recipe.cluster.weights_dir
-    problem = memory.room(memory.memory_root(Path(given) if given is not None else None), needed or 0)
+def check_weights_room(needed: int, weights_dir: str | None) -> None:
+    """Whether this machine has so many bytes free where engines load their weights from. Raises BadInput."""
+    problem = memory.room(memory.memory_root(Path(weights_dir) if weights_dir is not None else None), needed)
     if problem:
         raise BadInput(problem)
 

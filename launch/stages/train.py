@@ -30,7 +30,8 @@ def check(config: RunConfig) -> None:
     make_world(recipe.env)
     preflight.check(recipe, learner=True)
     if any(needs_engines(config, stage) for stage in config.stages) and is_local(recipe.cluster):
-        preflight.check_weights_room(recipe, expected_device(recipe.cluster))
+        needed = preflight.weights_bytes(recipe, expected_device(recipe.cluster)) or 0
+        preflight.check_weights_room(needed, recipe.cluster.weights_dir)
     for stage in config.stages:
         if needs_engines(config, stage):
             preflight.check_rollouts(stage.config)

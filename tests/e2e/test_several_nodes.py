@@ -34,7 +34,9 @@ def recipe(folder: Path, text: str) -> str:
 
 def learned(run: Path) -> list[dict[str, Any]]:
     """What the rows say of the mathematics."""
-    return [{key: row[key] for key in row if key.startswith(("loss", "learner/grad", "tokens/tr"))} for row in rows(run)]
+    return [
+        {key: row[key] for key in row if key.startswith(("loss", "learner/grad", "tokens/tr"))} for row in rows(run)
+    ]
 
 
 def weights(run: Path) -> dict[str, torch.Tensor]:
