@@ -14,7 +14,7 @@ import secrets
 import time
 from collections.abc import Coroutine, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import ray
@@ -186,6 +186,10 @@ class Carriers:
         await asyncio.shield(filling)
         return self._channel.on_node(node).here(published)
 
+    def sending(self) -> SharedMemory:
+        """The channel as a rank uses it now."""
+        return replace(self._channel, digests=len(self._nodes) > 1)
+
     async def keep(self, version: int) -> None:
         """Every engine has it, or will have a newer one: what is older leaves all nodes."""
         self._kept = version
@@ -212,8 +216,11 @@ class Carriers:
 
     async def _fill(self, delivery: _Delivery, node: str) -> None:
         await self._up(node)
-        if not delivery.relay.lacking(node):
+        lacking, published = delivery.relay.lacking(node), delivery.published
+        if not lacking:
             return  # its ranks wrote all of it
+        if any(published.parts[part].digest is None for part in lacking):
+            raise RunFailed(f"version {published.version} was sent when the run had one node: the next one will come")
         await self._look(delivery, node)
         streams = [asyncio.create_task(self._stream(delivery, node)) for _ in range(STREAMS)]
         try:

@@ -26,7 +26,7 @@ class Part:
 
     name: str
     bytes: int  # of the file
-    digest: int  # zlib.crc32 of it
+    digest: int | None  # zlib.crc32 of it; None where one node has all ranks and engines
     node: str  # on which it was written, as Ray calls it
 
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,11 @@ def test_on_one_node_nothing_is_moved(tmp_path: Path) -> None:
         sent = send(channel, nodes[:1], 1)
         assert await carriers.bring(sent, nodes[0]) == sent
         assert carriers.moved()[0] == 0
+        sent = send(replace(channel, digests=False), nodes[:1], 2)
+        assert await carriers.bring(sent, nodes[0]) == sent
+        with pytest.raises(RunFailed, match="version 2 was sent when the run had one node"):
+            await carriers.bring(sent, nodes[1])
+        assert carriers.sending().digests
 
     run(scenario, tmp_path)
 
