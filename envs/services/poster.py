@@ -1,4 +1,4 @@
-"""JSON in, JSON out, to one server: what environments ask their services with. One attempt; retries are the guard's."""
+"""JSON from one server: what environments ask their services with. One attempt; retries are the guard's."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ class Poster:
         key: str | None,
         *,
         key_header: str = "Authorization",
+        key_query: str = "",
         name: str | None = None,
         key_from: str = "",
         refused_key: type[Exception] = ConnectionError,
@@ -35,6 +36,7 @@ class Poster:
     ) -> None:
         """`name` stands in messages for the url, `key_from` says where the key came from.
 
+        `key_query` is the parameter of a `get` that carries the key, in the header's place: some servers know no other.
         `refused_key` is what 401 and 403 raise; `timeout_s` is of one request, `max_bytes` of an answer;
         `max_connections` 0 is no limit; `proxy`: whether the machine's is used, which no loopback address needs.
         """
@@ -45,7 +47,8 @@ class Poster:
         self._refused_key = refused_key
         self._max_bytes = max_bytes
         value = f"Bearer {key}" if key_header == "Authorization" else key
-        self._headers = {key_header: str(value)} if key else {}
+        self._headers = {key_header: str(value)} if key and not key_query else {}
+        self._query = {key_query: key} if key and key_query else {}
         self._timeout = aiohttp.ClientTimeout(total=timeout_s)
         self._max_connections = max_connections
         self._proxy = proxy and not is_loopback(url)
@@ -53,7 +56,14 @@ class Poster:
 
     async def post(self, path: str, content: Any) -> Any:
         """The answer. Raises what `_check` does, TimeoutError, or ValueError for an answer that is no JSON."""
-        status, headers, body = await self._answer(path, content)
+        return self._read(*await self._answer("POST", path, json=content))
+
+    async def get(self, path: str, query: Mapping[str, object]) -> Any:
+        """The same, asked by an address. Half of a surrogate pair, which none can hold, is asked for as `?`."""
+        plain = {key: str(value).encode("utf-8", "replace").decode() for key, value in query.items()}
+        return self._read(*await self._answer("GET", path, params={**plain, **self._query}))
+
+    def _read(self, status: int, headers: Mapping[str, str], body: bytes) -> Any:
         self._check(status, headers, body)
         try:
             return json.loads(body)
@@ -65,11 +75,11 @@ class Poster:
             await self._session.close()
             self._session = None
 
-    async def _answer(self, path: str, content: Any) -> tuple[int, Mapping[str, str], bytes]:
+    async def _answer(self, method: str, path: str, **asked: Any) -> tuple[int, Mapping[str, str], bytes]:
         """Redirects are not followed: the key is for one host."""
         body = bytearray()
         try:
-            async with self._open().post(self._url + path, json=content, allow_redirects=False) as response:
+            async with self._open().request(method, self._url + path, allow_redirects=False, **asked) as response:
                 async for chunk in response.content.iter_chunked(65_536):
                     body += chunk
                     if len(body) > self._max_bytes:

@@ -11,17 +11,19 @@ from typing import TYPE_CHECKING, Literal, Optional
 from urllib.parse import urlsplit
 
 from envs.services.guard import Guard, GuardConfig, ToolFailed
-from envs.services.retriever.config import KINDS, RetrieverConfig, RetrieverServerConfig
+from envs.services.retriever.config import KINDS, RetrieverConfig, RetrieverServerConfig, WebSearchConfig
 from envs.services.retriever.documents import Document
 from envs.services.secrets import check_address, read_secret
 from envs.services.stats import ToolStats
-from rlsys.errors import BadInput, require, require_bounds
+from rlsys.errors import BadInput, nearest, require, require_bounds
 
 if TYPE_CHECKING:
     from envs.services.retriever.client import RetrieverClient
     from envs.services.retriever.retriever import Retriever
     from envs.services.retriever.service import RetrieverServer
+    from envs.services.retriever.web import WebSearch
 
+WEB = "web"  # no server of ours: the live web, asked by every worker
 MAX_TOPK = 100  # what the server allows
 CHECK_DEADLINE_S = 5.0
 MAX_QUERY = 1024  # characters; a longer query is cut before it is sent and remembered
@@ -40,7 +42,7 @@ class SearchConfig:
     corpus: Optional[str] = None
     """JSON lines of {"id", "contents"} for the server to start; null with made-up questions, as made up as they are."""
     kind: str = "bm25"
-    """This and the next three are the started server's; `envs.services.retriever.config` says more."""
+    """bm25, dense or hybrid, of the server to start, as are the next three keys; or web, the live one, with `web`."""
     index: Optional[str] = None
     """A folder that `rlsys index` built; null builds the index in memory."""
     encoder: str = "e5"
@@ -49,21 +51,33 @@ class SearchConfig:
     """Of an index to be built: Flat, HNSW32, IVF4096,PQ64 (dense, hybrid)."""
     gpus: int = 0
     """That the started server takes for its encoder and its index (dense, hybrid), where there are any. 0: CPUs."""
+    web: WebSearchConfig = field(default_factory=WebSearchConfig)
     on_failure: Literal["fail", "empty"] = "fail"
     """Of the retriever. fail: the episode is a typed failure; empty: its policy sees an empty result, as in ICRL."""
     guard: GuardConfig = field(default_factory=GuardConfig)
 
     def __post_init__(self) -> None:
-        require(self.kind in KINDS, "env.retriever.kind", self.kind, f"one of {', '.join(KINDS)}")
-        needless = self.gpus == 0 or (self.url is None and self.kind != "bm25")
+        kinds = (*KINDS, WEB)
+        known = f"one of {', '.join(kinds)}{nearest(str(self.kind), kinds, otherwise='')}"
+        require(self.kind in kinds, "env.retriever.kind", self.kind, known)
+        self._check_web()
+        needless = self.gpus == 0 or (self.url is None and self.kind not in ("bm25", WEB))
         require_bounds(self, "env.retriever.", "0 or more", "gpus")
-        require(needless, "env.retriever.gpus", self.gpus, "0 for bm25 and for a server that runs already")
+        require(needless, "env.retriever.gpus", self.gpus, "0 for bm25, the web and a server that runs already")
         alone = self.url is None or self.corpus is None
         require(alone, "env.retriever.corpus", self.corpus, "null beside retriever.url, whose server has its own")
         asked = self.token_env is None or self.url is not None
         require(asked, "env.retriever.token_env", self.token_env, "null without retriever.url")
         key = ("env.retriever.token_env", self.token_env)
         check_address("env.retriever.url", self.url, key, plain_http=self.plain_http)
+
+    def _check_web(self) -> None:
+        web = self.kind == WEB
+        named = web == (self.web.key_env is not None)
+        expected = "the variable that holds the key" if web else "null without retriever.kind=web"
+        require(named, "env.retriever.web.key_env", self.web.key_env, expected)
+        for key in ("url", "corpus", "index") if web else ():
+            require(getattr(self, key) is None, f"env.retriever.{key}", getattr(self, key), "null with kind=web")
 
     @property
     def options(self) -> RetrieverConfig:
@@ -78,7 +92,7 @@ class SearchTool:
         self._config = config
         self._topk = topk
         self._at: tuple[str, str | None] | None = None
-        self._clients: list[RetrieverClient] = []
+        self._clients: list[RetrieverClient | WebSearch] = []
         self._guard: Guard[str, tuple[Document, ...]] | None = None
 
     def connect(self, url: str, token: str | None) -> None:
@@ -89,6 +103,15 @@ class SearchTool:
             return
         client = RetrieverClient(url, topk=self._topk, token=token, timeout_s=self._config.guard.deadline_s)
         self._at = (url, token)
+        self._ask(client)
+
+    def connect_web(self) -> None:
+        """Search the live web from now on. Raises BadInput without a key."""
+        from envs.services.retriever.web import WebSearch
+
+        self._ask(WebSearch(self._config.web, self._topk, timeout_s=self._config.guard.deadline_s))
+
+    def _ask(self, client: RetrieverClient | WebSearch) -> None:
         self._clients.append(client)
         self._guard = Guard("retriever", client.search, self._config.guard)
 

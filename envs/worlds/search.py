@@ -1,7 +1,8 @@
 """Question answering with search, in the protocol that the config names (`envs.protocols`).
 
 The retriever is a server: one that runs already (`retriever.url`), or one that the driver starts from
-`retriever.corpus` and keeps alive. Without data, questions and passages are made up (`envs.problems.knowledge`).
+`retriever.corpus` and keeps alive. Or it is the live web (`retriever.kind: web`). Without data, questions and passages
+are made up (`envs.problems.knowledge`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from envs.protocols import PROTOCOLS, Asked
 from envs.tasks.config import TaskConfig
 from envs.tasks.few_shot import ExamplesConfig, examples_of
 from envs.tasks.splits import split_tasks
-from envs.tools.search import MAX_TOPK, LocalSearch, SearchConfig, SearchTool, service_name, start_server, token_of
+from envs.tools.search import MAX_TOPK, WEB, LocalSearch, SearchConfig, SearchTool, service_name, start_server, token_of
 from rlsys.errors import BadInput, require, require_bounds
 from rlsys.types import Message, Task
 
@@ -59,8 +60,11 @@ class SearchQAConfig(TaskConfig):
         require(plain, "env.demonstrations.count", shown.count, f"0: {self.protocol} shows no examples in its prompt")
         require(corpus is None or not made, "env.retriever.corpus", corpus, "null, or questions about it in env.data")
         require(self.eval_data is None or not made, "env.eval_data", self.eval_data, "null, or env.data too")
-        found = made or corpus is not None or self.retriever.url is not None
-        require(found, "env.retriever.corpus", corpus, "passages for the questions of env.data, or retriever.url")
+        web = self.retriever.kind == WEB
+        require(not (made and web), "env.retriever.kind", WEB, "a retriever of ours: made-up questions are on no web")
+        found = made or corpus is not None or self.retriever.url is not None or web
+        ways = "passages for the questions of env.data, or retriever.url, or retriever.kind=web"
+        require(found, "env.retriever.corpus", corpus, ways)
         written = made or shown.count == 0 or shown.file is not None
         require(written, "env.demonstrations.file", shown.file, "a file: examples are written for made-up questions")
 
@@ -80,19 +84,26 @@ class SearchQAWorld(World):
         self.tags = self._protocol.tags
         topk, retriever = config.topk or self._protocol.topk, config.retriever
         self.tool = self._retriever = SearchTool(retriever, topk)
-        if retriever.url is not None:
+        if retriever.kind == WEB:
+            self._retriever.connect_web()
+        elif retriever.url is not None:
             self._retriever.connect(retriever.url, token_of(retriever.token_env))
         else:
             made = (config.knowledge.entities, config.seed)
             self.service = service_name(made if config.data is None else retriever.corpus, retriever.options)
             self.service_gpus = retriever.gpus
-        self._local = LocalSearch(retriever.options, lambda: self._made_up.base.documents, topk)
+        self._topk = topk
         self.split = split_tasks(config, make=self._make)
         self._examples = examples_of(config.demonstrations, self._solved())
 
     @cached_property
     def _made_up(self) -> MadeUp:
         return made_up(self._config.knowledge, self._config.seed)
+
+    @cached_property
+    def _local(self) -> LocalSearch:
+        """What demonstrations of made-up questions read."""
+        return LocalSearch(self._config.retriever.options, lambda: self._made_up.base.documents, self._topk)
 
     def _make(self, count: int, held_out: bool) -> Iterable[Task]:
         found = self._made_up.held_out if held_out else self._made_up.train

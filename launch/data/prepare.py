@@ -8,29 +8,24 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, Any
 
 from envs.services.retriever.documents import contents
 from envs.tasks.files import Located
 from envs.tasks.jsonl import read_jsonl
 from launch.data.choose import drawn
-from launch.data.duplicates import LeftOut, apart, without_near
+from launch.data.duplicates import apart, without_near
+from launch.data.making import Making, write, write_left_out
 from launch.data.manifest import VERSION, FileNote, Manifest, SourceNote, read_manifest
 from launch.data.records import Part, PublicSet, Recipe, Role, Row
 from launch.data.sets import SETS, split_of
 from launch.data.shown import shown_rows
 from launch.data.sources import HUB, Progress, Source, digest_of, find_files, opened
 from rlsys.errors import BadInput, require
-from rlsys.files import naming
 from rlsys.jsonl import line_of
 
-MOST_UNREADABLE = 0.01  # of a source's records; more, and it is another file than was meant
 SHOW_EVERY = 1_000  # records
 Say = Callable[[str], None]
 
@@ -58,7 +53,7 @@ class Options:
 def prepare(recipe: Recipe, output: Path, options: Options, show: Progress, say: Say) -> Manifest:
     """Make what is missing in `output`. Raises BadInput: nothing of the file it is about was written."""
     named = [name for part in recipe.parts if part.role is not Role.SHOWN for name in part.sources]
-    paths, missing = find_files(named, options.origin, options.files, show)
+    paths, missing = find_files(named, options.origin, options.files, show, partial=options.partial)
     told = tuple(f"{name}: {why}" for name, why in missing.items())
     if missing and not options.partial:
         raise BadInput(f"--from {options.origin}: {'; '.join(told)} (--file SET.SPLIT=PATH, or --partial without them)")
@@ -118,7 +113,7 @@ class Work:
                 self._say(f"{part.file}: kept, {_counted(part, before.rows)}")
                 self._made[part.file] = before
                 return before
-        making = Making(part, path, self._options)
+        making = Making(part, path, partial=self._options.partial)
         if part.role is Role.CORPUS:
             rows = self._write_corpus(making, present)
         else:
@@ -130,8 +125,8 @@ class Work:
             if rows == 0:
                 self._say(f"warning: {part.file}: left out: no task is left of {', '.join(present)}")
                 return None
-            _write(path, map(line_of, chosen))
-            _write_left_out(path, making.left)
+            write(path, map(line_of, chosen))
+            write_left_out(path, making.left)
         note = making.note(rows, digest_of(path, self._show), made_from, present)
         self._made[part.file] = note
         self._tell(part, note, making)
@@ -150,9 +145,9 @@ class Work:
 
     def _digest(self, part: Part, present: Sequence[str]) -> str:
         options = self._options
-        cut = (options.seed, options.stratify, options.near, options.partial)
+        cut = (options.seed, options.stratify, options.partial) if part.role is not Role.CORPUS else options.partial
         read = [self._sources[name].digests if name in self._sources else self._made[name].sha256 for name in present]
-        held = sorted(note.sha256 for note in self._held()) if part.role is Role.TRAIN else []
+        held = [options.near, *(note.sha256 for note in self._held())] if part.role is Role.TRAIN else []
         parts = [VERSION, repr(part), present, read, held, self._take(part), cut]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
@@ -265,69 +260,8 @@ class Work:
                 making.check(name, files.count)
             making.settle()  # before the file takes its place
 
-        _write(making.path, lines())
+        write(making.path, lines())
         return len(seen)
-
-
-class Making:
-    """What is counted while one file is made."""
-
-    def __init__(self, part: Part, path: Path, options: Options) -> None:
-        self.part, self.path = part, path
-        self._partial = options.partial
-        self.records: Counter[str] = Counter()  # by source
-        self.counts: Counter[str] = Counter()
-        self.left: list[LeftOut] = []
-        self._unreadable: list[str] = []
-        self._warnings: list[str] = []
-
-    def read(self, reader: Callable[[Located], Iterable[Any]], record: Located) -> list[Any]:
-        """What a record holds; nothing where it cannot be read."""
-        try:
-            return list(reader(record))
-        except BadInput as error:
-            self._unreadable.append(str(error))
-            return []
-
-    def check(self, name: str, expected: int | None) -> None:
-        """Of a source that was read to its end: how many records it has, and how many could be read."""
-        found = self.records[name]
-        if len(self._unreadable) > MOST_UNREADABLE * found:
-            first = self._unreadable[0]
-            raise BadInput(f"{name}: {len(self._unreadable):,} of {found:,} records cannot be read, the first: {first}")
-        if expected is not None and found != expected:
-            self.differs(f"{name} has {found:,} records, {expected:,} expected")
-
-    def differs(self, what: str) -> None:
-        self._warnings.append(what)
-
-    def cut(self, rows: list[Any], chosen: list[Any], wanted: int) -> list[Any]:
-        if len(chosen) < wanted:
-            self.differs(f"{len(chosen):,} rows, {wanted:,} wanted")
-        self.counts["not drawn"] += len(rows) - len(chosen)
-        return chosen
-
-    def settle(self) -> None:
-        """Raises BadInput where numbers differ and nobody has said that they may."""
-        if self._warnings and not self._partial:
-            found = "; ".join(self._warnings)
-            raise BadInput(f"{self.part.file}: {found}: another version, or a slice of it? --partial goes on with it")
-
-    def note(self, rows: int, sha256: str, made_from: str, present: Sequence[str]) -> FileNote:
-        left = Counter(each.why.replace("_", " ") for each in self.left)
-        counts = {**left, **self.counts, "unreadable": len(self._unreadable)}
-        first = (f"unreadable: {self._unreadable[0]}",) if self._unreadable else ()
-        return FileNote(
-            file=self.part.file,
-            role=str(self.part.role),
-            rows=rows,
-            sha256=sha256,
-            made_from=made_from,
-            sources=tuple(present),
-            read=dict(self.records),
-            left_out={name: count for name, count in counts.items() if count},
-            warnings=(*self._warnings, *first),
-        )
 
 
 def _noted(source: Source) -> SourceNote:
@@ -343,36 +277,6 @@ def _counted(part: Part, rows: int) -> str:
 def _short(row: Row) -> str:
     words = str(row.get("question") or row.get("goal") or row.get("id"))
     return repr(words if len(words) <= 80 else f"{words[:77]}...")
-
-
-def _write_left_out(path: Path, left: Sequence[LeftOut]) -> None:
-    """All of them beside the file: `train.left_out.jsonl`."""
-    beside = path.with_suffix(".left_out.jsonl")
-    if left:
-        _write(beside, (line_of({"why": each.why, "of": each.of, **each.row}) for each in left))
-    else:
-        beside.unlink(missing_ok=True)
-
-
-def _write(path: Path, lines: Iterable[bytes]) -> None:
-    with _written(path) as file:
-        file.writelines(lines)
-
-
-@contextmanager
-def _written(path: Path) -> Iterator[IO[bytes]]:
-    """A file that is renamed into its place when it is whole; on an error nothing of it is left."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    with naming(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with temporary.open("wb") as file:
-                yield file
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.rename(path)
-        finally:
-            temporary.unlink(missing_ok=True)
 
 
 def sets_of(recipe: Recipe) -> list[PublicSet]:

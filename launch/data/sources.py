@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -64,35 +64,37 @@ class Folder:
 
 
 def find_files(
-    names: Iterable[str], origin: str, given: Mapping[str, str], show: Progress
+    names: Sequence[str], origin: str, given: Mapping[str, str], show: Progress, *, partial: bool
 ) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
     """The files of each split (`musique.train`), and for those that are not to be had why.
 
-    origin: a folder, or `hub`; given: a path for a split, which goes before it. Raises BadInput for what is there and
-    cannot be used, and where the hub cannot be reached.
+    origin: a folder, or `hub`; given: a path for a split, which goes before it; partial: download also where something
+    is on no hub. Raises BadInput for what is there and cannot be used, and where the hub cannot be reached.
     """
     for name, path in given.items():
         split_of(name)
+        if name not in names:
+            raise BadInput(f"--file {name}={path}: not read here, which reads {', '.join(dict.fromkeys(names))}")
         if not os.path.isfile(path):
             raise BadInput(f"--file {name}={path}: no such file")
     folder = None if origin == HUB else Folder(origin)
-    found: dict[str, tuple[str, ...]] = {}
+    found: dict[str, tuple[str, ...]] = {name: (path,) for name, path in given.items()}
+    wanted = {name: split_of(name)[1] for name in names if name not in given}
     missing: dict[str, str] = {}
-    wanted = list(dict.fromkeys(names))
-    for done, name in enumerate(wanted):
+    if folder is None:  # what no hub has is known before anything is downloaded
+        missing = {name: f"on no hub: {split_of(name)[0].page}" for name, files in wanted.items() if not files.hub}
+        if missing and not partial:
+            return found, missing
+    for done, (name, files) in enumerate(wanted.items()):
         show("find", done, len(wanted))
-        files = split_of(name)[1]
-        if name in given:
-            found[name] = (given[name],)
+        if folder is not None and not (there := folder.find(name, files)):
+            missing[name] = f"no {' or '.join(files.names)}"
         elif folder is not None:
-            found[name] = folder.find(name, files)
-            missing |= {} if found[name] else {name: f"no {' or '.join(files.names)}"}
+            found[name] = there
         elif files.hub:
             found[name] = tuple(path for each in files.hub for path in _downloaded(each, files.split))
-        else:
-            missing[name] = f"on no hub: {split_of(name)[0].page}"
     show("find", len(wanted), len(wanted))
-    return {name: paths for name, paths in found.items() if paths}, missing
+    return found, missing
 
 
 def _downloaded(source: str, split: str | None) -> list[str]:

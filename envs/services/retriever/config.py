@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Literal, Optional
+from urllib.parse import urlsplit
 
+from envs.services.secrets import check_no_password, check_variable, is_loopback
 from rlsys.errors import require, require_bounds
 
 # Each a `envs.services.retriever.retriever.Ranker`, by dotted name: a retriever loads what its kind needs.
@@ -13,6 +15,7 @@ KINDS = {
     "dense": "envs.services.retriever.dense.DenseRanker",
     "hybrid": "envs.services.retriever.hybrid.HybridRanker",
 }
+WEB_URLS = {"serper": "https://google.serper.dev/search", "serpapi": "https://serpapi.com/search.json"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,3 +90,25 @@ class RetrieverServerConfig:
         require(fits, "max_queries", self.max_queries, f"1 to max_queue={self.max_queue}, or it could never be served")
         require_bounds(self, "", "0 or more", "cache_mb")
         require_bounds(self, "", "above 0", "deadline_s", "arrive_s")
+
+
+@dataclass(frozen=True, kw_only=True)
+class WebSearchConfig:
+    api: Literal["serper", "serpapi"] = "serper"
+    """serper takes {"q", "num"} by POST and the key as X-API-KEY; serpapi takes them by GET, and the key with them."""
+    url: Optional[str] = None
+    """null is the service's own. https, or http on loopback: the key travels along."""
+    key_env: Optional[str] = None
+    """The environment variable that holds the key, such as SERPER_API_KEY."""
+
+    def __post_init__(self) -> None:
+        if self.key_env is not None:
+            check_variable("env.retriever.web.key_env", self.key_env)
+        if self.url is None:
+            return
+        check_no_password("env.retriever.web.url", self.url, "env.retriever.web.key_env")
+        parts = urlsplit(self.url)
+        usable = bool(parts.hostname) and (
+            parts.scheme == "https" or (parts.scheme == "http" and is_loopback(self.url))
+        )
+        require(usable, "env.retriever.web.url", self.url, "an https address, or http on loopback")

@@ -2,8 +2,7 @@
 
 The web's text is hostile twice over: it may hold markup, and it may hold a protocol's own tags. Tags are taken out, and
 what is left of angle brackets is replaced, so that no page can close a result and speak as the environment or the
-model. `WebSearch` makes one attempt; retries and deadlines are the guard's. Nothing asks for it yet: a search world
-whose retriever is the live web will.
+model. `WebSearch` makes one attempt; retries and deadlines are the guard's. `env.retriever.kind: web` asks for it.
 """
 
 from __future__ import annotations
@@ -11,15 +10,15 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 from envs.services.guard import ToolRefused
 from envs.services.poster import Poster
+from envs.services.retriever.config import WEB_URLS, WebSearchConfig
 from envs.services.retriever.documents import Document, contents
-from envs.services.secrets import check_no_password, check_variable, is_loopback, read_secret
-from rlsys.errors import require
+from envs.services.secrets import read_secret
+from rlsys.errors import BadInput
 
 MAX_QUERY = 1000  # characters
 MAX_TITLE = 200
@@ -32,52 +31,40 @@ _ENVELOPES = ("searchParameters", "search_metadata")  # an answer without result
 _MARKUP = re.compile(r"</?[A-Za-z!][^<>]*>")
 
 
-@dataclass(frozen=True, kw_only=True)
-class WebSearchConfig:
-    url: str = "https://google.serper.dev/search"
-    """Takes {"q", "num"} by POST and the key as X-API-KEY; http only on loopback, for the key travels along."""
-    key_env: str = "SERPER_API_KEY"
-    """The environment variable that holds the key."""
-    results: int = 3
-    timeout_s: float = 20.0
-    """Of one request."""
-
-    def __post_init__(self) -> None:
-        check_variable("web_search.key_env", self.key_env)
-        check_no_password("web_search.url", self.url, "web_search.key_env")
-        parts = urlsplit(self.url)
-        usable = bool(parts.hostname) and (
-            parts.scheme == "https" or (parts.scheme == "http" and is_loopback(self.url))
-        )
-        require(usable, "web_search.url", self.url, "an https address, or http on loopback")
-        require(1 <= self.results <= 100, "web_search.results", self.results, "1 to 100")
-        require(self.timeout_s > 0, "web_search.timeout_s", self.timeout_s, "above 0")
-
-
 class WebSearch:
-    """`await search("capital of France")` gives at most `results` documents, best first. For one event loop."""
+    """`await web.search("capital of France")` gives at most `topk` documents, best first. For one event loop."""
 
-    def __init__(self, config: WebSearchConfig) -> None:
-        """Raises BadInput without a usable key in the environment."""
-        self._results = config.results
-        self._name = urlsplit(config.url).hostname or ""
+    def __init__(self, config: WebSearchConfig, topk: int = 3, timeout_s: float = 30.0) -> None:
+        """`timeout_s` is of one request. Raises BadInput without a usable key in the environment."""
+        key = read_secret("env.retriever.web.key_env", config.key_env)
+        if key is None:
+            raise BadInput("env.retriever.web.key_env=None: expected the variable that holds the key of the web search")
+        url = config.url or WEB_URLS[config.api]
+        self._by_get = config.api == "serpapi"
+        self._topk = topk
+        self._name = urlsplit(url).hostname or ""
         self._poster = Poster(
-            config.url,
-            read_secret("web_search.key_env", config.key_env),
+            url,
+            key,
             key_header="X-API-KEY",
-            key_from=config.key_env,
+            key_query="api_key" if self._by_get else "",
+            key_from=config.key_env or "",
             name=self._name,
-            timeout_s=config.timeout_s,
+            timeout_s=timeout_s,
             max_bytes=MAX_BYTES,
         )
 
-    async def __call__(self, query: str) -> tuple[Document, ...]:
-        """Raises ToolRefused for a blank query, else what `Poster.post` does; ValueError for no search answer too."""
+    async def search(self, query: str) -> tuple[Document, ...]:
+        """Raises ToolRefused for a blank query, else what `Poster` does; ValueError for no search answer too."""
         if not query.strip():
             raise ToolRefused("empty query")
-        answer = await self._poster.post("", {"q": query[:MAX_QUERY], "num": self._results})
+        asked: dict[str, Any] = {"q": query[:MAX_QUERY], "num": self._topk}
+        if self._by_get:
+            answer = await self._poster.get("", {"engine": "google", **asked})
+        else:
+            answer = await self._poster.post("", asked)
         try:
-            return parse_results(answer, self._results)
+            return parse_results(answer, self._topk)
         except ValueError as error:
             raise ValueError(f"{self._name}: {error}") from None
 

@@ -135,6 +135,16 @@ def test_without_the_hub_one_line_says_what_to_do(
     assert "give its folder with --from DIR" in err and not (tmp_path / "data").exists()
 
 
+def test_what_no_hub_has_is_known_before_anything_is_downloaded(
+    rlsys: Rlsys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("launch.data.sources.download", lambda *_: pytest.fail("downloaded"))
+    monkeypatch.chdir(tmp_path)
+    code, _, err = rlsys("data", "prepare", "graph_rl")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "nlgift_connectivity.test: on no hub: https://github.com/MatthewYZhang/NLGift" in err
+
+
 def test_files_of_the_hub_are_read_where_they_were_downloaded(
     downloads: Path, tmp_path: Path, rlsys: Rlsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -284,6 +294,7 @@ def test_a_file_of_ones_own_takes_a_splits_place(downloads: Path, tmp_path: Path
         (["data", "prepare", "nq", "--file", "nq.train"], "--file nq.train: expected SET.SPLIT=PATH"),
         (["data", "prepare", "nq", "--file", "nq.trian=x"], "did you mean 'nq.train'"),
         (["data", "prepare", "nq", "--file", "nq.train=/no/where"], "/no/where: no such file"),
+        (["data", "prepare", "popqa", "--file", "nq.train=x"], "nq.train=x: not read here, which reads popqa.test"),
         (["data", "prepare", "nq", "--tasks", "0"], "--tasks=0: expected at least 1"),
         (["data", "prepare", "nq", "--stratify", "level"], "--stratify='level': expected --tasks or --eval-tasks"),
         (["data"], "required: ACTION"),

@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envs.services.guard import Guard, GuardConfig, ToolBusy, ToolFailed, ToolRefused
+from envs.services.retriever.config import WebSearchConfig
 from envs.services.retriever.documents import Document
-from envs.services.retriever.web import MAX_BYTES, MAX_TEXT, WebSearch, WebSearchConfig, parse_results
+from envs.services.retriever.web import MAX_BYTES, MAX_TEXT, WebSearch, parse_results
 from rlsys.errors import BadInput
 from rlsys.types import FailureKind
 
@@ -130,20 +131,25 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def ask(
-    handler: Handler, use: Callable[[WebSearch], Awaitable[Any]], monkeypatch: pytest.MonkeyPatch, timeout_s: float = 5
+    handler: Handler,
+    use: Callable[[WebSearch], Awaitable[Any]],
+    monkeypatch: pytest.MonkeyPatch,
+    timeout_s: float = 5,
+    api: str = "serper",
 ) -> Any:
     """What `use` gives with a client of a server that answers with `handler`."""
     monkeypatch.setenv("SERPER_API_KEY", KEY)
 
     async def main() -> Any:
         app = web.Application()
-        app.router.add_post("/search", handler)
+        app.router.add_route("GET" if api == "serpapi" else "POST", "/search", handler)
         runner = web.AppRunner(app)
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
         port = runner.addresses[0][1]
-        search = WebSearch(WebSearchConfig(url=f"http://127.0.0.1:{port}/search", timeout_s=timeout_s))
+        config = WebSearchConfig(api=api, url=f"http://127.0.0.1:{port}/search", key_env="SERPER_API_KEY")  # type: ignore[arg-type]
+        search = WebSearch(config, timeout_s=timeout_s)
         try:
             return await use(search)
         finally:
@@ -162,7 +168,7 @@ def answering(status: int, body: str = "", **headers: str) -> Handler:
 
 def raised_by(handler: Handler, monkeypatch: pytest.MonkeyPatch, timeout_s: float = 5) -> Exception:
     with pytest.raises(Exception) as caught:
-        ask(handler, lambda search: search("q"), monkeypatch, timeout_s)
+        ask(handler, lambda search: search.search("q"), monkeypatch, timeout_s)
     assert KEY not in f"{caught.value!s} {caught.value!r} {caught.value.__cause__!r}"
     return caught.value
 
@@ -174,16 +180,35 @@ def test_the_request_carries_query_number_and_key(monkeypatch: pytest.MonkeyPatc
         seen.append((await request.json(), request.headers.get("X-API-KEY")))
         return web.json_response(SERPER)
 
-    found = ask(handler, lambda search: search("tallest \ud800 lighthouse"), monkeypatch)
+    found = ask(handler, lambda search: search.search("tallest \ud800 lighthouse"), monkeypatch)
     assert seen == [({"q": "tallest \ud800 lighthouse", "num": 3}, KEY)]
     assert found == parse_results(SERPER, 3)
+
+
+def test_serpapi_is_asked_by_get_with_the_key_in_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[dict[str, str], str | None]] = []
+
+    async def handler(request: web.Request) -> web.Response:
+        seen.append((dict(request.query), request.headers.get("X-API-KEY")))
+        return web.json_response(SERPAPI)
+
+    found = ask(handler, lambda search: search.search("2 + 2 & \ud800 more"), monkeypatch, api="serpapi")
+    assert seen == [({"engine": "google", "q": "2 + 2 & ? more", "num": "3", "api_key": KEY}, None)]
+    assert found == parse_results(SERPAPI, 3)
+
+    async def shows_it(request: web.Request) -> web.Response:
+        return web.Response(status=400, text=str(request.url))
+
+    with pytest.raises(ToolRefused) as caught:
+        ask(shows_it, lambda search: search.search("q"), monkeypatch, api="serpapi")
+    assert "***" in str(caught.value) and KEY not in str(caught.value)
 
 
 def test_a_bad_query_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for status in (400, 422):
         assert isinstance(raised_by(answering(status, "no"), monkeypatch), ToolRefused)
     with pytest.raises(ToolRefused, match="empty query"):
-        ask(answering(200), lambda search: search(" \n"), monkeypatch)
+        ask(answering(200), lambda search: search.search(" \n"), monkeypatch)
 
 
 def test_a_refused_key_names_its_variable_not_itself(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,14 +273,14 @@ def test_behind_a_guard_an_outage_is_retried_and_results_are_kept(monkeypatch: p
         return await answers[min(len(asked), 3) - 1](request)
 
     async def use(search: WebSearch) -> Any:
-        guard = Guard("web_search", search, GuardConfig(backoff_s=0.01))
+        guard = Guard("web_search", search.search, GuardConfig(backoff_s=0.01))
         return await guard("2 + 2"), await guard("2 + 2")
 
     first, again = ask(handler, use, monkeypatch)
     assert first == again == parse_results(SERPAPI, 3) and len(asked) == 3
 
     async def refused(search: WebSearch) -> Any:
-        return await Guard("web_search", search, GuardConfig())("x" * 10)
+        return await Guard("web_search", search.search, GuardConfig())("x" * 10)
 
     with pytest.raises(ToolFailed) as caught:
         ask(answering(400), refused, monkeypatch)
@@ -264,8 +289,10 @@ def test_behind_a_guard_an_outage_is_retried_and_results_are_kept(monkeypatch: p
 
 def test_a_missing_or_broken_key_is_bad_input_and_is_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SERPER_API_KEY", raising=False)
-    with pytest.raises(BadInput, match="environment variable SERPER_API_KEY is not set"):
+    with pytest.raises(BadInput, match="expected the variable that holds the key"):
         WebSearch(WebSearchConfig())
+    with pytest.raises(BadInput, match="environment variable SERPER_API_KEY is not set"):
+        WebSearch(WebSearchConfig(key_env="SERPER_API_KEY"))
     monkeypatch.setenv("OTHER_KEY", "a\nb: c")
     with pytest.raises(BadInput, match="OTHER_KEY holds characters") as caught:
         WebSearch(WebSearchConfig(key_env="OTHER_KEY"))
@@ -276,5 +303,5 @@ def test_a_missing_or_broken_key_is_bad_input_and_is_never_shown(monkeypatch: py
 
 @pytest.mark.parametrize("url", ["http://example.org/search", "ftp://127.0.0.1", "search", "https://", ""])
 def test_the_key_travels_encrypted_or_not_at_all(url: str) -> None:
-    with pytest.raises(BadInput, match=r"web_search\.url=.*: expected an https address, or http on loopback"):
+    with pytest.raises(BadInput, match=r"env\.retriever\.web\.url=.*: expected an https address, or http on loopback"):
         WebSearchConfig(url=url)
