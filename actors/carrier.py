@@ -29,9 +29,7 @@ class Carrier:
         self.channel = channel
         self._one = threading.Lock()
         self._mover: Mover | None = None
-        self._known: set[tuple[Path, int | None]] = (
-            set()
-        )  # files with their digests, as this process found or brought them
+        self._known: set[tuple[Path, int | None]] = set()  # files and their digests, brought or looked at
 
     def __repr__(self) -> str:
         """What Ray's dashboard calls it."""
