@@ -13,7 +13,6 @@ import logging
 import secrets
 import time
 from collections.abc import Coroutine, Iterable
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -42,6 +41,10 @@ STOP_S = 10.0
 
 class Superseded(Exception):
     """A newer version is on its way: nobody needs this one any more."""
+
+
+class _Unable(RunFailed):
+    """A carrier answered that it cannot: its node's memory is full, perhaps. It lives."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +130,8 @@ class Carriers:
         )
         try:
             await call(node.handle.start.remote(self._kept), what, options.start_timeout_s)
-        except RayError as error:
+        except (RayError, RunFailed) as error:
+            ray.kill(node.handle)  # it may yet take the lock that the next one needs
             raise RunFailed(f"{what}: {reason(error)}") from error
         self._spawn(self._watch(node, node.handle))
 
@@ -149,7 +153,7 @@ class Carriers:
             self._spawn(self._look(self._delivery, node.name))
 
     async def _ask(self, node: _Node, method: str, *arguments: Any) -> Any:
-        """A call to a carrier; one that does not answer is as good as dead. Raises RunFailed, and what it raised."""
+        """A call to a carrier. One that does not answer is as good as dead: RunFailed. Raises _Unable and SourceFailed."""
         handle, what = node.handle, f"the weight carrier of node {node.name[:8]} doing {method}"
         if handle is None:
             raise RunFailed(f"{what}: it died")
@@ -157,7 +161,9 @@ class Carriers:
             asked = getattr(handle, method).remote(*arguments)
             return await call(asked, what, self._options.fetch_timeout_s + MARGIN_S)
         except RayTaskError as error:
-            raise error.cause from error
+            raise (
+                error.cause if isinstance(error.cause, SourceFailed) else _Unable(f"{what}: {reason(error)}")
+            ) from error
         except (RayError, RunFailed) as error:
             self._dead(node, handle, reason(error))
             raise RunFailed(f"{what}: {reason(error)}") from error
@@ -206,7 +212,8 @@ class Carriers:
     async def stop(self) -> None:
         """Nothing of the run's stays in any node's memory."""
         self._closing = True
-        for task in list(self._background):
+        filling = list(self._delivery.nodes.values()) if self._delivery is not None else []
+        for task in [*self._background, *filling]:
             task.cancel()
         up = [node for node in self._nodes.values() if node.handle is not None]
         stops = (call(node.handle.stop.remote(), "a weight carrier stopping", STOP_S) for node in up)
@@ -234,15 +241,22 @@ class Carriers:
         found: list[int] | None = None
         while found is None:
             try:
-                carrier = await self._up(node)
+                found = await self._found(await self._up(node), delivery.published)
             except RunFailed as error:
                 log.warning("%s", error)
                 found = []
-                break
-            with suppress(RunFailed):  # it died: the next one knows
-                found = await self._ask(carrier, "found", delivery.published)
         delivery.relay.found(node, found)
         await self._notify()
+
+    async def _found(self, carrier: _Node, published: Published) -> list[int] | None:
+        """None: it died under the question."""
+        try:
+            found: list[int] = await self._ask(carrier, "found", published)
+            return found
+        except _Unable:
+            raise
+        except RunFailed:
+            return None
 
     async def _stream(self, delivery: _Delivery, node: str) -> None:
         """Fetch one part after another until the node lacks none."""
@@ -281,8 +295,8 @@ class Carriers:
             await self._ask(receiver, "fetch", published, number, address, self._options.fetch_timeout_s)
         except SourceFailed as error:
             return await self._blame(delivery, number, source, error)
-        except OSError as error:
-            raise RunFailed(f"{part.name} of version {published.version} on node {node[:8]}: {error}") from error
+        except _Unable:
+            raise
         except RunFailed:
             await self._look(delivery, node)  # its carrier died, and has what it had once it is back
             return False

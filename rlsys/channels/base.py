@@ -61,7 +61,6 @@ class WeightChannel(Protocol):
     """
 
     one_node: ClassVar[bool]  # whether engines must run on the node of the ranks
-    carried: ClassVar[bool]  # whether what a rank sends lies on its own node, for carriers to bring to the others
 
     @classmethod
     def open(cls, owner: str, root: Path | None) -> WeightChannel:

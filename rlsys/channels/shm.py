@@ -35,7 +35,6 @@ class SharedMemory:
     node: str = ""
     digests: bool = True  # of what is sent: on one node nobody would look at them
     one_node: ClassVar[bool] = False
-    carried: ClassVar[bool] = True
 
     @classmethod
     def open(cls, owner: str, root: Path | None = None) -> SharedMemory:
