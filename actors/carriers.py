@@ -153,7 +153,7 @@ class Carriers:
             self._spawn(self._look(self._delivery, node.name))
 
     async def _ask(self, node: _Node, method: str, *arguments: Any) -> Any:
-        """A call to a carrier. One that does not answer is as good as dead: RunFailed. Raises _Unable and SourceFailed."""
+        """A call to a carrier. One that does not answer is as good as dead. Raises RunFailed then, and SourceFailed."""
         handle, what = node.handle, f"the weight carrier of node {node.name[:8]} doing {method}"
         if handle is None:
             raise RunFailed(f"{what}: it died")
@@ -161,9 +161,9 @@ class Carriers:
             asked = getattr(handle, method).remote(*arguments)
             return await call(asked, what, self._options.fetch_timeout_s + MARGIN_S)
         except RayTaskError as error:
-            raise (
-                error.cause if isinstance(error.cause, SourceFailed) else _Unable(f"{what}: {reason(error)}")
-            ) from error
+            if isinstance(error.cause, SourceFailed):
+                raise error.cause from error
+            raise _Unable(f"{what}: {reason(error)}") from error
         except (RayError, RunFailed) as error:
             self._dead(node, handle, reason(error))
             raise RunFailed(f"{what}: {reason(error)}") from error
