@@ -20,7 +20,7 @@ WORLDS: Table = {
 }
 
 
-MAX_WORLDS = 8  # remembered: those of a run's stages, and of their evaluations
+MAX_WORLDS = 16  # remembered: those of a run's stages, and of their evaluations
 _made: dict[str, World] = {}
 
 

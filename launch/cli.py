@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {  # name: (module, what `rlsys --help` s
     "play": ("launch.commands.play", "an episode in which you write the model's messages"),
     "new": ("launch.commands.new", "a folder of your own to begin from"),
     "score": ("launch.commands.score", "rewards of given transcripts, offline"),
+    "recipes": ("launch.commands.recipes", "the recipes that come along"),
     "config": ("launch.commands.config", "what each key of a configuration means"),
     "serve": ("launch.commands.serve", "a service alone: the retriever, the judge"),
     "data": ("launch.commands.data", "public data sets as task files and corpora"),

@@ -12,6 +12,7 @@ from typing import Any, Literal, Optional, Union
 
 from rlsys.channels import CHANNELS
 from rlsys.errors import require, require_bounds
+from rlsys.eval_config import EvalConfig as EvalConfig
 
 DataSource = Union[str, dict[str, Optional[int]]]  # a stage, a path, or paths with how many examples of each
 
@@ -296,30 +297,6 @@ class CurriculumConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvalConfig:
-    """Held-out tasks, played before and after the stages that play; held-out loss within the others."""
-
-    tasks: int = 200
-    """Held-out tasks to play, at most."""
-    samples: int = 1
-    """Sampled answers per task, beside the greedy one."""
-    temperature: float = 1.0
-    """Temperature of the sampled answers."""
-    concurrency: int = 256
-    """Episodes that are played at the same time."""
-    every: int = 0
-    """An sft or dpo stage measures its held-out loss every so many steps. 0: never."""
-    share: float = 0.1
-    """Share of the prompts in a stage's `data` that is held out for that loss: at least one prompt, at most `tasks`."""
-
-    def __post_init__(self) -> None:
-        require_bounds(self, "eval.", "at least 1", "tasks", "samples", "concurrency")
-        require_bounds(self, "eval.", "above 0 and at most 2", "temperature")
-        require_bounds(self, "eval.", "0 or more", "every")
-        require(0 < self.share < 1, "eval.share", self.share, "between 0 and 1")
-
-
-@dataclass(frozen=True, kw_only=True)
 class GenerateConfig:
     """Trajectories to train on later, from a `generate` stage or from `rlsys generate`."""
 
@@ -355,6 +332,9 @@ class CheckpointConfig:
     """Steps between checkpoints. One more is written at the end of each stage and when the run is stopped."""
     keep: int = 2
     """Checkpoints that stay on disk, the newest ones."""
+    best: Optional[str] = None
+    """A number of the evaluations, such as `greedy/accuracy` or `hotpotqa/greedy/exact_match`: the model with the
+    highest one so far is kept beside the newest checkpoints, and `rlsys eval --checkpoint RUN_DIR@best` plays it."""
 
     def __post_init__(self) -> None:
         require_bounds(self, "checkpoint.", "at least 1", "every", "keep")
@@ -429,7 +409,7 @@ class StageConfig:
 
     name: str
     kind: str
-    """A name in `launch.stages.STAGES`: sft, rl, generate or dpo."""
+    """A name in `launch.stages.STAGES`: sft, rl, generate, dpo or eval."""
     steps: int
     """Optimizer steps. 0 in a stage that trains nothing, and as long as `epochs` is set."""
     config: RecipeConfig
@@ -441,6 +421,18 @@ class StageConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class AboutConfig:
+    """What a recipe stands for. Nothing depends on it: `rlsys recipes` shows it."""
+
+    title: str = ""
+    """Of the paper."""
+    arxiv: str = ""
+    """Its number there."""
+    data: tuple[str, ...] = ()
+    """The public sets that it reads, by their names in `rlsys data list`."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class RecipeConfig:
     """Everything but the list of stages. `env`, `reward` and `algorithm` hold the dataclass that their `name` picks."""
 
@@ -448,6 +440,7 @@ class RecipeConfig:
     """Names the run's folder, runs/NAME, unless --run-dir does."""
     seed: int = 0
     """Seed of the sampling, of the order of tasks and of a model built from nothing. The tasks follow `env.seed`."""
+    about: AboutConfig = field(default_factory=AboutConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     env: Any = None
     reward: Any = None

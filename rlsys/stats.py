@@ -1,4 +1,4 @@
-"""Statistics that decide whether two numbers of a report differ. Evaluation and `audit` are yet to use them."""
+"""Statistics that decide whether two numbers of a report differ."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
-import torch
+import numpy as np
 
 _CHUNK = 4_000_000  # resampled values that exist at once
 
@@ -43,26 +43,65 @@ def mean_and_spread(values: Sequence[float]) -> tuple[float, float]:
 
 
 def bootstrap_interval(
-    values: Sequence[float], *, confidence: float = 0.95, resamples: int = 10_000, seed: int = 0
+    values: Sequence[float],
+    *,
+    weights: Sequence[float] | None = None,
+    confidence: float = 0.95,
+    resamples: int = 10_000,
+    seed: int = 0,
 ) -> tuple[float, float]:
     """Percentile bootstrap interval of the mean: (low, high). The same for the same values and seed.
 
-    For the difference of two systems on the same tasks, give the differences. Raises ValueError without values.
+    For the difference of two systems on the same tasks, give the differences. weights: of a share that is pooled, such
+    as satisfied of all constraints: values are what each task adds to the sum, weights what it adds to the count, above
+    0. Raises ValueError without values, and for unequal lengths.
     """
     count = _count(values)
     _check_confidence(confidence)
-    values_N = torch.tensor(values, dtype=torch.float64)
-    generator = torch.Generator().manual_seed(seed)
-    means: list[torch.Tensor] = []
+    values_N = np.asarray(values, dtype=np.float64)
+    weights_N = np.ones(count) if weights is None else np.asarray(weights, dtype=np.float64)
+    if len(weights_N) != count:
+        raise ValueError(f"{count} values against {len(weights_N)} weights: expected as many")
+    generator = np.random.default_rng(seed)
+    means: list[np.ndarray] = []
     left = resamples
     while left > 0:
         size = min(left, max(1, _CHUNK // count))
-        drawn = torch.randint(count, (size, count), generator=generator)
-        means.append(values_N[drawn].mean(dim=1))
+        drawn = generator.integers(count, size=(size, count))
+        means.append(values_N[drawn].sum(axis=1) / weights_N[drawn].sum(axis=1))
         left -= size
     tail = (1 - confidence) / 2
-    low, high = torch.quantile(torch.cat(means), torch.tensor([tail, 1 - tail], dtype=torch.float64)).tolist()
+    low, high = np.quantile(np.concatenate(means), [tail, 1 - tail]).tolist()
     return low, high
+
+
+def paired_test(differences: Sequence[float]) -> tuple[float, float]:
+    """Two-sided z-test that the mean of these differences, one of each task, is 0: (z, p).
+
+    Two systems on the same tasks: what both find easy or hard cancels out. paired_test([1, 0, 0, 0, 1]) is
+    (1.633, 0.1025). Where no task differs, or all differ alike, the deviation is 0: (0.0, 1.0) or (inf, 0.0). Raises
+    ValueError without values.
+    """
+    mean, deviation = mean_and_spread(differences)
+    if mean == 0:
+        return 0.0, 1.0
+    if len(differences) == 1:
+        return math.nan, 1.0  # of one task nobody knows how it varies
+    if deviation == 0:
+        return math.copysign(math.inf, mean), 0.0
+    z = mean / (deviation / math.sqrt(len(differences)))
+    return z, math.erfc(abs(z) / math.sqrt(2))
+
+
+def pass_at_k(samples: int, right: int, k: int) -> float:
+    """Chance that one of k samples is right, without bias, from `samples` of which `right` are (arXiv 2107.03374).
+
+    1 - C(samples - right, k) / C(samples, k): pass_at_k(4, 1, 2) is 0.5. Raises ValueError unless 1 <= k <= samples and
+    0 <= right <= samples.
+    """
+    if not (1 <= k <= samples and 0 <= right <= samples):
+        raise ValueError(f"{right} right of {samples}, k={k}: expected 1 <= k <= samples and 0 <= right <= samples")
+    return 1 - math.comb(samples - right, k) / math.comb(samples, k)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

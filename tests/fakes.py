@@ -135,7 +135,11 @@ class BanditPool:
     """Engines that hold the logits last published; episodes take a random number of loop turns."""
 
     def __init__(
-        self, *, fail: Callable[[Ticket], bool] = lambda _: False, deaf: bool = False, publish_s: float = 0.0
+        self,
+        *,
+        fail: Callable[[Ticket], bool] = lambda _: False,
+        deaf: bool = False,
+        publish_s: float = 0.0,
     ) -> None:
         self.logits: list[float] = [0.0, 0.0]
         self.version = 0
@@ -170,7 +174,7 @@ class BanditPool:
         for _ in range(random.Random(ticket.sequence).choice([0, 1, 2, 40])):
             await asyncio.sleep(0)
         group = bandit_group(ticket, plan, logits, version)
-        if self._fail(ticket):
+        if self._fails(ticket, plan):
             failure = Failure(kind=FailureKind.INFRA, where="fake", detail="it died")
             from dataclasses import replace
 
@@ -181,6 +185,9 @@ class BanditPool:
                 ),
             )
         return group
+
+    def _fails(self, ticket: Ticket, plan: RolloutPlan) -> bool:
+        return self._fail(ticket)
 
     async def status(self) -> list[WorkerStatus]:
         return []

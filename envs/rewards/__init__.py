@@ -38,6 +38,7 @@ REWARDS: Table = {
     "blocksworld": "envs.rewards.blocksworld.BlocksworldReward",
     "graph_rl": "envs.rewards.graph_rl.GraphRLReward",
     "icrl": "envs.rewards.icrl.IcrlReward",
+    "judged": "envs.rewards.judged.JudgedReward",
     "long_cot": "envs.rewards.long_cot.LongCotReward",
     "multiple_choice": "envs.rewards.multiple_choice.MultipleChoiceReward",
     "proscript": "envs.rewards.proscript.ProscriptReward",

@@ -49,12 +49,16 @@ class IcrlReward(SumOfFindings):
         self._alpha = config.alpha
         self._clamp = config.clamp
 
+    def given(self, transcript: Transcript) -> str:
+        """What stands in the last answer tag."""
+        span = last_pair(lowered(written(transcript)), "<answer>", "</answer>")
+        return "" if span is None else transcript.messages[span.message].content[span.start : span.end].strip()
+
     def findings(self, transcript: Transcript) -> tuple[Finding, ...]:
         golds = answers(transcript.task)
         pieces = lowered(written(transcript))
         weight = 1 - self._alpha
-        given = last_pair(pieces, "<answer>", "</answer>")
-        text = "" if given is None else transcript.messages[given.message].content[given.start : given.end].strip()
+        given, text = last_pair(pieces, "<answer>", "</answer>"), self.given(transcript)
         right = bool(text) and exact_match(text, golds) if transcript.correct is None else transcript.correct
         rule = "exact match" if right else "no exact match"
         findings = [found("accuracy", rule, self._alpha * right, transcript.messages, given)]

@@ -37,6 +37,11 @@ class ProscriptReward(SumOfFindings):
     def __init__(self, config: ProscriptRewardConfig) -> None:
         pass
 
+    def pooled(self, transcript: Transcript) -> Mapping[str, tuple[float, float]]:
+        """Satisfied out of all constraints: the paper's number is pooled over all tasks of a set."""
+        total = len(_constraints(transcript.task))
+        return {"constraints_pooled": (round(self(transcript).value * total), total)}
+
     def findings(self, transcript: Transcript) -> tuple[Finding, ...]:
         constraints = _constraints(transcript.task)
         chain, span = _chain(lowered(written(transcript)))

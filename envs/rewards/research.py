@@ -41,14 +41,20 @@ class ResearchReward(SumOfFindings):
     def __init__(self, config: ResearchRewardConfig) -> None:
         self._gate = config.format_gate
 
+    def given(self, transcript: Transcript) -> str:
+        """What stands in the last box of the last answer."""
+        pieces = written(transcript)
+        span = _boxed(pieces)
+        return "" if span is None else unboxed(said(pieces, span))
+
     def findings(self, transcript: Transcript) -> tuple[Finding, ...]:
         golds = answers(transcript.task)
         pieces = written(transcript)
+        text = self.given(transcript)
         broken = list(_broken_form(transcript, pieces))
         if transcript.truncated and self._gate:
             broken.append(Finding(part="format", rule="cut off: no end of sequence"))
         given = _boxed(pieces)
-        text = "" if given is None else unboxed(said(pieces, given))
         score = best_f1(text, golds, style="hotpotqa")
         if score > 0:
             counted = not (broken and self._gate)

@@ -1,22 +1,25 @@
-"""`rlsys eval`: a checkpoint on held-out tasks, on the engines alone."""
+"""`rlsys eval`: a checkpoint on held-out tasks, or on the recipe's sets of tasks, on the engines alone."""
 
 from __future__ import annotations
 
 import argparse
-import json
+import tempfile
+import time
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from launch.commands.shared import add_checkpoint, add_config
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from actors.pool import RolloutPool
     from actors.services import Services
-    from launch.run.evaluate import Score
+    from launch.evaluation.sets import Play
+    from launch.evaluation.transcripts import Transcripts
     from launch.run.progress import Progress
-    from rlsys.config import RecipeConfig
+    from rlsys.config import RecipeConfig, RunConfig
     from rlsys.types import Group
 
 HELP = "the recipe's evaluation of a checkpoint"
@@ -24,13 +27,19 @@ EXAMPLES = """examples:
   rlsys eval quickstart                                   the last run's checkpoint on held-out tasks
   rlsys eval quickstart env.data=gsm8k.jsonl --output result.json
   rlsys eval quickstart --checkpoint runs/mine            any run, checkpoint, model folder or hub name
+  rlsys eval quickstart --checkpoint runs/mine@best       the best model of a run with checkpoint.best
+  rlsys eval quickstart --output result.json --resume     play what a stopped or killed one still owes
+  rlsys eval quickstart --output b.json --against a.json  does it differ from another evaluation?
+  rlsys eval quickstart eval.samples=16 eval.temperature=0.7 eval.top_p=0.95 eval.greedy=false    mean@16, pass@k
 """
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     add_config(parser)
     add_checkpoint(parser)
-    parser.add_argument("--output", metavar="F", help="write scores and trajectories as JSON")
+    parser.add_argument("--output", metavar="F", help="write the result as JSON, and F's .transcripts/ beside it")
+    parser.add_argument("--resume", action="store_true", help="go on with the last transcripts beside --output")
+    parser.add_argument("--against", metavar="RESULT", help="the JSON of another evaluation to compare with")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -47,50 +56,169 @@ def evaluate(options: argparse.Namespace, progress: Progress) -> int:
     config = compose(options.config, options.overrides)
 
     from actors.renderer import ChatRenderer
-    from envs import make_world
+    from launch.evaluation.report import read_report
+    from launch.evaluation.sets import recipes_of
+    from launch.evaluation.told import planned
     from launch.run import preflight
     from launch.run.cleanup import orderly_exit
-    from launch.run.engines import find_checkpoint, model_or_scratch, on_engines
-    from launch.run.evaluate import plans, rollout_tasks, score
-    from rlsys.harvest import check_failed
+    from launch.run.engines import find_checkpoint, model_or_scratch
+    from rlsys.errors import BadInput
 
     recipe = config.stages[-1].config  # the last stage's environment is the one that the recipe ends in
+    if options.resume and options.output is None:
+        raise BadInput("--resume: expected --output, beside which the transcripts lie")
+    other = read_report(options.against) if options.against is not None else None
     found = find_checkpoint(config.recipe, options.checkpoint)
-    split = split_to_evaluate(recipe.env, trained_on(found) if found is not None else None)
-    available = make_world(recipe.env).tasks(split)
-    tasks = available[: recipe.eval.tasks]
+    plays = plays_to_play(recipe, trained_on(found) if found is not None else None)
+    said = planned(plays)  # reads every set
     preflight.check(recipe, learner=False)
-    preflight.check_rollouts(recipe)
+    for each in recipes_of(recipe):
+        preflight.check_rollouts(each)
     if options.output is not None:
         preflight.check_output(options.output)
-
-    async def work(playing: RecipeConfig, pool: RolloutPool, services: Services) -> dict[str, list[Group]]:
-        groups: dict[str, list[Group]] = {}
-        for name, plan in plans(playing, services).items():
-            progress.say(f"playing {len(tasks) * plan.group_size} episodes, {name}")
-            progress.doing(f"{name}: tasks played")
-            groups[name] = await rollout_tasks(pool, tasks, plan, recipe.eval.concurrency, progress.count)
-        return groups
-
     with orderly_exit():
         if found is None:
             progress.say("no checkpoint and no model.path: evaluating the untrained policy")
         with model_or_scratch(recipe, found) as model:
-            of = f"{len(tasks)} of {len(available)} tasks ({split}; eval.tasks={recipe.eval.tasks})"
-            progress.say(f"evaluating {model} on {of}")
+            progress.say(f"evaluating {model} on {said}")
             ChatRenderer(model)  # a hub name or a folder without a tokenizer: said before anything starts
-            groups = on_engines(recipe, model, progress, work)
-            progress.doing("ending every process")
-        limit = recipe.loop.max_failed_share
-        scores = {name: score(played, recipe.reward, limit) for name, played in groups.items()}
-        for line in table(scores):
+            about = about_model(model, config, plays)
+            with kept(options, about, plays) as transcripts:
+                started = time.monotonic()
+                play(recipe, model, plays, transcripts, progress)
+                about |= {"seconds": round(time.monotonic() - started, 1)}
+                return finish(options, about, plays, transcripts, other, progress)
+
+
+def play(
+    recipe: RecipeConfig, model: str, plays: Mapping[str, Play], transcripts: Transcripts, progress: Progress
+) -> None:
+    """All that has not been played yet; what has is in `transcripts`."""
+    from launch.evaluation.evaluate import owed
+    from launch.evaluation.sets import recipes_of
+    from launch.run.engines import on_engines
+    from launch.run.playing import Owed, play_each
+
+    total = sum(len(each.of.tasks) for each in plays.values())
+    done = sum(len(played) for played in transcripts.played.values())
+    if done:
+        progress.say(f"{done} of {total} groups have been played already: {transcripts.folder}")
+    if done == total:
+        return
+
+    async def work(playing: RecipeConfig, pool: RolloutPool, services: Services) -> None:
+        nonlocal done
+        waiting = owed(resolved_plays(plays, playing), services, transcripts.played)
+        progress.say(f"playing {sum(each.plan.group_size for each in waiting)} episodes")
+        progress.doing("groups played")
+
+        def finished(each: Owed, group: Group) -> None:
+            nonlocal done
+            transcripts.add(each.play, group)
+            done += 1
+            progress.count(done, total)
+
+        await play_each(pool, waiting, recipe.eval.concurrency, finished)
+
+    on_engines(recipe, model, progress, work, playing=recipes_of(recipe))
+    progress.doing("ending every process")
+
+
+def resolved_plays(plays: Mapping[str, Play], recipe: RecipeConfig) -> dict[str, Play]:
+    """With what the device fills in: the judge that a run serves is found by it."""
+    from dataclasses import replace
+
+    found: dict[str, Play] = {}
+    for name, each in plays.items():
+        whole = replace(recipe, env=each.of.recipe.env, reward=each.of.recipe.reward, eval=each.of.recipe.eval)
+        of = replace(each.of, recipe=whole)
+        of.__dict__["tasks"] = each.of.tasks  # drawn already
+        found[name] = replace(each, of=of)
+    return found
+
+
+def finish(
+    options: argparse.Namespace,
+    about: dict[str, Any],
+    plays: Mapping[str, Play],
+    transcripts: Transcripts,
+    other: dict[str, Any] | None,
+    progress: Progress,
+) -> int:
+    """Say and write what was found. Raises RunFailed where too many episodes of a play failed."""
+    from launch.evaluation.report import against, against_lines, papers_of, report, write
+    from launch.evaluation.results import result_of
+    from launch.evaluation.told import metric_lines, table
+    from rlsys.harvest import check_failed
+
+    progress.doing("computing intervals")
+    results = {name: result_of(transcripts.records(name), each) for name, each in plays.items()}
+    papers = {name: papers_of(each) for name, each in plays.items()}
+    for line in [*table(results), *metric_lines(results, papers)]:
+        progress.say(line)
+    found = report(about, plays, results)
+    if other is not None:
+        found["against"] = {"file": options.against, "plays": against(results, other)}
+        for line in against_lines(found["against"]["plays"], options.against):
             progress.say(line)
-        if options.output is not None:
-            write(Path(options.output), {"checkpoint": model, "tasks": len(tasks)}, scores, groups)
-            progress.say(f"wrote {options.output}")
-        for name, each in scores.items():
-            check_failed(each.failed, each.episodes, limit, f"episodes, {name},")
+    if options.output is not None:
+        from launch.evaluation.transcripts import file_name
+
+        found["transcripts"] = {name: str(transcripts.folder / file_name(name)) for name in plays}
+        write(Path(options.output), found)
+        progress.say(f"wrote {options.output} and {transcripts.folder}/")
+    for name, each in results.items():
+        check_failed(each.failed, each.episodes, each.limit, f"episodes, {name},")
     return 0
+
+
+@contextmanager
+def kept(options: argparse.Namespace, about: Mapping[str, Any], plays: Mapping[str, Play]) -> Iterator[Transcripts]:
+    """Where the episodes go as they end: beside --output, or without one nowhere that stays."""
+    from launch.evaluation.transcripts import Transcripts, folder_beside
+
+    sizes = {name: each.samples * each.seeds for name, each in plays.items()}
+    begun = {"weights": about["weights"]} | {name: each.identity() for name, each in plays.items()}
+    with tempfile.TemporaryDirectory() as nowhere, ExitStack() as closing:
+        folder = Path(nowhere) / "transcripts"
+        if options.output is not None:
+            folder = folder_beside(Path(options.output), resume=options.resume)
+        transcripts = Transcripts(folder, begun, sizes)
+        closing.callback(transcripts.close)
+        yield transcripts
+
+
+def about_model(model: str, config: RunConfig, plays: Mapping[str, Play]) -> dict[str, Any]:
+    """What was evaluated, and with what: the part of the result that does not depend on the episodes."""
+    import yaml
+
+    from launch.config.compose import to_yaml
+    from launch.run.checkpoints import model_step
+    from launch.run.summary import versions
+    from launch.stages.trajectories import weights_id
+
+    return {
+        "checkpoint": model,
+        "step": model_step(Path(model)),
+        "weights": weights_id(model),
+        "tasks": max(len(each.of.tasks) for each in plays.values()),
+        "seed": config.recipe.seed,
+        "versions": versions(),
+        "config": yaml.safe_load(to_yaml(config)),
+    }
+
+
+def plays_to_play(recipe: RecipeConfig, trained: str | None) -> dict[str, Play]:
+    """Of the recipe's sets; without any, of a data file that the checkpoint has not seen all tasks, else the held-out
+    ones."""
+    from dataclasses import replace
+
+    from launch.evaluation.sets import sets_of
+
+    sets = [
+        each if each.name else replace(each, split=split_to_evaluate(recipe.env, trained)) for each in sets_of(recipe)
+    ]
+    return {name: play for each in sets for name, play in each.plays().items()}
 
 
 def split_to_evaluate(env: Any, trained: str | None) -> str:
@@ -117,31 +245,3 @@ def trained_on(checkpoint: str) -> str | None:
     envs = [layer.values.get("env") for layer in layers] + [stage.get("env") for stage in stages[-1:]]
     named = [env["data"] for env in envs if isinstance(env, dict) and "data" in env]
     return str(named[-1]) if named and named[-1] is not None else None
-
-
-def table(scores: Mapping[str, Score]) -> list[str]:
-    measure = next(each.measure for each in scores.values())
-    lines = [f"{'':<10}{measure:>12}{'episodes':>10}{'failures':>10}   how they ended"]
-    for name, each in scores.items():
-        ends = ", ".join(f"{end} {count}" for end, count in sorted(each.ends.items()))
-        shown = "-" if each.value is None else f"{each.value:.3f}"
-        lines.append(f"{name:<10}{shown:>12}{each.episodes:>10}{each.failures:>10}   {ends}")
-    return lines
-
-
-def write(
-    path: Path, about: dict[str, Any], scores: Mapping[str, Score], groups: Mapping[str, Sequence[Group]]
-) -> None:
-    from rlsys.records import record_of, to_json
-
-    measure = next(each.measure for each in scores.values())
-    keys = ["accuracy"] * (measure == "accuracy") + ["mean_reward", "episodes", "failures", "ends"]
-    report = about | {"measure": measure}
-    report |= {key: {name: getattr(each, key) for name, each in scores.items()} for key in keys}
-    episodes = [
-        {"play": name} | to_json(record_of(t, group))
-        for name, plans in groups.items()
-        for group in plans
-        for t in group.trajectories
-    ]
-    path.write_text(json.dumps(report | {"trajectories": episodes}, indent=1, ensure_ascii=False) + "\n")

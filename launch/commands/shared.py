@@ -27,7 +27,7 @@ def add_checkpoint(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--checkpoint",
         metavar="D|HF_ID",
-        help="run directory, checkpoint, model folder or hub name (default: the last run's)",
+        help="run directory, RUN_DIR@best, checkpoint, model folder or hub name (default: the last run's)",
     )
 
 

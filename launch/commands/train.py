@@ -67,18 +67,21 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
         from launch.run.cluster import expected_device
         from rlsys.device import resolved_run
 
-        follows = arithmetic(config)  # first: it is where a task file that cannot be read is said
+        follows, problem = arithmetic(config)
         progress.close()
         print(to_yaml(resolved_run(config, expected_device(config.recipe.cluster))))
         print("# what follows from it")
         for line in follows:
             print(f"#   {line}")
         check_gpus(config)
+        if problem is not None:
+            raise problem
         return 0
     check(config)
 
     import asyncio
 
+    from launch.evaluation.sets import recipes_of
     from launch.run import cleanup
     from launch.run.parts import make_run, shown
     from launch.run.session import go_through
@@ -117,7 +120,7 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
                 progress.say(f"set aside, to be removed by hand: {shown(aside)}")
         if not checked:
             progress.say("that checkpoint was saved without digests: its files are taken as they are")
-        recipes = [stage.config for stage in playing]
+        recipes = [each for stage in playing for each in recipes_of(stage.config)]
         parts = make_run(config, directory, state, progress, text=text, playing=recipes, weights=weights)
         code = asyncio.run(go_through(parts, train, engines=engines))
         directory.close()

@@ -18,12 +18,14 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from envs import REWARDS, WORLDS
-from launch.config.keys import keys_of, known_names
+from launch.config.keys import inside_named, keys_of, known_names
 from launch.config.layers import Layer, Raw, find_config, parse_overrides, read_files
 from launch.config.plain import check_plain
 from launch.config.synonyms import meant
+from launch.evaluation.sets import check_sets
+from launch.run.places import without_places
 from launch.stages import STAGES
-from launch.stages.base import STAGE_KEYS, Head, Stage, stage_of, without_places
+from launch.stages.base import STAGE_KEYS, Head, Stage, stage_of
 from learners.algorithms import ALGORITHMS
 from rlsys.choices import Table, choose, look_beside
 from rlsys.config import RecipeConfig, RunConfig, StageConfig
@@ -69,6 +71,7 @@ def compose(config: str, overrides: Sequence[str], *, saved: bool = False) -> Ru
         recipe_here = _recipe(source.layers, stage)
         if not saved:
             stage.check(source.where, source.head, recipe_here)
+            check_sets(source.where, recipe_here)
         built.append(stage.build(source.where, source.head, recipe_here, built))
     names = [source.name for source in stages]
     if len(set(names)) != len(names):
@@ -209,6 +212,12 @@ def _check_keys(source: str, values: Mapping[str, Any], schema: type, parts: Map
             if not isinstance(value, dict):
                 raise BadInput(f"{source}: {prefix}{key}={value!r}: expected keys and values")
             _check_keys(source, value, inner, parts, f"{prefix}{key}.")
+        elif (named := inside_named(hints[key])) is not None and isinstance(value, dict):
+            for name, each in value.items():
+                where = f"{prefix}{key}.{name}"
+                if not isinstance(each, dict):
+                    raise BadInput(f"{source}: {where}={each!r}: expected keys and values")
+                _check_keys(source, each, named, parts, f"{where}.")
 
 
 @cache

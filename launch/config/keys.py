@@ -73,9 +73,18 @@ def _leaves(schema: type, prefix: str) -> Iterator[tuple[str, type, Field[Any], 
         hint = hints[each.name]
         if isinstance(hint, type) and is_dataclass(hint):
             yield from _leaves(hint, f"{prefix}{each.name}.")
+        elif (named := inside_named(hint)) is not None:
+            yield from _leaves(named, f"{prefix}{each.name}.NAME.")
         elif hint is not Any:
             owner = next(base for base in schema.__mro__ if each.name in base.__dict__.get("__annotations__", {}))
             yield prefix + each.name, owner, each, hint
+
+
+def inside_named(hint: Any) -> type | None:
+    """Of a section with names that a recipe chooses, `dict[str, EvalSet]`, the dataclass of each; else None."""
+    arguments = get_args(hint)
+    named = get_origin(hint) is dict and isinstance(arguments[1], type) and is_dataclass(arguments[1])
+    return arguments[1] if named else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +154,8 @@ def _kind(hint: Any) -> str:
     arguments = get_args(hint)
     if get_origin(hint) in (Union, UnionType):
         return " or ".join("null" if each is type(None) else _kind(each) for each in arguments)
+    if get_origin(hint) is dict:
+        return "keys and values"
     if get_origin(hint) is Literal:
         return f"one of {', '.join(map(str, arguments))}"
     if get_origin(hint) is tuple:

@@ -19,6 +19,8 @@ from rlsys.errors import BadInput, nearest
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = ROOT / "configs"
 
+PAPER = "paper.yaml"  # of a recipe that is a folder
+
 Raw = dict[str, Any]
 
 
@@ -30,10 +32,11 @@ class Layer:
 
 def find_config(name: str) -> Path:
     """A path, or a name under configs/. Raises BadInput with the nearest name."""
-    for candidate in (Path(name), CONFIGS / name, CONFIGS / f"{name}.yaml"):
+    for candidate in (Path(name), CONFIGS / name, CONFIGS / f"{name}.yaml", CONFIGS / name / PAPER):
         if candidate.is_file():
             return candidate
-    known = sorted(str(path.relative_to(CONFIGS).with_suffix("")) for path in CONFIGS.rglob("*.yaml"))
+    files = (path.relative_to(CONFIGS) for path in CONFIGS.rglob("*.yaml"))
+    known = sorted(str(path.parent if path.name == PAPER else path.with_suffix("")) for path in files)
     named = [each for each in known if each.rpartition("/")[2] == name]
     hint = f" (did you mean {named[0]!r}?)" if named else nearest(name, known)
     for key, table in (("reward", REWARDS), ("env", WORLDS), ("algorithm", ALGORITHMS)):

@@ -117,7 +117,7 @@ def meant(key: str, known: Iterable[str]) -> str:
     for end in ends:
         if end in theirs:
             return _question([theirs[end]])
-    elsewhere = [name for name in names if name.rpartition(".")[2] == parts[-1]]
+    elsewhere = [name for name in names if name.rpartition(".")[2] == parts[-1] and not name.startswith("eval.sets.")]
     if elsewhere:
         return _question(elsewhere[:MOST])
     beside = [name for name in names if name.rpartition(".")[0] == key.rpartition(".")[0]]

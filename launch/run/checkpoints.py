@@ -71,19 +71,26 @@ class DriverState:
     eval_measure: dict[str, str] = field(default_factory=dict)
     eval_episodes: dict[str, dict[str, int]] = field(default_factory=dict)
     eval_failures: dict[str, dict[str, int]] = field(default_factory=dict)
+    # by stage, the same for "before" and "after", or of an eval stage for "eval"
+    eval_stages: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
+    eval_prompts: dict[str, str] = field(default_factory=dict)  # what "before" and "after" played: a digest
+    eval_last: dict[str, Any] = field(default_factory=dict)  # of a stage's end: step, prompts, values
     played: dict[str, dict[str, float]] = field(default_factory=dict)  # by generate stage: trajectories, kept, pairs
     reference: list[float] = field(default_factory=list)  # of a dpo stage's held-out answers, when it began
     stage_s: dict[str, float] = field(default_factory=dict)
     health: list[dict[str, Any]] = field(default_factory=list)  # of launch.run.health: one for each Finding
 
-    @property
-    def evaluated_before(self) -> bool:
-        return bool(self.eval_before) or "before" in self.eval_measure  # too many may have failed to give a number
-
 
 def step_of(checkpoint: Path) -> int:
     """ "step-000160", or "aside-step-000160" once a run went back behind it."""
     return int(checkpoint.name.rpartition("-")[2])
+
+
+def model_step(model: Path) -> int | None:
+    """The step of a run that a model's folder is of: of `checkpoints/step-000160/hf`, or of the best one. None where it
+    is of no run."""
+    saved = re.fullmatch(r"(aside\d*-)?(best-)?step-\d{6,}", model.parent.name) is not None
+    return step_of(model.parent) if saved else None
 
 
 def write_state(folder: Path, state: DriverState, files: Mapping[str, Mapping[str, Any]] | None) -> None:

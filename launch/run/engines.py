@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import tempfile
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,8 @@ from actors.placement import place
 from actors.pool import RolloutPool
 from actors.services import Services
 from launch.run import partitions, preflight, wire
-from launch.run.checkpoints import ASIDE, FOLDER, STATE, Damaged, step_of, verify
+from launch.run.best import best_of
+from launch.run.checkpoints import FOLDER, STATE, Damaged, model_step, step_of, verify
 from launch.run.cluster import connect
 from launch.run.progress import Progress
 from rlsys.config import RecipeConfig
@@ -23,6 +24,7 @@ from rlsys.device import resolved
 from rlsys.errors import BadInput
 
 T = TypeVar("T")
+BEST = "@best"  # behind a run directory
 
 
 def on_engines(
@@ -30,19 +32,23 @@ def on_engines(
     model: str,
     progress: Progress,
     work: Callable[[RecipeConfig, RolloutPool, Services], Awaitable[T]],
+    *,
+    playing: Sequence[RecipeConfig] = (),
 ) -> T:
     """Start engines and tool services, do `work` with them, and stop them. After an error the command ends them.
 
-    `work` gets the recipe as it is on the device that was found.
+    playing: whose tools and judges are needed; none: the recipe's. `work` gets the recipe as it is on the device that
+    was found.
     """
     progress.doing("starting Ray")
-    needed = wire.services([recipe])
+    playing = playing or [recipe]
+    needed = wire.services(playing)
     device = connect(recipe.cluster, partial(wire.engine_needs, recipe, needed), run=recipe.name)
-    recipe = resolved(recipe, device)
-    services = wire.services([recipe])
+    recipe, playing = resolved(recipe, device), [resolved(each, device) for each in playing]
+    services = wire.services(playing)
     services.on_gpus = bool(device.gpus_per_actor)
     needs = wire.engine_needs(recipe, services, device)
-    pool = wire.pool(recipe, device, model, services.token, wire.secrets_of([recipe]))
+    pool = wire.pool(recipe, device, model, services.token, wire.secrets_of(playing))
 
     async def go() -> T:
         workers = recipe.rollout.workers
@@ -66,7 +72,7 @@ def find_checkpoint(recipe: RecipeConfig, given: str | None) -> str | None:
     checkpoint whose model is not what was saved.
     """
     found = _given(given) if given is not None else wire.resolved_model_path(recipe) or _last_run(recipe.name)
-    if found is not None and (FOLDER.fullmatch(name := Path(found).parent.name) or ASIDE.fullmatch(name)):
+    if found is not None and model_step(Path(found)) is not None:
         _check_digests(Path(found).parent)
     preflight.check_model(found, learner=False)
     partitions.check(recipe, found)
@@ -87,6 +93,11 @@ def _check_digests(checkpoint: Path) -> None:
 
 def _given(given: str) -> str:
     path = Path(given)
+    if given.endswith(BEST) and not path.exists():
+        best = best_of(Path(given.removesuffix(BEST)))
+        if best is None:
+            raise BadInput(f"--checkpoint {given}: no best model in it: expected a run with checkpoint.best")
+        return str((best / "hf").resolve())
     if not path.exists():
         if given.startswith((".", "/", "~")) or given.count("/") > 1:
             raise BadInput(f"--checkpoint {given}: no such folder")

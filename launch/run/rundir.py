@@ -181,10 +181,14 @@ class RunDir:
         rows = map(json.loads, path.read_text().splitlines() if path.exists() else ())
         return [row for row in rows if row["stage"] == stage]
 
+    def evaluations(self) -> list[dict[str, Any]]:
+        """The lines of evaluations.jsonl."""
+        path = self.path / "evaluations.jsonl"
+        return [json.loads(line) for line in (path.read_text().splitlines() if path.exists() else ())]
+
     def save_evaluation(self, row: Mapping[str, Any]) -> None:
         """Into evaluations.jsonl, in the order of steps, in place of one that a killed process made."""
-        path = self.path / "evaluations.jsonl"
-        rows = [json.loads(line) for line in (path.read_text().splitlines() if path.exists() else ())]
+        path, rows = self.path / "evaluations.jsonl", self.evaluations()
         point = {key: row[key] for key in ("step", "stage", "when")}.items()
         kept = [*(each for each in rows if not point <= each.items()), row]
         replace_file(path, "".join(f"{json.dumps(each)}\n" for each in sorted(kept, key=lambda each: each["step"])))

@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 from launch.run import cleanup
-from launch.run.checkpoints import step_of
+from launch.run.checkpoints import DriverState, step_of
 from launch.run.parts import shown, start_parts
 from launch.run.run import Run, StopRequested, health
 from launch.run.summary import summary
@@ -111,11 +111,11 @@ async def save_at_stop(run: Run) -> None:
 
 def closing_line(run: Run, status: str) -> str:
     state = run.state
-    before, after = state.eval_before, state.eval_after
+    before, after, of = compared(state)
     change, measure = "", {state.eval_measure.get(when, "accuracy") for when in ("before", "after")}
     if before and after and len(measure) == 1:  # the reward may be another one in the last stage
         scores = (f"{name} {before[name]:.3f} -> {after[name]:.3f}" for name in after if name in before)
-        change = f"; held-out {measure.pop()} " + ", ".join(scores)
+        change = f"; held-out {measure.pop()}{of} " + ", ".join(scores)
     failed = sum(sum(counts.values()) for counts in state.eval_failures.values())
     if failed:
         episodes = sum(sum(counts.values()) for counts in state.eval_episodes.values())
@@ -125,3 +125,11 @@ def closing_line(run: Run, status: str) -> str:
     again = "" if status == "done" else f"; the same command continues it{saved}"
     taken = f"{status} after {run.state.step} steps in {run.wall_s:.0f} s"
     return f"{taken}{change}; see {shown(run.dir.path)}{again}"
+
+
+def compared(state: DriverState) -> tuple[dict[str, float], dict[str, float], str]:
+    """Two evaluations of the same prompts: of the run's first weights and its last, else of the last stage's alone."""
+    if state.eval_prompts.get("before") == state.eval_prompts.get("after"):
+        return state.eval_before, state.eval_after, ""
+    both = [(name, each) for name, each in state.eval_stages.items() if {"before", "after"} <= set(each)]
+    return (both[-1][1]["before"], both[-1][1]["after"], f" of stage {both[-1][0]}") if both else ({}, {}, "")

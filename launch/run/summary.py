@@ -9,7 +9,7 @@ from typing import Any
 from launch.run.run import Run, health
 from rlsys.journal import ledger, read, surviving
 
-EVALUATION = ("before", "after", "measure", "episodes", "failures")
+EVALUATION = ("before", "after", "measure", "episodes", "failures", "stages")
 PROMPTS = ("dispatched", "trained", "failed", "filtered", "in_flight")
 
 
@@ -46,10 +46,15 @@ def summary(run: Run, status: str, reason: str | None = None) -> dict[str, Any]:
         },
         **({"generated": state.played} if state.played else {}),
         "stage_s": {name: round(seconds, 1) for name, seconds in state.stage_s.items()},
-        "versions": {name: _version(name) for name in ("vllm", "deepspeed", "ray", "torch")},
+        "versions": versions(),
         "learner": {"zero_stage": recipe.learner.zero_stage, "world_size": recipe.learner.ranks},
         "rollout": {"workers": recipe.rollout.workers},
     }
+
+
+def versions() -> dict[str, str | None]:
+    """Of the libraries that numbers depend on."""
+    return {name: _version(name) for name in ("vllm", "deepspeed", "ray", "torch")}
 
 
 def _version(name: str) -> str | None:

@@ -8,4 +8,5 @@ STAGES: dict[str, str] = {
     "rl": "launch.stages.rl.RL",
     "generate": "launch.stages.generate.Generate",
     "dpo": "launch.stages.dpo.DPO",
+    "eval": "launch.stages.eval.Eval",
 }

@@ -37,9 +37,9 @@ class Head:
     name: Any = None
     """Its name in messages, in rows and in `stages.NAME.key=value`; null: its kind."""
     kind: Any = None
-    """What it does: sft, rl, generate or dpo."""
+    """What it does: sft, rl, generate, dpo or eval."""
     steps: Any = None
-    """Optimizer steps. Of steps and epochs exactly one is given; a generate stage has neither."""
+    """Optimizer steps. Of steps and epochs exactly one is given; generate and eval stages have neither."""
     epochs: Any = None
     """Times through the training tasks, or through `data`. They become steps, rounded up."""
     data: Any = None
@@ -152,15 +152,6 @@ def product(stage: StageConfig) -> str:
     """ "10 steps x 32 = 320"."""
     count = stage.config.loop.groups_per_step
     return f"{stage.steps} steps x {count} = {stage.steps * count}"
-
-
-def without_places(values: dict[str, Any]) -> dict[str, Any]:
-    """Configuration without what may differ from machine to machine: addresses of servers, patience, secrets."""
-    return {
-        key: without_places(value) if isinstance(value, dict) else value
-        for key, value in values.items()
-        if key not in ("url", "token_env", "guard", "endpoint", "service", "key_env", "plain_http")
-    }
 
 
 def _check_path(where: str, data: str, earlier: Sequence[StageConfig]) -> None:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from envs import make_world
 from envs.base import World
 from envs.rewards import solved_by
-from launch.stages.base import Head, Stage, check_response_length, without_places
+from launch.run.places import without_places
+from launch.stages.base import Head, Stage, check_response_length
 from rlsys.config import RecipeConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput
 from rlsys.rollout import RolloutPlan
@@ -128,7 +129,7 @@ async def generate_missing(
     Raises RunFailed where more than `loop.max_failed_share` of the trajectories are failures: of the tasks that are
     played for the first time while they are played; at the end all that failed in this process, of all tasks.
     """
-    from launch.run.evaluate import rollout_each
+    from launch.run.playing import Owed, play_each
     from launch.stages.trajectories import group_record
     from rlsys.harvest import check_failed
 
@@ -141,7 +142,7 @@ async def generate_missing(
     failed_first: list[Failure] = []
     limit, played_first, done = recipe.loop.max_failed_share, 0, 0
 
-    def finished(group: Group) -> None:
+    def finished(_: Owed, group: Group) -> None:
         nonlocal played_first, done
         broken = [each.reward for each in group.trajectories if isinstance(each.reward, Failure)]
         failed.extend(broken)
@@ -156,4 +157,5 @@ async def generate_missing(
             check_failed(failed, len(tasks) * plan.group_size, limit, "trajectories")
         progress.count(len(tasks) - len(missing) + done, len(tasks))
 
-    await rollout_each(pool, missing, plan, recipe.generate.concurrency, finished)
+    owed = [Owed("", sequence, task, plan) for sequence, task in missing]
+    await play_each(pool, owed, recipe.generate.concurrency, finished)

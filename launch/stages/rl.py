@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from envs import make_world
 from envs.rewards import token_streams
+from launch.evaluation.sets import plays_of
 from launch.stages.base import Head, Stage, check_response_length
 from learners.algorithms import ALGORITHMS
 from rlsys.choices import choose
@@ -37,6 +38,12 @@ class RL(Stage):
                 "log-probabilities would be of the cut distribution and the learner's of the whole one"
             )
         check_response_length(where, recipe)
+        every, saved = recipe.eval.every, recipe.checkpoint.every
+        if recipe.checkpoint.best is not None and every % saved:
+            raise BadInput(
+                f"{where}: eval.every={every} with checkpoint.best={recipe.checkpoint.best!r}: expected a multiple of "
+                f"checkpoint.every={saved}, since only what was saved can be kept"
+            )
         if head.data is not None:
             raise BadInput(
                 f"{where}.data={head.data!r}: an rl stage plays env's tasks: expected env.data, or another kind"
@@ -52,8 +59,12 @@ class RL(Stage):
         episodes = loop.groups_per_step * loop.group_size
         found = drawn_from(stage)
         sizes = ", ".join(f"{name} ({len(indices)} tasks)" for name, indices in found.items())
+        every = stage.config.eval.every
+        beside = max(stage.steps - 1, 0) // every if every else 0
+        evaluated = sum(len(play.of.tasks) * play.samples * play.seeds for play in plays_of(stage.config).values())
         return [
             *super().arithmetic(config, stage),
+            f"evaluations = before, after and {beside} beside training, {evaluated} episodes each",
             *([f"curriculum = {stage.config.curriculum.name}, of the levels {sizes}"] if found else []),
             f"trajectories per step = {loop.groups_per_step} groups x {loop.group_size} = {episodes}",
             f"slots = {loop.groups_per_step} x (1 + lag {loop.max_policy_lag}) = {loop.slots} groups open",

@@ -20,8 +20,9 @@ from actors.arrivals import Publication
 from actors.specs import IDLE
 from envs.services.stats import ToolStats
 from envs.services.stats import merge as merge_stats
+from launch.evaluation.beside import Beside
+from launch.evaluation.evaluate import evaluate_after, evaluate_before
 from launch.run import wire
-from launch.run.evaluate import evaluate
 from launch.run.row import Clock, StepRow
 from launch.run.run import Run, StopRequested, first_delivery
 from learners.algorithms import make_algorithm
@@ -45,8 +46,7 @@ async def rl_loop(run: Run, stage: StageConfig) -> None:
     # Log-probabilities of what was sampled are those of the sampler.
     await run.begin_stage(stage, temperature=config.rollout.temperature)
     await first_delivery(run)
-    if not state.evaluated_before:
-        state.eval_before = await run.until(evaluate(run, stage, "before"))
+    await evaluate_before(run, stage)
     run.progress.begin(
         f"stage {stage.name}: {stage.steps} steps of {config.loop.groups_per_step} groups x {config.loop.group_size}, "
         f"at most {config.loop.slots} groups open"
@@ -67,8 +67,10 @@ async def rl_loop(run: Run, stage: StageConfig) -> None:
     )
     account_dull(run, stage)
     run.spawn(feed(run, stage, run.buffer, run.curriculum))
-    stepper = Stepper(run, stage, run.buffer)
+    evaluations = Beside(run, stage)
+    stepper = Stepper(run, stage, run.buffer, evaluations)
     try:
+        evaluations.due(stepper.published)  # of the checkpoint that the run continues from
         while state.stage_step < stage.steps:
             await stepper.step()
             # After the last step too: the evaluation that follows may take long, and be killed.
@@ -76,19 +78,22 @@ async def rl_loop(run: Run, stage: StageConfig) -> None:
                 with stepper.clock.phase("checkpoint"):
                     await stepper.published()
                     await run.complete(run.checkpoint(stage))
+            evaluations.due(stepper.published)
             run.check_stop()
         await stepper.published()
+        await run.until(evaluations.ended())
     except StopRequested:
+        evaluations.cancel()
         await stepper.stop()
         raise
-    state.eval_after = await run.until(evaluate(run, stage, "after"))
+    await evaluate_after(run, stage)
 
 
 class Stepper:
     """One optimizer step after another. While the next one waits for its groups, the last one is published."""
 
-    def __init__(self, run: Run, stage: StageConfig, buffer: SlotBuffer) -> None:
-        self.run, self.stage, self.buffer = run, stage, buffer
+    def __init__(self, run: Run, stage: StageConfig, buffer: SlotBuffer, evaluations: Beside) -> None:
+        self.run, self.stage, self.buffer, self.evaluations = run, stage, buffer, evaluations
         self.algorithm = make_algorithm(stage.config.algorithm)
         self.clock = Clock()
         self._publishing: asyncio.Task[None] | None = None
@@ -139,7 +144,8 @@ class Stepper:
             time=clock.close(),
             metrics=values(merge(metrics)),
         )
-        self._publishing = run.spawn(publish_step(run, self.stage, self.buffer, groups, harvest, row, publication))
+        work = publish_step(run, self.stage, self.buffer, groups, harvest, row, publication, self.evaluations)
+        self._publishing = run.spawn(work)
 
     async def published(self) -> None:
         """Until the last step's weights are live and its row is written."""
@@ -225,6 +231,7 @@ async def publish_step(
     harvest: Harvest,
     row: StepRow,
     publication: Publication | None,
+    evaluations: Beside,
 ) -> None:
     """The weights go live, the slots come free, the row and the trajectories reach the disk.
 
@@ -233,12 +240,14 @@ async def publish_step(
     version, metrics = row.version, row.metrics
     assert version is not None
     if publication is not None:
+        await evaluations.held(row.step)
         published = await run.publish(publication)
         metrics = metrics | published
         run.state.publish_s.append(published["weights/publish_s"])
         run.journal.publish(version, step=row.step)
     await buffer.release(buffer.groups_per_step, live_version=version)
     metrics = {**metrics, **run.gap, **(run.curriculum.row() if run.curriculum else {}), **await engine_metrics(run)}
+    metrics |= evaluations.row()
     run.journal.commit()
     await asyncio.to_thread(run.dir.save_trajectories, f"step-{row.step:06d}", groups, harvest.advantages)
     metrics["tokens/generated_per_s"] = metrics["tokens/generated"] / row.time.total

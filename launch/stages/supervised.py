@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from actors.renderer import ChatRenderer
-from launch.run.evaluate import evaluate
+from launch.evaluation.evaluate import evaluate_after, evaluate_before, owes_before
 from launch.run.row import Clock, StepRow
 from launch.run.run import Run, first_delivery
 from launch.stages.base import needs_engines
@@ -212,10 +212,9 @@ async def answer_logprobs(learner: LearnerGroup, samples: Sequence[Sample]) -> l
 
 async def measure_before(run: Run, stage: StageConfig) -> None:
     """The weights that a stage begins with on held-out tasks, where the run has engines for it."""
-    state = run.state
-    if needs_engines(run.config, stage) and state.stage_step == 0 and not state.evaluated_before:
+    if needs_engines(run.config, stage) and owes_before(run, stage):
         await first_delivery(run)
-        state.eval_before = await run.until(evaluate(run, stage, "before"))
+        await evaluate_before(run, stage)
 
 
 async def measure_after(run: Run, stage: StageConfig) -> None:
@@ -224,4 +223,4 @@ async def measure_after(run: Run, stage: StageConfig) -> None:
         run.state.version += 1  # engines have held other weights under the last number
     if needs_engines(run.config, stage):
         await first_delivery(run)
-        run.state.eval_after = await run.until(evaluate(run, stage, "after"))
+        await evaluate_after(run, stage)

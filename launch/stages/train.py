@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from envs import make_world
 from envs.rewards import judge_of
+from launch.evaluation.sets import recipes_of
 from launch.run import architectures, partitions, preflight
 from launch.run.cluster import expected_device, is_local
 from launch.run.gpu_plan import GpuPlan, gpu_plan
@@ -34,7 +35,8 @@ def check(config: RunConfig) -> None:
         preflight.check_weights_room(needed, recipe.cluster.weights_dir)
     for stage in config.stages:
         if needs_engines(config, stage):
-            preflight.check_rollouts(stage.config)
+            for played in recipes_of(stage.config):
+                preflight.check_rollouts(played)
         stage_of(stage.kind).ready(config, stage)
     if recipe.model.path is not None:
         ChatRenderer(recipe.model.path)  # its tokenizer
@@ -59,8 +61,8 @@ def _gpu_plan(config: RunConfig) -> GpuPlan | None:
     return gpu_plan(full.recipe, training, device, preflight.parameters(full.recipe))
 
 
-def arithmetic(config: RunConfig) -> list[str]:
-    """The numbers that follow from others, and how. Raises BadInput for a stage with nothing to train on."""
+def arithmetic(config: RunConfig) -> tuple[list[str], BadInput | None]:
+    """The numbers that follow from others, and how; why those of a stage are not known, such as data that is missing."""
     preflight.check_model(config.recipe.model.path, learner=True, ask=False)
     partitions.check(config.recipe, config.recipe.model.path)
     count = preflight.parameters(config.recipe)
@@ -68,17 +70,21 @@ def arithmetic(config: RunConfig) -> list[str]:
     folder = Path(config.recipe.model.path or "")
     if (folder / "config.json").is_file():
         lines += architectures.untried(architectures.read_config(folder, f"model.path={str(folder)!r}"))
+    problem: BadInput | None = None
     for stage in config.stages:
-        stage_of(stage.kind).ready(config, stage)
-        facts = stage_of(stage.kind).arithmetic(config, stage)
+        try:
+            stage_of(stage.kind).ready(config, stage)
+            facts = stage_of(stage.kind).arithmetic(config, stage)
+        except BadInput as error:
+            problem, facts = problem or error, [f"not known: {error}"]
         lines += [f"{stage.name + ' (' + stage.kind + ')':<25} {fact}" for fact in facts]
     lines.append(f"{'device':<25} {filled_in(config.recipe, expected_device(config.recipe.cluster))}")
     lines.append(f"{'devices (GPU)':<25} {_devices(config)}")
     planned = _gpu_plan(config)
     if planned is not None:
-        return lines + [f"{'memory (GPU)':<25} {line}" for line in planned.lines]
+        return lines + [f"{'memory (GPU)':<25} {line}" for line in planned.lines], problem
     memory, _ = preflight.memory_plan(config.recipe, learner=True)
-    return lines + [f"{'memory (CPU)':<25} {line}" for line in memory]
+    return lines + [f"{'memory (CPU)':<25} {line}" for line in memory], problem
 
 
 def _devices(config: RunConfig) -> str:

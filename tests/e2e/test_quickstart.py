@@ -158,5 +158,6 @@ def test_eval_plays_a_file_in_gsm8k_format_from_the_checkpoint(run: Path, tmp_pa
     assert report["episodes"] == {"greedy": 12, "sampled": 24}
     assert report["failures"] == {"greedy": 0, "sampled": 0}
     assert report["measure"] == "accuracy" and set(report["accuracy"]) == {"greedy", "sampled"}
-    assert len(report["trajectories"]) == 36
+    episodes = [line for path in report["transcripts"].values() for line in Path(path).read_text().splitlines()]
+    assert len(episodes) == 36
     assert left_behind() == []

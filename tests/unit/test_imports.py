@@ -24,15 +24,16 @@ SEES = {  # the packages of ours that each may import, besides itself
 ROOMS = {  # of launch: the rooms that each may import, besides itself
     "run": set(),
     "data": set(),
-    "stages": {"run"},
-    "config": {"run", "stages"},
+    "evaluation": {"run"},
+    "stages": {"run", "evaluation"},
+    "config": {"run", "evaluation", "stages"},
     "scoring": {"run", "stages", "config"},
     "play": {"run", "stages", "config", "scoring"},
-    "commands": {"run", "data", "stages", "config", "scoring", "play"},
+    "commands": {"run", "data", "evaluation", "stages", "config", "scoring", "play"},
     "cli": {"commands"},
     "__main__": {"cli"},
 }
-CORE_MAY_IMPORT = {"rlsys", "torch", "omegaconf"}
+CORE_MAY_IMPORT = {"rlsys", "numpy", "torch", "omegaconf"}
 SHM = "rlsys/channels/shm.py"  # learners and actors load it: both ends of a channel are one file, its files safetensors
 ENVS_MAY_NOT_IMPORT = {"ray", "vllm", "deepspeed", "transformers"}
 ENCODER = (

@@ -6,6 +6,8 @@ from rlsys.stats import (
     bootstrap_interval,
     macro_label_accuracy,
     mean_and_spread,
+    paired_test,
+    pass_at_k,
     pearson,
     proportions_z_test,
 )
@@ -116,3 +118,30 @@ def test_statistics_of_nothing_are_refused(call) -> None:
 
 def test_process_labels_are_averaged_within_then_across_trajectories() -> None:
     assert macro_label_accuracy([[1, 1, 0], [1]]) == pytest.approx(5 / 6)  # over steps it would be 3 / 4
+
+
+def test_pass_at_k_by_hand() -> None:
+    # of 4 samples 1 is right: of the 6 pairs 3 hold it
+    assert [pass_at_k(4, 1, k) for k in (1, 2, 3, 4)] == pytest.approx([1 / 4, 3 / 6, 3 / 4, 1.0])
+    assert (pass_at_k(3, 0, 3), pass_at_k(3, 3, 1), pass_at_k(5, 3, 3)) == (0.0, 1.0, 1.0)
+    for samples, right, k in ((2, 1, 3), (2, 3, 1), (2, 1, 0)):
+        with pytest.raises(ValueError, match="expected 1 <= k <= samples"):
+            pass_at_k(samples, right, k)
+
+
+def test_a_paired_test_by_hand() -> None:
+    # mean 0.4, variance (2 * 0.36 + 3 * 0.16) / 4 = 0.3: z = 0.4 / sqrt(0.3 / 5)
+    z, p = paired_test([1, 0, 0, 0, 1])
+    assert (z, p) == (pytest.approx(0.4 / math.sqrt(0.06)), pytest.approx(math.erfc(z / math.sqrt(2))))
+    assert paired_test([1, -1, 0]) == (0.0, 1.0)
+    assert paired_test([-1, -1]) == (-math.inf, 0.0)
+    assert math.isnan(paired_test([1])[0]) and paired_test([1])[1] == 1.0
+
+
+def test_an_interval_of_a_pooled_share_weighs_its_tasks() -> None:
+    # 9 of 10 and 0 of 1: drawn alone they give 0.9 and 0, together 9 / 11
+    assert bootstrap_interval([9, 0], weights=[10, 1], confidence=0.999) == (0.0, 0.9)
+    even = [1.0, 0.0, 1.0]
+    assert bootstrap_interval(even, weights=[1, 1, 1]) == bootstrap_interval(even)
+    with pytest.raises(ValueError, match="3 values against 1 weights"):
+        bootstrap_interval(even, weights=[1])

@@ -83,7 +83,7 @@ def test_the_resolved_config_reads_back_to_the_same(tmp_path: Path) -> None:
         ("stages.rl.seed=3", "quickstart: stages.rl: seed holds for the whole run: give it outside of stages"),
         ("stages.rl.steps=few", "quickstart: stages.rl.steps='few': expected a whole number, 0 or more"),
         ("rollout.top_p=0.8", "rollout.top_p=0.8: expected 1 in an rl stage"),
-        ("eval.samples=0", "config: eval.samples=0: expected at least 1"),
+        ("eval.samples=-1", "config: eval.samples=-1: expected 0 or more"),
         ("env.name=[1]", "command line: env.name=[1]: expected one of calculator"),
         ("stages.rl.stpes=5", "unknown key 'stpes' (did you mean 'steps'?)"),
         ("name=a/b", "config: name='a/b': expected letters"),

@@ -1,0 +1,81 @@
+"""A judge's verdict on the answer: ReSearch's "LLM as judge" and SWiRL's outcome judges, for training and evaluation.
+
+`docs/rewards/judged.md` has what is asked, and of what.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from envs.rewards import RIGHT
+from envs.rewards.findings import Finding, Span, SumOfFindings, found
+from envs.rewards.transcript import Piece, answers, last_pair, said, written
+from envs.services.judge.config import JudgeConfig
+from envs.services.judge.request import JudgeRequest
+from envs.text.boxed import last_boxed_span, unboxed
+from rlsys.errors import BadInput
+from rlsys.types import Transcript
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgedRewardConfig:
+    name: str = "judged"
+    kind: Literal["research", "outcome_search", "outcome_math"] = "research"
+    """The question that is asked: ReSearch's, or SWiRL's for search or mathematics (docs/judge.md)."""
+    answer: Literal["tag", "boxed", "message"] = "tag"
+    """What is judged: the last answer tag, the last box, or the whole last message of the model."""
+    judge: JudgeConfig = field(default_factory=JudgeConfig)
+    """Who judges."""
+
+
+class JudgedReward(SumOfFindings):
+    """`judge`: 1.0 where the judge accepts the answer. No answer is wrong, and nobody is asked."""
+
+    parts = ("judge",)
+    solved_by: ClassVar[Mapping[str, float]] = {"judge": RIGHT}
+
+    always_judged = True
+
+    def __init__(self, config: JudgedRewardConfig) -> None:
+        self._config = config
+        self.judge = config.judge
+
+    def given(self, transcript: Transcript) -> str:
+        pieces = written(transcript)
+        span = self._span(pieces)
+        if span is None:
+            return ""
+        text = said(pieces, span)
+        return unboxed(text) if self._config.answer == "boxed" else text.strip()
+
+    def judging(self, transcript: Transcript) -> tuple[JudgeRequest, ...]:
+        """One question, about the answer; none where it was answered, or there is nothing to ask about."""
+        text = self.given(transcript)
+        if transcript.correct is not None or not text:
+            return ()
+        golds = answers(transcript.task)
+        key = golds[0] if len(golds) == 1 else json.dumps(golds, ensure_ascii=False)
+        fields = {"question": transcript.task.question, "answers": key, "answer": text}
+        return (JudgeRequest(kind=self._config.kind, fields=fields),)
+
+    def findings(self, transcript: Transcript) -> tuple[Finding, ...]:
+        span, text = self._span(written(transcript)), self.given(transcript)
+        if text and transcript.correct is None:
+            raise BadInput(f"task {transcript.task.task_id}: no verdict on the answer: expected one of a judge")
+        right = bool(text) and bool(transcript.correct)
+        rule = "no answer" if not text else f"the judge {'accepts' if right else 'refuses'} it"
+        return (found("judge", rule, float(right), transcript.messages, span),)
+
+    def _span(self, pieces: list[Piece]) -> Span | None:
+        if self._config.answer == "tag":
+            return last_pair(pieces, "<answer>", "</answer>")
+        for piece in reversed(pieces):
+            if self._config.answer == "message":
+                return Span(message=piece.message, start=0, end=len(piece.text))
+            box = last_boxed_span(piece.text)
+            if box is not None:
+                return Span(message=piece.message, start=box[0], end=box[1])
+        return None

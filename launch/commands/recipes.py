@@ -1,0 +1,45 @@
+"""`rlsys recipes`: the recipes that come along, with their papers, stages and data."""
+
+from __future__ import annotations
+
+import argparse
+
+HELP = "the recipes that come along: paper, stages, whether their data is prepared"
+EXAMPLES = """examples:
+  rlsys recipes                              all of them; `rlsys train NAME --dry-run` says what follows from one
+"""
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """It takes no options."""
+
+
+def run(options: argparse.Namespace) -> int:
+    from launch.config.compose import compose
+    from launch.config.layers import CONFIGS
+
+    files = [path for path in sorted(CONFIGS.rglob("*.yaml")) if path.parent.name != "ablations"]
+    for path in files:
+        name = str(path.relative_to(CONFIGS).with_suffix("")).removesuffix("/paper")
+        config = compose(str(path), [])
+        about = config.recipe.about
+        stages = ", ".join(
+            f"{stage.name} ({stage.kind}{f' {stage.steps}' if stage.steps else ''})" for stage in config.stages
+        )
+        print(f"{name:<26}{stages}")
+        if about.title:
+            print(f"{'':<26}{about.title}{f', arXiv {about.arxiv}' if about.arxiv else ''}")
+        if about.data:
+            print(f"{'':<26}data: {', '.join(about.data)}; {prepared(config.recipe.env)}")
+        for extra in sorted((path.parent / "ablations").glob("*.yaml")) if path.name == "paper.yaml" else ():
+            print(f"{'':<26}{extra.relative_to(CONFIGS).with_suffix('')}")
+    return 0
+
+
+def prepared(env: object) -> str:
+    from pathlib import Path
+
+    data = getattr(env, "data", None)
+    if data is None:
+        return "made up"
+    return f"prepared in {Path(data).parent}" if Path(data).exists() else f"not prepared: {data} is missing"

@@ -1,0 +1,109 @@
+"""Evaluations beside the training of an rl stage, every `eval.every` steps, on the engines that generate.
+
+Training does not wait for one. Its episodes share the engines with those that are trained on, and begin with the
+weights of the step that it is of; newer weights may arrive before its last token is sampled. Which ones did stands in
+its line. With `eval.hold_weights` they wait instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from launch.evaluation.evaluate import Evaluation, candidate, owed, settle
+from launch.evaluation.sets import plays_of
+from launch.run.playing import Owed, play_each
+from rlsys.config import StageConfig
+from rlsys.types import Group
+
+if TYPE_CHECKING:
+    from launch.run.run import Run
+
+
+class Beside:
+    """Of one stage. One evaluation at a time: one that is due meanwhile is left out, and said to be."""
+
+    def __init__(self, run: Run, stage: StageConfig) -> None:
+        self._run, self._stage, self._config = run, stage, stage.config.eval
+        self._task: asyncio.Task[None] | None = None
+        self._one: Evaluation | None = None
+        self._busy_s = self._told_s = 0.0
+        self._plays = plays_of(stage.config) if self._config.every else {}
+
+    def due(self, live: Callable[[], Awaitable[None]]) -> None:
+        """Begin one where the step that was just taken asks for it. `live` returns once its weights are on the engines.
+
+        None after the last step, which the evaluation of the stage's end follows; none that has been made already.
+        """
+        state, every = self._run.state, self._config.every
+        if not every or state.stage_step in (0, self._stage.steps) or state.stage_step % every:
+            return
+        place = {"step": state.step, "stage": self._stage.name, "when": "during"}
+        if any(place.items() <= row.items() for row in self._run.dir.evaluations()):
+            return
+        if self._one is not None:
+            under_way = f"the one of step {self._one.step} is still under way"
+            self._run.progress.say(f"no evaluation at step {state.step}: {under_way} (eval.every, eval.deadline_s)")
+            return
+        one = Evaluation(
+            stage=self._stage,
+            when="during",
+            step=state.step,
+            version=state.version,
+            plays=self._plays,
+        )
+        self._one = one
+        self._task = self._run.spawn(self._evaluate(one, live))
+
+    async def _evaluate(self, one: Evaluation, live: Callable[[], Awaitable[None]]) -> None:
+        config, tokens = self._config, 0
+
+        def finished(each: Owed, group: Group) -> None:
+            nonlocal tokens
+            one.finished(each, group)
+            tokens += sum(trajectory.num_sampled for trajectory in group.trajectories)
+
+        def more() -> bool:
+            return config.budget_tokens is None or tokens < config.budget_tokens
+
+        try:
+            apart = await asyncio.to_thread(candidate, self._run, one)
+            await live()
+            one.started = time.monotonic()
+            limit = asyncio.timeout(config.deadline_s)
+            try:
+                async with limit:
+                    waiting = owed(one.plays, self._run.services, {})
+                    await play_each(self._run.pool, waiting, config.concurrency, finished, more)
+            except TimeoutError:
+                if not limit.expired():
+                    raise
+            await settle(self._run, one, apart)
+        finally:
+            self._busy_s += time.monotonic() - one.started
+            self._one = None
+
+    async def ended(self) -> None:
+        """Until none is under way."""
+        if self._task is not None and not self._task.done():
+            await asyncio.wait({self._task})
+
+    async def held(self, step: int) -> None:
+        """Before the weights of `step` go out: with `eval.hold_weights`, until an evaluation of older ones is over."""
+        if self._config.hold_weights and self._one is not None and self._one.step < step:
+            await self.ended()
+
+    def cancel(self) -> None:
+        """The run stops: nobody waits for it."""
+        if self._task is not None:
+            self._task.cancel()
+
+    def row(self) -> dict[str, float]:
+        """{"eval/seconds": ..}: of those since it was last asked, how many an evaluation was under way."""
+        if not self._config.every:
+            return {}
+        busy = self._busy_s + (time.monotonic() - self._one.started if self._one is not None else 0.0)
+        since, self._told_s = busy - self._told_s, busy
+        return {"eval/seconds": since}

@@ -1,0 +1,203 @@
+"""An evaluation of a run's weights, on the engines that training uses: before a stage, after it, and beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from launch.evaluation.results import Result, result_of
+from launch.evaluation.sets import Play, plays_of
+from launch.evaluation.told import planned, told
+from launch.evaluation.transcripts import file_name, records_of
+from launch.run import best
+from launch.run.playing import Owed, play_each
+from rlsys.config import StageConfig
+from rlsys.types import Group, Trajectory
+
+if TYPE_CHECKING:
+    from actors.services import Services
+    from launch.run.run import Run
+
+Values = dict[str, float]  # by play: "greedy", or "hotpotqa/greedy"
+
+
+@dataclass(slots=True, kw_only=True)
+class Evaluation:
+    """One evaluation: of which weights, and what was played so far."""
+
+    stage: StageConfig
+    when: str  # before, after, during, or eval: of a stage of that kind
+    step: int  # of the run, whose weights it is of
+    version: int  # of these weights on the engines
+    plays: Mapping[str, Play]
+    groups: dict[str, dict[int, Group]] = field(default_factory=dict)
+    started: float = field(default_factory=time.monotonic)
+
+    def finished(self, owed: Owed, group: Group) -> None:
+        self.groups.setdefault(owed.play, {})[owed.sequence] = group
+
+    @property
+    def tokens(self) -> int:
+        """That the model sampled for it."""
+        return sum(each.num_sampled for each in self._trajectories())
+
+    @property
+    def discarded(self) -> int:
+        """And in attempts that broke."""
+        return sum(each.discarded_tokens for each in self._trajectories())
+
+    def _trajectories(self) -> list[Trajectory]:
+        return [each for played in self.groups.values() for group in played.values() for each in group.trajectories]
+
+    def in_order(self, play: str) -> list[Group]:
+        played = self.groups.get(play, {})
+        return [played[sequence] for sequence in sorted(played)]
+
+    def results(self) -> dict[str, Result]:
+        found: dict[str, Result] = {}
+        for name, play in self.plays.items():
+            records = [record for group in self.in_order(name) for record in records_of(group)]
+            count = len(play.of.tasks) * play.samples * play.seeds
+            found[name] = result_of(records, play, planned=count)
+        return found
+
+    @property
+    def label(self) -> str:
+        return f"step-{self.step:06d}" if self.when == "during" else self.when
+
+
+def owed(plays: Mapping[str, Play], services: Services, played: Mapping[str, Mapping[int, Any]]) -> list[Owed]:
+    """What has not been played. All sets advance together: one that ends early has about as much of each."""
+    found: list[Owed] = []
+    for name, play in plays.items():
+        plan, done = play.plan(services), played.get(name, {})
+        tasks = enumerate(play.of.tasks)
+        found += [Owed(name, sequence, task, plan) for sequence, task in tasks if sequence not in done]
+    return sorted(found, key=lambda each: each.sequence)
+
+
+async def evaluate(run: Run, stage: StageConfig, when: str) -> Values:
+    """The measure of each play, on all of its tasks; the episodes are kept in trajectories/.
+
+    A play of which more than `loop.max_failed_share` failed has none; training goes on, which has that limit for its
+    own episodes.
+    """
+    state, plays = run.state, plays_of(stage.config)
+    one = Evaluation(stage=stage, when=when, step=state.step, version=state.version, plays=plays)
+    run.progress.begin(f"evaluating {when}: {planned(plays)}")
+    run.progress.doing(f"evaluating {when}: groups played")
+    waiting = owed(plays, run.services, {})
+    done = 0
+
+    def finished(each: Owed, group: Group) -> None:
+        nonlocal done
+        one.finished(each, group)
+        done += 1
+        run.progress.count(done, len(waiting))
+
+    await play_each(run.pool, waiting, stage.config.eval.concurrency, finished)
+    return await settle(run, one, await asyncio.to_thread(candidate, run, one))
+
+
+def candidate(run: Run, one: Evaluation) -> Path | None:
+    """The checkpoint of these weights, set apart where the best one is asked for and there is one."""
+    if one.stage.config.checkpoint.best is None:
+        return None
+    for aside in best.forget_after(run.dir.path, one.step):
+        run.progress.say(f"the run went back: its best model of then is {aside.name}")
+    return best.set_apart(run.dir.path, one.step)
+
+
+async def settle(run: Run, one: Evaluation, apart: Path | None) -> Values:
+    """Into files, tracker, state and terminal. Returns the measure of each play that has one."""
+    stage, state = one.stage, run.state
+    results = await asyncio.to_thread(one.results)
+    seconds = time.monotonic() - one.started
+    versions = [version for each in results.values() for version in each.versions]
+    newest = max(versions, default=one.version)
+    for name, each in results.items():
+        await asyncio.to_thread(
+            run.dir.save_trajectories,
+            f"eval-{stage.name}-{one.label}-{file_name(name).removesuffix('.jsonl')}",
+            one.in_order(name),
+            {},
+        )
+        run.tracker.evaluated(one.step, name, each.row())
+    numbers = {f"{name}/{key}": number for name, each in results.items() for key, number in each.row().items()}
+    measures = {each.measure for each in results.values()}
+    measure = measures.pop() if len(measures) == 1 else "result"
+    at = f"at step {one.step}" if one.when == "during" else f"in stage {stage.name}" if one.when == "eval" else one.when
+    mixed = f"; weights of versions {one.version} to {newest}" if newest > one.version else ""
+    run.progress.say(f"held-out {measure} {at}: {told(results)}{mixed}")
+    state.generated += one.tokens
+    state.discarded += one.discarded
+    if one.when in ("before", "after"):
+        state.eval_measure[one.when] = measure
+        state.eval_episodes[one.when] = {name: each.episodes for name, each in results.items()}
+        state.eval_failures[one.when] = {name: each.failures for name, each in results.items()}
+    place = {"step": one.step, "stage": stage.name, "when": one.when}
+    account = {"seconds": round(seconds, 3), "version": one.version, "newest_version": newest}
+    run.dir.save_evaluation(place | account | numbers)
+    if apart is not None:
+        _keep_best(run, one, results, apart)
+    return {name: round(each.value, 4) for name, each in results.items() if each.value is not None}
+
+
+def _keep_best(run: Run, one: Evaluation, results: Mapping[str, Result], apart: Path) -> None:
+    number = one.stage.config.checkpoint.best or ""
+    play, _, name = number.rpartition("/")
+    result = results.get(play)
+    metric = None if result is None or result.partial else result.metrics.get(name)
+    if metric is None:
+        run.progress.say(f"checkpoint.best={number}: this evaluation has no such number, or is partial")
+        best.drop(apart)
+    elif best.offer(run.dir.path, apart, number, metric.value):
+        run.progress.say(f"the best model so far, by {number}={metric.value:.4f}, is that of step {one.step}")
+
+
+def prompts_of(stage: StageConfig) -> str:
+    """The same for evaluations that play the same prompts in the same way."""
+    whole = "".join(f"{name}{play.digest()}" for name, play in plays_of(stage.config).items())
+    return hashlib.blake2b(whole.encode(), digest_size=8).hexdigest()
+
+
+def owes_before(run: Run, stage: StageConfig) -> bool:
+    """Whether a stage that begins now has to be evaluated first. Not where these very weights have been, on the same
+    prompts, at the end of the stage before it."""
+    state, prompts = run.state, prompts_of(stage)
+    if state.stage_step or stage.name in state.eval_stages:
+        return False
+    last = state.eval_last
+    if (last.get("prompts"), last.get("step")) != (prompts, state.step):
+        return True
+    state.eval_stages[stage.name] = {"before": last["values"]}
+    return False
+
+
+async def evaluate_before(run: Run, stage: StageConfig) -> None:
+    """The weights that a stage begins with, unless they are known."""
+    state = run.state
+    if not owes_before(run, stage):
+        return
+    first = "before" not in state.eval_measure
+    kept = state.eval_measure.get("before"), state.eval_episodes.get("before"), state.eval_failures.get("before")
+    values = await run.until(evaluate(run, stage, "before"))
+    state.eval_stages[stage.name] = {"before": values}
+    if first:
+        state.eval_before, state.eval_prompts["before"] = values, prompts_of(stage)
+    else:  # what the run began with stays its first number
+        state.eval_measure["before"], state.eval_episodes["before"], state.eval_failures["before"] = kept  # type: ignore[assignment]
+
+
+async def evaluate_after(run: Run, stage: StageConfig) -> None:
+    """The weights that it ends with."""
+    state = run.state
+    values = await run.until(evaluate(run, stage, "after"))
+    state.eval_after, state.eval_prompts["after"] = values, prompts_of(stage)
+    state.eval_stages.setdefault(stage.name, {})["after"] = values
+    state.eval_last = {"step": state.step, "prompts": state.eval_prompts["after"], "values": values}

@@ -1,0 +1,214 @@
+"""What the episodes of one play came to: every number of its reward and its environment, with its interval.
+
+A failure is not a wrong answer: all numbers are over the episodes that were graded. There are none where none was, and
+where more failed than `loop.max_failed_share` allows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from envs.rewards import Measure, make_reward, measure_of, solved
+from envs.rewards.measures import measures
+from launch.evaluation.sets import Play
+from rlsys.errors import BadInput
+from rlsys.metrics import Mean
+from rlsys.records import TrajectoryRecord
+from rlsys.stats import bootstrap_interval, mean_and_spread, pass_at_k
+from rlsys.tool_use import REPLIES
+from rlsys.types import EpisodeEnd, Failure, Reward, Task, Transcript
+
+RESAMPLES = 1_000
+Numbers = dict[str, Mean]  # of one episode, by metric
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """Metric(value=0.62, low=0.55, high=0.69): the mean over tasks and its 95 % interval."""
+
+    value: float
+    low: float  # bootstrap over tasks, whose samples stay together
+    high: float
+    spread: float | None = None  # standard deviation of the mean over seeds, where there are several
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """Of one play of one set."""
+
+    measure: Measure  # which of its metrics stands for the whole
+    metrics: Mapping[str, Metric]
+    planned: int  # episodes that were to be played
+    episodes: int  # that were
+    failed: Sequence[Failure]
+    limit: float  # loop.max_failed_share
+    ends: Mapping[str, int]  # {"answered": 180, "turn_limit": 20}
+    tokens: int  # that the model sampled in them
+    by_turns: Mapping[int, Metric]  # the measure, over the episodes of so many messages of the model
+    episodes_by_turns: Mapping[int, int]
+    answered_by: Mapping[int, float]  # share of the episodes that had answered with this message or before
+    versions: Mapping[int, int]  # tokens by the weights that sampled them
+    tasks: Mapping[str, float]  # the measure, by task
+
+    @property
+    def failures(self) -> int:
+        return len(self.failed)
+
+    @property
+    def partial(self) -> bool:
+        return self.episodes < self.planned
+
+    @property
+    def key(self) -> str:
+        """Of `metrics`."""
+        return "accuracy" if self.measure == "accuracy" else "mean_reward"
+
+    @property
+    def value(self) -> float | None:
+        return self.metrics[self.key].value if self.key in self.metrics else None
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Of an accuracy of which a part is missing: had all the rest been wrong, and had it been right."""
+        graded = self.episodes - self.failures
+        right, missing = (self.value or 0.0) * graded, self.planned - self.episodes
+        return right / (graded + missing), (right + missing) / (graded + missing)
+
+    def row(self) -> dict[str, float]:
+        """For evaluations.jsonl and the tracker."""
+        row = {name: each.value for name, each in self.metrics.items()}
+        if self.key in self.metrics:
+            row |= {f"{self.key}_low": self.metrics[self.key].low, f"{self.key}_high": self.metrics[self.key].high}
+        row |= {"episodes": self.episodes, "failures": self.failures}
+        return row | ({"planned": self.planned} if self.partial else {})
+
+
+def result_of(records: Sequence[TrajectoryRecord], play: Play, planned: int | None = None) -> Result:
+    """Of the episodes of one play. planned: how many there were to be; None: these."""
+    reward, limit = play.of.recipe.reward, play.of.recipe.loop.max_failed_share
+    graded = [each for each in records if each.reward is not None]
+    failed = [each.failure for each in records if each.failure is not None]
+    sound = bool(graded) and len(failed) <= limit * len(records)
+    rows = _numbers(graded, reward) if sound else []
+    measure = measure_of(reward)
+    key = "accuracy" if measure == "accuracy" else "mean_reward"
+    turns = [len(_said(each)) for each in graded] if sound else []
+    by_turns = {n: [at for at, each in enumerate(turns) if each == n] for n in sorted(set(turns))}
+    longest = max(turns, default=0)
+    answered = [n if each.end is EpisodeEnd.ANSWERED else longest + 1 for n, each in zip(turns, graded, strict=False)]
+    return Result(
+        measure=measure,
+        metrics=_metrics(graded, rows, play, key) if sound else {},
+        planned=len(records) if planned is None else planned,
+        episodes=len(records),
+        failed=failed,
+        limit=limit,
+        ends=dict(Counter(str(each.end) for each in records)),
+        tokens=sum(each.num_tokens or 0 for each in records),
+        by_turns={n: _metric([graded[at] for at in places], [rows[at][key] for at in places])
+                  for n, places in by_turns.items()},
+        episodes_by_turns={n: len(places) for n, places in by_turns.items()},
+        answered_by={n: sum(each <= n for each in answered) / len(answered) for n in range(1, longest + 1)},
+        versions=_versions(records),
+        tasks={name: math.fsum(values) / len(values) for name, values in _by_task(graded, rows, key).items()},
+    )  # fmt: skip
+
+
+def _numbers(graded: Sequence[TrajectoryRecord], config: Any) -> list[Numbers]:
+    """Of each episode. What the environment counted in some of them, the others have 0 of."""
+    reward, right = make_reward(config), measure_of(config) == "accuracy"
+    counted = sorted({name for each in graded for name in each.metrics})
+    found: list[Numbers] = []
+    for each in graded:
+        whole = Reward(value=each.reward or 0.0, parts=each.parts)
+        numbers: Numbers = {"accuracy": Mean(float(solved(config, whole)))} if right else {}
+        numbers["mean_reward"] = Mean(whole.value)
+        numbers |= _measured(reward, each)
+        numbers |= {f"part/{name}": Mean(value) for name, value in each.parts.items()}
+        tokens = float(each.num_tokens or 0)
+        numbers |= {"tokens": Mean(tokens), "response_tokens": Mean(tokens + each.metrics.get(REPLIES, 0.0))}
+        numbers |= {"turns": Mean(float(len(_said(each)))), "truncated": Mean(float(each.truncated))}
+        found.append(numbers | {name: Mean(each.metrics.get(name, 0.0)) for name in counted})
+    return found
+
+
+def _measured(reward: Any, each: TrajectoryRecord) -> Numbers:
+    task = Task(
+        task_id=str(each.task["task_id"]),
+        question=str(each.task["question"]),
+        answers=tuple(each.task["answers"]),
+        record=each.task,
+    )
+    judged = each.judgements or None
+    said = Transcript(
+        task=task, messages=each.messages, truncated=each.truncated, correct=each.correct, judgements=judged
+    )
+    try:
+        return measures(reward, said)
+    except BadInput:  # a key that only the reward's own verdict could do without
+        return {}
+
+
+def _metrics(graded: Sequence[TrajectoryRecord], rows: Sequence[Numbers], play: Play, key: str) -> dict[str, Metric]:
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    found: dict[str, Metric] = {}
+    for name in names:
+        having = [(each, row[name]) for each, row in zip(graded, rows, strict=True) if name in row]
+        episodes, numbers = [each for each, _ in having], [number for _, number in having]
+        found[name] = _metric(episodes, numbers, samples=play.samples, seeds=play.seeds)
+    if key == "accuracy" and play.samples * play.seeds > 1:
+        found |= _passes(_by_task(graded, rows, key).values(), play.samples * play.seeds)
+        found[f"mean@{play.samples * play.seeds}"] = found["accuracy"]
+    return found
+
+
+def _metric(
+    episodes: Sequence[TrajectoryRecord], numbers: Sequence[Mean], *, samples: int = 1, seeds: int = 1
+) -> Metric:
+    """Pooled over all; the interval over tasks; the spread over seeds."""
+    totals: dict[int, Mean] = {}
+    by_seed: dict[int, Mean] = {}
+    for each, number in zip(episodes, numbers, strict=True):
+        for key, sums in ((each.sequence, totals), (each.sibling // samples, by_seed)):
+            sums[key] = sums[key].merge(number) if key in sums else number
+    values, weights = [mean.total for mean in totals.values()], [mean.weight for mean in totals.values()]
+    low, high = bootstrap_interval(values, weights=weights, resamples=RESAMPLES)
+    spread = mean_and_spread([mean.value for mean in by_seed.values()])[1] if seeds > 1 and len(by_seed) > 1 else None
+    return Metric(value=math.fsum(values) / math.fsum(weights), low=low, high=high, spread=spread)
+
+
+def _passes(by_task: Iterable[Sequence[float]], most: int) -> dict[str, Metric]:
+    """pass@1, 2, 4 ... and of all samples; a task of which fewer were graded is in no pass@k that needs more."""
+    tasks = [(len(values), int(math.fsum(values))) for values in by_task]
+    found: dict[str, Metric] = {}
+    for k in sorted({2**power for power in range(most.bit_length()) if 2**power <= most} | {most}):
+        values = [pass_at_k(samples, right, k) for samples, right in tasks if samples >= k]
+        if values:
+            low, high = bootstrap_interval(values, resamples=RESAMPLES)
+            found[f"pass@{k}"] = Metric(value=math.fsum(values) / len(values), low=low, high=high)
+    return found
+
+
+def _by_task(graded: Sequence[TrajectoryRecord], rows: Sequence[Numbers], key: str) -> dict[str, list[float]]:
+    """The measure of each sample, by task."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for each, row in zip(graded, rows, strict=False):  # no rows where there are no numbers
+        found[str(each.task["task_id"])].append(row[key].value)
+    return found
+
+
+def _said(each: TrajectoryRecord) -> list[str]:
+    return [message.content for message in each.messages if message.role == "assistant"]
+
+
+def _versions(records: Sequence[TrajectoryRecord]) -> dict[int, int]:
+    found: Counter[int] = Counter()
+    for each in records:
+        for turn in each.weight_versions:
+            for version, start, end in turn:
+                found[version] += end - start
+    return dict(sorted(found.items()))

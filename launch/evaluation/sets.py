@@ -1,0 +1,168 @@
+"""What is evaluated: the sets of a recipe, the tasks that each draws, and how they are played.
+
+A set is a recipe like any other, with an environment, a reward and a sampling of its own. Without `eval.sets` there is
+one, which has no name: the held-out tasks of the recipe's own environment, from the first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from envs import REWARDS, WORLDS, make_world
+from launch.run.places import without_places
+from rlsys.choices import Table, choose
+from rlsys.config import RecipeConfig
+from rlsys.errors import BadInput, nearest
+from rlsys.eval_config import EvalConfig, EvalSet
+from rlsys.seeds import derive
+from rlsys.types import Task
+
+if TYPE_CHECKING:
+    from actors.services import Services
+    from rlsys.rollout import RolloutPlan
+
+# Keys of a set that stand in the place of the same ones of `eval`.
+SAMPLING = ("tasks", "greedy", "samples", "seeds", "temperature", "top_p", "max_turn_tokens", "max_response_tokens")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskSet:
+    """TaskSet(name="hotpotqa", recipe=..., split="held_out", drawn=True)"""
+
+    name: str  # "" for the held-out tasks of a recipe without `eval.sets`
+    recipe: RecipeConfig  # its `env`, `reward`, and the sampling in its `eval` are those of the set
+    split: str
+    drawn: bool  # at random; else from the first
+    paper: Mapping[str, float]
+
+    @cached_property
+    def tasks(self) -> Sequence[Task]:
+        """Those that are played, in an order that more of them only continue."""
+        config, found = self.recipe.eval, make_world(self.recipe.env).tasks(self.split)
+        if self.drawn:
+            found = sorted(found, key=lambda task: (derive(config.seed, task.task_id, task.question), task.task_id))
+        return found[: config.tasks]
+
+    def plays(self) -> dict[str, Play]:
+        """By what their numbers are called: "greedy", or "hotpotqa/greedy"."""
+        config, before = self.recipe.eval, f"{self.name}/" if self.name else ""
+        greedy, sampled = Play(self, "greedy", 1, 1, 0.0), None
+        if config.samples:
+            sampled = Play(self, "sampled", config.samples, config.seeds, config.temperature)
+        chosen = [greedy] if config.greedy else []
+        return {f"{before}{each.name}": each for each in (*chosen, *([sampled] if sampled else []))}
+
+
+@dataclass(frozen=True, slots=True)
+class Play:
+    """One way of playing a set: Play(set, "sampled", samples=4, seeds=3, temperature=0.7)."""
+
+    of: TaskSet
+    name: str
+    samples: int  # per task and seed
+    seeds: int  # episode s of a task belongs to seed s // samples
+    temperature: float
+
+    def plan(self, services: Services) -> RolloutPlan:
+        """Seeds of what is sampled follow the recipe's seed, the set, the task's number and the sample alone."""
+        from launch.run import wire
+
+        recipe, config, name = self.of.recipe, self.of.recipe.eval, "-".join(filter(None, (self.of.name, self.name)))
+        plan = wire.rollout_plan(
+            recipe,
+            f"eval-{name}",
+            group_size=self.samples * self.seeds,
+            temperature=self.temperature,
+            services=services,
+        )
+        return replace(
+            plan,
+            top_p=config.top_p if config.top_p is not None and self.temperature else plan.top_p,
+            max_turn_tokens=config.max_turn_tokens or plan.max_turn_tokens,
+            max_response_tokens=config.max_response_tokens or plan.max_response_tokens,
+        )
+
+    def identity(self) -> dict[str, Any]:
+        """What must be the same for two evaluations to have played the same prompts in the same way."""
+        recipe, config = self.of.recipe, self.of.recipe.eval
+        same: dict[str, Any] = {"seed": recipe.seed, "split": self.of.split, "drawn": self.of.drawn}
+        same |= {f"eval.{key}": getattr(config, key) for key in (*SAMPLING, "seed")}
+        same |= {f"rollout.{key}": getattr(recipe.rollout, key) for key in ("max_turn_tokens", "max_response_tokens")}
+        same |= {"engine.max_model_len": recipe.engine.max_model_len}
+        for key, part in (("env", recipe.env), ("reward", recipe.reward)):
+            same |= {f"{key}.{name}": value for name, value in without_places(asdict(part)).items()}
+        return same
+
+    def digest(self) -> str:
+        return hashlib.blake2b(repr(sorted(self.identity().items())).encode(), digest_size=8).hexdigest()
+
+
+def sets_of(recipe: RecipeConfig) -> tuple[TaskSet, ...]:
+    """The sets of a stage's recipe. Raises BadInput for one that has no environment, or none that can be made."""
+    config = recipe.eval
+    if not config.sets:
+        return (TaskSet(name="", recipe=recipe, split="held_out", drawn=False, paper=config.paper),)
+    return tuple(_named(name, each, recipe) for name, each in config.sets.items())
+
+
+def plays_of(recipe: RecipeConfig) -> dict[str, Play]:
+    """Of all sets of a recipe."""
+    return {name: play for each in sets_of(recipe) for name, play in each.plays().items()}
+
+
+def recipes_of(recipe: RecipeConfig) -> list[RecipeConfig]:
+    """A stage's recipe and those of its sets: whose tools and judges an evaluation asks."""
+    return [recipe, *(each.recipe for each in sets_of(recipe) if each.name)]
+
+
+def check_sets(where: str, recipe: RecipeConfig) -> None:
+    """Raises BadInput for a set that cannot be made, and for `checkpoint.best` that names no number of theirs."""
+    try:
+        plays = plays_of(recipe)
+    except BadInput as error:
+        raise BadInput(f"{where}: {error}") from error
+    best = recipe.checkpoint.best
+    if best is not None and not any(best.startswith(f"{name}/") for name in plays):
+        known = ", ".join(f"{name}/accuracy" for name in plays)
+        raise BadInput(f"{where}: checkpoint.best={best!r}: expected a number of an evaluation, such as {known}")
+
+
+def _named(name: str, given: EvalSet, recipe: RecipeConfig) -> TaskSet:
+    where, config = f"eval.sets.{name}", recipe.eval
+    own = {key: getattr(given, key) for key in SAMPLING if getattr(given, key) is not None}
+    env = _changed(f"{where}.env", "env", WORLDS, recipe.env, given.env)
+    reward = _changed(f"{where}.reward", "reward", REWARDS, recipe.reward, given.reward)
+    try:
+        sampling: EvalConfig = replace(config, sets={}, **own)
+    except BadInput as error:
+        raise BadInput(f"{where}: {error}") from error
+    whole = replace(recipe, env=env, reward=reward, eval=sampling)
+    return TaskSet(name=name, recipe=whole, split=given.split, drawn=True, paper=given.paper)
+
+
+def _changed(where: str, key: str, table: Table, base: Any, given: Mapping[str, Any]) -> Any:
+    """A config with these keys changed; of another `name`, the defaults of that one with them."""
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    if not given:
+        return base
+    name = given.get("name", base.name)
+    try:
+        schema = choose(key, table, name).schema
+        unknown = [each for each in given if each not in {field.name for field in fields(schema)}]
+        if unknown:
+            raise BadInput(f"unknown key {unknown[0]!r}{nearest(unknown[0], [field.name for field in fields(schema)])}")
+        start = OmegaConf.structured(base if name == base.name else schema)
+        OmegaConf.set_readonly(start, False)
+        return OmegaConf.to_object(OmegaConf.merge(start, dict(given)))
+    except BadInput as error:
+        raise BadInput(f"{where}: {error}") from error
+    except OmegaConfBaseException as error:
+        cause = error.__cause__
+        said = str(cause) if isinstance(cause, BadInput) else str(error).split("\n")[0]
+        raise BadInput(f"{where}: {said}") from error

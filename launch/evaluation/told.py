@@ -1,0 +1,87 @@
+"""Results for people: in a line of a run, and as the table of `rlsys eval`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from launch.evaluation.results import Metric, Result
+from launch.evaluation.sets import Play
+from rlsys.harvest import first_of
+
+USE = ("tokens", "response_tokens", "turns", "truncated", "reply_tokens")  # of the episodes, not of their answers
+
+
+def planned(plays: Mapping[str, Play]) -> str:
+    """ "200 held-out tasks, greedy and 2 sampled", or "hotpotqa 100 tasks, greedy; bamboogle ..."."""
+    sets: dict[str, list[str]] = {}
+    for play in plays.values():
+        name = play.of.name or "held-out"
+        begin = f"{len(play.of.tasks)} held-out tasks" if not play.of.name else f"{name} {len(play.of.tasks)} tasks"
+        seeds = f" x {play.seeds} seeds" if play.seeds > 1 else ""
+        sets.setdefault(begin, []).append("greedy" if play.name == "greedy" else f"{play.samples} sampled{seeds}")
+    return "; ".join(f"{begin}, {' and '.join(ways)}" for begin, ways in sets.items())
+
+
+def told(results: Mapping[str, Result]) -> str:
+    """In one line: "greedy 0.375, sampled 0.410; greedy: 16 of 24 graded, 8 failed; the first: ..." """
+    numbers = (f"{name} {'none' if each.value is None else f'{each.value:.3f}'}" for name, each in results.items())
+    parts = [", ".join(numbers)]
+    for name, each in results.items():
+        if each.partial:
+            parts.append(f"{name}: partial, {_partial(each)}")
+        if each.failed:
+            graded = each.episodes - each.failures
+            too_many = each.failures > each.limit * each.episodes
+            over = f", above loop.max_failed_share={each.limit:g}" if too_many else ""
+            parts.append(f"{name}: {graded} of {each.episodes} graded, {each.failures} failed{over}")
+    failed = [failure for each in results.values() for failure in each.failed]
+    return "; ".join([*parts, first_of(failed)] if failed else parts)
+
+
+def _partial(each: Result) -> str:
+    said = f"{each.episodes} of {each.planned} episodes"
+    metric = each.metrics.get(each.key)
+    if metric is None:
+        return said
+    said += f", {metric.low:.3f} to {metric.high:.3f}"
+    low, high = each.bounds
+    return said + (f", with the rest {low:.3f} to {high:.3f}" if each.measure == "accuracy" else "")
+
+
+def table(results: Mapping[str, Result]) -> list[str]:
+    """One line for each play."""
+    measures = {each.measure for each in results.values()}
+    measure = measures.pop() if len(measures) == 1 else "result"
+    wide = max(10, *(len(name) + 2 for name in results))
+    lines = [f"{'':<{wide}}{measure:>12}{'95 % interval':>18}{'episodes':>10}{'failures':>10}   how they ended"]
+    for name, each in results.items():
+        ends = ", ".join(f"{end} {count}" for end, count in sorted(each.ends.items()))
+        metric = each.metrics.get(each.key)
+        shown, within = ("-", "") if metric is None else (f"{metric.value:.3f}", _interval(metric))
+        lines.append(f"{name:<{wide}}{shown:>12}{within:>18}{each.episodes:>10}{each.failures:>10}   {ends}")
+    return lines
+
+
+def metric_lines(results: Mapping[str, Result], papers: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """Every other number of each play, with the paper's beside it; then accuracy by the model's messages."""
+    lines: list[str] = []
+    for name, each in results.items():
+        paper = papers.get(name, {})
+        for key, metric in each.metrics.items():
+            theirs = f"   paper {paper[key]:.3f}" if key in paper else ""
+            shown = key == each.key and metric.spread is None  # in the table
+            if (shown or key.startswith("part/")) and not theirs:
+                continue  # the JSON has all of them
+            spread = f"   +- {metric.spread:.3f} over seeds" if metric.spread is not None else ""
+            number = f"{metric.value:.1f}" if key in USE and key != "truncated" else f"{metric.value:.3f}"
+            lines.append(f"{name}  {key:<20}{number:>9}{_interval(metric):>18}{spread}{theirs}")
+        absent = [key for key in paper if key not in each.metrics]
+        lines += [f"{name}  {key:<20}{'-':>9}{'':>18}   paper {paper[key]:.3f}" for key in absent]
+        if len(each.by_turns) > 1:
+            by = ", ".join(f"{n}: {m.value:.3f} of {each.episodes_by_turns[n]}" for n, m in each.by_turns.items())
+            lines.append(f"{name}  {each.measure} by messages of the model  {by}")
+    return lines
+
+
+def _interval(metric: Metric) -> str:
+    return f"{metric.low:.3f} to {metric.high:.3f}"

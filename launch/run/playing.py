@@ -1,0 +1,60 @@
+"""Tasks played on the engines, so many episodes at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rlsys.rollout import RolloutPlan
+from rlsys.types import Group, Task, Ticket
+
+if TYPE_CHECKING:
+    from actors.pool import RolloutPool
+
+
+@dataclass(frozen=True, slots=True)
+class Owed:
+    """A group that is to be played: of the play of this name the task of this number."""
+
+    play: str
+    sequence: int
+    task: Task
+    plan: RolloutPlan
+
+
+async def play_each(
+    pool: RolloutPool,
+    owed: Iterable[Owed],
+    concurrency: int,
+    finished: Callable[[Owed, Group], None],
+    more: Callable[[], bool] = lambda: True,
+) -> None:
+    """One group for each, in this order, handed over as it ends; what `finished` raises ends them all.
+
+    concurrency: episodes at once, though one group at least. more: asked before each group; once it says no, no further
+    one begins.
+    """
+    waiting = deque(owed)
+    playing: dict[asyncio.Future[Group], Owed] = {}
+    room = concurrency
+    try:
+        while waiting or playing:
+            while waiting and (not playing or waiting[0].plan.group_size <= room) and more():
+                each = waiting.popleft()
+                ticket = Ticket(sequence=each.sequence, epoch=0, task=each.task, attempt=0, start_version=0)
+                playing[asyncio.ensure_future(pool.run(ticket, each.plan, on_retry=lambda _: None))] = each
+                room -= each.plan.group_size
+            if not playing:
+                return
+            done, _ = await asyncio.wait(playing, return_when=asyncio.FIRST_COMPLETED)
+            for group in done:
+                each = playing.pop(group)
+                room += each.plan.group_size
+                finished(each, group.result())
+    finally:
+        for group in playing:
+            group.cancel()
+        await asyncio.gather(*playing, return_exceptions=True)

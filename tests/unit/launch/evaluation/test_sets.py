@@ -1,0 +1,100 @@
+"""What a set of `eval.sets` is: its environment, reward, tasks and sampling, and what is refused."""
+
+from pathlib import Path
+
+import pytest
+
+from actors.services import Services
+from launch.config.compose import compose, to_yaml
+from launch.evaluation.sets import plays_of, recipes_of, sets_of
+from rlsys.config import RecipeConfig
+from rlsys.errors import BadInput
+
+HEAD = """
+name: many
+env: {name: calculator, train_tasks: 16, held_out_tasks: 40, instruction: ""}
+reward: {name: answer, format: 0.2}
+eval:
+  tasks: 30
+  samples: 2
+  sets:
+    small: {tasks: 5, seeds: 3, temperature: 0.7, top_p: 0.95, max_turn_tokens: 8, paper: {accuracy: 0.5}}
+    short: {env: {max_turns: 2}, greedy: false, split: train}
+    other: {env: {name: questions, held_out_tasks: 7}, reward: {name: multiple_choice}, samples: 0}
+stages: [{name: rl, kind: rl, steps: 1}]
+"""
+NO_SERVICES = Services([], env_vars={}, start_timeout_s=1)
+
+
+def recipe(tmp_path: Path, *overrides: str, text: str = HEAD) -> RecipeConfig:
+    path = tmp_path / "many.yaml"
+    path.write_text(text)
+    return compose(str(path), list(overrides)).stages[0].config
+
+
+def test_each_set_has_its_own_environment_reward_and_sampling(tmp_path: Path) -> None:
+    small, short, other = sets_of(recipe(tmp_path))
+    assert (small.recipe.env.max_turns, short.recipe.env.max_turns) == (None, 2)
+    assert short.recipe.env.instruction == ""  # else as the stage's
+    assert (other.recipe.env.name, other.recipe.env.held_out_tasks, other.recipe.reward.name) == (
+        "questions",
+        7,
+        "multiple_choice",
+    )
+    assert small.recipe.reward.format == 0.2
+    assert [len(each.tasks) for each in (small, short, other)] == [5, 16, 7]
+    plays = plays_of(recipe(tmp_path))
+    assert list(plays) == ["small/greedy", "small/sampled", "short/sampled", "other/greedy"]
+    plan = plays["small/sampled"].plan(NO_SERVICES)
+    assert (plan.purpose, plan.group_size, plan.temperature, plan.top_p) == ("eval-small-sampled", 6, 0.7, 0.95)
+    assert (plan.max_turn_tokens, plays["small/greedy"].plan(NO_SERVICES).top_p) == (8, 1.0)
+    assert [each.env.name for each in recipes_of(recipe(tmp_path))] == ["calculator"] * 3 + ["questions"]
+
+
+def test_the_tasks_of_a_set_are_drawn_by_seed_and_more_of_them_continue_fewer(tmp_path: Path) -> None:
+    def drawn(*overrides: str) -> list[str]:
+        return [task.task_id for task in sets_of(recipe(tmp_path, *overrides))[0].tasks]
+
+    five, ten = drawn(), drawn("eval.sets.small.tasks=10")
+    assert ten[:5] == five and len(set(ten)) == 10
+    assert drawn("eval.seed=1") != five == drawn()
+    alone = sets_of(recipe(tmp_path, text=HEAD.split("  sets:")[0] + "stages: [{kind: rl, steps: 1}]"))[0]
+    world = [task.task_id for task in alone.tasks]
+    assert (alone.name, len(world)) == ("", 30) and five != world[:5]
+
+
+def test_two_evaluations_are_of_the_same_prompts_or_are_not(tmp_path: Path) -> None:
+    def digest(*overrides: str) -> str:
+        return plays_of(recipe(tmp_path, *overrides))["small/greedy"].digest()
+
+    assert digest() == digest("learner.lr=1", "eval.concurrency=3", "eval.sets.short.tasks=2")
+    for other in ("env.max_turns=3", "eval.sets.small.tasks=6", "eval.seed=2", "reward.format=0.1", "seed=1"):
+        assert digest(other) != digest()
+
+
+def test_a_resolved_recipe_reads_back_to_the_same_sets(tmp_path: Path) -> None:
+    (tmp_path / "many.yaml").write_text(HEAD)
+    config = compose(str(tmp_path / "many.yaml"), ["eval.sets.small.tasks=6"])
+    (tmp_path / "again.yaml").write_text(to_yaml(config))
+    assert compose(str(tmp_path / "again.yaml"), []) == config
+
+
+@pytest.mark.parametrize(
+    ("override", "line"),
+    [
+        ("eval.sets.small.task=3", "unknown key 'eval.sets.small.task'"),
+        ("eval.sets.small=3", "eval.sets.small=3: expected keys and values"),
+        ("eval.sets.small.env.max_turn=3", "eval.sets.small.env: unknown key 'max_turn' (did you mean 'max_turns'?)"),
+        ("eval.sets.small.env.max_turns=none", "eval.sets.small.env: "),
+        ("eval.sets.small.env.name=maze", "eval.sets.small.env: env.name='maze': expected one of"),
+        ("eval.sets.small.top_p=2", "top_p=2"),
+        ("eval.samples=-1", "eval.samples=-1: expected 0 or more"),
+        ("eval.greedy=false eval.samples=0", "eval.samples=0: expected at least 1 without eval.greedy"),
+        ("checkpoint.best=small/greedily/accuracy", "such as small/greedy/accuracy"),
+        ("eval.sets.a.b/c={}", "unknown key"),
+    ],
+)
+def test_what_is_refused_is_one_line(override: str, line: str, tmp_path: Path) -> None:
+    with pytest.raises(BadInput) as caught:
+        recipe(tmp_path, *override.split())
+    assert line in str(caught.value) and "\n" not in str(caught.value)
