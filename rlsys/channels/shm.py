@@ -90,7 +90,11 @@ class SharedMemory:
 
     @staticmethod
     def check(published: Published) -> None:
+        if len(published.places) != len(published.parts):
+            raise WeightsRejected(f"{len(published.places)} files, expected {len(published.parts)}")
         for place, part in zip(published.places, published.parts, strict=True):
+            if Path(place).parent.name != folder_name(published.version):
+                raise WeightsRejected(f"{place}: a file of another version, expected {published.version}")
             try:
                 found = Path(place).stat().st_size
             except OSError as error:
