@@ -29,7 +29,7 @@ class Carrier:
         self.channel = channel
         self._one = threading.Lock()
         self._mover: Mover | None = None
-        self._known: set[tuple[Path, int]] = set()  # files with their digests, as this process found or brought them
+        self._known: set[tuple[Path, int | None]] = set()  # files and their digests, brought or looked at
 
     def __repr__(self) -> str:
         """What Ray's dashboard calls it."""
@@ -78,6 +78,7 @@ class Carrier:
         """Bring one part from another node's carrier. Raises SourceFailed, and OSError for what is wrong here."""
         assert self._mover is not None  # `serve` comes first
         part, folder = published.parts[number], folder_name(published.version)
+        assert part.digest is not None
         self._mover.fetch(address, f"{folder}/{part.name}", part.bytes, part.digest, timeout_s)
         self._known.add((self.channel.folder / folder / part.name, part.digest))
 

@@ -13,7 +13,7 @@ import logging
 import secrets
 import time
 from collections.abc import Coroutine, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import ray
@@ -31,6 +31,9 @@ from rlsys.relay import Relay
 log = logging.getLogger("rlsys.carriers")
 
 STREAMS = 8  # to a node at a time, and from it
+# What arrives is allocated chunk by chunk: without these the C library gives every chunk back and maps the next anew,
+# which is a sixth of what a fetch costs.
+ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": f"{1 << 30}", "MALLOC_TRIM_THRESHOLD_": f"{1 << 30}"}
 MAX_RESTARTS = 5  # of one carrier that brought nothing in between: then its node has none
 MARGIN_S = 10.0  # past a fetch's own deadline
 STOP_S = 10.0
@@ -38,6 +41,10 @@ STOP_S = 10.0
 
 class Superseded(Exception):
     """A newer version is on its way: nobody needs this one any more."""
+
+
+class _Unable(RunFailed):
+    """A carrier answered that it cannot: its node's memory is full, perhaps. It lives."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,13 +124,14 @@ class Carriers:
                 max_restarts=0,
                 max_concurrency=2 * STREAMS + 4,
                 scheduling_strategy=NodeAffinitySchedulingStrategy(node.name, soft=False),
-                runtime_env={"env_vars": options.env_vars},
+                runtime_env={"env_vars": options.env_vars | ALLOCATOR},
             )
             .remote(self._channel.on_node(node.name))
         )
         try:
             await call(node.handle.start.remote(self._kept), what, options.start_timeout_s)
-        except RayError as error:
+        except (RayError, RunFailed) as error:
+            ray.kill(node.handle)  # it may yet take the lock that the next one needs
             raise RunFailed(f"{what}: {reason(error)}") from error
         self._spawn(self._watch(node, node.handle))
 
@@ -145,7 +153,7 @@ class Carriers:
             self._spawn(self._look(self._delivery, node.name))
 
     async def _ask(self, node: _Node, method: str, *arguments: Any) -> Any:
-        """A call to a carrier; one that does not answer is as good as dead. Raises RunFailed, and what it raised."""
+        """A call to a carrier. One that does not answer is as good as dead. Raises RunFailed then, and SourceFailed."""
         handle, what = node.handle, f"the weight carrier of node {node.name[:8]} doing {method}"
         if handle is None:
             raise RunFailed(f"{what}: it died")
@@ -153,7 +161,9 @@ class Carriers:
             asked = getattr(handle, method).remote(*arguments)
             return await call(asked, what, self._options.fetch_timeout_s + MARGIN_S)
         except RayTaskError as error:
-            raise error.cause from error
+            if isinstance(error.cause, SourceFailed):
+                raise error.cause from error
+            raise _Unable(f"{what}: {reason(error)}") from error
         except (RayError, RunFailed) as error:
             self._dead(node, handle, reason(error))
             raise RunFailed(f"{what}: {reason(error)}") from error
@@ -182,6 +192,10 @@ class Carriers:
         await asyncio.shield(filling)
         return self._channel.on_node(node).here(published)
 
+    def sending(self) -> SharedMemory:
+        """The channel as a rank uses it now."""
+        return replace(self._channel, digests=len(self._nodes) > 1)
+
     async def keep(self, version: int) -> None:
         """Every engine has it, or will have a newer one: what is older leaves all nodes."""
         self._kept = version
@@ -198,7 +212,8 @@ class Carriers:
     async def stop(self) -> None:
         """Nothing of the run's stays in any node's memory."""
         self._closing = True
-        for task in list(self._background):
+        filling = list(self._delivery.nodes.values()) if self._delivery is not None else []
+        for task in [*self._background, *filling]:
             task.cancel()
         up = [node for node in self._nodes.values() if node.handle is not None]
         stops = (call(node.handle.stop.remote(), "a weight carrier stopping", STOP_S) for node in up)
@@ -208,8 +223,11 @@ class Carriers:
 
     async def _fill(self, delivery: _Delivery, node: str) -> None:
         await self._up(node)
-        if not delivery.relay.lacking(node):
+        lacking, published = delivery.relay.lacking(node), delivery.published
+        if not lacking:
             return  # its ranks wrote all of it
+        if any(published.parts[part].digest is None for part in lacking):
+            raise RunFailed(f"version {published.version} was sent when the run had one node: the next one will come")
         await self._look(delivery, node)
         streams = [asyncio.create_task(self._stream(delivery, node)) for _ in range(STREAMS)]
         try:
@@ -220,13 +238,25 @@ class Carriers:
 
     async def _look(self, delivery: _Delivery, node: str) -> None:
         """See what a node has: a new carrier took over what an earlier one brought, and a lost node has nothing."""
-        found: list[int] = []
-        try:
-            found = await self._ask(await self._up(node), "found", delivery.published)
-        except RunFailed as error:
-            log.warning("%s", error)
+        found: list[int] | None = None
+        while found is None:
+            try:
+                found = await self._found(await self._up(node), delivery.published)
+            except RunFailed as error:
+                log.warning("%s", error)
+                found = []
         delivery.relay.found(node, found)
         await self._notify()
+
+    async def _found(self, carrier: _Node, published: Published) -> list[int] | None:
+        """None: it died under the question."""
+        try:
+            found: list[int] = await self._ask(carrier, "found", published)
+            return found
+        except _Unable:
+            raise
+        except RunFailed:
+            return None
 
     async def _stream(self, delivery: _Delivery, node: str) -> None:
         """Fetch one part after another until the node lacks none."""
@@ -265,8 +295,8 @@ class Carriers:
             await self._ask(receiver, "fetch", published, number, address, self._options.fetch_timeout_s)
         except SourceFailed as error:
             return await self._blame(delivery, number, source, error)
-        except OSError as error:
-            raise RunFailed(f"{part.name} of version {published.version} on node {node[:8]}: {error}") from error
+        except _Unable:
+            raise
         except RunFailed:
             await self._look(delivery, node)  # its carrier died, and has what it had once it is back
             return False

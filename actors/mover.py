@@ -20,7 +20,7 @@ import pyarrow.flight as fl
 
 from actors.carrier import SourceFailed
 
-CHUNK_BYTES = 4 << 20
+CHUNK_BYTES = 1 << 20
 PART = re.compile(r"v-?\d+/[\w-]+\.safetensors")  # all that is given away: nothing above the folder, no draft
 SCHEMA = pa.schema([("bytes", pa.large_binary())])
 # A connection for each stream: clients of one process would share one, and a single one does not fill the link. A

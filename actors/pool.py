@@ -29,6 +29,7 @@ from actors.members import GONE, Member, PoolOptions, State, close, placed, star
 from actors.placement import NoPlace, has_place, while_placed
 from actors.specs import EngineFailed
 from actors.worker import Delivery, RolloutWorker, WorkerSpec, WorkerStatus
+from rlsys.channels.base import WeightChannel
 from rlsys.errors import RunFailed
 from rlsys.outlines import Outline, Played, played
 from rlsys.rollout import RolloutPlan, failed_group
@@ -183,10 +184,12 @@ class RolloutPool:
 
     # -- weights ----------------------------------------------------------------------------------------------------
 
-    async def carry_from(self, nodes: Sequence[str]) -> None:
-        """The learner is about to write a version on these nodes."""
-        if self._carriers is not None:
-            await self._carriers.ensure(nodes)
+    async def sending(self, channel: WeightChannel, nodes: Sequence[str]) -> WeightChannel:
+        """The run's channel, as ranks on these nodes are to send a version now."""
+        if self._carriers is None:
+            return channel
+        await self._carriers.ensure(nodes)
+        return self._carriers.sending()
 
     async def publish(self, publication: Publication) -> list[Arrival]:
         """Deliver a version to every worker that is up; those that come up later get it before they serve.

@@ -26,14 +26,14 @@ import ray.util
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from report import Report, parser
 
-from actors.carriers import CarrierOptions, Carriers
+from actors.carriers import ALLOCATOR, CarrierOptions, Carriers
 from actors.mover import Mover
 from rlsys.channels import memory
 from rlsys.channels.base import Published
 from rlsys.channels.shm import SharedMemory, digest_of
 
 ROOT = str(Path(__file__).resolve().parents[1])
-BUCKET = 64 << 20
+BUCKET = 64 << 20  # as the learner's
 CHUNK = 4 << 20
 STREAMS = (1, 4, 8)
 TRIALS = 5
@@ -117,7 +117,7 @@ class End:
 
 def on(node: str, actor: type, *arguments: Any, **options: Any) -> Any:
     where = NodeAffinitySchedulingStrategy(node, soft=False)
-    environment = {"env_vars": {"PYTHONPATH": ROOT}}
+    environment = {"env_vars": {"PYTHONPATH": ROOT, **ALLOCATOR}}
     made = ray.remote(actor).options(num_cpus=0, scheduling_strategy=where, runtime_env=environment, **options)
     return made.remote(*arguments)
 
@@ -207,7 +207,7 @@ async def pauses(report: Report, sizes: list[float]) -> None:
     for size in sizes:
         width = round((size * 1e6 / 4 / 150) ** 0.5 / 64) * 64  # 16 layers
         scratch = [f"model.scratch.hidden_size={width}", f"model.scratch.intermediate_size={3 * width}"]
-        recipe = compose("quickstart", [*scratch, "model.scratch.num_layers=16"] if size > 100 else []).recipe
+        recipe = compose("quickstart", [*scratch, "model.scratch.num_layers=16"]).recipe
         device = expected_device(recipe.cluster)
         recipe = resolved(recipe, device)
         with tempfile.TemporaryDirectory() as folder:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from rlsys.channels.base import Bucket, Published, WeightChannel
 
-BUCKET_BYTES = 256 << 20
+BUCKET_BYTES = 64 << 20
 # Noise of the start-up canary where a tensor is near zero: relative noise would leave a fresh bias where it is.
 _MIN_VECTOR_NOISE = 0.1
 

@@ -51,7 +51,7 @@ class Place(NamedTuple):
 
     node: str
     gpus: str
-    node_id: str = ""
+    node_id: str = ""  # Ray's
 
 
 class LearnerActor:
@@ -74,7 +74,7 @@ class LearnerActor:
 
     def place(self) -> Place:
         """Where it runs."""
-        return Place(ray.util.get_node_ip_address(), ",".join(map(str, ray.get_gpu_ids())), self.node_id())
+        return Place(ray.util.get_node_ip_address(), ",".join(map(str, ray.get_gpu_ids())), node_id())
 
     def open_store(self) -> tuple[str, int]:
         """(address, port) where the ranks meet: asked of rank 0, which listens there from now on.
@@ -119,12 +119,7 @@ class LearnerActor:
     def export(
         self, channel: WeightChannel, version: int, probe: Sequence[Sequence[int]], perturb: bool
     ) -> tuple[Published, list[list[float]]]:
-        return self.rank.export(channel.on_node(self.node_id()), version, probe, perturb=perturb)
-
-    def node_id(self) -> str:
-        """Of Ray's, on which it runs."""
-        node: str = ray.get_runtime_context().get_node_id()
-        return node
+        return self.rank.export(channel.on_node(node_id()), version, probe, perturb=perturb)
 
     def snapshot(self, folder: str, tokenizer_from: str) -> None:
         """Copy what goes into `folder`/learner for resuming, and into `folder`/hf, with the tokenizer of
@@ -157,11 +152,11 @@ class LearnerGroup:
         self._options = options
         self._secrets = secrets or {}
         self.nodes: list[str] = []  # the address of every rank's, from `start` on
+        self.node_ids: list[str] = []  # and what Ray calls it
         self._actors: list[Any] = []
         self._placement: Sequence[Any] = ()
         self.restarts = 0
         self._patience = Patience(options.ping_timeout_s)
-        self.node_ids: tuple[str, ...] = ()  # of Ray's, by rank, from `start` on
 
     @property
     def num_ranks(self) -> int:
@@ -192,7 +187,7 @@ class LearnerGroup:
         order = numbered(places)
         self._actors = [self._actors[index] for index in order]
         self.nodes = [places[index].node for index in order]
-        self.node_ids = tuple(places[index].node_id for index in order)
+        self.node_ids = [places[index].node_id for index in order]
         (address,) = await self._wait([self._actors[0].open_store.remote()], "opening a port", options.start_timeout_s)
         specs = iter(self._specs)
         starting = [rank.start.remote(next(specs), address) for rank in self._actors]
@@ -330,6 +325,12 @@ def _arrives(ref: Any) -> bool:
     except RayError:
         return False
     return True
+
+
+def node_id() -> str:
+    """What Ray calls the node of this actor."""
+    found: str = ray.get_runtime_context().get_node_id()
+    return found
 
 
 def merged(reports: Sequence[UpdateReport]) -> UpdateReport:

@@ -237,7 +237,7 @@ class LoopConfig:
     flight is prefilled again, exact and slow with long contexts. null: keep on GPUs, recompute on a CPU."""
     publish_deadline_s: float = 60.0
     """Seconds for new weights to reach every engine. One that is late starts no group until it holds the newest; the
-    others go on. It also limits how long one node may take to send one bucket (256 MB) to another."""
+    others go on. It also limits how long one node may take to send one bucket (64 MB or one tensor) to another."""
     oversample: float = 1.0
     """Groups without signal (all rewards alike) give their places to others, up to this many times `groups_per_step`
     in a step: 3 plays at most three times as many. 1: none does."""

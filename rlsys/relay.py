@@ -1,7 +1,7 @@
 """Who sends which part of a version to whom: what a node has got it passes on, so that no sender serves all.
 
-Pure: told what is where, it says what to do next. With 60 parts, eight of them under way to and from each node at a
-time, 24 receivers take 10 rounds where one takes 8.
+Pure: told what is where, it says what to do next. With 120 parts, eight of them under way to and from each node at
+a time, 24 receivers take 19 rounds where one takes 15.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ class Relay:
         """(part, source) that a node should fetch now: the rarest part, from who sends least. None: not now."""
         best: tuple[tuple[int, int], int, str] | None = None
         for part in self.lacking(node):
-            sources = [each for each in self._holders[part] if self._sending[each] < self._uploads]
+            # Who is sending a part sends it to nobody else meanwhile: whoever gets it will.
+            free = self._holders[part].difference(self._coming[part].values())
+            sources = [each for each in free if self._sending[each] < self._uploads]
             if node in self._coming[part] or not sources:
                 continue
             source = min(sources, key=lambda each: (self._sending[each], each))

@@ -173,7 +173,8 @@ class BanditPool:
     async def start(self) -> None: ...
     async def stop(self) -> None: ...
 
-    async def carry_from(self, nodes: Sequence[str]) -> None: ...
+    async def sending(self, channel: WeightChannel, nodes: Sequence[str]) -> WeightChannel:
+        return channel
 
     async def publish(self, publication: Publication) -> list[Arrival]:
         from rlsys.errors import RunFailed

@@ -17,8 +17,7 @@ from rlsys.channels.base import Bucket, Published, WeightsRejected
 @dataclass(frozen=True, slots=True)
 class Pickled:
     folder: Path
-    one_node: ClassVar[bool] = False
-    carried: ClassVar[bool] = False  # every node sees the folder
+    one_node: ClassVar[bool] = False  # every node sees the folder
 
     @classmethod
     def open(cls, owner: str, root: Path | None) -> Pickled:

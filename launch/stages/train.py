@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from envs import make_world
+from envs import make_world, new_player
 from envs.rewards import judge_of
 from launch.evaluation.sets import recipes_of
 from launch.run import architectures, partitions, preflight
@@ -94,7 +94,7 @@ def _devices(config: RunConfig) -> str:
     workers, ways, ranks = recipe.rollout.workers if playing else 0, recipe.engine.tensor_parallel, recipe.learner.ranks
     asked = [judge_of(each.reward) for each in playing]
     judges = {(one.model, one.prompts): one.gpus for one in asked if one and one.model and one.endpoint is None}
-    tools = {world.service: world.service_gpus for world in (make_world(each.env) for each in playing)}
+    tools = {world.service: world.service_gpus for world in (new_player(each.env) for each in playing)}
     served = sum(judges.values()) + sum(tools.values())
     more = f" + {served} of services" if served else ""
     return f"{workers} engines x {ways} + {ranks} ranks{more} = {workers * ways + ranks + served}"

@@ -26,7 +26,7 @@ class Part:
 
     name: str
     bytes: int  # of the file
-    digest: int  # zlib.crc32 of it
+    digest: int | None  # zlib.crc32 of it; None where one node has all ranks and engines
     node: str  # on which it was written, as Ray calls it
 
 
@@ -61,7 +61,6 @@ class WeightChannel(Protocol):
     """
 
     one_node: ClassVar[bool]  # whether engines must run on the node of the ranks
-    carried: ClassVar[bool]  # whether what a rank sends lies on its own node, for carriers to bring to the others
 
     @classmethod
     def open(cls, owner: str, root: Path | None) -> WeightChannel:

@@ -9,7 +9,6 @@ memory of both sides.
 
 from __future__ import annotations
 
-import mmap
 import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
@@ -34,8 +33,8 @@ class SharedMemory:
 
     folder: Path  # on this node
     node: str = ""
+    digests: bool = True  # of what is sent: on one node nobody would look at them
     one_node: ClassVar[bool] = False
-    carried: ClassVar[bool] = True
 
     @classmethod
     def open(cls, owner: str, root: Path | None = None) -> SharedMemory:
@@ -47,7 +46,7 @@ class SharedMemory:
 
     def on_node(self, node: str) -> SharedMemory:
         """A folder of its own for each node: two nodes of Ray's may be one machine, or share a disk."""
-        return SharedMemory(self.folder.with_name(f"{self.folder.name}-{node[:NODE_LETTERS]}"), node)
+        return replace(self, folder=self.folder.with_name(f"{self.folder.name}-{node[:NODE_LETTERS]}"), node=node)
 
     def send(self, version: int, buckets: Iterable[Bucket], rank: int, num_ranks: int) -> Published:
         """Every rank writes each `num_ranks`-th bucket, beside the gathering of the next."""
@@ -79,9 +78,9 @@ class SharedMemory:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         draft = folder / f".{name}.tmp"
         save_file(dict(tensors), draft)
-        size, digest = digest_of(draft)
+        digest = digest_of(draft)[1] if self.digests else None
+        part = Part(name=name, bytes=draft.stat().st_size, digest=digest, node=self.node)
         draft.rename(folder / name)
-        part = Part(name=name, bytes=size, digest=digest, node=self.node)
         return part, len(tensors), sum(tensor.nbytes for tensor in tensors.values())
 
     def here(self, published: Published) -> Published:
@@ -91,7 +90,11 @@ class SharedMemory:
 
     @staticmethod
     def check(published: Published) -> None:
+        if len(published.places) != len(published.parts):
+            raise WeightsRejected(f"{len(published.places)} files, expected {len(published.parts)}")
         for place, part in zip(published.places, published.parts, strict=True):
+            if Path(place).parent.name != folder_name(published.version):
+                raise WeightsRejected(f"{place}: a file of another version, expected {published.version}")
             try:
                 found = Path(place).stat().st_size
             except OSError as error:
@@ -116,6 +119,10 @@ def folder_name(version: int) -> str:
 
 
 def digest_of(file: Path) -> tuple[int, int]:
-    """(bytes, crc32) of a file with something in it."""
-    with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        return len(content), zlib.crc32(content)
+    """(bytes, crc32) of a file. Read through a buffer that stays in the cache: mapped, it takes half as long again."""
+    size = digest = 0
+    buffer = memoryview(bytearray(1 << 18))
+    with file.open("rb", buffering=0) as opened:
+        while count := opened.readinto(buffer):
+            size, digest = size + count, zlib.crc32(buffer[:count], digest)
+    return size, digest

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,11 @@ def test_on_one_node_nothing_is_moved(tmp_path: Path) -> None:
         sent = send(channel, nodes[:1], 1)
         assert await carriers.bring(sent, nodes[0]) == sent
         assert carriers.moved()[0] == 0
+        sent = send(replace(channel, digests=False), nodes[:1], 2)
+        assert await carriers.bring(sent, nodes[0]) == sent
+        with pytest.raises(RunFailed, match="version 2 was sent when the run had one node"):
+            await carriers.bring(sent, nodes[1])
+        assert carriers.sending().digests
 
     run(scenario, tmp_path)
 
@@ -201,6 +207,17 @@ def test_what_the_dead_held_is_removed_soon_and_by_any_run_that_starts(tmp_path:
     assert not bare.exists()
     left = [each for each in psutil.process_iter(["cmdline"]) if str(guarded) in (each.info["cmdline"] or [])]
     assert not psutil.wait_procs(left, 10)[1]
+
+
+def test_a_node_that_cannot_hold_a_version_says_why_and_the_others_have_it(tmp_path: Path) -> None:
+    async def scenario(carriers: Carriers, channel: SharedMemory, nodes: list[str]) -> None:
+        (channel.on_node(nodes[1]).folder / "v000001").write_text("in the way, as a full disk would be")
+        sent = send(channel, nodes[:1], 1)
+        answers = await asyncio.gather(*(carriers.bring(sent, node) for node in nodes[1:]), return_exceptions=True)
+        assert isinstance(answers[0], RunFailed) and f"node {nodes[1][:8]} doing fetch: " in str(answers[0])
+        assert isinstance(answers[1], Published) and values(answers[1]) == expected(1)
+
+    run(scenario, tmp_path)
 
 
 def test_a_carrier_that_keeps_dying_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,15 +29,15 @@ def test_one_receiver_takes_a_round_for_each_part() -> None:
 @pytest.mark.parametrize("receivers", [2, 8, 24])
 def test_the_time_does_not_grow_with_the_number_of_nodes(receivers: int) -> None:
     nodes = [f"n{index}" for index in range(receivers)]
-    assert rounds(["a"] * 60, nodes, uploads=8) <= 10  # 8 for one receiver
+    assert rounds(["a"] * 120, nodes, uploads=8) <= 19  # 15 for one receiver
     assert rounds(["a"] * 60, nodes) <= 84
     assert rounds(["a", "b"] * 30, nodes) <= 72
 
 
 def test_the_first_who_asks_gets_a_part_from_its_owner_and_the_next_from_whoever_has_it() -> None:
-    relay = Relay(["a"], uploads=1)
+    relay = Relay(["a"], uploads=2)
     assert relay.begin("b") == (0, "a")
-    assert relay.begin("c") is None  # the owner is busy
+    assert relay.begin("c") is None  # b will have it sooner than two halves of the link would bring it to both
     relay.end("b", 0, arrived=True)
     assert relay.begin("c") == (0, "a") and relay.begin("d") == (0, "b")
 

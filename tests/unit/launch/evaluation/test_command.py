@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from actors.services import Services
 from launch.cli import run as rlsys
 from rlsys.errors import RunFailed
 from tests.fakes import BanditPool
@@ -44,9 +43,9 @@ def pool(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Counting]:
     """The engines; the model is a folder, and nothing else is started."""
     engines = Counting()
 
-    def on_engines(recipe: Any, model: str, progress: Any, work: Any, *, playing: Any) -> Any:
+    def on_engines(recipe: Any, model: str, progress: Any, work: Any, *, playing: Any, scratch: bool) -> Any:
         assert [each.env.max_turns for each in playing] == [None, None, 2]
-        return asyncio.run(work(recipe, engines, Services([], env_vars={}, start_timeout_s=1)))
+        return asyncio.run(work(recipe, engines))
 
     model = tmp_path / "run" / "checkpoints" / "step-000007" / "hf"
     model.mkdir(parents=True)

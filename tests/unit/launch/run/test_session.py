@@ -56,10 +56,6 @@ class NoTracker:
     def finish(self) -> None: ...
 
 
-class Learner(BanditLearner):
-    async def close_channel(self, channel: Any) -> None: ...
-
-
 class Pool(BanditPool):
     async def stop(self) -> None: ...
 
@@ -84,7 +80,7 @@ def bandit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
         world=make_world(config.recipe.env),
         renderer=Renderer(),  # type: ignore[arg-type]
         device=None,  # type: ignore[arg-type]
-        learner=Learner(),  # type: ignore[arg-type]
+        learner=BanditLearner(),  # type: ignore[arg-type]
         pool=pool,  # type: ignore[arg-type]
         services=Services([], env_vars={}, start_timeout_s=1),
         progress=Progress(),

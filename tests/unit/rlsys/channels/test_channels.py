@@ -3,7 +3,7 @@
 import pickle
 import shutil
 import zlib
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +72,10 @@ def test_a_version_that_goes_while_it_is_read_is_read_to_its_end(tmp_path: Path)
 def test_a_version_that_is_not_whole_is_refused_before_anything_is_loaded(tmp_path: Path) -> None:
     published = send(SharedMemory(tmp_path), 900, torch.ones(2), torch.ones(2))
     SharedMemory.check(published)
+    with pytest.raises(WeightsRejected, match="a file of another version, expected 901"):
+        SharedMemory.check(replace(published, version=901))
+    with pytest.raises(WeightsRejected, match="1 files, expected 2"):
+        SharedMemory.check(replace(published, places=published.places[:1]))
     cut = Path(published.places[1])
     cut.write_bytes(cut.read_bytes()[:-1])
     with pytest.raises(WeightsRejected, match=r"v000900/bucket-001.safetensors: \d+ bytes, expected \d+"):
