@@ -46,10 +46,12 @@ slow: setup
 gpu:
 	@exec $(BIN)/python -m pytest tests/gpu -rsP
 
-# Temporary files in memory: a disk takes as long to sync and to delete them as the tests take.
+# Temporary files in memory: a disk takes as long to sync and to delete them as the tests take. A process more than there
+# are cores: some tests wait for clocks and sockets.
 unit: setup
 	@[ ! -w /dev/shm ] || export PYTEST_DEBUG_TEMPROOT=/dev/shm
-	exec $(BIN)/python -m pytest tests/unit -n auto --maxprocesses 8
+	cores=$$($(BIN)/python -c 'import os; print(os.cpu_count())')
+	exec $(BIN)/python -m pytest tests/unit -n $$(( cores < 8 ? cores + 1 : 8 ))
 
 clean:
 	@rm -rf .venv rlsys.egg-info build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -43,9 +43,7 @@ async def go_through(run: Run, work: Callable[[Run], Awaitable[None]], *, engine
     pulse = asyncio.create_task(run.pulse.beat())
     try:
         await run.until(start_parts(run, engines=engines))
-        # What imports have made stays: else every full collection looks at all of it, and the loop waits for that.
-        gc.collect()
-        gc.freeze()
+        keep_imports()
         await work(run)
         status, code = "done", 0
     except StopRequested:
@@ -76,6 +74,12 @@ async def go_through(run: Run, work: Callable[[Run], Awaitable[None]], *, engine
     run.progress.say(closing_line(run, status))
     run.progress.doing("ending every process of the run")
     return code
+
+
+def keep_imports() -> None:
+    """What imports have made stays: else every full collection looks at all of it, and the loop waits for that."""
+    gc.collect()
+    gc.freeze()
 
 
 def leave_summary(run: Run, status: str, reason: str | None) -> None:

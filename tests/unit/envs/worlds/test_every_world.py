@@ -12,9 +12,9 @@ import envs
 import learners.scratch
 from envs import WORLDS
 from envs.base import World
+from envs.tasks import splits
 from envs.tasks.config import TaskConfig
 from envs.tools.search import SearchConfig
-from envs.worlds.calculator import CalculatorConfig, CalculatorWorld
 from launch.cli import run
 from launch.config.compose import compose
 from launch.run import nodes, wire
@@ -144,16 +144,16 @@ def test_a_world_says_no_to_what_it_cannot_do() -> None:
 # How often
 
 
-def test_the_driver_makes_the_world_of_the_quickstart_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The arithmetic, the checks before a run, the services, the scratch policy: one config, one world."""
+def test_the_driver_makes_the_tasks_of_the_quickstart_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The arithmetic, the checks before a run, the services, the scratch policy: one config, one split."""
     made: list[object] = []
-    build = CalculatorWorld.__init__
+    read = splits._read_split
 
-    def counted(self: CalculatorWorld, config: CalculatorConfig) -> None:
+    def counted(config: Any, *others: Any) -> Any:
         made.append(config)
-        build(self, config)
+        return read(config, *others)
 
-    monkeypatch.setattr(CalculatorWorld, "__init__", counted)
+    monkeypatch.setattr(splits, "_read_split", counted)
     monkeypatch.setattr(envs, "_made", {})
     monkeypatch.setattr(learners.scratch, "build", lambda folder, scratch, texts, **_: None)
     small = ["env.train_tasks=64", "env.held_out_tasks=8"]

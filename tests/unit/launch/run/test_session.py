@@ -29,6 +29,13 @@ from rlsys.errors import BadInput, RunFailed, told
 from rlsys.journal import Journal, ledger, read, surviving
 from tests.fakes import BanditLearner, BanditPool
 
+
+@pytest.fixture(autouse=True)
+def _no_long_collections(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process holds far more than a driver: half a second each."""
+    monkeypatch.setattr(session, "keep_imports", lambda: None)
+
+
 RECIPE = """
 name: bandit
 env: {name: calculator, train_tasks: 16, held_out_tasks: 4}
