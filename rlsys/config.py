@@ -10,9 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal, Optional, Union
 
-from rlsys.channels import CHANNELS
 from rlsys.errors import require, require_bounds
 from rlsys.eval_config import EvalConfig as EvalConfig
+from rlsys.outer_config import AboutConfig as AboutConfig
+from rlsys.outer_config import CheckpointConfig as CheckpointConfig
+from rlsys.outer_config import ClusterConfig as ClusterConfig
+from rlsys.outer_config import TrajectoriesConfig as TrajectoriesConfig
+from rlsys.outer_config import WandbConfig as WandbConfig
+from rlsys.outer_config import WeightsConfig as WeightsConfig
 
 DataSource = Union[str, dict[str, Optional[int]]]  # a stage, a path, or paths with how many examples of each
 
@@ -330,108 +335,6 @@ class GenerateConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrajectoriesConfig:
-    keep: Optional[int] = 1024
-    """Episodes of each step that are written to the run directory, at most: whole groups, spread evenly over all. 0
-    writes none, null all. Those of evaluations are all written."""
-    compress_mb: Optional[float] = 16.0
-    """A file of more MiB is compressed, and its name then ends in `.jsonl.gz`. 0 compresses all, null none."""
-
-    def __post_init__(self) -> None:
-        require_bounds(self, "trajectories.", "0 or more, or null", "keep", "compress_mb")
-
-
-@dataclass(frozen=True, kw_only=True)
-class CheckpointConfig:
-    every: int = 20
-    """Steps between checkpoints. One more is written at the end of each stage and when the run is stopped."""
-    keep: int = 2
-    """Checkpoints that stay on disk, the newest ones."""
-    stop_deadline_s: float = 30.0
-    """Seconds from Ctrl-C or SIGTERM in which the update that is going on may end and the checkpoint be written. Past
-    them the last one stands. It holds for the whole run. `ray job stop` kills after RAY_JOB_STOP_WAIT_TIME_S: give
-    that variable of the job 20 more."""
-    best: Optional[str] = None
-    """A number of the evaluations, such as `greedy/accuracy` or `hotpotqa/greedy/exact_match`: the model with the
-    highest one so far is kept beside the newest checkpoints, and `rlsys eval --checkpoint RUN_DIR@best` plays it."""
-
-    def __post_init__(self) -> None:
-        require_bounds(self, "checkpoint.", "at least 1", "every", "keep")
-        require_bounds(self, "checkpoint.", "above 0", "stop_deadline_s")
-
-
-@dataclass(frozen=True, kw_only=True)
-class WeightsConfig:
-    channel: str = "shm"
-    """How new weights reach the engines. shm: through the memory of each node; across nodes they are carried while the
-    engines go on generating."""
-
-    def __post_init__(self) -> None:
-        require(self.channel in CHANNELS, "weights.channel", self.channel, f"one of {', '.join(CHANNELS)}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClusterConfig:
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """auto takes GPUs where the Ray cluster has them."""
-    gpu_memory_gb: Optional[float] = None
-    """Memory of one GPU, for what `--dry-run` and the start refuse. null asks this machine's; without one it is 80."""
-    address: Optional[str] = None
-    """Address of a running Ray cluster. null takes the variable RAY_ADDRESS, and without it starts a local cluster."""
-    dashboard_port: Optional[int] = None
-    """Port of Ray's dashboard on a local cluster. null starts none."""
-    placement_timeout_s: float = 60.0
-    """Seconds to wait for room for all actors: other jobs may end, and a cluster that grows by itself needs minutes to
-    get a node. As long may the run have fewer than `rollout.min_workers`."""
-    object_store_mb: Optional[int] = None
-    """Shared memory of a local cluster's object store, in MiB. Trajectories and batches pass through it. null: 256, and
-    8192 with GPUs."""
-    scratch_dir: Optional[str] = None
-    """Folder that all nodes see, where `rlsys eval` and `rlsys generate` build the policy of a recipe that has no model
-    and no run. null: this machine's temporary folder, on a cluster the folder of --output."""
-    service_host: Optional[str] = None
-    """Address or network interface (eth0) on which the run's own services listen, on whichever node they are. null: the
-    loopback where the cluster has one node, else the node's address. 0.0.0.0: every interface."""
-    weights_dir: Optional[str] = None
-    """Folder on every node for the weights that engines load, where shared memory is too small for two versions of
-    them: on a fast local disk, by its whole path. null: /dev/shm."""
-
-    def __post_init__(self) -> None:
-        require_bounds(self, "cluster.", "above 0, or null", "gpu_memory_gb")
-        require_bounds(self, "cluster.", "above 0", "placement_timeout_s")
-        enough = self.object_store_mb is None or self.object_store_mb >= 80
-        require(enough, "cluster.object_store_mb", self.object_store_mb, "at least 80, or null")
-        whole = self.weights_dir is None or self.weights_dir.startswith("/")
-        require(whole, "cluster.weights_dir", self.weights_dir, "a whole path, or null")
-
-
-@dataclass(frozen=True, kw_only=True)
-class WandbConfig:
-    mode: Literal["auto", "online", "offline", "disabled"] = "auto"
-    """auto is online where wandb has a key, else offline: rows are written to the run directory."""
-    project: str = "rlsys"
-    """Project in wandb that runs are listed under."""
-    entity: Optional[str] = None
-    """User or team that the project belongs to. null is the key's own."""
-    group: Optional[str] = None
-    """Group of runs that belong together, such as the seeds of one setting."""
-    name: Optional[str] = None
-    """What the run is called there. null is the recipe's `name`."""
-    tags: tuple[str, ...] = ()
-    """Words to filter runs by."""
-    notes: Optional[str] = None
-    """A remark on the run."""
-    samples: int = 4
-    """Episodes in the table of samples, from the lowest reward to the highest. 0: no table."""
-    samples_every: int = 10
-    """Steps from one such table to the next."""
-
-    def __post_init__(self) -> None:
-        require_bounds(self, "wandb.", "0 or more", "samples")
-        require_bounds(self, "wandb.", "at least 1", "samples_every")
-
-
-@dataclass(frozen=True, kw_only=True)
 class StageConfig:
     """One stage of a recipe."""
 
@@ -446,18 +349,6 @@ class StageConfig:
     """What to train on: the name of an earlier `generate` stage, the path of a JSON-lines file, or several."""
     epochs: Optional[float] = None
     """Set only over the data of an earlier stage: its size, and with it the number of steps, is not known yet."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class AboutConfig:
-    """What a recipe stands for. Nothing depends on it: `rlsys recipes` shows it."""
-
-    title: str = ""
-    """Of the paper."""
-    arxiv: str = ""
-    """Its number there."""
-    data: tuple[str, ...] = ()
-    """The public sets that it reads, by their names in `rlsys data list`."""
 
 
 @dataclass(frozen=True, kw_only=True)
