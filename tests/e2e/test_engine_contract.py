@@ -414,8 +414,7 @@ SCRIPT = """
 import asyncio, json, sys
 
 async def main():
-    from actors import engine as engine_module
-from actors.engine import Engine
+    from actors.engine import Engine
     from actors.specs import EngineSpec
     from rlsys.channels.base import Published, WeightsRejected
 

@@ -36,6 +36,7 @@ def said(folder: Path) -> dict[tuple[str, int, int], Any]:
     return found
 
 
+@pytest.mark.slow
 def test_a_killed_evaluation_goes_on_with_what_it_owes(tmp_path: Path) -> None:
     recipe, output, whole = tmp_path / "sets.yaml", tmp_path / "result.json", tmp_path / "whole.json"
     recipe.write_text(SETS)

@@ -3,7 +3,7 @@
 import asyncio
 import time
 import urllib.request
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -93,6 +93,11 @@ def run(scenario: Callable[[RolloutPool], Awaitable[None]], tmp_path: Path, **op
     asyncio.run(asyncio.wait_for(whole(), 120))
 
 
+async def who_played(pool: RolloutPool, groups: Sequence[Played]) -> set[str]:
+    """Who played them."""
+    return {whole.worker for group in groups if (whole := await pool.whole(group)) is not None}
+
+
 async def play(pool: RolloutPool, count: int) -> tuple[list[Played], list[Ticket]]:
     retried: list[Ticket] = []
     groups = await asyncio.gather(*(pool.run(ticket(sequence), PLAY, retried.append) for sequence in range(count)))
@@ -178,15 +183,15 @@ def test_a_late_worker_serves_nothing_until_it_holds_the_newest_weights(tmp_path
             arrivals = await pool.publish(publication(tmp_path, version, logit=1.0))
             assert [arrival.delivery.version for arrival in arrivals] == [version]
         groups, _ = await play(pool, 6)
-        assert {group.worker for group in groups} == {"w0"}
+        assert await who_played(pool, groups) == {"w0"}
         (tmp_path / "slow-w1").unlink()
         while len(arrivals) < 2:
             arrivals = await pool.publish(publication(tmp_path, 3, logit=1.0))
         groups, _ = await play(pool, 6)
-        assert {group.worker for group in groups} == {"w0", "w1"}
-        spans = [
-            span for group in groups for t in group.trajectories for turn in t.turns for span in turn.completion.spans
-        ]
+        assert await who_played(pool, groups) == {"w0", "w1"}
+        wholes = [whole for group in groups if (whole := await pool.whole(group)) is not None]
+        turns = [turn for whole in wholes for each in whole.trajectories for turn in each.turns]
+        spans = [span for turn in turns for span in turn.completion.spans]
         assert {span.version for span in spans} == {3}
 
     run(scenario, tmp_path, publish_deadline_s=0.5)
@@ -199,8 +204,8 @@ def test_every_worker_dying_under_a_delivery_is_survived(tmp_path: Path) -> None
         arrivals = await pool.publish(publication(tmp_path, 1))
         assert arrivals and arrivals[0].gap_max == 0.0
         groups, _ = await play(pool, 2)
-        workers = {whole.worker for group in groups if (whole := await pool.whole(group)) is not None}
-        assert workers and workers <= {"w0", "w1"}
+        found = await who_played(pool, groups)
+        assert found and found <= {"w0", "w1"}
 
     run(scenario, tmp_path)
 
@@ -284,14 +289,14 @@ def test_a_worker_without_a_node_is_lost_until_it_has_one_and_that_is_no_restart
         nodes.there = False
         (tmp_path / "die-w0").touch()
         groups, retried = await play(pool, 4)
-        assert {group.worker for group in groups} <= {"w0", "w1"} and retried
+        assert await who_played(pool, groups) <= {"w0", "w1"} and retried
         while not pool.lost:
             await asyncio.sleep(0.05)
         groups, _ = await play(pool, 4)
-        assert {group.worker for group in groups} == {"w1"}
+        assert await who_played(pool, groups) == {"w1"}
         assert pool.restarts == {"w0": 0, "w1": 0}
         nodes.there = True
-        while "w0" not in {group.worker for group in (await play(pool, 4))[0]}:
+        while "w0" not in await who_played(pool, (await play(pool, 4))[0]):
             await asyncio.sleep(0.05)
         assert pool.restarts == {"w0": 1, "w1": 0} and not pool.lost
 
