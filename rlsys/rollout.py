@@ -202,13 +202,7 @@ async def run_episode(
 
 
 async def _attempt(
-    task: Task,
-    make_env: MakeEnv,
-    max_turns: int,
-    plan: RolloutPlan,
-    seed: int,
-    renderer: Renderer,
-    generate: Generate,
+    task: Task, make_env: MakeEnv, max_turns: int, plan: RolloutPlan, seed: int, renderer: Renderer, generate: Generate
 ) -> _Attempt:
     """One attempt: turn by turn until the environment, a limit or something broken ends it."""
     done = _Attempt()

@@ -58,25 +58,13 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
     from launch.config.compose import compose, to_yaml
     from launch.config.extend import goes_on, with_more_steps
     from launch.run.rundir import refuse_foreign
-    from launch.stages.train import arithmetic, check, check_gpus, never_trained, train
+    from launch.stages.train import check, never_trained, train
 
     if options.run_dir is not None and not options.trust_run_dir:
         refuse_foreign(Path(options.run_dir))  # before anything that its config.yaml names is imported
     config = compose(options.config, with_more_steps(options.overrides, options.run_dir))
     if options.dry_run:
-        from launch.run.cluster import expected_device
-        from rlsys.device import resolved_run
-
-        follows, problem = arithmetic(config)
-        progress.close()
-        print(to_yaml(resolved_run(config, expected_device(config.recipe.cluster))))
-        print("# what follows from it")
-        for line in follows:
-            print(f"#   {line}")
-        check_gpus(config)
-        if problem is not None:
-            raise problem
-        return 0
+        return dry_run(config, progress)
     check(config)
 
     import asyncio
@@ -129,6 +117,25 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
         code = asyncio.run(go_through(parts, train, engines=engines))
         directory.close()
     return code
+
+
+def dry_run(config: RunConfig, progress: Progress) -> int:
+    """What is known is shown, also where something is missing: that is raised at the end."""
+    from launch.config.compose import to_yaml
+    from launch.run.cluster import expected_device
+    from launch.stages.train import arithmetic, check_gpus
+    from rlsys.device import resolved_run
+
+    follows, problem = arithmetic(config)
+    progress.close()
+    print(to_yaml(resolved_run(config, expected_device(config.recipe.cluster))))
+    print("# what follows from it")
+    for line in follows:
+        print(f"#   {line}")
+    check_gpus(config)
+    if problem is not None:
+        raise problem
+    return 0
 
 
 def opened(config: RunConfig, text: str, options: argparse.Namespace) -> tuple[RunDir, Path | None, DriverState]:
