@@ -25,7 +25,7 @@ from learners.group import fetched
 from rlsys.channels.shm import SharedMemory
 from rlsys.errors import RunFailed
 from rlsys.outlines import Played, outlines
-from rlsys.types import EpisodeEnd, Ticket
+from rlsys.types import EpisodeEnd, Group, Ticket
 from tests.fakes import FakeWorker
 from tests.made import engine_spec, plan, ticket
 from tests.paths import ROOT
@@ -97,6 +97,15 @@ async def play(pool: RolloutPool, count: int) -> tuple[list[Played], list[Ticket
     retried: list[Ticket] = []
     groups = await asyncio.gather(*(pool.run(ticket(sequence), PLAY, retried.append) for sequence in range(count)))
     return list(groups), retried
+
+
+async def brought(pool: RolloutPool, played: list[Played]) -> list[Group]:
+    groups = [await pool.whole(each) for each in played]
+    return [group for group in groups if group is not None]
+
+
+async def players(pool: RolloutPool, played: list[Played]) -> set[str]:
+    return {group.worker for group in await brought(pool, played)}
 
 
 def test_a_worker_that_dies_is_restarted_refitted_and_its_groups_played_elsewhere(tmp_path: Path) -> None:
@@ -178,16 +187,14 @@ def test_a_late_worker_serves_nothing_until_it_holds_the_newest_weights(tmp_path
             arrivals = await pool.publish(publication(tmp_path, version, logit=1.0))
             assert [arrival.delivery.version for arrival in arrivals] == [version]
         groups, _ = await play(pool, 6)
-        assert {group.worker for group in groups} == {"w0"}
+        assert await players(pool, groups) == {"w0"}
         (tmp_path / "slow-w1").unlink()
         while len(arrivals) < 2:
             arrivals = await pool.publish(publication(tmp_path, 3, logit=1.0))
         groups, _ = await play(pool, 6)
-        assert {group.worker for group in groups} == {"w0", "w1"}
-        spans = [
-            span for group in groups for t in group.trajectories for turn in t.turns for span in turn.completion.spans
-        ]
-        assert {span.version for span in spans} == {3}
+        assert await players(pool, groups) == {"w0", "w1"}
+        turns = [turn for group in await brought(pool, groups) for t in group.trajectories for turn in t.turns]
+        assert {span.version for turn in turns for span in turn.completion.spans} == {3}
 
     run(scenario, tmp_path, publish_deadline_s=0.5)
 
@@ -199,7 +206,7 @@ def test_every_worker_dying_under_a_delivery_is_survived(tmp_path: Path) -> None
         arrivals = await pool.publish(publication(tmp_path, 1))
         assert arrivals and arrivals[0].gap_max == 0.0
         groups, _ = await play(pool, 2)
-        workers = {whole.worker for group in groups if (whole := await pool.whole(group)) is not None}
+        workers = await players(pool, groups)
         assert workers and workers <= {"w0", "w1"}
 
     run(scenario, tmp_path)
@@ -284,14 +291,14 @@ def test_a_worker_without_a_node_is_lost_until_it_has_one_and_that_is_no_restart
         nodes.there = False
         (tmp_path / "die-w0").touch()
         groups, retried = await play(pool, 4)
-        assert {group.worker for group in groups} <= {"w0", "w1"} and retried
+        assert await players(pool, groups) <= {"w0", "w1"} and retried
         while not pool.lost:
             await asyncio.sleep(0.05)
         groups, _ = await play(pool, 4)
-        assert {group.worker for group in groups} == {"w1"}
+        assert await players(pool, groups) == {"w1"}
         assert pool.restarts == {"w0": 0, "w1": 0}
         nodes.there = True
-        while "w0" not in {group.worker for group in (await play(pool, 4))[0]}:
+        while "w0" not in await players(pool, (await play(pool, 4))[0]):
             await asyncio.sleep(0.05)
         assert pool.restarts == {"w0": 1, "w1": 0} and not pool.lost
 
