@@ -1,4 +1,5 @@
-"""One vLLM engine. Every call to vLLM in the project is in this file: an upgrade of vLLM is a change of this file.
+"""One vLLM engine. Every call to vLLM in the project is in this file: an upgrade of vLLM is a change of this file, and
+at most of the two that read its answers: `completions.py` and `gauges.py`.
 
     Engine           lives in the rollout actor, on its event loop
     ReloadExtension  lives in the EngineCore process that vLLM spawns, or in its children where they share the model
@@ -14,13 +15,14 @@ import logging
 import multiprocessing
 import os
 from collections.abc import Coroutine, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import psutil
 
+from actors.completions import completion
 from actors.gauges import Gauges
 from actors.orphans import die_with, unname
 from actors.specs import IDLE, EngineFailed, EngineSpec, EngineStats, PromptTooLong, engine_environment
@@ -28,7 +30,7 @@ from rlsys import semaphores
 from rlsys.channels import receiver
 from rlsys.channels.base import Published, WeightsRejected
 from rlsys.rollout import TurnRequest
-from rlsys.types import Completion, Ints, TurnStop, VersionSpan
+from rlsys.types import Completion, Ints
 
 if TYPE_CHECKING:
     import torch
@@ -126,7 +128,7 @@ class Engine:
             flat_logprobs=True,
         )
         output = await self._run(prompt_ids, parameters, request_id)
-        return _completion(output.outputs[0])
+        return completion(output.outputs[0])
 
     async def prompt_logprobs(self, token_ids: Sequence[int]) -> list[float]:
         """Log-probability of each token after the first ([L-1]) under the current weights, at temperature 1."""
@@ -194,7 +196,8 @@ class Engine:
         """End the EngineCore for certain and fail what is in flight. Blocks for some seconds; may be called twice."""
         grace_s = STOP_GRACE_S if self._failure is None else 0.0  # a broken one does not hear the signal
         self._fail("it was stopped")
-        self._llm.shutdown(timeout=grace_s)
+        with suppress(psutil.NoSuchProcess):  # vLLM looks for the children of one that may just have ended
+            self._llm.shutdown(timeout=grace_s)
         for process in self._processes:
             self._bury(process)
             process.kill()
@@ -321,30 +324,6 @@ def _parameters(**fields: Any) -> Any:
     from vllm.sampling_params import RequestOutputKind
 
     return SamplingParams(output_kind=RequestOutputKind.FINAL_ONLY, **fields)
-
-
-def _completion(output: Any) -> Completion:
-    """vLLM's CompletionOutput as ours. Raises EngineFailed where a token lacks its log-probability or version."""
-    flat = output.logprobs
-    logprobs = np.asarray([flat.logprobs[start] for start in flat.start_indices], np.float32)
-    spans = tuple(VersionSpan(version=int(s.version), start=s.start, end=s.end) for s in output.weight_versions or ())
-    edges = [0] + [span.end for span in spans]
-    length = len(output.token_ids)
-    if [span.start for span in spans] != edges[:-1] or not edges[-1] == length == len(logprobs):
-        raise EngineFailed(f"{length} tokens came with {len(logprobs)} log-probabilities and versions {spans}")
-    ids = np.asarray(output.token_ids, np.int32)
-    return Completion(token_ids=ids, logprobs=logprobs, spans=spans, stop=_turn_stop(output), text=output.text)
-
-
-def _turn_stop(output: Any) -> TurnStop:
-    match output.finish_reason:
-        case "stop":  # the reason is the stop string, or another end token's id, or None for the tokenizer's own
-            return TurnStop.STOP if isinstance(output.stop_reason, str) else TurnStop.EOS
-        case "length":
-            return TurnStop.LENGTH
-        case "abort":
-            return TurnStop.ABORT
-    raise EngineFailed(f"a request ended with {output.finish_reason!r}")
 
 
 class ReloadExtension:

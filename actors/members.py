@@ -76,6 +76,17 @@ def close(member: Member, version: int, why: str) -> None:
         member.state = State.STALE
 
 
+def bury(member: Member, why: str) -> None:
+    """This incarnation is dead, and what it sampled for groups that it did not finish is lost."""
+    where = ""
+    if member.last_status is not None:
+        where = f"; its log is {member.last_status.log}" if member.last_status.log else ""
+        member.lost_tokens += max(0, member.last_status.generated_tokens - member.delivered)
+        member.last_status = None
+    log.warning("%s is dead (%s): restarting it%s", member.spec.name, why, where)
+    member.state, member.died_of = State.DEAD, why
+
+
 def placed(worker: type, options: PoolOptions, member: Member) -> Any:
     """Its actor class, with its name, its share of the machine and its place."""
     return ray.remote(worker).options(

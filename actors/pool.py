@@ -22,13 +22,15 @@ from typing import Any
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from actors.arrivals import Arrival, Publication, allowed_gap, differs, measure
+from actors.arrivals import Arrival, Publication
 from actors.calls import PING_EVERY_S, call, reason
-from actors.carriers import Carriers, Superseded, node_of
-from actors.members import GONE, Member, PoolOptions, State, close, placed, started
+from actors.carriers import Carriers, node_of
+from actors.deliveries import Deliveries
+from actors.members import GONE, Member, PoolOptions, State, bury, placed, started
 from actors.placement import NoPlace, has_place, while_placed
+from actors.roster import Roster
 from actors.specs import EngineFailed
-from actors.worker import Delivery, RolloutWorker, WorkerSpec, WorkerStatus
+from actors.worker import RolloutWorker, WorkerSpec, WorkerStatus
 from rlsys.channels.base import WeightChannel
 from rlsys.errors import RunFailed
 from rlsys.outlines import Outline, Played, played
@@ -51,16 +53,14 @@ class RolloutPool:
     ) -> None:
         """carriers: of a run whose weights lie where a rank wrote them; without, where every worker finds them."""
         self._members = [Member(spec=spec) for spec in specs]
+        self._roster = Roster(self._members)
+        self._deliveries = Deliveries(self._roster, options, carriers, self._mark_dead)
         self._carriers = carriers
         self._options = options
         self._worker = worker
-        self._current: Publication | None = None
         self._addresses: Mapping[str, str] = {}
-        self._changed = asyncio.Condition()
-        self._background: set[asyncio.Task[Any]] = set()
         self._closing = False
         self._adopted = False
-        self.failure: RunFailed | None = None
 
     # -- start and stop ---------------------------------------------------------------------------------------------
 
@@ -69,7 +69,7 @@ class RolloutPool:
         for member, where in zip(self._members, placement or ["DEFAULT"] * len(self._members), strict=True):
             member.placement = where
         await asyncio.gather(*(self._start(member) for member in self._members))
-        self._spawn(self._watch())
+        self._roster.spawn(self._watch())
 
     async def _start(self, member: Member) -> None:
         options = self._options
@@ -88,8 +88,7 @@ class RolloutPool:
     async def connect(self, addresses: Mapping[str, str]) -> None:
         """Tell every worker where the run's services listen, by their names; those that come up later hear it first."""
         self._addresses = addresses
-        up = [member for member in self._members if member.state in (State.STALE, State.READY)]
-        await asyncio.gather(*(self._connect(member) for member in up))
+        await asyncio.gather(*(self._connect(member) for member in self._roster.up))
 
     async def _connect(self, member: Member) -> None:
         handle = member.handle
@@ -101,9 +100,7 @@ class RolloutPool:
 
     async def stop(self) -> None:
         self._closing = True
-        for task in list(self._background):
-            task.cancel()
-        await asyncio.gather(*self._background, return_exceptions=True)
+        await self._roster.stop()
         for member in self._members:
             if member.state in (State.STARTING, *GONE) and member.handle is not None:
                 ray.kill(member.handle)  # its event loop is busy: it would not hear
@@ -128,7 +125,7 @@ class RolloutPool:
             if attempt:
                 ticket = replace(ticket, attempt=ticket.attempt + 1)
                 on_retry(ticket)
-            member = await self._least_loaded()
+            member = await self._roster.least_loaded()
             member.in_flight += 1
             handle = member.handle
             try:
@@ -147,7 +144,7 @@ class RolloutPool:
                 last = f"{member.spec.name}: {member.died_of or reason(error)}"
             finally:
                 member.in_flight -= 1
-                await self._notify()
+                await self._roster.notify()
         return played(failed_group(ticket, plan, Failure(kind=FailureKind.INFRA, where="rollout", detail=last)))
 
     async def group(self, ticket: Ticket, plan: RolloutPlan, on_retry: Callable[[Ticket], None]) -> Group:
@@ -173,105 +170,20 @@ class RolloutPool:
             log.warning("group %d is lost (%s)", group.ticket.sequence, reason(error))
             return None
 
-    async def _least_loaded(self) -> Member:
-        async with self._changed:
-            await self._changed.wait_for(
-                lambda: self.failure is not None or any(m.state is State.READY for m in self._members)
-            )
-            if self.failure is not None:
-                raise self.failure
-            return min((m for m in self._members if m.state is State.READY), key=lambda m: m.in_flight)
-
     # -- weights ----------------------------------------------------------------------------------------------------
 
     async def sending(self, channel: WeightChannel, nodes: Sequence[str]) -> WeightChannel:
         """The run's channel, as ranks on these nodes are to send a version now."""
-        if self._carriers is None:
-            return channel
-        await self._carriers.ensure(nodes)
-        return self._carriers.sending()
+        return await self._deliveries.sending(channel, nodes)
 
     async def publish(self, publication: Publication) -> list[Arrival]:
-        """Deliver a version to every worker that is up; those that come up later get it before they serve.
-
-        A worker that is late serves nothing new until it holds the newest version. Raises RunFailed when an engine,
-        loaded twice, still computes something else than the learner, and when the version reaches no worker at all.
-        """
-        self._current = publication
-        up = [member for member in self._members if member.state in (State.STALE, State.READY)]
-        refits = {self._spawn(self._refit(member)): member for member in up}
-        _, late = await asyncio.wait(refits, timeout=self._options.publish_deadline_s) if refits else ((), set())
-        for member in (refits[task] for task in late):
-            close(member, publication.version, "it did not come in time (loop.publish_deadline_s)")
-        without = [member for member in self._members if member.without[0] == publication.version]
-        if len(without) == len(self._members) and not late:
-            raise RunFailed(f"version {publication.version} reaches no rollout worker: {without[0].without[1]}")
-        await self._least_loaded()  # had every worker died under it, this waits for a restarted one
-        if self._carriers is not None:
-            await self._carriers.keep(publication.version)
-        arrived = [member.arrival for member in self._members if member.arrival is not None]
-        return [arrival for arrival in arrived if arrival.delivery.version == publication.version]
+        """Deliver a version to every worker that is up. Raises RunFailed as `Deliveries.publish` does."""
+        return await self._deliveries.publish(publication)
 
     @property
     def carried(self) -> tuple[int, float]:
         """Of the newest version: bytes that crossed the network, and the seconds until the last of them."""
-        return self._carriers.moved() if self._carriers is not None else (0, 0.0)
-
-    async def _refit(self, member: Member) -> None:
-        """Load the current weights into one worker and open it, unless it dies or computes something else.
-
-        One at a time for each worker, and always the newest version: a delivery that found it coming back to life may
-        be waiting here too.
-        """
-        async with member.refitting:
-            handle = member.handle
-            attempts, tried = 0, -2
-            while member.handle is handle and member.state in (State.STALE, State.READY):
-                publication = self._current
-                assert publication is not None
-                if publication.version != tried:
-                    attempts, tried = 0, publication.version
-                held = member.arrival.delivery.version if member.arrival and member.state is State.READY else None
-                if held == publication.version:
-                    return
-                published = publication.published
-                try:
-                    if self._carriers is not None:  # it goes on generating meanwhile
-                        published = await self._carriers.bring(published, member.node)
-                except Superseded:
-                    continue
-                except RunFailed as error:
-                    if self._current is publication:
-                        close(member, publication.version, str(error))
-                        return
-                    continue
-                try:
-                    what = f"{member.spec.name} loading version {publication.version}"
-                    loading = handle.load_weights.remote(published, publication.probe)
-                    delivery: Delivery = await call(loading, what, self._options.call_timeout_s)
-                except (RayError, RunFailed) as error:
-                    if self._current is publication:
-                        self._mark_dead(member, handle, reason(error))
-                        return
-                    continue  # it was forgotten when a newer version came: that one is loaded instead
-                arrival = measure(delivery, publication)
-                limit = allowed_gap(self._options.mismatch_limit, publication.moved)
-                if arrival.gap_mean > limit:
-                    attempts += 1
-                    gap, version = arrival.gap_mean, publication.version
-                    log.warning("%s differs from the learner by %.3g on version %d", member.spec.name, gap, version)
-                    if attempts == 2:
-                        await self._fail(differs(member.spec.name, version, gap, limit))
-                        return
-                elif self._current is publication and member.handle is handle:
-                    member.state, member.arrival = State.READY, arrival
-                    await self._notify()
-                    return
-
-    async def _fail(self, why: str) -> None:
-        """The run cannot go on: everyone who waits for a worker hears it."""
-        self.failure = self.failure or RunFailed(why)
-        await self._notify()
+        return self._deliveries.carried
 
     async def adopt(self) -> None:
         """Serve the folder that the engines were started from (evaluation without a learner)."""
@@ -280,8 +192,7 @@ class RolloutPool:
 
     async def _adopt(self, member: Member) -> None:
         await started(member, member.handle.adopt.remote(), "adopting its folder", 30.0)
-        member.state = State.READY
-        await self._notify()
+        await self._roster.open(member)
 
     # -- supervision ------------------------------------------------------------------------------------------------
 
@@ -307,15 +218,9 @@ class RolloutPool:
         """The first to notice starts the restart; later reports about the same incarnation change nothing."""
         if self._closing or member.handle is not handle or member.state in GONE:
             return
-        where = ""
-        if member.last_status is not None:
-            where = f"; its log is {member.last_status.log}" if member.last_status.log else ""
-            member.lost_tokens += max(0, member.last_status.generated_tokens - member.delivered)
-            member.last_status = None
-        log.warning("%s is dead (%s): restarting it%s", member.spec.name, why, where)
-        member.state, member.died_of = State.DEAD, why
+        bury(member, why)
         ray.kill(handle)
-        self._spawn(self._revive(member, why))
+        self._roster.spawn(self._revive(member, why))
 
     async def _revive(self, member: Member, why: str) -> None:
         while not self._closing and await self._find_place(member):
@@ -323,7 +228,7 @@ class RolloutPool:
             member.futile += 1
             if member.futile > MAX_RESTARTS:
                 times = f"{MAX_RESTARTS} times without finishing a group"
-                await self._fail(f"{member.spec.name} was restarted {times}; last: {why}")
+                await self._roster.fail(f"{member.spec.name} was restarted {times}; last: {why}")
                 return
             try:
                 await self._start(member)
@@ -336,8 +241,7 @@ class RolloutPool:
                 member.futile -= isinstance(error, NoPlace)  # it never started
                 ray.kill(member.handle)
                 continue
-            if self._current is not None:
-                await self._refit(member)  # when it dies under that, it is marked dead and revived by another task
+            await self._deliveries.renew(member)  # when it dies under that, another task revives it
             return
 
     async def _find_place(self, member: Member) -> bool:
@@ -349,7 +253,7 @@ class RolloutPool:
                 member.state = State.LOST
             live, options = len(self._members) - self.lost, self._options
             if live < options.min_workers and time.monotonic() - since > options.placement_timeout_s:
-                await self._fail(
+                await self._roster.fail(
                     f"{live} of {len(self._members)} rollout workers have a node (rollout.min_workers="
                     f"{options.min_workers}), for {options.placement_timeout_s:g} s (cluster.placement_timeout_s)"
                 )
@@ -378,21 +282,3 @@ class RolloutPool:
     @property
     def restarts(self) -> dict[str, int]:
         return {member.spec.name: member.restarts for member in self._members}
-
-    async def _notify(self) -> None:
-        async with self._changed:
-            self._changed.notify_all()
-
-    def _spawn(self, work: Any) -> asyncio.Task[None]:
-        task = asyncio.create_task(self._guarded(work))
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
-        return task
-
-    async def _guarded(self, work: Any) -> None:
-        """Supervision that breaks is an error of the run, not a silence."""
-        try:
-            await work
-        except Exception as error:
-            log.exception("supervision of the rollout workers broke")
-            await self._fail(f"supervision of the rollout workers broke: {type(error).__name__}: {error}")

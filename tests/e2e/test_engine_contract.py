@@ -417,13 +417,14 @@ async def main():
     from actors.engine import Engine
     from actors.specs import EngineSpec
     from rlsys.channels.base import Published, WeightsRejected
+    from rlsys.jsonl import decode
 
     fields, *versions = map(json.loads, sys.argv[1:])
     engine = await Engine.start(EngineSpec(**fields))
     said = [await engine.prompt_logprobs([5, 6, 7])]
     for published in versions:
         try:
-            await engine.load(Published(**published))
+            await engine.load(decode(Published, published))
             said.append(await engine.prompt_logprobs([5, 6, 7]))
         except WeightsRejected as error:
             said.append(str(error))

@@ -68,9 +68,9 @@ def test_a_ray_worker_of_a_job_from_there_finds_ours_and_the_recipes_module(own:
 import os, ray
 from actors.scoring import RewardService, ScoringSpec
 from launch.config.compose import compose
-from launch.run.wire import _environment
+from launch.run.wire import environment
 world = compose("maze.yaml", []).recipe.env
-env_vars = _environment({})
+env_vars = environment({})
 ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False, object_store_memory=100 * 2**20,
          runtime_env={"working_dir": os.getcwd()})
 

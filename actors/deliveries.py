@@ -1,0 +1,125 @@
+"""Weights to the rollout workers: each version reaches every engine, and is compared with the learner there."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ray.exceptions import RayError
+
+from actors.arrivals import Arrival, Publication, allowed_gap, differs, measure
+from actors.calls import call, reason
+from actors.carriers import Carriers, Superseded
+from actors.members import Member, PoolOptions, State, close
+from actors.roster import Roster
+from actors.worker import Delivery
+from rlsys.channels.base import WeightChannel
+from rlsys.errors import RunFailed
+
+log = logging.getLogger("rlsys.pool")
+
+
+class Deliveries:
+    def __init__(
+        self,
+        roster: Roster,
+        options: PoolOptions,
+        carriers: Carriers | None,
+        dead: Callable[[Member, Any, str], None],
+    ) -> None:
+        """dead: hears of a worker that a delivery found dead, with the handle that was called and the reason."""
+        self._roster, self._options = roster, options
+        self._carriers = carriers
+        self._dead = dead
+        self._current: Publication | None = None
+
+    async def sending(self, channel: WeightChannel, nodes: Sequence[str]) -> WeightChannel:
+        """The run's channel, as ranks on these nodes are to send a version now."""
+        if self._carriers is None:
+            return channel
+        await self._carriers.ensure(nodes)
+        return self._carriers.sending()
+
+    async def publish(self, publication: Publication) -> list[Arrival]:
+        """Deliver a version to every worker that is up; those that come up later get it before they serve.
+
+        A worker that is late serves nothing new until it holds the newest version. Raises RunFailed when an engine,
+        loaded twice, still computes something else than the learner, and when the version reaches no worker at all.
+        """
+        self._current = publication
+        members = self._roster.members
+        refits = {self._roster.spawn(self._refit(member)): member for member in self._roster.up}
+        _, late = await asyncio.wait(refits, timeout=self._options.publish_deadline_s) if refits else ((), set())
+        for member in (refits[task] for task in late):
+            close(member, publication.version, "it did not come in time (loop.publish_deadline_s)")
+        without = [member for member in members if member.without[0] == publication.version]
+        if len(without) == len(members) and not late:
+            raise RunFailed(f"version {publication.version} reaches no rollout worker: {without[0].without[1]}")
+        await self._roster.least_loaded()  # had every worker died under it, this waits for a restarted one
+        if self._carriers is not None:
+            await self._carriers.keep(publication.version)
+        arrived = [member.arrival for member in members if member.arrival is not None]
+        return [arrival for arrival in arrived if arrival.delivery.version == publication.version]
+
+    @property
+    def carried(self) -> tuple[int, float]:
+        """Of the newest version: bytes that crossed the network, and the seconds until the last of them."""
+        return self._carriers.moved() if self._carriers is not None else (0, 0.0)
+
+    async def renew(self, member: Member) -> None:
+        """Give a worker that came back the newest version, where there is one yet."""
+        if self._current is not None:
+            await self._refit(member)
+
+    async def _refit(self, member: Member) -> None:
+        """Load the current weights into one worker and open it, unless it dies or computes something else.
+
+        One at a time for each worker, and always the newest version: a delivery that found it coming back to life may
+        be waiting here too.
+        """
+        async with member.refitting:
+            handle = member.handle
+            attempts, tried = 0, -2
+            while member.handle is handle and member.state in (State.STALE, State.READY):
+                publication = self._current
+                assert publication is not None
+                if publication.version != tried:
+                    attempts, tried = 0, publication.version
+                held = member.arrival.delivery.version if member.arrival and member.state is State.READY else None
+                if held == publication.version:
+                    return
+                published = publication.published
+                try:
+                    if self._carriers is not None:  # it goes on generating meanwhile
+                        published = await self._carriers.bring(published, member.node)
+                except Superseded:
+                    continue
+                except RunFailed as error:
+                    if self._current is publication:
+                        close(member, publication.version, str(error))
+                        return
+                    continue
+                try:
+                    what = f"{member.spec.name} loading version {publication.version}"
+                    loading = handle.load_weights.remote(published, publication.probe)
+                    delivery: Delivery = await call(loading, what, self._options.call_timeout_s)
+                except (RayError, RunFailed) as error:
+                    if self._current is publication:
+                        self._dead(member, handle, reason(error))
+                        return
+                    continue  # it was forgotten when a newer version came: that one is loaded instead
+                arrival = measure(delivery, publication)
+                limit = allowed_gap(self._options.mismatch_limit, publication.moved)
+                if arrival.gap_mean > limit:
+                    attempts += 1
+                    gap, version = arrival.gap_mean, publication.version
+                    log.warning("%s differs from the learner by %.3g on version %d", member.spec.name, gap, version)
+                    if attempts == 2:
+                        await self._roster.fail(differs(member.spec.name, version, gap, limit))
+                        return
+                elif self._current is publication and member.handle is handle:
+                    member.arrival = arrival
+                    await self._roster.open(member)
+                    return
