@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -35,6 +36,18 @@ os.environ.update(
 os.environ.setdefault(SESSION_KEY, f"{os.getpid()}")  # of pytest itself, also in the processes that it hands tests to
 signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a shell's background job, and by its children
 os.environ.pop("RAY_ADDRESS", None)  # a test never joins somebody's cluster
+
+
+gc.disable()  # until everything is imported and collected, which all stays
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # else every full collection looks at all of torch
+    gc.enable()
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()  # libraries count at the end what was left
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
