@@ -21,7 +21,7 @@ help:
 	make setup        only the environment: .venv, 4 GB, 2 to 6 minutes; PYTHON=... names the Python to use
 	make lint         ruff and mypy
 	make unit         the tests without Ray
-	make slow         what make test leaves out: a Ray job, determinism and others (4 minutes)
+	make slow         what make test leaves out: several nodes (as root), a Ray job, determinism and others
 	make gpu          a first hour on a machine with GPUs: what of the tests has to be run there (`.[gpu]` instead of the lock)
 	make clean        remove the environment and the caches; runs/ is kept
 	TEXT

@@ -58,7 +58,7 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
     from launch.config.compose import compose, to_yaml
     from launch.config.extend import goes_on, with_more_steps
     from launch.run.rundir import refuse_foreign
-    from launch.stages.train import check, never_trained, train
+    from launch.stages.train import check, train
 
     if options.run_dir is not None and not options.trust_run_dir:
         refuse_foreign(Path(options.run_dir))  # before anything that its config.yaml names is imported
@@ -87,15 +87,7 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
             directory.renew_checkpoint(checkpoint, state)  # a kill from here on finds a run that is not finished
             directory.write("config.yaml", text)
         elif finished:
-            if never_trained(state):
-                raise RunFailed(
-                    f"{directory.path} is finished after {state.step} steps, none of which trained anything: "
-                    "give another --run-dir to train again"
-                )
-            progress.close()
-            ways = f"give another --run-dir to train again, stages.{config.stages[-1].name}.steps=+100 to go on"
-            print(f"{directory.path} is finished after {state.step} steps: {ways}")
-            return 0
+            return say_finished(config, directory, state, progress)
         checked = checkpoint is None or directory.verify(checkpoint, progress.say)
     entered = config.stages[state.stage_index]
     playing = [stage for stage in config.stages if needs_engines(config, stage)]
@@ -117,6 +109,20 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
         code = asyncio.run(go_through(parts, train, engines=engines))
         directory.close()
     return code
+
+
+def say_finished(config: RunConfig, directory: RunDir, state: DriverState, progress: Progress) -> int:
+    from launch.stages.train import never_trained
+
+    if never_trained(state):
+        raise RunFailed(
+            f"{directory.path} is finished after {state.step} steps, none of which trained anything: "
+            "give another --run-dir to train again"
+        )
+    progress.close()
+    ways = f"give another --run-dir to train again, stages.{config.stages[-1].name}.steps=+100 to go on"
+    print(f"{directory.path} is finished after {state.step} steps: {ways}")
+    return 0
 
 
 def dry_run(config: RunConfig, progress: Progress) -> int:
