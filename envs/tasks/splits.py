@@ -12,6 +12,7 @@ from typing import Any
 from envs.tasks.config import TaskConfig
 from envs.tasks.formats import read_source
 from rlsys.errors import BadInput, require
+from rlsys.seeds import rank, some_of
 from rlsys.types import Task
 
 HELD_OUT_ONE_IN = 8  # share of all generated questions that is never trained on
@@ -54,7 +55,7 @@ def tasks_unread() -> Iterator[None]:
 
 def is_held_out(question: str) -> bool:
     """For generated questions: decided by the question alone, whatever the seeds and counts."""
-    return int.from_bytes(_digest(question)[:8], "big") % HELD_OUT_ONE_IN == 0
+    return int.from_bytes(rank(question)[:8], "big") % HELD_OUT_ONE_IN == 0
 
 
 def made_up_task(kind: str, question: str, answer: str, record: Mapping[str, Any]) -> Task:
@@ -96,7 +97,7 @@ def _read_split(
         held_out = list(make(config.held_out_tasks, True))
     else:
         count = min(config.held_out_tasks, len(train) // 2)
-        held_out = sorted(train, key=lambda task: _digest(f"{config.seed}\x1f{task.question}"))[:count]
+        held_out = sorted(train, key=lambda task: rank(config.seed, task.question))[:count]
     apart = {same(task) for task in held_out}
     train = [task for task in train if same(task) not in apart]
     if data is not None and config.data_tasks is not None:
@@ -110,14 +111,9 @@ def _some(tasks: list[Task], count: int, seed: int, data: str) -> list[Task]:
     """In their order, chosen by a hash that is not the one that holds out."""
     if count > len(tasks):
         raise BadInput(f"env.data_tasks={count}: {data} has {len(tasks)} training tasks")
-    chosen = sorted(range(len(tasks)), key=lambda index: _digest(f"data_tasks\x1f{seed}\x1f{tasks[index].question}"))
-    return [tasks[index] for index in sorted(chosen[:count])]
+    return some_of(tasks, count, lambda task: rank("data_tasks", seed, task.question))
 
 
 def _plain(question: str) -> str:
     """Without what sources differ in: case, white space, the mark at the end."""
     return " ".join(question.split()).casefold().rstrip(" ?.")
-
-
-def _digest(text: str) -> bytes:
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()

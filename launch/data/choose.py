@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rlsys.errors import BadInput
+from rlsys.seeds import rank, some_of
 
 
 def drawn(
@@ -25,18 +25,20 @@ def drawn(
     """
     if take >= len(rows):
         return list(rows)
-    places = sorted(range(len(rows)), key=lambda place: (_rank(seed, same(rows[place])), place))
     if stratify is None:
-        chosen = set(places[:take])
-    else:
-        groups: dict[str, list[int]] = {}
-        for place in places:
-            if stratify not in rows[place]:
-                known = ", ".join(key for key in rows[place] if key not in ("question", "answers"))
-                raise BadInput(f"--stratify {stratify}: a row without it, which has {known or 'no other field'}")
-            groups.setdefault(str(rows[place][stratify]), []).append(place)
-        shares = apportioned({value: len(each) for value, each in groups.items()}, take)
-        chosen = {place for value, each in groups.items() for place in each[: shares[value]]}
+        return some_of(rows, take, lambda row: rank(seed, same(row)))
+    groups: dict[str, list[int]] = {}
+    for place, row in enumerate(rows):
+        if stratify not in row:
+            known = ", ".join(key for key in row if key not in ("question", "answers"))
+            raise BadInput(f"--stratify {stratify}: a row without it, which has {known or 'no other field'}")
+        groups.setdefault(str(row[stratify]), []).append(place)
+    shares = apportioned({value: len(each) for value, each in groups.items()}, take)
+    chosen = {
+        place
+        for value, each in groups.items()
+        for place in some_of(each, shares[value], lambda place: rank(seed, same(rows[place])))
+    }
     return [row for place, row in enumerate(rows) if place in chosen]
 
 
@@ -51,7 +53,3 @@ def apportioned(counts: Mapping[str, int], take: int) -> dict[str, int]:
     for name in by_remainder[: take - sum(shares.values())]:
         shares[name] += 1
     return shares
-
-
-def _rank(seed: int, what: str) -> bytes:
-    return hashlib.blake2b(f"{seed}\x1f{what}".encode("utf-8", "surrogatepass"), digest_size=16).digest()

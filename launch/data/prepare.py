@@ -266,8 +266,15 @@ class Work:
 
 def _noted(source: Source) -> SourceNote:
     kind, files = split_of(source.name)
-    of = {"title": kind.title, "licence": kind.licence, "page": kind.page, "expected": files.count}
-    return SourceNote(name=source.name, files=source.files, sha256=source.digests, **of)  # type: ignore[arg-type]
+    return SourceNote(
+        name=source.name,
+        title=kind.title,
+        licence=kind.licence,
+        page=kind.page,
+        files=source.files,
+        sha256=source.digests,
+        expected=files.count,
+    )
 
 
 def _counted(part: Part, rows: int) -> str:

@@ -138,7 +138,8 @@ async def settle(run: Run, one: Evaluation, apart: Path | None) -> Values:
     run.progress.say(f"held-out {measure} {at}: {told(results)}{mixed}")
     state.generated += one.tokens
     state.discarded += one.discarded
-    if one.when in ("before", "after"):
+    # What the run began with stays its first number, whatever later stages begin with.
+    if one.when == "after" or (one.when == "before" and "before" not in state.eval_measure):
         state.eval_measure[one.when] = measure
         state.eval_episodes[one.when] = {name: each.episodes for name, each in results.items()}
         state.eval_failures[one.when] = {name: each.failures for name, each in results.items()}
@@ -187,13 +188,10 @@ async def evaluate_before(run: Run, stage: StageConfig) -> None:
     if not owes_before(run, stage):
         return
     first = "before" not in state.eval_measure
-    kept = state.eval_measure.get("before"), state.eval_episodes.get("before"), state.eval_failures.get("before")
     values = await run.until(evaluate(run, stage, "before"))
     state.eval_stages[stage.name] = {"before": values}
     if first:
         state.eval_before, state.eval_prompts["before"] = values, prompts_of(stage)
-    else:  # what the run began with stays its first number
-        state.eval_measure["before"], state.eval_episodes["before"], state.eval_failures["before"] = kept  # type: ignore[assignment]
 
 
 async def evaluate_after(run: Run, stage: StageConfig) -> None:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import codecs
-import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from rlsys.errors import BadInput, RunFailed
 from rlsys.files import unpacked
 from rlsys.jsonl import json_object
 from rlsys.records import Example
+from rlsys.seeds import rank, some_of
 
 if TYPE_CHECKING:
     from launch.run.run import Run
@@ -127,12 +127,7 @@ def _some(places: list[Place], count: int | None, seed: int) -> list[Place]:
         return places
     if count > len(places):
         raise BadInput(f"{places[0].path if places else 'data'}: {count} examples asked for, it has {len(places)}")
-
-    def rank(place: Place) -> bytes:
-        return hashlib.blake2b(f"{seed}\x1f{place.number}".encode(), digest_size=16).digest()
-
-    chosen = sorted(sorted(places, key=rank)[:count], key=lambda place: place.number)
-    return chosen
+    return some_of(places, count, lambda place: rank(seed, place.number))
 
 
 class Families:
@@ -162,12 +157,8 @@ def _object(path: Path, number: int, line: bytes) -> tuple[dict[str, Any], str]:
 
 def _held_out(prompts: set[str], config: EvalConfig, seed: int) -> set[str]:
     """A share of the prompts, the same in every run of a seed; at least one of two."""
-
-    def rank(prompt: str) -> bytes:
-        return hashlib.blake2b(f"{seed}\x1f{prompt}".encode(), digest_size=16).digest()
-
     count = min(max(int(len(prompts) * config.share), 1), config.tasks, len(prompts) - 1)
-    return set(sorted(prompts, key=rank)[: max(count, 0)])
+    return set(sorted(prompts, key=lambda prompt: rank(seed, prompt))[: max(count, 0)])
 
 
 class DataStage(Stage):

@@ -5,25 +5,12 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from learners import export
 from learners.export import buckets, export_version, perturbed, weights
 from learners.policy import PolicyModel, load_policy, pack_ids
 from rlsys.channels.base import Published, joined
 from rlsys.channels.shm import SharedMemory
-
-
-@pytest.fixture(params=[False, True], ids=["untied", "tied"])
-def source(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    torch.manual_seed(0)
-    config = Qwen3Config(
-        vocab_size=60, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2,
-        num_key_value_heads=1, head_dim=16, tie_word_embeddings=request.param,
-    )  # fmt: skip
-    Qwen3ForCausalLM(config).save_pretrained(tmp_path / "source")
-    (tmp_path / "source" / "tokenizer.json").write_text('{"not": "read here"}')
-    return tmp_path / "source"
 
 
 def load_whole(source: Path) -> PolicyModel:

@@ -309,16 +309,21 @@ def test_stops_at_any_moment_lose_and_repeat_nothing(tmp_path: Path, seed: int) 
     assert [row["step"] for row in rows(tmp_path)] == list(range(1, 13))
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_a_curriculum_goes_on_where_it_stopped(tmp_path: Path, seed: int) -> None:
-    """Each sequence keeps its task, whenever the run is stopped, and what was learned of the levels is kept."""
-    stages = "stages: [{name: rl, kind: rl, steps: 12, curriculum: {name: difficulty}}]\n"
+def play_with_stops(tmp_path: Path, stages: str, seed: int) -> Outcome:
+    """One process after another, each stopped at some moment, until the run comes to its end."""
     rng = random.Random(seed)
     for _ in range(60):
         outcome = play(tmp_path, stages=stages, stop_after_s=rng.uniform(0.01, 0.08))
         if outcome.error is None:
-            break
-    assert outcome.error is None, "it never came to its end"
+            return outcome
+    raise AssertionError("it never came to its end")
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_curriculum_goes_on_where_it_stopped(tmp_path: Path, seed: int) -> None:
+    """Each sequence keeps its task, whenever the run is stopped, and what was learned of the levels is kept."""
+    stages = "stages: [{name: rl, kind: rl, steps: 12, curriculum: {name: difficulty}}]\n"
+    outcome = play_with_stops(tmp_path, stages, seed)
     journal = surviving(read(tmp_path / "run" / "journal.jsonl"))
     assert ledger(journal).problems == ()
     drawn = [row for row in journal if isinstance(row, Dispatched)]
@@ -333,12 +338,7 @@ def test_a_curriculum_goes_on_where_it_stopped(tmp_path: Path, seed: int) -> Non
 def test_groups_without_signal_give_their_places_away_and_the_account_closes(tmp_path: Path, seed: int) -> None:
     """Whenever it is stopped: every step has its groups, and none of the others is lost or counted twice."""
     stages = "stages: [{name: rl, kind: rl, steps: 12, loop: {oversample: 2.5}}]\n"
-    rng = random.Random(seed)
-    for _ in range(60):
-        outcome = play(tmp_path, stages=stages, stop_after_s=rng.uniform(0.01, 0.08))
-        if outcome.error is None:
-            break
-    assert outcome.error is None, "it never came to its end"
+    play_with_stops(tmp_path, stages, seed)
     book = ledger(surviving(read(tmp_path / "run" / "journal.jsonl")))
     assert (book.in_flight, book.problems) == (0, ())
     assert book.dispatched > 48
