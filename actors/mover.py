@@ -9,7 +9,6 @@ from __future__ import annotations
 import hmac
 import os
 import re
-import threading
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,9 +34,10 @@ class Mover:
     def __init__(self, folder: Path, host: str, token: str) -> None:
         self.folder = folder
         self._word = f"Bearer {token}"
+        # It answers from here on. `serve` would only wait and take this process's signals, and when it ends it may shut
+        # down another server of the process.
         self._server = _Server(folder, host, self._word)
         self.address = f"grpc://{host}:{self._server.port}"
-        threading.Thread(target=self._server.serve, daemon=True).start()
 
     def fetch(self, address: str, name: str, size: int, digest: int, timeout_s: float) -> None:
         """Bring the file `name` ("v000017/bucket-003.safetensors") here. Raises SourceFailed, and OSError of this side.
