@@ -7,6 +7,7 @@ are made up (`envs.problems.knowledge`).
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -14,11 +15,21 @@ from typing import ClassVar, Literal, Optional
 
 from envs.base import Demonstration, Service, World
 from envs.episode import ToolEpisode, max_turns
-from envs.problems.knowledge import KnowledgeConfig, MadeUp, at_once, episode, flawed, made_up, of_task, to_task
+from envs.problems.knowledge import (
+    KnowledgeConfig,
+    MadeUp,
+    Question,
+    at_once,
+    episode,
+    flawed,
+    made_up,
+    of_task,
+    to_task,
+)
 from envs.protocols import PROTOCOLS, Asked
 from envs.protocols.bare import check_bare, without_tool
 from envs.tasks.config import TaskConfig
-from envs.tasks.few_shot import ExamplesConfig, examples_of
+from envs.tasks.few_shot import ExamplesConfig, Shown, examples_of, frame
 from envs.tasks.splits import split_tasks
 from envs.tools.search import (
     MAX_TOPK,
@@ -57,6 +68,10 @@ class SearchQAConfig(TaskConfig):
     """In front of every question; `{calls}` becomes the number of searches; null is the protocol's, "" none."""
     demonstrations: ExamplesConfig = field(default_factory=ExamplesConfig)
     """In the prompt (icrl)."""
+    demo_follow_rate: Optional[float] = None
+    """Teaches a policy from nothing to go by examples: an sft stage shows prompts with 0 to `demonstrations.count` of
+    them, which all search or all answer at once. Where they search, this share of the answers does so too; the others
+    are guesses. null: every prompt has the same examples."""
     retriever: SearchConfig = field(default_factory=SearchConfig)
 
     def __post_init__(self) -> None:
@@ -79,6 +94,9 @@ class SearchQAConfig(TaskConfig):
         require(found, "env.retriever.corpus", corpus, ways)
         written = made or shown.count == 0 or shown.file is not None
         require(written, "env.demonstrations.file", shown.file, "a file: examples are written for made-up questions")
+        require_bounds(self, "env.", "between 0 and 1, or null", "demo_follow_rate")
+        follows = self.demo_follow_rate is None or (shown.count > 0 and shown.file is None)
+        require(follows, "env.demo_follow_rate", self.demo_follow_rate, "null without made-up demonstrations to follow")
         if not self.tools:
             check_bare(PROTOCOLS[self.protocol], self.instruction, shown.count)
 
@@ -96,7 +114,9 @@ class SearchQAWorld(World):
             self._protocol = replace(self._protocol, max_reply_tokens=config.max_reply_tokens)
         self.write_answer = self._protocol.write_answer
         self.max_turns = max_turns(self._protocol, config.max_turns if config.tools else None)
-        self.tags = self._protocol.tags
+        said = self._protocol.inline.notices if self._protocol.inline is not None else ()
+        framed = frame(config.demonstrations) if protocol.shows_examples else ()
+        self.tags = (*self._protocol.tags, *framed, *(notice.strip() for notice in said))
         self._topk = config.topk or self._protocol.topk
         self._retriever = SearchTool(config.retriever, self._topk)
         if config.tools:
@@ -141,14 +161,14 @@ class SearchQAWorld(World):
     async def _search(self, query: str) -> str:
         return self._protocol.show(await self._retriever.search(query))
 
-    def _prompt(self, task: Task) -> tuple[Message, ...]:
+    def _prompt(self, task: Task, examples: Shown | None = None) -> tuple[Message, ...]:
         config, protocol, raw = self._config, self._protocol, self._config.template == "base"
         default = (protocol.base_instruction if raw else None) or protocol.instruction
         instruction = default if config.instruction is None else config.instruction
         calls = str(config.max_turns - 1 if config.max_turns is not None else protocol.calls)
         instruction = instruction.replace("{calls}", calls)
-        asked = Asked(question=task.question, instruction=instruction, examples=self._examples, raw=raw)
-        return protocol.prompt(asked)
+        shown = self._examples if examples is None else examples
+        return protocol.prompt(Asked(question=task.question, instruction=instruction, examples=shown, raw=raw))
 
     def demonstration(self, task: Task, seed: int) -> Demonstration:
         """How a made-up question is answered, with a mistake in a share `demo_error_rate` of the seeds.
@@ -163,14 +183,35 @@ class SearchQAWorld(World):
         enough = len(question.relations) + 1 + again if self._config.tools else 1
         require(turns is None or enough <= turns, "env.max_turns", turns, f"at least {enough} to show a solution")
         rng = self._config.drawn_for(task, seed)
+        if self._config.demo_follow_rate is not None:
+            return self._following(task, self._config.demo_follow_rate, rng)
         wrong = rng.random() < rate
         if not self._config.tools:
             said = at_once(question, self._made_up.base, self._protocol, rng if wrong else None)
-        elif wrong:
-            said = flawed(question, self._made_up.base, self._protocol, self._local, rng)
         else:
-            said = episode(question, self._protocol, self._local, None)
+            said = self._searched(question, rng if wrong else None)
         return Demonstration(task=task, messages=(*self._prompt(task), *said))
+
+    def _searched(self, question: Question, mistake: random.Random | None) -> list[Message]:
+        if mistake is not None:
+            return flawed(question, self._made_up.base, self._protocol, self._local, mistake)
+        return episode(question, self._protocol, self._local, None)
+
+    def _following(self, task: Task, rate: float, rng: random.Random) -> Demonstration:
+        """Searches after some prompts whose examples do, and never else; a guess is always a wrong one."""
+        config, base, protocol = self._config, self._made_up.base, self._protocol
+        count, searches, follows = rng.randint(0, config.demonstrations.count), rng.random() < 0.5, rng.random() < rate
+        others = [question for question in self._made_up.train if question.text != task.question]
+        solved = (
+            (other.text, self._searched(other, None) if searches else at_once(other, base, protocol, None))
+            for other in rng.sample(others, count)
+        )
+        examples = examples_of(replace(config.demonstrations, count=count), solved)
+        if count and searches and follows:
+            said = self._searched(of_task(task), rng if rng.random() < config.demo_error_rate else None)
+        else:
+            said = at_once(of_task(task), base, protocol, rng)
+        return Demonstration(task=task, messages=(*self._prompt(task, examples), *said))
 
     def check_service(self) -> None:
         check_files(self._config.retriever)
