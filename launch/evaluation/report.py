@@ -15,7 +15,19 @@ from rlsys.errors import BadInput
 from rlsys.jsonl import json_object
 from rlsys.stats import bootstrap_interval, paired_test, proportions_z_test
 
-MORE = ("metrics", "planned", "tokens", "episodes_by_turns", "by_turns", "answered_by", "versions", "tasks")
+MORE = (
+    "metrics",
+    "planned",
+    "tokens",
+    "episodes_by_turns",
+    "by_turns",
+    "by",
+    "by_value",
+    "episodes_by_value",
+    "answered_by",
+    "versions",
+    "tasks",
+)
 
 
 def report(about: Mapping[str, Any], plays: Mapping[str, Play], results: Mapping[str, Result]) -> dict[str, Any]:
