@@ -10,7 +10,8 @@ import pytest
 
 from envs.rewards.answer import AnswerRewardConfig
 from envs.rewards.research import ResearchRewardConfig
-from launch.evaluation.report import against, against_lines, papers_of, read_report, report
+from launch.evaluation.against import EarlierPlay, against, against_lines, read_earlier
+from launch.evaluation.report import papers_of, report
 from launch.evaluation.results import Result, result_of
 from launch.evaluation.sets import Play, TaskSet
 from launch.evaluation.told import metric_lines, table, told
@@ -242,11 +243,11 @@ def test_a_papers_figure_stands_beside_ours() -> None:
     assert "mean_reward" in shown and "part/correct" not in shown
 
 
-def written(tmp_path: Path, records: list[TrajectoryRecord]) -> dict[str, Any]:
+def written(tmp_path: Path, records: list[TrajectoryRecord]) -> dict[str, EarlierPlay]:
     play = played()
     found = report({}, {"greedy": play}, {"greedy": result_of(records, play)})
     (tmp_path / "result.json").write_text(json.dumps(found))
-    return read_report(str(tmp_path / "result.json"))
+    return read_earlier(str(tmp_path / "result.json"))
 
 
 def test_another_evaluation_is_compared_by_task_and_as_two_proportions(
@@ -255,12 +256,13 @@ def test_another_evaluation_is_compared_by_task_and_as_two_proportions(
     monkeypatch.setattr(Play, "digest", lambda self: "")
     before = written(tmp_path, [episode(reward(float(task < 2)), task) for task in range(5)])  # 2 of 5
     after = result_of([episode(reward(float(task < 4)), task) for task in range(5)], played())  # 4 of 5
-    assert before["accuracy"] == {"greedy": 0.4} and before["plays"]["greedy"]["tasks"]["t:0"] == 1.0
+    assert before["greedy"].values["accuracy"] == 0.4 and before["greedy"].tasks["t:0"] == 1.0
     found = against({"greedy": after}, before)["greedy"]
-    assert (found["ours"], found["theirs"], found["difference"]) == (0.8, 0.4, pytest.approx(0.4))
+    assert found.unpaired and found.paired
+    assert (found.ours, found.theirs, found.difference) == (0.8, 0.4, pytest.approx(0.4))
     # pooled 6 of 10: z = 0.4 / sqrt(0.24 * 2/5); paired differences 0 0 1 1 0: z = 0.4 / sqrt(0.3 / 5)
-    assert found["unpaired"]["z"] == pytest.approx(0.4 / (0.24 * 0.4) ** 0.5)
-    assert (found["paired"]["tasks"], found["paired"]["z"]) == (5, pytest.approx(0.4 / 0.06**0.5))
+    assert found.unpaired.z == pytest.approx(0.4 / (0.24 * 0.4) ** 0.5)
+    assert (found.paired.tasks, found.paired.z) == (5, pytest.approx(0.4 / 0.06**0.5))
     (line,) = against_lines({"greedy": found}, "a.json")
     assert line.startswith("against a.json: greedy 0.800, there 0.400; z-test p = 0.197; on the 5 tasks of both +0.400")
     assert against({"other/greedy": after}, before) == {}
@@ -272,4 +274,4 @@ def test_what_is_no_result_is_refused(text: str | None, line: str, tmp_path: Pat
     if text is not None:
         (tmp_path / "a.json").write_text(text)
     with pytest.raises(BadInput, match=line):
-        read_report(str(tmp_path / "a.json"))
+        read_earlier(str(tmp_path / "a.json"))
