@@ -11,7 +11,19 @@ from typing import Any
 from launch.evaluation.results import Result
 from launch.evaluation.sets import Play
 
-MORE = ("metrics", "planned", "tokens", "episodes_by_turns", "by_turns", "answered_by", "versions", "tasks")
+MORE = (
+    "metrics",
+    "planned",
+    "tokens",
+    "episodes_by_turns",
+    "by_turns",
+    "by",
+    "by_value",
+    "episodes_by_value",
+    "answered_by",
+    "versions",
+    "tasks",
+)
 
 
 def report(about: Mapping[str, Any], plays: Mapping[str, Play], results: Mapping[str, Result]) -> dict[str, Any]:

@@ -39,9 +39,15 @@ class MazeReward:
 
 
 def played(
-    reward: Any = None, *, samples: int = 1, seeds: int = 1, paper: Any = None, temperature: float = 0.0
+    reward: Any = None,
+    *,
+    samples: int = 1,
+    seeds: int = 1,
+    paper: Any = None,
+    temperature: float = 0.0,
+    by: str | None = None,
 ) -> Play:
-    recipe = SimpleNamespace(reward=reward or AnswerRewardConfig(), loop=LoopConfig(), eval=EvalConfig())
+    recipe = SimpleNamespace(reward=reward or AnswerRewardConfig(), loop=LoopConfig(), eval=EvalConfig(by=by))
     return Play(
         TaskSet(name="", recipe=recipe, split="held_out", drawn=False, paper=paper or {}),  # type: ignore[arg-type]
         "sampled" if temperature else "greedy",
@@ -167,6 +173,23 @@ def test_use_of_tools_and_what_came_of_how_many_messages() -> None:
     assert {n: metric.value for n, metric in found.by_turns.items()} == {1: 0.0, 2: 0.5}
     assert found.episodes_by_turns == {1: 1, 2: 2}
     assert found.answered_by == {1: pytest.approx(1 / 3), 2: pytest.approx(2 / 3)}
+
+
+def test_the_number_stands_for_each_value_of_a_field_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths = {"t:0": "10", "t:1": "2", "t:2": "2", "t:3": "none"}
+    monkeypatch.setattr(TaskSet, "values", lengths)
+    monkeypatch.setattr(Play, "digest", lambda self: "")
+    records = [episode(reward(float(task in (0, 1))), task) for task in range(3)] + [episode(BROKEN, 3)]
+    found = result_of(records, played(by="plan_length"))
+    assert {value: metric.value for value, metric in found.by_value.items()} == {"2": 0.5, "10": 1.0}
+    assert (list(found.by_value), found.episodes_by_value) == (["2", "10"], {"2": 2, "10": 1})
+    assert found.row()["accuracy_by_plan_length/2"] == 0.5
+    lines = [line.split() for line in table({"greedy": found})]
+    assert lines[2:] == [["plan_length", "2", "0.500", "0.000", "to", "1.000", "2"],
+                         ["plan_length", "10", "1.000", "1.000", "to", "1.000", "1"]]  # fmt: skip
+    assert "; greedy by plan_length  2: 0.500 of 2, 10: 1.000 of 1; greedy: 3 of 4 graded" in told({"greedy": found})
+    written = report({}, {"greedy": played(by="plan_length")}, {"greedy": found})["plays"]["greedy"]
+    assert (written["by"], written["by_value"]["10"]["value"]) == ("plan_length", 1.0)
 
 
 def test_a_short_answer_is_measured_in_every_way_and_the_versions_are_counted() -> None:
