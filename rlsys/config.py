@@ -19,6 +19,7 @@ from rlsys.outer_config import ClusterConfig as ClusterConfig
 from rlsys.outer_config import TrajectoriesConfig as TrajectoriesConfig
 from rlsys.outer_config import WandbConfig as WandbConfig
 from rlsys.outer_config import WeightsConfig as WeightsConfig
+from rlsys.window_config import WindowConfig as WindowConfig
 
 DataSource = Union[str, dict[str, Optional[int]]]  # a stage, a path, or paths with how many examples of each
 
@@ -332,6 +333,7 @@ class RecipeConfig:
     """Seed of the sampling, of the order of tasks and of a model built from nothing. The tasks follow `env.seed`."""
     about: AboutConfig = field(default_factory=AboutConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
+    window: WindowConfig = field(default_factory=WindowConfig)
     env: Any = None
     reward: Any = None
     algorithm: Any = None

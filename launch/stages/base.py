@@ -138,7 +138,10 @@ def check_response_length(where: str, recipe: RecipeConfig) -> None:
     if limit is None:
         return
     rollout, window = recipe.rollout, recipe.engine.max_model_len
-    turn, messages, budget = rollout.max_turn_tokens, make_world(recipe.env).max_turns, rollout.max_response_tokens
+    turn, budget = rollout.max_turn_tokens, rollout.max_response_tokens
+    if limit <= min(window, turn, budget or turn):  # in one message: the environment, which reads its data, is not made
+        return
+    messages = make_world(recipe.env).max_turns
     said = f"rollout.max_turn_tokens={turn}" + f" in each of {messages} messages" * (messages > 1)
     ends = [(window, f"engine.max_model_len={window}"), (turn * messages, said)]
     ends += [] if budget is None else [(budget, f"rollout.max_response_tokens={budget}")]
