@@ -67,6 +67,9 @@ class Stage:
     def check(self, where: str, head: Head, recipe: RecipeConfig) -> None:
         """Raises BadInput for what this kind has no use for. `where` begins the line: "quickstart: stages.rl"."""
 
+    def needs_engines(self, stage: StageConfig) -> bool:
+        return self.plays
+
     def epoch(self, recipe: RecipeConfig, data: DataSource | None) -> int:
         """How many tasks or examples one epoch goes through. `data` is a path, or None."""
         return len(make_world(recipe.env).tasks("train"))
@@ -124,8 +127,8 @@ def needs_engines(config: RunConfig, stage: StageConfig) -> bool:
     They must where it plays. A stage with `data` also has its weights evaluated, before and after it, in a run that
     starts engines anyway.
     """
-    return stage_of(stage.kind).plays or (
-        stage.data is not None and any(stage_of(other.kind).plays for other in config.stages)
+    return stage_of(stage.kind).needs_engines(stage) or (
+        stage.data is not None and any(stage_of(other.kind).needs_engines(other) for other in config.stages)
     )
 
 
@@ -135,7 +138,10 @@ def check_response_length(where: str, recipe: RecipeConfig) -> None:
     if limit is None:
         return
     rollout, window = recipe.rollout, recipe.engine.max_model_len
-    turn, messages, budget = rollout.max_turn_tokens, make_world(recipe.env).max_turns, rollout.max_response_tokens
+    turn, budget = rollout.max_turn_tokens, rollout.max_response_tokens
+    if limit <= min(window, turn, budget or turn):  # in one message: the environment, which reads its data, is not made
+        return
+    messages = make_world(recipe.env).max_turns
     said = f"rollout.max_turn_tokens={turn}" + f" in each of {messages} messages" * (messages > 1)
     ends = [(window, f"engine.max_model_len={window}"), (turn * messages, said)]
     ends += [] if budget is None else [(budget, f"rollout.max_response_tokens={budget}")]
