@@ -191,10 +191,10 @@ def _begins(points: Sequence[Point]) -> dict[str, int]:
 # -- comparisons -------------------------------------------------------------------------------------------------------
 
 
-def draw_entries(path: Path, question: str, note: str, entries: Sequence[Entry], against: str) -> None:
-    """A row for each number: what it is held against as a diamond, each setting as a dot with its spread."""
+def draw_entries(path: Path, question: str, note: str, entries: Sequence[Entry]) -> None:
+    """A row for each number: the paper's as a diamond, each setting as a dot with its spread."""
     keys, labels = (list(dict.fromkeys(getattr(each, name) for each in entries)) for name in ("key", "label"))
-    top = 0.42 + 0.21 * -(-(len(labels) + 1) // _abreast([*labels, against], 7.5))
+    top = 0.42 + 0.21 * -(-(len(labels) + 1) // _abreast([*labels, "paper"], 7.5))
     figure = _figure(7.5, 0.34 * len(keys) * max(1, len(labels) / 2) + 0.75 + BELOW + top, top)
     axes = figure.add_subplot()
     for each in entries:
@@ -212,7 +212,7 @@ def draw_entries(path: Path, question: str, note: str, entries: Sequence[Entry],
         axes.spines[side].set_visible(False)
     axes.tick_params(axis="y", length=0)
     handles = [_dot(style_of(place)[0], "o") for place in range(len(labels))] + [_dot(DARK, "D")]
-    _words(figure, question, note, [*labels, against], handles)
+    _words(figure, question, note, [*labels, "paper"], handles)
     figure.savefig(path, dpi=DPI)
 
 
@@ -228,7 +228,7 @@ def draw_scatters(path: Path, question: str, scatters: Sequence[Scatter]) -> Non
         found = each.correlation
         said = f"r = {found.r:.3f} ({found.low:.2f} to {found.high:.2f})"
         _frame(
-            axes, Chart(title=f"{each.title}: {said}", unit=each.y_label, key="", curves=()), each.x_label, whole=False
+            axes, Chart(title=f"{each.title}: {said}", unit="accuracy", key="", curves=()), "mean reward", whole=False
         )
         axes.grid(axis="x", color=PALE, linewidth=0.8)
         for label, x, y in each.points:

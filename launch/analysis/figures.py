@@ -170,14 +170,9 @@ FIGURES: Mapping[str, Figure] = {
         papers="the tables of each: what the recipe has under `paper`",
         source="compared",
     ),
-    "compare": Figure(
-        question="Which settings differ?",
-        papers="Graph-RL: tables 1, 2 (z-test, average increase); SWiRL: table 2; ICRL: table 3",
-        source="compared",
-    ),
     "correlation": Figure(
         question="Does more reward mean more right answers?",
-        papers="Graph-RL: figure 3",
+        papers="Graph-RL: figure 3 (left)",
         source="compared",
     ),
 }

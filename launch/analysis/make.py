@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from launch.analysis.compare import against_first, beside_papers, scatters
+from launch.analysis.compare import beside_papers, scatters
 from launch.analysis.curves import LAST, By, Chart, charts, finished, with_derived
 from launch.analysis.draw import draw, draw_entries, draw_scatters, window_of
 from launch.analysis.episodes import files_of, read_episodes
@@ -25,7 +25,6 @@ class Making:
     by: By
     episodes: str  # training, or a play of the evaluations
     smooth: int | None
-    synthetic: Sequence[str]  # plays
 
 
 @dataclass(slots=True)
@@ -46,7 +45,7 @@ def make(settings: Sequence[Setting], making: Making, say: Callable[[str], None]
     for name in making.names:
         figure = FIGURES[name]
         if figure.source == "compared":
-            lines = COMPARED[name](figure, settings, making)
+            lines = COMPARED[name](figure, settings, making.folder)
         else:
             found = {each: {run: _rows(figure, run, making.by, counted) for run in each.runs} for each in settings}
             made = charts(figure, found, making.by, papers)
@@ -80,38 +79,28 @@ def _curves(name: str, figure: Figure, shown: Sequence[Chart], making: Making, l
     return table(name, shown)
 
 
-def _papers(figure: Figure, settings: Sequence[Setting], making: Making) -> list[str]:
+def _papers(figure: Figure, settings: Sequence[Setting], folder: Path) -> list[str]:
     entries = beside_papers(settings)
     if not entries:
         return []
     about = settings[0].runs[0].config.get("about") or {}
-    write_entries(making.folder, "papers", figure, "paper", entries)
+    write_entries(folder, "papers", figure, entries)
     note = f"last evaluations; {about.get('title') or ''}".strip("; ")
-    draw_entries(making.folder / "papers.png", figure.question, note, entries, "paper")
-    return entry_table("papers", "paper", entries)
+    draw_entries(folder / "papers.png", figure.question, note, entries)
+    return entry_table("papers", entries)
 
 
-def _compare(figure: Figure, settings: Sequence[Setting], making: Making) -> list[str]:
-    against, entries = against_first(settings)
-    if not entries:
-        return []
-    write_entries(making.folder, "compare", figure, against, entries)
-    draw_entries(making.folder / "compare.png", figure.question, "last evaluations", entries, against)
-    return entry_table("compare", against, entries)
-
-
-def _correlation(figure: Figure, settings: Sequence[Setting], making: Making) -> list[str]:
-    found = scatters(settings, making.synthetic)
+def _correlation(figure: Figure, settings: Sequence[Setting], folder: Path) -> list[str]:
+    found = scatters(settings)
     if not found:
         return []
-    write_scatters(making.folder, "correlation", figure, found)
-    draw_scatters(making.folder / "correlation.png", figure.question, found)
+    write_scatters(folder, "correlation", figure, found)
+    draw_scatters(folder / "correlation.png", figure.question, found)
     return scatter_table("correlation", found)
 
 
-COMPARED: Mapping[str, Callable[[Figure, Sequence[Setting], Making], list[str]]] = {
+COMPARED: Mapping[str, Callable[[Figure, Sequence[Setting], Path], list[str]]] = {
     "papers": _papers,
-    "compare": _compare,
     "correlation": _correlation,
 }
 

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from launch.analysis.compare import Entry, Scatter, mean_change
+from launch.analysis.compare import Entry, Scatter
 from launch.analysis.curves import Chart, Curve
 from launch.analysis.figures import Figure
 from rlsys.files import replace_file
@@ -31,17 +31,15 @@ def write(folder: Path, name: str, figure: Figure, x_label: str, charts: Sequenc
     _write(folder, name, figure, {"x": x_label, "charts": [asdict(chart) for chart in charts]}, HEAD, rows)
 
 
-def write_entries(folder: Path, name: str, figure: Figure, against: str, entries: Sequence[Entry]) -> None:
-    found = [asdict(each) | {"difference": each.difference, "relative": each.relative} for each in entries]
-    changes = {label: mean_change(entries, label) for label in dict.fromkeys(each.label for each in entries)}
-    content = {"against": against, "entries": found, "mean_change": changes}
-    _write(folder, name, figure, content, tuple(found[0]), [tuple(each.values()) for each in found])
+def write_entries(folder: Path, name: str, figure: Figure, entries: Sequence[Entry]) -> None:
+    found = [asdict(each) | {"difference": each.difference} for each in entries]
+    _write(folder, name, figure, {"entries": found}, tuple(found[0]), [tuple(each.values()) for each in found])
 
 
 def write_scatters(folder: Path, name: str, figure: Figure, scatters: Sequence[Scatter]) -> None:
     rows = [(each.title, *point) for each in scatters for point in each.points]
     content = {"scatters": [asdict(each) for each in scatters]}
-    _write(folder, name, figure, content, ("title", "label", "x", "y"), rows)
+    _write(folder, name, figure, content, ("title", "label", "mean_reward", "accuracy"), rows)
 
 
 def _write(
@@ -89,19 +87,13 @@ def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-def entry_table(name: str, against: str, entries: Sequence[Entry]) -> list[str]:
-    """A line for each number, then the mean relative change of each setting over all of them."""
-    lines = [f"{name} (against: {against})"]
+def entry_table(name: str, entries: Sequence[Entry]) -> list[str]:
+    lines = [name]
     wide = max(len(each.label) for each in entries)
     for each in entries:
         around = "" if each.spread is None else f" ± {_shown(each.spread)}"
-        p = "" if each.p is None else f"   p = {each.p:.2g}"
-        numbers = f"{_shown(each.value) + around:<16} {_shown(each.against):>9} {each.difference:+.3f}{p}"
+        numbers = f"{_shown(each.value) + around:<16} paper {_shown(each.against)}, {each.difference:+.3f}"
         lines.append(f"  {_cut(each.key, 38):<38}  {each.label:<{wide}} {numbers}")
-    for label in dict.fromkeys(each.label for each in entries):
-        change = mean_change(entries, label)
-        if change is not None:
-            lines.append(f"  {'mean relative change':<38}  {label:<{wide}} {change:+.1%}")
     return lines
 
 

@@ -20,7 +20,6 @@ EXAMPLES = """examples:
   rlsys analyse runs/icrl --by stage --figures finish,valid     the stages over one another, each from its step 0
   rlsys analyse a b c --labels cosine,cosine,classic        names of your own, one for each run; seeds share theirs
   rlsys analyse runs/base --figures keywords,coding --episodes math500/greedy     of an evaluation, not of training
-  rlsys analyse runs/sft runs/grpo --figures compare,correlation --synthetic graph/greedy     against the first one
 
 Beside NAME.png lie NAME.csv and NAME.json. A run may still be going on. The figures: docs/analyse.md
 """
@@ -36,9 +35,6 @@ def add(command: argparse.ArgumentParser) -> None:
     command.add_argument("--labels", metavar="A,B", help="one for each RUN_DIR; runs with the same one are a band")
     command.add_argument(
         "--episodes", metavar="PLAY", default="training", help="whose texts are counted: training, greedy, SET/greedy"
-    )
-    command.add_argument(
-        "--synthetic", metavar="PLAYS", help="plays whose accuracy is set against that of the others (correlation)"
     )
     command.add_argument(
         "--smooth", metavar="N", type=int, help="mean of N points, in the pictures (default: by length)"
@@ -64,7 +60,6 @@ def run(options: argparse.Namespace) -> int:
         by=options.by,
         episodes=options.episodes,
         smooth=options.smooth,
-        synthetic=_words(options.synthetic),
     )
     with files_or_bad_input():
         folder.mkdir(parents=True, exist_ok=True)
@@ -97,6 +92,3 @@ def _check_plays(options: argparse.Namespace, runs: Sequence[Run]) -> None:
     known = f"(known: {', '.join(plays) or 'none'})"
     if options.episodes != TRAINING and options.episodes not in plays:
         raise BadInput(f"--episodes {options.episodes}: expected training, or a play of these runs {known}")
-    for play in _words(options.synthetic):
-        if play not in plays:
-            raise BadInput(f"--synthetic {play}: no such play in these runs {known}")

@@ -11,7 +11,7 @@ from envs import make_world
 from envs.base import World
 from envs.rewards import solved_by
 from launch.run.places import without_places
-from launch.stages.base import Head, Stage, check_response_length
+from launch.stages.base import Head, Stage, check_judge, check_response_length, check_tags
 from rlsys.config import RecipeConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput
 from rlsys.rollout import RolloutPlan
@@ -36,6 +36,8 @@ class Generate(Stage):
 
     def check(self, where: str, head: Head, recipe: RecipeConfig) -> None:
         check_response_length(where, recipe)
+        check_tags(where, recipe)
+        check_judge(where, recipe)
         check_keep(f"{where}: ", recipe)
         for key in ("steps", "epochs", "data"):
             if getattr(head, key) is not None:

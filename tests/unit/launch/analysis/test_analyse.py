@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 import yaml
 
-from launch.analysis.compare import against_first, beside_papers, mean_change, scatters
+from launch.analysis.compare import beside_papers, scatters
 from launch.analysis.curves import charts, finished, with_derived
 from launch.analysis.draw import smoothed
 from launch.analysis.episodes import episode_metrics, read_episodes
 from launch.analysis.figures import FIGURES, Figure, Panel, needed
-from launch.analysis.runs import Run, Setting, read_run, settings
+from launch.analysis.runs import Run, read_run, settings
 from launch.cli import run
 from rlsys.errors import BadInput
 from rlsys.metrics import merge, values
@@ -112,7 +112,6 @@ def test_a_torn_last_line_is_left_out_and_a_damaged_one_before_it_is_named(tmp_p
         (["a", "--figures", "rewards"], "--figures: no figure 'rewards' (did you mean 'reward'?)"),
         (["a", "--figures", "verdicts"], "a: no numbers for verdicts"),
         (["a", "--episodes", "greedy"], "--episodes greedy: expected training, or a play of these runs (known: none)"),
-        (["a", "--synthetic", "x"], "--synthetic x: no such play"),
         (["a", "--smooth", "0"], "--smooth 0: expected 1 or more"),
     ],
 )
@@ -244,46 +243,6 @@ def test_files_of_steps_and_of_evaluations_are_found_packed_or_torn(tmp_path: Pa
 
 # -- evaluations -------------------------------------------------------------------------------------------------------
 
-# Graph-RL's table 2, Qwen: zero-shot and synthetic SFT on its eight settings, with 10.6 % as the mean increase.
-ZERO = (0.702, 0.504, 0.067, 0.431, 0.829, 0.592, 0.114, 0.450)
-TRAINED = (0.615, 0.268, 0.069, 0.531, 0.668, 0.488, 0.226, 0.706)
-
-
-def shares(found: tuple[float, ...], episodes: int = 1000) -> dict[str, float]:
-    return {f"s{n}/greedy/accuracy": share for n, share in enumerate(found)} | {
-        f"s{n}/greedy/episodes": episodes for n in range(len(found))
-    }
-
-
-def pair(tmp_path: Path) -> tuple[Setting, ...]:
-    zero = evaluated(made(tmp_path / "zero", name="zero"), shares(ZERO), when=("after",))
-    return settings(opened(zero, evaluated(made(tmp_path / "sft", name="sft"), shares(TRAINED), when=("after",))), [])
-
-
-def test_settings_against_the_first_as_graph_rl_counts(tmp_path: Path) -> None:
-    name, entries = against_first(pair(tmp_path))
-    assert name == "zero" and {each.label for each in entries} == {"sft"}
-    assert mean_change(entries, "sft") == pytest.approx(0.106, abs=5e-4)
-    assert entries[3].p == pytest.approx(7.7e-6, rel=0.05) and entries[2].p == pytest.approx(0.86, abs=0.01)
-
-
-def test_the_z_test_counts_the_graded_episodes_of_all_seeds(tmp_path: Path) -> None:
-    found = []
-    for name, shares_ in (("a", (0.7, 0.7)), ("b", (0.8, 0.81))):
-        for seed, share in enumerate(shares_):
-            row = {"greedy/accuracy": share, "greedy/episodes": 510, "greedy/failures": 10}
-            found.append(evaluated(made(tmp_path / f"{name}{seed}", name=name, seed=seed), row, when=("after",)))
-    _, (entry,) = against_first(settings(opened(*found), []))
-    assert (entry.value, entry.seeds, entry.against) == (pytest.approx(0.805), 2, pytest.approx(0.7))
-    assert entry.p == pytest.approx(5.3e-8, rel=0.02)  # .805 against .700, 1,000 each
-    assert entry.spread == pytest.approx(0.00707, abs=1e-5)
-
-
-def test_a_single_setting_is_held_against_its_own_begin(tmp_path: Path) -> None:
-    path = evaluated(made(tmp_path / "a"), shares((0.2,)), shares((0.5,)))
-    name, (entry,) = against_first(settings(opened(path), []))
-    assert (name, entry.against, entry.value, entry.relative) == ("q at first", 0.2, 0.5, pytest.approx(1.5))
-
 
 def test_papers_figures_stand_beside_the_last_evaluation(tmp_path: Path) -> None:
     sets = {"musique": {"paper": {"exact_match": 0.2230, "greedy/f1": 0.3}}}
@@ -302,17 +261,11 @@ def test_papers_figures_stand_beside_the_last_evaluation(tmp_path: Path) -> None
 
 
 def test_reward_and_accuracy_are_correlated_under_one_reward_only(tmp_path: Path) -> None:
-    def point(name: str, reward: float, right: float) -> Path:
-        row = {"graph/greedy/mean_reward": reward, "graph/greedy/accuracy": right, "graph/greedy/episodes": 9}
-        real = {"real/greedy/accuracy": 1 - right, "real/greedy/episodes": 9}
-        return evaluated(made(tmp_path / name, name=name), row | real, when=("after",))
+    def run_with(name: str, reward: float, right: float, kind: str = "answer") -> Path:
+        row = {"greedy/mean_reward": reward, "greedy/accuracy": right, "greedy/episodes": 9}
+        return evaluated(made(tmp_path / name, name=name, reward={"name": kind}), row, when=("after",))
 
-    paths = [point(name, *at) for name, at in zip("abcd", [(1, 0.1), (2, 0.2), (3, 0.3), (4, 0.4)], strict=True)]
-    other = evaluated(made(tmp_path / "e", name="e", reward={"name": "icrl"}), {"graph/greedy/accuracy": 0.9,
-                      "graph/greedy/mean_reward": -9, "graph/greedy/episodes": 9}, when=("after",))  # fmt: skip
-    found = settings(opened(*paths, other), [])
-    (rewarded,) = scatters(found, [])
-    assert rewarded.title == "graph/greedy, answer"
-    assert (rewarded.correlation.count, rewarded.correlation.r) == (4, pytest.approx(1.0))
-    _, transferred = scatters(found, ["graph/greedy"])
-    assert transferred.correlation.r == pytest.approx(-1.0) and transferred.points[0] == ("a", 0.1, 0.9)
+    paths = [run_with(name, at, at / 10) for name, at in zip("abcd", (1, 2, 3, 4), strict=True)]
+    (found,) = scatters(settings(opened(*paths, run_with("e", -9, 0.9, "icrl")), []))
+    assert found.title == "greedy, answer" and found.points[0] == ("a", 1.0, 0.1)
+    assert (found.correlation.count, found.correlation.r) == (4, pytest.approx(1.0))
