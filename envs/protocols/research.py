@@ -16,8 +16,11 @@ Generation stops only after `</search>` or at the end of the model's turn. The r
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from envs.protocols.record import Asked, Call, Inline, Parsed, Protocol
 from envs.protocols.scan import last_between, parse_answer
+from envs.services.retriever.documents import Document
 from rlsys.types import Message
 
 SEARCH_OPEN, SEARCH_CLOSE = "<search>", "</search>"
@@ -38,6 +41,16 @@ INSTRUCTION = (
     "You solve the given question step by step with the help of the wikipedia search tool. Think first, and during "
     "your thinking look up facts with the tool where you need them. " + _FORMAT
 )
+
+
+def write_boxed(text: str) -> str:
+    """The answer in its form."""
+    return f"<answer> The final answer is \\[ \\boxed{{{text}}} \\] </answer>"
+
+
+def show_contents(documents: Sequence[Document]) -> str:
+    """Titles and texts, a blank line between passages."""
+    return "\n\n".join(document.contents for document in documents)
 
 
 def _parse(text: str) -> Parsed:
@@ -64,12 +77,12 @@ RESEARCH = Protocol(
     prompt=_prompt,
     parse=_parse,
     write_call=lambda query: f"{SEARCH_OPEN} {query} {SEARCH_CLOSE}",
-    write_answer=lambda text: f"<answer> The final answer is \\[ \\boxed{{{text}}} \\] </answer>",
+    write_answer=write_boxed,
     reply=lambda _, found: Message(role="tool", content=f" <result>\n{found}\n</result>", inline=True),
     inline=RESULT,
     calls=None,
     blank="nothing to search",
     thinks=True,
     topk=5,
-    show=lambda documents: "\n\n".join(document.contents for document in documents),
+    show=show_contents,
 )
