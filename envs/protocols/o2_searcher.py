@@ -42,6 +42,7 @@ INSTRUCTION = (
     "<query>QUERY</query>\n</search>: what is found stands between <learnings> and </learnings>. You can search as "
     "often as you need. At the end write the answer inside <answer> and </answer>."
 )
+BARE_INSTRUCTION = "Reason inside <think> and </think>. At the end write the answer inside <answer> and </answer>."
 
 
 def queries(call: str) -> Sequence[str]:
@@ -72,6 +73,7 @@ O2_SEARCHER = Protocol(
     ),
     stop=(SEARCH_CLOSE, ANSWER_CLOSE),
     instruction=INSTRUCTION,
+    bare_instruction=BARE_INSTRUCTION,
     prompt=_prompt,
     parse=_parse,
     write_call=lambda query: f"{SEARCH_OPEN}\n{QUERY_OPEN}{query}{QUERY_CLOSE}\n{SEARCH_CLOSE}",

@@ -12,7 +12,7 @@ import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal, Optional
+from typing import ClassVar, Literal, Optional
 
 from envs.base import Demonstration, Service, World
 from envs.episode import ToolEpisode, max_turns
@@ -21,6 +21,7 @@ from envs.problems.knowledge import (
     KnowledgeConfig,
     MadeUp,
     Question,
+    at_once,
     episode,
     flawed,
     from_memory,
@@ -29,6 +30,7 @@ from envs.problems.knowledge import (
     to_task,
 )
 from envs.protocols import PROTOCOLS, Asked, Protocol
+from envs.protocols.bare import check_bare, without_tool
 from envs.tasks.config import TaskConfig
 from envs.tasks.few_shot import ExamplesConfig, examples_of
 from envs.tasks.splits import split_tasks
@@ -49,6 +51,7 @@ from rlsys.types import Message, Task
 
 @dataclass(frozen=True, kw_only=True)
 class SearchQAConfig(TaskConfig):
+    has_tool: ClassVar[bool] = True
     name: str = "search_qa"
     protocol: str = "research"
     """One that searches: swirl, research, icrl, o2_searcher. Or a baseline: direct, cot, rag, iter_retgen, ircot."""
@@ -91,11 +94,21 @@ class SearchQAConfig(TaskConfig):
         require(self.eval_data is None or not made, "env.eval_data", self.eval_data, "null, or env.data too")
         web = self.retriever.kind == WEB
         require(not (made and web), "env.retriever.kind", WEB, "a retriever of ours: made-up questions are on no web")
-        found = made or corpus is not None or self.retriever.url is not None or web or not PROTOCOLS[self.protocol].topk
+        searching = self.tools and PROTOCOLS[self.protocol].topk
+        found = not searching or made or corpus is not None or self.retriever.url is not None or web
         ways = "passages for the questions of env.data, or retriever.url, or retriever.kind=web"
         require(found, "env.retriever.corpus", corpus, ways)
         written = made or shown.count == 0 or shown.file is not None
         require(written, "env.demonstrations.file", shown.file, "a file: examples are written for made-up questions")
+        if not self.tools:
+            self._check_bare()
+
+    def _check_bare(self) -> None:
+        protocol = PROTOCOLS[self.protocol]
+        calls = bool(protocol.topk) and not protocol.looks_up
+        require(calls, "env.tools", False, f"true: in {self.protocol} the policy has no search to call")
+        require(not self.demo_protocols, "env.demo_protocols", self.demo_protocols, "{} with env.tools=false")
+        check_bare(protocol, self.instruction, self.demonstrations.count)
 
     def _check_demonstrations(self, fitting: Sequence[str]) -> None:
         for name, share in self.demo_protocols.items():
@@ -112,31 +125,32 @@ class SearchQAConfig(TaskConfig):
 class SearchQAWorld(World):
     def __init__(self, config: SearchQAConfig) -> None:
         self._config = config
-        self._protocol = PROTOCOLS[config.protocol]
+        protocol = PROTOCOLS[config.protocol]
+        self._protocol = protocol if config.tools else without_tool(protocol)
         if config.max_reply_tokens is not None:
             self._protocol = replace(self._protocol, max_reply_tokens=config.max_reply_tokens)
         self.write_answer = self._protocol.write_answer
-        self.max_turns = max_turns(self._protocol, config.max_turns)
+        self.max_turns = max_turns(self._protocol, config.max_turns if config.tools else None)
         shown = [self._protocol, *(PROTOCOLS[name] for name in config.demo_protocols)]
         self.tags = tuple(dict.fromkeys(tag for protocol in shown for tag in protocol.tags))
         self._topk = config.topk or self._protocol.topk or 1
         self._retriever = SearchTool(config.retriever, self._topk)
-        if self._protocol.topk:
-            self.tool = self._retriever
-            self._find(config.retriever)
+        if config.tools and self._protocol.topk:
+            self._choose_retriever()
         self.split = split_tasks(config, make=self._make)
         self._examples = examples_of(config.demonstrations, self._solved())
 
-    def _find(self, retriever: SearchConfig) -> None:
-        """Where the passages come from: a server that runs already, the web, or one to be started."""
+    def _choose_retriever(self) -> None:
+        config, retriever = self._config, self._config.retriever
+        self.tool = self._retriever
         if retriever.kind == WEB:
             self._retriever.connect_web()
         elif retriever.url is not None:
             self._retriever.connect(retriever.url, token_of(retriever.token_env))
         else:
-            made = (self._config.knowledge.entities, self._config.seed)
-            corpus = made if self._config.data is None else retriever.corpus
-            self.service, self.service_gpus = service_name(corpus, retriever.options), retriever.gpus
+            made = (config.knowledge.entities, config.seed)
+            self.service = service_name(made if config.data is None else retriever.corpus, retriever.options)
+            self.service_gpus = retriever.gpus
 
     @cached_property
     def _made_up(self) -> MadeUp:
@@ -180,7 +194,8 @@ class SearchQAWorld(World):
     def demonstration(self, task: Task, seed: int) -> Demonstration:
         """How a made-up question is answered, with a mistake in a share `demo_error_rate` of the seeds.
 
-        What it reads, the real retriever finds. Raises BadInput for a task from a file: nobody knows how to solve it.
+        What it reads, the real retriever finds; without the tool it answers at once, and a mistake is another name of
+        the same kind. Raises BadInput for a task from a file: nobody knows how to solve it.
         """
         if self._config.data is not None:
             raise BadInput(f"{task.task_id}: no demonstration: only made-up questions have one")
@@ -202,6 +217,8 @@ class SearchQAWorld(World):
             raise BadInput(
                 f"env.protocol={protocol.name!r}: no demonstration: the environment decides what is searched"
             )
+        if not self._config.tools:
+            return at_once(question, base, protocol, rng if rng.random() < rate else None)
         if protocol.calls == 0:
             return from_memory(question, base, protocol)
         again = protocol.malformed is not None and rate > 0  # a malformed call, made again
