@@ -63,7 +63,7 @@ def test_search_qa_plays_it(ask: table.Protocol) -> None:
 
 
 def test_it_is_a_key_of_the_command_line_like_the_others() -> None:
-    config = compose("worlds/search", ["env.protocol=ask"])
+    config = compose("worlds/search", ["env.protocol=ask", "reward.name=answer"])
     assert config.recipe.env.protocol == "ask"
     for other in ("asc", "swirl_math", "retool"):  # a calculator and Python are no search
         with pytest.raises(BadInput, match=rf"env\.protocol='{other}': expected one of swirl, research, .*, ask"):
