@@ -25,8 +25,9 @@ def test_every_baseline_is_a_row_beside_the_policy(tmp_path: Path) -> None:
     for name in ("direct", "cot", "rag"):
         assert test[f"{name}/greedy/turns"] == 1.0
     assert test["iter_retgen/greedy/turns"] > 1.0
-    for name, shown in (("direct", False), ("rag", True), ("ircot", True)):
-        for played in trajectories(run, f"eval-test-*{name}-greedy*"):
-            prompt = played["messages"][0]["content"]
-            assert ("\nThe " in prompt) is shown and prompt.endswith(f"Question: {played['task']['question']}")
+    for name, shown in (("direct", False), ("rag", True), ("ircot", True), ("iter_retgen", True)):
+        for played in trajectories(run, f"eval-test-*-{name}-greedy*"):
+            asked = [played["prompt"][0], *(each for each in played["messages"] if each["role"] == "user")]
+            assert all(("\nThe " in each["content"]) is shown for each in asked)
+            assert f"Question: {played['task']['question']}" in asked[0]["content"]
     assert left_behind() == []
