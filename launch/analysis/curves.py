@@ -47,6 +47,11 @@ class Chart:
         return not any(point.mean for curve in self.curves for point in curve.points)
 
     @property
+    def single(self) -> bool:
+        """No curve has two points."""
+        return all(len(curve.points) < 2 for curve in self.curves)
+
+    @property
     def share(self) -> bool:
         return self.unit.startswith("share")
 
@@ -59,8 +64,9 @@ def charts(
     keys = dict.fromkeys(key for row in rows for key in row.values)
     above = {key for row in rows for key, value in row.values.items() if value > 0}
     shown = [panel for panel in figure.panels if not panel.beside or panel.beside in above]
-    made = (_chart(panel, key, found, by, papers.get(key)) for panel in shown for key in keys if panel.fits(key))
-    return tuple(each for each in made if each.curves)
+    lone = figure.source == "evaluations"  # what was evaluated once is a result and no curve
+    made = (_chart(panel, key, found, by, papers.get(key)) for panel in shown for key in keys if panel.fits(key, keys))
+    return tuple(each for each in made if each.curves and not (lone and each.single))
 
 
 def _chart(
