@@ -20,7 +20,7 @@ class Panel:
     title: str
     unit: str
     key: str
-    beside: str = ""  # shown only where this key is above 0 somewhere
+    beside: str = ""  # says something only where this key is above 0 somewhere
     unless: str = ""  # shown only where there is no such key, of the same *
 
     def fits(self, key: str, keys: Container[str]) -> bool:

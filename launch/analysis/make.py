@@ -47,7 +47,7 @@ def make(settings: Sequence[Setting], making: Making, say: Callable[[str], None]
             lines = COMPARED[name](figure, settings, making.folder)
         else:
             found = {each: {run: _rows(figure, run, making.by, counted) for run in each.runs} for each in settings}
-            made = charts(figure, found, making.by, papers)
+            made = charts(figure, found, making.by, papers, every=making.asked)
             empty = figure.source == "episodes" and not making.asked
             shown = [chart for chart in made if not (empty and chart.flat)]
             if made and not shown:
