@@ -39,7 +39,7 @@ class Head:
     name: Any = None
     """Its name in messages, in rows and in `stages.NAME.key=value`; null: its kind."""
     kind: Any = None
-    """What it does: sft, rl, generate, dpo or eval."""
+    """What it does: a name of the table in `launch.stages`, which docs/stages.md explains."""
     steps: Any = None
     """Optimizer steps. Of steps and epochs exactly one is given; generate and eval stages have neither."""
     epochs: Any = None
@@ -68,6 +68,9 @@ class Stage:
 
     def check(self, where: str, head: Head, recipe: RecipeConfig) -> None:
         """Raises BadInput for what this kind has no use for. `where` begins the line: "quickstart: stages.rl"."""
+
+    def needs_engines(self, stage: StageConfig) -> bool:
+        return self.plays
 
     def epoch(self, recipe: RecipeConfig, data: DataSource | None) -> int:
         """How many tasks or examples one epoch goes through. `data` is a path, or None."""
@@ -126,8 +129,8 @@ def needs_engines(config: RunConfig, stage: StageConfig) -> bool:
     They must where it plays. A stage with `data` also has its weights evaluated, before and after it, in a run that
     starts engines anyway.
     """
-    return stage_of(stage.kind).plays or (
-        stage.data is not None and any(stage_of(other.kind).plays for other in config.stages)
+    return stage_of(stage.kind).needs_engines(stage) or (
+        stage.data is not None and any(stage_of(other.kind).needs_engines(other) for other in config.stages)
     )
 
 
@@ -137,7 +140,10 @@ def check_response_length(where: str, recipe: RecipeConfig) -> None:
     if limit is None:
         return
     rollout, window = recipe.rollout, recipe.engine.max_model_len
-    turn, messages, budget = rollout.max_turn_tokens, make_world(recipe.env).max_turns, rollout.max_response_tokens
+    turn, budget = rollout.max_turn_tokens, rollout.max_response_tokens
+    if limit <= min(window, turn, budget or turn):  # in one message: the environment, which reads its data, is not made
+        return
+    messages = make_world(recipe.env).max_turns
     said = f"rollout.max_turn_tokens={turn}" + f" in each of {messages} messages" * (messages > 1)
     ends = [(window, f"engine.max_model_len={window}"), (turn * messages, said)]
     ends += [] if budget is None else [(budget, f"rollout.max_response_tokens={budget}")]

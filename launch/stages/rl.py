@@ -32,6 +32,7 @@ class RL(Stage):
                 "expected a generate stage, and then one of kind dpo with its name as data"
             )
         _check_streams(where, recipe)
+        recipe.window.check(where, recipe)
         if recipe.rollout.top_p != 1.0:
             raise BadInput(
                 f"{where}: rollout.top_p={recipe.rollout.top_p:g}: expected 1 in an rl stage, where the engine's "
