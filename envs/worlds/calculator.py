@@ -30,7 +30,7 @@ class CalculatorConfig(TaskConfig):
     last_chance: bool = True
     """A calculation in the last message is answered with a request to answer, and one more message (SWiRL)."""
     instruction: str = SWIRL_MATH.instruction
-    """One line in front of every question; may be empty."""
+    """In front of every question; `{calls}` becomes the number of calculations; may be empty."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -45,6 +45,7 @@ class CalculatorWorld(World):
         self._protocol = SWIRL_MATH if config.last_chance else replace(SWIRL_MATH, over_limit=None)
         self.write_answer = self._protocol.write_answer
         self.max_turns = max_turns(self._protocol, config.max_turns)
+        self._calls = SWIRL_MATH.calls if config.max_turns is None else config.max_turns - 1
         self.split = split_tasks(
             config, make=lambda count, held_out: map(to_task, generate(count, config.seed, held_out=held_out))
         )
@@ -54,7 +55,8 @@ class CalculatorWorld(World):
         return str(len(task.record["steps"])) if task.record.keys() == {"steps"} else super().level(task)
 
     def env(self, task: Task) -> ToolEpisode:
-        prompt = self._protocol.prompt(Asked(question=task.question, instruction=self._config.instruction))
+        instruction = self._config.instruction.replace("{calls}", str(self._calls))
+        prompt = self._protocol.prompt(Asked(question=task.question, instruction=instruction))
         return ToolEpisode(prompt, self._protocol, answered)
 
     def demonstration(self, task: Task, seed: int) -> Demonstration:

@@ -17,11 +17,13 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import psutil
 
 from actors.arrivals import Publication
 from actors.specs import IDLE
+from envs import make_world
 from envs.services.stats import ToolStats
 from envs.services.stats import merge as merge_stats
 from launch.evaluation.beside import Beside
@@ -46,9 +48,13 @@ from rlsys.seeds import derive
 from rlsys.types import Reward, Ticket, Trajectory
 
 
-async def rl_loop(run: Run, stage: StageConfig) -> None:
-    """Groups -> Batch -> learner -> new weights, `stage.steps` times."""
+async def rl_loop(run: Run, stage: StageConfig, env: Any = None) -> None:
+    """Groups -> Batch -> learner -> new weights, `stage.steps` times.
+
+    env: the config of the environment whose training tasks are played, where it is not the stage's own.
+    """
     config, state = stage.config, run.state
+    world = run.world if env is None else make_world(env)
     # Log-probabilities of what was sampled are those of the sampler.
     await run.begin_stage(stage, temperature=config.rollout.temperature)
     await first_delivery(run)
@@ -66,8 +72,8 @@ async def rl_loop(run: Run, stage: StageConfig) -> None:
     )
     run.curriculum = make_curriculum(
         config.curriculum,
-        run.world.tasks("train"),
-        run.world.level,
+        world.tasks("train"),
+        world.level,
         seed=derive(config.seed, stage.name),
         state=state.curriculum.get(stage.name),
     )
@@ -78,6 +84,7 @@ async def rl_loop(run: Run, stage: StageConfig) -> None:
         group_size=config.loop.group_size,
         temperature=config.rollout.temperature,
     )
+    plan = plan if env is None else replace(plan, env=env)
     run.spawn(feed(run, stage, run.buffer, run.curriculum, plan))
     evaluations = Beside(run, stage)
     stepper = Stepper(run, stage, run.buffer, plan, evaluations)
