@@ -43,6 +43,7 @@ class GroupOptions:
     start_timeout_s: float
     call_timeout_s: float
     ping_timeout_s: float
+    placement_timeout_s: float = 0.0  # to wait for a node in the place of one that was lost
     run: str = ""  # names the actors
 
 
@@ -183,7 +184,8 @@ class LearnerGroup:
             .remote(number, self._secrets)
             for number, where in enumerate(self._placement)
         ]
-        places = await self._wait([rank.place.remote() for rank in self._actors], "starting", options.start_timeout_s)
+        placing = [rank.place.remote() for rank in self._actors]
+        places = await self._wait(placing, "starting", options.placement_timeout_s + options.start_timeout_s)
         order = numbered(places)
         self._actors = [self._actors[index] for index in order]
         self.nodes = [places[index].node for index in order]
@@ -255,6 +257,11 @@ class LearnerGroup:
     async def load(self, folder: Path) -> None:
         await self._all(lambda rank: rank.load.remote(str(folder)), f"loading {folder}")
 
+    async def check(self, what: str) -> None:
+        """Raises LearnerLost when a rank has died, under `what`."""
+        if (died := await self._died()) is not None:
+            raise LearnerLost(f"learner {what}: {died}")
+
     async def restart(self) -> None:
         """Other processes in the same places; none of the old ones, alive or hung, is left. `begin` has to follow."""
         await self.stop()
@@ -283,8 +290,7 @@ class LearnerGroup:
             lines = [line for line in str(error).strip().split("\n") if line.strip()]
             raise RunFailed(f"learner {what}: {lines[-1][:300]}") from error
         except TimeoutError as error:
-            hint = "raise learner.update_timeout_s if the step is honestly that long"
-            raise RunFailed(f"learner {what}: no answer after {timeout_s:g} s; {hint}") from error
+            raise RunFailed(f"learner {what}: no answer after {timeout_s:g} s; {_hint(what)}") from error
         except RayError as error:  # a death, out of memory, no environment, an object lost ...
             if (why := _death(error)) is not None:
                 raise LearnerLost(f"learner {what}: {why}") from error
@@ -300,6 +306,12 @@ class LearnerGroup:
         except TimeoutError:
             return None
         return next((why for each in answers if isinstance(each, RayError) and (why := _death(each))), None)
+
+
+def _hint(what: str) -> str:
+    if what == "starting":
+        return "raise cluster.placement_timeout_s if the cluster gets its nodes late, or learner.start_timeout_s"
+    return "raise learner.update_timeout_s if the step is honestly that long"
 
 
 def _death(error: RayError) -> str | None:

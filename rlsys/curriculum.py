@@ -245,7 +245,7 @@ def levels(config: CurriculumConfig, tasks: Sequence[Task], level_of: Callable[[
     for index, task in enumerate(tasks):
         name = level_of(task) if config.level is None else _field(task, config.level)
         members.setdefault(name, []).append(index)
-    found = sorted(members, key=_by_number)
+    found = sorted(members, key=by_number)
     given = list(config.weights) if config.name == "mixed" else list(config.order)
     unknown = [name for name in given if name not in members]
     if unknown:
@@ -254,8 +254,8 @@ def levels(config: CurriculumConfig, tasks: Sequence[Task], level_of: Callable[[
     return {name: members[name] for name in given or found}
 
 
-def _by_number(name: str) -> list[tuple[int, str]]:
-    """ "9 hops" before "10 hops"."""
+def by_number(name: str) -> list[tuple[int, str]]:
+    """To sort by: "9 hops" before "10 hops"."""
     return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", name)]
 
 

@@ -35,6 +35,8 @@ class EvalSet:
     """In the place of `rollout.max_turn_tokens`."""
     max_response_tokens: Optional[int] = None
     """In the place of `rollout.max_response_tokens`."""
+    by: Optional[str] = None
+    """A field of its tasks: the number for each of its values too."""
     paper: dict[str, float] = field(default_factory=dict)
     """A paper's figures, shown beside ours: `exact_match: 0.4057`, or of one play `greedy/exact_match`."""
 
@@ -67,6 +69,9 @@ class EvalConfig:
     sets: dict[str, EvalSet] = field(default_factory=dict)
     """Named sets of tasks, played in the place of the held-out ones. Without any, the held-out tasks are played, from
     the first."""
+    by: Optional[str] = None
+    """A field of the tasks, such as `plan_length`: the number is also shown for each of its values (of a list, for each
+    length). `level` is also what the environment says of a task."""
     seed: int = 0
     """Which tasks a set draws. Results with different ones are of different tasks."""
     concurrency: int = 256

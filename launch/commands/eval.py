@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from actors.pool import RolloutPool
+    from launch.evaluation.against import EarlierPlay
     from launch.evaluation.sets import Play
     from launch.evaluation.transcripts import Transcripts
     from launch.run.progress import Progress
@@ -55,7 +56,7 @@ def evaluate(options: argparse.Namespace, progress: Progress) -> int:
     config = compose(options.config, options.overrides)
 
     from actors.renderer import ChatRenderer
-    from launch.evaluation.report import read_report
+    from launch.evaluation.against import read_earlier
     from launch.evaluation.sets import recipes_of
     from launch.evaluation.told import planned
     from launch.run import nodes, preflight
@@ -66,7 +67,7 @@ def evaluate(options: argparse.Namespace, progress: Progress) -> int:
     recipe = config.stages[-1].config  # the last stage's environment is the one that the recipe ends in
     if options.resume and options.output is None:
         raise BadInput("--resume: expected --output, beside which the transcripts lie")
-    other = read_report(options.against) if options.against is not None else None
+    earlier = read_earlier(options.against) if options.against is not None else None
     found = find_checkpoint(config.recipe, options.checkpoint)
     plays = plays_to_play(recipe, trained_on(found) if found is not None else None)
     said = planned(plays)  # reads every set
@@ -86,7 +87,7 @@ def evaluate(options: argparse.Namespace, progress: Progress) -> int:
                 started = time.monotonic()
                 play(recipe, model, plays, transcripts, progress, scratch=found is None)
                 about |= {"seconds": round(time.monotonic() - started, 1)}
-                return finish(options, about, plays, transcripts, other, progress)
+                return finish(options, about, plays, transcripts, earlier, progress)
 
 
 def play(
@@ -134,11 +135,12 @@ def finish(
     about: dict[str, Any],
     plays: Mapping[str, Play],
     transcripts: Transcripts,
-    other: dict[str, Any] | None,
+    earlier: Mapping[str, EarlierPlay] | None,
     progress: Progress,
 ) -> int:
     """Say and write what was found. Raises RunFailed where too many episodes of a play failed."""
-    from launch.evaluation.report import against, against_lines, papers_of, report, write
+    from launch.evaluation.against import against, against_lines
+    from launch.evaluation.report import papers_of, report, write
     from launch.evaluation.results import result_of
     from launch.evaluation.told import metric_lines, table
     from rlsys.harvest import check_failed
@@ -149,9 +151,10 @@ def finish(
     for line in [*table(results), *metric_lines(results, papers)]:
         progress.say(line)
     found = report(about, plays, results)
-    if other is not None:
-        found["against"] = {"file": options.against, "plays": against(results, other)}
-        for line in against_lines(found["against"]["plays"], options.against):
+    if earlier is not None:
+        differences = against(results, earlier)
+        found["against"] = {"file": options.against, "plays": {name: each.json() for name, each in differences.items()}}
+        for line in against_lines(differences, options.against):
             progress.say(line)
     if options.output is not None:
         from launch.evaluation.transcripts import file_name

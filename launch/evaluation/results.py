@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from envs.rewards import Measure, make_reward, measure_of, solved
 from envs.rewards.measures import measures
 from launch.evaluation.sets import Play
+from rlsys.curriculum import by_number
 from rlsys.errors import BadInput
 from rlsys.metrics import Mean
 from rlsys.records import TrajectoryRecord
@@ -23,6 +24,7 @@ from rlsys.tool_use import REPLIES
 from rlsys.types import EpisodeEnd, Failure, Reward, Task, Transcript
 
 RESAMPLES = 1_000
+V = TypeVar("V", int, str)
 Numbers = dict[str, Mean]  # of one episode, by metric
 
 
@@ -50,6 +52,9 @@ class Result:
     tokens: int  # that the model sampled in them
     by_turns: Mapping[int, Metric]  # the measure, over the episodes of so many messages of the model
     episodes_by_turns: Mapping[int, int]
+    by: str | None  # eval.by
+    by_value: Mapping[str, Metric]  # the measure, over the episodes of tasks with this value in that field
+    episodes_by_value: Mapping[str, int]
     answered_by: Mapping[int, float]  # share of the episodes that had answered with this message or before
     versions: Mapping[int, int]  # tokens by the weights that sampled them
     tasks: Mapping[str, float]  # the measure, by task
@@ -83,6 +88,7 @@ class Result:
         row = {name: each.value for name, each in self.metrics.items()}
         if self.key in self.metrics:
             row |= {f"{self.key}_low": self.metrics[self.key].low, f"{self.key}_high": self.metrics[self.key].high}
+        row |= {f"{self.key}_by_{self.by}/{value}": each.value for value, each in self.by_value.items()}
         row |= {"episodes": self.episodes, "failures": self.failures}
         return row | ({"planned": self.planned} if self.partial else {})
 
@@ -97,7 +103,13 @@ def result_of(records: Sequence[TrajectoryRecord], play: Play, planned: int | No
     measure = measure_of(reward)
     key = "accuracy" if measure == "accuracy" else "mean_reward"
     turns = [len(_said(each)) for each in graded] if sound else []
-    by_turns = {n: [at for at, each in enumerate(turns) if each == n] for n in sorted(set(turns))}
+    by = play.of.recipe.eval.by
+    values = [play.of.values[str(each.task["task_id"])] for each in graded] if sound and by is not None else []
+    by_turns, by_value = _places(turns), _places(values, by_number)
+
+    def measured(places: Sequence[int]) -> Metric:
+        return _metric([graded[at] for at in places], [rows[at][key] for at in places])
+
     longest = max(turns, default=0)
     answered = [n if each.end is EpisodeEnd.ANSWERED else longest + 1 for n, each in zip(turns, graded, strict=False)]
     return Result(
@@ -109,13 +121,20 @@ def result_of(records: Sequence[TrajectoryRecord], play: Play, planned: int | No
         limit=limit,
         ends=dict(Counter(str(each.end) for each in records)),
         tokens=sum(each.num_tokens or 0 for each in records),
-        by_turns={n: _metric([graded[at] for at in places], [rows[at][key] for at in places])
-                  for n, places in by_turns.items()},
+        by_turns={n: measured(places) for n, places in by_turns.items()},
         episodes_by_turns={n: len(places) for n, places in by_turns.items()},
+        by=by,
+        by_value={value: measured(places) for value, places in by_value.items()},
+        episodes_by_value={value: len(places) for value, places in by_value.items()},
         answered_by={n: sum(each <= n for each in answered) / len(answered) for n in range(1, longest + 1)},
         versions=_versions(records),
         tasks={name: math.fsum(values) / len(values) for name, values in _by_task(graded, rows, key).items()},
-    )  # fmt: skip
+    )
+
+
+def _places(values: Sequence[V], order: Callable[[V], Any] | None = None) -> dict[V, list[int]]:
+    """Where each of the values stands."""
+    return {value: [at for at, each in enumerate(values) if each == value] for value in sorted(set(values), key=order)}
 
 
 def _numbers(graded: Sequence[TrajectoryRecord], config: Any) -> list[Numbers]:

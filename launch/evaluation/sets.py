@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from envs import REWARDS, WORLDS, make_world
+from launch.evaluation.by_field import values
 from launch.run.places import without_places
 from rlsys.choices import Table, choose
 from rlsys.config import RecipeConfig
@@ -38,13 +39,27 @@ class TaskSet:
     drawn: bool  # at random; else from the first
     paper: Mapping[str, float]
 
-    @cached_property
+    @property
     def tasks(self) -> Sequence[Task]:
         """Those that are played, in an order that more of them only continue."""
-        config, found = self.recipe.eval, make_world(self.recipe.env).tasks(self.split)
+        return self._read[0]
+
+    @property
+    def values(self) -> Mapping[str, str]:
+        """By task_id, what the task has in the field `eval.by`; {} where none is asked for."""
+        return self._read[1]
+
+    @cached_property
+    def _read(self) -> tuple[Sequence[Task], Mapping[str, str]]:
+        config, world = self.recipe.eval, make_world(self.recipe.env)
+        found = world.tasks(self.split)
         if self.drawn:
             found = sorted(found, key=lambda task: (derive(config.seed, task.task_id, task.question), task.task_id))
-        return found[: config.tasks]
+        tasks = found[: config.tasks]
+        try:
+            return tasks, values(tasks, config.by, world) if config.by is not None else {}
+        except BadInput as error:
+            raise BadInput(f"eval.sets.{self.name}: {error}") if self.name else error from error
 
     def plays(self) -> dict[str, Play]:
         """By what their numbers are called: "greedy", or "hotpotqa/greedy"."""
@@ -130,7 +145,7 @@ def check_sets(where: str, recipe: RecipeConfig) -> None:
 
 def _named(name: str, given: EvalSet, recipe: RecipeConfig) -> TaskSet:
     where, config = f"eval.sets.{name}", recipe.eval
-    own = {key: getattr(given, key) for key in SAMPLING if getattr(given, key) is not None}
+    own = {key: getattr(given, key) for key in (*SAMPLING, "by") if getattr(given, key) is not None}
     env = _changed(f"{where}.env", "env", WORLDS, recipe.env, given.env)
     reward = _changed(f"{where}.reward", "reward", REWARDS, recipe.reward, given.reward)
     try:

@@ -27,6 +27,11 @@ def told(results: Mapping[str, Result]) -> str:
     numbers = (f"{name} {'none' if each.value is None else f'{each.value:.3f}'}" for name, each in results.items())
     parts = [", ".join(numbers)]
     for name, each in results.items():
+        if each.by_value:
+            by = ", ".join(
+                f"{value}: {m.value:.3f} of {each.episodes_by_value[value]}" for value, m in each.by_value.items()
+            )
+            parts.append(f"{name} by {each.by}  {by}")
         if each.partial:
             parts.append(f"{name}: partial, {_partial(each)}")
         if each.failed:
@@ -52,13 +57,17 @@ def table(results: Mapping[str, Result]) -> list[str]:
     """One line for each play."""
     measures = {each.measure for each in results.values()}
     measure = measures.pop() if len(measures) == 1 else "result"
-    wide = max(10, *(len(name) + 2 for name in results))
+    names = [*results, *(f"  {each.by} {value}" for each in results.values() for value in each.by_value)]
+    wide = max(10, *(len(name) + 2 for name in names))
     lines = [f"{'':<{wide}}{measure:>12}{'95 % interval':>18}{'episodes':>10}{'failures':>10}   how they ended"]
     for name, each in results.items():
         ends = ", ".join(f"{end} {count}" for end, count in sorted(each.ends.items()))
         metric = each.metrics.get(each.key)
         shown, within = ("-", "") if metric is None else (f"{metric.value:.3f}", _interval(metric))
         lines.append(f"{name:<{wide}}{shown:>12}{within:>18}{each.episodes:>10}{each.failures:>10}   {ends}")
+        for value, metric in each.by_value.items():
+            said, within, count = f"  {each.by} {value}", _interval(metric), each.episodes_by_value[value]
+            lines.append(f"{said:<{wide}}{metric.value:>12.3f}{within:>18}{count:>10}")
     return lines
 
 

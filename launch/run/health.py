@@ -7,7 +7,7 @@ end it is said again, with the number of steps. It states what the rows show, an
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rlsys.config import RecipeConfig
@@ -17,7 +17,48 @@ NEARLY_ALL = 0.9  # share of the episodes
 COLLAPSED = 0.02  # of the entropy that the stage began with
 UNLEARNED = 0.25  # how far the mean reward is below the best one seen, as a share of the distance from the worst
 
-Row = Mapping[str, Any]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """What of a row of metrics.jsonl is looked at here. None, or 0 for shares and counts: the row has it not."""
+
+    step: int
+    entropy: float | None = None
+    reward: float | None = None  # mean
+    reward_min: float | None = None
+    reward_max: float | None = None
+    turns: float = 0.0  # messages of the model, mean
+    longest: float = 0.0  # tokens of an episode
+    cut: float = 0.0  # share of the episodes
+    trained: float | None = None  # tokens
+    stale: float = 0.0  # tokens
+    optimizer_steps: float = 0.0
+    filtered: float = 0.0  # groups
+    failed: float = 0.0  # groups
+    parts: Mapping[str, float] = field(default_factory=dict)  # of the reward, means
+
+
+KEYS = {
+    "step": "step",
+    "entropy": "entropy/mean",
+    "reward": "reward/mean",
+    "reward_min": "reward/min",
+    "reward_max": "reward/max",
+    "turns": "episode/turns",
+    "longest": "episode/tokens_max",
+    "cut": "episode/token_limit",
+    "trained": "tokens/trained",
+    "stale": "tokens/stale",
+    "optimizer_steps": "learner/steps",
+    "filtered": "groups/filtered",
+    "failed": "groups/failed",
+}
+PART = "reward/part/"
+
+
+def read(metrics: Mapping[str, Any]) -> Row:
+    parts = {key.removeprefix(PART): mean for key, mean in metrics.items() if key.startswith(PART)}
+    return Row(parts=parts, **{name: metrics[key] for name, key in KEYS.items() if key in metrics})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,19 +97,20 @@ class Watch:
         self._rows = 0
         self._found: dict[str, Finding] = {}
 
-    def see(self, row: Row) -> list[str]:
-        """What is worth saying after this row."""
+    def see(self, metrics: Mapping[str, Any]) -> list[str]:
+        """What is worth saying after this row of metrics."""
+        row = read(metrics)
         self._rows += 1
         if self._entropy is None:
-            self._entropy = row.get("entropy/mean")
-        if "reward/min" in row and "reward/max" in row:
-            low, high = self._rewards or (row["reward/min"], row["reward/max"])
-            self._rewards = min(low, row["reward/min"]), max(high, row["reward/max"])
+            self._entropy = row.entropy
+        if row.reward_min is not None and row.reward_max is not None:
+            low, high = self._rewards or (row.reward_min, row.reward_max)
+            self._rewards = min(low, row.reward_min), max(high, row.reward_max)
         new = []
         for what, sign in SIGNS.items():
             says = sign(self, row)
             self._streaks[what] = self._streaks.get(what, 0) + 1 if says else 0
-            if says and self._note(what, says, row["step"]):
+            if says and self._note(what, says, row.step):
                 new.append(f"{PATIENCE} steps in a row: {says}")
         return new
 
@@ -91,44 +133,42 @@ class Watch:
 
     def cut(self, row: Row) -> str:
         """Nearly all episodes ended at a token limit."""
-        share = row.get("episode/token_limit", 0.0)
-        if share < NEARLY_ALL:
+        if row.cut < NEARLY_ALL:
             return ""
-        return f"{share:.0%} of the episodes were cut off by a token limit: raise {self._limit(row)}"
+        return f"{row.cut:.0%} of the episodes were cut off by a token limit: raise {self._limit(row)}"
 
     def _limit(self, row: Row) -> str:
         """The key that a single message ran into; where there were several messages, all that it can have been."""
         rollout, window = self._setting.recipe.rollout, self._setting.recipe.engine.max_model_len
         given = {"max_turn_tokens": rollout.max_turn_tokens, "max_response_tokens": rollout.max_response_tokens}
         keys = {f"rollout.{key}": most for key, most in given.items() if most is not None}
-        if row.get("episode/turns") == 1:
-            reached = {key: most for key, most in keys.items() if row.get("episode/tokens_max", 0) >= most}
+        if row.turns == 1:
+            reached = {key: most for key, most in keys.items() if row.longest >= most}
             return " and ".join(f"{key}={most}" for key, most in reached.items()) or f"engine.max_model_len={window}"
         return " or ".join(f"{key}={most}" for key, most in (keys | {"engine.max_model_len": window}).items())
 
     def untrained(self, row: Row) -> str:
         """No token was trained."""
-        if row.get("tokens/trained") != 0:
+        if row.trained != 0:
             return ""
-        if row.get("learner/steps", 0) > 0:
+        if row.optimizer_steps > 0:
             return "no optimizer step was taken, for no gradient was finite: lower learner.lr, or look at the reward"
-        groups = {kind: int(row.get(f"groups/{kind}", 0)) for kind in ("trained", "filtered", "failed")}
-        if groups["failed"] and not groups["filtered"]:
-            return f"{NOTHING}of {groups['failed']} groups none could be graded (rows: failures/*)"
-        if not groups["filtered"]:
+        if row.failed and not row.filtered:
+            return f"{NOTHING}of {row.failed:g} groups none could be graded (rows: failures/*)"
+        if not row.filtered:
             return ""
         loop = self._setting.recipe.loop
-        if row.get("tokens/stale", 0) > 0:
+        if row.stale > 0:
             return f"{NOTHING}all tokens with signal are older than loop.max_token_lag={loop.max_token_lag}"
-        rewards = f"rewards from {row.get('reward/min', 0.0):.3f} to {row.get('reward/max', 0.0):.3f}"
+        rewards = f"rewards from {row.reward_min or 0.0:.3f} to {row.reward_max or 0.0:.3f}"
         why, cure = self._no_contrast(row)
-        return f"{NOTHING}all {groups['filtered']} groups are without contrast ({rewards}): {why}; {cure}"
+        return f"{NOTHING}all {row.filtered:g} groups are without contrast ({rewards}): {why}; {cure}"
 
     def _no_contrast(self, row: Row) -> tuple[str, str]:
         warmth, size = self._setting.recipe.rollout.temperature, self._setting.recipe.loop.group_size
         more = f"a higher rollout.temperature={warmth:g} or loop.group_size={size}"
         right = self._right(row)
-        same = row.get("reward/min") == row.get("reward/max")  # then a mean is what every episode has
+        same = row.reward_min == row.reward_max  # then a mean is what every episode has
         if self.cut(row):
             return "nearly all are cut off", f"raise {self._limit(row)}"
         if right and all(mean == 0 or (same and mean < 0) for mean in right.values()):
@@ -139,13 +179,12 @@ class Watch:
 
     def _right(self, row: Row) -> dict[str, float]:
         """The means of the parts that say whether a task was solved, where the row has them."""
-        means = _parts(row)
-        return {part: means[part] for part in self._setting.solved_by if part in means}
+        return {part: row.parts[part] for part in self._setting.solved_by if part in row.parts}
 
     def unsolved(self, row: Row) -> str:
         """The reward pays, and not for solving anything."""
-        right, parts = self._right(row), _parts(row)
-        pays = {name: mean for name, mean in parts.items() if mean > 0 and name not in right}
+        right = self._right(row)
+        pays = {name: mean for name, mean in row.parts.items() if mean > 0 and name not in right}
         if not pays or not right or any(right.values()):
             return ""
         kind = "format only" if set(pays) == {"format"} else "not for solving tasks"
@@ -154,22 +193,21 @@ class Watch:
 
     def silent(self, row: Row) -> str:
         """No tool was called: a call is answered, and what is answered is not the last message."""
-        turns = row.get("episode/turns", 0.0)
-        if self._setting.max_turns < 2 or not 0 < turns <= 1 or self.cut(row):
+        if self._setting.max_turns < 2 or not 0 < row.turns <= 1 or self.cut(row):
             return ""
         most = f"every episode ended with the first of the {self._setting.max_turns} messages that it may have"
         return f"no tool was called, {most}: {SHOW}, or a reward for calls (reward.*)"
 
     def collapsed(self, row: Row) -> str:
         """Answers no longer differ, and are not right."""
-        entropy, first, seen = row.get("entropy/mean"), self._entropy, self._rewards
-        if entropy is None or not first or entropy >= COLLAPSED * first or seen is None or "reward/mean" not in row:
+        first, seen = self._entropy, self._rewards
+        if row.entropy is None or not first or row.entropy >= COLLAPSED * first or seen is None or row.reward is None:
             return ""
         low, high = seen
-        if high - row["reward/mean"] <= UNLEARNED * (high - low):
+        if high - row.reward <= UNLEARNED * (high - low):
             return ""  # it has learned what there was to be learned
-        fell = f"entropy fell from {first:.3g} to {entropy:.3g} nats a token"
-        at = f"mean reward {row['reward/mean']:.3f}, highest {high:.3f}"
+        fell = f"entropy fell from {first:.3g} to {row.entropy:.3g} nats a token"
+        at = f"mean reward {row.reward:.3f}, highest {high:.3f}"
         return f"{fell}, {at}: raise algorithm.entropy_coef or algorithm.kl_coef, or lower learner.lr"
 
 
@@ -182,8 +220,3 @@ SIGNS: dict[str, Callable[[Watch, Row], str]] = {
     "silent": Watch.silent,
     "collapsed": Watch.collapsed,
 }
-
-
-def _parts(row: Row) -> dict[str, float]:
-    prefix = "reward/part/"
-    return {key.removeprefix(prefix): mean for key, mean in row.items() if key.startswith(prefix)}

@@ -232,7 +232,11 @@ class Run:
     async def publish(self, publication: Publication) -> dict[str, float]:
         """Deliver an exported version to every engine."""
         started = time.monotonic()
-        arrivals = await self.pool.publish(publication)
+        try:
+            arrivals = await self.pool.publish(publication)
+        except RunFailed:  # what the ranks wrote may have gone with their node: the next ones send it anew
+            await self.learner.check(f"publishing version {publication.version}")
+            raise
         seconds = time.monotonic() - started
         self.gap = {
             "mismatch/probe_mean": max(arrival.gap_mean for arrival in arrivals),

@@ -197,6 +197,7 @@ def learner(recipe: RecipeConfig, device: Device) -> LearnerGroup:
         start_timeout_s=config.start_timeout_s,
         call_timeout_s=config.update_timeout_s,
         ping_timeout_s=config.ping_timeout_s,
+        placement_timeout_s=recipe.cluster.placement_timeout_s,
         run=recipe.name,
     )
     return LearnerGroup(rank_specs(first, config.ranks), options, secrets_of([]))

@@ -84,7 +84,8 @@ def seen(run: Path, lost: float, after: int = 0) -> int:
     raise AssertionError(f"no step with {lost:g} lost workers after {len(written)} steps")
 
 
-def test_a_run_goes_on_without_the_node_of_an_engine_and_takes_it_back(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["killed", "cut off"])
+def test_a_run_goes_on_without_the_node_of_an_engine_and_takes_it_back(how: str, tmp_path: Path) -> None:
     """Three CPUs on each node: rank and engine on the first, whose driver lives on, an engine on what is left of the
     second."""
     run, output = tmp_path / "run", tmp_path / "output"
@@ -93,8 +94,11 @@ def test_a_run_goes_on_without_the_node_of_an_engine_and_takes_it_back(tmp_path:
         argv = ["rlsys", "train", recipe(tmp_path, RL), "--run-dir", str(run)]
         driver = cluster.start(argv, output=said.fileno())
         written = seen(run, lost=0.0)
-        cluster.kill(2)
+        cluster.kill(2) if how == "killed" else cluster.cut(2)
         written = seen(run, lost=1.0, after=written)
+        if how == "cut off":
+            cluster.mend(2)
+            cluster.kill(2)  # what is left of a node that Ray has given up ends by itself, at some time
         cluster.boot(2)
         seen(run, lost=0.0, after=written)
         cluster.signal(driver, signal.SIGINT)

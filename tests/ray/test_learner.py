@@ -106,7 +106,10 @@ def test_a_rank_that_is_killed_fails_the_call_and_all_of_them_start_again(monkey
         os.kill(max(before), signal.SIGKILL)
         with pytest.raises(LearnerLost, match="^learner updating on version 7: a rank died$"):
             await updating
+        with pytest.raises(LearnerLost, match="^learner publishing version 8: a rank died$"):
+            await ranks.check("publishing version 8")
         await ranks.restart()
+        await ranks.check("publishing version 8")
         after = set(_pids()) - before  # Ray may still be ending the other one
         assert (len(after), ranks.restarts) == (2, 1)
         await ranks._all(lambda rank: rank.ping.remote(), "answering")

@@ -92,14 +92,16 @@ def problem(task: Task) -> Problem:
 def read_task(fields: Mapping[str, Any], where: str, task_id: str) -> Task:
     """A task of either form, worded by its facts, so that one instance is one question however it was written.
 
-    The record then always has "initial" and "goal", and "plan" where a verdict is asked for. The executor says which
-    verdict is right, whatever the file says. Raises BadInput naming `where`.
+    The record then always has "initial" and "goal", and where a verdict is asked for "plan" and its "plan_length" in
+    actions. The executor says which verdict is right, whatever the file says. Raises BadInput naming `where`.
     """
     words = _asked(fields, where)
     asked = _problem(**words, where=where)
     question = statement(state_facts(asked.state, sorted(blocks_of(asked.initial))), sorted(asked.goal))
-    answers = () if asked.plan is None else (VALID if asked.valid else INVALID,)
-    return Task(task_id=task_id, question=question, answers=answers, record={**fields, **words})
+    if asked.plan is None:
+        return Task(task_id=task_id, question=question, record={**fields, **words})
+    record, verdict = {**fields, **words, "plan_length": len(asked.plan)}, VALID if asked.valid else INVALID
+    return Task(task_id=task_id, question=question, answers=(verdict,), record=record)
 
 
 def stored_plan(record: Mapping[str, Any], where: str) -> Plan | None:

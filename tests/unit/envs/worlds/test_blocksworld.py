@@ -210,6 +210,7 @@ def test_records_in_both_forms_ask_the_same(tmp_path: Path) -> None:
     assert len({task.question for task in tasks}) == 1
     assert [task.answers for task in tasks] == [(), (), ("valid",), ("invalid",)]
     assert stored_plan(tasks[1].record, "here") is not None and stored_plan(tasks[2].record, "here") is None
+    assert [task.record.get("plan_length") for task in tasks] == [None, None, 4, 1]
     world = BlocksworldWorld(BlocksworldConfig(max_blocks=3, train_tasks=4, held_out_tasks=1))
     assert world.env(tasks[1]).first_messages()[0].content.startswith("Rules of somebody.\n\nWrite a plan")
 

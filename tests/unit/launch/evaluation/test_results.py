@@ -10,7 +10,8 @@ import pytest
 
 from envs.rewards.answer import AnswerRewardConfig
 from envs.rewards.research import ResearchRewardConfig
-from launch.evaluation.report import against, against_lines, papers_of, read_report, report
+from launch.evaluation.against import EarlierPlay, against, against_lines, read_earlier
+from launch.evaluation.report import papers_of, report
 from launch.evaluation.results import Result, result_of
 from launch.evaluation.sets import Play, TaskSet
 from launch.evaluation.told import metric_lines, table, told
@@ -38,9 +39,15 @@ class MazeReward:
 
 
 def played(
-    reward: Any = None, *, samples: int = 1, seeds: int = 1, paper: Any = None, temperature: float = 0.0
+    reward: Any = None,
+    *,
+    samples: int = 1,
+    seeds: int = 1,
+    paper: Any = None,
+    temperature: float = 0.0,
+    by: str | None = None,
 ) -> Play:
-    recipe = SimpleNamespace(reward=reward or AnswerRewardConfig(), loop=LoopConfig(), eval=EvalConfig())
+    recipe = SimpleNamespace(reward=reward or AnswerRewardConfig(), loop=LoopConfig(), eval=EvalConfig(by=by))
     return Play(
         TaskSet(name="", recipe=recipe, split="held_out", drawn=False, paper=paper or {}),  # type: ignore[arg-type]
         "sampled" if temperature else "greedy",
@@ -168,6 +175,23 @@ def test_use_of_tools_and_what_came_of_how_many_messages() -> None:
     assert found.answered_by == {1: pytest.approx(1 / 3), 2: pytest.approx(2 / 3)}
 
 
+def test_the_number_stands_for_each_value_of_a_field_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths = {"t:0": "10", "t:1": "2", "t:2": "2", "t:3": "none"}
+    monkeypatch.setattr(TaskSet, "values", lengths)
+    monkeypatch.setattr(Play, "digest", lambda self: "")
+    records = [episode(reward(float(task in (0, 1))), task) for task in range(3)] + [episode(BROKEN, 3)]
+    found = result_of(records, played(by="plan_length"))
+    assert {value: metric.value for value, metric in found.by_value.items()} == {"2": 0.5, "10": 1.0}
+    assert (list(found.by_value), found.episodes_by_value) == (["2", "10"], {"2": 2, "10": 1})
+    assert found.row()["accuracy_by_plan_length/2"] == 0.5
+    lines = [line.split() for line in table({"greedy": found})]
+    assert lines[2:] == [["plan_length", "2", "0.500", "0.000", "to", "1.000", "2"],
+                         ["plan_length", "10", "1.000", "1.000", "to", "1.000", "1"]]  # fmt: skip
+    assert "; greedy by plan_length  2: 0.500 of 2, 10: 1.000 of 1; greedy: 3 of 4 graded" in told({"greedy": found})
+    written = report({}, {"greedy": played(by="plan_length")}, {"greedy": found})["plays"]["greedy"]
+    assert (written["by"], written["by_value"]["10"]["value"]) == ("plan_length", 1.0)
+
+
 def test_a_short_answer_is_measured_in_every_way_and_the_versions_are_counted() -> None:
     said = "<think>x</think><answer>\\boxed{the 5}</answer>"
     spans = (((4, 0, 2), (5, 2, 3)),)
@@ -219,11 +243,11 @@ def test_a_papers_figure_stands_beside_ours() -> None:
     assert "mean_reward" in shown and "part/correct" not in shown
 
 
-def written(tmp_path: Path, records: list[TrajectoryRecord]) -> dict[str, Any]:
+def written(tmp_path: Path, records: list[TrajectoryRecord]) -> dict[str, EarlierPlay]:
     play = played()
     found = report({}, {"greedy": play}, {"greedy": result_of(records, play)})
     (tmp_path / "result.json").write_text(json.dumps(found))
-    return read_report(str(tmp_path / "result.json"))
+    return read_earlier(str(tmp_path / "result.json"))
 
 
 def test_another_evaluation_is_compared_by_task_and_as_two_proportions(
@@ -232,12 +256,13 @@ def test_another_evaluation_is_compared_by_task_and_as_two_proportions(
     monkeypatch.setattr(Play, "digest", lambda self: "")
     before = written(tmp_path, [episode(reward(float(task < 2)), task) for task in range(5)])  # 2 of 5
     after = result_of([episode(reward(float(task < 4)), task) for task in range(5)], played())  # 4 of 5
-    assert before["accuracy"] == {"greedy": 0.4} and before["plays"]["greedy"]["tasks"]["t:0"] == 1.0
+    assert before["greedy"].values["accuracy"] == 0.4 and before["greedy"].tasks["t:0"] == 1.0
     found = against({"greedy": after}, before)["greedy"]
-    assert (found["ours"], found["theirs"], found["difference"]) == (0.8, 0.4, pytest.approx(0.4))
+    assert found.unpaired and found.paired
+    assert (found.ours, found.theirs, found.difference) == (0.8, 0.4, pytest.approx(0.4))
     # pooled 6 of 10: z = 0.4 / sqrt(0.24 * 2/5); paired differences 0 0 1 1 0: z = 0.4 / sqrt(0.3 / 5)
-    assert found["unpaired"]["z"] == pytest.approx(0.4 / (0.24 * 0.4) ** 0.5)
-    assert (found["paired"]["tasks"], found["paired"]["z"]) == (5, pytest.approx(0.4 / 0.06**0.5))
+    assert found.unpaired.z == pytest.approx(0.4 / (0.24 * 0.4) ** 0.5)
+    assert (found.paired.tasks, found.paired.z) == (5, pytest.approx(0.4 / 0.06**0.5))
     (line,) = against_lines({"greedy": found}, "a.json")
     assert line.startswith("against a.json: greedy 0.800, there 0.400; z-test p = 0.197; on the 5 tasks of both +0.400")
     assert against({"other/greedy": after}, before) == {}
@@ -249,4 +274,4 @@ def test_what_is_no_result_is_refused(text: str | None, line: str, tmp_path: Pat
     if text is not None:
         (tmp_path / "a.json").write_text(text)
     with pytest.raises(BadInput, match=line):
-        read_report(str(tmp_path / "a.json"))
+        read_earlier(str(tmp_path / "a.json"))

@@ -1,13 +1,17 @@
 """What a set of `eval.sets` is: its environment, reward, tasks and sampling, and what is refused."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from launch.config.compose import compose, to_yaml
+from launch.evaluation.by_field import values
 from launch.evaluation.sets import plays_of, recipes_of, sets_of
 from rlsys.config import RecipeConfig
 from rlsys.errors import BadInput
+from rlsys.types import Task
 
 HEAD = """
 name: many
@@ -59,6 +63,26 @@ def test_the_tasks_of_a_set_are_drawn_by_seed_and_more_of_them_continue_fewer(tm
     alone = sets_of(recipe(tmp_path, text=HEAD.split("  sets:")[0] + "stages: [{kind: rl, steps: 1}]"))[0]
     world = [task.task_id for task in alone.tasks]
     assert (alone.name, len(world)) == ("", 30) and five != world[:5]
+
+
+def test_a_field_that_results_are_shown_by_is_one_that_tasks_have() -> None:
+    world: Any = SimpleNamespace(level=lambda task: f"{len(task.question)} letters")
+    tasks = [Task(task_id=f"{n}", question="q" * n, record={"hops": n % 2, "parts": ["a"] * n}) for n in range(50)]
+    assert values(tasks, "hops", world)["3"] == "1" and values(tasks[:9], "parts", world)["3"] == "3"
+    assert values(tasks[:9], "level", world)["3"] == "3 letters"
+    lacks = [*tasks[:2], Task(task_id="x", question="q")]
+    assert values(lacks, "hops", world)["x"] == "none"
+    with pytest.raises(BadInput, match=r"^eval.by='hop': no task has this field \(did you mean 'hops'\?\)"):
+        values(tasks, "hop", world)
+    with pytest.raises(BadInput, match="eval.by='parts': 50 values, expected a field with at most 40"):
+        values(tasks, "parts", world)
+
+
+def test_a_set_has_a_field_of_its_own(tmp_path: Path) -> None:
+    small, short, _ = sets_of(recipe(tmp_path, "eval.by=level", "eval.sets.short.by=nothing"))
+    assert set(small.values) == {task.task_id for task in small.tasks} and set(small.values.values()) <= set("123")
+    with pytest.raises(BadInput, match="^eval.sets.short: eval.by='nothing'"):
+        _ = short.tasks
 
 
 def test_two_evaluations_are_of_the_same_prompts_or_are_not(tmp_path: Path) -> None:

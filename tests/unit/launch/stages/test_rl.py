@@ -240,6 +240,31 @@ def test_a_learner_that_dies_again_and_again_ends_the_run(tmp_path: Path, most: 
     assert ("started again 2 times" in str(outcome.error)) == (most == 2)
 
 
+@pytest.mark.parametrize("alive", [False, True])
+def test_weights_that_went_with_the_node_of_their_rank_are_sent_anew_by_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alive: bool
+) -> None:
+    async def nowhere(*given: Any) -> Any:
+        monkeypatch.undo()
+        raise RunFailed("version 7 reaches no rollout worker")
+
+    async def dead(what: str) -> None:
+        raise LearnerLost(f"learner {what}: its node is gone")
+
+    def die(run: Run, row: dict[str, Any]) -> None:
+        if row["step"] == 5 and not run.learner.restarts:
+            monkeypatch.setattr(run.pool, "publish", nowhere)
+            if not alive:
+                run.learner.check = dead  # type: ignore[method-assign]
+
+    outcome = play(tmp_path, steps=8, on_row=die)
+    if alive:
+        assert type(outcome.error) is RunFailed and "reaches no rollout worker" in str(outcome.error)
+    else:
+        assert outcome.error is None and outcome.summary["restarts"]["learner"] == 1
+        assert [row["step"] for row in rows(tmp_path)] == list(range(1, 9))
+
+
 def test_a_stop_between_an_update_and_its_row_loses_neither(tmp_path: Path) -> None:
     def stop_in_update(run: Run, row: dict[str, Any]) -> None:
         if row["step"] == 4:
