@@ -12,6 +12,7 @@ from typing import Any, Literal, Optional, Union
 
 from rlsys.errors import require, require_bounds
 from rlsys.eval_config import EvalConfig as EvalConfig
+from rlsys.generate_config import GenerateConfig as GenerateConfig
 from rlsys.outer_config import AboutConfig as AboutConfig
 from rlsys.outer_config import CheckpointConfig as CheckpointConfig
 from rlsys.outer_config import ClusterConfig as ClusterConfig
@@ -19,6 +20,7 @@ from rlsys.outer_config import TrajectoriesConfig as TrajectoriesConfig
 from rlsys.outer_config import WandbConfig as WandbConfig
 from rlsys.outer_config import WeightsConfig as WeightsConfig
 from rlsys.verdicts import VerdictsConfig
+from rlsys.window_config import WindowConfig as WindowConfig
 
 DataSource = Union[str, dict[str, Optional[int]]]  # a stage, a path, or paths with how many examples of each
 
@@ -306,36 +308,6 @@ class CurriculumConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GenerateConfig:
-    """Trajectories to train on later, from a `generate` stage or from `rlsys generate`."""
-
-    samples: int = 4
-    """Trajectories per training task."""
-    temperature: float = 0.9
-    """Sampling temperature. 0.9 is Graph-RL's for its preference pairs."""
-    top_p: float = 1.0
-    """Sample only from the most likely tokens that together have this probability."""
-    tasks: Optional[int] = None
-    """Training tasks to play, at most. null plays all of them."""
-    concurrency: int = 256
-    """Episodes that are played at the same time."""
-    keep: Literal["all", "best", "correct"] = "all"
-    """Which trajectories are kept. best: those with the highest reward of their task. correct: those that solved it,
-    for a reward that says what solves a task."""
-    min_reward: Optional[float] = None
-    """Trajectories with a lower reward are dropped. null drops none."""
-    per_task: Optional[int] = None
-    """Trajectories kept per task, at most: those with the highest rewards. null keeps all that differ."""
-
-    def __post_init__(self) -> None:
-        require_bounds(self, "generate.", "at least 1", "samples", "concurrency")
-        require_bounds(self, "generate.", "at least 1, or null", "tasks", "per_task")
-        require_bounds(self, "generate.", "a finite number, or null", "min_reward")
-        require_bounds(self, "generate.", "above 0 and at most 2", "temperature")
-        require_bounds(self, "generate.", "above 0 and at most 1", "top_p")
-
-
-@dataclass(frozen=True, kw_only=True)
 class StageConfig:
     """One stage of a recipe."""
 
@@ -362,6 +334,7 @@ class RecipeConfig:
     """Seed of the sampling, of the order of tasks and of a model built from nothing. The tasks follow `env.seed`."""
     about: AboutConfig = field(default_factory=AboutConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
+    window: WindowConfig = field(default_factory=WindowConfig)
     env: Any = None
     reward: Any = None
     algorithm: Any = None

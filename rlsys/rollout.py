@@ -46,11 +46,9 @@ from rlsys.types import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnRequest:
-    """How one completion is sampled.
-
-    `temperature=0` is greedy: `top_p` is then ignored and the log-probabilities are those of the plain distribution
-    (temperature 1), because a greedy choice has none of its own. Otherwise they are those of the distribution that was
-    sampled from: after temperature and `top_p`.
+    """How one completion is sampled. `temperature=0` is greedy, `top_p` then ignored: the log-probabilities are those
+    of the plain distribution (temperature 1), since a greedy choice has none of its own. Otherwise they are those of
+    the distribution that was sampled from, after temperature and `top_p`.
     """
 
     max_tokens: int
@@ -58,6 +56,7 @@ class TurnRequest:
     top_p: float
     seed: int
     stop: tuple[str, ...] = ()
+    messages: tuple[Message, ...] = ()  # the conversation, for a model that is asked by text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,9 +178,8 @@ async def run_episode(
     if outcome is None:
         transcript = transcript_of(task, attempt)
         outcome = await _scored(score, transcript, plan.timeout_s)
-        while isinstance(outcome, EpisodeBroken) and outcome.failure.kind is not FailureKind.DATA:
-            if not budget.allows(outcome):
-                break
+        mendable = FailureKind.INFRA, FailureKind.TIMEOUT
+        while isinstance(outcome, EpisodeBroken) and outcome.failure.kind in mendable and budget.allows(outcome):
             outcome = await _scored(score, transcript, plan.timeout_s)
     broken = isinstance(outcome, EpisodeBroken)
     return Trajectory(
@@ -232,6 +230,7 @@ async def _attempt(
                     top_p=plan.top_p,
                     seed=derive(seed, turn),
                     stop=stop,
+                    messages=tuple(done.messages),
                 )
                 completion = await _sampled(done, context, request, generate)
                 if completion.stop is TurnStop.LENGTH:

@@ -12,7 +12,7 @@ several times as long as one in one go and easier to get right: what a reward on
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from envs.tasks.splits import is_held_out
@@ -85,8 +85,13 @@ def of_task(task: Task) -> Terms | None:
     return tuple(int(term) for term in task.record["terms"]) if task.record.keys() == {"terms"} else None
 
 
-def solution(terms: Terms, *, columns: bool, slip: Slip | None = None, recheck: bool = False) -> tuple[str, int]:
-    """The lines of a solution, and the total that it comes to. With `recheck` a slip is noticed and set right."""
+def solution(
+    terms: Terms, *, columns: bool, slip: Slip | None = None, recheck: bool = False, doubts: Sequence[int] = ()
+) -> tuple[str, int]:
+    """The lines of a solution, and the total that it comes to. With `recheck` a slip is noticed and set right.
+
+    doubts: how often each addition is checked once more although it came out right; () is never.
+    """
     lines: list[str] = []
     total = terms[0]
     for addition, term in enumerate(terms[1:]):
@@ -96,6 +101,8 @@ def solution(terms: Terms, *, columns: bool, slip: Slip | None = None, recheck: 
         if slipped is not None and recheck:
             line, result = _addition(total, term, columns, None)
             lines += [RECHECK, line]
+        if slipped is None or recheck:
+            lines += [RECHECK, line] * (doubts[addition] if doubts else 0)
         total = result
     return "\n".join(lines), total
 

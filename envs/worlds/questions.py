@@ -46,10 +46,14 @@ class QuestionsConfig(TaskConfig):
     """Share with a slip that is noticed and set right."""
     demo_column_rate: float = 0.5
     """Share that adds by columns: several times as long as adding in one go."""
+    demo_doubt_rate: float = 0.0
+    """Share of right additions that are checked all the same; and again, as often. It makes a solution longer, and no
+    better."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_bounds(self, "env.", "between 0 and 1", "demo_recheck_rate", "demo_column_rate")
+        require(0 <= self.demo_doubt_rate < 1, "env.demo_doubt_rate", self.demo_doubt_rate, "from 0 to below 1")
         both = self.demo_error_rate + self.demo_recheck_rate
         require(both <= 1, "env.demo_recheck_rate", self.demo_recheck_rate, "at most 1 with env.demo_error_rate")
         known = self.data is not None or self.style in MADE_UP_STYLES
@@ -103,8 +107,17 @@ class QuestionsWorld(World):
         fate, columns = rng.random(), rng.random() < config.demo_column_rate
         slips = fate < config.demo_error_rate + config.demo_recheck_rate
         slip = sums.draw_slip(terms, rng) if slips else None
-        text, total = sums.solution(terms, columns=columns, slip=slip, recheck=fate >= config.demo_error_rate)
+        doubts = [self._doubts(rng) for _ in terms[1:]]
+        noticed = fate >= config.demo_error_rate
+        text, total = sums.solution(terms, columns=columns, slip=slip, recheck=noticed, doubts=doubts)
         return text, str(total)
+
+    def _doubts(self, rng: random.Random) -> int:
+        """How often one addition is doubted."""
+        count = 0
+        while rng.random() < self._config.demo_doubt_rate:
+            count += 1
+        return count
 
 
 def written_solution(task: Task) -> str:

@@ -20,6 +20,8 @@ HELP = "trajectories to train on; the same command again goes on where it was st
 EXAMPLES = """examples:
   rlsys generate quickstart --output tries.jsonl          the last run's answers to the training tasks
   rlsys generate quickstart --output best.jsonl --samples 8 --keep correct
+  rlsys generate long_cot --output long.jsonl generate.teacher.endpoint=http://127.0.0.1:8000/v1 \\
+      generate.teacher.model=NAME                         another model's answers, from where it is served
 """
 FLAGS = {  # each a key of `generate` in the config
     "samples": ("N", "trajectories per task"),
@@ -67,12 +69,14 @@ def generate(options: argparse.Namespace, progress: Progress) -> int:
     from launch.run import nodes, preflight
     from launch.run.cleanup import orderly_exit
     from launch.run.engines import find_checkpoint, model_or_scratch, on_engines
-    from launch.stages.generate import begun_with, check_keep, generate_missing, plan_of, tasks_to_generate
+    from launch.stages.generate import begun_with, check_keep, generate_missing, owed, plan_of, tasks_to_generate
     from launch.stages.store import TrajectoryStore, pairs_path, store_path, write_out
     from launch.stages.trajectories import tokenizer_id, weights_id
 
     recipe = recipe_to_generate(config)
     check_keep("", recipe)
+    if recipe.generate.teacher.given:
+        return by_teacher(recipe, options, progress)
     tasks = tasks_to_generate(make_world(recipe.env), recipe)
     found = find_checkpoint(config.recipe, options.checkpoint)
     target = output_file(options.output)
@@ -92,11 +96,46 @@ def generate(options: argparse.Namespace, progress: Progress) -> int:
             begun = begun_with(recipe, f"{weights} ({weights_id(model)})", tokenizer)
             played = TrajectoryStore(store_path(target), begun)
             progress.say(f"the policy is {weights}")
-            if any(sequence not in played for sequence in range(len(tasks))):
+            if owed(tasks, played):
                 on_engines(recipe, model, progress, work, scratch=found is None)
             else:
                 progress.say(f"all {len(tasks)} tasks have been played: {played.path}")
             counts = write_out(played, target, recipe, len(tasks))
+        played.close()
+        progress.say(counts.told())
+        progress.say(f"wrote {target} and {pairs_path(target)}")
+    return 0
+
+
+def by_teacher(recipe: RecipeConfig, options: argparse.Namespace, progress: Progress) -> int:
+    """Without engines and without Ray."""
+    import asyncio
+
+    from actors.renderer import ChatRenderer
+    from envs import make_world
+    from envs.services.secrets import read_secret
+    from envs.services.teacher import KEY, check_teacher
+    from launch.run.cleanup import orderly_exit
+    from launch.run.engines import model_or_scratch
+    from launch.run.wire import resolved_model_path
+    from launch.stages.generate import begun_with, generate_taught, owed, plan_of, tasks_to_generate, weights_of
+    from launch.stages.store import TrajectoryStore, pairs_path, store_path, write_out
+    from launch.stages.trajectories import tokenizer_id
+
+    teacher = recipe.generate.teacher
+    if options.checkpoint is not None:
+        raise BadInput(f"--checkpoint {options.checkpoint}: expected none, {weights_of(teacher)} plays")
+    check_teacher(teacher)
+    read_secret(KEY, teacher.key_env)
+    tasks, target = tasks_to_generate(make_world(recipe.env), recipe), output_file(options.output)
+    with orderly_exit(), model_or_scratch(recipe, resolved_model_path(recipe), options.output) as model:
+        renderer = ChatRenderer(model)
+        played = TrajectoryStore(store_path(target), begun_with(recipe, weights_of(teacher), tokenizer_id(renderer)))
+        if owed(tasks, played):
+            asyncio.run(generate_taught(tasks, plan_of(recipe, "generate"), recipe, played, renderer, progress))
+        else:
+            progress.say(f"all {len(tasks)} tasks have been played: {played.path}")
+        counts = write_out(played, target, recipe, len(tasks))
         played.close()
         progress.say(counts.told())
         progress.say(f"wrote {target} and {pairs_path(target)}")

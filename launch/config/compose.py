@@ -28,13 +28,13 @@ from launch.stages import STAGES
 from launch.stages.base import STAGE_KEYS, Head, Stage, stage_of
 from learners.algorithms import ALGORITHMS
 from rlsys.choices import Table, choose, look_beside
-from rlsys.config import RecipeConfig, RunConfig, StageConfig
+from rlsys.config import RecipeConfig, RunConfig, StageConfig, WindowConfig
 from rlsys.errors import BadInput, differences, nearest
 
 TABLES: dict[str, Table] = {"env": WORLDS, "reward": REWARDS, "algorithm": ALGORITHMS}
 SCORING = {key: table for key, table in TABLES.items() if key != "algorithm"}
 # One set of actors serves all stages, so these hold for the whole run.
-RUN_KEYS: tuple[str, ...] = ("name", "seed", "model", "engine", "cluster", "weights", "wandb")
+RUN_KEYS: tuple[str, ...] = ("name", "seed", "model", "engine", "cluster", "weights", "wandb", "window")
 RUN_KEYS += ("rollout.workers", "rollout.threads", "learner.ranks", "loop.running_kv", "checkpoint.stop_deadline_s")
 RUN_KEYS += ("learner.max_restarts", "loop.publish_deadline_s")
 
@@ -141,7 +141,8 @@ def _recipe(layers: Sequence[Layer], stage: Stage | None, tables: Mapping[str, T
         _check_keys(layer.source, values, RecipeConfig, schemas, "")
         kept.append(Layer(layer.source, values))
     try:
-        merged = OmegaConf.merge(schema, *(layer.values for layer in kept))
+        window = OmegaConf.merge(schema.window, *(layer.values.get("window", {}) for layer in kept))
+        merged = OmegaConf.merge(schema, _windowed(window, schemas), *(layer.values for layer in kept))
     except OmegaConfBaseException as error:
         raise _wrong_layer(error, schema, kept, schemas) from error
     check_plain("config", OmegaConf.to_container(merged))  # defaults of somebody else's environment too
@@ -154,6 +155,16 @@ def _recipe(layers: Sequence[Layer], stage: Stage | None, tables: Mapping[str, T
         raise (cause if isinstance(cause, BadInput) else BadInput(f"config: {_one_line(error)}")) from error
     assert isinstance(recipe, RecipeConfig)
     return recipe
+
+
+def _windowed(window: Any, schemas: Mapping[str, type]) -> Raw:
+    """What `window` sets, as the lowest layer: of environment and reward only what they have."""
+    found: WindowConfig = OmegaConf.to_object(window)  # type: ignore[assignment]
+    has = {key: {field.name for field in fields(schema)} for key, schema in schemas.items()}
+    return {
+        part: {key: value for key, value in values.items() if key in has.get(part, {key})}
+        for part, values in found.sets().items()
+    }
 
 
 @lru_cache(maxsize=64)

@@ -68,9 +68,13 @@ def read_files(path: Path, seen: tuple[Path, ...]) -> tuple[list[Layer], list[Ra
         beside = path.parent / str(base)
         layers, stages = read_files(beside if beside.is_file() else find_config(str(base)), (*seen, path.resolve()))
     own = raw.pop("stages", None)
-    if own is not None:
+    if isinstance(own, dict):
+        stages = _changed(path, stages, own)
+    elif own is not None:
         if not isinstance(own, list) or not all(isinstance(stage, dict) for stage in own):
-            raise BadInput(f"{path}: stages: expected a list of records")
+            raise BadInput(
+                f"{path}: stages: expected a list of records, or {{NAME: {{key: value}}}} to change some of a base"
+            )
         for index, stage in enumerate(own):
             name = stage.get("name", index)
             check_plain(_short(path), name, f"stages.{index}.name")
@@ -78,6 +82,28 @@ def read_files(path: Path, seen: tuple[Path, ...]) -> tuple[list[Layer], list[Ra
         stages = own
     layers.append(Layer(_short(path), raw))
     return layers, stages
+
+
+def _changed(path: Path, stages: Sequence[Raw], changes: Raw) -> list[Raw]:
+    """Those of the base, with some keys changed in some: {rl: {epochs: 8}, sft: null}, where null leaves one out."""
+    names = [str(stage.get("name", stage.get("kind"))) for stage in stages]
+    for name, change in changes.items():
+        check_plain(_short(path), change, f"stages.{name}")
+        if name not in names:
+            raise BadInput(f"{path}: stages.{name}: the stages that it extends are {', '.join(names) or 'none'}")
+        if change is not None and not isinstance(change, dict):
+            raise BadInput(f"{path}: stages.{name}={change!r}: expected keys and values, or null to leave it out")
+    return [
+        _over(stage, changes.get(name, {}))
+        for stage, name in zip(stages, names, strict=True)
+        if changes.get(name, {}) is not None
+    ]
+
+
+def _over(base: Raw, change: Raw) -> Raw:
+    """Merged key by key, at every depth."""
+    both = {key for key in change if isinstance(change[key], dict) and isinstance(base.get(key), dict)}
+    return base | {key: _over(base[key], value) if key in both else value for key, value in change.items()}
 
 
 def _from_yaml(text: str) -> Any:

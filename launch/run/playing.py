@@ -6,13 +6,16 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from rlsys.rollout import RolloutPlan
 from rlsys.types import Group, Task, Ticket
 
-if TYPE_CHECKING:
-    from actors.pool import RolloutPool
+
+class Plays(Protocol):
+    """The rollout workers' pool, or a teacher."""
+
+    async def group(self, ticket: Ticket, plan: RolloutPlan, on_retry: Callable[[Ticket], None]) -> Group: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +29,7 @@ class Owed:
 
 
 async def play_each(
-    pool: RolloutPool,
+    pool: Plays,
     owed: Iterable[Owed],
     concurrency: int,
     finished: Callable[[Owed, Group], None],

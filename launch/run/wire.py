@@ -9,12 +9,14 @@ from pathlib import Path
 from actors.bundles import Need
 from actors.calls import SERVICE_TOKEN
 from actors.carriers import CarrierOptions, Carriers
+from actors.direct import Direct
 from actors.judge import JudgeServiceConfig, start_judge
 from actors.members import PoolOptions
 from actors.pool import RolloutPool
 from actors.scoring import ScoringSpec
 from actors.services import Services, ServiceSpec, check_world, start_world
 from actors.specs import engine_environment, make_engine_spec, openmp
+from actors.watched import WorldsSpec
 from actors.worker import WorkerSpec
 from envs import make_world
 from envs.rewards import judge_of
@@ -94,10 +96,11 @@ def secrets_of(recipes: Sequence[RecipeConfig]) -> dict[str, str]:
     return {name: os.environ[name] for name in sorted({*names, *SECRETS}) if name in os.environ}
 
 
-def carriers(recipe: RecipeConfig, weights: WeightChannel) -> Carriers | None:
-    """Of a channel whose versions lie on the nodes of the ranks, not yet started."""
-    if not isinstance(weights, SharedMemory):
-        return None
+def way_of(recipe: RecipeConfig, weights: WeightChannel) -> Carriers | Direct:
+    """How a version comes to where engines read it; not yet started."""
+    if not weights.carried:
+        return Direct(weights)
+    assert isinstance(weights, SharedMemory)  # the only folders that carriers know
     options = CarrierOptions(
         env_vars=environment(hidden(0)),
         start_timeout_s=recipe.rollout.start_timeout_s,
@@ -132,10 +135,9 @@ def pool(
                 running_kv=recipe.loop.running_kv,
             ),
             run_seed=recipe.seed,
-            scoring=ScoringSpec(grader_workers=rollout.grader_workers, grader_deadline_s=rollout.grader_deadline_s),
+            scoring=scoring(recipe),
             stall_s=rollout.call_timeout_s,
-            # An episode that blocks the others is found before their own deadlines end them.
-            block_s=min(rollout.block_timeout_s, rollout.episode_timeout_s / 2),
+            block_s=block_s(recipe),
             start_timeout_s=rollout.start_timeout_s,
             secrets={**secrets, SERVICE_TOKEN: service_token},
         )
@@ -159,7 +161,23 @@ def pool(
         mismatch_limit=known(recipe.loop.mismatch_limit),
         publish_deadline_s=recipe.loop.publish_deadline_s,
     )
-    return RolloutPool(specs, options, carriers=carriers(recipe, weights) if weights is not None else None)
+    return RolloutPool(specs, options, way=way_of(recipe, weights) if weights is not None else None)
+
+
+def scoring(recipe: RecipeConfig) -> ScoringSpec:
+    rollout = recipe.rollout
+    return ScoringSpec(grader_workers=rollout.grader_workers, grader_deadline_s=rollout.grader_deadline_s)
+
+
+def block_s(recipe: RecipeConfig) -> float:
+    """An episode that blocks the others is found before their own deadlines end them."""
+    return min(recipe.rollout.block_timeout_s, recipe.rollout.episode_timeout_s / 2)
+
+
+def teacher_worlds(recipe: RecipeConfig) -> WorldsSpec:
+    """Where the environments of a teacher's episodes run."""
+    timeout_s = recipe.rollout.start_timeout_s
+    return WorldsSpec(worker="teacher", scoring=scoring(recipe), block_s=block_s(recipe), start_timeout_s=timeout_s)
 
 
 def rank_needs(recipe: RecipeConfig, device: Device) -> list[Need]:

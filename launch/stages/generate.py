@@ -10,15 +10,19 @@ from typing import TYPE_CHECKING, Any
 from envs import make_world
 from envs.base import World
 from envs.rewards import solved_by
+from envs.services.secrets import read_secret
+from envs.services.teacher import KEY, check_teacher
 from launch.run.places import without_places
-from launch.stages.base import Head, Stage, check_response_length
+from launch.stages.base import Head, Stage, check_judge, check_response_length, check_tags
 from rlsys.config import RecipeConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput
+from rlsys.generate_config import TeacherConfig
 from rlsys.rollout import RolloutPlan
 from rlsys.types import Failure, Group, Task
 
 if TYPE_CHECKING:
-    from actors.pool import RolloutPool
+    from actors.renderer import ChatRenderer
+    from launch.run.playing import Plays
     from launch.run.progress import Progress
     from launch.run.run import Run
     from launch.stages.store import TrajectoryStore
@@ -36,7 +40,10 @@ class Generate(Stage):
 
     def check(self, where: str, head: Head, recipe: RecipeConfig) -> None:
         check_response_length(where, recipe)
+        check_tags(where, recipe)
+        check_judge(where, recipe)
         check_keep(f"{where}: ", recipe)
+        check_teacher(recipe.generate.teacher)
         for key in ("steps", "epochs", "data"):
             if getattr(head, key) is not None:
                 raise BadInput(
@@ -47,12 +54,20 @@ class Generate(Stage):
             raise BadInput(f"{where}.name={head.label!r}: expected letters, digits, - and _ : it names a file")
 
     def identity(self, stage: StageConfig) -> dict[str, Any]:
-        return sampling(stage.config)
+        return sampling(stage.config) | {"generate.teacher.model": stage.config.generate.teacher.model}
+
+    def needs_engines(self, stage: StageConfig) -> bool:
+        return not stage.config.generate.teacher.given
+
+    def ready(self, config: RunConfig, stage: StageConfig) -> None:
+        read_secret(KEY, stage.config.generate.teacher.key_env)
 
     def arithmetic(self, config: RunConfig, stage: StageConfig) -> list[str]:
         tasks = len(tasks_to_generate(make_world(stage.config.env), stage.config))
         samples = stage.config.generate.samples
-        return [f"trajectories = {tasks} tasks x {samples} = {tasks * samples}"]
+        teacher = stage.config.generate.teacher
+        by = f", by {teacher.model} at {teacher.endpoint}" if teacher.given else ""
+        return [f"trajectories = {tasks} tasks x {samples} = {tasks * samples}{by}"]
 
     async def run(self, run: Run, stage: StageConfig) -> None:
         """`generated/NAME.jsonl` is what is kept of the trajectories. A resumed run plays the rest."""
@@ -64,18 +79,22 @@ class Generate(Stage):
         tasks = tasks_to_generate(run.world, recipe)
         output, tokenizer = run.dir.generated(stage.name), tokenizer_id(run.renderer)
         await run.begin_stage(stage)
+        teacher = recipe.generate.teacher
         weights = f"step {run.state.step} ({await asyncio.to_thread(weights_id, run.saved_model)})"
+        weights = weights_of(teacher) if teacher.given else weights
         played = TrajectoryStore(store_path(output), begun_with(recipe, weights, tokenizer))
         try:
-            if any(sequence not in played for sequence in range(len(tasks))):
+            plan, missing = plan_of(recipe, f"generate-{stage.name}"), owed(tasks, played)
+            if missing and teacher.given:
+                await run.until(generate_taught(tasks, plan, recipe, played, run.renderer, run.progress))
+            elif missing:
                 await first_delivery(run)
-                plan = plan_of(recipe, f"generate-{stage.name}")
                 await run.until(generate_missing(run.pool, tasks, plan, recipe, played, tokenizer, run.progress))
             counts = await asyncio.to_thread(write_out, played, output, recipe, len(tasks))
         finally:
             played.close()
         run.state.played[stage.name] = counts.row()
-        run.state.generated += counts.tokens
+        run.state.generated += 0 if teacher.given else counts.tokens
         run.progress.say(f"stage {stage.name}: {counts.told()}")
 
 
@@ -100,6 +119,15 @@ def plan_of(recipe: RecipeConfig, purpose: str) -> RolloutPlan:
     return replace(plan, top_p=config.top_p)
 
 
+def weights_of(teacher: TeacherConfig) -> str:
+    return f"the teacher {teacher.model}"
+
+
+def owed(tasks: Sequence[Task], played: TrajectoryStore) -> bool:
+    """Whether there is anything left to play."""
+    return any(sequence not in played for sequence in range(len(tasks)))
+
+
 def sampling(recipe: RecipeConfig) -> dict[str, Any]:
     return {f"generate.{key}": getattr(recipe.generate, key) for key in SAMPLING}
 
@@ -114,8 +142,30 @@ def begun_with(recipe: RecipeConfig, weights: str, tokenizer: str) -> dict[str, 
     return common
 
 
+async def generate_taught(
+    tasks: Sequence[Task],
+    plan: RolloutPlan,
+    recipe: RecipeConfig,
+    played: TrajectoryStore,
+    renderer: ChatRenderer,
+    progress: Progress,
+) -> None:
+    """The same as `generate_missing`, by a teacher; without Ray. No answer is paid for twice: until every task is done
+    they also lie in a file beside `played`.
+    """
+    from actors.teacher import teaching
+    from launch.run.wire import served, teacher_worlds
+
+    answers = played.path.with_name(played.path.name.replace(".played.jsonl", ".answers.sqlite"))
+    progress.say(f"{weights_of(recipe.generate.teacher)} plays, at {recipe.generate.teacher.endpoint}")
+    async with teaching(recipe, renderer, teacher_worlds(recipe), list(served(recipe)), answers) as plays:
+        await generate_missing(plays, tasks, plan, recipe, played, "", progress)
+    if not owed(tasks, played):
+        answers.unlink()
+
+
 async def generate_missing(
-    pool: RolloutPool,
+    pool: Plays,
     tasks: Sequence[Task],
     plan: RolloutPlan,
     recipe: RecipeConfig,

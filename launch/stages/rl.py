@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from envs import make_world
 from envs.rewards import token_streams
 from launch.evaluation.sets import plays_of
-from launch.stages.base import Head, Stage, check_response_length
+from launch.stages.base import Head, Stage, check_judge, check_response_length, check_tags
 from learners.algorithms import ALGORITHMS
 from rlsys.choices import choose
 from rlsys.config import RecipeConfig, RunConfig, StageConfig
@@ -32,12 +32,15 @@ class RL(Stage):
                 "expected a generate stage, and then one of kind dpo with its name as data"
             )
         _check_streams(where, recipe)
+        recipe.window.check(where, recipe)
         if recipe.rollout.top_p != 1.0:
             raise BadInput(
                 f"{where}: rollout.top_p={recipe.rollout.top_p:g}: expected 1 in an rl stage, where the engine's "
                 "log-probabilities would be of the cut distribution and the learner's of the whole one"
             )
         check_response_length(where, recipe)
+        check_tags(where, recipe)
+        check_judge(where, recipe)
         every, saved = recipe.eval.every, recipe.checkpoint.every
         if recipe.checkpoint.best is not None and every % saved:
             raise BadInput(

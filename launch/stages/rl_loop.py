@@ -23,7 +23,6 @@ import psutil
 
 from actors.arrivals import Publication
 from actors.specs import IDLE
-from envs import make_world
 from envs.services.stats import ToolStats
 from envs.services.stats import merge as merge_stats
 from launch.evaluation.beside import Beside
@@ -51,10 +50,9 @@ from rlsys.types import Reward, Ticket, Trajectory
 async def rl_loop(run: Run, stage: StageConfig, env: Any = None) -> None:
     """Groups -> Batch -> learner -> new weights, `stage.steps` times.
 
-    env: the config of the environment whose training tasks are played, where it is not the stage's own.
+    env: the config of the run's world, whose training tasks are played, where it is not the stage's own.
     """
     config, state = stage.config, run.state
-    world = run.world if env is None else make_world(env)
     # Log-probabilities of what was sampled are those of the sampler.
     await run.begin_stage(stage, temperature=config.rollout.temperature)
     await first_delivery(run)
@@ -72,8 +70,8 @@ async def rl_loop(run: Run, stage: StageConfig, env: Any = None) -> None:
     )
     run.curriculum = make_curriculum(
         config.curriculum,
-        world.tasks("train"),
-        world.level,
+        run.world.tasks("train"),
+        run.world.level,
         seed=derive(config.seed, stage.name),
         state=state.curriculum.get(stage.name),
     )

@@ -66,7 +66,8 @@ class Stepwise(RL):
         data = str(stage.data) if maker is None else str(run.dir.generated(maker.name))
         states = states_of(stage.config, data)
         try:
-            count = len(make_world(states).tasks("train"))
+            run.world = make_world(states)
+            count = len(run.world.tasks("train"))
         except BadInput as error:
             raise RunFailed(f"stages.{stage.name}: {error}") from error
         if stage.epochs is not None:

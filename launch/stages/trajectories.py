@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,14 +44,15 @@ def weights_id(model: str) -> str:
 
 
 def group_record(group: Group, tokenizer: str) -> GroupRecord:
-    """All that was played of one task."""
-    return GroupRecord(
-        sequence=group.ticket.sequence,
-        task_id=group.ticket.task.task_id,
-        trajectories=tuple(
-            record_of(each, group, tokenizer=tokenizer, samples=_samples(each)) for each in group.trajectories
-        ),
-    )
+    """All that was played of one task. tokenizer: "" where a teacher said it, and the policy sampled no token."""
+
+    def record(each: Trajectory) -> TrajectoryRecord:
+        if tokenizer:
+            return record_of(each, group, tokenizer=tokenizer, samples=_samples(each))
+        return replace(record_of(each, group), token_ids=(), weight_versions=())
+
+    trajectories = tuple(map(record, group.trajectories))
+    return GroupRecord(sequence=group.ticket.sequence, task_id=group.ticket.task.task_id, trajectories=trajectories)
 
 
 def _samples(trajectory: Trajectory) -> tuple[Tokens, ...]:
@@ -94,9 +96,10 @@ def kept(group: GroupRecord, config: GenerateConfig, reward: Any) -> list[Trajec
 def pair_of(group: GroupRecord) -> PairRecord | None:
     """The best against the worst of a task: None where both have the same reward, or say the same.
 
-    An answer of several samples (a chat template rewrote its context) has no single likelihood: it is in no pair.
+    An answer of several samples (a chat template rewrote its context) has no single likelihood: it is in no pair. One
+    without any is text, of a teacher.
     """
-    found = [(value, each) for value, each in graded(group) if len(each.samples) == 1]
+    found = [(value, each) for value, each in graded(group) if len(each.samples) <= 1]
     if not found:
         return None
     (better, chosen), (worse, rejected) = (pick(found, key=lambda pair: pair[0]) for pick in (max, min))

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-from envs.services.judge.cache import Cache
+from envs.services.cache import Cache
+from envs.services.endpoint import Endpoint, Question
 from envs.services.judge.config import JudgeConfig
 from envs.services.judge.kinds import KINDS
 from envs.services.judge.request import Asks, Judged, JudgeRequest
@@ -20,6 +21,7 @@ from envs.services.judge.templates import Prompts, check
 from envs.services.poster import Poster
 from envs.services.secrets import read_secret
 from rlsys.errors import BadInput
+from rlsys.types import Message
 
 
 class Chat(Protocol):
@@ -42,37 +44,15 @@ class EndpointChat:
 
     def __init__(self, url: str, model: str, key: str | None) -> None:
         self.model = model
-        self._poster = Poster(url, key)
+        self._endpoint = Endpoint(url, model, key)
 
     async def complete(self, prompt: str, *, max_tokens: int, temperature: float, seed: int) -> str:
-        asked: dict[str, Any] = {
-            "model": self.model,
-            "messages": [{"role": "user", "content": prompt}],
-            "max_tokens": max_tokens,
-            "temperature": temperature,
-        }
-        if seed:  # not every server knows it, and a greedy answer needs none
-            asked["seed"] = seed
-        return read_completion(await self._poster.post("/chat/completions", asked))
+        asked = (Message(role="user", content=prompt),)
+        question = Question(messages=asked, max_tokens=max_tokens, temperature=temperature, seed=seed)
+        return (await self._endpoint.complete(question)).text
 
     async def close(self) -> None:
-        await self._poster.close()
-
-
-def read_completion(answer: Any) -> str:
-    """The text of the first choice; "" where the model gave none.
-
-    Raises ConnectionError for an answer that the server broke off, ValueError for anything else.
-    """
-    choices = answer.get("choices") if isinstance(answer, dict) else None
-    first = choices[0] if isinstance(choices, list) and choices else None
-    if isinstance(first, dict) and first.get("finish_reason") in ("abort", "error"):
-        raise ConnectionError("the endpoint broke off its answer")  # half a judgement is none
-    message = first.get("message") if isinstance(first, dict) else None
-    content = message.get("content", "") if isinstance(message, dict) else 0
-    if content is not None and not isinstance(content, str):
-        raise ValueError('the answer is not {"choices": [{"message": {"content": ".."}}]}')
-    return content or ""
+        await self._endpoint.close()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

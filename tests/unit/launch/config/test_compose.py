@@ -134,3 +134,42 @@ def test_a_stage_is_left_out_from_the_command_line(tmp_path: Path) -> None:
     ):
         with pytest.raises(BadInput, match=part):
             compose(config, overrides)
+
+
+def test_a_window_sets_what_has_to_agree_and_refuses_what_does_not(tmp_path: Path) -> None:
+    config = write(tmp_path, "extends: worlds/sums\nwindow: {tokens: 640, prompt: 128}\nstages: {sft: null}\n")
+    line = "stages.rl: {}: expected {}, as window.tokens=640 and window.prompt=128 say"
+    with pytest.raises(BadInput) as refused:  # worlds/sums has numbers of its own
+        compose(config, [])
+    assert str(refused.value).endswith(line.format("engine.max_model_len=320", "at least 640"))
+    fitting = ["engine.max_model_len=700", "rollout.max_turn_tokens=512", "reward.max_length=512"]
+    (rl,) = compose(config, fitting).stages
+    assert (rl.config.rollout.max_response_tokens, rl.config.window.response) == (512, 512)
+    for override, expected in (
+        ("rollout.max_turn_tokens=513", "at most 512"),
+        ("rollout.max_response_tokens=500", "512"),
+        ("reward.max_length=160", "512"),
+    ):
+        with pytest.raises(BadInput) as refused:
+            compose(config, [*fitting, override])
+        assert str(refused.value).endswith(line.format(override, expected))
+    bare = write(tmp_path, "window: {tokens: 640, prompt: 128}\nreward: {name: long_cot}\n" + PPO, "bare.yaml")
+    recipe = compose(bare, []).stages[0].config
+    assert (recipe.engine.max_model_len, recipe.rollout.max_turn_tokens, recipe.reward.max_length) == (640, 512, 512)
+
+
+PPO = "algorithm: {name: ppo}\nstages: [{name: a, kind: rl, steps: 2}]\n"
+
+
+def test_a_file_changes_some_stages_of_the_one_that_it_extends(tmp_path: Path) -> None:
+    write(tmp_path, STAGES, "base.yaml")
+    config = write(tmp_path, "extends: base.yaml\nstages: {a: null, b: {steps: 9, loop: {group_size: 4}}}\n")
+    (only,) = compose(config, []).stages
+    assert (only.name, only.kind, only.steps, only.config.loop.group_size) == ("b", "rl", 9, 4)
+    for stages, line in (
+        ("{c: {steps: 1}}", "stages.c: the stages that it extends are a, b"),
+        ("{a: 3}", "stages.a=3: expected keys and values, or null to leave it out"),
+    ):
+        with pytest.raises(BadInput) as refused:
+            compose(write(tmp_path, f"extends: base.yaml\nstages: {stages}\n"), [])
+        assert str(refused.value).endswith(line)

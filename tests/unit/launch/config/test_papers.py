@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from launch.config.compose import compose
 from launch.config.layers import CONFIGS
 from launch.data.sets import SETS
 from launch.evaluation.sets import plays_of
-from rlsys.config import RunConfig
+from rlsys.config import RunConfig, StageConfig
 from tests.unit.launch.run.test_gpu_memory import QWEN_7B
 
 RESEARCH = {  # table 4 of arXiv 2503.19470, and the settings of its code
@@ -75,34 +76,119 @@ SWIRL_TABLES = {  # table 2, on HotpotQA; table 3
     "gsm8k": {"accuracy": 0.76},
     "hotpotqa_steps": {"part/process": 0.910},
     "gsm8k_steps": {"part/process": 0.916},
+    "hotpotqa_without_tool": {},  # figure 5, whose numbers are not printed
+    "gsm8k_without_tool": {},
+}
+LONG_COT = {  # tables 6, 7 and 13 of arXiv 2502.03373, appendix K; clips, schedule and betas are its code's
+    "model.path": "meta-llama/Llama-3.1-8B",
+    "window.tokens": 16384,
+    "window.prompt": 2048,
+    "rollout.max_turn_tokens": 14336,
+    "rollout.max_response_tokens": 14336,
+    "reward.max_length": 14336,
+    "reward.kind": "cosine",
+    "reward.preset": "default",
+    "reward.exceed": -10.0,
+    "reward.on_repetition": -0.05,
+    "reward.repetition_ngram": 40,
+    "reward.repetition_discount": 0.99,
+    "algorithm.name": "ppo",
+    "algorithm.discount": 1.0,
+    "algorithm.lam": 1.0,
+    "algorithm.clip_low": 0.2,
+    "algorithm.clip_high": 0.2,
+    "algorithm.value_clip": 0.2,
+    "algorithm.kl_coef": 0.01,
+    "algorithm.kl_kind": "k1",
+    "algorithm.kl_in": "reward",
+    "algorithm.reward_clip": 10.0,
+    "algorithm.normalize_advantages": True,
+    "algorithm.reduction": "sequence_mean",
+    "algorithm.minibatches": 512 * 4 // 512,
+    "learner.lr": 5e-7,
+    "learner.critic_lr": 9e-6,
+    "learner.schedule": "cosine",
+    "learner.warmup_ratio": 0.03,
+    "learner.final_lr_ratio": 0.1,
+    "learner.betas": (0.9, 0.95),
+    "learner.clip_grad": 1.0,
+    "loop.groups_per_step": 512,
+    "loop.group_size": 4,
+    "rollout.temperature": 1.0,
+    "rollout.top_p": 1.0,
+    "eval.temperature": 0.7,
+    "eval.top_p": 0.95,
+    "eval.max_turn_tokens": 16384,
+    "eval.greedy": False,
 }
 RESULTS = {  # exact match: ReSearch-7B-Instruct; ICRL with Qwen2.5-7B
     "research": {"hotpotqa": 0.4352, "2wiki": 0.4759, "musique": 0.2230, "bamboogle": 0.4240},
+    "long_cot": {
+        "math500": 0.578,
+        "aime24": 0.038,
+        "theoremqa": 0.245,
+        "mmlu_pro": 0.333,
+    },  # table 4: discounts 1, 0.99
     "icrl": {"triviaqa": 0.754, "hotpotqa": 0.426, "2wiki": 0.536, "musique": 0.260, "bamboogle": 0.480},
 }
 
 
+def rl_of(config: RunConfig) -> StageConfig:
+    """The first stage of reinforcement learning."""
+    return next(stage for stage in config.stages if stage.kind in ("rl", "stepwise"))
+
+
 def value(config: RunConfig, key: str) -> Any:
-    """As it holds in the first stage."""
-    found: Any = config.stages[0].config
+    """As it holds there."""
+    found: Any = rl_of(config).config
     for part in key.split("."):
         found = getattr(found, part)
     return found
 
 
-@pytest.mark.parametrize(("name", "table"), [("research", RESEARCH), ("icrl", ICRL)])
+@pytest.mark.parametrize(("name", "table"), [("research", RESEARCH), ("icrl", ICRL), ("long_cot", LONG_COT)])
 def test_a_papers_file_holds_its_numbers(name: str, table: dict[str, Any]) -> None:
     config = compose(name, [])
     assert {key: value(config, key) for key in table} == table
     assert set(config.recipe.about.data) <= SETS.keys()
     test = config.stages[-1].config.eval.sets
-    assert {each: found.paper["exact_match"] for each, found in test.items()} == RESULTS[name]
+    assert {each: next(iter(found.paper.values())) for each, found in test.items()} == RESULTS[name]
 
 
 def test_steps_are_the_papers() -> None:
     assert compose("research", []).stages[0].steps == 2 * (19_938 // 256)
     shots = [(stage.steps, stage.config.env.demonstrations.count) for stage in compose("icrl", []).stages[:-1]]
     assert shots == [(100, 3), (100, 2), (100, 0)]
+    distil, sft, rl, test = compose("long_cot", []).stages
+    made, tested = distil.config.generate, test.config.eval
+    assert (made.samples, made.temperature, made.top_p, made.keep) == (32, 1.0, 0.95, "correct")
+    assert (distil.config.rollout.max_turn_tokens, made.teacher.model) == (8192, "Qwen/QwQ-32B-Preview")
+    assert (sft.data, sft.epochs, sft.config.loop.groups_per_step, sft.config.learner.lr) == ("distil", 2, 256, 5e-6)
+    assert rl.steps == math.ceil(4 * 7500 / 512)
+    assert (tested.seeds, tested.sets["aime24"].samples) == (4, 16)
+
+
+LONG_COT_ABLATIONS = {  # of tables 8 to 16, what differs: samples, updates an iteration, the critic's rate, steps
+    "classic": (8, 8, 4.5e-6, math.ceil(8 * 7500 / 512)),
+    "cosine": (8, 8, 4.5e-6, math.ceil(8 * 7500 / 512)),
+    "window-4k": (8, 8, 9e-6, math.ceil(8 * 7500 / 512)),
+    "preset-b": (4, 4, 9e-6, math.ceil(4 * 7500 / 512)),
+    "base-model": (8, 1024 * 8 // 128, 9e-6, math.ceil(20 * 8000 / 1024)),
+    "rope": (8, 8, 4.5e-6, math.ceil(8 * 7500 / 512)),
+}
+
+
+def test_ablations_of_long_cot() -> None:
+    found = {name: compose(f"long_cot/ablations/{name}", []) for name in LONG_COT_ABLATIONS}
+    keys = ("loop.group_size", "algorithm.minibatches", "learner.critic_lr")
+    shown = {name: tuple(value(each, key) for key in keys) for name, each in found.items()}
+    assert {name: (*shown[name], rl_of(each).steps) for name, each in found.items()} == LONG_COT_ABLATIONS
+    small = found["window-4k"]
+    assert [value(small, key) for key in ("rollout.max_turn_tokens", "reward.max_length")] == [2048, 2048]
+    base = rl_of(found["base-model"]).config
+    assert (base.window.response, base.algorithm.lam, base.reward.kind) == (3072, 0.95, "base_model")
+    assert [stage.name for stage in found["base-model"].stages] == ["rl", "test"]
+    assert rl_of(found["rope"]).config.learner.rope_theta_scale == 10
 
 
 def test_swirls_file_holds_its_numbers() -> None:
@@ -149,12 +235,17 @@ def downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "snapshots" / "abc" / "config.json").write_text(json.dumps({"model_type": "qwen2", **QWEN_7B}))
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     for name in ("train", "eval"):
-        lines = [json.dumps({"id": f"{n}", "question": f"{name} {n}", "golden_answers": ["a"]}) for n in range(2)]
+        lines = [
+            json.dumps(
+                {"id": f"{n}", "question": f"{name} {n}", "golden_answers": ["a"], "options": {"A": "a", "B": "b"}}
+            )
+            for n in range(2)
+        ]
         (tmp_path / f"{name}.jsonl").write_text("\n".join(lines))
     return tmp_path
 
 
-@pytest.mark.parametrize(("name", "gpus"), [("research", 64), ("icrl", 4)])
+@pytest.mark.parametrize(("name", "gpus"), [("research", 64), ("icrl", 4), ("long_cot", 16)])
 def test_it_fits_on_the_papers_gpus(name: str, gpus: int, downloaded: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (downloaded / "examples.txt").write_text(
         "".join(

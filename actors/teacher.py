@@ -1,0 +1,110 @@
+"""A teacher in the place of the rollout workers: it plays groups, in this process, without Ray and without an engine.
+
+Episodes, environments, tools and rewards are those of a worker. What the teacher says is text: the policy's tokenizer
+counts its tokens, for limits and for rewards that look at them, and nothing says that the policy sampled them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from actors.calls import SERVICE_TOKEN
+from actors.renderer import ChatRenderer
+from actors.services import ServiceSpec
+from actors.watched import CannotStart, WorldsSpec
+from actors.worlds import Worlds
+from envs.services.endpoint import Question
+from envs.services.teacher import Teacher, as_chat, said
+from rlsys.config import RecipeConfig
+from rlsys.errors import RunFailed
+from rlsys.rollout import RolloutPlan, TurnRequest, run_group
+from rlsys.types import Completion, Group, Ints, Ticket, TurnStop
+
+
+class TeacherPlays:
+    """`group` as a pool of workers has it."""
+
+    def __init__(self, teacher: Teacher, worlds: Worlds, renderer: ChatRenderer, run_seed: int) -> None:
+        self._teacher = teacher
+        self._worlds = worlds
+        self._renderer = renderer
+        self._run_seed = run_seed
+
+    async def group(self, ticket: Ticket, plan: RolloutPlan, on_retry: Callable[[Ticket], None]) -> Group:
+        """Raises RunFailed where the environment cannot be made."""
+        try:
+            with self._worlds.play(plan, ticket.task) as playing:
+                turns = await playing.max_turns()
+                return await run_group(
+                    ticket,
+                    worker="teacher",
+                    make_env=playing.env,
+                    max_turns=turns,
+                    plan=replace(plan, timeout_s=plan.timeout_s + turns * self._teacher.patience_s),
+                    run_seed=self._run_seed,
+                    renderer=self._renderer,
+                    generate=self._generate,
+                    score=playing.score,
+                    compare=playing.compare,
+                )
+        except CannotStart as error:
+            raise RunFailed(f"the environment cannot be made: {error}") from error
+
+    async def _generate(self, context: Ints, request: TurnRequest) -> Completion:
+        question = Question(
+            messages=as_chat(request.messages),
+            max_tokens=request.max_tokens,
+            temperature=request.temperature,
+            top_p=request.top_p,
+            seed=request.seed,
+        )
+        choice = await self._teacher.answer(question)
+        return self.completion(said(choice), request.stop, truncated=choice.truncated)
+
+    def completion(self, text: str, stop: Sequence[str], *, truncated: bool) -> Completion:
+        """As an engine would have ended it: after the first stop string, which the text keeps.
+
+        Servers differ in whether they keep it, so they are not told of it.
+        """
+        ends = [text.find(each) + len(each) for each in stop if each in text]
+        text = text[: min(ends)] if ends else text
+        how = TurnStop.STOP if ends else TurnStop.LENGTH if truncated else TurnStop.EOS
+        ids = [*self._renderer.text_ids(text), *([self._renderer.tokenizer.eos_token_id] * (how is TurnStop.EOS))]
+        return Completion(
+            token_ids=np.asarray(ids, np.int32), logprobs=np.zeros(len(ids), np.float32), spans=(), stop=how, text=text
+        )
+
+
+@asynccontextmanager
+async def teaching(
+    recipe: RecipeConfig, renderer: ChatRenderer, spec: WorldsSpec, services: Sequence[ServiceSpec], answers: Path
+) -> AsyncIterator[TeacherPlays]:
+    """With the tool servers and the judge that the recipe asks for, in this process too. Raises BadInput.
+
+    answers: the file of what the teacher has said.
+    """
+    concurrency = max(recipe.generate.concurrency, recipe.generate.samples)  # one group at least is under way
+    teacher = Teacher(recipe.generate.teacher, concurrency=concurrency, answers=answers)
+    os.environ[SERVICE_TOKEN] = token = secrets.token_urlsafe(24)  # the process of the environments inherits it
+    started: dict[str, Any] = {}
+    worlds = Worlds(spec)
+    try:
+        for each in services:
+            started[each.name] = await asyncio.to_thread(each.start, each.config, host="127.0.0.1", port=0, token=token)
+        worlds.connect({name: service.url for name, service in started.items()})
+        yield TeacherPlays(teacher, worlds, renderer, recipe.seed)
+    finally:
+        await worlds.stop()
+        await teacher.close()
+        del os.environ[SERVICE_TOKEN]
+        for service in started.values():
+            await asyncio.to_thread(service.stop)

@@ -1,0 +1,75 @@
+"""What is generated to be trained on later, and who plays it: the engines, or a teacher at an address."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, Optional
+
+from rlsys.errors import require, require_bounds
+
+
+@dataclass(frozen=True, kw_only=True)
+class TeacherConfig:
+    """Another model, at an address, in the place of the engines. Its text is tokenised when it is trained on."""
+
+    endpoint: Optional[str] = None
+    """An OpenAI-compatible address, such as https://host/v1; null: the engines play, with the policy's weights."""
+    model: Optional[str] = None
+    """Name of the model there."""
+    key_env: Optional[str] = None
+    """Name of the environment variable with its key; null sends none."""
+    plain_http: bool = False
+    """Send the key over plain http to another machine too: for a network of your own, where nobody else reads along."""
+    requests_per_minute: Optional[int] = None
+    """Evenly spaced; null is no limit. `generate.concurrency` bounds how many are under way at once."""
+    deadline_s: float = 600.0
+    """Of one attempt at an answer. `rollout.episode_timeout_s` is no limit here: it is raised to what this takes."""
+    attempts: int = 3
+    """Of one answer while the teacher gives others; when it answers nobody, `outage_s` counts."""
+    outage_s: float = 600.0
+    """How long episodes wait for a teacher that answers nobody, before they are typed failures."""
+
+    def __post_init__(self) -> None:
+        where = "generate.teacher."
+        both = (self.endpoint is None) == (not self.model)
+        require(both, f"{where}model", self.model, f"a name beside {where}endpoint, else null")
+        addressed = self.endpoint is not None or self.key_env is None
+        require(addressed, f"{where}key_env", self.key_env, "null without generate.teacher.endpoint")
+        require_bounds(self, where, "at least 1, or null", "requests_per_minute")
+        require_bounds(self, where, "at least 1", "attempts")
+        require_bounds(self, where, "above 0", "deadline_s", "outage_s")
+
+    @property
+    def given(self) -> bool:
+        return self.endpoint is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerateConfig:
+    """Trajectories to train on later, from a `generate` stage or from `rlsys generate`."""
+
+    samples: int = 4
+    """Trajectories per training task."""
+    temperature: float = 0.9
+    """Sampling temperature. 0.9 is Graph-RL's for its preference pairs."""
+    top_p: float = 1.0
+    """Sample only from the most likely tokens that together have this probability."""
+    tasks: Optional[int] = None
+    """Training tasks to play, at most. null plays all of them."""
+    concurrency: int = 256
+    """Episodes that are played at the same time."""
+    keep: Literal["all", "best", "correct"] = "all"
+    """Which trajectories are kept. best: those with the highest reward of their task. correct: those that solved it,
+    for a reward that says what solves a task."""
+    min_reward: Optional[float] = None
+    """Trajectories with a lower reward are dropped. null drops none."""
+    per_task: Optional[int] = None
+    """Trajectories kept per task, at most: those with the highest rewards. null keeps all that differ."""
+    teacher: TeacherConfig = field(default_factory=TeacherConfig)
+
+    def __post_init__(self) -> None:
+        require_bounds(self, "generate.", "at least 1", "samples", "concurrency")
+        require_bounds(self, "generate.", "at least 1, or null", "tasks", "per_task")
+        require_bounds(self, "generate.", "a finite number, or null", "min_reward")
+        require_bounds(self, "generate.", "above 0 and at most 2", "temperature")
+        require_bounds(self, "generate.", "above 0 and at most 1", "top_p")
