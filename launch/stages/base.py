@@ -41,13 +41,13 @@ class Head:
     kind: Any = None
     """What it does: a name of the table in `launch.stages`, which docs/stages.md explains."""
     steps: Any = None
-    """Optimizer steps. Of steps and epochs exactly one is given; generate and eval stages have neither."""
+    """Optimizer steps. Of steps and epochs exactly one is given; generate, judge and eval stages have neither."""
     epochs: Any = None
     """Times through the training tasks, or through `data`. They become steps, rounded up."""
     data: Any = None
-    """What sft and dpo train on: the name of an earlier generate stage, the path of a JSON-lines file, or several with
-    how many examples of each, {a.jsonl: 300, b.jsonl: null}; null there: all. null: the environment's demonstrations
-    (sft)."""
+    """What sft, dpo and stepwise train on, and judge judges: the name of an earlier generate or judge stage, the path
+    of a JSON-lines file, or (sft, dpo) several with how many examples of each, {a.jsonl: 300, b.jsonl: null}; null
+    there: all. null: the environment's demonstrations (sft)."""
 
     @property
     def label(self) -> str:
