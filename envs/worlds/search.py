@@ -11,7 +11,7 @@ import asyncio
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import ClassVar, Literal, Optional
 
 from envs.base import Demonstration, Service, World
@@ -247,10 +247,13 @@ class SearchQAWorld(World):
         config, base, protocol = self._config, self._made_up.base, self._protocol
         count, searches, follows = rng.randint(0, config.demonstrations.count), rng.random() < 0.5, rng.random() < rate
         others = [question for question in self._made_up.train if question.text != task.question]
-        way = (
-            partial(episode, search=self._local, mistake=None) if searches else partial(at_once, base=base, guess=None)
-        )
-        solved = ((other.text, way(other, protocol=protocol)) for other in rng.sample(others, count))
+
+        def shown(other: Question) -> list[Message]:
+            if searches:
+                return episode(other, protocol, self._local, None)
+            return at_once(other, base, protocol, None)
+
+        solved = ((other.text, shown(other)) for other in rng.sample(others, count))
         examples = examples_of(replace(config.demonstrations, count=count), solved)
         if count and searches and follows:
             said = self._said(protocol, of_task(task), rng)
