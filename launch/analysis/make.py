@@ -87,8 +87,9 @@ def _results(figure: Figure, settings: Sequence[Setting], folder: Path) -> list[
         return []
     about = settings[0].runs[0].config.get("about") or {}
     write_entries(folder, "results", figure, entries)
-    bars = "bars: standard deviation over seeds" if any(each.spread for each in entries) else ""
-    bars = bars or ("bars: 95 % over tasks" if any(each.low is not None for each in entries) else "")
+    seeds = ["standard deviation over seeds"] * any(each.spread is not None for each in entries)
+    tasks = ["of a single run the 95 % interval over tasks"] * any(each.low is not None for each in entries)
+    bars = f"bars: {', '.join([*seeds, *tasks])}" if seeds or tasks else ""
     note = "; ".join(word for word in ("last evaluations", bars, about.get("title")) if word)
     draw_entries(folder / "results.png", figure.question, note, entries)
     return entry_table("results", entries)
