@@ -18,6 +18,7 @@ SHORT = ["stages.sft.steps=60", "stages.tries.generate.tasks=40", "stages.tries.
 SWIRL = [
     *(f"stages.swirl.{key}" for key in ("steps=8", "loop.groups_per_step=8", "checkpoint.every=3")),
     "verdicts.keep=none",
+    "verdicts.equal=false",
 ]
 
 
@@ -68,7 +69,8 @@ def test_another_set_and_another_learner_take_no_further_episode(run: Path) -> N
     data = run / "generated" / "judged.jsonl"
     recipe = run.parent / "again.yaml"
     recipe.write_text(
-        f"extends: swirl/tiny\nname: again\nmodel: {{path: {model}}}\nverdicts: {{keep: none, trajectories: 20}}\n"
+        f"extends: swirl/tiny\nname: again\nmodel: {{path: {model}}}\n"
+        "verdicts: {keep: none, equal: false, trajectories: 20}\n"
         f"stages: [{{name: sft, kind: sft, data: {data}, steps: 2, loop: {{groups_per_step: 4}}}}]\n"
     )
     done = rlsys("train", str(recipe), "--run-dir", str(run.parent / "again"))
