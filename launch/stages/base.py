@@ -163,7 +163,8 @@ def check_tags(where: str, recipe: RecipeConfig) -> None:
     world: Any = recipe.env
     protocol = PROTOCOLS.get(getattr(world, "protocol_name", None) or "")
     looked_for: Inline | None = getattr(make_reward(recipe.reward), "inline", None)
-    if protocol is None or protocol.calls == 0 or looked_for is None or protocol.inline == looked_for:
+    calls = protocol is not None and protocol.calls != 0 and getattr(world, "tools", True)
+    if protocol is None or not calls or looked_for is None or protocol.inline == looked_for:
         return
     known = " or ".join(name for name, other in PROTOCOLS.items() if other.inline == looked_for)
     unseen = f"the tool of env.name={world.name!r} does not write (protocol {protocol.name})"
