@@ -53,6 +53,12 @@ class Generate(Stage):
         if not all(letter.isalnum() or letter in "-_" for letter in head.label):
             raise BadInput(f"{where}.name={head.label!r}: expected letters, digits, - and _ : it names a file")
 
+    def check_use(self, where: str, own: StageConfig, head: Head, recipe: RecipeConfig) -> None:
+        wanted, judged = recipe.verdicts, head.kind == "judge" or own.config.reward.name == "swirl"
+        if (wanted.keep != "none" or wanted.equal) and not judged:
+            given = f"{where}.data={head.data!r} with verdicts.keep={wanted.keep}, verdicts.equal={wanted.equal}"
+            raise BadInput(f"{given}: nobody judged these trajectories: expected the name of a judge stage")
+
     def identity(self, stage: StageConfig) -> dict[str, Any]:
         return sampling(stage.config) | {"generate.teacher.model": stage.config.generate.teacher.model}
 
