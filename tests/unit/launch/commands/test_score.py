@@ -145,7 +145,7 @@ def test_lengths_are_given_or_it_is_a_data_failure(score: Any) -> None:
         {"task": task, "response": "\\boxed{4}", "num_tokens": 7168},
         {"task": task, "response": "\\boxed{4}", "token_ids": [1, 2, 3, 1, 2, 3, 4]},
     ]
-    _, out, err = score("long_cot", "reward.repetition_ngram=2", lines=lines)
+    _, out, err = score("long_cot", "model.path=null", "reward.repetition_ngram=2", lines=lines)
     assert out[0]["kind"] == "data" and "num_tokens or token_ids" in out[0]["detail"]
     assert out[1] == {"status": "scored", "reward": 1.5, "parts": {"outcome": 1.5}, "token_rewards": {}}
     assert out[2]["token_rewards"] == {"repetition": [0.0, 0.0, 0.0, -0.05, -0.05, -0.05, 0.0]}
