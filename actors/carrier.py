@@ -5,7 +5,6 @@ One for each node with learner ranks or engines. Its life is the folder's: it ho
 
 from __future__ import annotations
 
-import shutil
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,10 +15,6 @@ from rlsys.channels.shm import SharedMemory, digest_of, folder_name
 
 if TYPE_CHECKING:
     from actors.mover import Mover
-
-
-class SourceFailed(Exception):
-    """What was asked for did not come whole from there. Another node may have it."""
 
 
 class Carrier:
@@ -83,13 +78,10 @@ class Carrier:
         self._known.add((self.channel.folder / folder / part.name, part.digest))
 
     def keep(self, version: int) -> None:
-        """All other versions go. Engines that are reading one have its files open."""
-        for old in self.channel.folder.glob("v*"):
-            if old.name != folder_name(version):
-                shutil.rmtree(old, ignore_errors=True)
+        self.channel.keep(version)
         self._known = {(file, digest) for file, digest in self._known if file.exists()}
 
     def stop(self) -> None:
         if self._mover is not None:
             self._mover.close()
-        shutil.rmtree(self.channel.folder, ignore_errors=True)
+        self.channel.close()

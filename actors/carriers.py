@@ -21,7 +21,8 @@ from ray.exceptions import RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from actors.calls import call, reason
-from actors.carrier import Carrier, SourceFailed
+from actors.carrier import Carrier
+from actors.mover import SourceFailed
 from actors.placement import actor_name
 from rlsys.channels.base import Published
 from rlsys.channels.shm import SharedMemory

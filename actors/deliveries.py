@@ -12,6 +12,7 @@ from ray.exceptions import RayError
 from actors.arrivals import Arrival, Publication, allowed_gap, differs, measure
 from actors.calls import call, reason
 from actors.carriers import Carriers, Superseded
+from actors.direct import Direct
 from actors.members import Member, PoolOptions, State, close
 from actors.roster import Roster
 from actors.worker import Delivery
@@ -26,21 +27,23 @@ class Deliveries:
         self,
         roster: Roster,
         options: PoolOptions,
-        carriers: Carriers | None,
+        way: Carriers | Direct | None,
         dead: Callable[[Member, Any, str], None],
     ) -> None:
-        """dead: hears of a worker that a delivery found dead, with the handle that was called and the reason."""
+        """way: None where nothing will be published.
+
+        dead: hears of a worker that a delivery found dead, with the handle that was called and the reason.
+        """
         self._roster, self._options = roster, options
-        self._carriers = carriers
+        self._way = way
         self._dead = dead
         self._current: Publication | None = None
 
-    async def sending(self, channel: WeightChannel, nodes: Sequence[str]) -> WeightChannel:
+    async def sending(self, nodes: Sequence[str]) -> WeightChannel:
         """The run's channel, as ranks on these nodes are to send a version now."""
-        if self._carriers is None:
-            return channel
-        await self._carriers.ensure(nodes)
-        return self._carriers.sending()
+        assert self._way is not None
+        await self._way.ensure(nodes)
+        return self._way.sending()
 
     async def publish(self, publication: Publication) -> list[Arrival]:
         """Deliver a version to every worker that is up; those that come up later get it before they serve.
@@ -48,6 +51,7 @@ class Deliveries:
         A worker that is late serves nothing new until it holds the newest version. Raises RunFailed when an engine,
         loaded twice, still computes something else than the learner, and when the version reaches no worker at all.
         """
+        assert self._way is not None
         self._current = publication
         members = self._roster.members
         refits = {self._roster.spawn(self._refit(member)): member for member in self._roster.up}
@@ -58,15 +62,14 @@ class Deliveries:
         if len(without) == len(members) and not late:
             raise RunFailed(f"version {publication.version} reaches no rollout worker: {without[0].without[1]}")
         await self._roster.least_loaded()  # had every worker died under it, this waits for a restarted one
-        if self._carriers is not None:
-            await self._carriers.keep(publication.version)
+        await self._way.keep(publication.version)
         arrived = [member.arrival for member in members if member.arrival is not None]
         return [arrival for arrival in arrived if arrival.delivery.version == publication.version]
 
     @property
     def carried(self) -> tuple[int, float]:
         """Of the newest version: bytes that crossed the network, and the seconds until the last of them."""
-        return self._carriers.moved() if self._carriers is not None else (0, 0.0)
+        return self._way.moved() if self._way is not None else (0, 0.0)
 
     async def renew(self, member: Member) -> None:
         """Give a worker that came back the newest version, where there is one yet."""
@@ -90,10 +93,9 @@ class Deliveries:
                 held = member.arrival.delivery.version if member.arrival and member.state is State.READY else None
                 if held == publication.version:
                     return
-                published = publication.published
-                try:
-                    if self._carriers is not None:  # it goes on generating meanwhile
-                        published = await self._carriers.bring(published, member.node)
+                assert self._way is not None
+                try:  # it goes on generating meanwhile
+                    published = await self._way.bring(publication.published, member.node)
                 except Superseded:
                     continue
                 except RunFailed as error:

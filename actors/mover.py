@@ -17,8 +17,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.flight as fl
 
-from actors.carrier import SourceFailed
-
 CHUNK_BYTES = 1 << 20
 PART = re.compile(r"v-?\d+/[\w-]+\.safetensors")  # all that is given away: nothing above the folder, no draft
 SCHEMA = pa.schema([("bytes", pa.large_binary())])
@@ -26,6 +24,10 @@ SCHEMA = pa.schema([("bytes", pa.large_binary())])
 # cluster's http_proxy is not for what goes between its own nodes.
 OWN_CONNECTION = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0)]
 HEADER = "authorization"
+
+
+class SourceFailed(Exception):
+    """What was asked for did not come whole from there. Another node may have it."""
 
 
 class Mover:

@@ -26,6 +26,7 @@ from actors.arrivals import Arrival, Publication
 from actors.calls import PING_EVERY_S, call, reason
 from actors.carriers import Carriers, node_of
 from actors.deliveries import Deliveries
+from actors.direct import Direct
 from actors.members import GONE, Member, PoolOptions, State, bury, placed, started
 from actors.placement import NoPlace, has_place, while_placed
 from actors.roster import Roster
@@ -49,13 +50,13 @@ class RolloutPool:
         specs: Sequence[WorkerSpec],
         options: PoolOptions,
         worker: type = RolloutWorker,
-        carriers: Carriers | None = None,
+        way: Carriers | Direct | None = None,
     ) -> None:
-        """carriers: of a run whose weights lie where a rank wrote them; without, where every worker finds them."""
+        """way: of new weights to the engines; without, there are none, and `adopt` opens the workers."""
         self._members = [Member(spec=spec) for spec in specs]
         self._roster = Roster(self._members)
-        self._deliveries = Deliveries(self._roster, options, carriers, self._mark_dead)
-        self._carriers = carriers
+        self._deliveries = Deliveries(self._roster, options, way, self._mark_dead)
+        self._way = way
         self._options = options
         self._worker = worker
         self._addresses: Mapping[str, str] = {}
@@ -79,9 +80,9 @@ class RolloutPool:
         start = member.handle.start.remote()
         starting = started(member, start, "starting its engine", options.start_timeout_s)
         member.last_status = await while_placed(starting, member.placement, f"{member.spec.name} starting its engine")
-        if self._carriers is not None:
+        if self._way is not None:
             member.node = await started(member, member.handle.__ray_call__.remote(node_of), "saying where it is", 30.0)
-            await self._carriers.ensure([member.node])
+            await self._way.ensure([member.node])
         member.state = State.STALE
         await self._connect(member)
 
@@ -107,7 +108,7 @@ class RolloutPool:
                 member.handle = None
         alive = [member for member in self._members if member.handle is not None]
         stops: list[Any] = [call(member.handle.stop.remote(), f"{member.spec.name} stopping", 10.0) for member in alive]
-        stops += [self._carriers.stop()] if self._carriers is not None else []
+        stops += [self._way.stop()] if self._way is not None else []
         await asyncio.gather(*stops, return_exceptions=True)
         for member in alive:
             ray.kill(member.handle)
@@ -172,9 +173,9 @@ class RolloutPool:
 
     # -- weights ----------------------------------------------------------------------------------------------------
 
-    async def sending(self, channel: WeightChannel, nodes: Sequence[str]) -> WeightChannel:
+    async def sending(self, nodes: Sequence[str]) -> WeightChannel:
         """The run's channel, as ranks on these nodes are to send a version now."""
-        return await self._deliveries.sending(channel, nodes)
+        return await self._deliveries.sending(nodes)
 
     async def publish(self, publication: Publication) -> list[Arrival]:
         """Deliver a version to every worker that is up. Raises RunFailed as `Deliveries.publish` does."""

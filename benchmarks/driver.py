@@ -24,6 +24,7 @@ import psutil
 import ray
 from report import Report, parser
 
+from actors.direct import Direct
 from actors.pool import PoolOptions, RolloutPool
 from actors.scoring import ScoringSpec
 from actors.services import Services
@@ -40,6 +41,7 @@ from learners.group import GroupOptions, LearnerActor, LearnerGroup, rank_specs
 from learners.rank import RankSpec
 from rlsys.batch import UpdateReport
 from rlsys.channels.base import Published
+from rlsys.channels.shm import SharedMemory
 from rlsys.device import DEVICES, resolved_run
 from rlsys.journal import Journal
 from rlsys.outlines import outlines
@@ -208,10 +210,10 @@ def make_run(options: argparse.Namespace, folder: Path) -> Run:
     ranks = GroupOptions(
         cpus=0, gpus=0, env_vars={}, start_timeout_s=900.0, call_timeout_s=900.0, ping_timeout_s=options.deadline
     )
-    directory, weights = RunDir(folder / "run"), SimpleNamespace(close=lambda: None)
+    directory, weights = RunDir(folder / "run"), SharedMemory(folder / "versions")
     given: dict[str, Any] = {
         "learner": LearnerGroup(rank_specs(rank, options.ranks), ranks, actor=ScriptedRank),
-        "pool": RolloutPool(specs, pool, ScriptedWorker),
+        "pool": RolloutPool(specs, pool, ScriptedWorker, Direct(weights)),
         "renderer": SimpleNamespace(prompt_ids=lambda messages: (7, 7)),
         "tracker": Book(),
         "gauges": SimpleNamespace(set=lambda row: None),

@@ -24,6 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {  # name: (module, what `rlsys --help` s
     "generate": ("launch.commands.generate", "trajectories to train on"),
     "play": ("launch.commands.play", "an episode in which you write the model's messages"),
     "new": ("launch.commands.new", "a folder of your own to begin from"),
+    "analyse": ("launch.commands.analyse", "curves and tables of runs, as pictures and numbers"),
     "score": ("launch.commands.score", "rewards of given transcripts, offline"),
     "recipes": ("launch.commands.recipes", "the recipes that come along"),
     "config": ("launch.commands.config", "what each key of a configuration means"),

@@ -169,13 +169,14 @@ class BanditPool:
         self.restarts = {"fake": 0}
         self.lost_tokens = self.lost = 0
         self.published: list[int] = []
+        self.weights: WeightChannel
         self._fail, self._deaf, self._publish_s = fail, deaf, publish_s
 
     async def start(self) -> None: ...
     async def stop(self) -> None: ...
 
-    async def sending(self, channel: WeightChannel, nodes: Sequence[str]) -> WeightChannel:
-        return channel
+    async def sending(self, nodes: Sequence[str]) -> WeightChannel:
+        return self.weights
 
     async def publish(self, publication: Publication) -> list[Arrival]:
         from rlsys.errors import RunFailed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from rlsys.channels.base import Bucket, Published, WeightsRejected
 class Pickled:
     folder: Path
     one_node: ClassVar[bool] = False  # every node sees the folder
+    carried: ClassVar[bool] = False
 
     @classmethod
     def open(cls, owner: str, root: Path | None) -> Pickled:
@@ -25,6 +27,10 @@ class Pickled:
 
     @classmethod
     def sweep(cls) -> None: ...
+
+    @classmethod
+    def room(cls, root: Path | None, needed: int) -> str:
+        return ""
 
     def on_node(self, node: str) -> Pickled:
         return self
@@ -50,3 +56,11 @@ class Pickled:
     def receive(published: Published) -> Iterator[tuple[str, torch.Tensor]]:
         for place in published.places:
             yield from pickle.loads(Path(place).read_bytes()).items()
+
+    def keep(self, version: int) -> None:
+        for file in self.folder.glob("*.pkl"):
+            if not file.name.startswith(f"{version}-"):
+                file.unlink()
+
+    def close(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)

@@ -205,6 +205,15 @@ def episode(question: Question, protocol: Protocol, search: Search, mistake: Mis
     return messages
 
 
+def at_once(question: Question, base: KnowledgeBase, protocol: Protocol, guess: random.Random | None) -> list[Message]:
+    """The answer without a search; with `guess`, another name of its kind."""
+    answer, kind = question.answer, base.kinds[question.answer]
+    if guess is not None:
+        answer = guess.choice([name for name in base.kinds if base.kinds[name] == kind and name != answer])
+    thought = f"I need the {question.relations[0]} of {question.start}."
+    return [Message(role="assistant", content=_thinking(protocol, thought) + protocol.write_answer(answer))]
+
+
 def _thinking(protocol: Protocol, thought: str) -> str:
     return f"<think> {thought} </think> " if protocol.thinks else ""
 

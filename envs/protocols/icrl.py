@@ -44,6 +44,10 @@ INSTRUCTION = (
     "<information> and </information>. You can search as often as you want. At the end write the answer alone inside "
     "<answer> and </answer>, for example <answer> Beijing </answer>."
 )
+BARE_INSTRUCTION = (
+    "Solve the problem step by step and reason about it inside <think> and </think>. At the end write the answer alone "
+    "inside <answer> and </answer>, for example <answer> Beijing </answer>."
+)
 
 
 def _cut(text: str) -> str:
@@ -86,6 +90,7 @@ ICRL = Protocol(
     stop=(SEARCH_CLOSE, ANSWER_CLOSE),
     instruction=INSTRUCTION,
     base_instruction=INSTRUCTION,
+    bare_instruction=BARE_INSTRUCTION,
     shows_examples=True,
     prompt=_prompt,
     parse=_parse,

@@ -79,6 +79,7 @@ class Protocol:
     # what the policy is shown
     instruction: str = ""  # the default; `{calls}` becomes the number of calls
     base_instruction: str | None = None  # for base models; None where the protocol needs a chat
+    bare_instruction: str = ""  # the default without the tool; names none
     shows_examples: bool = False  # solved problems may stand in the prompt
     prompt: Callable[[Asked], tuple[Message, ...]] = one_user_message
     # what it writes

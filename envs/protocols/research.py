@@ -38,6 +38,12 @@ INSTRUCTION = (
     "You solve the given question step by step with the help of the wikipedia search tool. Think first, and during "
     "your thinking look up facts with the tool where you need them. " + _FORMAT
 )
+BARE_INSTRUCTION = (
+    "You solve the given question step by step. The reasoning stands in <think> </think> tags and the answer in "
+    "<answer> </answer> tags. For example, <think> This is the reasoning. </think> <answer> The final answer is "
+    "\\[ \\boxed{answer here} \\] </answer>. In the last part of the answer, the final exact answer is enclosed within "
+    "\\boxed{} with latex format."
+)
 
 
 def _parse(text: str) -> Parsed:
@@ -61,6 +67,7 @@ RESEARCH = Protocol(
     stop=(SEARCH_CLOSE,),
     instruction=INSTRUCTION,
     base_instruction=BASE_INSTRUCTION,
+    bare_instruction=BARE_INSTRUCTION,
     prompt=_prompt,
     parse=_parse,
     write_call=lambda query: f"{SEARCH_OPEN} {query} {SEARCH_CLOSE}",

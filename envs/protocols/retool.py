@@ -29,6 +29,7 @@ INSTRUCTION = (
     "```python block that prints what you want to know: it is run, and the output is shown between <interpreter> and "
     "</interpreter>. At the end write <answer>\\boxed{the answer}</answer>."
 )
+BARE_INSTRUCTION = "Solve the problem step by step. At the end write <answer>\\boxed{the answer}</answer>."
 
 
 def _parse(text: str) -> Parsed:
@@ -59,6 +60,7 @@ RETOOL = Protocol(
     ),
     stop=(CODE_CLOSE,),
     instruction=INSTRUCTION,
+    bare_instruction=BARE_INSTRUCTION,
     shows_examples=True,
     prompt=_prompt,
     parse=_parse,

@@ -35,7 +35,9 @@ INSTRUCTION = (
     "be shown as QUERY -> RESULT. Do not make the same query twice. When you know enough, write your answer enclosed "
     "by <answer> and </answer>. Write either a query or an answer, never both."
 )
+BARE_INSTRUCTION = "Answer the question below in a few words, enclosed by <answer> and </answer>."
 MATH_INSTRUCTION = "Calculate with <math_exp>48 / 2</math_exp>, then finish with <answer>24</answer>."
+BARE_MATH_INSTRUCTION = "Work it out step by step, then finish with <answer>24</answer>."
 OVER_LIMIT = "No more queries are allowed. Write the answer now, enclosed by <answer> and </answer>."
 
 
@@ -60,6 +62,7 @@ SWIRL = Protocol(
     tags=(SEARCH_OPEN, SEARCH_CLOSE, ANSWER_OPEN, ANSWER_CLOSE),
     stop=(SEARCH_CLOSE, ANSWER_CLOSE),
     instruction=INSTRUCTION,
+    bare_instruction=BARE_INSTRUCTION,
     prompt=_prompt,
     parse=lambda text: parse_tags(text, SEARCH_OPEN, SEARCH_CLOSE),
     write_call=lambda query: f"{SEARCH_OPEN}{query}{SEARCH_CLOSE}",
@@ -76,6 +79,7 @@ SWIRL_MATH = replace(
     tags=(MATH_OPEN, MATH_CLOSE, ANSWER_OPEN, ANSWER_CLOSE),
     stop=(MATH_CLOSE, ANSWER_CLOSE),
     instruction=MATH_INSTRUCTION,
+    bare_instruction=BARE_MATH_INSTRUCTION,
     prompt=one_user_message,
     parse=lambda text: parse_tags(text, MATH_OPEN, MATH_CLOSE),
     write_call=lambda expression: f"{MATH_OPEN}{expression}{MATH_CLOSE}",

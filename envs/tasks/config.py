@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from typing import Optional
+from typing import ClassVar, Optional
 
-from rlsys.errors import require_bounds
+from rlsys.errors import require, require_bounds
 from rlsys.seeds import derive
 from rlsys.types import Task
 
@@ -15,7 +15,11 @@ from rlsys.types import Task
 class TaskConfig:
     """The keys are flat: `env.data`, `env.seed`. An environment's own config adds its keys to them."""
 
+    has_tool: ClassVar[bool] = False  # that `tools` switches off
+
     name: str
+    tools: bool = True
+    """false: without the environment's tool. The prompt names none, and a call is answered like one over the limit."""
     data: Optional[str] = None
     """Training tasks: a file (JSON lines, a JSON array, parquet), a folder, or owner/name on the hub; null makes them
     up."""
@@ -37,6 +41,7 @@ class TaskConfig:
     """Share of the demonstrations of made-up tasks with a mistake in them, which mostly end in a wrong answer."""
 
     def __post_init__(self) -> None:
+        require(self.tools or self.has_tool, "env.tools", False, f"true: {self.name} has no tool")
         require_bounds(self, "env.", "at least 1", "train_tasks", "held_out_tasks")
         require_bounds(self, "env.", "at least 1, or null", "data_tasks")
         require_bounds(self, "env.", "between 0 and 1", "demo_error_rate")

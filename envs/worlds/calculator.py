@@ -13,6 +13,7 @@ from envs.base import Demonstration, World
 from envs.episode import Refused, ToolEpisode, max_turns, worked
 from envs.problems.word_problems import generate, shown_steps, to_task
 from envs.protocols import Asked
+from envs.protocols.bare import check_bare, without_tool
 from envs.protocols.swirl import SWIRL_MATH
 from envs.tasks.config import TaskConfig
 from envs.tasks.splits import split_tasks
@@ -24,17 +25,20 @@ from rlsys.types import Task
 @dataclass(frozen=True, kw_only=True)
 class CalculatorConfig(TaskConfig):
     protocol_name: ClassVar[str] = SWIRL_MATH.name
+    has_tool: ClassVar[bool] = True
     name: str = "calculator"
     max_turns: Optional[int] = None
     """Messages that the model may write, one per calculation and one for the answer; null: SWiRL's 11."""
     last_chance: bool = True
     """A calculation in the last message is answered with a request to answer, and one more message (SWiRL)."""
-    instruction: str = SWIRL_MATH.instruction
-    """One line in front of every question; may be empty."""
+    instruction: Optional[str] = None
+    """One line in front of every question; null is the protocol's, "" none."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_bounds(self, "env.", "at least 1, or null", "max_turns")
+        if not self.tools:
+            check_bare(SWIRL_MATH, self.instruction)
 
 
 class CalculatorWorld(World):
@@ -42,9 +46,10 @@ class CalculatorWorld(World):
 
     def __init__(self, config: CalculatorConfig) -> None:
         self._config = config
-        self._protocol = SWIRL_MATH if config.last_chance else replace(SWIRL_MATH, over_limit=None)
+        protocol = SWIRL_MATH if config.tools else without_tool(SWIRL_MATH)
+        self._protocol = protocol if config.last_chance else replace(protocol, over_limit=None)
         self.write_answer = self._protocol.write_answer
-        self.max_turns = max_turns(self._protocol, config.max_turns)
+        self.max_turns = max_turns(self._protocol, config.max_turns if config.tools else None)
         self.split = split_tasks(
             config, make=lambda count, held_out: map(to_task, generate(count, config.seed, held_out=held_out))
         )
@@ -54,17 +59,23 @@ class CalculatorWorld(World):
         return str(len(task.record["steps"])) if task.record.keys() == {"steps"} else super().level(task)
 
     def env(self, task: Task) -> ToolEpisode:
-        prompt = self._protocol.prompt(Asked(question=task.question, instruction=self._config.instruction))
-        return ToolEpisode(prompt, self._protocol, answered)
+        own = self._config.instruction
+        instruction = self._protocol.instruction if own is None else own
+        return ToolEpisode(
+            self._protocol.prompt(Asked(question=task.question, instruction=instruction)), self._protocol, answered
+        )
 
     def demonstration(self, task: Task, seed: int) -> Demonstration:
         """How the task is solved, with a mistake in a share `demo_error_rate` of the seeds where the task is made up.
 
         Tool replies are always true and the final answer copies the last of them, except for tasks from a file: their
         calculations are the `<<48/2=24>>` of the record and the answer is the record's. Raises BadInput without those.
+        Without the tool it is the answer alone.
         """
         steps = shown_steps(task, self._config.drawn_for(task, seed), self._config.demo_error_rate)
-        calls = annotated_calls(task) if steps is None else [expression for expression, _ in steps]
+        calls: list[str] = []
+        if self._config.tools:
+            calls = annotated_calls(task) if steps is None else [expression for expression, _ in steps]
         final = task.answers[0] if steps is None else str(steps[-1][1])
         enough, turns = len(calls) + 1, self.max_turns - self._config.last_chance
         require(enough <= turns, "env.max_turns", turns, f"at least {enough} to solve {task.task_id}")

@@ -14,6 +14,7 @@ from envs.base import Demonstration, World
 from envs.episode import Refused, ToolEpisode, max_turns, worked
 from envs.problems.word_problems import Steps, generate, program, shown_steps, to_task
 from envs.protocols import Answer, Asked
+from envs.protocols.bare import check_bare, without_tool
 from envs.protocols.retool import INTERPRETER, RETOOL
 from envs.rewards.transcript import split_inline
 from envs.tasks.config import TaskConfig
@@ -29,14 +30,15 @@ from rlsys.types import Message, Task
 @dataclass(frozen=True, kw_only=True)
 class PythonMathConfig(TaskConfig):
     protocol_name: ClassVar[str] = RETOOL.name
+    has_tool: ClassVar[bool] = True
     name: str = "python_math"
     demo_error_rate: float = 0.3
     max_turns: Optional[int] = None
     """Messages that the model may write: one per program and one for the answer; null: as many as the tokens allow."""
     max_reply_tokens: Optional[int] = None
     """Longer output is cut, closing tag and all; null leaves it to `sandbox.output_kb`."""
-    instruction: str = RETOOL.instruction
-    """In front of every problem; may be empty."""
+    instruction: Optional[str] = None
+    """In front of every problem; null is the protocol's, "" none."""
     demonstrations: ExamplesConfig = field(default_factory=ExamplesConfig)
     """In the prompt (ICRL); without a file, of made-up problems."""
     sandbox: SandboxConfig = field(default_factory=SandboxConfig)
@@ -44,6 +46,8 @@ class PythonMathConfig(TaskConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_bounds(self, "env.", "at least 1, or null", "max_turns", "max_reply_tokens")
+        if not self.tools:
+            check_bare(RETOOL, self.instruction, self.demonstrations.count)
 
 
 class PythonMathWorld(World):
@@ -51,15 +55,18 @@ class PythonMathWorld(World):
 
     def __init__(self, config: PythonMathConfig) -> None:
         self._config = config
-        self._protocol = replace(RETOOL, max_reply_tokens=config.max_reply_tokens)
-        self.max_turns = max_turns(self._protocol, config.max_turns)
+        protocol = RETOOL if config.tools else without_tool(RETOOL)
+        self._protocol = replace(protocol, max_reply_tokens=config.max_reply_tokens)
+        self.write_answer = self._protocol.write_answer
+        self.max_turns = max_turns(self._protocol, config.max_turns if config.tools else None)
         # For examples in prompts: never trained on, never held out, whatever the stage's number of examples.
         self._aside = generate(MAX_EXAMPLES, derive("examples", config.seed), held_out=False)
         self._examples = examples_of(
             config.demonstrations, ((problem.question, solved(problem.steps)) for problem in self._aside)
         )
         self.split = split_tasks(config, make=self._made_up)
-        self.tool = self._python = PythonTool(config.sandbox)
+        self._python = PythonTool(config.sandbox)
+        self.tool = self._python if config.tools else None
 
     def _made_up(self, count: int, held_out: bool) -> list[Task]:
         aside = {problem.question for problem in self._aside}
@@ -71,7 +78,9 @@ class PythonMathWorld(World):
         return str(len(task.record["steps"])) if task.record.keys() == {"steps"} else super().level(task)
 
     def env(self, task: Task) -> ToolEpisode:
-        asked = Asked(question=task.question, instruction=self._config.instruction, examples=self._examples)
+        own = self._config.instruction
+        instruction = self._protocol.instruction if own is None else own
+        asked = Asked(question=task.question, instruction=instruction, examples=self._examples)
         return ToolEpisode(self._protocol.prompt(asked), self._protocol, self._run)
 
     async def _run(self, code: str) -> str | Refused:
@@ -83,10 +92,13 @@ class PythonMathWorld(World):
         """A made-up problem solved by one `print`, in a share `demo_error_rate` of the seeds with a mistake.
 
         The output is always true, and the answer copies it. Of a task from a file it is the record's `response`, as its
-        rollout would have gone. Raises BadInput without a usable one.
+        rollout would have gone. Raises BadInput without a usable one. Without the tool it is the answer alone.
         """
         steps = shown_steps(task, self._config.drawn_for(task, seed), self._config.demo_error_rate)
-        said = recorded(task) if steps is None else solved(steps)
+        if not self._config.tools:
+            said = worked(RETOOL, [], task.answers[0] if steps is None else str(steps[-1][1]))
+        else:
+            said = recorded(task) if steps is None else solved(steps)
         turns = (len(said) + 1) // 2
         require(turns <= self.max_turns, "env.max_turns", self.max_turns, f"at least {turns} to solve {task.task_id}")
         return Demonstration(task=task, messages=(*self.env(task).first_messages(), *said))

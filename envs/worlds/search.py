@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal, Optional
+from typing import ClassVar, Literal, Optional
 
 from envs.base import Demonstration, Service, World
 from envs.episode import ToolEpisode, max_turns
-from envs.problems.knowledge import KnowledgeConfig, MadeUp, episode, flawed, made_up, of_task, to_task
+from envs.problems.knowledge import KnowledgeConfig, MadeUp, at_once, episode, flawed, made_up, of_task, to_task
 from envs.protocols import PROTOCOLS, Asked
+from envs.protocols.bare import check_bare, without_tool
 from envs.tasks.config import TaskConfig
 from envs.tasks.few_shot import ExamplesConfig, examples_of
 from envs.tasks.splits import split_tasks
@@ -36,6 +37,7 @@ from rlsys.types import Message, Task
 
 @dataclass(frozen=True, kw_only=True)
 class SearchQAConfig(TaskConfig):
+    has_tool: ClassVar[bool] = True
     name: str = "search_qa"
     protocol: str = "research"
     """One that searches: swirl, research or icrl."""
@@ -72,11 +74,13 @@ class SearchQAConfig(TaskConfig):
         require(self.eval_data is None or not made, "env.eval_data", self.eval_data, "null, or env.data too")
         web = self.retriever.kind == WEB
         require(not (made and web), "env.retriever.kind", WEB, "a retriever of ours: made-up questions are on no web")
-        found = made or corpus is not None or self.retriever.url is not None or web
+        found = not self.tools or made or corpus is not None or self.retriever.url is not None or web
         ways = "passages for the questions of env.data, or retriever.url, or retriever.kind=web"
         require(found, "env.retriever.corpus", corpus, ways)
         written = made or shown.count == 0 or shown.file is not None
         require(written, "env.demonstrations.file", shown.file, "a file: examples are written for made-up questions")
+        if not self.tools:
+            check_bare(PROTOCOLS[self.protocol], self.instruction, shown.count)
 
     @property
     def protocol_name(self) -> str:
@@ -86,14 +90,23 @@ class SearchQAConfig(TaskConfig):
 class SearchQAWorld(World):
     def __init__(self, config: SearchQAConfig) -> None:
         self._config = config
-        self._protocol = PROTOCOLS[config.protocol]
+        protocol = PROTOCOLS[config.protocol]
+        self._protocol = protocol if config.tools else without_tool(protocol)
         if config.max_reply_tokens is not None:
             self._protocol = replace(self._protocol, max_reply_tokens=config.max_reply_tokens)
         self.write_answer = self._protocol.write_answer
-        self.max_turns = max_turns(self._protocol, config.max_turns)
+        self.max_turns = max_turns(self._protocol, config.max_turns if config.tools else None)
         self.tags = self._protocol.tags
-        topk, retriever = config.topk or self._protocol.topk, config.retriever
-        self.tool = self._retriever = SearchTool(retriever, topk)
+        self._topk = config.topk or self._protocol.topk
+        self._retriever = SearchTool(config.retriever, self._topk)
+        if config.tools:
+            self._choose_retriever()
+        self.split = split_tasks(config, make=self._make)
+        self._examples = examples_of(config.demonstrations, self._solved())
+
+    def _choose_retriever(self) -> None:
+        config, retriever = self._config, self._config.retriever
+        self.tool = self._retriever
         if retriever.kind == WEB:
             self._retriever.connect_web()
         elif retriever.url is not None:
@@ -102,9 +115,6 @@ class SearchQAWorld(World):
             made = (config.knowledge.entities, config.seed)
             self.service = service_name(made if config.data is None else retriever.corpus, retriever.options)
             self.service_gpus = retriever.gpus
-        self._topk = topk
-        self.split = split_tasks(config, make=self._make)
-        self._examples = examples_of(config.demonstrations, self._solved())
 
     @cached_property
     def _made_up(self) -> MadeUp:
@@ -143,16 +153,20 @@ class SearchQAWorld(World):
     def demonstration(self, task: Task, seed: int) -> Demonstration:
         """How a made-up question is answered, with a mistake in a share `demo_error_rate` of the seeds.
 
-        What it reads, the real retriever finds. Raises BadInput for a task from a file: nobody knows how to solve it.
+        What it reads, the real retriever finds; without the tool it answers at once, and a mistake is another name of
+        the same kind. Raises BadInput for a task from a file: nobody knows how to solve it.
         """
         if self._config.data is not None:
             raise BadInput(f"{task.task_id}: no demonstration: only made-up questions have one")
         question, rate, turns = of_task(task), self._config.demo_error_rate, self._config.max_turns
         again = self._protocol.malformed is not None and rate > 0  # a malformed call, made again
-        enough = len(question.relations) + 1 + again
+        enough = len(question.relations) + 1 + again if self._config.tools else 1
         require(turns is None or enough <= turns, "env.max_turns", turns, f"at least {enough} to show a solution")
         rng = self._config.drawn_for(task, seed)
-        if rng.random() < rate:
+        wrong = rng.random() < rate
+        if not self._config.tools:
+            said = at_once(question, self._made_up.base, self._protocol, rng if wrong else None)
+        elif wrong:
             said = flawed(question, self._made_up.base, self._protocol, self._local, rng)
         else:
             said = episode(question, self._protocol, self._local, None)

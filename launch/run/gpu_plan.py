@@ -60,8 +60,8 @@ def gpu_plan(
         lines.append(f"rank      {plan.ranks} x ({told(rank_memory(shape, plan))}) of {card:g}, in stage {name}")
         problems.append(_too_small_for_rank(shape, plan, recipe, card))
     line, problem = _engine(shape, recipe, dtype, card)
-    nodes = f"{VERSIONS_IN_MEMORY} x {copy:.1f} = {VERSIONS_IN_MEMORY * copy:.1f} GB on each node, weights.channel=shm"
-    lines += [line, f"/dev/shm  {nodes}"]
+    room = f"{VERSIONS_IN_MEMORY} x {copy:.1f} = {VERSIONS_IN_MEMORY * copy:.1f} GB on each node"
+    lines += [line, f"versions  {room}, weights.channel={recipe.weights.channel}"]
     if plan is not None:
         readers = "on the node of rank 0, which reads" if plan.zero_stage == 3 else "for each rank of a node: all read"
         less = "less where its files have this dtype, for they are mapped"

@@ -43,7 +43,7 @@ class Holds:
     playing: tuple[RecipeConfig, ...] = ()  # whose episodes are played there
     serving: tuple[ServiceSpec, ...] = ()
     memory_mb: int = 0  # of its processes; 0 where that is not counted
-    weights: tuple[str | None, int] | None = None  # cluster.weights_dir, and the bytes of the versions that lie there
+    weights: tuple[str, str | None, int] | None = None  # weights.channel, cluster.weights_dir, bytes of its versions
 
     def __add__(self, other: Holds) -> Holds:
         return Holds(
@@ -164,7 +164,8 @@ def holds_of(
     """What each part needs, in the order in which they are placed: ranks, engines, services."""
     count = preflight.parameters(recipe) or 0
     engine_mb, rank_mb = (0, 0) if device.gpus_per_actor else preflight.memory_of_parts(recipe, count)
-    weights = (recipe.cluster.weights_dir, preflight.weights_bytes(recipe, device) or 0) if ranks else None
+    size = preflight.weights_bytes(recipe, device) or 0
+    weights = (recipe.weights.channel, recipe.cluster.weights_dir, size) if ranks else None
     rank = Holds(models=(model,), memory_mb=rank_mb, weights=weights)
     engine = Holds(models=(model,), playing=tuple(playing), memory_mb=engine_mb, weights=weights)
     return [rank] * ranks + [engine] * recipe.rollout.workers + [Holds(serving=(spec,)) for spec in servers]

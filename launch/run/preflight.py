@@ -20,7 +20,8 @@ from launch.run import architectures, hub, partitions
 from launch.run.cluster import inside_ray_job, is_local
 from launch.run.gpu_memory import BYTES, VERSIONS_IN_MEMORY
 from launch.run.safetensors_files import parameters_in
-from rlsys.channels import memory
+from rlsys.channels import CHANNELS
+from rlsys.choices import load
 from rlsys.config import RecipeConfig
 from rlsys.device import DEVICES, Device, dtype_of, known, resolved_cluster
 from rlsys.errors import BadInput, require
@@ -98,11 +99,12 @@ def weights_bytes(recipe: RecipeConfig, device: Device) -> int | None:
 
 def check_weights_room(recipe: RecipeConfig, device: Device) -> None:
     """Whether this machine has room where engines load their weights from. Raises BadInput."""
-    check_room(recipe.cluster.weights_dir, weights_bytes(recipe, device) or 0)
+    check_room(recipe.weights.channel, recipe.cluster.weights_dir, weights_bytes(recipe, device) or 0)
 
 
-def check_room(weights_dir: str | None, needed: int) -> None:
-    problem = memory.room(memory.memory_root(Path(weights_dir) if weights_dir is not None else None), needed)
+def check_room(channel: str, weights_dir: str | None, needed: int) -> None:
+    """Whether this node has room for so many bytes of versions. Raises BadInput."""
+    problem = load(CHANNELS[channel]).room(Path(weights_dir) if weights_dir is not None else None, needed)
     if problem:
         raise BadInput(problem)
 

@@ -217,7 +217,7 @@ class Run:
 
     async def export(self, version: int, *, perturb: bool = False) -> Publication:
         """Send the learner's weights as `version`, with its own log-probabilities of the probe to compare with."""
-        channel = await self.pool.sending(self.weights, self.learner.node_ids)
+        channel = await self.pool.sending(self.learner.node_ids)
         published, expected = await self.learner.export(channel, version, self.probe, perturb=perturb)
         return Publication(published=published, probe=self.probe, expected=tuple(map(tuple, expected)))
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from actors.bundles import Need
 from actors.calls import SERVICE_TOKEN
 from actors.carriers import CarrierOptions, Carriers
+from actors.direct import Direct
 from actors.judge import JudgeServiceConfig, start_judge
 from actors.members import PoolOptions
 from actors.pool import RolloutPool
@@ -95,10 +96,11 @@ def secrets_of(recipes: Sequence[RecipeConfig]) -> dict[str, str]:
     return {name: os.environ[name] for name in sorted({*names, *SECRETS}) if name in os.environ}
 
 
-def carriers(recipe: RecipeConfig, weights: WeightChannel) -> Carriers | None:
-    """Of a channel whose versions lie on the nodes of the ranks, not yet started."""
-    if not isinstance(weights, SharedMemory):
-        return None
+def way_of(recipe: RecipeConfig, weights: WeightChannel) -> Carriers | Direct:
+    """How a version comes to where engines read it; not yet started."""
+    if not weights.carried:
+        return Direct(weights)
+    assert isinstance(weights, SharedMemory)  # the only folders that carriers know
     options = CarrierOptions(
         env_vars=environment(hidden(0)),
         start_timeout_s=recipe.rollout.start_timeout_s,
@@ -159,7 +161,7 @@ def pool(
         mismatch_limit=known(recipe.loop.mismatch_limit),
         publish_deadline_s=recipe.loop.publish_deadline_s,
     )
-    return RolloutPool(specs, options, carriers=carriers(recipe, weights) if weights is not None else None)
+    return RolloutPool(specs, options, way=way_of(recipe, weights) if weights is not None else None)
 
 
 def scoring(recipe: RecipeConfig) -> ScoringSpec:

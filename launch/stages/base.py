@@ -14,13 +14,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from envs import make_world
-from envs.rewards import length_limit
+from envs.protocols import PROTOCOLS, Inline
+from envs.rewards import judge_of, length_limit, make_reward
+from envs.services.judge.config import JudgeConfig
 from launch.stages import STAGES
 from rlsys.choices import load
 from rlsys.config import DataSource, RecipeConfig, RunConfig, StageConfig
@@ -148,6 +150,36 @@ def check_response_length(where: str, recipe: RecipeConfig) -> None:
     most, key = min(ends)
     if limit > most:
         raise BadInput(f"{where}: reward.max_length={limit}: expected at most {key}, where a response ends")
+
+
+def check_tags(where: str, recipe: RecipeConfig) -> None:
+    """A reward that is written for one way of calling a tool sees no call, and no result, of another."""
+    world: Any = recipe.env
+    protocol = PROTOCOLS.get(getattr(world, "protocol_name", None) or "")
+    looked_for: Inline | None = getattr(make_reward(recipe.reward), "inline", None)
+    if protocol is None or protocol.calls == 0 or looked_for is None or protocol.inline == looked_for:
+        return
+    known = " or ".join(name for name, other in PROTOCOLS.items() if other.inline == looked_for)
+    unseen = f"the tool of env.name={world.name!r} does not write (protocol {protocol.name})"
+    raise BadInput(
+        f"{where}: reward.name={recipe.reward.name!r} looks for results in {looked_for.opening}, which {unseen}: "
+        f"expected the protocol {known}, or another reward"
+    )
+
+
+def check_judge(where: str, recipe: RecipeConfig) -> None:
+    """How a judge is asked says nothing where there is none."""
+    judge = judge_of(recipe.reward)
+    if judge is None or judge.given:
+        return
+    own = next((each.default_factory for each in fields(recipe.reward) if each.name == "judge"), MISSING)
+    plain = JudgeConfig() if own is MISSING else own()
+    if changed := [key for key, value in asdict(judge).items() if value != getattr(plain, key)]:
+        key = changed[0]
+        raise BadInput(
+            f"{where}: reward.judge.{key}={getattr(judge, key)!r} without a judge: expected reward.judge.endpoint and "
+            ".model, reward.judge.service, or reward.judge.model alone for one that the run serves itself"
+        )
 
 
 def steps_for(epochs: float, examples: int, groups_per_step: int) -> int:

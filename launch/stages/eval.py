@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from launch.evaluation.sets import plays_of
-from launch.stages.base import Head, Stage, check_response_length
+from launch.stages.base import Head, Stage, check_judge, check_response_length
 from rlsys.config import RecipeConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput
 
@@ -21,6 +21,7 @@ class Eval(Stage):
 
     def check(self, where: str, head: Head, recipe: RecipeConfig) -> None:
         check_response_length(where, recipe)
+        check_judge(where, recipe)
         for key in ("steps", "epochs", "data"):
             if getattr(head, key) is not None:
                 given = f"{where}.{key}={getattr(head, key)!r}"

@@ -13,7 +13,7 @@ from envs.rewards import solved_by
 from envs.services.secrets import read_secret
 from envs.services.teacher import KEY, check_teacher
 from launch.run.places import without_places
-from launch.stages.base import Head, Stage, check_response_length
+from launch.stages.base import Head, Stage, check_judge, check_response_length, check_tags
 from rlsys.config import RecipeConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput
 from rlsys.generate_config import TeacherConfig
@@ -40,6 +40,8 @@ class Generate(Stage):
 
     def check(self, where: str, head: Head, recipe: RecipeConfig) -> None:
         check_response_length(where, recipe)
+        check_tags(where, recipe)
+        check_judge(where, recipe)
         check_keep(f"{where}: ", recipe)
         check_teacher(recipe.generate.teacher)
         for key in ("steps", "epochs", "data"):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from envs import make_world
 from envs.rewards import token_streams
 from launch.evaluation.sets import plays_of
-from launch.stages.base import Head, Stage, check_response_length
+from launch.stages.base import Head, Stage, check_judge, check_response_length, check_tags
 from learners.algorithms import ALGORITHMS
 from rlsys.choices import choose
 from rlsys.config import RecipeConfig, RunConfig, StageConfig
@@ -39,6 +39,8 @@ class RL(Stage):
                 "log-probabilities would be of the cut distribution and the learner's of the whole one"
             )
         check_response_length(where, recipe)
+        check_tags(where, recipe)
+        check_judge(where, recipe)
         every, saved = recipe.eval.every, recipe.checkpoint.every
         if recipe.checkpoint.best is not None and every % saved:
             raise BadInput(

@@ -73,6 +73,9 @@ def arithmetic(config: RunConfig) -> tuple[list[str], BadInput | None]:
     problem: BadInput | None = None
     for stage in config.stages:
         try:
+            if needs_engines(config, stage):
+                for played in recipes_of(stage.config):
+                    preflight.check_judging(played)
             stage_of(stage.kind).ready(config, stage)
             facts = stage_of(stage.kind).arithmetic(config, stage)
         except BadInput as error:

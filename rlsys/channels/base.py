@@ -61,6 +61,7 @@ class WeightChannel(Protocol):
     """
 
     one_node: ClassVar[bool]  # whether engines must run on the node of the ranks
+    carried: ClassVar[bool]  # whether a version lies in folders of the nodes: `actors.carriers` brings it to the others
 
     @classmethod
     def open(cls, owner: str, root: Path | None) -> WeightChannel:
@@ -69,6 +70,11 @@ class WeightChannel(Protocol):
     @classmethod
     def sweep(cls) -> None:
         """Remove from this machine what runs left behind that are no more."""
+
+    @classmethod
+    def room(cls, root: Path | None, needed: int) -> str:
+        """Asked on every node with ranks or engines, before anything starts: what is wrong with it for versions of so
+        many bytes; empty where nothing is."""
 
     def on_node(self, node: str) -> WeightChannel:
         """The same channel, as a process on that node of Ray's has it."""
@@ -87,3 +93,12 @@ class WeightChannel(Protocol):
     @staticmethod
     def receive(published: Published) -> Iterator[tuple[str, torch.Tensor]]:
         """Called in the process that loads: every tensor under its hub name, each once."""
+
+    def keep(self, version: int) -> None:
+        """Every engine has this version, or will have a newer one: older ones go. Engines may still be reading one.
+
+        Called by the driver, or where versions are carried by the carrier of each node; so is `close`.
+        """
+
+    def close(self) -> None:
+        """The run is over: nothing of it stays."""

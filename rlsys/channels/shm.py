@@ -9,6 +9,7 @@ memory of both sides.
 
 from __future__ import annotations
 
+import shutil
 import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
@@ -35,6 +36,7 @@ class SharedMemory:
     node: str = ""
     digests: bool = True  # of what is sent: on one node nobody would look at them
     one_node: ClassVar[bool] = False
+    carried: ClassVar[bool] = True
 
     @classmethod
     def open(cls, owner: str, root: Path | None = None) -> SharedMemory:
@@ -43,6 +45,10 @@ class SharedMemory:
     @classmethod
     def sweep(cls) -> None:
         memory.sweep(memory.memory_root())
+
+    @classmethod
+    def room(cls, root: Path | None, needed: int) -> str:
+        return memory.room(memory.memory_root(root), needed)
 
     def on_node(self, node: str) -> SharedMemory:
         """A folder of its own for each node: two nodes of Ray's may be one machine, or share a disk."""
@@ -112,6 +118,15 @@ class SharedMemory:
             for tensors in buckets:
                 for name in tensors.keys():  # noqa: SIM118 (it is no mapping)
                     yield name, tensors.get_tensor(name)
+
+    def keep(self, version: int) -> None:
+        """Engines that are reading another one have its files open."""
+        for old in self.folder.glob("v*"):
+            if old.name != folder_name(version):
+                shutil.rmtree(old, ignore_errors=True)
+
+    def close(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def folder_name(version: int) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import ray
 
+from actors.direct import Direct
 from actors.pool import RolloutPool
 from launch.run import wire
 from launch.run.run import Run
@@ -66,7 +67,8 @@ def make_pool(model_path: Path, extension: str | None = None) -> RolloutPool:
 
 
 def make_run(learner: Any, pool: RolloutPool, weights: WeightChannel) -> Run:
-    """With the parts that the canary touches, and no others."""
+    """With the parts that the canary touches, and no others; the pool takes its versions through `weights`."""
+    pool._deliveries._way = Direct(weights)
     others = ("dir", "state", "journal", "world", "renderer", "device", "progress", "tracker", "gauges", "services")
     others += ("model_path",)
     config = RunConfig(recipe=recipe(), stages=())

@@ -16,6 +16,7 @@ import torch
 
 import actors.pool
 from actors.arrivals import Publication
+from actors.direct import Direct
 from actors.members import PoolOptions
 from actors.pool import RolloutPool
 from actors.scoring import ScoringSpec
@@ -63,7 +64,7 @@ def make_pool(tmp_path: Path, workers: int = 2, **changes: float) -> RolloutPool
         )
         for index in range(workers)
     ]
-    return RolloutPool(specs, replace(options, **changes), worker=FakeWorker)
+    return RolloutPool(specs, replace(options, **changes), worker=FakeWorker, way=Direct(channel(tmp_path)))
 
 
 def test_rays_own_metrics_have_the_numbers_of_a_row() -> None:
@@ -78,8 +79,12 @@ def test_rays_own_metrics_have_the_numbers_of_a_row() -> None:
     assert 'run="q"' in line and 'stage="rl"' in line and line.endswith(" 0.625")
 
 
+def channel(tmp_path: Path) -> SharedMemory:
+    return SharedMemory(tmp_path / "versions")
+
+
 def publication(tmp_path: Path, version: int, logit: float = 0.0) -> Publication:
-    published = SharedMemory(tmp_path).send(version, [lambda: {"logits": torch.tensor([logit, 0.0])}], 0, 1)
+    published = channel(tmp_path).send(version, [lambda: {"logits": torch.tensor([logit, 0.0])}], 0, 1)
     return Publication(published=published, probe=((1,),), expected=((logit,),))
 
 

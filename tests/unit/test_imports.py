@@ -29,7 +29,8 @@ ROOMS = {  # of launch: the rooms that each may import, besides itself
     "config": {"run", "evaluation", "stages"},
     "scoring": {"run", "stages", "config"},
     "play": {"run", "stages", "config", "scoring"},
-    "commands": {"run", "data", "evaluation", "stages", "config", "scoring", "play"},
+    "commands": {"run", "analysis", "data", "evaluation", "stages", "config", "scoring", "play"},
+    "analysis": {"run"},
     "cli": {"commands"},
     "__main__": {"cli"},
 }

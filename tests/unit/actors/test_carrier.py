@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from actors.carrier import Carrier, SourceFailed
-from actors.mover import CHUNK_BYTES, Mover
+from actors.carrier import Carrier
+from actors.mover import CHUNK_BYTES, Mover, SourceFailed
 from rlsys.channels.base import Part, Published
 from rlsys.channels.shm import SharedMemory, digest_of
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import envs
 from envs.base import Step, demonstrated
 from envs.protocols.scan import answer
-from envs.protocols.swirl import OVER_LIMIT
+from envs.protocols.swirl import OVER_LIMIT, SWIRL_MATH
 from envs.worlds.calculator import CalculatorConfig, CalculatorWorld, annotated_calls
 from launch.config.compose import compose
 from rlsys.errors import BadInput
@@ -105,7 +105,7 @@ def test_a_task_survives_json() -> None:
 
 def test_prompt_is_one_user_message_and_the_instruction_may_be_empty() -> None:
     task = WORLD.tasks("train")[0]
-    assert WORLD.env(task).first_messages() == (said(f"{SMALL.instruction}\n{task.question}"),)
+    assert WORLD.env(task).first_messages() == (said(f"{SWIRL_MATH.instruction}\n{task.question}"),)
     plain = CalculatorWorld(CalculatorConfig(train_tasks=1, held_out_tasks=1, instruction=""))
     assert plain.env(task).first_messages() == (said(task.question),)
 

@@ -281,7 +281,9 @@ def test_records_without_a_response_are_tasks_all_the_same(tmp_path: Path) -> No
     rows = [{"question": f"q{n}", "answers": ["42"], **({"response": RESPONSE} if n % 2 else {})} for n in range(6)]
     world = PythonMathWorld(replace(SMALL, data=jsonl(tmp_path / "data.jsonl", rows), held_out_tasks=2))
     assert (len(world.tasks("train")), len(world.tasks("held_out"))) == (4, 2)
-    assert any("<code>" in text for text in world.texts(100)) and "42" in list(world.texts(100))
+    assert any("<code>" in text for text in world.texts(100)) and "<answer>\\boxed{42}</answer>" in list(
+        world.texts(100)
+    )
     with pytest.raises(BadInput, match=r"env\.max_turns=1: expected at least 2 to solve word-"):
         limited = PythonMathWorld(replace(SMALL, max_turns=1))
         limited.demonstration(limited.tasks("train")[0], 0)

@@ -38,7 +38,7 @@ def test_every_recipe_for_gpus_fits_and_says_so(path: Path, capsys: pytest.Captu
     code, out, _ = dry(capsys, str(path))
     assert code == 0
     memory = [line.split(maxsplit=3)[3] for line in out.splitlines() if "memory (GPU)" in line]
-    assert [line.split()[0] for line in memory] == ["model", "rank", "engine", "/dev/shm", "host", "host"]
+    assert [line.split()[0] for line in memory] == ["model", "rank", "engine", "versions", "host", "host"]
     assert "of 80" in memory[1] and "of 80" in memory[2]
     assert "gradient_checkpointing: true" in out and "enforce_eager: false" in out
 

@@ -28,8 +28,8 @@ def test_two_versions_are_counted_with_a_tied_head_in_each(
 
 
 def test_a_place_without_room_for_them_is_one_line(tmp_path: Path) -> None:
-    preflight.check_room(str(tmp_path), 1)
+    preflight.check_room("shm", str(tmp_path), 1)
     with pytest.raises(BadInput, match="docker run --shm-size"):
-        preflight.check_room(None, 10**18)
+        preflight.check_room("shm", None, 10**18)
     with pytest.raises(BadInput, match="expected a whole path"):
         ClusterConfig(weights_dir="here")

@@ -12,22 +12,19 @@ from typing import Any
 
 import pytest
 
-from actors.services import Services
-from envs import make_world
 from launch.config.compose import compose
 from launch.run import session
 from launch.run.checkpoints import DriverState
 from launch.run.cluster import killed_too_early
-from launch.run.progress import Progress
 from launch.run.run import Run
 from launch.run.rundir import RESERVE, RunDir
 from launch.run.session import closing_line, go_through
 from launch.stages.train import train
-from rlsys.channels.shm import SharedMemory
 from rlsys.device import DEVICES, resolved_run
 from rlsys.errors import BadInput, RunFailed, told
-from rlsys.journal import Journal, ledger, read, surviving
-from tests.fakes import BanditLearner, BanditPool
+from rlsys.journal import ledger, read, surviving
+from tests.bandit import bandit_run
+from tests.fakes import BanditPool
 
 
 @pytest.fixture(autouse=True)
@@ -47,22 +44,6 @@ stages: [{name: rl, kind: rl, steps: 7}]
 """
 
 
-class Renderer:
-    def prompt_ids(self, messages: Any) -> tuple[int, ...]:
-        return (7, 7)
-
-
-class NoTracker:
-    def log(self, row: Any) -> None: ...
-    def set(self, row: Any) -> None: ...
-    def evaluated(self, step: int, name: str, values: Any) -> None: ...
-    def chosen(self, step: int, rewards: Any) -> list[int]:
-        return []
-
-    def episodes(self, step: int, chosen: Any) -> None: ...
-    def finish(self) -> None: ...
-
-
 class Pool(BanditPool):
     async def stop(self) -> None: ...
 
@@ -79,23 +60,7 @@ def bandit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
         run.pool_start = asyncio.create_task(pool.start())
 
     monkeypatch.setattr(session, "start_parts", start_parts)
-    return Run(
-        config=config,
-        dir=directory,
-        state=DriverState(),
-        journal=Journal(directory.journal, keep=0),
-        world=make_world(config.recipe.env),
-        renderer=Renderer(),  # type: ignore[arg-type]
-        device=None,  # type: ignore[arg-type]
-        learner=BanditLearner(),  # type: ignore[arg-type]
-        pool=pool,  # type: ignore[arg-type]
-        services=Services([], env_vars={}, start_timeout_s=1),
-        progress=Progress(),
-        tracker=NoTracker(),  # type: ignore[arg-type]
-        gauges=NoTracker(),  # type: ignore[arg-type]
-        weights=SharedMemory(tmp_path / "weights"),
-        model_path=str(tmp_path),
-    )
+    return bandit_run(config, directory, pool)
 
 
 def summary(run: Run) -> dict[str, Any]:

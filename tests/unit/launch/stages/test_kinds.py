@@ -139,6 +139,25 @@ def test_every_reward_with_a_limit_is_held_to_it(kind: str) -> None:
     assert compose("worlds/sums", ["reward.kind=base_model", "reward.max_length=14336"])  # looks at no length
 
 
+def test_a_reward_that_is_written_for_another_way_of_calling_is_refused() -> None:
+    few = ["env.train_tasks=8", "env.held_out_tasks=8"]
+    with pytest.raises(BadInput) as caught:
+        compose("worlds/python", [*few, "reward.name=research"])
+    line = "worlds/python: stages.rl: reward.name='research' looks for results in <result>, which the tool of "
+    line += "env.name='python_math' does not write (protocol retool): expected the protocol research, or another reward"
+    assert str(caught.value) == line
+    assert compose("worlds/python", [*few, "reward.name=answer"])  # reads the answer alone
+
+
+def test_how_a_judge_is_asked_needs_a_judge(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["env.train_tasks=64", "env.held_out_tasks=8", "reward.judge.max_tokens=100"]
+    with pytest.raises(BadInput, match=r"stages.rl: reward.judge.max_tokens=100 without a judge: expected reward.judg"):
+        compose("worlds/sums", asked)
+    assert compose("worlds/sums", [*asked, "reward.judge.model=judge"])
+    assert rlsys(["train", "worlds/sums", *asked[:2], "reward.name=swirl", "--dry-run"]) == 2
+    assert "reward.name='swirl' asks a judge: give reward.judge.endpoint and .model" in capsys.readouterr().err
+
+
 def test_token_streams_need_an_algorithm_that_reads_them() -> None:
     stream, few = "reward.repetition_penalty=-0.05", ["env.train_tasks=64", "env.held_out_tasks=8"]
     dropped = (

@@ -5,7 +5,7 @@ import gzip
 import json
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,6 @@ from launch.cli import run as rlsys
 from launch.config.compose import compose, to_yaml
 from launch.config.extend import goes_on, with_more_steps
 from launch.run.checkpoints import DriverState
-from launch.run.progress import Progress
 from launch.run.run import Run, StopRequested
 from launch.run.rundir import RunDir
 from launch.run.saving import end_writing, save_at_stop
@@ -24,12 +23,11 @@ from launch.run.session import closing_line
 from launch.run.summary import summary as summary_of
 from launch.stages.train import train
 from rlsys.batch import UpdateReport
-from rlsys.channels.shm import SharedMemory
 from rlsys.device import DEVICES, resolved_run
 from rlsys.drafting import BatchDraft
 from rlsys.errors import BadInput, LearnerLost, RunFailed
-from rlsys.journal import Dispatched, Journal, Noted, ledger, read, surviving
-from rlsys.types import Message
+from rlsys.journal import Dispatched, Noted, ledger, read, surviving
+from tests.bandit import bandit_run
 from tests.fakes import BanditLearner, BanditPool
 
 HEAD = """
@@ -42,28 +40,6 @@ eval: {samples: 8}
 checkpoint: {every: 2}
 wandb: {mode: disabled}
 """
-
-
-class Renderer:
-    def prompt_ids(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        return (7, 7)
-
-
-class NoTracker:
-    def __init__(self) -> None:
-        self.rows: list[dict[str, Any]] = []
-
-    def log(self, row: dict[str, Any]) -> None:
-        self.rows.append(row)
-
-    def evaluated(self, step: int, name: str, values: Any) -> None:
-        self.rows.append({"step": step, **{f"held_out/{name}/{key}": value for key, value in values.items()}})
-
-    def chosen(self, step: int, rewards: Any) -> list[int]:
-        return []
-
-    def episodes(self, step: int, chosen: Any) -> None: ...
-    def set(self, row: Any) -> None: ...
 
 
 @dataclass
@@ -94,32 +70,12 @@ def play(
     state = directory.load_state(newest[0]) if newest else DriverState()
     assert not extended or goes_on(state, directory.path, config)
     directory.rewind_metrics(state.step)
-    from actors.services import Services
-    from envs import make_world
-
     pool = pool or BanditPool()
     error: BaseException | None = None
 
     async def go() -> Run:
         nonlocal error
-        run = Run(
-            config=config,
-            dir=directory,
-            state=state,
-            journal=Journal(directory.journal, keep=state.mark if newest else 0),
-            world=make_world(config.recipe.env),
-            renderer=Renderer(),  # type: ignore[arg-type]
-            device=None,  # type: ignore[arg-type]
-            learner=BanditLearner(),  # type: ignore[arg-type]
-            pool=pool,  # type: ignore[arg-type]
-            services=Services([], env_vars={}, start_timeout_s=1),
-            progress=Progress(),
-            tracker=NoTracker(),  # type: ignore[arg-type]
-            gauges=NoTracker(),  # type: ignore[arg-type]
-            weights=SharedMemory(tmp_path / "weights"),
-            model_path=str(tmp_path),
-            earlier_s=state.wall_s,
-        )
+        run = bandit_run(config, directory, pool, state, state.mark if newest else 0)
         run.learner.losing = losing or set()  # type: ignore[attr-defined]
         run.pool_start = asyncio.create_task(pool.start())
         if stop_after_s is not None:

@@ -1,0 +1,134 @@
+"""Curves over steps: of each setting the mean over its seeds, and the spread where there are several."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from launch.analysis.figures import Figure, Panel, derived
+from launch.analysis.runs import Row, Run, Setting
+from rlsys.stats import mean_and_spread
+from rlsys.tool_use import CALLS, MOST_TURNS, REPEATED, VALID, column
+
+By = Literal["step", "stage"]
+LAST = 10  # rows of a stage whose mean says with which message its episodes end
+ANSWERED = "episode/answered_by_"
+COUNTED = tuple(map(column, (CALLS, VALID, REPEATED)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    stage: str
+    x: int  # step, or message of the model
+    mean: float
+    spread: float | None  # standard deviation over seeds (ddof 1); None of a single one
+    seeds: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    label: str
+    points: tuple[Point, ...]
+    runs: Mapping[str, Mapping[int, float]]  # of each run by itself, by x
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    title: str
+    unit: str
+    key: str
+    curves: tuple[Curve, ...]
+    paper: float | None = None
+
+    @property
+    def flat(self) -> bool:
+        """0 throughout."""
+        return not any(point.mean for curve in self.curves for point in curve.points)
+
+    @property
+    def share(self) -> bool:
+        return self.unit.startswith("share")
+
+
+def charts(
+    figure: Figure, found: Mapping[Setting, Mapping[Run, Sequence[Row]]], by: By, papers: Mapping[str, float]
+) -> tuple[Chart, ...]:
+    """found: of each run the rows that the figure reads. papers: figures of the papers, by key. () where none fits."""
+    rows = [row for runs in found.values() for own in runs.values() for row in own]
+    keys = dict.fromkeys(key for row in rows for key in row.values)
+    above = {key for row in rows for key, value in row.values.items() if value > 0}
+    shown = [panel for panel in figure.panels if not panel.beside or panel.beside in above]
+    made = (_chart(panel, key, found, by, papers.get(key)) for panel in shown for key in keys if panel.fits(key))
+    return tuple(each for each in made if each.curves)
+
+
+def _chart(
+    panel: Panel, key: str, found: Mapping[Setting, Mapping[Run, Sequence[Row]]], by: By, paper: float | None
+) -> Chart:
+    curves = []
+    for setting, runs in found.items():
+        stages = list(dict.fromkeys(stage for run in setting.runs for stage in run.stages))
+        for part in [[stage] for stage in stages] if by == "stage" else [stages]:
+            label = setting.label if by == "step" else part[0] if len(found) == 1 else f"{setting.label}, {part[0]}"
+            curve = _curve(
+                label, key, {run: [row for row in rows if row.stage in part] for run, rows in runs.items()}, by
+            )
+            curves += [curve] if curve.points else []
+    return Chart(title=panel.called(key), unit=panel.unit, key=key, curves=tuple(curves), paper=paper)
+
+
+def _curve(label: str, key: str, runs: Mapping[Run, Sequence[Row]], by: By) -> Curve:
+    values: dict[tuple[int, str], list[float]] = {}
+    single: dict[str, dict[int, float]] = {}
+    for run, rows in runs.items():
+        order = {stage: place for place, stage in enumerate(run.stages)}
+        own: dict[tuple[int, str], float] = {}  # of two evaluations after one step the later one counts
+        for row in sorted(rows, key=lambda row: order.get(row.stage, len(order))):
+            if key in row.values:
+                own[row.stage_step if by == "stage" else row.step, row.stage] = row.values[key]
+        for place, value in own.items():
+            values.setdefault(place, []).append(value)
+        single[str(run.path)] = {x: value for (x, _), value in sorted(own.items())}
+    points = (_point(stage, x, own) for (x, stage), own in values.items())
+    return Curve(label=label, points=tuple(sorted(points, key=lambda point: point.x)), runs=single)
+
+
+def _point(stage: str, x: int, own: Sequence[float]) -> Point:
+    mean, spread = mean_and_spread(own)
+    return Point(stage=stage, x=x, mean=mean, spread=spread if len(own) > 1 else None, seeds=len(own))
+
+
+def with_derived(rows: Sequence[Row]) -> list[Row]:
+    """With the shares of DERIVED. A step without a single call has no column of them: that is 0, where others call."""
+    calling = {row.stage for row in rows if column(CALLS) in row.values}
+    found = []
+    for row in rows:
+        none = dict.fromkeys(COUNTED, 0.0) if row.stage in calling else {}
+        values = {**none, **row.values}
+        found.append(replace(row, values={**values, **derived(values)}))
+    return found
+
+
+def finished(run: Run, by: By, key: str) -> list[Row]:
+    """Of each stage (by step: of the last) the mean over its last rows; a row's "step" is the number of a message.
+
+    A row has columns up to the longest episode of its step: beyond that the share stays what it is.
+    """
+    by_stage: dict[str, list[Row]] = {}
+    for row in run.rows:
+        if f"{ANSWERED}1" in row.values:
+            by_stage.setdefault(row.stage, []).append(row)
+    chosen = list(by_stage) if by == "stage" else list(by_stage)[-1:]
+    found = []
+    for stage in chosen:
+        shares = [_carried(row.values) for row in by_stage[stage][-LAST:]]
+        for place in range(max(map(len, shares))):
+            value = sum(own[min(place, len(own) - 1)] for own in shares) / len(shares)
+            found.append(Row(stage=stage, step=place + 1, stage_step=place + 1, values={key: value}))
+    return found
+
+
+def _carried(values: Mapping[str, float]) -> list[float]:
+    turns = range(1, MOST_TURNS + 1)
+    return [values[f"{ANSWERED}{turn}"] for turn in turns if f"{ANSWERED}{turn}" in values]

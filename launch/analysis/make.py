@@ -1,0 +1,133 @@
+"""From settings to files: which rows a figure reads, then its picture, its numbers and its lines for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from launch.analysis.compare import beside_papers, scatters
+from launch.analysis.curves import LAST, By, Chart, charts, finished, with_derived
+from launch.analysis.draw import draw, draw_entries, draw_scatters, window_of
+from launch.analysis.episodes import files_of, read_episodes
+from launch.analysis.figures import FIGURES, Figure
+from launch.analysis.papers import papers_of
+from launch.analysis.report import entry_table, scatter_table, table, write, write_entries, write_scatters
+from launch.analysis.runs import Row, Run, Setting
+from launch.run.bar import Bar
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Making:
+    folder: Path
+    names: Sequence[str]  # of figures
+    asked: bool  # for these: also those that are 0 throughout
+    by: By
+    episodes: str  # training, or a play of the evaluations
+    smooth: int | None
+
+
+@dataclass(slots=True)
+class Left:
+    """The figures that were not drawn."""
+
+    absent: list[str]  # no run has numbers for them
+    flat: list[str]  # 0 throughout
+
+
+def make(settings: Sequence[Setting], making: Making, say: Callable[[str], None]) -> Left:
+    """Write the figures and say their lines."""
+    runs = [run for setting in settings for run in setting.runs]
+    texts = any(FIGURES[name].source == "episodes" for name in making.names)
+    counted = _counted(runs, making.episodes) if texts else {}
+    papers = {key: value for run in runs for key, value in papers_of(run).items()}
+    left = Left([], [])
+    for name in making.names:
+        figure = FIGURES[name]
+        if figure.source == "compared":
+            lines = COMPARED[name](figure, settings, making.folder)
+        else:
+            found = {each: {run: _rows(figure, run, making.by, counted) for run in each.runs} for each in settings}
+            made = charts(figure, found, making.by, papers)
+            shown = [chart for chart in made if making.asked or not chart.flat]
+            if made and not shown:
+                left.flat.append(name)
+                continue
+            labels = [each.label for each in settings]
+            lines = _curves(name, figure, shown, making, labels) if shown else []
+        if not lines:
+            left.absent.append(name)
+        for line in lines:
+            say(line)
+    return left
+
+
+def _curves(name: str, figure: Figure, shown: Sequence[Chart], making: Making, labels: Sequence[str]) -> list[str]:
+    x_label = _x_label(figure, making.by)
+    notes = {"episodes": f"of {making.episodes} episodes", "finish": f"mean of the last {LAST} steps"}
+    window = 1 if figure.source in ("finish", "evaluations") else window_of(shown, making.smooth)
+    write(making.folder, name, figure, x_label, shown)
+    draw(
+        making.folder / f"{name}.png",
+        figure.question,
+        notes.get(figure.source, ""),
+        shown,
+        x_label=x_label,
+        window=window,
+        settings=labels,
+    )
+    return table(name, shown)
+
+
+def _papers(figure: Figure, settings: Sequence[Setting], folder: Path) -> list[str]:
+    entries = beside_papers(settings)
+    if not entries:
+        return []
+    about = settings[0].runs[0].config.get("about") or {}
+    write_entries(folder, "papers", figure, entries)
+    note = f"last evaluations; {about.get('title') or ''}".strip("; ")
+    draw_entries(folder / "papers.png", figure.question, note, entries)
+    return entry_table("papers", entries)
+
+
+def _correlation(figure: Figure, settings: Sequence[Setting], folder: Path) -> list[str]:
+    found = scatters(settings)
+    if not found:
+        return []
+    write_scatters(folder, "correlation", figure, found)
+    draw_scatters(folder / "correlation.png", figure.question, found)
+    return scatter_table("correlation", found)
+
+
+COMPARED: Mapping[str, Callable[[Figure, Sequence[Setting], Path], list[str]]] = {
+    "papers": _papers,
+    "correlation": _correlation,
+}
+
+
+def _counted(runs: Sequence[Run], episodes: str) -> dict[Path, list[Row]]:
+    total, done = sum(len(files_of(run, episodes)) for run in runs), 0
+
+    def told() -> None:
+        nonlocal done
+        done += 1
+        show("files of episodes", done, total)
+
+    with Bar() as show:
+        return {run.path: list(read_episodes(run, episodes, told)) for run in runs}
+
+
+def _rows(figure: Figure, run: Run, by: By, counted: Mapping[Path, Sequence[Row]]) -> Sequence[Row]:
+    if figure.source == "evaluations":
+        return run.evaluations
+    if figure.source == "episodes":
+        return counted[run.path]
+    if figure.source == "finish":
+        return finished(run, by, figure.panels[0].key)
+    return with_derived(run.rows)
+
+
+def _x_label(figure: Figure, by: By) -> str:
+    if figure.source == "finish":
+        return "message of the model"
+    return "step" if by == "step" else "step of the stage"

@@ -1,0 +1,94 @@
+"""`rlsys analyse`: curves and tables of runs, as pictures and as numbers."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rlsys.errors import BadInput, nearest
+
+if TYPE_CHECKING:
+    from launch.analysis.runs import Run
+
+HELP = "curves and tables of runs, as pictures and numbers: one figure per question, the seeds of a setting as a band"
+EXAMPLES = """examples:
+  rlsys analyse runs/q                                      all that it has, in runs/q/analysis/
+  rlsys analyse runs/q-1 runs/q-2 runs/r-1 runs/r-2         q and r over one another, their seeds as bands
+  rlsys analyse runs/* --figures reward,length --output pictures
+  rlsys analyse runs/icrl --by stage --figures finish,valid     the stages over one another, each from its step 0
+  rlsys analyse a b c --labels cosine,cosine,classic        names of your own, one for each run; seeds share theirs
+  rlsys analyse runs/base --figures keywords,coding --episodes math500/greedy     of an evaluation, not of training
+
+Beside NAME.png lie NAME.csv and NAME.json. A run may still be going on. The figures: docs/analyse.md
+"""
+
+
+def add(command: argparse.ArgumentParser) -> None:
+    command.add_argument("run_dirs", metavar="RUN_DIR", nargs="+", type=Path, help="of rlsys train")
+    command.add_argument(
+        "--output", metavar="DIR", type=Path, help="where to write (default: RUN_DIR/analysis; of several: ./analysis)"
+    )
+    command.add_argument("--figures", metavar="A,B", help="these alone (default: all that there are numbers for)")
+    command.add_argument("--by", choices=("step", "stage"), default="step", help="what x is (default: %(default)s)")
+    command.add_argument("--labels", metavar="A,B", help="one for each RUN_DIR; runs with the same one are a band")
+    command.add_argument(
+        "--episodes", metavar="PLAY", default="training", help="whose texts are counted: training, greedy, SET/greedy"
+    )
+    command.add_argument(
+        "--smooth", metavar="N", type=int, help="mean of N points, in the pictures (default: by length)"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    from launch.analysis.figures import FIGURES, needed
+    from launch.analysis.make import Making, make
+    from launch.analysis.runs import read_run, settings
+    from rlsys.files import files_or_bad_input
+
+    names = _asked(options.figures, list(FIGURES))
+    if options.smooth is not None and options.smooth < 1:
+        raise BadInput(f"--smooth {options.smooth}: expected 1 or more")
+    runs = [read_run(path, needed(names)) for path in options.run_dirs]
+    _check_plays(options, runs)
+    folder = options.output or (runs[0].path / "analysis" if len(runs) == 1 else Path("analysis"))
+    making = Making(
+        folder=folder,
+        names=names,
+        asked=options.figures is not None,
+        by=options.by,
+        episodes=options.episodes,
+        smooth=options.smooth,
+    )
+    with files_or_bad_input():
+        folder.mkdir(parents=True, exist_ok=True)
+        left = make(settings(runs, _words(options.labels)), making, print)
+    if len(left.absent) == len(names):
+        raise BadInput(f"{', '.join(map(str, options.run_dirs))}: no numbers for {', '.join(names)}")
+    for found, what in ((left.flat, "0 throughout"), (left.absent, "no numbers for")):
+        if found:
+            print(f"{what}: {', '.join(found)}")
+    print(f"written to {folder}/")
+    return 0
+
+
+def _asked(given: str | None, known: list[str]) -> list[str]:
+    names = _words(given) or known
+    for name in names:
+        if name not in known:
+            raise BadInput(f"--figures: no figure {name!r}{nearest(name, known)}")
+    return names
+
+
+def _words(given: str | None) -> list[str]:
+    return [word.strip() for word in (given or "").split(",") if word.strip()]
+
+
+def _check_plays(options: argparse.Namespace, runs: Sequence[Run]) -> None:
+    from launch.analysis.episodes import TRAINING, plays_of
+
+    plays = dict.fromkeys(play for run in runs for play in plays_of(run.evaluations))
+    known = f"(known: {', '.join(plays) or 'none'})"
+    if options.episodes != TRAINING and options.episodes not in plays:
+        raise BadInput(f"--episodes {options.episodes}: expected training, or a play of these runs {known}")

@@ -1,0 +1,67 @@
+"""The real driver with a bandit for a model: one token an episode, in no process of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from actors.services import Services
+from envs import make_world
+from launch.run.checkpoints import DriverState
+from launch.run.progress import Progress
+from launch.run.run import Run
+from launch.run.rundir import RunDir
+from rlsys.channels.shm import SharedMemory
+from rlsys.config import RunConfig
+from rlsys.journal import Journal
+from rlsys.types import Message
+from tests.fakes import BanditLearner, BanditPool
+
+
+class Renderer:
+    def prompt_ids(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        return (7, 7)
+
+
+class NoTracker:
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+
+    def log(self, row: dict[str, Any]) -> None:
+        self.rows.append(row)
+
+    def evaluated(self, step: int, name: str, values: Any) -> None:
+        self.rows.append({"step": step, **{f"held_out/{name}/{key}": value for key, value in values.items()}})
+
+    def chosen(self, step: int, rewards: Any) -> list[int]:
+        return []
+
+    def episodes(self, step: int, chosen: Any) -> None: ...
+    def set(self, row: Any) -> None: ...
+    def finish(self) -> None: ...
+
+
+def bandit_run(
+    config: RunConfig, directory: RunDir, pool: BanditPool, state: DriverState | None = None, mark: int = 0
+) -> Run:
+    """A run that nothing has started. mark: how much of its journal stays."""
+    state, folder = state or DriverState(), directory.path.parent
+    pool.weights = SharedMemory(folder / "weights")
+    return Run(
+        config=config,
+        dir=directory,
+        state=state,
+        journal=Journal(directory.journal, keep=mark),
+        world=make_world(config.recipe.env),
+        renderer=Renderer(),  # type: ignore[arg-type]
+        device=None,  # type: ignore[arg-type]
+        learner=BanditLearner(),  # type: ignore[arg-type]
+        pool=pool,  # type: ignore[arg-type]
+        services=Services([], env_vars={}, start_timeout_s=1),
+        progress=Progress(),
+        tracker=NoTracker(),  # type: ignore[arg-type]
+        gauges=NoTracker(),  # type: ignore[arg-type]
+        weights=pool.weights,
+        model_path=str(folder),
+        earlier_s=state.wall_s,
+    )

@@ -1,0 +1,271 @@
+"""`rlsys analyse` on run directories made by hand: numbers worked out on paper, and what it refuses."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from launch.analysis.compare import beside_papers, scatters
+from launch.analysis.curves import charts, finished, with_derived
+from launch.analysis.draw import smoothed
+from launch.analysis.episodes import episode_metrics, read_episodes
+from launch.analysis.figures import FIGURES, Figure, Panel, needed
+from launch.analysis.runs import Run, read_run, settings
+from launch.cli import run
+from rlsys.errors import BadInput
+from rlsys.metrics import merge, values
+from tests.made import jsonl
+
+STAGES = [{"name": "sft", "kind": "sft", "steps": 2}, {"name": "rl", "kind": "rl", "steps": 2}]
+ALL = needed(list(FIGURES))
+
+
+def made(path: Path, rewards: tuple[float, float] = (1.0, 2.0), **config: Any) -> Path:
+    """Two steps of sft, two of rl, and an evaluation before and after rl."""
+    path.mkdir(parents=True)
+    whole = {"name": "q", "seed": 0, "stages": STAGES, "learner": {"lr": 1.0}, "reward": {"name": "answer"}} | config
+    (path / "config.yaml").write_text(yaml.safe_dump(whole))
+    rows: list[dict[str, Any]] = [
+        {"step": n, "stage": "sft", "stage_step": n, "loss/nll": 3.0 - n, "wall_s": 9} for n in (1, 2)
+    ]
+    for n, reward in enumerate(rewards, start=1):
+        rows.append({"step": 2 + n, "stage": "rl", "stage_step": n, "reward/mean": reward, "episode/tokens": 10 * n})
+    jsonl(path / "metrics.jsonl", rows)
+    return path
+
+
+def evaluated(path: Path, *found: Mapping[str, float], when: tuple[str, ...] = ("before", "after")) -> Path:
+    steps = {"before": 2, "during": 3, "after": 4}
+    jsonl(
+        path / "evaluations.jsonl",
+        [{"step": steps[at], "stage": "rl", "when": at, **each} for at, each in zip(when, found, strict=True)],
+    )
+    return path
+
+
+def opened(*paths: Path) -> list[Run]:
+    return [read_run(path, ALL) for path in paths]
+
+
+def said(*content: str, **more: Any) -> dict[str, Any]:
+    """A line of a trajectory file."""
+    messages = [{"role": "assistant", "content": each} for each in content]
+    return {"messages": messages, "reward": 1.0, "num_tokens": 10} | more
+
+
+# -- runs and settings -------------------------------------------------------------------------------------------------
+
+
+def test_runs_that_differ_in_seed_alone_are_one_setting_with_mean_and_spread(tmp_path: Path) -> None:
+    runs = opened(made(tmp_path / "a"), made(tmp_path / "b", (3.0, 2.0), seed=1), made(tmp_path / "c", name="other"))
+    found = settings(runs, [])
+    assert [(each.label, len(each.runs)) for each in found] == [("q", 2), ("other", 1)]
+    (chart,) = charts(FIGURES["reward"], {each: {one: one.rows for one in each.runs} for each in found}, "step", {})
+    first, other = chart.curves
+    assert [(p.x, p.stage, p.mean, p.seeds) for p in first.points] == [(3, "rl", 2.0, 2), (4, "rl", 2.0, 2)]
+    assert first.points[0].spread == pytest.approx(2**0.5) and first.points[1].spread == 0
+    assert first.runs == {str(tmp_path / "a"): {3: 1.0, 4: 2.0}, str(tmp_path / "b"): {3: 3.0, 4: 2.0}}
+    assert [(p.mean, p.spread, p.seeds) for p in other.points] == [(1.0, None, 1), (2.0, None, 1)]
+
+
+def test_settings_of_one_name_are_called_after_the_keys_that_differ(tmp_path: Path) -> None:
+    runs = opened(made(tmp_path / "a"), made(tmp_path / "b", learner={"lr": 2.0}))
+    assert [each.label for each in settings(runs, [])] == ["learner.lr=1.0", "learner.lr=2.0"]
+    many = opened(made(tmp_path / "c", x=1, y=1, z=1), made(tmp_path / "d", x=2, y=2, z=2))
+    assert [each.label for each in settings(many, [])] == ["c", "d"]
+
+
+def test_labels_make_the_settings(tmp_path: Path) -> None:
+    runs = opened(*(made(tmp_path / name, name=name) for name in "abc"))
+    assert [(each.label, len(each.runs)) for each in settings(runs, ["x", "y", "x"])] == [("x", 2), ("y", 1)]
+    with pytest.raises(BadInput, match="--labels: 2 for 3 runs"):
+        settings(runs, ["x", "y"])
+
+
+def test_a_torn_last_line_is_left_out_and_a_damaged_one_before_it_is_named(tmp_path: Path) -> None:
+    path = made(tmp_path / "a")
+    whole = (path / "metrics.jsonl").read_text()
+    (path / "metrics.jsonl").write_text(whole + '{"step": 5, "sta')
+    assert [row.step for row in opened(path)[0].rows] == [1, 2, 3, 4]
+    (path / "metrics.jsonl").write_text('{"step": 5, "sta\n' + whole)
+    with pytest.raises(BadInput, match=r"metrics.jsonl line 1: not JSON"):
+        opened(path)
+
+
+# -- what a command says -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("argv", "line"),
+    [
+        (["absent"], "absent: there is no such directory: expected a run directory"),
+        (["empty"], "empty: no config.yaml in it: expected a run directory"),
+        (["foreign"], "config.yaml: no list of stages"),
+        (["begun"], "begun: no step and no evaluation in it yet"),
+        (["a", "--figures", "rewards"], "--figures: no figure 'rewards' (did you mean 'reward'?)"),
+        (["a", "--figures", "verdicts"], "a: no numbers for verdicts"),
+        (["a", "--episodes", "greedy"], "--episodes greedy: expected training, or a play of these runs (known: none)"),
+        (["a", "--smooth", "0"], "--smooth 0: expected 1 or more"),
+    ],
+)
+def test_what_cannot_be_used_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], argv: list[str], line: str
+) -> None:
+    made(tmp_path / "a")
+    for name in ("empty", "foreign", "begun"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "foreign" / "config.yaml").write_text("version: 3\n")
+    (tmp_path / "begun" / "config.yaml").write_text(yaml.safe_dump({"stages": STAGES}))
+    monkeypatch.chdir(tmp_path)
+    assert run(["analyse", *argv]) == 2
+    told = capsys.readouterr().err
+    assert line in told and told.count("\n") == 1
+
+
+def test_pictures_numbers_and_lines_of_two_seeds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = [made(tmp_path / "a"), made(tmp_path / "b", (3.0, 2.0), seed=1)]
+    folder = tmp_path / "out"
+    asked = ["--figures", "reward,keywords", "--output", str(folder)]
+    assert run(["analyse", *map(str, paths), *asked]) == 0
+    told = capsys.readouterr().out
+    assert "no numbers for: keywords" in told and "2.000 -> 2.000 ± 0.000" in told
+    assert (folder / "reward.png").read_bytes().startswith(b"\x89PNG") and not (folder / "keywords.png").exists()
+    with (folder / "reward.csv").open() as file:
+        lines = list(csv.DictReader(file))
+    assert [(each["x"], each["mean"], each["seeds"]) for each in lines] == [("3", "2.0", "2"), ("4", "2.0", "2")]
+    found = json.loads((folder / "reward.json").read_text())
+    assert found["question"] == FIGURES["reward"].question
+    assert found["charts"][0]["curves"][0]["runs"][str(paths[1])] == {"3": 3.0, "4": 2.0}
+
+
+def test_by_stage_each_stage_is_a_curve_from_its_own_begin(tmp_path: Path) -> None:
+    (one,) = settings(opened(made(tmp_path / "a")), [])
+    any_key = Figure(question="", papers="", panels=(Panel(title="", unit="", key="*"),))
+    found = charts(any_key, {one: {each: each.rows for each in one.runs}}, "stage", {})
+    assert {chart.key: [(c.label, [p.x for p in c.points]) for c in chart.curves] for chart in found} == {
+        "loss/nll": [("sft", [1, 2])],
+        "reward/mean": [("rl", [1, 2])],
+        "episode/tokens": [("rl", [1, 2])],
+    }
+
+
+def test_smoothing_is_the_mean_of_the_last_points() -> None:
+    assert smoothed([1.0, 3.0, 5.0], 2) == [1.0, 2.0, 4.0]
+
+
+# -- tools -------------------------------------------------------------------------------------------------------------
+
+
+def rl(path: Path, *rows: Mapping[str, float]) -> Run:
+    made(path)
+    whole = [{"step": n, "stage": "rl", "stage_step": n, **row} for n, row in enumerate(rows, start=1)]
+    jsonl(path / "metrics.jsonl", whole)
+    return read_run(path, ALL)
+
+
+def test_a_step_without_any_call_has_none_where_others_have(tmp_path: Path) -> None:
+    found = rl(tmp_path / "a", {"episode/calls": 2.0, "episode/valid_calls": 1.5}, {"groups/trained": 3.0})
+    first, second = (row.values for row in with_derived(found.rows))
+    assert first["derived/valid_share"] == 0.75 and first["episode/repeated_calls"] == 0
+    assert second["episode/calls"] == 0 and "derived/valid_share" not in second
+    assert "episode/calls" not in with_derived(rl(tmp_path / "b", {"reward/mean": 1.0}).rows)[0].values
+
+
+def test_the_share_of_groups_with_a_signal(tmp_path: Path) -> None:
+    (row,) = with_derived(rl(tmp_path / "a", {"groups/trained": 5.0, "groups/filtered": 27.0}).rows)
+    assert row.values["derived/signal_share"] == 5 / 32
+
+
+def test_finish_by_turn_carries_the_last_column_of_shorter_steps_on(tmp_path: Path) -> None:
+    two = {"episode/answered_by_1": 0.5, "episode/answered_by_2": 0.8}
+    three = {"episode/answered_by_1": 0.1, "episode/answered_by_2": 0.4, "episode/answered_by_3": 1.0}
+    rows = finished(rl(tmp_path / "a", two, three), "step", "share")
+    assert [row.step for row in rows] == [1, 2, 3]
+    assert [row.values["share"] for row in rows] == pytest.approx([0.3, 0.6, 0.9])
+
+
+# -- texts -------------------------------------------------------------------------------------------------------------
+
+
+def test_keywords_branching_and_code_of_episodes() -> None:
+    lines = [
+        said("Wait, no. Alternatively, 3. alternatively, 4", num_tokens=30),
+        said("await the waiter", "However so", num_tokens=10),  # no whole word
+        said("```python\nprint(1)\n```", num_tokens=50)
+        | {"messages": [{"role": "assistant", "content": "```python"}, {"role": "tool", "content": "wait, retry"}]},
+        said("recheck") | {"reward": None},  # it failed
+    ]
+    found = values(merge(map(episode_metrics, lines)))
+    assert {name: found[f"word/{name}"] for name in ("wait", "however", "alternatively", "retry", "recheck")} == {
+        "wait": 1 / 3,
+        "however": 1 / 3,
+        "alternatively": 1 / 3,
+        "retry": 0,
+        "recheck": 0,
+    }
+    assert found["branching"] == pytest.approx(2 / 3) and found["coding/rate"] == 1 / 3
+    assert (found["coding/tokens_code"], found["coding/tokens_text"]) == (50, 20)
+
+
+def test_process_labels_are_the_mean_over_episodes_of_their_mean() -> None:
+    lines = [said("a", "b", "c", judgements=["GOOD", "It is GOOD", "no: BAD"]), said("a", judgements=["GOOD"])]
+    found = values(merge(map(episode_metrics, lines)))
+    assert found["verdict/macro"] == pytest.approx(0.8333, abs=1e-4) and found["verdict/micro"] == 0.75
+    assert (found["verdict/all_good"], found["verdict/unparsable"]) == (0.5, 0)
+    assert values(episode_metrics(said("a", "b", judgements=["?", "GOOD"])))["verdict/unparsable"] == 0.5
+
+
+def test_files_of_steps_and_of_evaluations_are_found_packed_or_torn(tmp_path: Path) -> None:
+    path = made(tmp_path / "a")
+    evaluated(path, {"greedy/episodes": 1}, {"greedy/episodes": 1}, when=("before", "during"))
+    texts = path / "trajectories"
+    texts.mkdir()
+    jsonl(texts / "step-000003.jsonl", [said("wait")])
+    (texts / "step-000004.jsonl.gz").write_bytes(gzip.compress(json.dumps(said("no")).encode() + b'\n{"mess'))
+    jsonl(texts / "step-000009.jsonl", [said("taken back")])
+    jsonl(texts / "eval-rl-before-greedy.jsonl", [said("no")])
+    jsonl(texts / "eval-rl-step-000003-greedy.jsonl", [said("wait"), said("no")])
+    (found,) = opened(path)
+    training, greedy = (list(read_episodes(found, play, lambda: None)) for play in ("training", "greedy"))
+    assert [(row.stage_step, row.values["word/wait"]) for row in training] == [(1, 1.0), (2, 0.0)]
+    assert [(row.stage_step, row.values["word/wait"]) for row in greedy] == [(0, 0.0), (1, 0.5)]
+    (texts / "step-000003.jsonl").write_text('{"mess\n{}\n')
+    with pytest.raises(BadInput, match=r"step-000003.jsonl line 1: not JSON"):
+        list(read_episodes(found, "training", lambda: None))
+
+
+# -- evaluations -------------------------------------------------------------------------------------------------------
+
+
+def test_papers_figures_stand_beside_the_last_evaluation(tmp_path: Path) -> None:
+    sets = {"musique": {"paper": {"exact_match": 0.2230, "greedy/f1": 0.3}}}
+    stages = [*STAGES[:1], {"name": "rl", "kind": "rl", "eval": {"sets": sets}}]
+    path = made(tmp_path / "a", stages=stages, eval={"paper": {"accuracy": 0.9}, "sets": {"musique": {"tasks": 3}}})
+    plays = ("musique/greedy", "musique/sampled")
+    row = {f"{play}/{key}": 0.5 for play in plays for key in ("exact_match", "f1", "episodes")}
+    evaluated(path, row | {"greedy/accuracy": 0.1, "greedy/episodes": 4}, when=("after",))
+    found = {each.key: (each.value, each.against) for each in beside_papers(settings(opened(path), []))}
+    assert found == {
+        "musique/greedy/exact_match": (0.5, 0.223),
+        "musique/sampled/exact_match": (0.5, 0.223),
+        "musique/greedy/f1": (0.5, 0.3),
+        "greedy/accuracy": (0.1, 0.9),
+    }
+
+
+def test_reward_and_accuracy_are_correlated_under_one_reward_only(tmp_path: Path) -> None:
+    def run_with(name: str, reward: float, right: float, kind: str = "answer") -> Path:
+        row = {"greedy/mean_reward": reward, "greedy/accuracy": right, "greedy/episodes": 9}
+        return evaluated(made(tmp_path / name, name=name, reward={"name": kind}), row, when=("after",))
+
+    paths = [run_with(name, at, at / 10) for name, at in zip("abcd", (1, 2, 3, 4), strict=True)]
+    (found,) = scatters(settings(opened(*paths, run_with("e", -9, 0.9, "icrl")), []))
+    assert found.title == "greedy, answer" and found.points[0] == ("a", 1.0, 0.1)
+    assert (found.correlation.count, found.correlation.r) == (4, pytest.approx(1.0))
