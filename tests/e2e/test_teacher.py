@@ -68,7 +68,7 @@ def act(prompt: str) -> str:
     """One action of a chain of thought, in the form that its prompt asks for."""
     terms = re.findall(r"\d+", prompt.partition("What is")[2].partition("?")[0])
     if "<clarification>" in prompt:
-        return f"<clarification>A sum.</clarification><goal>What is {' + '.join(terms)}?</goal>"
+        return f"<clarification>What is {' + '.join(terms)}?</clarification><goal>Find the sum.</goal>"
     if "<sentence>" in prompt:
         return "<sentence>I could add from the left.</sentence>"
     if "Solution:" in prompt:
