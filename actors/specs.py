@@ -88,9 +88,9 @@ def engine_environment(threads: int, model_path: str = "") -> dict[str, str]:
 class EngineStats:
     """Gauges of the last engine step. `row` says how those of several engines become one number."""
 
-    running: int  # requests in the batch
-    waiting: int  # requests queued
-    kv_usage: float  # share of the KV cache in use, 0 to 1
+    running: int = 0  # requests in the batch
+    waiting: int = 0  # requests queued
+    kv_usage: float = 0.0  # share of the KV cache in use, 0 to 1
 
     def row(self) -> Metrics:
         return {
@@ -100,7 +100,7 @@ class EngineStats:
         }
 
 
-IDLE = EngineStats(running=0, waiting=0, kv_usage=0.0)
+IDLE = EngineStats()
 
 
 class PromptTooLong(Exception):

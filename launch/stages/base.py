@@ -39,7 +39,7 @@ class Head:
     name: Any = None
     """Its name in messages, in rows and in `stages.NAME.key=value`; null: its kind."""
     kind: Any = None
-    """What it does: sft, rl, generate, dpo or eval."""
+    """What it does: a name of the table in `launch.stages`, which docs/stages.md explains."""
     steps: Any = None
     """Optimizer steps. Of steps and epochs exactly one is given; generate and eval stages have neither."""
     epochs: Any = None

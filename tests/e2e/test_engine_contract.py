@@ -23,7 +23,7 @@ import torch
 from actors import engine as engine_module
 from actors.engine import Engine
 from actors.orphans import SHARED
-from actors.specs import EngineFailed, EngineSpec, EngineStats, PromptTooLong, engine_environment
+from actors.specs import IDLE, EngineFailed, EngineSpec, EngineStats, PromptTooLong, engine_environment
 from rlsys.channels.base import Published, WeightsRejected
 from rlsys.rollout import TurnRequest
 from rlsys.types import Completion, TurnStop, VersionSpan
@@ -345,7 +345,7 @@ def test_abort_returns_the_tokens_sampled_so_far(served: Served) -> None:
     assert 0 < len(completion.token_ids) < 400
     assert sampled_gap(served.model, completion) < close()
     assert stats.running >= 1 and 0 < stats.kv_usage < 1
-    assert served.engine.stats() == EngineStats(running=0, waiting=0, kv_usage=0.0)
+    assert served.engine.stats() == IDLE
 
 
 def test_a_folder_with_another_version_is_refused_and_the_engine_serves_on(served: Served) -> None:

@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from learners.algorithms import ALGORITHMS, make_algorithm
 from learners.algorithms.base import PROXIMAL, REFERENCE, VALUES, Algorithm
 from learners.algorithms.grpo import GRPO, GRPOConfig
+from learners.algorithms.terms import Terms
 from learners.export import gathered, weights
 from learners.hub_folder import INDEX, copy_hf
 from learners.rank import LearnerRank
@@ -493,7 +494,7 @@ def test_with_the_learner_s_own_behaviour_policy_the_first_ratios_are_exactly_on
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_algorithm_trains_on_the_learner(learner, path, name) -> None:
     config = choose("algorithm", ALGORITHMS, name).schema
-    several = {"kl_coef": 0.01, "epochs": 2, "minibatches": 2} if name not in ("sft", "dpo") else {}
+    several = {"kl_coef": 0.01, "epochs": 2, "minibatches": 2} if issubclass(config, Terms) else {}
     algorithm = make_algorithm(config(**several))
     learner.begin(path, dataclasses.replace(CONFIG, behavior="learner"), algorithm, 6, 1.0)
     samples = weigh([[[sample(index)] for index in range(12)]], algorithm.reduction, length=20)

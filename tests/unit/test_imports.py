@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import gc
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -92,33 +92,63 @@ def test_imports_go_one_way(package: str) -> None:
     assert [f"{where} imports {name}" for _, where, name in imports_of(package) if name in forbidden] == []
 
 
-def launch_imports(*, annotations: bool) -> dict[str, set[str]]:
-    """Modules of launch, and those that each imports wherever that stands. annotations: under TYPE_CHECKING too."""
-    trees = {path: ast.parse(path.read_text()) for path in sorted((ROOT / "launch").rglob("*.py"))}
-    trees = {".".join(path.relative_to(ROOT).with_suffix("").parts): tree for path, tree in trees.items()}
-    found: dict[str, set[str]] = {name: set() for name in trees}
-    for name, tree in trees.items():
+@lru_cache
+def modules_imported(package: str, *, annotations: bool) -> Mapping[str, frozenset[str]]:
+    """Modules, and those of the same package that each imports, wherever that stands.
+
+    annotations: under TYPE_CHECKING too.
+    """
+    trees = {path.relative_to(ROOT).with_suffix(""): ast.parse(path.read_text()) for path in files_of(package)}
+    known = {".".join(path.parts) for path in trees}
+    found: dict[str, frozenset[str]] = {}
+    for path, tree in trees.items():
         checked = [
             node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
         ]
         skipped = set() if annotations else {inner for node in checked for inner in ast.walk(node)}
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ImportFrom) and node.module and node not in skipped:
-                names = {node.module, f"{node.module}.__init__", *(f"{node.module}.{each.name}" for each in node.names)}
-                found[name] |= names & set(trees)
+        names = {name for node in ast.walk(tree) if node not in skipped for name in named_in(node, path.parts)}
+        found[".".join(path.parts)] = frozenset((names | {f"{name}.__init__" for name in names}) & known)
     return found
 
 
+def files_of(package: str) -> list[Path]:
+    return sorted((ROOT / package).rglob("*.py"))
+
+
+def named_in(node: ast.AST, here: tuple[str, ...]) -> set[str]:
+    """What an import statement in the module `here` may mean: modules, packages, and names in them."""
+    if isinstance(node, ast.Import):
+        return {alias.name for alias in node.names}
+    if not isinstance(node, ast.ImportFrom):
+        return set()
+    above = ".".join(here[: -node.level]) if node.level else ""
+    module = ".".join(part for part in (above, node.module) if part)
+    return {module, *(f"{module}.{alias.name}" for alias in node.names)}
+
+
 def test_the_rooms_of_launch_see_only_what_is_below_them() -> None:
-    pairs = [(name, other) for name, others in launch_imports(annotations=True).items() for other in others]
+    pairs = [(name, other) for name, others in modules_imported("launch", annotations=True).items() for other in others]
     rooms = {(name, other): (name.split(".")[1], other.split(".")[1]) for name, other in pairs}
     assert [pair for pair, (here, there) in rooms.items() if here != there and there not in ROOMS[here]] == []
 
 
-def test_no_module_of_launch_imports_one_that_imports_it() -> None:
-    imports = launch_imports(annotations=False)
-    TopologicalSorter(imports).prepare()  # raises CycleError with the modules
-    assert "launch.stages.base" in imports["launch.stages.rl"]
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_module_imports_one_that_imports_it(package: str) -> None:
+    imports = modules_imported(package, annotations=False)
+    TopologicalSorter({name: others - {name} for name, others in imports.items()}).prepare()  # raises CycleError
+
+
+def test_all_ways_to_import_are_seen() -> None:
+    assert "launch.stages.base" in modules_imported("launch", annotations=False)["launch.stages.rl"]
+    here = ("envs", "tools", "sandbox", "jail", "runner")
+    means = {
+        "from .view import see": "envs.tools.sandbox.jail.view",
+        "from . import view": "envs.tools.sandbox.jail.view",
+        "from ..pool import Pool": "envs.tools.sandbox.pool",
+        "from envs import text": "envs.text",
+        "import envs.text": "envs.text",
+    }
+    assert all(module in named_in(ast.parse(text).body[0], here) for text, module in means.items())
 
 
 def test_the_core_imports_torch_numpy_and_omegaconf_at_most() -> None:

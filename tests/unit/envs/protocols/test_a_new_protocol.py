@@ -12,6 +12,7 @@ import pytest
 
 import envs.protocols as table
 from envs.problems.knowledge import KnowledgeConfig, of_task
+from envs.protocols import PROTOCOLS
 from envs.rewards.transcript import inline_of, split_inline
 from envs.worlds.search import SearchQAConfig, SearchQAWorld
 from launch.config.compose import compose
@@ -63,10 +64,11 @@ def test_search_qa_plays_it(ask: table.Protocol) -> None:
 
 
 def test_it_is_a_key_of_the_command_line_like_the_others() -> None:
-    config = compose("worlds/search", ["env.protocol=ask"])
+    config = compose("worlds/search", ["env.protocol=ask", "reward.name=answer"])
     assert config.recipe.env.protocol == "ask"
+    searching = ", ".join(name for name, protocol in PROTOCOLS.items() if protocol.topk)
     for other in ("asc", "swirl_math", "retool"):  # a calculator and Python are no search
-        with pytest.raises(BadInput, match=rf"env\.protocol='{other}': expected one of swirl, research, icrl, ask"):
+        with pytest.raises(BadInput, match=rf"env\.protocol='{other}': expected one of {searching}"):
             SearchQAConfig(protocol=other)
     with pytest.raises(BadInput, match=r"env\.template='base': expected instruct: protocol=ask is a chat"):
         SearchQAConfig(protocol="ask", template="base")
