@@ -1,8 +1,7 @@
 """The prompt kinds: which fields a prompt has, how each is cut and fenced, and how the answer is read.
 
 Over HTTP and in `rlsys judge-errors` every kind can be asked. No reward asks `summary_*` yet: that of graph problems
-will, where a model's summary of an answer is compared. Nor `outcome_*`: filters of answers will. `rlsys data extract` asks
-`extract`.
+will, where a model's summary of an answer is compared. Nor `outcome_*`: filters of answers will.
 """
 
 from __future__ import annotations
