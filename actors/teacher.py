@@ -41,7 +41,7 @@ class TeacherPlays:
     ) -> None:
         self._config = config
         self._teacher = teacher
-        self._prompts = Prompts()
+        self._prompts = Prompts(config.prompts)
         self._worlds = worlds
         self._renderer = renderer
         self._run_seed = run_seed

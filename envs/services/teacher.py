@@ -12,6 +12,7 @@ from typing import Any
 from envs.services.answers import AnswerLog
 from envs.services.endpoint import Choice, Endpoint, Question
 from envs.services.guard import GuardConfig, ToolRefused
+from envs.services.judge.templates import Prompts
 from envs.services.patient import Patient
 from envs.services.secrets import check_address, read_secret
 from rlsys.generate_config import EndpointConfig, TeacherConfig
@@ -26,10 +27,11 @@ def check_teacher(config: TeacherConfig) -> None:
         )
 
 
-def check_keys(config: TeacherConfig) -> None:
-    """Raises BadInput for a key whose variable is not set."""
+def check_ready(config: TeacherConfig) -> None:
+    """Raises BadInput for a key whose variable is not set, and for prompts that cannot be used."""
     for where, each in config.addresses.items():
         read_secret(f"{where}.key_env", each.key_env)
+    Prompts(config.prompts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -113,7 +113,7 @@ def by_teacher(recipe: RecipeConfig, options: argparse.Namespace, progress: Prog
 
     from actors.renderer import ChatRenderer
     from envs import make_world
-    from envs.services.teacher import check_keys, check_teacher
+    from envs.services.teacher import check_ready, check_teacher
     from launch.run.cleanup import orderly_exit
     from launch.run.engines import model_or_scratch
     from launch.run.wire import resolved_model_path
@@ -125,7 +125,7 @@ def by_teacher(recipe: RecipeConfig, options: argparse.Namespace, progress: Prog
     if options.checkpoint is not None:
         raise BadInput(f"--checkpoint {options.checkpoint}: expected none, {weights_of(teacher)} plays")
     check_teacher(teacher)
-    check_keys(teacher)
+    check_ready(teacher)
     tasks, target = tasks_to_generate(make_world(recipe.env), recipe), output_file(options.output)
     with orderly_exit(), model_or_scratch(recipe, resolved_model_path(recipe), options.output) as model:
         renderer = ChatRenderer(model)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from envs import make_world
 from envs.base import World
 from envs.rewards import solved_by
-from envs.services.teacher import check_keys, check_teacher
+from envs.services.teacher import check_ready, check_teacher
 from launch.run.places import without_places
 from launch.stages.base import Head, Stage, check_judge, check_response_length, check_tags
 from rlsys.config import RecipeConfig, RunConfig, StageConfig
@@ -59,7 +59,7 @@ class Generate(Stage):
         return not stage.config.generate.teacher.given
 
     def ready(self, config: RunConfig, stage: StageConfig) -> None:
-        check_keys(stage.config.generate.teacher)
+        check_ready(stage.config.generate.teacher)
 
     def arithmetic(self, config: RunConfig, stage: StageConfig) -> list[str]:
         tasks = len(tasks_to_generate(make_world(stage.config.env), stage.config))

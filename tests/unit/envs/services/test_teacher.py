@@ -16,6 +16,7 @@ from envs.services.judge.construct import construct
 from envs.services.judge.templates import Prompts
 from envs.services.teacher import Teacher, as_chat, check_teacher, said
 from launch.config.compose import compose
+from launch.config.layers import CONFIGS
 from rlsys.errors import BadInput
 from rlsys.generate_config import TeacherConfig
 from rlsys.types import FailureKind, Message, TurnStop
@@ -111,7 +112,8 @@ SOLVED = (
 
 def test_a_chain_of_thought_is_constructed_and_the_second_model_reflects() -> None:
     teacher = Scripted(CLARIFY, "no proposal", DECOMPOSE, "2 + 3 = 5", SOLVED, "The answer is \\boxed{5}.")
-    text = asyncio.run(construct(teacher, Prompts(), "What is 2 + 3?", ASKED, 40))  # type: ignore[arg-type]
+    printed = Prompts(str(CONFIGS / "long_cot" / "prompts"))
+    text = asyncio.run(construct(teacher, printed, "What is 2 + 3?", ASKED, 40))  # type: ignore[arg-type]
     assert text.split("\n\n") == [
         "Two numbers are added.",
         "Perhaps count on. Alternatively, look it up.",
