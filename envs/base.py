@@ -29,6 +29,7 @@ class Demonstration:
 
     task: Task
     messages: tuple[Message, ...]
+    env: Env | None = None  # whose episode it is, where that is not `World.env(task)`
 
 
 class Service(Protocol):

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -89,6 +89,20 @@ class Env(Protocol):
         ...
 
 
+@runtime_checkable
+class Begins(Protocol):
+    """An `Env` that has something to look up before its first messages can be said."""
+
+    async def begin(self) -> None: ...
+
+
+async def first_messages(env: Env) -> tuple[Message, ...]:
+    """Its prompt, once it has begun."""
+    if isinstance(env, Begins):
+        await env.begin()
+    return env.first_messages()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Continuation:
     """What the model sees next, and the environment's reply as it stands in it."""
@@ -134,6 +148,7 @@ class _Attempt:
     """One attempt at an episode, as far as it came."""
 
     num_prompt: int = 0  # messages[:num_prompt] are the prompt
+    since: int = 0  # messages[since:] are what the policy sees
     messages: list[Message] = field(default_factory=list)
     turns: list[Turn] = field(default_factory=list)
     seen: Ints = field(default_factory=lambda: np.empty(0, np.int32))  # context and completion of the last turn
@@ -209,7 +224,7 @@ async def _attempt(
             with _data_boundary("environment"):
                 made = make_env(task)
                 env = await made if isinstance(made, Awaitable) else made
-                done.messages += env.first_messages()
+                done.messages += await first_messages(env)
                 done.num_prompt, stop = len(done.messages), tuple(env.stop_strings)
             with _data_boundary("renderer"):
                 context = np.asarray(renderer.prompt_ids(done.messages), np.int32)
@@ -241,7 +256,7 @@ async def _attempt(
                     done.end = step.end or done.end
                     break
                 with _data_boundary("renderer"):
-                    going_on = renderer.extend(context, completion, done.messages, step.reply, step.max_tokens)
+                    going_on = _going_on(done, renderer, context, completion, step.reply, step)
                 done.turns[-1] = replace(done.turns[-1], reply=going_on.reply.content)
                 done.messages.append(going_on.reply)
                 context = np.asarray(going_on.context_ids, np.int32)
@@ -255,6 +270,16 @@ async def _attempt(
     except EpisodeBroken as error:
         done.broken = error
     return done
+
+
+def _going_on(
+    done: _Attempt, renderer: Renderer, context: Ints, completion: Completion, reply: Message, step: Step
+) -> Continuation:
+    if not step.anew:
+        return renderer.extend(context, completion, done.messages[done.since :], reply, step.max_tokens)
+    done.since = len(done.messages)
+    ids = np.asarray(renderer.prompt_ids([reply]), np.int32)
+    return Continuation(context_ids=ids, reply=reply, num_reply_tokens=len(ids))
 
 
 async def _sampled(done: _Attempt, context: Ints, request: TurnRequest, generate: Generate) -> Completion:

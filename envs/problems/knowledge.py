@@ -163,6 +163,9 @@ def read_anything(documents: Sequence[Document]) -> str | None:
     return words[-1] if words else None
 
 
+KINDS = ("relation", "name", "early", "malformed")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mistake:
     """What goes wrong at a hop: Mistake(kind="relation", hop=0, instead="teacher")"""
@@ -240,14 +243,29 @@ def mistakes(question: Question, base: KnowledgeBase, rng: random.Random) -> lis
     return sorted(found, key=lambda mistake: kinds.index(mistake.kind))
 
 
+def from_memory(question: Question, base: KnowledgeBase, protocol: Protocol) -> list[Message]:
+    """The only message of a protocol without calls: the facts in turn where it thinks, and the right answer."""
+    name, facts = question.start, []
+    for relation in question.relations:
+        value = base.facts[name, relation]
+        facts.append(sentence(relation, name, value))
+        name = value
+    return [Message(role="assistant", content=_thinking(protocol, " ".join(facts)) + protocol.write_answer(name))]
+
+
 def flawed(
-    question: Question, base: KnowledgeBase, protocol: Protocol, search: Search, rng: random.Random
+    question: Question,
+    base: KnowledgeBase,
+    protocol: Protocol,
+    search: Search,
+    rng: random.Random,
+    kinds: Sequence[str] = KINDS,
 ) -> list[Message]:
     """An episode with a mistake in it: it ends in a wrong answer or, after a malformed call, as the protocol has it."""
     right = protocol.write_answer(question.answer)
-    for mistake in mistakes(question, base, rng):
+    for mistake in (each for each in mistakes(question, base, rng) if each.kind in kinds):
         messages = episode(question, protocol, search, mistake)
         parsed = protocol.parse(messages[-1].content)
         if mistake.kind == "malformed" or (isinstance(parsed, Answer) and not messages[-1].content.endswith(right)):
             return messages
-    raise AssertionError("a malformed call is always possible")
+    raise AssertionError("a malformed call is always possible, and so is an early answer to two hops")

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from envs.protocols.cot import COT
+from envs.protocols.direct import DIRECT
 from envs.protocols.graph_rl import GRAPH_RL
 from envs.protocols.icrl import ICRL
+from envs.protocols.ircot import IRCOT
+from envs.protocols.iter_retgen import ITER_RETGEN
+from envs.protocols.o2_searcher import O2_SEARCHER
+from envs.protocols.rag import RAG
 from envs.protocols.record import Answer, Asked, Call, Inline, Malformed, Parsed, Protocol
 from envs.protocols.research import RESEARCH
 from envs.protocols.retool import RETOOL
@@ -21,4 +27,10 @@ PROTOCOLS: Mapping[str, Protocol] = {
     "icrl": ICRL,
     "retool": RETOOL,
     "graph_rl": GRAPH_RL,
+    "direct": DIRECT,
+    "cot": COT,
+    "rag": RAG,
+    "iter_retgen": ITER_RETGEN,
+    "ircot": IRCOT,
+    "o2_searcher": O2_SEARCHER,
 }

@@ -24,8 +24,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from envs.protocols.record import Answer, Asked, Call, Inline, Malformed, Parsed, Protocol
-from envs.protocols.scan import ANSWER_CLOSE, ANSWER_OPEN, first_between
+from envs.protocols.record import Asked, Inline, Protocol
+from envs.protocols.scan import ANSWER_CLOSE, ANSWER_OPEN, parse_first
 from envs.services.retriever.documents import Document
 from envs.tasks.few_shot import with_examples
 from rlsys.types import Message
@@ -48,22 +48,6 @@ BARE_INSTRUCTION = (
     "Solve the problem step by step and reason about it inside <think> and </think>. At the end write the answer alone "
     "inside <answer> and </answer>, for example <answer> Beijing </answer>."
 )
-
-
-def _cut(text: str) -> str:
-    for closing in (SEARCH_CLOSE, ANSWER_CLOSE):
-        end = text.find(closing)
-        if end >= 0:
-            return text[: end + len(closing)]
-    return text
-
-
-def _parse(text: str) -> Parsed:
-    text = _cut(text)
-    call, given = first_between(text, SEARCH_OPEN, SEARCH_CLOSE), first_between(text, ANSWER_OPEN, ANSWER_CLOSE)
-    if given is not None and (call is None or text.find(ANSWER_OPEN) < text.find(SEARCH_OPEN)):
-        return Answer(given, with_call=call is not None)
-    return Malformed() if call is None else Call(call)
 
 
 def _prompt(asked: Asked) -> tuple[Message, ...]:
@@ -93,7 +77,7 @@ ICRL = Protocol(
     bare_instruction=BARE_INSTRUCTION,
     shows_examples=True,
     prompt=_prompt,
-    parse=_parse,
+    parse=lambda text: parse_first(text, SEARCH_OPEN, SEARCH_CLOSE),
     write_call=lambda query: f"{SEARCH_OPEN} {query} {SEARCH_CLOSE}",
     write_answer=lambda text: f"{ANSWER_OPEN} {text} {ANSWER_CLOSE}",
     reply=lambda _, found: Message(

@@ -39,6 +39,7 @@ class Asked:
     question: str
     instruction: str = ""
     examples: tuple[str, ...] = ()
+    found: str = ""  # what the environment looked up, where the protocol has it do so
     raw: bool = False  # for base models: one text without a chat template
 
 
@@ -61,6 +62,10 @@ def _user_turn(_: str, result: str) -> Message:
 
 def _no_tool(_: object) -> str:
     raise NotImplementedError("this protocol has no such tool")
+
+
+def _one_query(call: str) -> Sequence[str]:
+    return (call,)
 
 
 def one_user_message(asked: Asked) -> tuple[Message, ...]:
@@ -95,6 +100,9 @@ class Protocol:
     malformed: Message | None = None  # said to a malformed message, which costs a turn; None: the episode ends
     over_limit: Message | None = None  # said to the first call over the limit; the next message must answer
     max_reply_tokens: int | None = None  # what the environment says is cut to this
-    # where its tool is a search
-    topk: int = 0  # passages per search; 0: it has another tool, or none
+    # where it answers questions, by search or from memory
+    topk: int | None = None  # passages per search; 0: nothing is ever searched; None: it is for something else
     show: Callable[[Sequence[Document]], str] = _no_tool
+    queries: Callable[[str], Sequence[str]] = _one_query  # of a call
+    looks_up: bool = False  # the question itself is searched before the first message; the prompt shows what was found
+    again: Callable[[str, str], str] | None = None  # (the question, a message) -> what is searched for the next prompt

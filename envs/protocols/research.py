@@ -16,8 +16,11 @@ Generation stops only after `</search>` or at the end of the model's turn. The r
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from envs.protocols.record import Asked, Call, Inline, Parsed, Protocol
 from envs.protocols.scan import last_between, parse_answer
+from envs.services.retriever.documents import Document
 from rlsys.types import Message
 
 SEARCH_OPEN, SEARCH_CLOSE = "<search>", "</search>"
@@ -46,6 +49,16 @@ BARE_INSTRUCTION = (
 )
 
 
+def write_boxed(text: str) -> str:
+    """The answer in its form."""
+    return f"<answer> The final answer is \\[ \\boxed{{{text}}} \\] </answer>"
+
+
+def show_contents(documents: Sequence[Document]) -> str:
+    """Titles and texts, a blank line between passages."""
+    return "\n\n".join(document.contents for document in documents)
+
+
 def _parse(text: str) -> Parsed:
     if SEARCH_CLOSE in text:
         return Call(last_between(text, SEARCH_OPEN, SEARCH_CLOSE) or "")
@@ -71,12 +84,12 @@ RESEARCH = Protocol(
     prompt=_prompt,
     parse=_parse,
     write_call=lambda query: f"{SEARCH_OPEN} {query} {SEARCH_CLOSE}",
-    write_answer=lambda text: f"<answer> The final answer is \\[ \\boxed{{{text}}} \\] </answer>",
+    write_answer=write_boxed,
     reply=lambda _, found: Message(role="tool", content=f" <result>\n{found}\n</result>", inline=True),
     inline=RESULT,
     calls=None,
     blank="nothing to search",
     thinks=True,
     topk=5,
-    show=lambda documents: "\n\n".join(document.contents for document in documents),
+    show=show_contents,
 )

@@ -47,6 +47,18 @@ def parse_answer(text: str) -> Parsed:
     return Malformed() if given is None else Answer(given)
 
 
+def parse_first(text: str, opening: str, closing: str) -> Parsed:
+    """Whichever of a call and an answer is complete first. What stands behind the first `closing`, else behind the
+    first `</answer>`, is not looked at: Search-R1, ICRL and O2-Searcher generate first and then cut there."""
+    tag = closing if closing in text else ANSWER_CLOSE
+    before, found, _ = text.partition(tag)
+    text = before + found
+    call, given = first_between(text, opening, closing), first_between(text, ANSWER_OPEN, ANSWER_CLOSE)
+    if given is not None and (call is None or text.find(ANSWER_OPEN) < text.find(opening)):
+        return Answer(given, with_call=call is not None)
+    return Malformed() if call is None else Call(call)
+
+
 def parse_tags(text: str, opening: str, closing: str) -> Parsed:
     """The last answer, else the first call between two tags."""
     given, call = answer(text), first_between(text, opening, closing)

@@ -85,5 +85,5 @@ SWIRL_MATH = replace(
     write_call=lambda expression: f"{MATH_OPEN}{expression}{MATH_CLOSE}",
     calls=10,
     blank="error: empty expression",
-    topk=0,
+    topk=None,
 )

@@ -48,6 +48,8 @@ class SearchConfig:
     """A folder that `rlsys index` built; null builds the index in memory."""
     encoder: str = "e5"
     """e5, minilm, a folder or a hub name (dense, hybrid)."""
+    query_tokens: Optional[int] = None
+    """A query is cut to so many tokens of the encoder; null: 256, like passages (dense, hybrid)."""
     faiss: str = "Flat"
     """Of an index to be built: Flat, HNSW32, IVF4096,PQ64 (dense, hybrid)."""
     gpus: int = 0
@@ -83,7 +85,13 @@ class SearchConfig:
     @property
     def options(self) -> RetrieverConfig:
         """Of the server to start."""
-        return RetrieverConfig(kind=self.kind, index=self.index, encoder=self.encoder, faiss=self.faiss)
+        return RetrieverConfig(
+            kind=self.kind,
+            index=self.index,
+            encoder=self.encoder,
+            query_tokens=self.query_tokens,
+            faiss=self.faiss,
+        )
 
 
 class SearchTool:

@@ -7,15 +7,29 @@ are made up (`envs.problems.knowledge`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import asyncio
+import random
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar, Literal, Optional
 
 from envs.base import Demonstration, Service, World
 from envs.episode import ToolEpisode, max_turns
-from envs.problems.knowledge import KnowledgeConfig, MadeUp, at_once, episode, flawed, made_up, of_task, to_task
-from envs.protocols import PROTOCOLS, Asked
+from envs.problems.knowledge import (
+    KINDS,
+    KnowledgeConfig,
+    MadeUp,
+    Question,
+    at_once,
+    episode,
+    flawed,
+    from_memory,
+    made_up,
+    of_task,
+    to_task,
+)
+from envs.protocols import PROTOCOLS, Asked, Protocol
 from envs.protocols.bare import check_bare, without_tool
 from envs.tasks.config import TaskConfig
 from envs.tasks.few_shot import ExamplesConfig, examples_of
@@ -40,29 +54,35 @@ class SearchQAConfig(TaskConfig):
     has_tool: ClassVar[bool] = True
     name: str = "search_qa"
     protocol: str = "research"
-    """One that searches: swirl, research or icrl."""
+    """One that searches: swirl, research, icrl, o2_searcher. Or a baseline: direct, cot, rag, iter_retgen, ircot."""
     template: Literal["base", "instruct"] = "instruct"
-    """base: one text without a chat template (research, icrl)."""
+    """base: one text without a chat template (not swirl, o2_searcher, ircot)."""
     train_tasks: int = 2048
     knowledge: KnowledgeConfig = field(default_factory=KnowledgeConfig)
     """What is made up."""
     max_turns: Optional[int] = None
-    """Messages per episode; null: swirl 6, icrl 7 (the searches and the answer), research as many as the tokens allow.
-    swirl grants one more where the last of them is a search: it is told to answer."""
+    """Messages per episode; null: swirl 6, icrl 7, o2_searcher 5 (the searches and the answer), research as many as the
+    tokens allow, iter_retgen 3, ircot 9. swirl and ircot grant one more where the last is a search: told to answer."""
     topk: Optional[int] = None
-    """Passages per search; null: swirl 1, research 5, icrl 3."""
+    """Passages per search; null: swirl 1, icrl and o2_searcher 3, research and the baselines 5."""
     max_reply_tokens: Optional[int] = None
-    """Longer results are cut; null: icrl 500, the others never."""
+    """Longer results are cut; null: icrl 500, the others never. Passages in a prompt are not cut."""
     instruction: Optional[str] = None
     """In front of every question; `{calls}` becomes the number of searches; null is the protocol's, "" none."""
     demonstrations: ExamplesConfig = field(default_factory=ExamplesConfig)
     """In the prompt (icrl)."""
+    demo_protocols: dict[str, float] = field(default_factory=dict)
+    """Protocols that made-up questions are demonstrated in, with the share of each: a policy from nothing is to know
+    the baselines' forms too. {} is `protocol` alone."""
+    demo_mistakes: Literal["all", "early"] = "all"
+    """What goes wrong in the share `demo_error_rate`. early: always the answer of the first of two hops."""
     retriever: SearchConfig = field(default_factory=SearchConfig)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        searching = [name for name, protocol in PROTOCOLS.items() if protocol.topk]
-        require(self.protocol in searching, "env.protocol", self.protocol, f"one of {', '.join(searching)}")
+        fitting = [name for name, protocol in PROTOCOLS.items() if protocol.topk is not None]
+        require(self.protocol in fitting, "env.protocol", self.protocol, f"one of {', '.join(fitting)}")
+        self._check_demonstrations(fitting)
         require_bounds(self, "env.", "at least 1, or null", "max_turns", "max_reply_tokens")
         require(self.topk is None or 1 <= self.topk <= MAX_TOPK, "env.topk", self.topk, f"1 to {MAX_TOPK}, or null")
         allowed = self.template == "instruct" or PROTOCOLS[self.protocol].base_instruction is not None
@@ -74,13 +94,28 @@ class SearchQAConfig(TaskConfig):
         require(self.eval_data is None or not made, "env.eval_data", self.eval_data, "null, or env.data too")
         web = self.retriever.kind == WEB
         require(not (made and web), "env.retriever.kind", WEB, "a retriever of ours: made-up questions are on no web")
-        found = not self.tools or made or corpus is not None or self.retriever.url is not None or web
+        searching = self.tools and PROTOCOLS[self.protocol].topk
+        found = not searching or made or corpus is not None or self.retriever.url is not None or web
         ways = "passages for the questions of env.data, or retriever.url, or retriever.kind=web"
         require(found, "env.retriever.corpus", corpus, ways)
         written = made or shown.count == 0 or shown.file is not None
         require(written, "env.demonstrations.file", shown.file, "a file: examples are written for made-up questions")
         if not self.tools:
-            check_bare(PROTOCOLS[self.protocol], self.instruction, shown.count)
+            self._check_bare()
+
+    def _check_bare(self) -> None:
+        protocol = PROTOCOLS[self.protocol]
+        calls = bool(protocol.topk) and not protocol.looks_up
+        require(calls, "env.tools", False, f"true: in {self.protocol} the policy has no search to call")
+        require(not self.demo_protocols, "env.demo_protocols", self.demo_protocols, "{} with env.tools=false")
+        check_bare(protocol, self.instruction, self.demonstrations.count)
+
+    def _check_demonstrations(self, fitting: Sequence[str]) -> None:
+        for name, share in self.demo_protocols.items():
+            require(name in fitting, "env.demo_protocols", name, f"of {', '.join(fitting)}")
+            require(share > 0, f"env.demo_protocols.{name}", share, "a share above 0")
+        two = self.demo_mistakes == "all" or self.knowledge.hops == 2
+        require(two, "env.demo_mistakes", self.demo_mistakes, "all, with knowledge.hops=1: nothing is too early")
 
     @property
     def protocol_name(self) -> str:
@@ -96,10 +131,11 @@ class SearchQAWorld(World):
             self._protocol = replace(self._protocol, max_reply_tokens=config.max_reply_tokens)
         self.write_answer = self._protocol.write_answer
         self.max_turns = max_turns(self._protocol, config.max_turns if config.tools else None)
-        self.tags = self._protocol.tags
-        self._topk = config.topk or self._protocol.topk
+        shown = [self._protocol, *(PROTOCOLS[name] for name in config.demo_protocols)]
+        self.tags = tuple(dict.fromkeys(tag for protocol in shown for tag in protocol.tags))
+        self._topk = config.topk or self._protocol.topk or 1
         self._retriever = SearchTool(config.retriever, self._topk)
-        if config.tools:
+        if config.tools and self._protocol.topk:
             self._choose_retriever()
         self.split = split_tasks(config, make=self._make)
         self._examples = examples_of(config.demonstrations, self._solved())
@@ -136,19 +172,24 @@ class SearchQAWorld(World):
             yield question.text, episode(question, self._protocol, self._local, None)
 
     def env(self, task: Task) -> ToolEpisode:
-        return ToolEpisode(self._prompt(task), self._protocol, self._search)
+        return self._episode(self._protocol, task)
+
+    def _episode(self, protocol: Protocol, task: Task) -> ToolEpisode:
+        asked = self._asked(protocol, task)
+        looked_up = asked if protocol.looks_up else None
+        return ToolEpisode(protocol.prompt(asked), protocol, self._search, asked=looked_up)
 
     async def _search(self, query: str) -> str:
-        return self._protocol.show(await self._retriever.search(query))
+        searches = [self._retriever.search(each) for each in self._protocol.queries(query)]
+        return "\n".join(map(self._protocol.show, await asyncio.gather(*searches)))
 
-    def _prompt(self, task: Task) -> tuple[Message, ...]:
-        config, protocol, raw = self._config, self._protocol, self._config.template == "base"
+    def _asked(self, protocol: Protocol, task: Task) -> Asked:
+        config, raw = self._config, self._config.template == "base"
         default = (protocol.base_instruction if raw else None) or protocol.instruction
         instruction = default if config.instruction is None else config.instruction
         calls = str(config.max_turns - 1 if config.max_turns is not None else protocol.calls)
         instruction = instruction.replace("{calls}", calls)
-        asked = Asked(question=task.question, instruction=instruction, examples=self._examples, raw=raw)
-        return protocol.prompt(asked)
+        return Asked(question=task.question, instruction=instruction, examples=self._examples, raw=raw)
 
     def demonstration(self, task: Task, seed: int) -> Demonstration:
         """How a made-up question is answered, with a mistake in a share `demo_error_rate` of the seeds.
@@ -158,19 +199,35 @@ class SearchQAWorld(World):
         """
         if self._config.data is not None:
             raise BadInput(f"{task.task_id}: no demonstration: only made-up questions have one")
-        question, rate, turns = of_task(task), self._config.demo_error_rate, self._config.max_turns
-        again = self._protocol.malformed is not None and rate > 0  # a malformed call, made again
-        enough = len(question.relations) + 1 + again if self._config.tools else 1
-        require(turns is None or enough <= turns, "env.max_turns", turns, f"at least {enough} to show a solution")
         rng = self._config.drawn_for(task, seed)
-        wrong = rng.random() < rate
+        protocol, shares = self._protocol, self._config.demo_protocols
+        if shares:
+            (name,) = rng.choices(list(shares), list(shares.values()))
+            protocol = PROTOCOLS[name]
+        asked = self._asked(protocol, task)
+        if protocol.looks_up:
+            asked = replace(asked, found=protocol.show(self._local(task.question)))
+        said = self._said(protocol, of_task(task), rng)
+        env = self._episode(protocol, task) if shares else None
+        return Demonstration(task=task, messages=(*protocol.prompt(asked), *said), env=env)
+
+    def _said(self, protocol: Protocol, question: Question, rng: random.Random) -> list[Message]:
+        base, rate, turns = self._made_up.base, self._config.demo_error_rate, self._config.max_turns
+        if protocol.again is not None:
+            raise BadInput(
+                f"env.protocol={protocol.name!r}: no demonstration: the environment decides what is searched"
+            )
         if not self._config.tools:
-            said = at_once(question, self._made_up.base, self._protocol, rng if wrong else None)
-        elif wrong:
-            said = flawed(question, self._made_up.base, self._protocol, self._local, rng)
-        else:
-            said = episode(question, self._protocol, self._local, None)
-        return Demonstration(task=task, messages=(*self._prompt(task), *said))
+            return at_once(question, base, protocol, rng if rng.random() < rate else None)
+        if protocol.calls == 0:
+            return from_memory(question, base, protocol)
+        again = protocol.malformed is not None and rate > 0  # a malformed call, made again
+        enough = len(question.relations) + 1 + again
+        require(turns is None or enough <= turns, "env.max_turns", turns, f"at least {enough} to show a solution")
+        if rng.random() >= rate:
+            return episode(question, protocol, self._local, None)
+        kinds = KINDS if self._config.demo_mistakes == "all" else (self._config.demo_mistakes,)
+        return flawed(question, base, protocol, self._local, rng, kinds)
 
     def check_service(self) -> None:
         check_files(self._config.retriever)

@@ -25,6 +25,7 @@ def add(command: argparse.ArgumentParser) -> None:
     add("--max-queue", type=int, default=4096, help="waiting queries, then 503 (default: %(default)s)")
     add("--max-batch", type=int, default=64, help="queries searched at once (default: %(default)s)")
     add("--cache-mb", type=int, default=64, help="recent answers, 0 for none (default: %(default)s)")
+    add("--query-tokens", type=int, metavar="N", help="of the encoder, of a query (default: 256, as of passages)")
     add("--nprobe", type=int, default=64, help="IVF lists a search looks into (default: %(default)s)")
     add("--ef-search", type=int, default=128, help="width of a search in HNSW (default: %(default)s)")
 

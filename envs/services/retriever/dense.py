@@ -179,7 +179,13 @@ def make_encoder(config: RetrieverConfig) -> Encoder:
     """Limits faiss to the config's threads, too."""
     if config.threads is not None:
         limit_threads(config.threads)
-    return Encoder(spec_of(config.encoder), device=config.device, dtype=config.dtype, threads=config.threads)
+    return Encoder(
+        spec_of(config.encoder),
+        device=config.device,
+        dtype=config.dtype,
+        threads=config.threads,
+        query_tokens=config.query_tokens,
+    )
 
 
 def encode(corpus: Corpus, encoder: Encoder, path: Path, progress: Progress) -> None:

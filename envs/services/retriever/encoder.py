@@ -71,7 +71,15 @@ def _stated_pooling(config: Path) -> Literal["mean", "cls"]:
 class Encoder:
     """May be used by several threads at once. Raises BadInput for a checkpoint that cannot be loaded."""
 
-    def __init__(self, spec: EncoderSpec, *, device: str = "auto", dtype: str = "auto", threads: int | None = None):
+    def __init__(
+        self,
+        spec: EncoderSpec,
+        *,
+        device: str = "auto",
+        dtype: str = "auto",
+        threads: int | None = None,
+        query_tokens: int | None = None,
+    ):
         from transformers import AutoModel, AutoTokenizer
         from transformers.utils import logging
 
@@ -99,6 +107,7 @@ class Encoder:
         positions = getattr(model.config, "max_position_embeddings", spec.max_tokens)
         most = min(spec.max_tokens, int(self._tokenizer.model_max_length), int(positions))
         self._max_tokens = most // STEP * STEP
+        self._query_tokens = min(most, query_tokens or most) // STEP * STEP
 
     def limit_threads(self, threads: int) -> None:
         """Of the forward passes that the calling thread makes; threads that this process starts later begin with it."""
@@ -106,16 +115,16 @@ class Encoder:
 
     def queries(self, texts: Sequence[str]) -> np.ndarray[Any, Any]:
         """float32 `[len(texts), dimension]`, each of length 1."""
-        return self._encode([self.spec.query_prefix + text for text in texts])
+        return self._encode([self.spec.query_prefix + text for text in texts], self._query_tokens)
 
     def passages(self, texts: Sequence[str]) -> np.ndarray[Any, Any]:
         """float32 `[len(texts), dimension]`, each of length 1."""
-        return self._encode([self.spec.passage_prefix + text for text in texts])
+        return self._encode([self.spec.passage_prefix + text for text in texts], self._max_tokens)
 
-    def _encode(self, texts: list[str]) -> np.ndarray[Any, Any]:
+    def _encode(self, texts: list[str], max_tokens: int) -> np.ndarray[Any, Any]:
         with self._tokenizing:
             # A [SEP] in a passage is text, and no mark of the encoder's.
-            as_text = {"truncation": True, "max_length": self._max_tokens, "split_special_tokens": True}
+            as_text = {"truncation": True, "max_length": max_tokens, "split_special_tokens": True}
             ids = self._tokenizer(texts, **as_text)["input_ids"]
         vectors = np.empty((len(texts), self.dimension), np.float32)
         for rows in batches([len(row) for row in ids], TOKENS_AT_ONCE[self._device]):

@@ -126,6 +126,45 @@ def episode(
     return play(generate, max_turns=max_turns, plan=plan, seed=7, sibling=1, score=score), asked
 
 
+class Afresh(Counting):
+    """Looks something up before its first message, and lets the second prompt stand alone."""
+
+    def __init__(self) -> None:
+        self.prompt = "?"
+
+    async def begin(self) -> None:
+        self.prompt = "q1"
+
+    def first_messages(self) -> tuple[Message, ...]:
+        return (Message(role="user", content=self.prompt),)
+
+    async def step(self, text: str, *, turns_left: int) -> Step:
+        reply = Message(role="user", content="q2")
+        return Step(reply=reply, anew=True) if text == "a" else await super().step(text, turns_left=turns_left)
+
+
+def test_a_prompt_is_looked_up_first_and_a_later_one_may_stand_alone() -> None:
+    seen: list[str] = []
+    texts = iter(["a", "b", "c!"])
+
+    class Listening(Letters):
+        def extend(
+            self, context: Ints, completion: Completion, messages: Sequence[Message], *rest: Any
+        ) -> Continuation:
+            assert [message.content for message in messages] == ["q2", "b"]
+            return super().extend(context, completion, messages, *rest)
+
+    async def generate(context: Sequence[int], request: TurnRequest) -> Completion:
+        seen.append("".join(map(chr, context)))
+        return completion(next(texts))
+
+    trajectory = play(generate, lambda _: Afresh(), max_turns=3, renderer=Listening())
+    assert seen == ["q1", "q2", "q2b[1]"]  # nothing of q1 and a; then it goes on from q2
+    assert [turn.starts_sample for turn in trajectory.turns] == [True, True, False]
+    assert [message.content for message in trajectory.messages] == ["q1", "a", "q2", "b", "1", "c!"]
+    assert (trajectory.num_prompt, trajectory.metrics["reply_tokens"]) == (1, 2 + 3)
+
+
 def test_contexts_grow_by_what_was_sampled_and_what_was_said() -> None:
     trajectory, asked = episode([completion("ab"), completion("c"), completion("5!")])
     assert [context for context, _ in asked] == ["q", "qab[3]", "qab[3]c[2]"]

@@ -66,7 +66,7 @@ def test_search_qa_plays_it(ask: table.Protocol) -> None:
 def test_it_is_a_key_of_the_command_line_like_the_others() -> None:
     config = compose("worlds/search", ["env.protocol=ask", "reward.name=answer"])
     assert config.recipe.env.protocol == "ask"
-    searching = ", ".join(name for name, protocol in PROTOCOLS.items() if protocol.topk)
+    searching = ", ".join(name for name, protocol in PROTOCOLS.items() if protocol.topk is not None)
     for other in ("asc", "swirl_math", "retool"):  # a calculator and Python are no search
         with pytest.raises(BadInput, match=rf"env\.protocol='{other}': expected one of {searching}"):
             SearchQAConfig(protocol=other)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from envs.base import Step
 from envs.episode import UNLIMITED, max_turns, read_turn
-from envs.protocols import PROTOCOLS, Answer, Call, Malformed, Parsed, Protocol
+from envs.protocols import PROTOCOLS, Answer, Call, Malformed, Parsed, Protocol, o2_searcher
 from envs.protocols.graph_rl import formatted, write_parts
 from envs.protocols.icrl import INVALID_ACTION
 from envs.protocols.record import write_answer
@@ -20,7 +20,8 @@ def math_call(text: str) -> str | None:
     return first_between(text, MATH_OPEN, MATH_CLOSE)
 
 
-CALLING = [protocol for protocol in PROTOCOLS.values() if protocol.name != "graph_rl"]
+SILENT = ("graph_rl", "direct", "cot", "rag", "iter_retgen")  # the policy calls nothing
+CALLING = [protocol for protocol in PROTOCOLS.values() if protocol.name not in SILENT]
 
 
 def test_first_call_is_taken_and_stripped() -> None:
@@ -116,7 +117,34 @@ GRAPH_TABLE: list[tuple[str, Parsed]] = [
     ("<answer>yes</answer>", Answer("yes")),
     ("<think>a</think>", Malformed()),
 ]
+O2_TABLE: list[tuple[str, Parsed]] = [
+    ("<think>x</think><search>\n<query>a</query>\n</search>", Call("<query>a</query>")),
+    ("<search><query>a</query> <query>b</query></search>", Call("<query>a</query> <query>b</query>")),
+    ("<search>a</search>", Call("")),  # no query in it: nothing is searched
+    ("<search><query> </query></search>", Call("")),
+    ("<search><query>a</search>", Call("")),
+    ("<search><query>a</query></search><answer>b</answer>", Call("<query>a</query>")),
+    ("<answer>b</answer><search><query>a</query></search>", Answer("b", with_call=True)),
+    ("<answer>b</answer>", Answer("b")),
+    ("<query>a</query>", Malformed()),
+]
+BOXED = "<answer> The final answer is \\[ \\boxed{x} \\] </answer>"
+DIRECT_TABLE: list[tuple[str, Parsed]] = [
+    (BOXED, Answer("The final answer is \\[ \\boxed{x} \\]")),
+    ("<think>a</think> <search>b</search>", Malformed()),
+    ("x", Malformed()),
+]
+IRCOT_TABLE: list[tuple[str, Parsed]] = [
+    ("<think> The Pell is a river. </think>", Call("The Pell is a river.")),
+    ("The Pell. <think> a </think>", Call("a")),
+    (BOXED, Answer("The final answer is \\[ \\boxed{x} \\]")),
+    ("<think> </think>", Call("")),
+    ("The Pell is a river.", Malformed()),
+]
 TABLES = {
+    "o2_searcher": O2_TABLE,
+    "ircot": IRCOT_TABLE,
+    **dict.fromkeys(("direct", "cot", "rag", "iter_retgen"), DIRECT_TABLE),
     "swirl": SWIRL_TABLE,
     "research": RESEARCH_TABLE,
     "icrl": ICRL_TABLE,
@@ -156,6 +184,11 @@ TURN_LIMIT = Step(end=EpisodeEnd.TURN_LIMIT)
         ("swirl", 5, 7),
         ("swirl_math", 10, 12),
         ("icrl", 6, 7),
+        ("o2_searcher", 4, 5),
+        ("direct", 0, 1),
+        ("rag", 0, 1),
+        ("iter_retgen", 2, 3),
+        ("ircot", 8, 10),
         ("research", None, UNLIMITED),
         ("retool", None, UNLIMITED),
     ],
@@ -165,7 +198,7 @@ def test_turns_are_the_calls_the_answer_and_a_warning_where_one_is_given(
 ) -> None:
     protocol = PROTOCOLS[name]
     assert (protocol.calls, max_turns(protocol, None)) == (calls, turns)
-    assert max_turns(protocol, 3) == 3 + (name.startswith("swirl"))
+    assert max_turns(protocol, 3) == 3 + (protocol.over_limit is not None)
 
 
 @pytest.mark.parametrize("protocol", CALLING, ids=lambda protocol: protocol.name)
@@ -173,7 +206,8 @@ def test_exactly_the_calls_of_the_protocol_are_executed(protocol: Protocol) -> N
     allowed = protocol.calls if protocol.calls is not None else 50
     turns = max_turns(protocol, None if protocol.calls is not None else allowed + 1)
     steps = [read_turn(protocol, protocol.write_call("q"), turns_left=turns - turn - 1) for turn in range(turns)]
-    assert steps[:allowed] == [Call("q")] * allowed
+    assert steps[:allowed] == [protocol.parse(protocol.write_call("q"))] * allowed
+    assert isinstance(steps[0], Call)
     warning = [Step(reply=protocol.over_limit)] if protocol.over_limit else []
     assert steps[allowed:] == [*warning, TURN_LIMIT]
     assert read_turn(protocol, protocol.write_answer("a"), turns_left=0) == ANSWERED
@@ -188,6 +222,8 @@ def test_a_malformed_message_ends_the_episode_or_costs_a_turn(protocol: Protocol
     expected = MALFORMED
     if protocol.name == "icrl":
         expected = Step(reply=Message(role="tool", content=INVALID_ACTION, inline=True), max_tokens=500)
+    if protocol.name == "o2_searcher":
+        expected = Step(reply=Message(role="user", content=o2_searcher.INVALID_ACTION))
     assert read_turn(protocol, "nothing of use", turns_left=1) == expected
     assert read_turn(protocol, "nothing of use", turns_left=0) == MALFORMED
 
@@ -221,12 +257,15 @@ def test_what_is_written_is_read_back(text: str) -> None:
     assert math_call(SWIRL_MATH.write_call(text)) == text.strip()
     for protocol in CALLING:
         written = text.strip("\n").rstrip() if protocol.name == "retool" else text.strip()  # code keeps its indentation
+        if protocol.name == "o2_searcher" and written:
+            assert o2_searcher.queries(protocol.write_call(text)) == [written]
+            written = f"<query>{text}</query>"
         assert protocol.parse(protocol.write_call(text)) == Call(written)
         assert protocol.parse("so " + protocol.write_call(text)) == Call(written)
     for protocol in PROTOCOLS.values():
         given_answer = protocol.parse(protocol.write_answer(text))
         assert isinstance(given_answer, Answer) and text.strip() in given_answer.text
-        if protocol.name not in ("research", "retool"):  # theirs is boxed
+        if protocol.name in ("swirl", "swirl_math", "icrl", "o2_searcher", "graph_rl"):  # the others' is boxed
             assert given_answer == Answer(text.strip())
 
 

@@ -1,6 +1,7 @@
 """Whole episodes in each protocol, byte for byte as the papers' code writes them.
 
-ReSearch (arXiv 2503.19470), ICRL, ReTool for ICRL's half with code, and SWiRL (arXiv 2504.04736, appendix A).
+ReSearch (arXiv 2503.19470) with its baselines, ICRL, O2-Searcher, ReTool for ICRL's half with code, and SWiRL (arXiv
+2504.04736, appendix A).
 """
 
 import asyncio
@@ -8,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from envs.episode import ToolEpisode, max_turns, read_turn
-from envs.protocols import PROTOCOLS, Call
+from envs.protocols import PROTOCOLS, Asked, Call
 from envs.services.retriever.documents import Document
 from rlsys.types import EpisodeEnd, Message
 
@@ -37,11 +38,14 @@ def play(name: str, *texts: str, turns: int | None = None, shelf: Shelf | None =
     documents = shelf or Shelf()
 
     async def search(query: str) -> str:
-        return protocol.show(await documents.search(query))
+        found = [protocol.show(await documents.search(each)) for each in protocol.queries(query)]
+        return "\n".join(found)
 
-    env = ToolEpisode((), protocol, search)
+    asked = Asked(question="How long is the Pell?") if protocol.looks_up else None
+    env = ToolEpisode((), protocol, search, asked=asked)
+    asyncio.run(env.begin())
     limit = max_turns(protocol, turns)
-    said = ""
+    said = "".join(f"[{message.content}]" for message in env.first_messages())
     for turn, text in enumerate(texts):
         said += text
         step = asyncio.run(env.step(text, turns_left=limit - turn - 1))
@@ -49,6 +53,7 @@ def play(name: str, *texts: str, turns: int | None = None, shelf: Shelf | None =
             assert turn + 1 == len(texts)
             return said, step.end
         assert step.reply.inline is (step.reply.role == "tool")
+        assert step.anew is (name == "iter_retgen")
         said += step.reply.content if step.reply.inline else f"[{step.reply.content}]"
     return said, None
 
@@ -157,3 +162,94 @@ def test_retool() -> None:
     assert reply == Message(role="tool", content="\n<interpreter>\n42\n</interpreter>\n\n", inline=True)
     assert protocol.reply("", protocol.blank).content == "\n<interpreter>\nNone</interpreter>\n\n"
     assert protocol.write_answer("42") == "<answer>\\boxed{42}</answer>"
+
+
+def test_o2_searcher() -> None:
+    shelf = Shelf(DOCUMENTS[1:])
+    said = play(
+        "o2_searcher",
+        "<think>a</think><search>\n<query>Pell </query>\n<query>Pell River</query>\n</search>",
+        "<search>Pell</search>",
+        "Hm.",
+        "<think>b</think><answer>90 km</answer>",
+        shelf=shelf,
+    )
+    found = '"Pell"\nPell is a town on the Pell River. "Untold"'
+    assert said == (
+        "<think>a</think><search>\n<query>Pell </query>\n<query>Pell River</query>\n</search>"
+        f"[Search learnings: <learnings>{found}\n{found}</learnings>.\n]"
+        "<search>Pell</search>"
+        "[Search learnings: <learnings></learnings>.\n]"
+        "Hm."
+        "[The response you attempted before is invalid. If you plan to execute actions like SEARCH, you need to "
+        "enclose the SEARCH queries within the <search> and </search> tags. Furthermore, the required queries for the "
+        "SEARCH action should be placed between the <query> and </query> tags. Moreover, if you wish to present the "
+        "final output for the initial query, you must wrap the result within the <answer> and </answer> tags.\n]"
+        "<think>b</think><answer>90 km</answer>",
+        EpisodeEnd.ANSWERED,
+    )
+    assert shelf.asked == ["Pell", "Pell River"]
+
+
+def test_o2_searcher_searches_four_times_with_five_queries_at_most() -> None:
+    shelf = Shelf(())
+    search = PROTOCOLS["o2_searcher"].write_call("q")
+    assert search == "<search>\n<query>q</query>\n</search>"
+    said, end = play("o2_searcher", *[search] * 5, shelf=shelf)
+    assert (said.count("<learnings>"), end, len(shelf.asked)) == (4, EpisodeEnd.TURN_LIMIT, 4)
+    shelf = Shelf(())
+    play("o2_searcher", "<search>" + "<query>q</query>" * 100 + "</search>", shelf=shelf)
+    assert len(shelf.asked) == 5
+
+
+# The baselines: the environment searches by itself.
+
+PASSAGES = (
+    '"Pell River"\nThe Pell is a river.\nIt is 90 km long.\n\n"Pell"\nPell is a town on the Pell River.\n\n"Untold"'
+)
+BOXED = "<answer> The final answer is \\[ \\boxed{90 km} \\] </answer>"
+ANSWERED, MALFORMED = EpisodeEnd.ANSWERED, EpisodeEnd.MALFORMED
+
+
+def test_direct_and_cot_never_search() -> None:
+    shelf = Shelf()
+    assert play("direct", BOXED, shelf=shelf) == (BOXED, ANSWERED)
+    assert play("direct", "<search>a</search>", shelf=shelf) == ("<search>a</search>", MALFORMED)
+    assert play("cot", f"<think> a </think> {BOXED}", shelf=shelf) == (f"<think> a </think> {BOXED}", ANSWERED)
+    assert shelf.asked == []
+
+
+def test_rag_searches_the_question_once() -> None:
+    shelf = Shelf()
+    said, end = play("rag", BOXED, shelf=shelf)
+    assert (said, end) == (f"[{PASSAGES}\n\nQuestion: How long is the Pell?]{BOXED}", ANSWERED)
+    assert shelf.asked == ["How long is the Pell?"]
+    assert play("rag", "<search>a</search>", shelf=shelf)[1] is MALFORMED
+
+
+def test_iter_retgen_searches_with_its_own_answers_and_begins_anew() -> None:
+    shelf = Shelf(DOCUMENTS[2:])
+    asked = '["Untold"\n\nQuestion: How long is the Pell?\nLet\'s think step by step.]'
+    said, end = play("iter_retgen", "<think> A river. </think> Hm.", f"<think>b</think>{BOXED}", BOXED, shelf=shelf)
+    assert (said, end) == (
+        f"{asked}<think> A river. </think> Hm.{asked}<think>b</think>{BOXED}{asked}{BOXED}",
+        ANSWERED,
+    )
+    assert shelf.asked == [
+        "How long is the Pell?",
+        "How long is the Pell? A river. Hm.",
+        "How long is the Pell? b The final answer is \\[ \\boxed{90 km} \\]",
+    ]
+    assert play("iter_retgen", BOXED, "a", "b", shelf=shelf)[1] is MALFORMED
+
+
+def test_ircot_searches_every_sentence() -> None:
+    shelf = Shelf(DOCUMENTS[2:])
+    sentence = "<think> The Pell is a river. </think>"
+    said, end = play("ircot", sentence, BOXED, shelf=shelf)
+    assert (said, end) == (f'["Untold"\n\nQuestion: How long is the Pell?]{sentence}["Untold"]{BOXED}', ANSWERED)
+    assert shelf.asked == ["How long is the Pell?", "The Pell is a river."]
+    told = "[No more passages. Write the answer now, enclosed by <answer> and </answer>.]"
+    said, end = play("ircot", *[sentence] * 9, BOXED, shelf=shelf)
+    assert said.endswith(f"{sentence}{told}{BOXED}") and end is ANSWERED
+    assert play("ircot", *[sentence] * 10, shelf=shelf)[1] is EpisodeEnd.TURN_LIMIT

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 from actors.renderer import ChatRenderer
 from envs.base import Step
-from envs.problems.knowledge import KnowledgeConfig
+from envs.problems.knowledge import KnowledgeConfig, of_task
 from envs.protocols import PROTOCOLS
 from envs.rewards.icrl import IcrlReward, IcrlRewardConfig
 from envs.rewards.research import ResearchReward, ResearchRewardConfig
@@ -20,6 +21,7 @@ from envs.tools.search import SearchConfig
 from envs.worlds.search import SearchQAConfig, SearchQAWorld
 from rlsys.errors import BadInput
 from rlsys.packing import sample_trajectory
+from rlsys.rollout import first_messages
 from rlsys.types import (
     EpisodeEnd,
     Failure,
@@ -34,7 +36,8 @@ from tests.made import jsonl
 from tests.paths import DATA, needs_data
 from tests.played import episode, tokenizer_in
 
-SEARCHING = ("swirl", "research", "icrl")
+SEARCHING = ("swirl", "research", "icrl", "o2_searcher")
+SAYING_AGAIN = ("icrl", "o2_searcher")  # a malformed message costs a turn and no more
 SMALL: dict[str, Any] = {"train_tasks": 150, "held_out_tasks": 20, "knowledge": KnowledgeConfig(entities=60), "topk": 1}
 TOKEN = "a secret of the run".replace(" ", "-")
 
@@ -87,9 +90,33 @@ def test_demonstrations_replay_against_the_server(protocol: str, url: str) -> No
         return ends
 
     ends = asyncio.run(replay())
-    assert ends == {EpisodeEnd.ANSWERED} | ({EpisodeEnd.MALFORMED} if protocol != "icrl" else set())
+    assert ends == {EpisodeEnd.ANSWERED} | ({EpisodeEnd.MALFORMED} if protocol not in SAYING_AGAIN else set())
     stats = played.tool_stats()["search"]
     assert stats.calls > 30 and not stats.errors
+
+
+def test_a_baseline_searches_by_itself(url: str) -> None:
+    async def begun(protocol: str) -> tuple[Message, ...]:
+        played = world(protocol, instruction="")
+        played.connect(url, TOKEN)
+        env = played.env(played.tasks("train")[0])
+        found = await first_messages(env)
+        await played.close()
+        return found
+
+    question = world("rag").tasks("train")[0].question
+    (prompt,) = asyncio.run(begun("rag"))
+    document, asked = prompt.content.split("\n\n")
+    assert document.startswith('"') and "\nThe " in document and asked == f"Question: {question}"
+    assert asyncio.run(begun("direct")) == (Message(role="user", content=f"Question: {question}"),)
+
+
+def test_what_answers_from_memory_needs_no_passages(tmp_path: Path) -> None:
+    data = jsonl(tmp_path / "q.jsonl", [{"id": f"{n}", "question": f"{n}?", "golden_answers": ["a"]} for n in range(3)])
+    played = SearchQAWorld(SearchQAConfig(protocol="cot", data=data, held_out_tasks=1))
+    assert (played.service, played.tool, played.max_turns) == ("", None, 1)
+    with pytest.raises(BadInput, match="expected passages"):
+        SearchQAConfig(protocol="rag", data=data)
 
 
 def test_a_repeated_query_is_answered_from_the_cache_and_flagged(url: str) -> None:
@@ -239,6 +266,37 @@ def test_demonstrations_err_in_many_ways_and_depend_on_task_and_seed_only() -> N
     assert len(shown) > 6
     assert {len(messages) - 2 for messages in shown} >= {1, 3, 5}  # malformed at once, stopped early, all the way
     assert played.demonstration(task, 5) == world("research", demo_error_rate=1.0).demonstration(task, 5)
+
+
+def test_demonstrations_in_several_protocols_are_those_of_each() -> None:
+    shares = {"research": 3.0, "direct": 1.0, "cot": 1.0, "rag": 1.0}
+    mixed = world("research", instruction="", demo_protocols=shares, demo_error_rate=0.9, demo_mistakes="early")
+    assert set(PROTOCOLS["research"].tags) == set(mixed.tags)
+    task = mixed.tasks("train")[0]
+    start, (first, second) = of_task(task).start, of_task(task).relations
+    shown = [mixed.demonstration(task, seed) for seed in range(400)]
+    forms = Counter(tuple(message.content for message in each.messages) for each in shown)
+    (bridge,) = {text[3].split(" ")[3] for text in forms if len(text) == 6}
+    boxed = "<answer> The final answer is \\[ \\boxed{%s} \\] </answer>"
+    right, early = boxed % task.answers[0], f"<think> It is {bridge} </think> {boxed % bridge.rstrip('.')}"
+    ends = Counter({text[0]: 0 for text in forms})
+    for text, count in forms.items():
+        ends[text[0], text[-1]] += count
+    asked = f"Question: {task.question}"
+    facts = f"The {first} of {start} is {bridge} The {second} of {bridge.rstrip('.')} is {task.answers[0]}."
+    found = next(text[0] for text in forms if text[0].endswith(asked) and text[0] != asked)
+    expected = {
+        (task.question, early): 180,
+        (task.question, f"<think> It is {task.answers[0]}. </think> {right}"): 20,
+        (asked, right): 67,
+        (f"{asked}\nLet's think step by step.", f"<think> {facts} </think> {right}"): 67,
+        (found, right): 67,
+    }
+    assert {key for key, count in ends.items() if count} == expected.keys()
+    for key, count in expected.items():
+        assert abs(ends[key] - count) < 35  # 4 standard deviations of a share of 0.45
+    stops = {each.env.stop_strings for each in shown if each.env is not None}
+    assert stops == {("</search>",), ("</answer>",)}
 
 
 def test_too_few_turns_for_a_demonstration_is_bad_input() -> None:
@@ -410,6 +468,12 @@ def test_a_bad_file_of_examples_is_named(tmp_path: Path, text: str | None, messa
         ({"topk": 0}, r"env\.topk=0: expected 1 to 100"),
         ({"max_turns": 0}, r"env\.max_turns=0"),
         ({"demo_error_rate": 2.0}, r"env\.demo_error_rate=2\.0"),
+        ({"protocol": "rag", "tools": False}, r"env\.tools=False: expected true: in rag the policy has no search"),
+        ({"protocol": "direct", "tools": False}, r"env\.tools=False: expected true"),
+        ({"tools": False, "demo_protocols": {"rag": 1.0}}, r"env\.demo_protocols=.*: expected \{\} with env\.tools"),
+        ({"demo_protocols": {"retool": 1.0}}, r"env\.demo_protocols='retool': expected of swirl"),
+        ({"demo_protocols": {"rag": 0.0}}, r"env\.demo_protocols\.rag=0\.0"),
+        ({"demo_mistakes": "early", "knowledge": KnowledgeConfig(hops=1)}, r"env\.demo_mistakes='early'"),
     ],
 )
 def test_a_bad_setting_is_named(values: dict[str, Any], message: str) -> None:

@@ -18,6 +18,8 @@ from tests.unit.launch.run.test_gpu_memory import QWEN_7B
 RESEARCH = {  # table 4 of arXiv 2503.19470, and the settings of its code
     "model.path": "Qwen/Qwen2.5-7B-Instruct",
     "env.topk": 5,
+    "env.retriever.encoder": "e5",
+    "env.retriever.query_tokens": 128,
     "loop.groups_per_step": 256,
     "loop.group_size": 5,
     "rollout.temperature": 1.0,

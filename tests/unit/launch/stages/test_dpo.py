@@ -25,7 +25,7 @@ from rlsys.errors import BadInput, RunFailed
 from rlsys.metrics import merge
 from rlsys.records import Example, read_answer, read_pair
 from rlsys.types import Group, Message
-from tests import made
+from tests import bandit, made
 from tests.fakes import BanditLearner, BanditPool
 from tests.made import jsonl
 from tests.unit.launch.stages import test_rl as driver
@@ -33,7 +33,7 @@ from tests.unit.launch.stages import test_rl as driver
 # -- files ------------------------------------------------------------------------------------------------------------
 
 
-class Renderer(driver.Renderer):
+class Renderer(bandit.Renderer):
     """Letters are tokens; the end of a turn is 0."""
 
     tokenizer = SimpleNamespace(get_vocab=lambda: {"0": 0, "1": 1}, chat_template="")
@@ -269,8 +269,8 @@ stages:
 
 @pytest.fixture(autouse=True)
 def _parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver, "BanditLearner", Learner)
-    monkeypatch.setattr(driver, "Renderer", Renderer)
+    monkeypatch.setattr(bandit, "BanditLearner", Learner)
+    monkeypatch.setattr(bandit, "Renderer", Renderer)
 
 
 def test_a_policy_learns_from_what_it_generated_across_stops(tmp_path: Path) -> None:

@@ -74,6 +74,18 @@ def test_the_mean_leaves_out_the_padding(models: dict[str, str]) -> None:
     assert encoder.queries(["a b", "a b c d e f g h"])[0] == pytest.approx(expected, abs=1e-6)
 
 
+def test_queries_are_cut_where_the_config_says_and_passages_are_not(models: dict[str, str]) -> None:
+    plain = Encoder(spec_of(models["one"]), device="cpu", dtype="float32")
+    short = Encoder(spec_of(models["one"]), device="cpu", dtype="float32", query_tokens=8)
+    long = "a b c d e f g h i j"
+    assert np.abs(short.queries([long]) - plain.queries([long])).max() > 1e-3
+    assert short.queries([long]) == pytest.approx(short.queries(["a b c d e f g h i j k l"]), abs=1e-6)
+    assert short.passages([long]) == pytest.approx(plain.passages([long]), abs=1e-6)
+    assert short.identity == plain.identity  # the same index serves both
+    with pytest.raises(BadInput, match=r"retriever\.query_tokens=4: expected 8 to 256"):
+        RetrieverConfig(query_tokens=4)
+
+
 def test_e5_puts_its_prefixes_in_front(models: dict[str, str]) -> None:
     plain = Encoder(spec_of(models["one"]), device="cpu", dtype="float32")
     e5 = Encoder(spec_of(models["e5-one"]), device="cpu", dtype="float32")

@@ -1,0 +1,33 @@
+"""`rlsys train research/tiny`, cut short: a policy and its baselines in one table, over one real retriever."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.runs import left_behind, rlsys, trajectories
+
+SHORT = ["stages.sft.steps=40", "stages.rl.steps=2", "stages.rl.loop.groups_per_step=4", "eval.tasks=4"]
+MORE = ["iter_retgen", "ircot", "o2_searcher"]  # that tiny does not teach
+
+
+@pytest.mark.slow
+def test_every_baseline_is_a_row_beside_the_policy(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    sets = [f"stages.test.eval.sets.{name}.env.protocol={name}" for name in MORE]
+    sets += [f"stages.test.eval.sets.{name}.reward.format_gate=false" for name in MORE]
+    result = rlsys("train", "research/tiny", "--run-dir", str(run), *SHORT, *sets)
+    assert result.code == 0, result.output[-3000:]
+    evaluations = [json.loads(line) for line in (run / "evaluations.jsonl").read_text().splitlines()]
+    (test,) = [row for row in evaluations if row["stage"] == "test"]
+    names = ["research", "direct", "cot", "rag", *MORE]
+    assert all(f"{name}/greedy/exact_match" in test and test[f"{name}/greedy/failures"] == 0 for name in names)
+    for name in ("direct", "cot", "rag"):
+        assert test[f"{name}/greedy/turns"] == 1.0
+    assert test["iter_retgen/greedy/turns"] > 1.0
+    for name, shown in (("direct", False), ("rag", True), ("ircot", True), ("iter_retgen", True)):
+        for played in trajectories(run, f"eval-test-*-{name}-greedy*"):
+            asked = [played["prompt"][0], *(each for each in played["messages"] if each["role"] == "user")]
+            assert all(("\nThe " in each["content"]) is shown for each in asked)
+            assert f"Question: {played['task']['question']}" in asked[0]["content"]
+    assert left_behind() == []

@@ -1,0 +1,41 @@
+"""ReSearch's main table: its policies and its baselines, each set with both of the paper's figures."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import pytest
+
+from launch.config.compose import compose
+
+SETS = ("hotpotqa", "2wiki", "musique", "bamboogle")
+JUDGED = {  # exact match and judge in percent, by file and by way of asking
+    ("research", ""): "43.52/63.62 47.59/54.22 22.30/33.43 42.40/54.40",
+    ("research/ablations/7b-base", ""): "40.57/60.26 44.67/50.06 21.68/32.19 43.20/54.40",
+    ("research/ablations/32b-base", ""): "42.77/64.27 38.52/45.59 26.40/37.57 54.40/66.40",
+    ("research/ablations/32b", ""): "46.73/67.70 44.90/50.30 26.40/38.56 56.80/67.20",
+    ("research/ablations/baselines", "direct-"): "19.18/30.64 25.76/27.87 3.76/10.38 10.40/22.40",
+    ("research/ablations/baselines", "rag-"): "31.90/49.59 25.78/29.52 6.21/12.78 20.80/32.00",
+    ("research/ablations/baselines", "iter_retgen-"): "34.36/52.22 27.92/31.86 8.69/16.14 21.60/35.20",
+    ("research/ablations/baselines", "ircot-"): "30.33/52.06 21.57/30.65 6.99/14.19 24.80/36.80",
+    ("research/ablations/baselines-32b", "direct-"): "24.63/38.26 27.23/29.68 6.12/14.23 18.40/29.60",
+    ("research/ablations/baselines-32b", "rag-"): "36.46/55.73 30.38/34.87 9.27/15.97 23.20/40.80",
+    ("research/ablations/baselines-32b", "iter_retgen-"): "39.81/58.80 33.64/38.22 12.49/20.11 29.60/44.80",
+    ("research/ablations/baselines-32b", "ircot-"): "28.44/55.44 13.53/29.50 7.82/18.20 31.20/47.20",
+}
+
+
+@pytest.mark.parametrize("file", sorted({file for file, _ in JUDGED}))
+def test_each_set_of_research_has_the_papers_exact_match_and_judge(file: str) -> None:
+    stage = compose(file, []).stages[-1]
+    assert stage.config.eval.tasks >= 12_576 and stage.config.eval.greedy and stage.config.eval.samples == 0
+    sets, trained = stage.config.eval.sets, stage.config.reward
+    for way, figures in ((way, figures) for (of, way), figures in JUDGED.items() if of == file):
+        for name, both in zip(SETS, figures.split(), strict=True):
+            exact, judge = (float(number) / 100 for number in both.split("/"))
+            found = sets[f"{way}{name}"]
+            assert found.paper == pytest.approx({"exact_match": exact, "part/judge": judge})
+            asked = {"protocol": way.removesuffix("-")} if way else {}
+            assert found.env == asked | {"eval_data": f"data/research/eval/{name}.jsonl"}
+            reward = found.reward or asdict(trained)
+            assert (reward["name"], reward["answer"], reward["judge"]["model"]) == ("judged", "boxed", "gpt-4o-mini")
