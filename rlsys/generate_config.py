@@ -49,8 +49,7 @@ class TeacherConfig(EndpointConfig):
     max_steps: int = 40
     """Actions of such a chain: then the answer is asked for, whatever has been reached."""
     prompts: Optional[str] = None
-    """A folder with prompts for the actions, named after their kind (action_clarify.md); null and the rest: the built-in
-    ones."""
+    """A folder with prompts for the actions, named after their kind (action_clarify.md); null: the built-in ones."""
     reflector: EndpointConfig = field(default_factory=EndpointConfig)
     """A second, stronger model for the reflections."""
 
