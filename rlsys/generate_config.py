@@ -55,14 +55,18 @@ class TeacherConfig(EndpointConfig):
 
     def __post_init__(self) -> None:
         where = "generate.teacher"
+        require_bounds(self, f"{where}.", "at least 1, or null", "requests_per_minute")
+        require_bounds(self, f"{where}.", "at least 1", "attempts", "max_steps")
+        require_bounds(self, f"{where}.", "above 0", "deadline_s", "outage_s")
+
+    def check_all(self) -> None:
+        """Raises BadInput for keys that do not go together, in a stage: a recipe may give some for all its stages."""
+        where = "generate.teacher"
         self.check(where)
         self.reflector.check(f"{where}.reflector")
         used = self.constructs or not self.reflector.given
         require(used, f"{where}.reflector.endpoint", self.reflector.endpoint, f"null without {where}.constructs=true")
         require(self.given or not self.constructs, f"{where}.constructs", True, f"false without {where}.endpoint")
-        require_bounds(self, f"{where}.", "at least 1, or null", "requests_per_minute")
-        require_bounds(self, f"{where}.", "at least 1", "attempts", "max_steps")
-        require_bounds(self, f"{where}.", "above 0", "deadline_s", "outage_s")
 
     @property
     def addresses(self) -> Mapping[str, EndpointConfig]:

@@ -20,7 +20,9 @@ from rlsys.types import Message
 
 
 def check_teacher(config: TeacherConfig) -> None:
-    """Raises BadInput for an address that is none, and for a key that others on the way could read."""
+    """Raises BadInput for an address that is none, a key that others on the way could read, and keys that do not go
+    together."""
+    config.check_all()
     for where, each in config.addresses.items():
         check_address(
             f"{where}.endpoint", each.endpoint, (f"{where}.key_env", each.key_env), plain_http=each.plain_http

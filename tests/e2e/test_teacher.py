@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.runs import left_behind, rlsys
+from tests.e2e.runs import left_behind, rlsys, rows, summary
 from tests.judge_endpoint import scripted
 
 KEY = "sk-very-secret-key"
@@ -61,6 +61,28 @@ def test_what_a_teacher_answered_is_kept_and_never_asked_again(tmp_path: Path, m
     assert not (tmp_path / "long.answers.jsonl").exists()
     assert not any(KEY.encode() in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     assert KEY not in done.output + killed.output
+    assert left_behind() == []
+
+
+RECIPE = """
+extends: worlds/sums
+name: taught
+stages:
+  - {name: distil, kind: generate, generate: {tasks: 8, samples: 2, keep: correct, teacher: {endpoint: URL, model: big}}}
+  - {name: sft, kind: sft, data: distil, steps: 2, loop: {groups_per_step: 4}, learner: {lr: 1.0e-3}}
+"""
+
+
+@pytest.mark.slow
+def test_a_run_learns_what_a_teacher_said_and_starts_no_engine(tmp_path: Path) -> None:
+    with scripted(lambda prompt: (200, {"x": "y"}, choice(solved(prompt)))) as endpoint:
+        (tmp_path / "taught.yaml").write_text(RECIPE.replace("URL", f'"{endpoint.url}"'))
+        done = rlsys("train", str(tmp_path / "taught.yaml"), "--run-dir", str(tmp_path / "run"))
+    assert done.code == 0, done.output[-3000:]
+    counts = summary(tmp_path / "run")["generated"]["distil"]
+    assert (counts["tasks"], counts["trajectories"], counts["kept"], len(endpoint.asked)) == (8, 16, 8, 16)
+    assert [row["stage"] for row in rows(tmp_path / "run")] == ["sft", "sft"]
+    assert "rollout engines" not in done.output and "weights delivered" not in done.output
     assert left_behind() == []
 
 
