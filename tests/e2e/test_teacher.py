@@ -68,7 +68,9 @@ RECIPE = """
 extends: worlds/sums
 name: taught
 stages:
-  - {name: distil, kind: generate, generate: {tasks: 8, samples: 2, keep: correct, teacher: {endpoint: URL, model: big}}}
+  - name: distil
+    kind: generate
+    generate: {tasks: 8, samples: 2, keep: correct, teacher: {endpoint: URL, model: big}}
   - {name: sft, kind: sft, data: distil, steps: 2, loop: {groups_per_step: 4}, learner: {lr: 1.0e-3}}
 """
 
