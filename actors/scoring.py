@@ -54,7 +54,12 @@ class RewardService:
         """
         reward = self.made(config)
         transcript = await decided(reward, transcript, self._grader, self._judge)
-        return replace(reward(transcript), correct=transcript.correct, judgements=transcript.judgements)
+        scored = reward(transcript)
+        return replace(
+            scored,
+            correct=scored.correct if transcript.correct is None else transcript.correct,
+            judgements=scored.judgements if transcript.judgements is None else transcript.judgements,
+        )
 
     def compares(self, config: Any) -> bool:
         """Whether it looks at the siblings of a group together."""

@@ -19,6 +19,7 @@ from rlsys.outer_config import ClusterConfig as ClusterConfig
 from rlsys.outer_config import TrajectoriesConfig as TrajectoriesConfig
 from rlsys.outer_config import WandbConfig as WandbConfig
 from rlsys.outer_config import WeightsConfig as WeightsConfig
+from rlsys.verdicts import VerdictsConfig
 from rlsys.window_config import WindowConfig as WindowConfig
 
 DataSource = Union[str, dict[str, Optional[int]]]  # a stage, a path, or paths with how many examples of each
@@ -312,7 +313,7 @@ class StageConfig:
 
     name: str
     kind: str
-    """A name in `launch.stages.STAGES`: sft, rl, generate, dpo or eval."""
+    """A name in `launch.stages.STAGES`: sft, rl, generate, judge, stepwise, dpo or eval."""
     steps: int
     """Optimizer steps. 0 in a stage that trains nothing, and as long as `epochs` is set."""
     config: RecipeConfig
@@ -344,6 +345,7 @@ class RecipeConfig:
     curriculum: CurriculumConfig = field(default_factory=CurriculumConfig)
     eval: EvalConfig = field(default_factory=EvalConfig)
     generate: GenerateConfig = field(default_factory=GenerateConfig)
+    verdicts: VerdictsConfig = field(default_factory=VerdictsConfig)
     trajectories: TrajectoriesConfig = field(default_factory=TrajectoriesConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     cluster: ClusterConfig = field(default_factory=ClusterConfig)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rlsys.errors import BadInput
@@ -153,6 +153,17 @@ def read_group(values: Mapping[str, Any], where: str) -> GroupRecord:
     except (TypeError, ValueError, AttributeError) as error:
         missing = 'no "sequence" with its "trajectories": not a file that rlsys generate has written'
         raise BadInput(f"{where}: {missing} ({error})") from error
+
+
+def read_trajectory(values: Mapping[str, Any], where: str) -> TrajectoryRecord:
+    """The inverse of `to_json`. Raises BadInput."""
+    try:
+        trajectory: TrajectoryRecord = decode(TrajectoryRecord, values)
+        if not all(isinstance(each, Message) for each in (*trajectory.prompt, *trajectory.messages)):
+            raise TypeError('"prompt" and "messages" are no lists of messages')
+        return replace(trajectory, task=dict(trajectory.task))
+    except (TypeError, ValueError, AttributeError) as error:
+        raise BadInput(f"{where}: not a trajectory that rlsys has written ({error})") from error
 
 
 def score_json(result: Reward | Failure, line: int) -> dict[str, Any]:

@@ -46,7 +46,7 @@ class NeedsJudging(Protocol):
     always_judged: bool  # no score without a judge; false where the rules can do without one
 
     def judging(self, transcript: Transcript) -> tuple[JudgeRequest, ...]:
-        """One question for each of the model's messages, or one about its answer; none where nothing is open."""
+        """One question for each of the model's messages, and one about its answer; none where nothing is open."""
         ...
 
 
@@ -89,11 +89,13 @@ async def _judged(
     finally:
         for task in asking:  # one failed: nobody waits for the others
             task.cancel()
-    if KINDS[requests[0].kind].judges == "answer":
-        verdict = answers[0].verdict
-        return replace(transcript, correct=verdict is not None and bool(verdict.accepted))
-    # Not what it thought on the way: a GOOD there is no verdict.
-    return replace(transcript, judgements=tuple(answer_of(answer.text) for answer in answers))
+    correct, steps = transcript.correct, []
+    for request, answer in zip(requests, answers, strict=True):
+        if KINDS[request.kind].judges == "answer":
+            correct = answer.verdict is not None and bool(answer.verdict.accepted)
+        else:
+            steps.append(answer_of(answer.text))  # not what it thought on the way: a GOOD there is no verdict
+    return replace(transcript, correct=correct, judgements=tuple(steps) or transcript.judgements)
 
 
 async def ask_for_verdict(judge: Asks, request: JudgeRequest, unparsable: str | None) -> Judged:

@@ -17,7 +17,7 @@ from envs.services.judge.config import JudgeConfig
 from envs.services.judge.request import JudgeRequest
 from envs.text.boxed import last_boxed_span, unboxed
 from rlsys.errors import BadInput
-from rlsys.types import Transcript
+from rlsys.types import Task, Transcript
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,10 +56,7 @@ class JudgedReward(SumOfFindings):
         text = self.given(transcript)
         if transcript.correct is not None or not text:
             return ()
-        golds = answers(transcript.task)
-        key = golds[0] if len(golds) == 1 else json.dumps(golds, ensure_ascii=False)
-        fields = {"question": transcript.task.question, "answers": key, "answer": text}
-        return (JudgeRequest(kind=self._config.kind, fields=fields),)
+        return (about_answer(self._config.kind, transcript.task, text),)
 
     def findings(self, transcript: Transcript) -> tuple[Finding, ...]:
         span, text = self._span(written(transcript)), self.given(transcript)
@@ -79,3 +76,10 @@ class JudgedReward(SumOfFindings):
             if box is not None:
                 return Span(message=piece.message, start=box[0], end=box[1])
         return None
+
+
+def about_answer(kind: str, task: Task, given: str) -> JudgeRequest:
+    """Raises BadInput for a task without an answer key."""
+    golds = answers(task)
+    key = golds[0] if len(golds) == 1 else json.dumps(golds, ensure_ascii=False)
+    return JudgeRequest(kind=kind, fields={"question": task.question, "answers": key, "answer": given})

@@ -7,27 +7,43 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import ClassVar, Literal, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Literal, Optional, TypeVar
 
+from envs.protocols.scan import answer
 from envs.rewards import WHOLE
+from envs.rewards.answer import same_answer
 from envs.rewards.findings import Finding, Span, SumOfFindings, found
-from envs.rewards.transcript import written
+from envs.rewards.judged import about_answer
+from envs.rewards.qa import exact_match
+from envs.rewards.step_rules import judged
+from envs.rewards.transcript import answers, written
 from envs.services.judge.config import JudgeConfig
 from envs.services.judge.request import JudgeRequest
 from envs.text.words import step_verdict
-from rlsys.errors import BadInput
-from rlsys.types import Transcript
+from rlsys.errors import BadInput, require
+from rlsys.seeds import rank, some_of
+from rlsys.steps import earlier
+from rlsys.types import Message, Reward, Transcript
+from rlsys.verdicts import VerdictsConfig
 
 _SPEAKER = {"assistant": "my message"}
 
 Filter = Literal["none", "process", "outcome", "both"]
+FILTERS: tuple[Filter, ...] = ("none", "process", "outcome", "both")
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
 class SwirlRewardConfig:
     name: str = "swirl"
+    judged_by: Literal["judge", "rules"] = "judge"
+    """Who says whether a step is good. rules: whoever made the task up, for made-up questions and word problems."""
+    process: Literal["process", "process_math"] = "process"
+    """The question that a judge is asked about a step: of a search, or of a calculation (docs/judge.md)."""
+    outcome: Optional[Literal["exact", "outcome_search", "outcome_math"]] = None
+    """Whether the answer is the task's, beside the reward, which it is no part of: by comparison, or by the judge
+    (docs/judge.md). null: nobody asks."""
     aggregate: Literal["mean", "last", "all"] = "mean"
     """Of the steps' 0 or 1: their mean, the last step's (what a sub-trajectory is trained on), or 1 if all are GOOD."""
     judge: JudgeConfig = field(default_factory=JudgeConfig)
@@ -37,31 +53,63 @@ class SwirlRewardConfig:
 class SwirlReward(SumOfFindings):
     """`process`, from `transcript.judgements`: one text of the judge for each message of the model.
 
-    GOOD, BAD, GOOD: Reward(value=0.667, parts={"process": 0.667}).
+    GOOD, BAD, GOOD: Reward(value=0.667, parts={"process": 0.667}). Of a state (`rlsys.steps`) the one action that was
+    taken in it is judged, in sight of all that was said before.
     """
 
     parts = ("process",)
     solved_by: ClassVar[Mapping[str, float]] = {"process": WHOLE}
 
-    always_judged = True
-
     def __init__(self, config: SwirlRewardConfig) -> None:
-        self._aggregate = config.aggregate
+        self._config = config
         self.judge = config.judge
+        self._asks_outcome = config.outcome not in (None, "exact")
+        self.always_judged = config.judged_by == "judge" or self._asks_outcome
+
+    def given(self, transcript: Transcript) -> str:
+        """What stands in the answer tag of the last message; "" without one."""
+        last = written(transcript)[-1:]
+        return (answer(last[0].text) or "") if last else ""
 
     def judging(self, transcript: Transcript) -> tuple[JudgeRequest, ...]:
-        """One question for each message of the model, with the conversation up to it; none where they are answered."""
-        if transcript.judgements is not None:
-            return ()
-        said = [f"[{_SPEAKER.get(each.role, 'result')}]\n{each.content}" for each in transcript.messages]
-        question = transcript.task.question
-        talks = ("\n\n".join(said[: piece.message + 1]) for piece in written(transcript))
-        return tuple(
-            JudgeRequest(kind="process", fields={"question": question, "conversation": talk}) for talk in talks
-        )
+        """One question for each message of the model, with the conversation up to it, and one about the answer; none
+        where they are answered."""
+        config, question = self._config, transcript.task.question
+        asked: list[JudgeRequest] = []
+        if transcript.judgements is None and config.judged_by == "judge":
+            for talk in _conversations(transcript):
+                shown = "\n\n".join(f"[{_SPEAKER.get(each.role, 'result')}]\n{each.content}" for each in talk)
+                asked.append(JudgeRequest(kind=config.process, fields={"question": question, "conversation": shown}))
+        given = self.given(transcript)
+        if config.outcome is not None and self._asks_outcome and transcript.correct is None and given:
+            asked.append(about_answer(config.outcome, transcript.task, given))
+        return tuple(asked)
+
+    def __call__(self, transcript: Transcript) -> Reward:
+        """With the verdicts that were reached without a judge, so that files have them too."""
+        ruled = self._ruled(transcript)
+        return replace(super().__call__(ruled), judgements=ruled.judgements, correct=ruled.correct)
+
+    def pooled(self, transcript: Transcript) -> Mapping[str, tuple[float, float]]:
+        """Share of the answers that the outcome judge accepts."""
+        right = self._ruled(transcript).correct
+        return {} if right is None or self._config.outcome is None else {"outcome": (float(right), 1.0)}
+
+    def _ruled(self, transcript: Transcript) -> Transcript:
+        if transcript.judgements is None and self._config.judged_by == "rules":
+            said = tuple(judged(transcript.task, talk) for talk in _conversations(transcript))
+            transcript = replace(transcript, judgements=said)
+        if transcript.correct is None and self._config.outcome is not None:
+            given = self.given(transcript)
+            if not given:
+                return replace(transcript, correct=False)
+            if self._config.outcome == "exact":
+                golds = answers(transcript.task)
+                return replace(transcript, correct=same_answer(given, golds) or exact_match(given, golds))
+        return transcript
 
     def findings(self, transcript: Transcript) -> tuple[Finding, ...]:
-        judgements = transcript.judgements
+        judgements = self._ruled(transcript).judgements
         pieces = written(transcript)
         where, each = f"task {transcript.task.task_id}", "one for each message of the model"
         if not judgements:
@@ -79,9 +127,9 @@ class SwirlReward(SumOfFindings):
 
     def _weights(self, rewards: tuple[float, ...]) -> list[float]:
         """What each step adds to the trajectory's value."""
-        if self._aggregate == "last":
+        if self._config.aggregate == "last":
             return [0.0] * (len(rewards) - 1) + [rewards[-1]]
-        counted = 1.0 if self._aggregate == "mean" or all(rewards) else 0.0
+        counted = 1.0 if self._config.aggregate == "mean" or all(rewards) else 0.0
         return [counted * reward / len(rewards) for reward in rewards]
 
 
@@ -90,23 +138,62 @@ def step_rewards(judgements: Sequence[str]) -> tuple[float, ...]:
     return tuple(float(step_verdict(judgement) == "GOOD") for judgement in judgements)
 
 
-def kept(strategy: Filter, *, judgements: Sequence[str], right: bool) -> bool:
-    """For the capability "the four SWiRL sets", which no stage offers yet: whether a trajectory passes.
+def _conversations(transcript: Transcript) -> list[list[Message]]:
+    """What was said up to and with each message of the model, from the end of the prompt on."""
+    before = earlier(transcript.task)
+    return [[*before, *transcript.messages[: piece.message + 1]] for piece in written(transcript)]
 
-    process asks for GOOD on every step, outcome for the right answer.
-    """
+
+def kept(strategy: Filter, *, judgements: Sequence[str], right: bool) -> bool:
+    """Whether a trajectory passes: process asks for GOOD on every step, outcome for the right answer."""
     sound = bool(judgements) and all(step_rewards(judgements))
     return (strategy in ("none", "outcome") or sound) and (strategy in ("none", "process") or right)
 
 
 def equalised(sets: Mapping[str, Sequence[T]], *, seed: int) -> dict[str, list[T]]:
-    """For the capability "the four SWiRL sets", which no stage offers yet: as many of each set as the smallest has.
-
-    Drawn at random and left in order: the paper compares equal numbers.
-    """
+    """As many of each set as the smallest has, drawn at random and left in order: the paper compares equal numbers."""
     size = min(map(len, sets.values()), default=0)
     drawn: dict[str, list[T]] = {}
     for name, members in sets.items():
         chosen = random.Random(f"{seed} {name}").sample(range(len(members)), size)
         drawn[name] = [members[index] for index in sorted(chosen)]
     return drawn
+
+
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """Of one trajectory."""
+
+    judgements: Sequence[str]  # () where nobody judged its steps
+    right: bool | None  # None where nobody judged its answer
+
+
+def verdicts_in(record: Mapping[str, object]) -> Verdicts:
+    """Of a line of a file; those that it does not hold are none."""
+    said, right = record.get("judgements"), record.get("correct")
+    judgements = [str(each) for each in said] if isinstance(said, list) else []
+    return Verdicts(judgements, right if isinstance(right, bool) else None)
+
+
+def cut(found: Sequence[Verdicts], config: VerdictsConfig, *, seed: int, where: str) -> list[int]:
+    """The trajectories of the set that `config` asks for, by their places in `found`.
+
+    Raises BadInput, which begins with `where`, for trajectories that nobody judged and for a set that is too small.
+    """
+    asked = FILTERS if config.equal else (config.keep,)
+    for at, each in enumerate(found):
+        for name, missing in (("process", not each.judgements), ("outcome", each.right is None)):
+            if missing and any(strategy in (name, "both") for strategy in asked):
+                raise BadInput(f"{where}: record {at + 1} has no verdict for verdicts.keep={name}: expected those of a "
+                               f"judge stage{' with reward.outcome' * (name == 'outcome')}")  # fmt: skip
+    sets: dict[str, list[int]] = {
+        strategy: [at for at, each in enumerate(found)
+                   if kept(strategy, judgements=each.judgements, right=bool(each.right))]
+        for strategy in asked
+    }  # fmt: skip
+    chosen = (equalised(sets, seed=seed) if config.equal else sets)[config.keep]
+    if config.trajectories is None:
+        return list(chosen)
+    most = f"at most {len(chosen)}, as many as {where} has with verdicts.keep={config.keep}"
+    require(config.trajectories <= len(chosen), "verdicts.trajectories", config.trajectories, most)
+    return some_of(chosen, config.trajectories, lambda at: rank(seed, at))

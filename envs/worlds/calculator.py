@@ -32,7 +32,7 @@ class CalculatorConfig(TaskConfig):
     last_chance: bool = True
     """A calculation in the last message is answered with a request to answer, and one more message (SWiRL)."""
     instruction: Optional[str] = None
-    """One line in front of every question; null is the protocol's, "" none."""
+    """In front of every question; `{calls}` becomes the number of calculations; null is the protocol's, "" none."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -50,6 +50,7 @@ class CalculatorWorld(World):
         self._protocol = protocol if config.last_chance else replace(protocol, over_limit=None)
         self.write_answer = self._protocol.write_answer
         self.max_turns = max_turns(self._protocol, config.max_turns if config.tools else None)
+        self._calls = SWIRL_MATH.calls if config.max_turns is None else config.max_turns - 1
         self.split = split_tasks(
             config, make=lambda count, held_out: map(to_task, generate(count, config.seed, held_out=held_out))
         )
@@ -60,7 +61,7 @@ class CalculatorWorld(World):
 
     def env(self, task: Task) -> ToolEpisode:
         own = self._config.instruction
-        instruction = self._protocol.instruction if own is None else own
+        instruction = (self._protocol.instruction if own is None else own).replace("{calls}", str(self._calls))
         return ToolEpisode(
             self._protocol.prompt(Asked(question=task.question, instruction=instruction)), self._protocol, answered
         )

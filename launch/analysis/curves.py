@@ -47,20 +47,34 @@ class Chart:
         return not any(point.mean for curve in self.curves for point in curve.points)
 
     @property
+    def single(self) -> bool:
+        """No curve has two points."""
+        return all(len(curve.points) < 2 for curve in self.curves)
+
+    @property
     def share(self) -> bool:
         return self.unit.startswith("share")
 
 
 def charts(
-    figure: Figure, found: Mapping[Setting, Mapping[Run, Sequence[Row]]], by: By, papers: Mapping[str, float]
+    figure: Figure,
+    found: Mapping[Setting, Mapping[Run, Sequence[Row]]],
+    by: By,
+    papers: Mapping[str, float],
+    *,
+    every: bool = True,
 ) -> tuple[Chart, ...]:
-    """found: of each run the rows that the figure reads. papers: figures of the papers, by key. () where none fits."""
+    """found: of each run the rows that the figure reads. papers: figures of the papers, by key. () where none fits.
+
+    every: also panels that say nothing without another one.
+    """
     rows = [row for runs in found.values() for own in runs.values() for row in own]
     keys = dict.fromkeys(key for row in rows for key in row.values)
     above = {key for row in rows for key, value in row.values.items() if value > 0}
-    shown = [panel for panel in figure.panels if not panel.beside or panel.beside in above]
-    made = (_chart(panel, key, found, by, papers.get(key)) for panel in shown for key in keys if panel.fits(key))
-    return tuple(each for each in made if each.curves)
+    shown = [panel for panel in figure.panels if every or not panel.beside or panel.beside in above]
+    lone = figure.source == "evaluations"  # what was evaluated once is a result and no curve
+    made = (_chart(panel, key, found, by, papers.get(key)) for panel in shown for key in keys if panel.fits(key, keys))
+    return tuple(each for each in made if each.curves and not (lone and each.single))
 
 
 def _chart(

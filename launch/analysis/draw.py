@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from launch.analysis.compare import Entry, Scatter
 from launch.analysis.curves import Chart, Curve, Point
+from launch.analysis.results import Entry, Scatter
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -192,28 +192,40 @@ def _begins(points: Sequence[Point]) -> dict[str, int]:
 
 
 def draw_entries(path: Path, question: str, note: str, entries: Sequence[Entry]) -> None:
-    """A row for each number: the paper's as a diamond, each setting as a dot with its spread."""
+    """A row for each number: each setting as a dot with its spread or interval, a paper's as a diamond."""
     keys, labels = (list(dict.fromkeys(getattr(each, name) for each in entries)) for name in ("key", "label"))
-    top = 0.42 + 0.21 * -(-(len(labels) + 1) // _abreast([*labels, "paper"], 7.5))
+    papers = any(each.paper is not None for each in entries)
+    told = [*labels, "paper"] if papers else labels if len(labels) > 1 else []
+    top = 0.42 + (0.21 * -(-len(told) // _abreast(told, 7.5)) if told else 0)
     figure = _figure(7.5, 0.34 * len(keys) * max(1, len(labels) / 2) + 0.75 + BELOW + top, top)
     axes = figure.add_subplot()
     for each in entries:
-        place, offset = keys.index(each.key), (labels.index(each.label) - (len(labels) - 1) / 2) * 0.6 / len(labels)
+        place = keys.index(each.key) + (labels.index(each.label) - (len(labels) - 1) / 2) * 0.6 / len(labels)
         colour = style_of(labels.index(each.label))[0]
-        axes.plot([each.against, each.value], [place + offset] * 2, color=PALE, linewidth=2, zorder=1)
-        axes.errorbar(each.value, place + offset, xerr=each.spread, fmt="o", color=colour, markersize=6, zorder=3)
-        axes.plot(each.against, place + offset, marker="D", color=DARK, markersize=5, zorder=2, linestyle="")
+        if each.paper is not None:
+            axes.plot([each.paper, each.value], [place, place], color=PALE, linewidth=2, zorder=1)
+            axes.plot(each.paper, place, marker="D", color=DARK, markersize=5, zorder=2, linestyle="")
+        axes.errorbar(each.value, place, xerr=_reach(each), fmt="o", color=colour, markersize=6, zorder=3)
     axes.set_yticks(range(len(keys)), [key.replace("/", " ") for key in keys], fontsize=9, color=DARK)
     axes.set_ylim(len(keys) - 0.5, -0.5)
     axes.tick_params(axis="x", labelsize=8, colors=GREY, length=0)
+    axes.tick_params(axis="y", length=0)
     axes.grid(axis="x", color=PALE, linewidth=0.8)
     axes.set_axisbelow(True)
     for side in ("top", "right", "left", "bottom"):
         axes.spines[side].set_visible(False)
-    axes.tick_params(axis="y", length=0)
     handles = [_dot(style_of(place)[0], "o") for place in range(len(labels))] + [_dot(DARK, "D")]
-    _words(figure, question, note, [*labels, "paper"], handles)
+    _words(figure, question, note, told, handles[: len(told)])
     figure.savefig(path, dpi=DPI)
+
+
+def _reach(each: Entry) -> list[list[float]] | None:
+    """What matplotlib calls xerr: below and above."""
+    if each.spread is not None:
+        return [[each.spread], [each.spread]]
+    if each.low is None or each.high is None:
+        return None
+    return [[max(0.0, each.value - each.low)], [max(0.0, each.high - each.value)]]
 
 
 def draw_scatters(path: Path, question: str, scatters: Sequence[Scatter]) -> None:

@@ -56,7 +56,6 @@ def _labels(judgements: Any) -> Metrics:
     good, count = float(verdicts.count("GOOD")), len(verdicts)
     return {
         "verdict/macro": Mean(good / count),
-        "verdict/micro": Mean(good, count),
         "verdict/all_good": Mean(float(good == count)),
         "verdict/unparsable": Mean(float(verdicts.count(None)), count),
     }

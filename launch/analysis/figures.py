@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Literal
@@ -20,14 +20,19 @@ class Panel:
     title: str
     unit: str
     key: str
-    beside: str = ""  # shown only where this key is above 0 somewhere
+    beside: str = ""  # says something only where this key is above 0 somewhere
+    unless: str = ""  # shown only where there is no such key, of the same *
 
-    def fits(self, key: str) -> bool:
-        return fnmatchcase(key, self.key)
+    def fits(self, key: str, keys: Container[str]) -> bool:
+        """Whether it shows this one of the keys that there are."""
+        return fnmatchcase(key, self.key) and (not self.unless or self.unless.replace("*", self._star(key)) not in keys)
 
     def called(self, key: str) -> str:
+        return self.title.replace("*", self._star(key)) if "*" in self.key else self.title
+
+    def _star(self, key: str) -> str:
         head, _, tail = self.key.partition("*")
-        return self.title.replace("*", key.removeprefix(head).removesuffix(tail)) if "*" in self.key else self.title
+        return key.removeprefix(head).removesuffix(tail)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,20 +56,35 @@ FIGURES: Mapping[str, Figure] = {
     ),
     "accuracy": Figure(
         question="Do held-out answers become right?",
-        papers="Long CoT: figures 2, 4, 6; ICRL: figure 2 (a); ReSearch: validation",
+        papers="Long CoT: figures 2, 6; ReSearch: validation",
         source="evaluations",
         panels=(
-            Panel(title="* accuracy", unit="share of answers", key="*/accuracy"),
             Panel(title="* exact match", unit="share of answers", key="*/exact_match"),
-            Panel(title="* mean reward", unit="reward", key="*/mean_reward"),
+            Panel(title="* accuracy", unit="share of answers", key="*/accuracy", unless="*/exact_match"),
         ),
+    ),
+    "validation": Figure(
+        question="Does the reward rise on held-out tasks?",
+        papers="ReSearch: validation reward",
+        source="evaluations",
+        panels=(Panel(title="*", unit="mean reward", key="*/mean_reward"),),
+    ),
+    "results": Figure(
+        question="What does it come to, beside the paper?",
+        papers="their tables of results; ICRL: figure 2 (a); Long CoT: figure 4; SWiRL: figures 4 to 8",
+        source="compared",
     ),
     "length": Figure(
         question="How long are the responses?",
         papers="ReSearch: response length; ICRL: figure 3; Long CoT: figures 2, 3 (b), 7 (1), 9, 10",
         panels=(
             Panel(title="What the model wrote", unit="tokens per episode", key="episode/tokens"),
-            Panel(title="With what tools said", unit="tokens per episode", key="episode/response_tokens"),
+            Panel(
+                title="With what tools said",
+                unit="tokens per episode",
+                key="episode/response_tokens",
+                beside="episode/calls",
+            ),
         ),
     ),
     "cut": Figure(
@@ -165,11 +185,6 @@ FIGURES: Mapping[str, Figure] = {
             Panel(title="Margin", unit="reward", key="dpo/margin"),
         ),
     ),
-    "papers": Figure(
-        question="How far from the paper's results?",
-        papers="the tables of each: what the recipe has under `paper`",
-        source="compared",
-    ),
     "correlation": Figure(
         question="Does more reward mean more right answers?",
         papers="Graph-RL: figure 3 (left)",
@@ -188,6 +203,7 @@ DERIVED: Mapping[str, tuple[str, ...]] = {
 def needed(names: Sequence[str]) -> Callable[[str], bool]:
     """Which keys of metrics.jsonl these figures read."""
     patterns = {panel.key for name in names for panel in FIGURES[name].panels}
+    patterns |= {panel.beside for name in names for panel in FIGURES[name].panels}
     patterns |= {key for name in patterns & set(DERIVED) for key in DERIVED[name]}
     return lambda key: any(fnmatchcase(key, pattern) for pattern in patterns)
 

@@ -6,13 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from launch.analysis.compare import beside_papers, scatters
 from launch.analysis.curves import LAST, By, Chart, charts, finished, with_derived
 from launch.analysis.draw import draw, draw_entries, draw_scatters, window_of
 from launch.analysis.episodes import files_of, read_episodes
 from launch.analysis.figures import FIGURES, Figure
-from launch.analysis.papers import papers_of
 from launch.analysis.report import entry_table, scatter_table, table, write, write_entries, write_scatters
+from launch.analysis.results import papers_of, results, scatters
 from launch.analysis.runs import Row, Run, Setting
 from launch.run.bar import Bar
 
@@ -21,7 +20,7 @@ from launch.run.bar import Bar
 class Making:
     folder: Path
     names: Sequence[str]  # of figures
-    asked: bool  # for these: also those that are 0 throughout
+    asked: bool  # for these by name: also for texts that hold none of what is counted
     by: By
     episodes: str  # training, or a play of the evaluations
     smooth: int | None
@@ -32,7 +31,7 @@ class Left:
     """The figures that were not drawn."""
 
     absent: list[str]  # no run has numbers for them
-    flat: list[str]  # 0 throughout
+    flat: list[str]  # of texts, 0 throughout
 
 
 def make(settings: Sequence[Setting], making: Making, say: Callable[[str], None]) -> Left:
@@ -48,8 +47,9 @@ def make(settings: Sequence[Setting], making: Making, say: Callable[[str], None]
             lines = COMPARED[name](figure, settings, making.folder)
         else:
             found = {each: {run: _rows(figure, run, making.by, counted) for run in each.runs} for each in settings}
-            made = charts(figure, found, making.by, papers)
-            shown = [chart for chart in made if making.asked or not chart.flat]
+            made = charts(figure, found, making.by, papers, every=making.asked)
+            empty = figure.source == "episodes" and not making.asked
+            shown = [chart for chart in made if not (empty and chart.flat)]
             if made and not shown:
                 left.flat.append(name)
                 continue
@@ -79,15 +79,17 @@ def _curves(name: str, figure: Figure, shown: Sequence[Chart], making: Making, l
     return table(name, shown)
 
 
-def _papers(figure: Figure, settings: Sequence[Setting], folder: Path) -> list[str]:
-    entries = beside_papers(settings)
+def _results(figure: Figure, settings: Sequence[Setting], folder: Path) -> list[str]:
+    entries = results(settings)
     if not entries:
         return []
     about = settings[0].runs[0].config.get("about") or {}
-    write_entries(folder, "papers", figure, entries)
-    note = f"last evaluations; {about.get('title') or ''}".strip("; ")
-    draw_entries(folder / "papers.png", figure.question, note, entries)
-    return entry_table("papers", entries)
+    write_entries(folder, "results", figure, entries)
+    bars = "bars: standard deviation over seeds" if any(each.spread for each in entries) else ""
+    bars = bars or ("bars: 95 % over tasks" if any(each.low is not None for each in entries) else "")
+    note = "; ".join(word for word in ("last evaluations", bars, about.get("title")) if word)
+    draw_entries(folder / "results.png", figure.question, note, entries)
+    return entry_table("results", entries)
 
 
 def _correlation(figure: Figure, settings: Sequence[Setting], folder: Path) -> list[str]:
@@ -100,7 +102,7 @@ def _correlation(figure: Figure, settings: Sequence[Setting], folder: Path) -> l
 
 
 COMPARED: Mapping[str, Callable[[Figure, Sequence[Setting], Path], list[str]]] = {
-    "papers": _papers,
+    "results": _results,
     "correlation": _correlation,
 }
 

@@ -11,9 +11,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from launch.analysis.compare import Entry, Scatter
 from launch.analysis.curves import Chart, Curve
 from launch.analysis.figures import Figure
+from launch.analysis.results import Entry, Scatter
 from rlsys.files import replace_file
 
 Row = tuple[Any, ...]
@@ -32,7 +32,7 @@ def write(folder: Path, name: str, figure: Figure, x_label: str, charts: Sequenc
 
 
 def write_entries(folder: Path, name: str, figure: Figure, entries: Sequence[Entry]) -> None:
-    found = [asdict(each) | {"difference": each.difference} for each in entries]
+    found = [asdict(each) for each in entries]
     _write(folder, name, figure, {"entries": found}, tuple(found[0]), [tuple(each.values()) for each in found])
 
 
@@ -92,8 +92,12 @@ def entry_table(name: str, entries: Sequence[Entry]) -> list[str]:
     wide = max(len(each.label) for each in entries)
     for each in entries:
         around = "" if each.spread is None else f" ± {_shown(each.spread)}"
-        numbers = f"{_shown(each.value) + around:<16} paper {_shown(each.against)}, {each.difference:+.3f}"
-        lines.append(f"  {_cut(each.key, 38):<38}  {each.label:<{wide}} {numbers}")
+        if each.low is not None and each.high is not None:
+            around = f" ({_shown(each.low)} to {_shown(each.high)})"
+        paper = "" if each.paper is None else f"   paper {_shown(each.paper)}, {each.value - each.paper:+.3f}"
+        lines.append(
+            f"  {_cut(each.key, 38):<38}  {each.label:<{wide}} {_shown(each.value) + around:<24}{paper}".rstrip()
+        )
     return lines
 
 

@@ -144,9 +144,7 @@ def by_teacher(recipe: RecipeConfig, options: argparse.Namespace, progress: Prog
 
 def recipe_to_generate(config: RunConfig) -> RecipeConfig:
     """What holds in the recipe's last generate stage; in its last stage where there is none."""
-    from launch.stages.base import stage_of
-
-    generating = [stage for stage in config.stages if stage_of(stage.kind).makes_data]
+    generating = [stage for stage in config.stages if stage.kind == "generate"]
     return (generating or config.stages)[-1].config
 
 

@@ -7,6 +7,8 @@ STAGES: dict[str, str] = {
     "sft": "launch.stages.sft.SFT",
     "rl": "launch.stages.rl.RL",
     "generate": "launch.stages.generate.Generate",
+    "judge": "launch.stages.judge.Judge",
+    "stepwise": "launch.stages.stepwise.Stepwise",
     "dpo": "launch.stages.dpo.DPO",
     "eval": "launch.stages.eval.Eval",
 }

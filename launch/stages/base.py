@@ -41,13 +41,13 @@ class Head:
     kind: Any = None
     """What it does: a name of the table in `launch.stages`, which docs/stages.md explains."""
     steps: Any = None
-    """Optimizer steps. Of steps and epochs exactly one is given; generate and eval stages have neither."""
+    """Optimizer steps. Of steps and epochs exactly one is given; generate, judge and eval stages have neither."""
     epochs: Any = None
     """Times through the training tasks, or through `data`. They become steps, rounded up."""
     data: Any = None
-    """What sft and dpo train on: the name of an earlier generate stage, the path of a JSON-lines file, or several with
-    how many examples of each, {a.jsonl: 300, b.jsonl: null}; null there: all. null: the environment's demonstrations
-    (sft)."""
+    """What sft, dpo and stepwise train on, and judge judges: the name of an earlier generate or judge stage, the path
+    of a JSON-lines file, or (sft, dpo) several with how many examples of each, {a.jsonl: 300, b.jsonl: null}; null
+    there: all. null: the environment's demonstrations (sft)."""
 
     @property
     def label(self) -> str:
@@ -157,7 +157,8 @@ def check_tags(where: str, recipe: RecipeConfig) -> None:
     world: Any = recipe.env
     protocol = PROTOCOLS.get(getattr(world, "protocol_name", None) or "")
     looked_for: Inline | None = getattr(make_reward(recipe.reward), "inline", None)
-    if protocol is None or protocol.calls == 0 or looked_for is None or protocol.inline == looked_for:
+    calls = protocol is not None and protocol.calls != 0 and getattr(world, "tools", True)
+    if protocol is None or not calls or looked_for is None or protocol.inline == looked_for:
         return
     known = " or ".join(name for name, other in PROTOCOLS.items() if other.inline == looked_for)
     unseen = f"the tool of env.name={world.name!r} does not write (protocol {protocol.name})"

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
+from envs.rewards.swirl import Verdicts, cut, verdicts_in
 from launch.stages.base import Head, Stage, maker_of, product, steps_for
 from rlsys.config import DataSource, EvalConfig, RecipeConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput, RunFailed
@@ -18,6 +19,7 @@ from rlsys.files import unpacked
 from rlsys.jsonl import json_object
 from rlsys.records import Example
 from rlsys.seeds import rank, some_of
+from rlsys.verdicts import EVERY, VerdictsConfig
 
 if TYPE_CHECKING:
     from launch.run.run import Run
@@ -79,8 +81,17 @@ class Data:
     noted: tuple[tuple[str, str], ...] = ()  # "file.jsonl line 3", and what there is to say about it
 
 
-def open_data(parse: Parse, files: Files, config: EvalConfig, seed: int, note: Note = _nothing) -> Data:
+def open_data(
+    parse: Parse,
+    files: Files,
+    config: EvalConfig,
+    seed: int,
+    note: Note = _nothing,
+    verdicts: VerdictsConfig = EVERY,
+) -> Data:
     """Every line is read and checked once. Raises BadInput for a file or a line that cannot be used.
+
+    verdicts: the set that is cut from each file.
 
     Prompts are kept apart over all files: one that is held out of a file is held out of the others.
     """
@@ -89,11 +100,15 @@ def open_data(parse: Parse, files: Files, config: EvalConfig, seed: int, note: N
     families = Families()
     for path, count in files.items():
         found: list[Place] = []
-        for place, example in _read(parse, path):
+        judged: list[Verdicts] = []
+        for place, example, verdict in _read(parse, path):
             families.join(example.names)
             found.append(place)
+            judged.append(verdict)
             if says := note(example):
                 noted.append((f"{path.name} line {place.number}", says))
+        if not verdicts.all:
+            found = [found[at] for at in cut(judged, verdicts, seed=seed, where=str(path))]
         places += _some(found, count, seed)
     prompts = {families.first(place.name) for place in places}
     held = _held_out(prompts, config, seed) if config.every else set()
@@ -107,15 +122,16 @@ def open_data(parse: Parse, files: Files, config: EvalConfig, seed: int, note: N
     )
 
 
-def _read(parse: Parse, path: Path) -> Iterator[tuple[Place, Example]]:
+def _read(parse: Parse, path: Path) -> Iterator[tuple[Place, Example, Verdicts]]:
     try:
         content = unpacked(path)
         with content.open("rb") as file:
             offset = 0
             for number, line in enumerate(file, start=1):
                 if line.strip():
-                    example = parse(*_object(path, number, line))
-                    yield Place(path, content, number, offset, example.names[0]), example
+                    record, where = _object(path, number, line)
+                    example = parse(record, where)
+                    yield Place(path, content, number, offset, example.names[0]), example, verdicts_in(record)
                 offset += len(line)
     except OSError as error:
         raise BadInput(f"{path}: cannot be read ({error.strerror}), expected a JSON-lines file") from error
@@ -186,7 +202,8 @@ class DataStage(Stage):
     def epoch(self, recipe: RecipeConfig, data: DataSource | None) -> int:
         if data is None:
             return super().epoch(recipe, data)
-        return len(open_data(self.parse, files_of(data), recipe.eval, recipe.seed).train)
+        read = open_data(self.parse, files_of(data), recipe.eval, recipe.seed, verdicts=recipe.verdicts)
+        return len(read.train)
 
     def ready(self, config: RunConfig, stage: StageConfig) -> None:
         if stage.data is not None and maker_of(config, stage) is None:
@@ -197,7 +214,8 @@ class DataStage(Stage):
             return {}
         config = stage.config.eval
         held_out = {"eval.share": config.share, "eval.tasks": config.tasks}
-        return {"data": stage.data} | (held_out if config.every else dict.fromkeys(held_out))
+        drawn = held_out if config.every else dict.fromkeys(held_out)
+        return {"data": stage.data} | drawn | verdicts_identity(stage)
 
     def arithmetic(self, config: RunConfig, stage: StageConfig) -> list[str]:
         if stage.data is None:
@@ -217,7 +235,8 @@ class DataStage(Stage):
     def given(self, stage: StageConfig, note: Note = _nothing) -> Data:
         """The examples of a `data` that is a path. Raises BadInput where there is nothing to train on."""
         files = files_of(stage.data or "")
-        data = open_data(self.parse, files, stage.config.eval, stage.config.seed, note)
+        config = stage.config
+        data = open_data(self.parse, files, config.eval, config.seed, note, config.verdicts)
         if not data.train:
             raise BadInput(f"{', '.join(map(str, files))}: no records, expected one JSON object per line")
         return data
@@ -230,11 +249,16 @@ class DataStage(Stage):
         path = self.made_file(run.dir.generated(maker.name))
         if not path.is_file():
             raise RunFailed(f"stages.{stage.name}: {path} is missing, which stage {maker.name} has written")
-        data = open_data(self.parse, {path: None}, stage.config.eval, stage.config.seed)
+        config = stage.config
+        data = open_data(self.parse, {path: None}, config.eval, config.seed, verdicts=config.verdicts)
         if not data.train:
             counts = run.state.played.get(maker.name, {})
             raise RunFailed(f"stages.{stage.name}: nothing to train on in {path}: {self.nothing_made} ({counts})")
         return data
+
+
+def verdicts_identity(stage: StageConfig) -> dict[str, Any]:
+    return {f"verdicts.{key}": value for key, value in asdict(stage.config.verdicts).items()}
 
 
 def is_source(data: Any) -> bool:

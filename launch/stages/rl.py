@@ -49,7 +49,8 @@ class RL(Stage):
             )
         if head.data is not None:
             raise BadInput(
-                f"{where}.data={head.data!r}: an rl stage plays env's tasks: expected env.data, or another kind"
+                f"{where}.data={head.data!r}: an rl stage plays env's tasks: expected env.data, or another "
+                "kind, such as stepwise for the states of recorded trajectories"
             )
 
     def midway(self, stage: StageConfig) -> dict[str, Any]:
@@ -62,16 +63,19 @@ class RL(Stage):
         episodes = loop.groups_per_step * loop.group_size
         found = drawn_from(stage)
         sizes = ", ".join(f"{name} ({len(indices)} tasks)" for name, indices in found.items())
-        every = stage.config.eval.every
-        beside = max(stage.steps - 1, 0) // every if every else 0
-        evaluated = sum(len(play.of.tasks) * play.samples * play.seeds for play in plays_of(stage.config).values())
         return [
             *super().arithmetic(config, stage),
-            f"evaluations = before, after and {beside} beside training, {evaluated} episodes each",
+            self.evaluations(stage),
             *([f"curriculum = {stage.config.curriculum.name}, of the levels {sizes}"] if found else []),
             f"trajectories per step = {loop.groups_per_step} groups x {loop.group_size} = {episodes}",
             f"slots = {loop.groups_per_step} x (1 + lag {loop.max_policy_lag}) = {loop.slots} groups open",
         ]
+
+    def evaluations(self, stage: StageConfig) -> str:
+        every = stage.config.eval.every
+        beside = max(stage.steps - 1, 0) // every if every else 0
+        evaluated = sum(len(play.of.tasks) * play.samples * play.seeds for play in plays_of(stage.config).values())
+        return f"evaluations = before, after and {beside} beside training, {evaluated} episodes each"
 
     def ready(self, config: RunConfig, stage: StageConfig) -> None:
         super().ready(config, stage)

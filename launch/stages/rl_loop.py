@@ -17,6 +17,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import psutil
 
@@ -46,8 +47,11 @@ from rlsys.seeds import derive
 from rlsys.types import Reward, Ticket, Trajectory
 
 
-async def rl_loop(run: Run, stage: StageConfig) -> None:
-    """Groups -> Batch -> learner -> new weights, `stage.steps` times."""
+async def rl_loop(run: Run, stage: StageConfig, env: Any = None) -> None:
+    """Groups -> Batch -> learner -> new weights, `stage.steps` times.
+
+    env: the config of the run's world, whose training tasks are played, where it is not the stage's own.
+    """
     config, state = stage.config, run.state
     # Log-probabilities of what was sampled are those of the sampler.
     await run.begin_stage(stage, temperature=config.rollout.temperature)
@@ -78,6 +82,7 @@ async def rl_loop(run: Run, stage: StageConfig) -> None:
         group_size=config.loop.group_size,
         temperature=config.rollout.temperature,
     )
+    plan = plan if env is None else replace(plan, env=env)
     run.spawn(feed(run, stage, run.buffer, run.curriculum, plan))
     evaluations = Beside(run, stage)
     stepper = Stepper(run, stage, run.buffer, plan, evaluations)

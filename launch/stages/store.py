@@ -6,7 +6,6 @@ with the best against the worst of each task. Other filters need no episode to b
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -14,15 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from envs.rewards import solved_by
-from launch.run.rundir import locked
+from launch.stages.line_store import LineStore
 from launch.stages.trajectories import graded, is_solved, kept, pair_of
 from rlsys.config import RecipeConfig
-from rlsys.errors import BadInput, differences
 from rlsys.files import naming
-from rlsys.jsonl import json_object, line_of
+from rlsys.jsonl import line_of
 from rlsys.records import GroupRecord, read_group, to_json
-
-BEGUN = "begun_with"  # key of the first line: what must be the same for episodes to lie in one file
 
 
 def store_path(output: Path) -> Path:
@@ -40,38 +36,14 @@ class TrajectoryStore:
     """
 
     def __init__(self, path: Path, begun_with: Mapping[str, Any]) -> None:
-        """Create or continue `path`. A torn last line is cut off.
-
-        Raises BadInput where it was begun with something else, or where another process writes it.
-        """
+        """Create or continue `path`. Raises BadInput as `LineStore` does."""
         self.path = path
         self.tried: set[int] = set()
         self._places: dict[int, int] = {}
-        self._file = locked(path, "a+b", str(path), "another process is writing it")
-        try:
-            self._continue(json.loads(json.dumps(begun_with, default=str)))
-        except BaseException:
-            self.close()
-            raise
+        self._lines = LineStore(path, begun_with, self._line, what="rlsys generate")
 
-    def _continue(self, begun_with: Mapping[str, Any]) -> None:
-        self._file.seek(0)
-        head, end = line_of({BEGUN: begun_with}), 0
-        for number, line in enumerate(self._file, start=1):
-            if not line.endswith(b"\n"):
-                if number == 1 and not head.startswith(line):
-                    self._compare(json_object(line, f"{self.path} line 1").get(BEGUN), begun_with)
-                break
-            where = f"{self.path} line {number}"
-            record = json_object(line, where)
-            if number == 1:
-                self._compare(record.get(BEGUN), begun_with)
-            else:
-                self._found(read_group(record, where), end)
-            end += len(line)
-        self._file.truncate(end)
-        if end == 0:
-            self._write(head)
+    def _line(self, record: dict[str, Any], where: str, place: int) -> None:
+        self._found(read_group(record, where), place)
 
     def _found(self, group: GroupRecord, place: int) -> None:
         if graded(group):
@@ -79,34 +51,20 @@ class TrajectoryStore:
         else:
             self.tried.add(group.sequence)
 
-    def _compare(self, before: Any, now: Mapping[str, Any]) -> None:
-        if not isinstance(before, dict):
-            raise BadInput(f'{self.path} line 1: no "{BEGUN}": not a file that rlsys generate has written')
-        if changed := differences(before, now):
-            raise BadInput(f"{self.path}: it was begun with {changed}: choose another place, or remove it")
-
     def __contains__(self, sequence: int) -> bool:
         return sequence in self._places
 
     def add(self, group: GroupRecord) -> None:
         """One task more; it is on disk when this returns, as far as a killed process goes."""
-        place = self._file.seek(0, os.SEEK_END)
-        self._write(line_of(to_json(group)))
-        self._found(group, place)
-
-    def _write(self, line: bytes) -> None:
-        with naming(self.path):
-            self._file.write(line)
-            self._file.flush()
+        self._found(group, self._lines.append(to_json(group)))
 
     def groups(self, count: int) -> Iterator[GroupRecord]:
         """The tasks before number `count`, in order."""
         for sequence in sorted(sequence for sequence in self._places if sequence < count):
-            self._file.seek(self._places[sequence])
-            yield read_group(json_object(self._file.readline(), str(self.path)), str(self.path))
+            yield read_group(self._lines.read(self._places[sequence]), str(self.path))
 
     def close(self) -> None:
-        self._file.close()
+        self._lines.close()
 
 
 @dataclass(slots=True, kw_only=True)

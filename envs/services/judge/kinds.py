@@ -1,7 +1,7 @@
 """The prompt kinds: which fields a prompt has, how each is cut and fenced, and how the answer is read.
 
 Over HTTP and in `rlsys judge-errors` every kind can be asked. No reward asks `summary_*` yet: that of graph problems
-will, where a model's summary of an answer is compared. Nor `outcome_*`: filters of answers will.
+will, where a model's summary of an answer is compared.
 """
 
 from __future__ import annotations
@@ -42,15 +42,18 @@ YES_NO, VALID = ("YES", "NO", "UNKNOWN"), ("VALID", "INVALID", "UNKNOWN")
 ASKED = {"question": TEXT, "response": SAID}
 KEY = {"question": TEXT, "answers": TEXT, "answer": SAID}
 
+STEP = Kind(
+    judges="step",
+    fields={"question": TEXT, "conversation": SAID},
+    parse=parse.process,
+    values=("GOOD", "BAD"),
+    unparsable="wrong",
+)
+
 KINDS: dict[str, Kind] = {
-    # SWiRL, appendix A. No verdict counts against the step.
-    "process": Kind(
-        judges="step",
-        fields={"question": TEXT, "conversation": SAID},
-        parse=parse.process,
-        values=("GOOD", "BAD"),
-        unparsable="wrong",
-    ),
+    # SWiRL, appendix A, which prints that of searches. No verdict counts against the step.
+    "process": STEP,
+    "process_math": STEP,
     "outcome_search": Kind(judges="answer", fields=KEY, parse=parse.outcome, values=("YES", "NO"), unparsable="wrong"),
     "outcome_math": Kind(judges="answer", fields=KEY, parse=parse.outcome, values=("YES", "NO"), unparsable="wrong"),
     # ReSearch, appendix A. Its authors count only the answers that they could read.

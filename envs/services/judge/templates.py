@@ -91,9 +91,12 @@ def _broken(mark: re.Match[str]) -> str:
 def _own(folder: str | None) -> dict[str, Path]:
     if folder is None:
         return {}
-    if not Path(folder).is_dir():
-        raise BadInput(f"{folder}: no such folder, expected one with prompts such as process.md")
-    files = {path.stem: path for path in Path(folder).glob("*.md")}
+    printed = {path.name: path for path in FOLDER.iterdir() if path.is_dir()}
+    place = printed.get(folder, Path(folder))
+    if not place.is_dir():
+        expected = f"one with prompts such as process.md, or {', '.join(sorted(printed))}"
+        raise BadInput(f"{folder}: no such folder, expected {expected}")
+    files = {path.stem: path for path in place.glob("*.md")}
     for name, path in files.items():
         if name not in KINDS:
             raise BadInput(f"{path}: no kind {name!r}{nearest(name, KINDS)}")

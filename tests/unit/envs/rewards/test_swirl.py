@@ -7,12 +7,18 @@ from hypothesis import strategies as st
 from envs.rewards.swirl import (
     SwirlReward,
     SwirlRewardConfig,
+    Verdicts,
+    cut,
     equalised,
     kept,
     step_rewards,
+    verdicts_in,
 )
 from envs.text.words import outcome_verdict, step_verdict
 from rlsys.errors import BadInput
+from rlsys.steps import SubTrajectory, state_task
+from rlsys.types import Message, Transcript
+from rlsys.verdicts import VerdictsConfig
 from tests.made import transcript
 
 
@@ -103,3 +109,60 @@ def test_compared_sets_are_of_one_size_and_in_order() -> None:
 def test_any_judgement_is_read(judgements: list[str], aggregate: str) -> None:
     given = SwirlReward(SwirlRewardConfig(aggregate=aggregate))(transcript("a", judgements=tuple(judgements)))
     assert 0 <= given.value <= 1 + 1e-12
+
+
+JUDGED = [  # sound and right, sound and wrong, unsound and right, unsound and wrong
+    Verdicts(("GOOD", "GOOD"), True),
+    Verdicts(("GOOD",), False),
+    Verdicts(("GOOD", "BAD"), True),
+    Verdicts(("BAD",), False),
+    Verdicts(("GOOD",), True),
+]
+
+
+@pytest.mark.parametrize(
+    ("keep", "chosen"),
+    [("none", [0, 1, 2, 3, 4]), ("process", [0, 1, 4]), ("outcome", [0, 2, 4]), ("both", [0, 4])],
+)
+def test_the_four_sets_are_cut_from_one_file(keep: str, chosen: list[int]) -> None:
+    def drawn(**keys: object) -> list[int]:
+        return cut(JUDGED, VerdictsConfig(keep=keep, **keys), seed=1, where="f")  # type: ignore[arg-type]
+
+    assert drawn() == chosen
+    assert len(drawn(equal=True)) == 2 and set(drawn(equal=True)) <= set(chosen)
+    one, two = drawn(trajectories=1), drawn(trajectories=2)
+    assert len(one) == 1 and set(one) < set(two) <= set(chosen)
+    with pytest.raises(BadInput, match=rf"verdicts\.trajectories=6: expected at most {len(chosen)}, as many as f has"):
+        drawn(trajectories=6)
+
+
+def test_what_nobody_judged_is_in_no_filtered_set() -> None:
+    bare = [verdicts_in({"judgements": ["GOOD"], "correct": True}), verdicts_in({})]
+    assert cut(bare, VerdictsConfig(), seed=0, where="f") == [0, 1]
+    with pytest.raises(BadInput, match=r"f: record 2 has no verdict for verdicts\.keep=process"):
+        cut(bare, VerdictsConfig(keep="both"), seed=0, where="f")
+    with pytest.raises(BadInput, match=r"verdicts\.keep=outcome: expected those of a judge stage with reward\.outcome"):
+        cut([Verdicts(("GOOD",), None)], VerdictsConfig(equal=True), seed=0, where="f")
+
+
+def test_a_state_is_judged_in_sight_of_what_was_said_before() -> None:
+    asked = (
+        Message(role="user", content="Who?"),
+        Message(role="assistant", content="first"),
+        Message(role="user", content="r"),
+    )
+    step = SubTrajectory(
+        task={"question": "Who?", "answers": ["a"]},
+        name="t",
+        state=asked,
+        num_prompt=1,
+        action=Message(role="assistant", content="second"),
+    )
+    played = Transcript(task=state_task(step), messages=(Message(role="assistant", content="again"),))
+    reward = SwirlReward(SwirlRewardConfig(process="process_math", outcome="outcome_math"))
+    (request,) = reward.judging(played)  # no answer yet: nobody is asked about one
+    assert request.kind == "process_math"
+    assert request.fields["conversation"] == "[my message]\nfirst\n\n[result]\nr\n\n[my message]\nagain"
+    answered = Transcript(task=played.task, messages=(Message(role="assistant", content="<answer>b</answer>"),))
+    _, request = reward.judging(answered)
+    assert (request.kind, dict(request.fields)) == ("outcome_math", {"question": "Who?", "answers": "a", "answer": "b"})

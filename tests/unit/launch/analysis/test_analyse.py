@@ -12,16 +12,17 @@ from typing import Any
 import pytest
 import yaml
 
-from launch.analysis.compare import beside_papers, scatters
 from launch.analysis.curves import charts, finished, with_derived
 from launch.analysis.draw import smoothed
 from launch.analysis.episodes import episode_metrics, read_episodes
 from launch.analysis.figures import FIGURES, Figure, Panel, needed
+from launch.analysis.results import results, scatters
 from launch.analysis.runs import Run, read_run, settings
 from launch.cli import run
 from rlsys.errors import BadInput
 from rlsys.metrics import merge, values
 from tests.made import jsonl
+from tests.paths import ROOT
 
 STAGES = [{"name": "sft", "kind": "sft", "steps": 2}, {"name": "rl", "kind": "rl", "steps": 2}]
 ALL = needed(list(FIGURES))
@@ -217,7 +218,7 @@ def test_keywords_branching_and_code_of_episodes() -> None:
 def test_process_labels_are_the_mean_over_episodes_of_their_mean() -> None:
     lines = [said("a", "b", "c", judgements=["GOOD", "It is GOOD", "no: BAD"]), said("a", judgements=["GOOD"])]
     found = values(merge(map(episode_metrics, lines)))
-    assert found["verdict/macro"] == pytest.approx(0.8333, abs=1e-4) and found["verdict/micro"] == 0.75
+    assert found["verdict/macro"] == pytest.approx(0.8333, abs=1e-4)  # the mean over steps would be 0.75
     assert (found["verdict/all_good"], found["verdict/unparsable"]) == (0.5, 0)
     assert values(episode_metrics(said("a", "b", judgements=["?", "GOOD"])))["verdict/unparsable"] == 0.5
 
@@ -249,15 +250,25 @@ def test_papers_figures_stand_beside_the_last_evaluation(tmp_path: Path) -> None
     stages = [*STAGES[:1], {"name": "rl", "kind": "rl", "eval": {"sets": sets}}]
     path = made(tmp_path / "a", stages=stages, eval={"paper": {"accuracy": 0.9}, "sets": {"musique": {"tasks": 3}}})
     plays = ("musique/greedy", "musique/sampled")
-    row = {f"{play}/{key}": 0.5 for play in plays for key in ("exact_match", "f1", "episodes")}
-    evaluated(path, row | {"greedy/accuracy": 0.1, "greedy/episodes": 4}, when=("after",))
-    found = {each.key: (each.value, each.against) for each in beside_papers(settings(opened(path), []))}
-    assert found == {
+    last = {f"{play}/{key}": 0.5 for play in plays for key in ("exact_match", "f1", "episodes", "accuracy")}
+    first = {"greedy/accuracy": 0.1, "greedy/episodes": 4, "greedy/accuracy_low": 0.05, "greedy/accuracy_high": 0.2}
+    evaluated(path, first | {f"{plays[0]}/f1": 0.4}, last)  # the second one is of other sets
+    found = {each.key: each for each in results(settings(opened(path), []))}
+    assert {key: (each.value, each.paper) for key, each in found.items()} == {
         "musique/greedy/exact_match": (0.5, 0.223),
         "musique/sampled/exact_match": (0.5, 0.223),
         "musique/greedy/f1": (0.5, 0.3),
         "greedy/accuracy": (0.1, 0.9),
     }
+    assert (found["greedy/accuracy"].low, found["greedy/accuracy"].high) == (0.05, 0.2)
+
+
+def test_results_of_seeds_are_their_mean_and_spread(tmp_path: Path) -> None:
+    rows = [{"greedy/accuracy": share, "greedy/accuracy_low": 0.0, "greedy/episodes": 9} for share in (0.7, 0.8)]
+    paths = [evaluated(made(tmp_path / f"{n}", seed=n), row, when=("after",)) for n, row in enumerate(rows)]
+    (found,) = results(settings(opened(*paths), []))
+    assert (found.value, found.seeds, found.low) == (pytest.approx(0.75), 2, None)
+    assert found.spread == pytest.approx(0.0707, abs=1e-4)
 
 
 def test_reward_and_accuracy_are_correlated_under_one_reward_only(tmp_path: Path) -> None:
@@ -269,3 +280,10 @@ def test_reward_and_accuracy_are_correlated_under_one_reward_only(tmp_path: Path
     (found,) = scatters(settings(opened(*paths, run_with("e", -9, 0.9, "icrl")), []))
     assert found.title == "greedy, answer" and found.points[0] == ("a", 1.0, 0.1)
     assert (found.correlation.count, found.correlation.r) == (4, pytest.approx(1.0))
+
+
+def test_the_page_has_every_figure_with_its_question_and_its_papers() -> None:
+    page = (ROOT / "docs" / "analyse.md").read_text()
+    assert [
+        name for name, each in FIGURES.items() if f"| `{name}` | {each.question} | {each.papers} |" not in page
+    ] == []

@@ -154,7 +154,8 @@ def test_lengths_are_given_or_it_is_a_data_failure(score: Any) -> None:
 
 def test_swirl_without_judgements_says_so(score: Any) -> None:
     line = {"task": {"question": "q"}, "response": "<answer>a</answer>"}
-    _, out, _ = score("swirl", lines=[line, {**line, "judgements": ["is GOOD"]}])
+    nobody = [f"reward.judge.{key}=null" for key in ("endpoint", "model", "key_env")]
+    _, out, _ = score("swirl", *nobody, lines=[line, {**line, "judgements": ["is GOOD"]}])
     assert out[0]["kind"] == "data" and "no judgements" in out[0]["detail"]
     assert out[1]["reward"] == 1.0
 
@@ -167,7 +168,7 @@ def test_a_judge_is_asked_for_what_has_no_judgements_and_its_failure_is_no_zero(
         return {"task": {"question": "q"}, "response": f"<answer>{answer}</answer>", **fields}
 
     with scripted(says) as endpoint:
-        judge = [f"reward.judge.endpoint={endpoint.url}", "reward.judge.model=m"]
+        judge = [f"reward.judge.endpoint={endpoint.url}", "reward.judge.model=m", "reward.judge.key_env=null"]
         lines = [line("Rome"), line("Paris"), line("Oslo"), line("Rome", judgements=["GOOD"])]
         code, out, err = score("swirl", *judge, lines=lines)
     assert code == 0

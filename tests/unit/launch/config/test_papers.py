@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from launch.cli import run
 from launch.config.compose import compose
+from launch.config.layers import CONFIGS
 from launch.data.sets import SETS
+from launch.evaluation.sets import plays_of
 from rlsys.config import RunConfig, StageConfig
 from tests.unit.launch.run.test_gpu_memory import QWEN_7B
 
@@ -59,6 +62,24 @@ ICRL = {  # section 4.1 and equation 3; warm-up, two minibatches and the entropy
     "eval.temperature": 0.1,
     "eval.max_turn_tokens": 512,
     "eval.tasks": 500,
+}
+SWIRL = {  # sections 2 and 4, appendix A; model, sizes and limits: nothing else is published
+    "model.path": "google/gemma-2-27b-it",
+    "env.topk": 1,
+    "env.max_turns": 5 + 1,
+    "generate.samples": 5,
+    "verdicts.keep": "process",
+    "verdicts.equal": True,
+    "eval.tasks": 300,
+}
+SWIRL_TABLES = {  # table 2, on HotpotQA; table 3
+    "hotpotqa": {"accuracy": 0.73},
+    "musique": {"accuracy": 0.50},
+    "gsm8k": {"accuracy": 0.76},
+    "hotpotqa_steps": {"part/process": 0.910},
+    "gsm8k_steps": {"part/process": 0.916},
+    "hotpotqa_without_tool": {},  # figure 5, whose numbers are not printed
+    "gsm8k_without_tool": {},
 }
 LONG_COT = {  # tables 6, 7 and 13 of arXiv 2502.03373, appendix K; clips, schedule and betas are its code's
     "model.path": "meta-llama/Llama-3.1-8B",
@@ -116,7 +137,7 @@ RESULTS = {  # exact match: ReSearch-7B-Instruct; ICRL with Qwen2.5-7B
 
 def rl_of(config: RunConfig) -> StageConfig:
     """The first stage of reinforcement learning."""
-    return next(stage for stage in config.stages if stage.kind == "rl")
+    return next(stage for stage in config.stages if stage.kind in ("rl", "stepwise"))
 
 
 def value(config: RunConfig, key: str) -> Any:
@@ -170,6 +191,40 @@ def test_ablations_of_long_cot() -> None:
     assert (base.window.response, base.algorithm.lam, base.reward.kind) == (3072, 0.95, "base_model")
     assert [stage.name for stage in found["base-model"].stages] == ["rl", "test"]
     assert rl_of(found["rope"]).config.learner.rope_theta_scale == 10
+
+
+def test_swirls_file_holds_its_numbers() -> None:
+    config = compose("swirl", [])
+    assert {key: value(config, key) for key in SWIRL} == SWIRL
+    assert set(config.recipe.about.data) <= SETS.keys()
+    assert [(stage.kind, stage.data) for stage in config.stages] == [
+        ("generate", None),
+        ("judge", "tries"),
+        ("stepwise", "judged"),
+    ]
+    swirl = config.stages[-1].config
+    assert {name: dict(each.paper) for name, each in swirl.eval.sets.items()} == SWIRL_TABLES
+    plays = plays_of(swirl)
+    assert plays["gsm8k/greedy"].of.recipe.env.max_turns == 10 + 1
+    steps = plays["hotpotqa_steps/sampled"]
+    assert steps.samples * steps.of.recipe.eval.tasks == 500
+    assert (swirl.reward.judged_by, swirl.reward.outcome, swirl.reward.judge.prompts) == ("judge", None, "swirl")
+
+
+def test_swirls_ablations_change_one_thing() -> None:
+    """They are composed in tests/e2e/test_swirl.py."""
+    for path in (CONFIGS / "swirl" / "ablations").glob("*.yaml"):
+        changed = yaml.safe_load(path.read_text())
+        what, _, which = path.stem.partition("-")
+        assert changed.pop("extends") == "../paper.yaml" and changed.pop("name") == f"swirl-{which or what}"
+        if what == "filter":
+            assert changed == {"verdicts": {"keep": which}}
+        elif what == "trajectories":
+            assert changed == {"verdicts": {"equal": False, "trajectories": int(which)}}
+        elif what in ("2b", "9b"):
+            assert changed["model"] == {"path": f"google/gemma-2-{what}-it"}
+        else:
+            assert [stage["kind"] for stage in changed["stages"][:2]] == ["generate", "judge"]
 
 
 @pytest.fixture

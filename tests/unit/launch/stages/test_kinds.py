@@ -21,6 +21,7 @@ from rlsys.config import RecipeConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput, RunFailed
 from tests.made import jsonl
 from tests.unit.launch.stages import test_rl as driver
+from tests.unit.launch.stages.test_judge import PLAYED
 
 SFT = "{name: a, kind: sft, steps: 2}"
 GENERATE = "{name: tries, kind: generate, generate: {samples: 8}}"
@@ -49,6 +50,26 @@ def test_each_kind_has_its_algorithm_and_reads_back(tmp_path: Path) -> None:
     shown = "\n".join(arithmetic(config)[0])
     assert "trajectories = 16 tasks x 8 = 128" in shown
     assert "steps = 2 epochs x examples / 32, rounded up" in shown
+
+
+def test_states_of_an_earlier_stage_are_trained_on(tmp_path: Path) -> None:
+    judge = "{name: judged, kind: judge, data: tries, reward: {name: swirl, judged_by: rules, outcome: exact}}"
+    steps = "{name: s, kind: stepwise, data: judged, epochs: 2, verdicts: {keep: process}}"
+    config = composed(tmp_path, GENERATE, judge, steps)
+    tries, judged, stepwise = config.stages
+    assert (maker_of(config, judged), maker_of(config, stepwise)) == (tries, judged)
+    assert (stepwise.config.algorithm.name, stepwise.steps, stepwise.epochs) == ("swirl", 0, 2.0)
+    shown = "\n".join(arithmetic(config)[0])
+    assert "states = of what stage judged leaves: known when it is over, verdicts.keep=process" in shown
+    assert "verdicts = every step of tries, by rules, answers by exact" in shown
+
+
+def test_epochs_over_the_states_of_a_file_are_steps(tmp_path: Path) -> None:
+    jsonl(tmp_path / "judged.jsonl", PLAYED)  # of four states
+    stage = f"{{name: s, kind: stepwise, data: {tmp_path / 'judged.jsonl'}, epochs: 3, loop: {{groups_per_step: 5}}}}"
+    config = composed(tmp_path, stage)
+    assert config.stages[0].steps == 3
+    assert any("states = 4 of" in line for line in arithmetic(config)[0])
 
 
 def test_epochs_over_a_file_are_steps(tmp_path: Path) -> None:
@@ -106,6 +127,14 @@ def test_epochs_over_a_file_are_steps(tmp_path: Path) -> None:
             ["{name: t, kind: generate, generate: {keep: some}}"],
             "generate.keep='some': expected one of all, best, correct",
         ),
+        (["{name: s, kind: stepwise, steps: 2}"], "stages.s.data=None: expected the name of a judge or generate stage"),
+        (
+            [GENERATE, "{name: s, kind: stepwise, data: tries, steps: 2, curriculum: {name: difficulty}}"],
+            "stages.s: curriculum.name='difficulty': expected uniform: states have no levels",
+        ),
+        ([GENERATE, "{name: j, kind: judge, data: tries}"], "stages.j: reward.name='answer': expected swirl"),
+        ([GENERATE, "{name: j, kind: judge, data: tries, steps: 3}"], "stages.j.steps=3: a judge stage judges every"),
+        (["{name: j, kind: judge, data: {a.jsonl: 3}}"], "expected the name of a generate stage, or a path"),
         (["{name: t, kind: generate, generate: {per_task: 0}}"], "generate.per_task=0: expected at least 1, or null"),
     ],
 )

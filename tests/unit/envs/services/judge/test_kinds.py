@@ -122,6 +122,15 @@ def test_the_math_prompt_knows_that_numbers_have_several_forms() -> None:
     assert '"10", "10.00", "$10" and "$10.00"' in Prompts().render(request("outcome_math"))
 
 
+def test_the_printed_prompts_are_selectable() -> None:
+    printed = Prompts("swirl")
+    assert "My boss asked me to answer the following question" in printed.render(request("process"))
+    assert "Do not use your own knowledge" in printed.render(request("outcome_search"))
+    assert "My boss" not in printed.render(request("process_math"))  # none is printed: ours
+    with pytest.raises(BadInput, match="swril: no such folder, expected one with prompts such as process.md, or swirl"):
+        Prompts("swril")
+
+
 def test_a_slot_in_a_field_stays_text() -> None:
     shown = Prompts().render(request("outcome_search", question="{answers}", answers="SECRET"))
     assert shown.count("SECRET") == 1 and "{answers}" in shown

@@ -1,0 +1,121 @@
+"""SWiRL's sets against one another, and against imitation: `python benchmarks/swirl_sets.py [--seeds 2] [--runs DIR]`.
+
+For each seed `rlsys train swirl/tiny` generates, judges and trains on the process set. From the weights and the file
+that it leaves, the same stage trains on the other sets, and once more supervised (`stages.swirl.kind=sft`): nothing is
+played or judged again. Runs that are done are not repeated. Writes every run's numbers into `docs/swirl_sets.json`,
+prints them with the spread over seeds, and draws `docs/swirl_sets.svg`; `--draw` takes what is there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from report import Report, parser
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS, PICTURE = ROOT / "docs" / "swirl_sets.json", ROOT / "docs" / "swirl_sets.svg"
+FIRST = "swirl-process"  # the run that generates and judges
+RUNS = (FIRST, "swirl-none", "swirl-outcome", "sft-none", "sft-process", "sft-outcome")
+BEGUN = "step-000200"  # the checkpoint whose weights generated
+NUMBERS = {
+    "process labels": "sampled/part/process",
+    "answers, sampled": "sampled/outcome",
+    "answers, greedy": "greedy/outcome",
+}
+
+
+def command(name: str, seed: int, runs: Path) -> list[str]:
+    """Of one run; those after the first begin with what the first one left."""
+    first, folder = runs / f"{seed}-{FIRST}", runs / f"{seed}-{name}"
+    argv = [sys.executable, "-m", "launch", "train", "swirl/tiny", "--run-dir", str(folder), f"seed={seed}"]
+    if name == FIRST:
+        return argv
+    learner, keep = name.split("-")
+    argv += [f"stages.{stage}=null" for stage in ("sft", "tries", "judged")]
+    argv += [f"model.path={first / 'checkpoints' / BEGUN / 'hf'}", f"verdicts.keep={keep}"]
+    return [
+        *argv,
+        f"stages.swirl.data={first / 'generated' / 'judged.jsonl'}",
+        *["stages.swirl.kind=sft"] * (learner == "sft"),
+    ]
+
+
+def numbers(folder: Path) -> dict[str, Any] | None:
+    """Before and after the stage, and what it trained on; None of a run that is not done."""
+    path = folder / "summary.json"
+    if not path.is_file() or (summary := json.loads(path.read_text()))["status"] != "done":
+        return None
+    rows = [json.loads(line) for line in (folder / "evaluations.jsonl").read_text().splitlines()]
+    found = {row["when"]: {name: row[key] for name, key in NUMBERS.items()} for row in rows if row["stage"] == "swirl"}
+    tested = {row["when"]: row for row in rows if row["stage"] == "test"}["eval"]
+    found["without the tool"] = {"answers, greedy": tested["without_tool/greedy/outcome"]}
+    return found | ({"sets": summary["generated"]["judged"]} if "generated" in summary else {})
+
+
+def play(seeds: int, runs: Path) -> None:
+    runs.mkdir(parents=True, exist_ok=True)
+    for seed in range(seeds):
+        for name in RUNS:
+            if numbers(runs / f"{seed}-{name}") is None:
+                environment = os.environ | {"PYTHONPATH": str(ROOT)}
+                subprocess.run(command(name, seed, runs), check=True, cwd=ROOT, env=environment)
+
+
+def tell(report: Report, found: dict[str, dict[str, Any]], seeds: int) -> None:
+    """Means over the seeds, with the smallest and the largest."""
+    report.head("after training on", *NUMBERS)
+    rows = {"nothing": [found[f"{seed}-{FIRST}"]["before"] for seed in range(seeds)]}
+    rows |= {name: [found[f"{seed}-{name}"]["after"] for seed in range(seeds)] for name in RUNS}
+    for name, each in rows.items():
+        report.row(name, *(_mean([one[number] for one in each]) for number in NUMBERS))
+
+
+def _mean(values: list[float]) -> str:
+    return f"{statistics.mean(values):.3f} ({min(values):.2f} to {max(values):.2f})"
+
+
+def draw(found: dict[str, dict[str, Any]], seeds: int) -> None:
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "rlsys"
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, 2, figsize=(8, 3), sharey=True, layout="constrained")
+    for axis, number in zip(axes, ("process labels", "answers, sampled"), strict=True):
+        before = [found[f"{seed}-{FIRST}"]["before"][number] for seed in range(seeds)]
+        axis.axhline(statistics.mean(before), color="black", linestyle="--", linewidth=1, label="before")
+        for offset, learner, colour in ((-0.2, "swirl", "#3366aa"), (0.2, "sft", "#dd7722")):
+            names = ("none", "process", "outcome")
+            values = [[found[f"{seed}-{learner}-{name}"]["after"][number] for seed in range(seeds)] for name in names]
+            places = [at + offset for at in range(len(names))]
+            axis.bar(places, [statistics.mean(each) for each in values], 0.36, color=colour, label=learner, alpha=0.7)
+            for place, each in zip(places, values, strict=True):
+                axis.plot([place] * len(each), each, "o", color="black", markersize=3)
+        axis.set_xticks(range(3), ["none", "process", "outcome"])
+        axis.set_title(number)
+    axes[0].legend(loc="lower right", fontsize=8)
+    figure.savefig(PICTURE, metadata={"Date": None})
+
+
+if __name__ == "__main__":
+    given = parser(__doc__)
+    given.add_argument("--seeds", type=int, default=2)
+    given.add_argument("--runs", type=Path, default=ROOT / "runs" / "swirl-sets")
+    given.add_argument("--draw", action="store_true", help="train nothing, take what docs/swirl_sets.json holds")
+    options = given.parse_args()
+    if not options.draw:
+        play(options.seeds, options.runs)
+        names = [f"{seed}-{name}" for seed in range(options.seeds) for name in RUNS]
+        measured = {name: numbers(options.runs / name) for name in names}
+        RESULTS.write_text(json.dumps({"seeds": options.seeds, "runs": measured}, indent=1) + "\n")
+    saved = json.loads(RESULTS.read_text())
+    draw(saved["runs"], saved["seeds"])
+    with Report(options) as made:
+        tell(made, saved["runs"], saved["seeds"])

@@ -1,0 +1,109 @@
+"""A judge of steps that needs no model: whoever made a task up knows which call or answer is a right next step.
+
+It looks at what SWiRL's judge looks at (arXiv 2504.04736, appendix A): the conversation so far and its last message. A
+call is GOOD where it asks for the next thing that the results do not say yet, an answer where the results hold all that
+it takes and say the same. What the model writes is no result, and the answer key is not looked at.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from envs.problems.knowledge import Question, of_task, sentence
+from envs.protocols import Answer, Call, Malformed, Parsed, Protocol
+from envs.protocols.swirl import OVER_LIMIT, SWIRL, SWIRL_MATH, tool_reply
+from envs.text.words import parse_number
+from rlsys.errors import BadInput
+from rlsys.types import Message, Task
+
+_IDLE = {"the", "of", "who", "what", "which", "is"}  # words of a query that ask for nothing
+_CALCULATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([-+*/])\s*(\d+(?:\.\d+)?)\s*")
+MAX_CALCULATION = 64  # characters
+Calculation = tuple[str, tuple[float, ...]]  # an operator and its numbers
+
+
+def judged(task: Task, conversation: Sequence[Message]) -> str:
+    """A judgement of the last message, which ends in GOOD or BAD. `conversation` begins after the prompt.
+
+    For made-up questions in the protocol swirl, and made-up word problems in swirl_math. Raises BadInput for others.
+    """
+    protocol = SWIRL if "relations" in task.record else SWIRL_MATH if "steps" in task.record else None
+    if protocol is None:
+        raise BadInput(f"task {task.task_id}: reward.judged_by='rules' judges tasks that are made up: expected judge")
+    *before, action = conversation
+    said = protocol.parse(action.content)
+    if isinstance(said, Malformed):
+        return "It is neither a call nor an answer. BAD"
+    if isinstance(said, Call) and before and before[-1].content == OVER_LIMIT:
+        return "No call is left. BAD"
+    found = _results(before, protocol)
+    return _search(of_task(task), found, said) if protocol is SWIRL else _calculations(task, found, said)
+
+
+def _results(before: Sequence[Message], protocol: Protocol) -> list[tuple[str, str]]:
+    """Each call with what the tool said: not the call itself, which stands in front of it as the model wrote it."""
+    found: list[tuple[str, str]] = []
+    call: Parsed = Malformed()
+    for message in before:
+        if message.role == "assistant":
+            call = protocol.parse(message.content)
+        elif isinstance(call, Call) and message.content.startswith(tool_reply(call.text, "")):
+            found.append((call.text, message.content.removeprefix(tool_reply(call.text, ""))))
+    return found
+
+
+def _search(question: Question, found: Sequence[tuple[str, str]], said: Call | Answer) -> str:
+    lines = [line for _, result in found for line in result.split("\n")]
+    name, missing = question.start, ""
+    for relation in question.relations:
+        value = _said(lines, relation, name)
+        if value is None:
+            missing = relation
+            break
+        name = value
+    if isinstance(said, Answer):
+        if missing:
+            return f"The results do not say what the {missing} of {name} is. BAD"
+        return _compared(said.text.strip(" .").casefold() == name.casefold())
+    asked = set(re.findall(r"\w+", said.text.casefold())) - _IDLE
+    return _next(missing and f"the {missing} of {name}", asked == {missing.casefold(), name.casefold()})
+
+
+def _said(lines: Sequence[str], relation: str, name: str) -> str | None:
+    begin, _, end = sentence(relation, name, "\0").partition("\0")
+    for line in lines:
+        if line.startswith(begin) and line.endswith(end):
+            return line[len(begin) : len(line) - len(end)]
+    return None
+
+
+def _calculations(task: Task, found: Sequence[tuple[str, str]], said: Call | Answer) -> str:
+    done = {_calculation(call) for call, _ in found}
+    steps = [(str(expression), int(result)) for expression, result in task.record["steps"]]
+    missing = next((expression for expression, _ in steps if _calculation(expression) not in done), "")
+    if isinstance(said, Answer):
+        if missing:
+            return f"The results do not say what {missing} is. BAD"
+        return _compared(parse_number(said.text) == steps[-1][1])
+    return _next(missing, _calculation(said.text) == _calculation(missing))
+
+
+def _calculation(text: str) -> Calculation | None:
+    """`8*6.0` gives ("*", (6, 8)): where the order does not matter, there is one. None for anything else."""
+    match = _CALCULATION.fullmatch(text) if len(text) <= MAX_CALCULATION else None
+    if match is None:
+        return None
+    numbers = (float(match[1]), float(match[3]))
+    return match[2], tuple(sorted(numbers)) if match[2] in "+*" else numbers
+
+
+def _compared(right: bool) -> str:
+    return "It is what the results say. GOOD" if right else "The results say something else. BAD"
+
+
+def _next(missing: str, asked: bool) -> str:
+    """missing: what the results do not say yet; "" where they hold the answer."""
+    if not missing:
+        return "The results hold the answer already. BAD"
+    return f"It asks for {missing}, which comes next. GOOD" if asked else f"It does not ask for {missing}. BAD"

@@ -1,0 +1,65 @@
+"""The states of recorded trajectories: an episode is one message, the next action, and no tool is called.
+
+A `stepwise` stage makes this world of the trajectories that it is given. It is in no table: a state is no task that a
+person would ask.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from envs.base import World
+from envs.episode import OneMessage
+from envs.protocols import PROTOCOLS, Malformed
+from envs.rewards.swirl import Verdicts, cut
+from envs.tasks.jsonl import read_jsonl
+from envs.tasks.splits import Split
+from rlsys.errors import BadInput
+from rlsys.records import read_trajectory
+from rlsys.steps import decompose, state_of, state_task
+from rlsys.types import Task
+from rlsys.verdicts import VerdictsConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatesConfig:
+    PATH: ClassVar[str] = "envs.worlds.states.StatesWorld"
+    name: str = PATH
+    stop: tuple[str, ...]  # that end a message, as in the environment of the trajectories
+    protocol_name: str  # of that environment; "" for one without
+    data: str  # trajectories, as a judge stage or `rlsys generate` leaves them
+    verdicts: VerdictsConfig = field(default_factory=VerdictsConfig)
+    seed: int = 0  # of what `verdicts` draws
+
+
+class StatesWorld(World):
+    """Its training tasks are the states; nothing is held out."""
+
+    max_turns = 1
+
+    def __init__(self, config: StatesConfig) -> None:
+        self._stop, self._protocol = config.stop, PROTOCOLS.get(config.protocol_name)
+        self.split = Split(lambda: (states(config), ()))
+
+    def env(self, task: Task) -> OneMessage:
+        """Raises BadInput for a task that is no state."""
+        state = state_of(task)
+        if state is None:
+            raise BadInput(f"task {task.task_id}: no state of a trajectory")
+        return OneMessage(state, self._stop, self._is_action)
+
+    def _is_action(self, text: str) -> bool:
+        return self._protocol is None or not isinstance(self._protocol.parse(text), Malformed)
+
+
+def states(config: StatesConfig) -> tuple[Task, ...]:
+    """Of the set that `config.verdicts` asks for. Raises BadInput for a file without any, and for no trajectories."""
+    found = [read_trajectory(record, f"{config.data} line {line}") for line, record in read_jsonl(config.data)]
+    verdicts = [Verdicts(each.judgements, each.correct) for each in found]
+    chosen = cut(verdicts, config.verdicts, seed=config.seed, where=config.data)
+    tasks = tuple(state_task(step) for at in chosen for step in decompose(found[at]))
+    if not tasks:
+        keep = f"verdicts.keep={config.verdicts.keep}"
+        raise BadInput(f"{config.data}: no state in the {len(chosen)} trajectories of {keep}: expected another filter")
+    return tasks

@@ -1,0 +1,127 @@
+"""Evaluations of runs: the last ones beside a paper's figures, and whether more reward goes along with more right."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from launch.analysis.episodes import plays_of
+from launch.analysis.runs import Run, Setting
+from rlsys.stats import Correlation, mean_and_spread, pearson
+
+MEASURES = ("constraints_pooled", "exact_match", "accuracy", "mean_reward")  # the first that a play has stands for it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One number of one setting. Entry(key="musique/greedy/exact_match", label="q", value=0.21, ..., paper=0.223)"""
+
+    key: str  # play/metric
+    label: str
+    value: float  # mean over seeds
+    spread: float | None  # standard deviation over seeds (ddof 1); None of a single one
+    low: float | None  # 95 % interval over the tasks of a single run, where it is the play's main number
+    high: float | None
+    seeds: int
+    paper: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scatter:
+    title: str
+    points: tuple[tuple[str, float, float], ...]  # (setting, mean reward, accuracy)
+    correlation: Correlation
+
+
+def papers_of(run: Run) -> dict[str, float]:
+    """{"musique/greedy/exact_match": 0.223}: of `eval.paper` and `eval.sets.NAME.paper`, also those of a stage."""
+    given: dict[str, Mapping[str, Any]] = {}  # by set; the held-out tasks have no name
+    for config in (run.config, *run.config["stages"]):
+        evaluation = config.get("eval") or {}
+        given[""] = {**given.get("", {}), **(evaluation.get("paper") or {})}
+        for name, one in (evaluation.get("sets") or {}).items():
+            given[name] = {**given.get(name, {}), **((one or {}).get("paper") or {})}
+    found: dict[str, float] = {}
+    for play in plays_of(run.evaluations):
+        name, _, how = play.rpartition("/")
+        for key, value in given.get(name, {}).items():
+            if "/" not in key or key.startswith(f"{how}/"):
+                found[f"{play}/{key.removeprefix(f'{how}/')}"] = float(value)
+    return found
+
+
+def results(settings: Sequence[Setting]) -> list[Entry]:
+    """Of each play the number that stands for it, and those that the recipe has a paper's figure for."""
+    papers = {key: value for setting in settings for run in setting.runs for key, value in papers_of(run).items()}
+    last = {setting.label: [_last(run) for run in setting.runs] for setting in settings}
+    plays = dict.fromkeys(play for s in settings for run in s.runs for play in plays_of(run.evaluations))
+    found: list[Entry] = []
+    for play in plays:
+        known = [name for name in MEASURES if any(f"{play}/{name}" in own for runs in last.values() for own in runs)]
+        keys = [f"{play}/{name}" for name in known[:1]] + [key for key in papers if key.rpartition("/")[0] == play]
+        made = (
+            _entry(key, label, runs, papers.get(key)) for key in dict.fromkeys(keys) for label, runs in last.items()
+        )
+        found += [each for each in made if each is not None]
+    return found
+
+
+def _last(run: Run) -> dict[str, float]:
+    """Of each play what its last evaluation came to."""
+    found: dict[str, float] = {}
+    for row in run.evaluations:
+        found.update(row.values)
+    return found
+
+
+def _entry(key: str, label: str, runs: Sequence[Mapping[str, float]], paper: float | None) -> Entry | None:
+    values = [own[key] for own in runs if key in own]
+    if not values:
+        return None
+    (mean, spread), single = mean_and_spread(values), len(values) == 1
+    low, high = (runs[0].get(f"{key}_{end}") if single else None for end in ("low", "high"))
+    return Entry(
+        key=key,
+        label=label,
+        value=mean,
+        spread=None if single else spread,
+        low=low,
+        high=high,
+        seeds=len(values),
+        paper=paper,
+    )
+
+
+def scatters(settings: Sequence[Setting]) -> list[Scatter]:
+    """Reward against accuracy in each play, a point for each evaluation under the same reward."""
+    plays = dict.fromkeys(play for s in settings for run in s.runs for play in plays_of(run.evaluations))
+    made = (_scatter(settings, play, reward) for play in plays for reward in _rewards(settings))
+    return [each for each in made if each is not None]
+
+
+def _rewards(settings: Sequence[Setting]) -> list[Mapping[str, Any]]:
+    """The differing rewards of the runs: their values are no common scale."""
+    found: list[Mapping[str, Any]] = []
+    for run in (run for each in settings for run in each.runs):
+        reward = run.config.get("reward") or {}
+        found += [] if reward in found else [reward]
+    return found
+
+
+def _rewarded(settings: Sequence[Setting], play: str, reward: Mapping[str, Any]) -> list[tuple[str, float, float]]:
+    keys = (f"{play}/mean_reward", f"{play}/accuracy")
+    runs = ((each.label, run) for each in settings for run in each.runs if (run.config.get("reward") or {}) == reward)
+    rows = ((label, row.values) for label, run in runs for row in run.evaluations)
+    return [(label, values[keys[0]], values[keys[1]]) for label, values in rows if all(key in values for key in keys)]
+
+
+def _scatter(settings: Sequence[Setting], play: str, reward: Mapping[str, Any]) -> Scatter | None:
+    points = _rewarded(settings, play, reward)
+    if len(points) < 4:
+        return None
+    found = pearson([each[1] for each in points], [each[2] for each in points])
+    if math.isnan(found.r):
+        return None  # one side does not vary
+    return Scatter(title=f"{play}, {reward.get('name')}", points=tuple(points), correlation=found)

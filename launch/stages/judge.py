@@ -1,0 +1,223 @@
+"""The `judge` kind: a verdict on every step of generated trajectories, and on their answers. No weight changes.
+
+    generated/NAME.verdicts.jsonl   the verdicts by line of the data, appended as they come, continued after a kill
+    generated/NAME.jsonl            the trajectories with their verdicts
+
+From the second sft and stepwise stages cut their sets, so that no set takes another judgement.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from envs.rewards.swirl import FILTERS, SwirlRewardConfig, kept, step_rewards
+from envs.services.guard import GuardConfig
+from envs.tasks.jsonl import read_jsonl
+from launch.run.places import without_places
+from launch.stages.base import Head, Stage, maker_of
+from rlsys.broken import failure_of
+from rlsys.config import RunConfig, StageConfig
+from rlsys.errors import BadInput, RunFailed
+from rlsys.files import naming
+from rlsys.jsonl import decode, encode, line_of
+from rlsys.records import TrajectoryRecord, read_trajectory, to_json
+from rlsys.stats import macro_label_accuracy
+from rlsys.types import Failure, Task, Transcript
+
+if TYPE_CHECKING:
+    from actors.scoring import RewardService
+    from launch.run.run import Run
+    from launch.stages.line_store import LineStore
+    from rlsys.config import RecipeConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """On one trajectory."""
+
+    line: int  # of the data, counted from 1
+    judgements: tuple[str, ...]
+    correct: bool | None = None
+
+
+class Judge(Stage):
+    """Each trajectory of `data` is judged once, by the reward of this stage."""
+
+    has_length = False
+    plays = True  # its judge may be a service of the run, which starts beside the engines
+    makes_data = True
+
+    def check(self, where: str, head: Head, recipe: RecipeConfig) -> None:
+        for key in ("steps", "epochs"):
+            if getattr(head, key) is not None:
+                raise BadInput(f"{where}.{key}={getattr(head, key)!r}: a judge stage judges every trajectory once")
+        if not isinstance(head.data, str) or not head.data:
+            raise BadInput(f"{where}.data={head.data!r}: expected the name of a generate stage, or a path")
+        if not isinstance(recipe.reward, SwirlRewardConfig):
+            raise BadInput(f"{where}: reward.name={recipe.reward.name!r}: expected swirl, which judges steps")
+        if not all(letter.isalnum() or letter in "-_" for letter in head.label):
+            raise BadInput(f"{where}.name={head.label!r}: expected letters, digits, - and _ : it names a file")
+
+    def ready(self, config: RunConfig, stage: StageConfig) -> None:
+        if maker_of(config, stage) is None:
+            next(trajectories(Path(str(stage.data))))  # raises BadInput for what is none
+
+    def identity(self, stage: StageConfig) -> dict[str, Any]:
+        return {"data": stage.data} | _judged_by(stage)
+
+    def arithmetic(self, config: RunConfig, stage: StageConfig) -> list[str]:
+        reward: SwirlRewardConfig = stage.config.reward
+        outcome = "" if reward.outcome is None else f", answers by {reward.outcome}"
+        return [f"verdicts = every step of {stage.data}, by {reward.judged_by}{outcome}"]
+
+    async def run(self, run: Run, stage: StageConfig) -> None:
+        from actors.scoring import RewardService, ScoringSpec
+        from launch.stages.line_store import LineStore
+
+        await run.begin_stage(stage)
+        assert run.pool_start is not None
+        await run.until(asyncio.shield(run.pool_start))
+        maker = maker_of(run.config, stage)
+        source = run.dir.generated(maker.name) if maker is not None else Path(str(stage.data))
+        output, found = run.dir.generated(stage.name), dict[int, Verdict]()
+
+        def known(record: dict[str, Any], where: str, _: int) -> None:
+            verdict = _read(record, where)
+            found[verdict.line] = verdict
+
+        begun = {"data": str(source), "size": source.stat().st_size} | _judged_by(stage)
+        store = LineStore(output.with_name(f"{stage.name}.verdicts.jsonl"), begun, known, what="a judge stage")
+        grading = ScoringSpec(grader_workers=1, grader_deadline_s=stage.config.rollout.grader_deadline_s)
+        service = RewardService(grading)
+        try:
+            await run.until(judge_missing(run, stage, source, service, store, found))
+        finally:
+            store.close()
+            await service.close()
+        counts = await asyncio.to_thread(write_out, source, output, found)
+        run.state.played[stage.name] = counts
+        run.progress.say(f"stage {stage.name}: {told(counts)}")
+
+
+def trajectories(source: Path) -> Iterator[tuple[int, TrajectoryRecord]]:
+    """The lines of a file of trajectories. Raises BadInput."""
+    for number, record in read_jsonl(str(source)):
+        yield number, read_trajectory(record, f"{source} line {number}")
+
+
+async def judge_missing(
+    run: Run, stage: StageConfig, source: Path, service: RewardService, store: LineStore, found: dict[int, Verdict]
+) -> None:
+    """Ask for every verdict that is not in `found` yet; so many trajectories at once as the judge takes questions.
+
+    Raises RunFailed once more than `loop.max_failed_share` of the trajectories got none, with the first one's reason.
+    """
+    total, failed = sum(1 for _ in trajectories(source)), list[Failure]()
+    owed = ((line, each) for line, each in trajectories(source) if line not in found)
+    limit = stage.config.loop.max_failed_share * total
+    already = f", {len(found)} of them already" if found else ""
+    run.progress.begin(f"stage {stage.name}: judging {total} trajectories{already}")
+    run.progress.doing("trajectories judged")
+
+    async def work() -> None:
+        for line, trajectory in owed:
+            service.connect(run.services.addresses, run.services.token)  # a judge may have come back somewhere else
+            try:
+                scored = await service.score(stage.config.reward, transcript_of(trajectory))
+            except Exception as error:  # fault boundary: this trajectory has no verdict, whatever it was
+                failed.append(failure_of(error, "judge"))
+                if len(failed) > limit:
+                    said = f"{len(failed)} of {total} trajectories could not be judged, the first: {failed[0].detail}"
+                    raise RunFailed(f"stages.{stage.name}: {said}") from error
+                continue
+            verdict = Verdict(line=line, judgements=scored.judgements or (), correct=scored.correct)
+            found[line] = verdict
+            store.append(encode(verdict))
+            run.progress.count(len(found), total)
+            await asyncio.sleep(0)  # rules never wait: others have their turn
+
+    working = [asyncio.create_task(work()) for _ in range(stage.config.reward.judge.max_concurrent)]
+    try:
+        await asyncio.gather(*working)
+    finally:
+        for each in working:
+            each.cancel()
+        await asyncio.gather(*working, return_exceptions=True)
+
+
+def write_out(source: Path, output: Path, found: Mapping[int, Verdict]) -> dict[str, float]:
+    """The trajectories with their verdicts, those without one left out. The file appears whole. Returns counts."""
+    temporary, judged = output.with_name(f".{output.name}.tmp"), list[Verdict]()
+    total = 0
+    with naming(output), temporary.open("wb") as file:
+        for line, trajectory in trajectories(source):
+            total += 1
+            verdict = found.get(line)
+            if verdict is not None:
+                judged.append(verdict)
+                whole = replace(trajectory, judgements=verdict.judgements, correct=verdict.correct)
+                file.write(line_of(to_json(whole)))
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.rename(output)
+    return {"trajectories": total, "failed": total - len(judged)} | counts_of(judged)
+
+
+def counts_of(judged: Sequence[Verdict]) -> dict[str, float]:
+    """Sizes of the four sets, and the share of steps that are GOOD as table 3 has it."""
+    sizes: dict[str, float] = {
+        name: sum(kept(name, judgements=each.judgements, right=bool(each.correct)) for each in judged)
+        for name in FILTERS
+    }
+    labels = [step_rewards(each.judgements) for each in judged if each.judgements]
+    steps = {"steps": float(sum(map(len, labels)))}
+    return sizes | steps | ({"process_labels": round(macro_label_accuracy(labels), 4)} if labels else {})
+
+
+def told(counts: Mapping[str, float]) -> str:
+    """In one line, for people."""
+    sets = ", ".join(f"{name} {counts[name]:,.0f}" for name in FILTERS)
+    labels = f", of which {counts['process_labels']:.1%} are GOOD" if "process_labels" in counts else ""
+    steps = f"{counts['steps']:,.0f} steps{labels} in the mean over trajectories"
+    return (
+        f"{counts['trajectories']:,.0f} trajectories, {counts['failed']:,.0f} without a verdict; {steps}; sets: {sets}"
+    )
+
+
+def transcript_of(trajectory: TrajectoryRecord) -> Transcript:
+    """Of what was played; verdicts that it has already stand."""
+    task = trajectory.task
+    return Transcript(
+        task=Task(
+            task_id=str(task.get("task_id")),
+            question=str(task.get("question", "")),
+            answers=tuple(map(str, task.get("answers", ()))),
+            record=task,
+        ),
+        messages=trajectory.messages,
+        truncated=trajectory.truncated,
+        judgements=trajectory.judgements or None,
+    )
+
+
+def _read(record: Mapping[str, Any], where: str) -> Verdict:
+    try:
+        verdict: Verdict = decode(Verdict, record)
+        return verdict
+    except (TypeError, ValueError, AttributeError) as error:
+        raise BadInput(f"{where}: no verdict ({error})") from error
+
+
+def _judged_by(stage: StageConfig) -> dict[str, Any]:
+    """What verdicts of one file have in common."""
+    reward = without_places(asdict(stage.config.reward))
+    patience = [field.name for field in fields(GuardConfig)] + ["max_concurrent", "requests_per_minute", "outage_s"]
+    judge = {key: value for key, value in reward.pop("judge").items() if key not in patience}
+    return {f"reward.{key}": value for key, value in reward.items()} | {
+        f"reward.judge.{k}": v for k, v in judge.items()
+    }

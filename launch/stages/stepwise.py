@@ -1,0 +1,90 @@
+"""The `stepwise` kind: SWiRL's second stage (arXiv 2504.04736, section 2.2).
+
+The states of recorded trajectories are the tasks of the `rl` loop: in each an action is sampled anew, judged by itself,
+and learnt from. No tool is called. What is evaluated beside it is the stage's own environment, with its tools.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+from envs import make_world
+from launch.stages.base import Head, maker_of, steps_for
+from launch.stages.rl import RL
+from rlsys.config import DataSource, RecipeConfig, RunConfig, StageConfig
+from rlsys.errors import BadInput, RunFailed
+
+if TYPE_CHECKING:
+    from envs.worlds.states import StatesConfig
+    from launch.run.run import Run
+
+
+class Stepwise(RL):
+    algorithm = "swirl"
+
+    def check(self, where: str, head: Head, recipe: RecipeConfig) -> None:
+        if not isinstance(head.data, str) or not head.data:
+            what = "the name of a judge or generate stage, or a path"
+            raise BadInput(f"{where}.data={head.data!r}: expected {what}: trajectories whose states are trained on")
+        if recipe.curriculum.name != "uniform":
+            raise BadInput(
+                f"{where}: curriculum.name={recipe.curriculum.name!r}: expected uniform: states have no levels"
+            )
+        super().check(where, replace(head, data=None), recipe)
+
+    def epoch(self, recipe: RecipeConfig, data: DataSource | None) -> int:
+        return len(make_world(states_of(recipe, str(data))).tasks("train"))
+
+    def ready(self, config: RunConfig, stage: StageConfig) -> None:
+        if maker_of(config, stage) is None:
+            self.epoch(stage.config, stage.data)
+
+    def identity(self, stage: StageConfig) -> dict[str, Any]:
+        drawn = {f"verdicts.{key}": value for key, value in asdict(stage.config.verdicts).items()}
+        return super().identity(stage) | {"data": stage.data} | drawn
+
+    def arithmetic(self, config: RunConfig, stage: StageConfig) -> list[str]:
+        loop, maker = stage.config.loop, maker_of(config, stage)
+        actions = loop.groups_per_step * loop.group_size
+        if maker is not None:
+            states = f"of what stage {maker.name} leaves: known when it is over"
+        else:
+            states = f"{self.epoch(stage.config, stage.data)} of {stage.data}"
+        steps = f"{stage.steps}" if stage.epochs is None else f"{stage.epochs:g} epochs of the states"
+        return [
+            f"states = {states}, verdicts.keep={stage.config.verdicts.keep}",
+            f"actions per step = {loop.groups_per_step} states x {loop.group_size} = {actions}, steps = {steps}",
+            self.evaluations(stage),
+            f"slots = {loop.groups_per_step} x (1 + lag {loop.max_policy_lag}) = {loop.slots} states open",
+        ]
+
+    async def run(self, run: Run, stage: StageConfig) -> None:
+        from launch.stages.rl_loop import rl_loop
+
+        maker = maker_of(run.config, stage)
+        data = str(stage.data) if maker is None else str(run.dir.generated(maker.name))
+        states = states_of(stage.config, data)
+        try:
+            run.world = make_world(states)
+            count = len(run.world.tasks("train"))
+        except BadInput as error:
+            raise RunFailed(f"stages.{stage.name}: {error}") from error
+        if stage.epochs is not None:
+            steps = steps_for(stage.epochs, count, stage.config.loop.groups_per_step)
+            stage = replace(stage, steps=steps, epochs=None)
+        run.progress.say(f"stage {stage.name}: {count} states of {data}")
+        await rl_loop(run, stage, env=states)
+
+
+def states_of(recipe: RecipeConfig, data: str) -> StatesConfig:
+    from envs.worlds.states import StatesConfig
+
+    world = make_world(recipe.env)
+    return StatesConfig(
+        stop=tuple(world.env(world.tasks("train")[0]).stop_strings),
+        protocol_name=getattr(recipe.env, "protocol_name", ""),
+        data=data,
+        verdicts=recipe.verdicts,
+        seed=recipe.seed,
+    )

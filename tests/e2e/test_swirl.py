@@ -1,0 +1,83 @@
+"""SWiRL end to end, every part real: played once, judged once, trained from offline states, killed in its midst."""
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launch.config.compose import compose
+from launch.config.layers import CONFIGS
+from rlsys.journal import ledger, read, surviving
+from tests.e2e.runs import left_behind, rlsys, rows, steps_of, summary
+
+pytestmark = pytest.mark.slow
+SHORT = ["stages.sft.steps=60", "stages.tries.generate.tasks=40", "stages.tries.generate.samples=3", "eval.tasks=8"]
+SWIRL = [
+    *(f"stages.swirl.{key}" for key in ("steps=8", "loop.groups_per_step=8", "checkpoint.every=3")),
+    "verdicts.keep=none",
+]
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Killed while it trains, and continued."""
+    folder = tmp_path_factory.mktemp("swirl") / "run"
+    command = ["train", "swirl/tiny", "--run-dir", str(folder), *SHORT, *SWIRL]
+    killed = rlsys(*command, send=signal.SIGKILL, when=lambda: steps_of(folder, "swirl") >= 4)
+    assert killed.code == -signal.SIGKILL, killed.output[-3000:]
+    done = rlsys(*command)
+    assert done.code == 0, done.output[-3000:]
+    assert "playing 40 tasks" in killed.output and "playing 40 tasks" not in done.output
+    assert left_behind() == []
+    return folder
+
+
+def test_every_step_has_its_verdict(run: Path) -> None:
+    tries, judged = (lines(run / "generated" / f"{name}.jsonl") for name in ("tries", "judged"))
+    assert [each["messages"] for each in judged] == [each["messages"] for each in tries]
+    for each in judged:
+        said = [message for message in each["messages"] if message["role"] == "assistant"]
+        assert len(each["judgements"]) == len(said) and isinstance(each["correct"], bool)
+    counts = summary(run)["generated"]["judged"]
+    assert counts["none"] == len(judged) >= counts["process"] >= counts["both"]
+
+
+def test_states_are_offline_actions_are_fresh_and_the_account_closes(run: Path) -> None:
+    trained = [row for row in rows(run) if row["stage"] == "swirl"]
+    assert [row["stage_step"] for row in trained] == list(range(1, 9))
+    book = ledger(surviving(read(run / "journal.jsonl")))
+    assert (book.in_flight, book.problems) == (0, ())
+    states = {f"{each['task']['task_id']}/{each['sibling']}" for each in lines(run / "generated" / "judged.jsonl")}
+    for path in (run / "trajectories").glob("step-*"):
+        for each in lines(path):
+            assert each["task"]["task_id"].rpartition("/")[0] in states
+            assert [message["role"] for message in each["messages"]] == ["assistant"]  # one action, and no result
+            assert each["reward"] in (0.0, 1.0) and len(each["judgements"]) == 1
+
+
+def test_another_set_and_another_learner_take_no_further_episode(run: Path) -> None:
+    """Appendix C: supervised training on a set of the same generation."""
+    model = sorted((run / "checkpoints").glob("step-*"))[0] / "hf"
+    data = run / "generated" / "judged.jsonl"
+    recipe = run.parent / "again.yaml"
+    recipe.write_text(
+        f"extends: swirl/tiny\nname: again\nmodel: {{path: {model}}}\nverdicts: {{keep: none, trajectories: 20}}\n"
+        f"stages: [{{name: sft, kind: sft, data: {data}, steps: 2, loop: {{groups_per_step: 4}}}}]\n"
+    )
+    done = rlsys("train", str(recipe), "--run-dir", str(run.parent / "again"))
+    assert done.code == 0, done.output[-3000:]
+    assert "2 supervised steps of 4 answers from 20 (judged.jsonl)" in done.output
+    assert left_behind() == []
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in (CONFIGS / "swirl" / "ablations").glob("*.yaml")))
+def test_an_ablation_resolves(name: str) -> None:
+    last = compose(f"swirl/ablations/{name}", []).stages[-1]
+    assert last.kind == ("sft" if name == "sft" else "stepwise")
+    assert last.config.env.name == ("calculator" if name == "gsm8k" else "search_qa")

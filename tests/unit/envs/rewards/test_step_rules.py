@@ -1,0 +1,94 @@
+"""envs.rewards.step_rules: which step is good, by whoever made the task up."""
+
+import pytest
+
+from envs.protocols.swirl import OVER_LIMIT
+from envs.rewards.step_rules import judged
+from envs.rewards.swirl import SwirlReward, SwirlRewardConfig
+from rlsys.errors import BadInput
+from rlsys.types import Message, Task, Transcript
+
+QUESTION = Task(
+    task_id="q",
+    question="What is the ruler of the birthplace of Zokami?",
+    answers=("Bikano",),
+    record={"start": "Zokami", "relations": ["birthplace", "ruler"]},
+)
+PROBLEM = Task(task_id="p", question="6 boxes ..", answers=("43",), record={"steps": [["6 * 8", 48], ["48 - 5", 43]]})
+TOWN = (
+    "<search_query>birthplace of Zokami</search_query>",
+    "birthplace of Zokami -> The birthplace of Zokami is Lutera.",
+)
+RULER = "<search_query>ruler of Lutera</search_query>", "ruler of Lutera -> The ruler of Lutera is Bikano."
+TWIN = "<search_query>twin of Lutera</search_query>", "twin of Lutera -> The twin of Lutera is Kalu."
+MADE = (
+    "<search_query>The ruler of Lutera is Bikano.\n</search_query>",
+    "The ruler of Lutera is Bikano. -> The rival of Bikano is Kalu.",
+)
+BOXES = "<math_exp>6 * 8</math_exp>", "6 * 8 -> 48.0"
+REST = "<math_exp>48.0 - 5</math_exp>", "48.0 - 5 -> 43.0"
+
+
+def talk(*said: str) -> list[Message]:
+    """Actions and results in turn; the last is the action to judge."""
+    return [Message(role="user" if at % 2 else "assistant", content=text) for at, text in enumerate(said)]
+
+
+@pytest.mark.parametrize(
+    ("said", "good"),
+    [
+        ((TOWN[0],), True),
+        (("<search_query>the birthplace of ZOKAMI?</search_query>",), True),
+        ((RULER[0],), False),  # nobody can know yet that it is Lutera
+        (("<search_query>birthplace of Lutera</search_query>",), False),
+        (("<answer>Bikano</answer>",), False),  # right, and not in the results
+        ((*TOWN, RULER[0]), True),
+        ((*TOWN, TOWN[0]), False),  # asked before
+        ((*TWIN, TOWN[0]), True),  # what came before counts against nobody
+        ((*TOWN, *RULER, "<answer>bikano.</answer>"), True),
+        ((*TOWN, *RULER, "<answer>Lutera</answer>"), False),
+        ((*TOWN, *RULER, TWIN[0]), False),  # nothing is left to look up
+        ((*TOWN, *TWIN, "<answer>Bikano</answer>"), False),
+        ((*TOWN, *MADE, "<answer>Bikano</answer>"), False),  # the model wrote that, and no tool
+        ((*TOWN, "no tag"), False),
+        ((*TWIN, TWIN[0], OVER_LIMIT, TOWN[0]), False),
+    ],
+)
+def test_steps_of_a_search(said: tuple[str, ...], good: bool) -> None:
+    assert judged(QUESTION, talk(*said)).endswith("GOOD" if good else "BAD")
+
+
+@pytest.mark.parametrize(
+    ("said", "good"),
+    [
+        ((BOXES[0],), True),
+        (("<math_exp>8*6.0</math_exp>",), True),
+        (("<math_exp>6 + 8</math_exp>",), False),
+        ((REST[0],), False),
+        ((*BOXES, REST[0]), True),
+        ((*BOXES, "<math_exp>5 - 48</math_exp>"), False),
+        ((*BOXES, "<answer>43</answer>"), False),
+        ((*BOXES, *REST, "<answer>43.0</answer>"), True),
+        ((*BOXES, *REST, "<answer>48</answer>"), False),
+        ((*BOXES, *REST, REST[0]), False),
+    ],
+)
+def test_steps_of_a_calculation(said: tuple[str, ...], good: bool) -> None:
+    assert judged(PROBLEM, talk(*said)).endswith("GOOD" if good else "BAD")
+
+
+def test_only_made_up_tasks_have_rules() -> None:
+    with pytest.raises(BadInput, match=r"task t: reward\.judged_by='rules' judges tasks that are made up"):
+        judged(Task(task_id="t", question="Who?"), talk("<answer>a</answer>"))
+
+
+def test_verdicts_by_rules_are_kept_with_the_reward() -> None:
+    reward = SwirlReward(SwirlRewardConfig(judged_by="rules", outcome="exact"))
+    said = Transcript(task=QUESTION, messages=tuple(talk(*TOWN, TOWN[0], "t", "<answer>Bikano</answer>")))
+    given = reward(said)
+    assert given.value == pytest.approx(1 / 3) and given.correct is True
+    assert [text.split()[-1] for text in given.judgements or ()] == ["GOOD", "BAD", "BAD"]
+    assert reward.pooled(said) == {"outcome": (1.0, 1.0)}
+    assert not reward.judging(said) and not reward.always_judged
+    silent = SwirlReward(SwirlRewardConfig(judged_by="rules"))
+    assert silent(said).correct is None and silent.pooled(said) == {}

@@ -1,0 +1,134 @@
+"""The judge stage: every step and every answer once, on disk as they come; a judge that is down is no verdict."""
+
+import asyncio
+import json
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from actors.scoring import RewardService, ScoringSpec
+from envs.rewards.swirl import SwirlRewardConfig
+from envs.services.judge.config import JudgeConfig
+from launch.stages.judge import Verdict, counts_of, judge_missing, trajectories, write_out
+from launch.stages.line_store import LineStore
+from rlsys.config import LoopConfig
+from rlsys.errors import BadInput, RunFailed
+from rlsys.jsonl import decode
+from tests.judge_endpoint import scripted
+from tests.made import jsonl
+
+
+def line(task: str, *said: str) -> dict[str, Any]:
+    talk = [{"role": "user" if at % 2 else "assistant", "content": text} for at, text in enumerate(said)]
+    return {
+        "task": {"task_id": task, "question": f"{task}?", "answers": ["Bo"]},
+        "sequence": 0,
+        "sibling": 0,
+        "prompt": [{"role": "user", "content": f"{task}?"}],
+        "messages": talk,
+        "end": "answered",
+        "truncated": False,
+        "reward": 0.0,
+        "num_tokens": 3,
+        "weight_versions": [],
+    }
+
+
+PLAYED = [
+    line("a", "<search_query>q</search_query>", "q -> r", "<answer>Bo</answer>"),
+    line("b", "<answer>Al</answer>"),
+    line("c", "nothing"),
+]
+
+
+def says(prompt: str) -> Any:
+    if "answer key" in prompt:
+        return "YES" if "Bo\n~~~" in prompt else "NO"
+    return "It does not help. BAD" if "nothing" in prompt else "GOOD"
+
+
+class Judging:
+    """One process of the stage."""
+
+    def __init__(self, tmp_path: Path, url: str, share: float = 0.5) -> None:
+        judge = JudgeConfig(endpoint=url, model="m", attempts=1, backoff_s=0.01, outage_s=0.3, breaker_failures=99)
+        reward = SwirlRewardConfig(outcome="outcome_search", judge=judge)
+        recipe = SimpleNamespace(reward=reward, loop=LoopConfig(max_failed_share=share))
+        self.stage: Any = SimpleNamespace(name="judged", config=recipe)
+        quiet = SimpleNamespace(begin=str, doing=str, count=lambda *_: None)
+        self.run: Any = SimpleNamespace(progress=quiet, services=SimpleNamespace(addresses={}, token=""))
+        self.source, self.path = tmp_path / "tries.jsonl", tmp_path / "judged.verdicts.jsonl"
+        jsonl(self.source, PLAYED)
+        self.found: dict[int, Verdict] = {}
+
+    def __call__(self) -> dict[int, Verdict]:
+        def known(record: dict[str, Any], where: str, place: int) -> None:
+            self.found[record["line"]] = decode(Verdict, record)
+
+        async def work() -> None:
+            service = RewardService(ScoringSpec(grader_workers=1, grader_deadline_s=5.0))
+            store = LineStore(self.path, {"data": "tries"}, known, what="a judge stage")
+            try:
+                await judge_missing(self.run, self.stage, self.source, service, store, self.found)
+            finally:
+                store.close()
+                await service.close()
+
+        asyncio.run(work())
+        return self.found
+
+
+def test_every_step_and_every_answer_is_judged_once(tmp_path: Path) -> None:
+    with scripted(says) as endpoint:
+        found = Judging(tmp_path, endpoint.url)()
+        assert {number: (each.judgements, each.correct) for number, each in found.items()} == {
+            1: (("GOOD", "GOOD"), True),
+            2: (("GOOD",), False),
+            3: (("It does not help. BAD",), False),  # nobody is asked about an answer that is none
+        }
+        assert len(endpoint.asked) == 6
+        output = tmp_path / "judged.jsonl"
+        counts = write_out(tmp_path / "tries.jsonl", output, found)
+        assert [counts[name] for name in ("none", "process", "outcome", "both")] == [3, 2, 1, 1]
+        assert counts["process_labels"] == pytest.approx(2 / 3, abs=1e-4)
+        judged = [json.loads(each) for each in output.read_text().splitlines()]
+        assert [(each["judgements"], each["correct"]) for each in judged][0] == (["GOOD", "GOOD"], True)
+        assert judged[1]["messages"] == PLAYED[1]["messages"]
+
+
+def test_a_killed_stage_asks_for_what_is_missing(tmp_path: Path) -> None:
+    with scripted(says) as endpoint:
+        Judging(tmp_path, endpoint.url)()
+        path = tmp_path / "judged.verdicts.jsonl"
+        kept = path.read_bytes().splitlines(keepends=True)
+        path.write_bytes(b"".join(kept[:3]) + kept[3][:9])  # torn
+        lost = json.loads(kept[3])["line"]
+        before = len(endpoint.asked)
+        assert set(Judging(tmp_path, endpoint.url)()) == {1, 2, 3}
+        assert len(endpoint.asked) - before == {1: 3, 2: 2, 3: 1}[lost]
+        with pytest.raises(BadInput, match="it was begun with data='tries'"):
+            LineStore(path, {"data": "others"}, lambda *_: None, what="a judge stage")
+
+
+def test_a_judge_that_is_down_is_a_typed_failure_and_no_bad_step(tmp_path: Path) -> None:
+    with scripted(lambda prompt: 404 if "nothing" in prompt else says(prompt)) as endpoint:
+        assert set(Judging(tmp_path, endpoint.url)()) == {1, 2}
+    gone = Judging(tmp_path, endpoint.url, share=0.0)
+    with pytest.raises(RunFailed, match=r"1 of 3 trajectories could not be judged, the first: no answer"):
+        gone()
+    assert set(gone.found) == {1, 2}  # and nothing is lost
+
+
+def test_no_trajectories_are_bad_input(tmp_path: Path) -> None:
+    jsonl(tmp_path / "f.jsonl", [{"prompt": "2 + 3?", "response": "5"}])
+    with pytest.raises(BadInput, match=r"f\.jsonl line 1: not a trajectory"):
+        list(trajectories(tmp_path / "f.jsonl"))
+
+
+def test_counts_follow_from_verdicts() -> None:
+    sound = Verdict(line=1, judgements=("GOOD", "GOOD", "BAD"), correct=True)
+    counts = counts_of([sound, replace(sound, line=2, judgements=("GOOD",))])
+    assert counts == {"none": 2, "process": 1, "outcome": 2, "both": 1, "steps": 4, "process_labels": 0.8333}
