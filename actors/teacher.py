@@ -29,7 +29,8 @@ from envs.services.teacher import Teacher, as_chat, said
 from rlsys.config import RecipeConfig
 from rlsys.errors import RunFailed, require
 from rlsys.generate_config import TeacherConfig
-from rlsys.rollout import RolloutPlan, TurnRequest, run_group
+from rlsys.group_rollout import run_group
+from rlsys.rollout import RolloutPlan, TurnRequest
 from rlsys.types import Completion, Group, Ints, Ticket, TurnStop
 
 

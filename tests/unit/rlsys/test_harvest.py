@@ -17,11 +17,12 @@ from rlsys.choices import choose
 from rlsys.config import LoopConfig
 from rlsys.drafting import BatchDraft, build_batch, draft_batch
 from rlsys.errors import BadInput, RunFailed
+from rlsys.group_rollout import run_group
 from rlsys.harvest import check_failures, check_streams, harvest_groups, trajectory_metrics
 from rlsys.metrics import Mean, values
 from rlsys.outlines import Played
 from rlsys.outlines import played as outlined
-from rlsys.rollout import Continuation, TurnRequest, run_group
+from rlsys.rollout import Continuation, TurnRequest
 from rlsys.types import (
     Completion,
     EpisodeEnd,
