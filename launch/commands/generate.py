@@ -118,6 +118,7 @@ def by_teacher(recipe: RecipeConfig, options: argparse.Namespace, progress: Prog
     from envs.services.teacher import check_ready
     from launch.run.cleanup import orderly_exit
     from launch.run.engines import model_or_scratch
+    from launch.run.nodes import check_rollouts
     from launch.run.wire import resolved_model_path
     from launch.stages.generate import begun_with, generate_taught, owed, plan_of, tasks_to_generate, weights_of
     from launch.stages.store import TrajectoryStore, pairs_path, store_path, write_out
@@ -127,6 +128,7 @@ def by_teacher(recipe: RecipeConfig, options: argparse.Namespace, progress: Prog
     if options.checkpoint is not None:
         raise BadInput(f"--checkpoint {options.checkpoint}: expected none, {weights_of(teacher)} plays")
     check_ready(teacher)
+    check_rollouts(recipe)
     tasks, target = tasks_to_generate(make_world(recipe.env), recipe), output_file(options.output)
     with orderly_exit(), model_or_scratch(recipe, resolved_model_path(recipe), options.output) as model:
         renderer = ChatRenderer(model)

@@ -60,6 +60,10 @@ class Generate(Stage):
 
     def ready(self, config: RunConfig, stage: StageConfig) -> None:
         check_ready(stage.config.generate.teacher)
+        if stage.config.generate.teacher.given:
+            from launch.run.nodes import check_rollouts
+
+            check_rollouts(stage.config)
 
     def arithmetic(self, config: RunConfig, stage: StageConfig) -> list[str]:
         tasks = len(tasks_to_generate(make_world(stage.config.env), stage.config))
