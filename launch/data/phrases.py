@@ -8,13 +8,14 @@ hundred phrases are compared exactly, over an index of their triples.
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from envs.tasks.files import read_records
 from launch.data.duplicates import shingles
+from launch.data.making import write
 from rlsys.errors import BadInput
 from rlsys.jsonl import line_of
 
@@ -76,12 +77,18 @@ def search(corpus: str, phrases: Phrases, threshold: float, show: Show) -> Itera
 
 
 def write_hits(hits: Iterable[Hit], output: Path | None) -> Mapping[str, int]:
-    """How many sentences each phrase has found; the sentences themselves go to `output`, one a line."""
+    """How many sentences each phrase has found; the sentences themselves go to `output`, one a line, when all are."""
     counts: Counter[str] = Counter()
-    with (output or Path("/dev/null")).open("wb") as file:
+
+    def counted() -> Iterator[bytes]:
         for hit in hits:
             counts[hit.phrase] += 1
-            file.write(line_of(asdict(hit)))
+            yield line_of(asdict(hit))
+
+    if output is None:
+        deque(counted(), maxlen=0)
+    else:
+        write(output, counted())
     return counts
 
 

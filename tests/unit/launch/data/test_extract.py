@@ -88,6 +88,11 @@ def test_a_corpus_is_searched_for_phrases(tmp_path: Path, capsys: pytest.Capture
         ("pages.jsonl:1", "Does that make sense?", 1.0),
         ("pages.jsonl:1", "wait, does that check out", 1.0),
     ]
+    jsonl(corpus, [{"text": "Does that make sense?"}, {"title": "no text"}])
+    written = output.read_bytes()
+    assert run(["data", "search", "--corpus", str(corpus), "--output", str(output)]) == 2
+    assert "pages.jsonl line 2: expected a text" in capsys.readouterr().err
+    assert output.read_bytes() == written  # what was found before stays until all is found
     (tmp_path / "none.txt").write_text("# nothing\n")
     for more, part in (
         (["--phrases", str(tmp_path / "none.txt")], "--phrases: no phrase in it"),
