@@ -181,6 +181,10 @@ def test_a_second_time_makes_nothing_and_a_change_makes_what_it_is_about(
     _, out, _ = rlsys(*ask)
     assert out.count(": kept, ") == 5  # train.jsonl is kept apart from the new question
     assert len(lines(made / "train.jsonl")) == 5
+    manifest = json.loads((made / "manifest.json").read_text()) | {"version": 1}  # rows had fewer fields then
+    (made / "manifest.json").write_text(json.dumps(manifest))
+    _, out, _ = rlsys(*ask)
+    assert out.count(": kept, ") == 0
 
 
 def test_a_killed_preparation_goes_on_with_the_file_it_was_at(
