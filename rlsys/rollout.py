@@ -54,7 +54,7 @@ class TurnRequest:
     top_p: float
     seed: int
     stop: tuple[str, ...] = ()
-    messages: tuple[Message, ...] = ()  # the conversation, for a model that is asked by text
+    messages: tuple[Message, ...] = ()  # the conversation that it sees, for a model that is asked by text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,7 +243,7 @@ async def _attempt(
                     top_p=plan.top_p,
                     seed=derive(seed, turn),
                     stop=stop,
-                    messages=tuple(done.messages),
+                    messages=tuple(done.messages[done.since :]),
                 )
                 completion = await _sampled(done, context, request, generate)
                 if completion.stop is TurnStop.LENGTH:

@@ -146,6 +146,7 @@ class Afresh(Counting):
 
 def test_a_prompt_is_looked_up_first_and_a_later_one_may_stand_alone() -> None:
     seen: list[str] = []
+    read: list[list[str]] = []  # by a model that is asked by text
     texts = iter(["a", "b", "c!"])
 
     class Listening(Letters):
@@ -157,10 +158,12 @@ def test_a_prompt_is_looked_up_first_and_a_later_one_may_stand_alone() -> None:
 
     async def generate(context: Sequence[int], request: TurnRequest) -> Completion:
         seen.append("".join(map(chr, context)))
+        read.append([message.content for message in request.messages])
         return completion(next(texts))
 
     trajectory = play(generate, lambda _: Afresh(), max_turns=3, renderer=Listening())
     assert seen == ["q1", "q2", "q2b[1]"]  # nothing of q1 and a; then it goes on from q2
+    assert read == [["q1"], ["q2"], ["q2", "b", "1"]]
     assert [turn.starts_sample for turn in trajectory.turns] == [True, True, False]
     assert [message.content for message in trajectory.messages] == ["q1", "a", "q2", "b", "1", "c!"]
     assert (trajectory.num_prompt, trajectory.metrics["reply_tokens"]) == (1, 2 + 3)
