@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, Optional, TypeVar
@@ -27,7 +28,8 @@ from rlsys.steps import earlier
 from rlsys.types import Message, Reward, Transcript
 from rlsys.verdicts import VerdictsConfig
 
-_SPEAKER = {"assistant": "my message"}
+_SPEAKER, _TOOL = {"assistant": "my message"}, "result"
+_HEADING = re.compile(rf"\[(?=\s*(?:{'|'.join([*_SPEAKER.values(), _TOOL])})\s*\])", re.IGNORECASE)
 
 Filter = Literal["none", "process", "outcome", "both"]
 FILTERS: tuple[Filter, ...] = ("none", "process", "outcome", "both")
@@ -78,7 +80,7 @@ class SwirlReward(SumOfFindings):
         asked: list[JudgeRequest] = []
         if transcript.judgements is None and config.judged_by == "judge":
             for talk in _conversations(transcript):
-                shown = "\n\n".join(f"[{_SPEAKER.get(each.role, 'result')}]\n{each.content}" for each in talk)
+                shown = "\n\n".join(f"[{_SPEAKER.get(each.role, _TOOL)}]\n{_said(each.content)}" for each in talk)
                 asked.append(JudgeRequest(kind=config.process, fields={"question": question, "conversation": shown}))
         given = self.given(transcript)
         if config.outcome is not None and self._asks_outcome and transcript.correct is None and given:
@@ -142,6 +144,11 @@ def _conversations(transcript: Transcript) -> list[list[Message]]:
     """What was said up to and with each message of the model, from the end of the prompt on."""
     before = earlier(transcript.task)
     return [[*before, *transcript.messages[: piece.message + 1]] for piece in written(transcript)]
+
+
+def _said(text: str) -> str:
+    """Nothing in a message looks like the heading of another one: who writes a result is not the tool."""
+    return _HEADING.sub("[ ", text)
 
 
 def kept(strategy: Filter, *, judgements: Sequence[str], right: bool) -> bool:
