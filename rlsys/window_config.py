@@ -13,7 +13,8 @@ from rlsys.errors import require, require_bounds
 class WindowConfig:
     tokens: Optional[int] = None
     """Tokens of a prompt and its response together. It sets `rollout.max_response_tokens`, and what is not given of
-    `engine.max_model_len`, `rollout.max_turn_tokens` and `reward.max_length`. null: each is given on its own."""
+    `engine.max_model_len`, `rollout.max_turn_tokens` and, where a reward always has one, `reward.max_length`. null:
+    each is given on its own."""
     prompt: int = 2048
     """How many of them are kept for the prompt; the response has the others."""
 

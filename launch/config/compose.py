@@ -158,9 +158,9 @@ def _recipe(layers: Sequence[Layer], stage: Stage | None, tables: Mapping[str, T
 
 
 def _windowed(window: Any, schemas: Mapping[str, type]) -> Raw:
-    """What `window` sets, as the lowest layer: of environment and reward only what they have."""
+    """What `window` sets, as the lowest layer: of a reward only what it always has (an optional limit means more)."""
     found: WindowConfig = OmegaConf.to_object(window)  # type: ignore[assignment]
-    has = {key: {field.name for field in fields(schema)} for key, schema in schemas.items()}
+    has = {key: {each.name for each in fields(schema) if each.default is not None} for key, schema in schemas.items()}
     return {
         part: {key: value for key, value in values.items() if key in has.get(part, {key})}
         for part, values in found.sets().items()

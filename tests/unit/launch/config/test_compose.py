@@ -156,6 +156,8 @@ def test_a_window_sets_what_has_to_agree_and_refuses_what_does_not(tmp_path: Pat
     bare = write(tmp_path, "window: {tokens: 640, prompt: 128}\nreward: {name: long_cot}\n" + PPO, "bare.yaml")
     recipe = compose(bare, []).stages[0].config
     assert (recipe.engine.max_model_len, recipe.rollout.max_turn_tokens, recipe.reward.max_length) == (640, 512, 512)
+    plain = write(tmp_path, "window: {tokens: 640, prompt: 128}\nreward: {name: answer}\n" + PPO, "plain.yaml")
+    assert compose(plain, []).stages[0].config.reward.max_length is None  # it has one beside a buffer only
 
 
 PPO = "algorithm: {name: ppo}\nstages: [{name: a, kind: rl, steps: 2}]\n"
