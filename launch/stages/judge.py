@@ -98,8 +98,8 @@ class Judge(Stage):
             verdict = _read(record, where)
             found[verdict.line] = verdict
 
-        begun = {"data": str(source), "size": source.stat().st_size} | _judged_by(stage)
-        store = LineStore(output.with_name(f"{stage.name}.verdicts.jsonl"), begun, known, what="a judge stage")
+        begun, path = begun_with(stage, source), output.with_name(f"{stage.name}.verdicts.jsonl")
+        store = LineStore(path, begun, known, what="a judge stage")
         grading = ScoringSpec(grader_workers=1, grader_deadline_s=stage.config.rollout.grader_deadline_s)
         service = RewardService(grading)
         try:
@@ -221,8 +221,15 @@ def _read(record: Mapping[str, Any], where: str) -> Verdict:
         raise BadInput(f"{where}: no verdict ({error})") from error
 
 
+def begun_with(stage: StageConfig, source: Path) -> dict[str, Any]:
+    """What verdicts of one file have in common, wherever the run directory lies. Raises RunFailed without `source`."""
+    if not source.is_file():
+        raise RunFailed(f"stages.{stage.name}: {source} is missing, whose trajectories are judged")
+    return {"data": stage.data, "size": source.stat().st_size} | _judged_by(stage)
+
+
 def _judged_by(stage: StageConfig) -> dict[str, Any]:
-    """What verdicts of one file have in common."""
+    """Who judges, and what: without how patiently."""
     reward = without_places(asdict(stage.config.reward))
     patience = [field.name for field in fields(GuardConfig)] + ["max_concurrent", "requests_per_minute", "outage_s"]
     judge = {key: value for key, value in reward.pop("judge").items() if key not in patience}

@@ -12,7 +12,7 @@ import pytest
 from actors.scoring import RewardService, ScoringSpec
 from envs.rewards.swirl import SwirlRewardConfig
 from envs.services.judge.config import JudgeConfig
-from launch.stages.judge import Verdict, counts_of, judge_missing, trajectories, write_out
+from launch.stages.judge import Verdict, begun_with, counts_of, judge_missing, trajectories, write_out
 from launch.stages.line_store import LineStore
 from rlsys.config import LoopConfig
 from rlsys.errors import BadInput, RunFailed
@@ -126,6 +126,20 @@ def test_no_trajectories_are_bad_input(tmp_path: Path) -> None:
     jsonl(tmp_path / "f.jsonl", [{"prompt": "2 + 3?", "response": "5"}])
     with pytest.raises(BadInput, match=r"f\.jsonl line 1: not a trajectory"):
         list(trajectories(tmp_path / "f.jsonl"))
+
+
+def test_verdicts_go_on_where_the_run_directory_was_moved(tmp_path: Path) -> None:
+    stage: Any = SimpleNamespace(name="judged", data="tries", config=SimpleNamespace(reward=SwirlRewardConfig()))
+    begun = []
+    for folder in (tmp_path / "here", tmp_path / "there"):
+        folder.mkdir()
+        jsonl(folder / "tries.jsonl", PLAYED)
+        begun.append(begun_with(stage, folder / "tries.jsonl"))
+    assert begun[0] == begun[1] and begun[0]["reward.outcome"] is None
+    jsonl(tmp_path / "there" / "tries.jsonl", PLAYED[1:])
+    assert begun_with(stage, tmp_path / "there" / "tries.jsonl") != begun[0]
+    with pytest.raises(RunFailed, match=r"stages.judged: .*/gone.jsonl is missing"):
+        begun_with(stage, tmp_path / "gone.jsonl")
 
 
 def test_counts_follow_from_verdicts() -> None:
