@@ -66,6 +66,8 @@ class TeacherConfig(EndpointConfig):
         self.reflector.check(f"{where}.reflector")
         used = self.constructs or not self.reflector.given
         require(used, f"{where}.reflector.endpoint", self.reflector.endpoint, f"null without {where}.constructs=true")
+        shown = self.constructs or self.prompts is None
+        require(shown, f"{where}.prompts", self.prompts, f"null without {where}.constructs=true")
         require(self.given or not self.constructs, f"{where}.constructs", True, f"false without {where}.endpoint")
 
     @property

@@ -27,6 +27,7 @@ from launch.stages import STAGES
 from rlsys.choices import load
 from rlsys.config import DataSource, RecipeConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput, nearest
+from rlsys.verdicts import VerdictsConfig
 
 if TYPE_CHECKING:
     from launch.run.run import Run
@@ -187,6 +188,13 @@ def check_judge(where: str, recipe: RecipeConfig) -> None:
             f"{where}: reward.judge.{key}={getattr(judge, key)!r} without a judge: expected reward.judge.endpoint and "
             ".model, reward.judge.service, or reward.judge.model alone for one that the run serves itself"
         )
+
+
+def check_outcome(where: str, own: StageConfig, wanted: VerdictsConfig) -> None:
+    """Whether `own`, whose reward is swirl, has the verdicts on answers that a later stage cuts its set by."""
+    if (wanted.keep in ("outcome", "both") or wanted.equal) and own.config.reward.outcome is None:
+        given = f"{where}: verdicts.keep={wanted.keep}, verdicts.equal={wanted.equal}"
+        raise BadInput(f"{given}: expected stages.{own.name}.reward.outcome, who says which answers are right")
 
 
 def steps_for(epochs: float, examples: int, groups_per_step: int) -> int:

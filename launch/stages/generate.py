@@ -12,7 +12,7 @@ from envs.base import World
 from envs.rewards import solved_by
 from envs.services.teacher import check_ready, check_teacher
 from launch.run.places import without_places
-from launch.stages.base import Head, Stage, check_judge, check_response_length, check_tags
+from launch.stages.base import Head, Stage, check_judge, check_outcome, check_response_length, check_tags
 from rlsys.config import RecipeConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput
 from rlsys.generate_config import TeacherConfig
@@ -53,10 +53,15 @@ class Generate(Stage):
             raise BadInput(f"{where}.name={head.label!r}: expected letters, digits, - and _ : it names a file")
 
     def check_use(self, where: str, own: StageConfig, head: Head, recipe: RecipeConfig) -> None:
-        wanted, judged = recipe.verdicts, head.kind == "judge" or own.config.reward.name == "swirl"
-        if (wanted.keep != "none" or wanted.equal) and not judged:
-            given = f"{where}.data={head.data!r} with verdicts.keep={wanted.keep}, verdicts.equal={wanted.equal}"
+        wanted = recipe.verdicts
+        if head.kind == "judge" or (wanted.keep == "none" and not wanted.equal):
+            return
+        given = f"{where}.data={head.data!r} with verdicts.keep={wanted.keep}, verdicts.equal={wanted.equal}"
+        if head.kind == "dpo":
+            raise BadInput(f"{given}: a pair has no verdicts: expected none and false")
+        if own.config.reward.name != "swirl":
             raise BadInput(f"{given}: nobody judged these trajectories: expected the name of a judge stage")
+        check_outcome(where, own, wanted)
 
     def identity(self, stage: StageConfig) -> dict[str, Any]:
         return sampling(stage.config) | {"generate.teacher": weights_of(stage.config.generate.teacher)}
@@ -130,7 +135,8 @@ def plan_of(recipe: RecipeConfig, purpose: str) -> RolloutPlan:
 
 def weights_of(teacher: TeacherConfig) -> str:
     second = f" and {teacher.reflector.model}" if teacher.reflector.given else ""
-    how = f", led through {teacher.max_steps} actions at most" if teacher.constructs else ""
+    own = f" with the prompts of {teacher.prompts}" if teacher.prompts is not None else ""
+    how = f", led through {teacher.max_steps} actions at most{own}" if teacher.constructs else ""
     return f"the teacher {teacher.model}{second}{how}"
 
 

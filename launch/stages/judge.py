@@ -19,7 +19,7 @@ from envs.rewards.swirl import FILTERS, SwirlRewardConfig, kept, step_rewards
 from envs.services.guard import GuardConfig
 from envs.tasks.jsonl import read_jsonl
 from launch.run.places import without_places
-from launch.stages.base import Head, Stage, maker_of
+from launch.stages.base import Head, Stage, check_outcome, maker_of
 from rlsys.broken import failure_of
 from rlsys.config import RunConfig, StageConfig
 from rlsys.errors import BadInput, RunFailed
@@ -66,10 +66,7 @@ class Judge(Stage):
     def check_use(self, where: str, own: StageConfig, head: Head, recipe: RecipeConfig) -> None:
         if head.kind == "dpo":
             raise BadInput(f"{where}.data={head.data!r}: a judge stage makes no pairs: expected {own.data!r}")
-        wanted = recipe.verdicts
-        if (wanted.keep in ("outcome", "both") or wanted.equal) and own.config.reward.outcome is None:
-            given = f"{where}: verdicts.keep={wanted.keep}, verdicts.equal={wanted.equal}"
-            raise BadInput(f"{given}: expected stages.{own.name}.reward.outcome, who says which answers are right")
+        check_outcome(where, own, recipe.verdicts)
 
     def ready(self, config: RunConfig, stage: StageConfig) -> None:
         if maker_of(config, stage) is None:

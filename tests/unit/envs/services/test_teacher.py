@@ -164,6 +164,7 @@ def test_an_answer_ends_where_an_engine_would_have_ended_it() -> None:
             ["endpoint=https://h/v1", "model=big", "reflector.endpoint=https://h/v1", "reflector.model=b"],
             "generate.teacher.reflector.endpoint='https://h/v1': expected null without generate.teacher.constructs",
         ),
+        (["endpoint=https://h/v1", "model=big", "prompts=p"], "generate.teacher.prompts='p': expected null without"),
         (["endpoint=https://h/v1", "model=big", "key_env=sk-1"], "generate.teacher.key_env: expected the name of an"),
     ],
 )

@@ -12,12 +12,13 @@ import pytest
 from envs.rewards.answer import AnswerRewardConfig
 from launch.cli import run
 from launch.config.compose import compose
-from launch.stages.generate import begun_with, generate_missing, plan_of
+from launch.stages.generate import begun_with, generate_missing, plan_of, weights_of
 from launch.stages.store import Counts, TrajectoryStore, pairs_path, store_path, write_out
 from launch.stages.supervised import samples_of
 from launch.stages.trajectories import group_record, kept, pair_of, weights_id
 from rlsys.config import GenerateConfig
 from rlsys.errors import BadInput, RunFailed
+from rlsys.generate_config import TeacherConfig
 from rlsys.records import GroupRecord, TrajectoryRecord, read_answer, read_pair, to_json
 from rlsys.types import Failure, FailureKind, Group, Message, Reward, Task, Ticket, Trajectory, Turn
 from tests import made
@@ -162,6 +163,13 @@ def test_weights_are_known_by_what_they_are(tmp_path: Path) -> None:
     assert len(set(found)) == len(files)
     assert weights_id(str(tmp_path)) == found[-1]
     assert weights_id("an/id") != weights_id("another/id")
+
+
+def test_a_teacher_is_known_by_how_it_is_led() -> None:
+    own = TeacherConfig(endpoint="https://h/v1", model="big", constructs=True, prompts="mine")
+    assert weights_of(own) == "the teacher big, led through 40 actions at most with the prompts of mine"
+    others = {weights_of(replace(own, **key)) for key in ({"prompts": None}, {"max_steps": 9}, {"constructs": False})}
+    assert len({weights_of(own), *others}) == 4
 
 
 class Stopped(Exception): ...

@@ -26,6 +26,7 @@ from tests.unit.launch.stages.test_judge import PLAYED
 SFT = "{name: a, kind: sft, steps: 2}"
 GENERATE = "{name: tries, kind: generate, generate: {samples: 8}}"
 JUDGE = "{name: judged, kind: judge, data: tries, reward: {name: swirl, judged_by: rules}}"
+BY_RULES = "{name: tries, kind: generate, reward: {name: swirl, judged_by: rules}}"
 DPO = "{name: b, kind: dpo, data: tries, epochs: 2}"
 
 
@@ -146,6 +147,14 @@ def test_epochs_over_a_file_are_steps(tmp_path: Path) -> None:
         (
             [GENERATE, JUDGE, "{name: d, kind: dpo, data: judged, steps: 2}"],
             "stages.d.data='judged': a judge stage makes no pairs: expected 'tries'",
+        ),
+        (
+            [GENERATE, "{name: d, kind: dpo, data: tries, steps: 2, verdicts: {keep: process}}"],
+            "stages.d.data='tries' with verdicts.keep=process, verdicts.equal=False: a pair has no verdicts",
+        ),
+        (
+            [BY_RULES, "{name: s, kind: sft, data: tries, steps: 2, verdicts: {keep: outcome}}"],
+            "stages.s: verdicts.keep=outcome, verdicts.equal=False: expected stages.tries.reward.outcome",
         ),
         (["{name: j, kind: judge, data: {a.jsonl: 3}}"], "expected the name of a generate stage, or a path"),
         (["{name: t, kind: generate, generate: {per_task: 0}}"], "generate.per_task=0: expected at least 1, or null"),
