@@ -79,9 +79,9 @@ def earlier(task: Task) -> tuple[Message, ...]:
     return () if state is None else _messages(state["messages"][state["num_prompt"] :])
 
 
-def _plain(message: Message) -> dict[str, str]:
-    return {"role": message.role, "content": message.content}
+def _plain(message: Message) -> dict[str, Any]:
+    return {"role": message.role, "content": message.content} | ({"inline": True} if message.inline else {})
 
 
-def _messages(given: Sequence[Mapping[str, str]]) -> tuple[Message, ...]:
-    return tuple(Message(role=each["role"], content=each["content"]) for each in given)
+def _messages(given: Sequence[Mapping[str, Any]]) -> tuple[Message, ...]:
+    return tuple(Message(**each) for each in given)

@@ -59,7 +59,7 @@ class Endpoint:
 
 
 def read_choice(answer: Any) -> Choice:
-    """The first choice; without text where the model gave none.
+    """The first choice; without text where the model gave none. Half a surrogate pair, which is no text, becomes `?`.
 
     Raises ConnectionError for an answer that the server broke off, ValueError for anything else.
     """
@@ -73,4 +73,5 @@ def read_choice(answer: Any) -> Choice:
         raise ValueError('the answer is not {"choices": [{"message": {"content": ".."}}]}')
     thoughts = (message.get(key) for key in ("reasoning_content", "reasoning"))
     thought = next((each for each in thoughts if isinstance(each, str) and each), "")
-    return Choice(text=content or "", thought=thought, truncated=first.get("finish_reason") == "length")
+    text, thought = (each.encode("utf-8", "replace").decode() for each in (content or "", thought))
+    return Choice(text=text, thought=thought, truncated=first.get("finish_reason") == "length")

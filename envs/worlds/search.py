@@ -120,6 +120,8 @@ class SearchQAConfig(TaskConfig):
     def _check_demonstrations(self, fitting: Sequence[str]) -> None:
         for name, share in self.demo_protocols.items():
             require(name in fitting, "env.demo_protocols", name, f"of {', '.join(fitting)}")
+            shown = PROTOCOLS[name].again is None
+            require(shown, "env.demo_protocols", name, "another: in it the environment decides what is searched")
             require(share > 0, f"env.demo_protocols.{name}", share, "a share above 0")
         two = self.demo_mistakes == "all" or self.knowledge.hops == 2
         require(two, "env.demo_mistakes", self.demo_mistakes, "all, with knowledge.hops=1: nothing is too early")

@@ -7,11 +7,13 @@ and learnt from. No tool is called. What is evaluated beside it is the stage's o
 from __future__ import annotations
 
 import asyncio
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from envs import make_world
+from envs.protocols import PROTOCOLS
 from launch.stages.base import Head, maker_of, steps_for
+from launch.stages.datasets import verdicts_identity
 from launch.stages.rl import RL
 from rlsys.config import DataSource, RecipeConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput, RunFailed
@@ -32,6 +34,13 @@ class Stepwise(RL):
             raise BadInput(
                 f"{where}: curriculum.name={recipe.curriculum.name!r}: expected uniform: states have no levels"
             )
+        world: Any = recipe.env
+        protocol = PROTOCOLS.get(getattr(world, "protocol_name", None) or "")
+        if protocol is not None and getattr(world, "tools", True) and (protocol.inline or protocol.again):
+            raise BadInput(
+                f"{where}: env.name={world.name!r} with the protocol {protocol.name}: expected one in which what "
+                "tools say is a message of its own, after all that was said, such as swirl: no state ends elsewhere"
+            )
         super().check(where, replace(head, data=None), recipe)
 
     def epoch(self, recipe: RecipeConfig, data: DataSource | None) -> int:
@@ -42,8 +51,7 @@ class Stepwise(RL):
             self.epoch(stage.config, stage.data)
 
     def identity(self, stage: StageConfig) -> dict[str, Any]:
-        drawn = {f"verdicts.{key}": value for key, value in asdict(stage.config.verdicts).items()}
-        return super().identity(stage) | {"data": stage.data} | drawn
+        return super().identity(stage) | {"data": stage.data} | verdicts_identity(stage)
 
     def arithmetic(self, config: RunConfig, stage: StageConfig) -> list[str]:
         loop, maker = stage.config.loop, maker_of(config, stage)

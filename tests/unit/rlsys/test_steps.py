@@ -1,5 +1,7 @@
 """rlsys.steps: K actions are K states with their actions."""
 
+from dataclasses import replace
+
 import pytest
 
 from rlsys.errors import BadInput
@@ -45,6 +47,8 @@ def test_a_state_is_a_task_that_holds_what_was_said() -> None:
     task = state_task(decompose(trajectory(a, r, said("b")))[1])
     assert (task.question, task.answers, task.record["hops"]) == ("Who?", ("Bo",), 2)
     assert state_of(task) == (user("Who?"), a, r) and earlier(task) == (a, r)
+    raw = replace(trajectory(a), prompt=(replace(user("Who?"), inline=True),))  # of a base model: no chat marks
+    assert state_of(state_task(decompose(raw)[0])) == raw.prompt
     plain = Task(task_id="t", question="Who?")
     assert state_of(plain) is None and earlier(plain) == ()
 

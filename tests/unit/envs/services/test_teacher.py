@@ -78,6 +78,8 @@ def test_what_is_no_completion_is_an_error(answer: Any) -> None:
     with pytest.raises(ValueError, match="choices"):
         read_choice(answer)
     assert read_choice({"choices": [{"message": {"content": None}}]}) == Choice(text="")
+    half = {"content": "a\ud800", "reasoning": "\udc00 \U0001f600"}  # no tokenizer takes it
+    assert read_choice({"choices": [{"message": half}]}) == Choice(text="a?", thought="? \U0001f600")
 
 
 def test_what_the_environment_says_is_the_users() -> None:

@@ -503,6 +503,7 @@ def test_a_bad_file_of_examples_is_named(tmp_path: Path, text: str | None, messa
         ({"protocol": "direct", "tools": False}, r"env\.tools=False: expected true"),
         ({"tools": False, "demo_protocols": {"rag": 1.0}}, r"env\.demo_protocols=.*: expected \{\} with env\.tools"),
         ({"demo_protocols": {"retool": 1.0}}, r"env\.demo_protocols='retool': expected of swirl"),
+        ({"demo_protocols": {"iter_retgen": 1.0}}, r"env\.demo_protocols='iter_retgen': expected another"),
         ({"demo_protocols": {"rag": 0.0}}, r"env\.demo_protocols\.rag=0\.0"),
         ({"demo_mistakes": "early", "knowledge": KnowledgeConfig(hops=1)}, r"env\.demo_mistakes='early'"),
     ],

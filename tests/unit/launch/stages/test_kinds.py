@@ -134,6 +134,10 @@ def test_epochs_over_a_file_are_steps(tmp_path: Path) -> None:
             [GENERATE, "{name: s, kind: stepwise, data: tries, steps: 2, curriculum: {name: difficulty}}"],
             "stages.s: curriculum.name='difficulty': expected uniform: states have no levels",
         ),
+        (
+            [GENERATE, "{name: s, kind: stepwise, data: tries, steps: 2, env: {name: python_math, train_tasks: 9}}"],
+            "stages.s: env.name='python_math' with the protocol retool: expected one in which what tools say is a",
+        ),
         ([GENERATE, "{name: j, kind: judge, data: tries}"], "stages.j: reward.name='answer': expected swirl"),
         ([GENERATE, "{name: j, kind: judge, data: tries, steps: 3}"], "stages.j.steps=3: a judge stage judges every"),
         (
