@@ -34,8 +34,9 @@ from actors.specs import EngineFailed
 from actors.worker import RolloutWorker, WorkerSpec, WorkerStatus
 from rlsys.channels.base import WeightChannel
 from rlsys.errors import RunFailed
+from rlsys.group_rollout import failed_group
 from rlsys.outlines import Outline, Played, played
-from rlsys.rollout import RolloutPlan, failed_group
+from rlsys.rollout import RolloutPlan
 from rlsys.types import Failure, FailureKind, Group, Ticket
 
 log = logging.getLogger("rlsys.pool")

@@ -25,8 +25,9 @@ from actors.watched import WorldsSpec
 from actors.worlds import Worlds
 from envs.services.stats import ToolStats
 from rlsys.channels.base import Published
+from rlsys.group_rollout import run_group
 from rlsys.outlines import Outline, outlines
-from rlsys.rollout import EpisodeBroken, RolloutPlan, TurnRequest, run_group
+from rlsys.rollout import EpisodeBroken, RolloutPlan, TurnRequest
 from rlsys.types import Completion, Failure, FailureKind, Group, Ints, Ticket
 
 

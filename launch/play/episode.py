@@ -26,10 +26,11 @@ from launch.scoring.explain import explanation, visible
 from launch.scoring.scorer import Tokens
 from rlsys.config import RecipeConfig
 from rlsys.errors import BadInput, RunFailed, nearest
+from rlsys.group_rollout import run_group
 from rlsys.jsonl import line_of
 from rlsys.order import Epochs
 from rlsys.records import record_of, to_json
-from rlsys.rollout import Continuation, RolloutPlan, TurnRequest, run_group
+from rlsys.rollout import Continuation, RolloutPlan, TurnRequest
 from rlsys.types import Completion, Failure, Group, Ints, Message, Reward, Task, Ticket, Transcript
 
 WHO = 11  # columns

@@ -16,7 +16,8 @@ import pytest
 from actors.scoring import ScoringSpec
 from actors.watched import CannotStart, WorldsSpec
 from actors.worlds import Worlds
-from rlsys.rollout import RolloutPlan, TurnRequest, run_group
+from rlsys.group_rollout import run_group
+from rlsys.rollout import RolloutPlan, TurnRequest
 from rlsys.types import Completion, Failure, Group, Reward, Task
 from tests import made
 from tests.bad_worlds import BAD, BadConfig, BadRewardConfig

@@ -14,7 +14,8 @@ from actors.watched import WorldsSpec
 from actors.worlds import Playing, Worlds
 from envs.services.stats import ToolStats
 from rlsys.broken import EpisodeBroken, TakenDown, TookOthersDown
-from rlsys.rollout import TurnRequest, run_group
+from rlsys.group_rollout import run_group
+from rlsys.rollout import TurnRequest
 from rlsys.types import Completion, Failure, FailureKind, Reward, Task, Transcript
 from tests.bad_worlds import BadConfig, BadReward, BadRewardConfig
 from tests.local_worlds import LocalProcess

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from rlsys.rollout import Continuation, EpisodeBroken, RolloutPlan, TurnRequest, run_episode, run_group
+from rlsys.group_rollout import run_group
+from rlsys.rollout import Continuation, EpisodeBroken, RolloutPlan, TurnRequest, run_episode
 from rlsys.types import (
     Completion,
     EpisodeEnd,
