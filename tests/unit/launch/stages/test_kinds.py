@@ -133,6 +133,10 @@ def test_epochs_over_a_file_are_steps(tmp_path: Path) -> None:
             [GENERATE, "{name: s, kind: stepwise, data: tries, steps: 2, curriculum: {name: difficulty}}"],
             "stages.s: curriculum.name='difficulty': expected uniform: states have no levels",
         ),
+        (
+            [GENERATE, "{name: s, kind: stepwise, data: tries, steps: 2, env: {name: search_qa, protocol: research}}"],
+            "stages.s: the tools of protocol research answer inside of the model's turn, where no state ends",
+        ),
         ([GENERATE, "{name: j, kind: judge, data: tries}"], "stages.j: reward.name='answer': expected swirl"),
         ([GENERATE, "{name: j, kind: judge, data: tries, steps: 3}"], "stages.j.steps=3: a judge stage judges every"),
         (
