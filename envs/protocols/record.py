@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from envs.services.retriever.documents import Document
+from envs.tasks.few_shot import Shown
 from rlsys.types import Message
 
 
@@ -38,7 +39,7 @@ class Asked:
 
     question: str
     instruction: str = ""
-    examples: tuple[str, ...] = ()
+    examples: Shown = Shown()
     found: str = ""  # what the environment looked up, where the protocol has it do so
     raw: bool = False  # for base models: one text without a chat template
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from envs.protocols import Inline
 from rlsys.types import Message, Reward, Transcript
@@ -55,7 +54,7 @@ class SumOfFindings:
     """A reward. Calling it, and `findings`, raise BadInput for a task or a transcript that lacks what they look at."""
 
     parts: tuple[str, ...]
-    inline: ClassVar[Inline | None] = None  # where the environment's text stands inside a response
+    inline: Inline | None = None  # where the environment's text stands inside a response
 
     def findings(self, transcript: Transcript) -> tuple[Finding, ...]:
         raise NotImplementedError

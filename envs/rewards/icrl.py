@@ -1,4 +1,6 @@
-"""ICRL (equations 7 and 8, table 2): exact match and a format score with six penalties that add up.
+"""ICRL (equations 7 and 8, table 2): a right answer and a format score with six penalties that add up.
+
+With `tool: code` (section 4.3, which prints no reward) the answer is boxed and the maths verifier decides.
 
 `docs/rewards/icrl.md` has the constants and what differs between paper and repository.
 """
@@ -8,26 +10,32 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from envs.protocols.icrl import INFORMATION
+from envs.protocols.retool import INTERPRETER
 from envs.rewards import RIGHT
+from envs.rewards.asks import Grading
 from envs.rewards.findings import Finding, Span, SumOfFindings, found
+from envs.rewards.maths.compare import decided
 from envs.rewards.qa import exact_match
 from envs.rewards.transcript import Piece, answers, count, first, last_pair, lowered, written
-from rlsys.errors import require
+from envs.text.boxed import last_boxed
+from rlsys.errors import BadInput, require
 from rlsys.types import Transcript
 
 NO_ANSWER, UNBALANCED_ANSWER, EMPTY_ANSWER = 0.5, 0.2, 0.2
 NO_THINK, UNBALANCED_THINK = 0.15, 0.1
-NO_SEARCH = 0.1
+NO_CALL = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
 class IcrlRewardConfig:
     name: str = "icrl"
     alpha: float = 0.8
-    """Weight of the exact match; the format score has the rest."""
+    """Weight of a right answer; the format score has the rest."""
+    tool: Literal["search", "code"] = "search"
+    """The tag of a call. search: an exact match is right; code: a boxed answer that the maths verifier takes."""
     clamp: bool = True
     """True, as the authors' code: a format score below 0 counts as 0. False, as the paper prints it."""
 
@@ -43,30 +51,48 @@ class IcrlReward(SumOfFindings):
 
     parts = ("accuracy", "format", "clamp")
     solved_by: ClassVar[Mapping[str, float]] = {"accuracy": RIGHT}
-    inline = INFORMATION
 
     def __init__(self, config: IcrlRewardConfig) -> None:
         self._alpha = config.alpha
         self._clamp = config.clamp
+        self._tool = config.tool
+        self.inline = INTERPRETER if config.tool == "code" else INFORMATION
 
     def given(self, transcript: Transcript) -> str:
-        """What stands in the last answer tag."""
-        span = last_pair(lowered(written(transcript)), "<answer>", "</answer>")
+        """What stands in the last answer tag; of code, in its last box."""
+        text = self._answer(transcript, last_pair(lowered(written(transcript)), "<answer>", "</answer>"))
+        return (last_boxed(text) or "") if self._tool == "code" else text
+
+    def _answer(self, transcript: Transcript, span: Span | None) -> str:
         return "" if span is None else transcript.messages[span.message].content[span.start : span.end].strip()
 
+    def grading(self, transcript: Transcript) -> Grading | None:
+        """What a grader has to decide before the reward can be given; None when nothing is left open."""
+        if self._tool == "search" or transcript.correct is not None:
+            return None
+        given, golds = self.given(transcript), answers(transcript.task)
+        return Grading(given=given, golds=golds) if given and decided(given, golds) is None else None
+
+    def _right(self, transcript: Transcript) -> bool:
+        golds, given = answers(transcript.task), self.given(transcript)
+        if transcript.correct is not None or not given:
+            return bool(transcript.correct)
+        verdict = decided(given, golds) if self._tool == "code" else exact_match(given, golds)
+        if verdict is None:
+            raise BadInput(f"task {transcript.task.task_id}: the answer needs a grader: expected `correct` to be given")
+        return verdict
+
     def findings(self, transcript: Transcript) -> tuple[Finding, ...]:
-        golds = answers(transcript.task)
         pieces = lowered(written(transcript))
         weight = 1 - self._alpha
-        given, text = last_pair(pieces, "<answer>", "</answer>"), self.given(transcript)
-        right = bool(text) and exact_match(text, golds) if transcript.correct is None else transcript.correct
-        rule = "exact match" if right else "no exact match"
+        given, right = last_pair(pieces, "<answer>", "</answer>"), self._right(transcript)
+        rule = ("" if right else "no ") + ("exact match" if self._tool == "search" else "right box")
         findings = [found("accuracy", rule, self._alpha * right, transcript.messages, given)]
         if not any(piece.text for piece in pieces):
             return (*findings, Finding(part="format", rule="empty response: no format score"))
         findings.append(Finding(part="format", rule="format score before penalties", value=weight))
         score = 1.0
-        for rule, penalty, span in _violations(pieces, given, text):
+        for rule, penalty, span in _violations(pieces, self._tool, given, self._answer(transcript, given)):
             findings.append(found("format", rule, -weight * penalty, transcript.messages, span))
             score -= penalty
         if self._clamp and score < 0:
@@ -75,7 +101,9 @@ class IcrlReward(SumOfFindings):
         return tuple(findings)
 
 
-def _violations(pieces: list[Piece], given: Span | None, answer: str) -> Iterator[tuple[str, float, Span | None]]:
+def _violations(
+    pieces: list[Piece], tool: str, given: Span | None, answer: str
+) -> Iterator[tuple[str, float, Span | None]]:
     """(rule, penalty, where) of each row of table 2 that is violated."""
     for tag, missing, unbalanced in (("answer", NO_ANSWER, UNBALANCED_ANSWER), ("think", NO_THINK, UNBALANCED_THINK)):
         opened, closed = count(pieces, f"<{tag}>"), count(pieces, f"</{tag}>")
@@ -84,7 +112,7 @@ def _violations(pieces: list[Piece], given: Span | None, answer: str) -> Iterato
             yield f"no <{tag}> or no </{tag}>", missing, where
         if opened != closed:
             yield f"{opened} <{tag}> and {closed} </{tag}>: not balanced", unbalanced, where
-    if not (count(pieces, "<search>") or count(pieces, "</search>")):
-        yield "no <search>", NO_SEARCH, None
+    if not (count(pieces, f"<{tool}>") or count(pieces, f"</{tool}>")):
+        yield f"no <{tool}>", NO_CALL, None
     if given is not None and not answer:
         yield "empty answer", EMPTY_ANSWER, given

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import Optional
 
 from rlsys.errors import BadInput, require
@@ -13,6 +15,7 @@ from rlsys.types import Message
 
 MAX_EXAMPLES = 5  # made-up tasks kept for examples in prompts: never trained on, never held out
 
+PROJECT = Path(__file__).resolve().parents[2]
 MARK = "=" * 15
 PROBLEM, SOLUTION = "Example Problem:", "Example Solution:"
 EXAMPLES = "Here are some examples of solved problems:"
@@ -30,7 +33,12 @@ class ExamplesConfig:
     count: int = 0
     """The first so many of the file."""
     file: Optional[str] = None
-    """Each after a line `===============Example N===============`; null writes examples of made-up tasks."""
+    """Each after a line `===============Example N===============`, such as configs/icrl/examples/search.txt of the
+    project; null writes examples of made-up tasks."""
+    before: str = EXAMPLES
+    """Stands above them."""
+    after: str = AFTER_EXAMPLES
+    """Stands between them and the question."""
 
     def __post_init__(self) -> None:
         require(self.count >= 0, "env.demonstrations.count", self.count, "0 or more")
@@ -38,25 +46,40 @@ class ExamplesConfig:
         require(few, "env.demonstrations.count", self.count, f"at most {MAX_EXAMPLES} without demonstrations.file")
 
 
-def examples_of(config: ExamplesConfig, solved: Iterable[tuple[str, Iterable[Message]]]) -> tuple[str, ...]:
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The examples of a prompt, and what stands around them."""
+
+    examples: tuple[str, ...] = ()
+    before: str = EXAMPLES
+    after: str = AFTER_EXAMPLES
+
+
+def frame(config: ExamplesConfig) -> tuple[str, ...]:
+    """What is the same around all examples: a token each where a tokenizer is trained, or it were most of a prompt."""
+    return tuple(text for text in (MARK, PROBLEM, SOLUTION, config.before, config.after) if text)
+
+
+def examples_of(config: ExamplesConfig, solved: Iterable[tuple[str, Iterable[Message]]]) -> Shown:
     """The examples for every prompt: of the config's file, or the questions `solved` here. Raises BadInput."""
     if config.count == 0 or config.file is None:
         shown = [(asked, "".join(message.content for message in said)) for asked, said in islice(solved, config.count)]
-        return tuple(f"{PROBLEM} {asked}\n\n{SOLUTION} {solution}" for asked, solution in shown)
+        texts = tuple(f"{PROBLEM} {asked}\n\n{SOLUTION} {solution}" for asked, solution in shown)
+        return Shown(texts, config.before, config.after)
     examples = read_examples(config.file)
     enough = f"at most {len(examples)}, the examples of {config.file}"
     require(config.count <= len(examples), "env.demonstrations.count", config.count, enough)
-    return examples[: config.count]
+    return Shown(examples[: config.count], config.before, config.after)
 
 
 def read_examples(path: str) -> tuple[str, ...]:
     """The examples of a file, without the lines `===============Example N===============` before each.
 
-    Raises BadInput for a file that cannot be read, for text before the first of these lines, and for an example
-    without its problem or its solution.
+    A path that is not there is looked for in the project's folder. Raises BadInput for a file that cannot be read, for
+    text before the first of these lines, and for an example without its problem or its solution.
     """
     try:
-        with open(path, encoding="utf-8-sig") as file:
+        with open(path if os.path.exists(path) else PROJECT / path, encoding="utf-8-sig") as file:
             before, *examples = map(str.strip, _SEPARATOR.split(file.read()))
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
@@ -72,8 +95,8 @@ def read_examples(path: str) -> tuple[str, ...]:
     return tuple(examples)
 
 
-def with_examples(instruction: str, examples: Sequence[str], question: str, *, alone: str) -> str:
+def with_examples(instruction: str, shown: Shown, question: str, *, alone: str) -> str:
     """A prompt: the instruction if any, the examples, the question; blank lines between. Without examples `alone`."""
-    shown = "\n".join(f"{MARK}Example {number}{MARK}\n{example}" for number, example in enumerate(examples, start=1))
-    asked = [EXAMPLES, shown, AFTER_EXAMPLES, f"Actual Problem: {question}"] if examples else [alone]
+    texts = "\n".join(f"{MARK}Example {at}{MARK}\n{text}" for at, text in enumerate(shown.examples, start=1))
+    asked = [shown.before, texts, shown.after, f"Actual Problem: {question}"] if shown.examples else [alone]
     return "\n\n".join(part for part in (instruction, *asked) if part)

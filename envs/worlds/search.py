@@ -32,7 +32,7 @@ from envs.problems.knowledge import (
 from envs.protocols import PROTOCOLS, Asked, Protocol
 from envs.protocols.bare import check_bare, without_tool
 from envs.tasks.config import TaskConfig
-from envs.tasks.few_shot import ExamplesConfig, examples_of
+from envs.tasks.few_shot import ExamplesConfig, Shown, examples_of, frame
 from envs.tasks.splits import split_tasks
 from envs.tools.search import (
     MAX_TOPK,
@@ -71,6 +71,10 @@ class SearchQAConfig(TaskConfig):
     """In front of every question; `{calls}` becomes the number of searches; null is the protocol's, "" none."""
     demonstrations: ExamplesConfig = field(default_factory=ExamplesConfig)
     """In the prompt (icrl)."""
+    demo_follow_rate: Optional[float] = None
+    """Teaches a policy from nothing to go by examples: an sft stage shows prompts with 0 to `demonstrations.count` of
+    them, which all search or all answer at once. Where they search, this share of the answers does so too; the others
+    are guesses. null: every prompt has the same examples."""
     demo_protocols: dict[str, float] = field(default_factory=dict)
     """Protocols that made-up questions are demonstrated in, with the share of each: a policy from nothing is to know
     the baselines' forms too. {} is `protocol` alone."""
@@ -100,6 +104,9 @@ class SearchQAConfig(TaskConfig):
         require(found, "env.retriever.corpus", corpus, ways)
         written = made or shown.count == 0 or shown.file is not None
         require(written, "env.demonstrations.file", shown.file, "a file: examples are written for made-up questions")
+        require_bounds(self, "env.", "between 0 and 1, or null", "demo_follow_rate")
+        follows = self.demo_follow_rate is None or (shown.count > 0 and shown.file is None)
+        require(follows, "env.demo_follow_rate", self.demo_follow_rate, "null without made-up demonstrations to follow")
         if not self.tools:
             self._check_bare()
 
@@ -131,8 +138,11 @@ class SearchQAWorld(World):
             self._protocol = replace(self._protocol, max_reply_tokens=config.max_reply_tokens)
         self.write_answer = self._protocol.write_answer
         self.max_turns = max_turns(self._protocol, config.max_turns if config.tools else None)
-        shown = [self._protocol, *(PROTOCOLS[name] for name in config.demo_protocols)]
-        self.tags = tuple(dict.fromkeys(tag for protocol in shown for tag in protocol.tags))
+        said = self._protocol.inline.notices if self._protocol.inline is not None else ()
+        framed = frame(config.demonstrations) if protocol.shows_examples else ()
+        spoken = [self._protocol, *(PROTOCOLS[name] for name in config.demo_protocols)]
+        tags = [tag for each in spoken for tag in each.tags]
+        self.tags = tuple(dict.fromkeys([*tags, *framed, *(notice.strip() for notice in said)]))
         self._topk = config.topk or self._protocol.topk or 1
         self._retriever = SearchTool(config.retriever, self._topk)
         if config.tools and self._protocol.topk:
@@ -183,13 +193,14 @@ class SearchQAWorld(World):
         searches = [self._retriever.search(each) for each in self._protocol.queries(query)]
         return "\n".join(map(self._protocol.show, await asyncio.gather(*searches)))
 
-    def _asked(self, protocol: Protocol, task: Task) -> Asked:
+    def _asked(self, protocol: Protocol, task: Task, examples: Shown | None = None) -> Asked:
         config, raw = self._config, self._config.template == "base"
         default = (protocol.base_instruction if raw else None) or protocol.instruction
         instruction = default if config.instruction is None else config.instruction
         calls = str(config.max_turns - 1 if config.max_turns is not None else protocol.calls)
         instruction = instruction.replace("{calls}", calls)
-        return Asked(question=task.question, instruction=instruction, examples=self._examples, raw=raw)
+        shown = self._examples if examples is None else examples
+        return Asked(question=task.question, instruction=instruction, examples=shown, raw=raw)
 
     def demonstration(self, task: Task, seed: int) -> Demonstration:
         """How a made-up question is answered, with a mistake in a share `demo_error_rate` of the seeds.
@@ -200,6 +211,8 @@ class SearchQAWorld(World):
         if self._config.data is not None:
             raise BadInput(f"{task.task_id}: no demonstration: only made-up questions have one")
         rng = self._config.drawn_for(task, seed)
+        if self._config.demo_follow_rate is not None:
+            return self._following(task, self._config.demo_follow_rate, rng)
         protocol, shares = self._protocol, self._config.demo_protocols
         if shares:
             (name,) = rng.choices(list(shares), list(shares.values()))
@@ -212,22 +225,41 @@ class SearchQAWorld(World):
         return Demonstration(task=task, messages=(*protocol.prompt(asked), *said), env=env)
 
     def _said(self, protocol: Protocol, question: Question, rng: random.Random) -> list[Message]:
-        base, rate, turns = self._made_up.base, self._config.demo_error_rate, self._config.max_turns
         if protocol.again is not None:
-            raise BadInput(
-                f"env.protocol={protocol.name!r}: no demonstration: the environment decides what is searched"
-            )
+            raise BadInput(f"{protocol.name} has no demonstration: the environment decides what is searched")
+        rate, base = self._config.demo_error_rate, self._made_up.base
         if not self._config.tools:
             return at_once(question, base, protocol, rng if rng.random() < rate else None)
         if protocol.calls == 0:
             return from_memory(question, base, protocol)
-        again = protocol.malformed is not None and rate > 0  # a malformed call, made again
+        return self._searched(protocol, question, rng if rng.random() < rate else None)
+
+    def _searched(self, protocol: Protocol, question: Question, mistake: random.Random | None) -> list[Message]:
+        config, turns = self._config, self._config.max_turns
+        again = protocol.malformed is not None and config.demo_error_rate > 0  # a malformed call, made again
         enough = len(question.relations) + 1 + again
         require(turns is None or enough <= turns, "env.max_turns", turns, f"at least {enough} to show a solution")
-        if rng.random() >= rate:
+        if mistake is None:
             return episode(question, protocol, self._local, None)
-        kinds = KINDS if self._config.demo_mistakes == "all" else (self._config.demo_mistakes,)
-        return flawed(question, base, protocol, self._local, rng, kinds)
+        kinds = KINDS if config.demo_mistakes == "all" else (config.demo_mistakes,)
+        return flawed(question, self._made_up.base, protocol, self._local, mistake, kinds)
+
+    def _following(self, task: Task, rate: float, rng: random.Random) -> Demonstration:
+        """Searches after some prompts whose examples do, and never else; a guess is always a wrong one."""
+        config, base, protocol = self._config, self._made_up.base, self._protocol
+        count, searches, follows = rng.randint(0, config.demonstrations.count), rng.random() < 0.5, rng.random() < rate
+        others = [question for question in self._made_up.train if question.text != task.question]
+        solved = (
+            (other.text, self._searched(protocol, other, None) if searches else at_once(other, base, protocol, None))
+            for other in rng.sample(others, count)
+        )
+        examples = examples_of(replace(config.demonstrations, count=count), solved)
+        if count and searches and follows:
+            mistake = rng if rng.random() < config.demo_error_rate else None
+            said = self._searched(protocol, of_task(task), mistake)
+        else:
+            said = at_once(of_task(task), base, protocol, rng)
+        return Demonstration(task=task, messages=(*protocol.prompt(self._asked(protocol, task, examples)), *said))
 
     def check_service(self) -> None:
         check_files(self._config.retriever)

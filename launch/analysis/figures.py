@@ -52,7 +52,10 @@ FIGURES: Mapping[str, Figure] = {
     "parts": Figure(
         question="Which parts of the reward rise?",
         papers="ICRL: accuracy and format; Graph-RL: format, process, answer; Long CoT: figure 3 (a)",
-        panels=(Panel(title="*", unit="reward", key="reward/part/*"),),
+        panels=(
+            Panel(title="*", unit="reward", key="reward/part/*"),
+            Panel(title="*, token by token", unit="sum over an episode", key="reward/stream/*"),
+        ),
     ),
     "accuracy": Figure(
         question="Do held-out answers become right?",

@@ -63,6 +63,14 @@ class Judge(Stage):
         if not all(letter.isalnum() or letter in "-_" for letter in head.label):
             raise BadInput(f"{where}.name={head.label!r}: expected letters, digits, - and _ : it names a file")
 
+    def check_use(self, where: str, own: StageConfig, head: Head, recipe: RecipeConfig) -> None:
+        if head.kind == "dpo":
+            raise BadInput(f"{where}.data={head.data!r}: a judge stage makes no pairs: expected {own.data!r}")
+        wanted = recipe.verdicts
+        if (wanted.keep in ("outcome", "both") or wanted.equal) and own.config.reward.outcome is None:
+            given = f"{where}: verdicts.keep={wanted.keep}, verdicts.equal={wanted.equal}"
+            raise BadInput(f"{given}: expected stages.{own.name}.reward.outcome, who says which answers are right")
+
     def ready(self, config: RunConfig, stage: StageConfig) -> None:
         if maker_of(config, stage) is None:
             next(trajectories(Path(str(stage.data))))  # raises BadInput for what is none
@@ -117,7 +125,7 @@ async def judge_missing(
 
     Raises RunFailed once more than `loop.max_failed_share` of the trajectories got none, with the first one's reason.
     """
-    total, failed = sum(1 for _ in trajectories(source)), list[Failure]()
+    total, failed = await asyncio.to_thread(lambda: sum(1 for _ in trajectories(source))), list[Failure]()
     owed = ((line, each) for line, each in trajectories(source) if line not in found)
     limit = stage.config.loop.max_failed_share * total
     already = f", {len(found)} of them already" if found else ""

@@ -6,6 +6,7 @@ and learnt from. No tool is called. What is evaluated beside it is the stage's o
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
@@ -67,7 +68,7 @@ class Stepwise(RL):
         states = states_of(stage.config, data)
         try:
             run.world = make_world(states)
-            count = len(run.world.tasks("train"))
+            count = len(await asyncio.to_thread(run.world.tasks, "train"))
         except BadInput as error:
             raise RunFailed(f"stages.{stage.name}: {error}") from error
         if stage.epochs is not None:

@@ -1,6 +1,6 @@
 """The prompt kinds: which fields a prompt has, how each is cut and fenced, and how the answer is read.
 
-Over HTTP and in `rlsys judge-errors` every kind can be asked. No reward asks `extract`: filters of answers will.
+Over HTTP and in `rlsys judge-errors` every kind can be asked.
 """
 
 from __future__ import annotations

@@ -1,8 +1,11 @@
 """envs.rewards.icrl: ICRL's equations 7 and 8 and its table 2 on worked examples, and what they imply."""
 
+from dataclasses import replace
+
 import pytest
 
 from envs.protocols.icrl import INFORMATION, INVALID_ACTION
+from envs.rewards.asks import Grading
 from envs.rewards.icrl import IcrlReward, IcrlRewardConfig
 from envs.rewards.transcript import split_inline
 from rlsys.errors import BadInput
@@ -98,3 +101,49 @@ def test_weights_follow_alpha() -> None:
 def test_a_task_without_answers_is_no_zero() -> None:
     with pytest.raises(BadInput, match='task t: no "answers"'):
         REWARD(transcript("x", golds=()))
+
+
+# The code half: `tool: code`
+
+CODE = IcrlReward(IcrlRewardConfig(tool="code"))
+PROGRAM = "<think>x</think><code>\n```python\nprint(42)\n```\n</code>\n<interpreter>\n42</interpreter>\n\n"
+
+
+def score_code(response: str, golds: tuple[str, ...] = ("42",), **fields):
+    said = split_inline(response, CODE.inline)
+    return CODE(transcript(*((each.role, each.content) for each in said), golds=golds, **fields))
+
+
+@pytest.mark.parametrize(
+    ("response", "accuracy", "form"),
+    [
+        (PROGRAM + "<answer>\\boxed{42}</answer>", 1, 1.00),
+        (PROGRAM + "<answer>It is \\boxed{\\frac{84}{2}}.</answer>", 1, 1.00),
+        (PROGRAM + "<answer>\\boxed{41}</answer>", 0, 1.00),
+        (PROGRAM + "<answer>42</answer>", 0, 1.00),  # no box, no answer
+        (PROGRAM + "\\boxed{42}", 0, 0.50),
+        (PROGRAM + "<answer> </answer>", 0, 0.80),
+        ("<think>x</think><answer>\\boxed{42}</answer>", 1, 0.90),  # the tool is not used
+        ("<think>x</think><search>q</search><answer>\\boxed{42}</answer>", 1, 0.90),
+        (PROGRAM, 0, 0.50),
+        ("", 0, 0.0),
+    ],
+)
+def test_boxed_answers_and_code(response: str, accuracy: float, form: float) -> None:
+    given = score_code(response)
+    assert given.value == pytest.approx(0.8 * accuracy + 0.2 * form, abs=1e-12)
+
+
+def test_what_the_interpreter_says_is_not_the_models() -> None:
+    faked = PROGRAM.replace("42</interpreter>", "<answer>\\boxed{42}</answer></interpreter>")
+    assert score_code(faked).value == pytest.approx(0.2 * 0.5)
+
+
+def test_algebra_is_left_to_the_grader() -> None:
+    said, golds = transcript(PROGRAM + "<answer>\\boxed{(x+1)^2}</answer>", golds=("x^2+2x+1",)), ("x^2+2x+1",)
+    assert CODE.grading(said) == Grading(given="(x+1)^2", golds=golds)
+    with pytest.raises(BadInput, match="needs a grader"):
+        CODE(said)
+    assert CODE(replace(said, correct=True)).parts["accuracy"] == 0.8
+    assert CODE.grading(replace(said, correct=True)) is None
+    assert REWARD.grading(said) is None and CODE.grading(transcript("nothing")) is None

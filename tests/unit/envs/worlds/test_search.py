@@ -13,6 +13,7 @@ from actors.renderer import ChatRenderer
 from envs.base import Step
 from envs.problems.knowledge import KnowledgeConfig, of_task
 from envs.protocols import PROTOCOLS
+from envs.protocols.icrl import INVALID_ACTION
 from envs.rewards.icrl import IcrlReward, IcrlRewardConfig
 from envs.rewards.research import ResearchReward, ResearchRewardConfig
 from envs.services.guard import GuardConfig, ToolFailed
@@ -221,9 +222,10 @@ def test_a_long_result_is_cut_by_tokens_closing_tag_and_all(url: str, renderer: 
     assert len(renderer.encode(reply)) == 9
 
 
-def test_an_outage_ends_the_episode_as_an_infrastructure_failure(renderer: ChatRenderer) -> None:
+@pytest.mark.parametrize("protocol", ["research", "rag"])  # at its first call, before its first message
+def test_an_outage_ends_the_episode_as_an_infrastructure_failure(protocol: str, renderer: ChatRenderer) -> None:
     retriever = SearchConfig(url="http://127.0.0.1:9", guard=GuardConfig(attempts=1, deadline_s=2.0))
-    played = world("research", instruction="", retriever=retriever)
+    played = world(protocol, instruction="", retriever=retriever)
     trajectory = play(played, played.tasks("train")[0], ["<search> a </search>"], renderer)
     assert trajectory.end is EpisodeEnd.FAILED
     assert isinstance(trajectory.reward, Failure) and trajectory.reward.kind is FailureKind.INFRA
@@ -311,7 +313,7 @@ def test_texts_show_prompts_searches_results_and_answers_up_to_the_limit() -> No
     assert len(texts) == 150
     for piece in ("Problem: What is the", "<search>", "<information>Doc 1", "<answer>"):
         assert any(piece in text for text in texts)
-    assert set(played.tags) == set(PROTOCOLS["icrl"].tags)
+    assert set(PROTOCOLS["icrl"].tags) < set(played.tags) > {EXAMPLES, AFTER_EXAMPLES, INVALID_ACTION.strip()}
 
 
 # Tasks
@@ -424,8 +426,36 @@ def test_icrl_prompt_without_and_with_examples(tmp_path: Path) -> None:
         "DO NOT take the problem from examples as the problem you need to solve.\n\n"
         "Actual Problem: Who built it?"
     )
+    own = ExamplesConfig(count=1, file=str(file), before="Some examples:", after="")
+    (one,) = prompt("icrl", instruction="", demonstrations=own)
+    head = "Some examples:\n\n===============Example 1===============\n"
+    assert one.content == f"{head}{blocks[0]}\n\nActual Problem: Who built it?"
     with pytest.raises(BadInput, match="count=4: expected at most 3"):
         prompt("icrl", demonstrations=ExamplesConfig(count=4, file=str(file)))
+
+
+def test_demonstrations_that_teach_to_follow_examples() -> None:
+    """After examples that search the answer does so at the rate asked for; else it is a wrong guess."""
+    played = world("icrl", instruction="", demonstrations=ExamplesConfig(count=3), demo_follow_rate=0.8)
+    seen: Counter[tuple[int, bool, bool]] = Counter()  # examples, do they search, is there a search
+    for seed in range(6):
+        for task in played.tasks("train"):
+            prompt, *said = played.demonstration(task, seed).messages
+            count, searching = prompt.content.count("Example Problem"), prompt.content.count("<information>")
+            assert searching in (0, 2 * count) and task.question in prompt.content  # two hops each
+            assert f"Example Problem: {task.question}" not in prompt.content
+            searched = len(said) > 1
+            seen[count, searching > 0, searched] += 1
+            if not searched:
+                (guess,) = said
+                assert not guess.content.endswith(played.write_answer(task.answers[0]))
+    assert not any(searched for _, does, searched in seen if not does)
+    counts = Counter({count: sum(n for key, n in seen.items() if key[0] == count) for count in range(4)})
+    assert all(0.2 < n / seen.total() < 0.3 for n in counts.values())
+    could = sum(n for (_, does, _), n in seen.items() if does)
+    assert 0.45 < could / (seen.total() - counts[0]) < 0.55
+    assert 0.74 < sum(n for (*_, searched), n in seen.items() if searched) / could < 0.86
+    assert played.demonstration(task, 5).messages == (prompt, *said)
 
 
 def test_the_curriculum_changes_the_prompt_and_not_the_tasks() -> None:
@@ -468,6 +498,7 @@ def test_a_bad_file_of_examples_is_named(tmp_path: Path, text: str | None, messa
         ({"topk": 0}, r"env\.topk=0: expected 1 to 100"),
         ({"max_turns": 0}, r"env\.max_turns=0"),
         ({"demo_error_rate": 2.0}, r"env\.demo_error_rate=2\.0"),
+        ({"demo_follow_rate": 0.5}, r"env\.demo_follow_rate=0\.5: expected null without made-up demonstrations"),
         ({"protocol": "rag", "tools": False}, r"env\.tools=False: expected true: in rag the policy has no search"),
         ({"protocol": "direct", "tools": False}, r"env\.tools=False: expected true"),
         ({"tools": False, "demo_protocols": {"rag": 1.0}}, r"env\.demo_protocols=.*: expected \{\} with env\.tools"),
