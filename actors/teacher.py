@@ -23,9 +23,12 @@ from actors.services import ServiceSpec
 from actors.watched import CannotStart, WorldsSpec
 from actors.worlds import Worlds
 from envs.services.endpoint import Question
+from envs.services.judge.construct import construct
+from envs.services.judge.templates import Prompts
 from envs.services.teacher import Teacher, as_chat, said
 from rlsys.config import RecipeConfig
-from rlsys.errors import RunFailed
+from rlsys.errors import RunFailed, require
+from rlsys.generate_config import TeacherConfig
 from rlsys.group_rollout import run_group
 from rlsys.rollout import RolloutPlan, TurnRequest
 from rlsys.types import Completion, Group, Ints, Ticket, TurnStop
@@ -34,8 +37,12 @@ from rlsys.types import Completion, Group, Ints, Ticket, TurnStop
 class TeacherPlays:
     """`group` as a pool of workers has it."""
 
-    def __init__(self, teacher: Teacher, worlds: Worlds, renderer: ChatRenderer, run_seed: int) -> None:
+    def __init__(
+        self, config: TeacherConfig, teacher: Teacher, worlds: Worlds, renderer: ChatRenderer, run_seed: int
+    ) -> None:
+        self._config = config
         self._teacher = teacher
+        self._prompts = Prompts(config.prompts)
         self._worlds = worlds
         self._renderer = renderer
         self._run_seed = run_seed
@@ -45,12 +52,15 @@ class TeacherPlays:
         try:
             with self._worlds.play(plan, ticket.task) as playing:
                 turns = await playing.max_turns()
+                one = turns == 1 or not self._config.constructs
+                require(one, "generate.teacher.constructs", True, "false in an environment of several messages")
+                actions = self._config.max_steps if self._config.constructs else 1
                 return await run_group(
                     ticket,
                     worker="teacher",
                     make_env=playing.env,
                     max_turns=turns,
-                    plan=replace(plan, timeout_s=plan.timeout_s + turns * self._teacher.patience_s),
+                    plan=replace(plan, timeout_s=plan.timeout_s + turns * actions * self._teacher.patience_s),
                     run_seed=self._run_seed,
                     renderer=self._renderer,
                     generate=self._generate,
@@ -68,7 +78,11 @@ class TeacherPlays:
             top_p=request.top_p,
             seed=request.seed,
         )
-        choice = await self._teacher.answer(question)
+        if self._config.constructs:
+            problem = "\n\n".join(each.content for each in question.messages)
+            text = await construct(self._teacher, self._prompts, problem, question, self._config.max_steps)
+            return self.completion(text, request.stop, truncated=False)
+        choice = await self._teacher.answer(question, {"seed": question.seed})
         return self.completion(said(choice), request.stop, truncated=choice.truncated)
 
     def completion(self, text: str, stop: Sequence[str], *, truncated: bool) -> Completion:
@@ -87,14 +101,14 @@ class TeacherPlays:
 
 @asynccontextmanager
 async def teaching(
-    recipe: RecipeConfig, renderer: ChatRenderer, spec: WorldsSpec, services: Sequence[ServiceSpec], answers: Path
+    recipe: RecipeConfig, renderer: ChatRenderer, spec: WorldsSpec, services: Sequence[ServiceSpec], log: Path
 ) -> AsyncIterator[TeacherPlays]:
     """With the tool servers and the judge that the recipe asks for, in this process too. Raises BadInput.
 
-    answers: the file of what the teacher has said.
+    log: what the teacher has said.
     """
     concurrency = max(recipe.generate.concurrency, recipe.generate.samples)  # one group at least is under way
-    teacher = Teacher(recipe.generate.teacher, concurrency=concurrency, answers=answers)
+    teacher = Teacher(recipe.generate.teacher, concurrency=concurrency, log=log)
     os.environ[SERVICE_TOKEN] = token = secrets.token_urlsafe(24)  # the process of the environments inherits it
     started: dict[str, Any] = {}
     worlds = Worlds(spec)
@@ -102,7 +116,7 @@ async def teaching(
         for each in services:
             started[each.name] = await asyncio.to_thread(each.start, each.config, host="127.0.0.1", port=0, token=token)
         worlds.connect({name: service.url for name, service in started.items()})
-        yield TeacherPlays(teacher, worlds, renderer, recipe.seed)
+        yield TeacherPlays(recipe.generate.teacher, teacher, worlds, renderer, recipe.seed)
     finally:
         await worlds.stop()
         await teacher.close()

@@ -21,6 +21,7 @@ from rlsys.errors import BadInput, RunFailed, told
 COMMANDS: dict[str, tuple[str, str]] = {  # name: (module, what `rlsys --help` says of it)
     "train": ("launch.commands.train", "all stages of a recipe"),
     "eval": ("launch.commands.eval", "the recipe's evaluation of a checkpoint"),
+    "compare": ("launch.commands.compare", "results of several evaluations side by side"),
     "generate": ("launch.commands.generate", "trajectories to train on"),
     "play": ("launch.commands.play", "an episode in which you write the model's messages"),
     "new": ("launch.commands.new", "a folder of your own to begin from"),

@@ -35,10 +35,16 @@ class EvalSet:
     """In the place of `rollout.max_turn_tokens`."""
     max_response_tokens: Optional[int] = None
     """In the place of `rollout.max_response_tokens`."""
+    group: str = ""
+    """Sets of one group also have a mean, and against another evaluation an average increase."""
+    steps_of: Optional[str] = None
+    """Another set, of whose tasks these are the single steps: the field `parent` of each names its task. How often who
+    can do the steps can do the task is shown."""
     by: Optional[str] = None
     """A field of its tasks: the number for each of its values too."""
-    paper: dict[str, float] = field(default_factory=dict)
-    """A paper's figures, shown beside ours: `exact_match: 0.4057`, or of one play `greedy/exact_match`."""
+    paper: dict[str, Optional[float]] = field(default_factory=dict)
+    """A paper's figures, shown beside ours: `exact_match: 0.4057`, or of one play `greedy/exact_match`. null takes one
+    back that another file gives."""
 
     def __post_init__(self) -> None:
         _check(self, "eval.sets: ")
@@ -69,6 +75,9 @@ class EvalConfig:
     sets: dict[str, EvalSet] = field(default_factory=dict)
     """Named sets of tasks, played in the place of the held-out ones. Without any, the held-out tasks are played, from
     the first."""
+    judge: dict[str, Any] = field(default_factory=dict)
+    """In the place of `reward.judge`, for every set whose reward asks one and that names none itself: who summarises or
+    judges its answers."""
     by: Optional[str] = None
     """A field of the tasks, such as `plan_length`: the number is also shown for each of its values (of a list, for each
     length). `level` is also what the environment says of a task."""
@@ -89,7 +98,7 @@ class EvalConfig:
     slots are full. false: the versions that sampled it are recorded."""
     share: float = 0.1
     """Share of the prompts in a stage's `data` that is held out for the loss: at least one prompt, at most `tasks`."""
-    paper: dict[str, float] = field(default_factory=dict)
+    paper: dict[str, Optional[float]] = field(default_factory=dict)
     """A paper's figures for the held-out tasks, shown beside ours: `exact_match: 0.4057`, or of one play
     `greedy/exact_match`."""
 
@@ -101,6 +110,7 @@ class EvalConfig:
         require_bounds(self, "eval.", "above 0", "deadline_s")
         require(0 < self.share < 1, "eval.share", self.share, "between 0 and 1")
         require(self.greedy or self.samples > 0, "eval.samples", 0, "at least 1 without eval.greedy")
+        require(not self.judge or bool(self.sets), "eval.judge", dict(self.judge), "nothing without eval.sets")
         for name in self.sets:
             plain = bool(name) and all(letter.isalnum() or letter in "-_" for letter in name)
             require(plain, "eval.sets", name, "names of letters, digits, - and _ : they name files")
@@ -113,5 +123,6 @@ def _check(config: EvalConfig | EvalSet, prefix: str) -> None:
     require_bounds(config, prefix, f"0 or more{or_null}", "samples")
     require_bounds(config, prefix, f"above 0 and at most 2{or_null}", "temperature")
     require_bounds(config, prefix, "above 0 and at most 1, or null", "top_p")
-    if any(not isinstance(value, float | int) or isinstance(value, bool) for value in config.paper.values()):
+    given = [value for value in config.paper.values() if value is not None]
+    if any(not isinstance(value, float | int) or isinstance(value, bool) for value in given):
         raise BadInput(f"{prefix}paper={dict(config.paper)!r}: expected a number for each metric")

@@ -124,6 +124,7 @@ def trajectory_metrics(trajectory: Outline) -> Metrics:
     if isinstance(reward, Reward):
         row |= {"reward/mean": Mean(reward.value), "reward/max": Max(reward.value), "reward/min": Min(reward.value)}
         row |= {f"reward/part/{name}": Mean(value) for name, value in reward.parts.items()}
+        row |= {f"reward/stream/{each.name}": Mean(sum(each.values)) for each in reward.streams}
     return row
 
 

@@ -29,7 +29,7 @@ class Outline:
     turns: Ints  # [turns, 3]: whether it starts a sample, tokens that it adds to the context, tokens sampled
     spans: Ints  # [spans, 3]: the turn, the version, how many of its tokens that version sampled
     end: EpisodeEnd
-    reward: Reward | Failure  # its streams have no values, and nothing is told of a judge
+    reward: Reward | Failure  # of each stream the sum alone, and nothing is told of a judge
     timings: Timings
     num_sampled: int
     retried: tuple[Failure, ...] = ()
@@ -73,7 +73,7 @@ class Draft:
 def outline(trajectory: Trajectory) -> Outline:
     reward = trajectory.reward
     if isinstance(reward, Reward):
-        streams = tuple(replace(stream, values=()) for stream in reward.streams)
+        streams = tuple(replace(stream, values=(sum(stream.values),)) for stream in reward.streams)
         reward = replace(reward, streams=streams, judgements=None)
     said = [(turn.starts_sample, len(turn.added_ids), len(turn.completion.token_ids)) for turn in trajectory.turns]
     by_turn = enumerate(turn.completion.spans for turn in trajectory.turns)

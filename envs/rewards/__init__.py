@@ -43,6 +43,7 @@ REWARDS: Table = {
     "multiple_choice": "envs.rewards.multiple_choice.MultipleChoiceReward",
     "proscript": "envs.rewards.proscript.ProscriptReward",
     "research": "envs.rewards.research.ResearchReward",
+    "summary": "envs.rewards.summary.SummaryReward",
     "swirl": "envs.rewards.swirl.SwirlReward",
 }
 

@@ -68,6 +68,9 @@ class LongCotRewardConfig:
     """From `max_length` tokens on."""
     judge: JudgeConfig = field(default_factory=JudgeConfig)
     """The model-based verifier of section 4, in the place of comparing boxed answers; none without a model."""
+    reference: Literal["answers", "solution"] = "answers"
+    """What that one compares with: the task's answers, as in the authors' scripts, or its record's worked `solution`,
+    as in the paper; the answers where it has none."""
 
     def __post_init__(self) -> None:
         require_bounds(self, "reward.", "a finite number, or null", *COSINE)
@@ -138,7 +141,9 @@ class LongCotReward(SumOfFindings):
         if self._is_decided(transcript):
             return ()
         response = "\n".join(piece.text for piece in written(transcript))
-        fields = {"response": response, "reference": " or ".join(answers(transcript.task))}
+        solution = transcript.task.record.get("solution") if self._config.reference == "solution" else None
+        reference = solution if isinstance(solution, str) else " or ".join(answers(transcript.task))
+        fields = {"response": response, "reference": reference}
         return (JudgeRequest(kind="reference", fields=fields),)
 
     def grading(self, transcript: Transcript) -> Grading | None:

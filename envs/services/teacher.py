@@ -4,24 +4,36 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-from envs.services.cache import Cache
+from envs.services.answers import AnswerLog
 from envs.services.endpoint import Choice, Endpoint, Question
 from envs.services.guard import GuardConfig, ToolRefused
+from envs.services.judge.templates import Prompts
 from envs.services.patient import Patient
 from envs.services.secrets import check_address, read_secret
-from rlsys.generate_config import TeacherConfig
+from rlsys.generate_config import EndpointConfig, TeacherConfig
 from rlsys.types import Message
-
-KEY = "generate.teacher.key_env"
 
 
 def check_teacher(config: TeacherConfig) -> None:
-    """Raises BadInput for an address that is none, and for a key that others on the way could read."""
-    check_address("generate.teacher.endpoint", config.endpoint, (KEY, config.key_env), plain_http=config.plain_http)
+    """Raises BadInput for an address that is none, a key that others on the way could read, and keys that do not go
+    together."""
+    config.check_all()
+    for where, each in config.addresses.items():
+        check_address(
+            f"{where}.endpoint", each.endpoint, (f"{where}.key_env", each.key_env), plain_http=each.plain_http
+        )
+
+
+def check_ready(config: TeacherConfig) -> None:
+    """Raises BadInput for a key whose variable is not set, and for prompts that cannot be used."""
+    for where, each in config.addresses.items():
+        read_secret(f"{where}.key_env", each.key_env)
+    Prompts(config.prompts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,44 +55,51 @@ class _Patience:
 class Teacher:
     """For one event loop.
 
-    What it answered lies in `answers`, a SQLite file, before anybody sees it: the same question with the same seed is
-    not asked again, also by the next process.
+    What it answered lies in `log` before anybody sees it: the same question with the same seed is not asked again, also
+    by the next process.
     """
 
-    def __init__(self, config: TeacherConfig, *, concurrency: int, answers: Path) -> None:
-        """Raises BadInput for a key that is not set, or a file that cannot be used."""
-        endpoint, model = str(config.endpoint), str(config.model)
-        key = read_secret(KEY, config.key_env)
-        spacing_s = 60.0 / config.requests_per_minute if config.requests_per_minute else 0.0
+    def __init__(self, config: TeacherConfig, *, concurrency: int, log: Path) -> None:
+        """Raises BadInput for a key that is not set, or a log that cannot be used."""
         patience = _Patience(
             deadline_s=config.deadline_s,
             outage_s=config.outage_s,
             max_concurrent=concurrency,
-            spacing_s=spacing_s,
+            spacing_s=60.0 / config.requests_per_minute if config.requests_per_minute else 0.0,
             attempts=config.attempts,
         )
         self.patience_s = config.outage_s + config.attempts * patience.guard.deadline_s  # of one answer at most
-        self._model = model
-        self._endpoint = Endpoint(
-            endpoint, model, key, key_from=str(config.key_env or ""), refused_key=ToolRefused, name="the teacher"
-        )
-        self._patiently = Patient("teacher", self._endpoint.complete, patience)
-        self._answers = Cache(0, str(answers), "the teacher's answers")
+        self._models = {where: _Model(where, each, patience) for where, each in config.addresses.items()}
+        self._log = AnswerLog(log)
 
-    async def answer(self, question: Question) -> Choice:
-        """Raises ToolFailed."""
-        content = json.dumps([self._model, asdict(question)], sort_keys=True)
+    async def answer(self, question: Question, about: Mapping[str, Any], *, reflecting: bool = False) -> Choice:
+        """reflecting: by the second model, where there is one. about: for the log. Raises ToolFailed."""
+        models = list(self._models.values())
+        model = models[-1 if reflecting else 0]
+        content = json.dumps([model.name, asdict(question)], sort_keys=True)
         key = hashlib.sha256(content.encode()).hexdigest()
-        known = await self._answers.get(key)
-        if known is not None:
-            return Choice(**json.loads(known))
-        choice = await self._patiently(question)
-        await self._answers.put(key, json.dumps(asdict(choice)))
+        choice = self._log.get(key)
+        if choice is None:
+            choice = await model.ask(question)
+            self._log.add(key, choice, {"model": model.name, **about})
         return choice
 
     async def close(self) -> None:
-        await self._answers.close()
-        await self._endpoint.close()
+        self._log.close()
+        for model in self._models.values():
+            await model.endpoint.close()
+
+
+class _Model:
+    """One of a teacher's, and how it is asked."""
+
+    def __init__(self, where: str, config: EndpointConfig, patience: _Patience) -> None:
+        self.name = str(config.model)
+        key = read_secret(f"{where}.key_env", config.key_env)
+        who = where.rpartition(".")[2]
+        options = {"key_from": config.key_env or "", "refused_key": ToolRefused, "name": f"the {who}"}
+        self.endpoint = Endpoint(str(config.endpoint), self.name, key, **options)
+        self.ask = Patient(who, self.endpoint.complete, patience)
 
 
 def as_chat(messages: Sequence[Message]) -> tuple[Message, ...]:

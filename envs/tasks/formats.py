@@ -13,7 +13,7 @@ import random
 import re
 import string
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice, product
 
 from envs.tasks.files import Located, read_records
@@ -187,7 +187,12 @@ def knowledge_crosswords(record: Located) -> Task:
         "Which option fills the blanks so that every constraint holds? "
         f"An option names the words for {', '.join(blanks)} in this order.\nConstraints: {constraints}."
     )
-    return _choice(record, question, [", ".join(words) for words in drawn], LETTERS[drawn.index(right)])
+    shown = [", ".join(words) for words in drawn]
+    task = _choice(record, question, shown, LETTERS[drawn.index(right)])
+    words = dict(zip(blanks, right, strict=True))
+    filled = [" ".join(words.get(word, word) for word in edge) for edge in zip(*edges, strict=True)]
+    more = {"edges": constraints, "num_blanks": len(blanks), "filled": filled}
+    return replace(task, record={**task.record, **more})
 
 
 def expla_graphs(record: Located) -> Task:

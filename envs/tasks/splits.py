@@ -22,8 +22,11 @@ _wanted: ContextVar[bool] = ContextVar("tasks_wanted", default=True)
 class Split:
     """Training and held-out tasks, without a question in common."""
 
-    def __init__(self, read: Callable[[], tuple[tuple[Task, ...], tuple[Task, ...]]]) -> None:
-        """Read at once, unless `tasks_unread` is around it."""
+    def __init__(self, read: Callable[[], tuple[tuple[Task, ...], ...]]) -> None:
+        """read: training, held-out, and those that are neither, for they are the same as a held-out one.
+
+        Read at once, unless `tasks_unread` is around it.
+        """
         self._read = cache(read)
         if _wanted.get():
             self._read()
@@ -38,7 +41,7 @@ class Split:
 
     def tasks(self, split: str) -> tuple[Task, ...]:
         """`train`, `held_out` or `all`. Raises BadInput for another name."""
-        splits = {"train": self.train, "held_out": self.held_out, "all": self.train + self.held_out}
+        splits = {"train": self.train, "held_out": self.held_out, "all": sum(self._read(), ())}
         require(split in splits, "split", split, f"one of {', '.join(splits)}")
         return splits[split]
 
@@ -87,8 +90,8 @@ def _read_split(
     read: Callable[..., Iterable[Task]],
     same: Callable[[Task], object],
     what: str,
-) -> tuple[tuple[Task, ...], tuple[Task, ...]]:
-    """(training, held-out)"""
+) -> tuple[tuple[Task, ...], ...]:
+    """(training, held-out, left out of training)"""
     data, eval_data = config.data, config.eval_data
     train = list(make(config.train_tasks, False) if data is None else read(data, split=config.data_split))
     if eval_data is not None:
@@ -98,13 +101,15 @@ def _read_split(
     else:
         count = min(config.held_out_tasks, len(train) // 2)
         held_out = sorted(train, key=lambda task: rank(config.seed, task.question))[:count]
-    apart = {same(task) for task in held_out}
+    apart, chosen = {same(task) for task in held_out}, {task.task_id for task in held_out}
+    # Of one file every task can be played: it has no other place.
+    twins = [task for task in train if same(task) in apart and task.task_id not in chosen] if eval_data is None else []
     train = [task for task in train if same(task) not in apart]
     if data is not None and config.data_tasks is not None:
         train = _some(train, config.data_tasks, config.seed, data)
     if not train:
         raise BadInput(f"{data}: every {what} is also held out in {eval_data or data}: nothing is left to train on")
-    return tuple(train), tuple(held_out)
+    return tuple(train), tuple(held_out), tuple(twins)
 
 
 def _some(tasks: list[Task], count: int, seed: int, data: str) -> list[Task]:

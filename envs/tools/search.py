@@ -48,6 +48,10 @@ class SearchConfig:
     """A folder that `rlsys index` built; null builds the index in memory."""
     encoder: str = "e5"
     """e5, minilm, a folder or a hub name (dense, hybrid)."""
+    k1: float = 1.5
+    """Of bm25 and hybrid, and `b`: 0.9 and 0.4 are Pyserini's, of the index that Search-R1 and ICRL search."""
+    b: float = 0.75
+    """See `k1`."""
     query_tokens: Optional[int] = None
     """A query is cut to so many tokens of the encoder; null: 256, like passages (dense, hybrid)."""
     faiss: str = "Flat"
@@ -89,6 +93,8 @@ class SearchConfig:
             kind=self.kind,
             index=self.index,
             encoder=self.encoder,
+            k1=self.k1,
+            b=self.b,
             query_tokens=self.query_tokens,
             faiss=self.faiss,
         )

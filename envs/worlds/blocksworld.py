@@ -14,13 +14,24 @@ from envs.base import Demonstration, World
 from envs.episode import OneMessage
 from envs.problems.blocks.execute import blocks_of
 from envs.problems.blocks.generate import generate
-from envs.problems.blocks.read import made_up, plan_of, planbench_prompt, problem, read_tasks, short_prompt, verdict_on
+from envs.problems.blocks.read import (
+    graph_rl_prompt,
+    made_up,
+    plan_of,
+    planbench_prompt,
+    problem,
+    read_tasks,
+    short_prompt,
+    verdict_on,
+)
 from envs.problems.blocks.verdict import read_verdict
 from envs.problems.blocks.words import PLAN, PLAN_END, STATEMENT, VERIFICATION, read_plan
 from envs.tasks.config import TaskConfig
 from envs.tasks.splits import split_tasks
 from rlsys.errors import require, require_bounds
 from rlsys.types import Message, Task
+
+PROMPTS = {"planbench": planbench_prompt, "graph_rl": graph_rl_prompt, "short": short_prompt}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,8 +45,9 @@ class BlocksworldConfig(TaskConfig):
     """Of the largest."""
     verify_share: float = 0.5
     """Share of made-up tasks that give a plan to verify; about half of those plans are valid."""
-    prompt: Literal["planbench", "short"] = "planbench"
-    """planbench: the rules and the conditions in full sentences; short: what stands on what, for a tiny policy."""
+    prompt: Literal["planbench", "graph_rl", "short"] = "planbench"
+    """planbench: the rules and the conditions in full sentences; graph_rl: the same in that paper's words; short: what
+    stands on what, for a tiny policy."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -84,5 +96,5 @@ class BlocksworldWorld(World):
 
     def _prompt(self, task: Task) -> tuple[Message, ...]:
         # One user message: some chat templates have no system role.
-        write = planbench_prompt if self._config.prompt == "planbench" else short_prompt
-        return (Message(role="user", content=write(problem(task), task.record.get("query"))),)
+        content = PROMPTS[self._config.prompt](problem(task), task.record.get("query"))
+        return (Message(role="user", content=content),)

@@ -21,6 +21,7 @@ from envs.problems import sums
 from envs.protocols.styles import STYLES, options
 from envs.tasks.config import TaskConfig
 from envs.tasks.formats import read_source
+from envs.tasks.prompts import Prompt
 from envs.tasks.splits import split_tasks
 from rlsys.errors import BadInput, require, require_bounds
 from rlsys.types import Message, Task
@@ -41,6 +42,9 @@ class QuestionsConfig(TaskConfig):
     """A system message, for models whose chat template has that role."""
     instruction: Optional[str] = None
     """A line after every question; null is the style's own, "" is none."""
+    prompt: Optional[str] = None
+    """A file with the whole user message: a path, or a shipped one such as graph_rl/strategyqa. Its slots, such as
+    `{question}` and `{choices}`, are fields of the record."""
     sums: sums.SumsConfig = field(default_factory=sums.SumsConfig)
     demo_recheck_rate: float = 0.1
     """Share with a slip that is noticed and set right."""
@@ -58,12 +62,15 @@ class QuestionsConfig(TaskConfig):
         require(both <= 1, "env.demo_recheck_rate", self.demo_recheck_rate, "at most 1 with env.demo_error_rate")
         known = self.data is not None or self.style in MADE_UP_STYLES
         require(known, "env.style", self.style, f"{' or '.join(MADE_UP_STYLES)} without env.data: sums are made up")
+        alone = self.prompt is None or not self.instruction
+        require(alone, "env.instruction", self.instruction, "null beside env.prompt, which is the whole message")
 
 
 class QuestionsWorld(World):
     def __init__(self, config: QuestionsConfig) -> None:
         self._config = config
         self._style = STYLES[config.style]
+        self._file = Prompt(config.prompt) if config.prompt is not None else None
         self.tags = self._style.tags
         self.split = split_tasks(config, make=self._made_up, read=self._read)
 
@@ -74,22 +81,28 @@ class QuestionsWorld(World):
         tasks = read_source(source, split=split)
         for task in tasks if self._config.style == "choice" else ():
             require(bool(options(task)), "env.style", "choice", f"options in every record, {task.task_id} has none")
+        for task in tasks if self._file is not None else ():
+            self._asked(task)  # a field that it lacks is said before anything is played
         return tasks
 
     def env(self, task: Task) -> OneMessage:
         return OneMessage(self._prompt(task), self._style.stop, lambda text: self._style.answered(text, task))
 
     def _prompt(self, task: Task) -> tuple[Message, ...]:
-        config = self._config
-        instruction = self._style.instruction if config.instruction is None else config.instruction
-        lines = [task.question]
-        if config.style == "choice":
-            lines += [f"{letter}. {text}" for letter, text in options(task).items()]
-        asked = "\n".join([*lines, instruction] if instruction else lines)
+        config, asked = self._config, self._asked(task)
         if config.template == "base":
             return (Message(role="user", content=f"{config.system}\n{asked}\n".lstrip("\n"), inline=True),)
         said = (Message(role="system", content=config.system),) if config.system else ()
         return (*said, Message(role="user", content=asked))
+
+    def _asked(self, task: Task) -> str:
+        choices = [f"{letter}. {text}" for letter, text in options(task).items()]
+        if self._file is not None:
+            return self._file.fill(task, choices="\n".join(choices))
+        own = self._config.instruction
+        instruction = self._style.instruction if own is None else own
+        lines = [task.question, *(choices if self._config.style == "choice" else ())]
+        return "\n".join([*lines, instruction] if instruction else lines)
 
     def demonstration(self, task: Task, seed: int) -> Demonstration:
         """A worked solution: of a made-up sum with the config's noise, else the record's. Raises BadInput without."""

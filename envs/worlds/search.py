@@ -225,38 +225,38 @@ class SearchQAWorld(World):
         return Demonstration(task=task, messages=(*protocol.prompt(asked), *said), env=env)
 
     def _said(self, protocol: Protocol, question: Question, rng: random.Random) -> list[Message]:
-        base, rate, turns = self._made_up.base, self._config.demo_error_rate, self._config.max_turns
         if protocol.again is not None:
-            raise BadInput(
-                f"env.protocol={protocol.name!r}: no demonstration: the environment decides what is searched"
-            )
+            raise BadInput(f"{protocol.name} has no demonstration: the environment decides what is searched")
+        rate, base = self._config.demo_error_rate, self._made_up.base
         if not self._config.tools:
             return at_once(question, base, protocol, rng if rng.random() < rate else None)
         if protocol.calls == 0:
             return from_memory(question, base, protocol)
-        again = protocol.malformed is not None and rate > 0  # a malformed call, made again
+        return self._searched(protocol, question, rng if rng.random() < rate else None)
+
+    def _searched(self, protocol: Protocol, question: Question, mistake: random.Random | None) -> list[Message]:
+        config, turns = self._config, self._config.max_turns
+        again = protocol.malformed is not None and config.demo_error_rate > 0  # a malformed call, made again
         enough = len(question.relations) + 1 + again
         require(turns is None or enough <= turns, "env.max_turns", turns, f"at least {enough} to show a solution")
-        if rng.random() >= rate:
+        if mistake is None:
             return episode(question, protocol, self._local, None)
-        kinds = KINDS if self._config.demo_mistakes == "all" else (self._config.demo_mistakes,)
-        return flawed(question, base, protocol, self._local, rng, kinds)
+        kinds = KINDS if config.demo_mistakes == "all" else (config.demo_mistakes,)
+        return flawed(question, self._made_up.base, protocol, self._local, mistake, kinds)
 
     def _following(self, task: Task, rate: float, rng: random.Random) -> Demonstration:
         """Searches after some prompts whose examples do, and never else; a guess is always a wrong one."""
         config, base, protocol = self._config, self._made_up.base, self._protocol
         count, searches, follows = rng.randint(0, config.demonstrations.count), rng.random() < 0.5, rng.random() < rate
         others = [question for question in self._made_up.train if question.text != task.question]
-
-        def shown(other: Question) -> list[Message]:
-            if searches:
-                return episode(other, protocol, self._local, None)
-            return at_once(other, base, protocol, None)
-
-        solved = ((other.text, shown(other)) for other in rng.sample(others, count))
+        solved = (
+            (other.text, self._searched(protocol, other, None) if searches else at_once(other, base, protocol, None))
+            for other in rng.sample(others, count)
+        )
         examples = examples_of(replace(config.demonstrations, count=count), solved)
         if count and searches and follows:
-            said = self._said(protocol, of_task(task), rng)
+            mistake = rng if rng.random() < config.demo_error_rate else None
+            said = self._searched(protocol, of_task(task), mistake)
         else:
             said = at_once(of_task(task), base, protocol, rng)
         return Demonstration(task=task, messages=(*protocol.prompt(self._asked(protocol, task, examples)), *said))

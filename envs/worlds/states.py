@@ -60,6 +60,6 @@ def states(config: StatesConfig) -> tuple[Task, ...]:
     chosen = cut(verdicts, config.verdicts, seed=config.seed, where=config.data)
     tasks = tuple(state_task(step) for at in chosen for step in decompose(found[at]))
     if not tasks:
-        keep = f"verdicts.keep={config.verdicts.keep}"
+        keep = f"verdicts.keep={config.verdicts.keep}" + ", verdicts.equal=true" * config.verdicts.equal
         raise BadInput(f"{config.data}: no state in the {len(chosen)} trajectories of {keep}: expected another filter")
     return tasks

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from launch.analysis.episodes import ANSWERED
 from launch.analysis.figures import Figure, Panel, derived
 from launch.analysis.runs import Row, Run, Setting
 from rlsys.stats import mean_and_spread
@@ -13,7 +14,6 @@ from rlsys.tool_use import CALLS, MOST_TURNS, REPEATED, VALID, column
 
 By = Literal["step", "stage"]
 LAST = 10  # rows of a stage whose mean says with which message its episodes end
-ANSWERED = "episode/answered_by_"
 COUNTED = tuple(map(column, (CALLS, VALID, REPEATED)))
 
 
@@ -124,19 +124,19 @@ def with_derived(rows: Sequence[Row]) -> list[Row]:
     return found
 
 
-def finished(run: Run, by: By, key: str) -> list[Row]:
-    """Of each stage (by step: of the last) the mean over its last rows; a row's "step" is the number of a message.
+def finished(rows: Sequence[Row], by: By, key: str, last: int) -> list[Row]:
+    """Of each stage (by step: of the last) the mean of its `last` rows; a row's "step" is the number of a message.
 
     A row has columns up to the longest episode of its step: beyond that the share stays what it is.
     """
     by_stage: dict[str, list[Row]] = {}
-    for row in run.rows:
+    for row in rows:
         if f"{ANSWERED}1" in row.values:
             by_stage.setdefault(row.stage, []).append(row)
     chosen = list(by_stage) if by == "stage" else list(by_stage)[-1:]
     found = []
     for stage in chosen:
-        shares = [_carried(row.values) for row in by_stage[stage][-LAST:]]
+        shares = [_carried(row.values) for row in by_stage[stage][-last:]]
         for place in range(max(map(len, shares))):
             value = sum(own[min(place, len(own) - 1)] for own in shares) / len(shares)
             found.append(Row(stage=stage, step=place + 1, stage_step=place + 1, values={key: value}))

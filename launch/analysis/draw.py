@@ -21,7 +21,7 @@ WIDE, HIGH = 4.6, 3.1  # inches of one pair of axes
 POINTS = 60  # of a curve beyond which it is smoothed
 DPI = 130
 BELOW = 0.3  # inches of the note
-DIRECT = 6  # curves of a single pair of axes that are named at their ends, without a legend
+DIRECT, SHORT = 6, 30  # curves of a single pair of axes, of such names, that are named at their ends
 FEW = 20  # points of a curve that are marked
 SMALL = 0.4  # shares that stay below are drawn larger
 
@@ -47,7 +47,7 @@ def draw(
     order = list(settings) if found <= set(settings) else list(_labels(charts))
     styles = {label: style_of(place) for place, label in enumerate(order)}
     labels = [label for label in order if label in found] if len(order) > 1 else []
-    direct = len(charts) == 1 and len(labels) <= DIRECT
+    direct = len(charts) == 1 and len(labels) <= DIRECT and all(len(label) <= SHORT for label in labels)
     told = [] if direct else labels
     wide = WIDE * columns + 0.9 * (columns == 1)
     top = 0.42 + (0.21 * -(-len(told) // _abreast(told, wide)) if told else 0)
@@ -65,12 +65,16 @@ def draw(
         _stages(axes, chart)
     if direct and labels:
         _label_ends(axes, charts[0].curves, window, styles)
-    seeds = max(point.seeds for chart in charts for curve in chart.curves for point in curve.points)
-    said = [note] + [f"band: standard deviation over {seeds} seeds"] * (seeds > 1)
-    said += [f"lines: means of {window} points"] * (window > 1)
-    handles = [_stroke(*styles[label]) for label in told]
-    _words(figure, question, "; ".join(each for each in said if each), told, handles)
+    means = f"lines: means of {window} points" if window > 1 else ""
+    said = "; ".join(each for each in (note, _band(charts), means) if each)
+    _words(figure, question, said, told, [_stroke(*styles[label]) for label in told])
     figure.savefig(path, dpi=DPI)
+
+
+def _band(charts: Sequence[Chart]) -> str:
+    seeds = {point.seeds for chart in charts for curve in chart.curves for point in curve.points if point.seeds > 1}
+    count = " to ".join(map(str, sorted({min(seeds), max(seeds)}))) if seeds else ""
+    return f"band: standard deviation over {count} seeds" if seeds else ""
 
 
 def style_of(place: int) -> tuple[str, str]:
@@ -79,10 +83,12 @@ def style_of(place: int) -> tuple[str, str]:
 
 def _figure(wide: float, high: float, top: float) -> Any:
     """top: inches that title and legend take."""
+    import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
+    matplotlib.rcParams["text.parse_math"] = False  # a name with two $ is a name
     inside = (0.005, BELOW / high, 0.99, 1 - (BELOW + top) / high)
     figure = Figure(figsize=(wide, high), facecolor="white", layout=ConstrainedLayoutEngine(rect=inside, hspace=0.06))
     FigureCanvasAgg(figure)

@@ -1,4 +1,4 @@
-"""What the texts of episodes show, as means of a file: reflection keywords, branching, code, process labels.
+"""What episodes show, as means of a file: reflection keywords, branching, code, process labels, when they answered.
 
 One line is held at a time. An episode that failed is in no mean.
 """
@@ -14,6 +14,8 @@ from envs.text.words import step_verdict
 from launch.analysis.lines import objects
 from launch.analysis.runs import Row, Run
 from rlsys.metrics import Mean, Metric, Metrics, merge, values
+from rlsys.tool_use import MOST_TURNS
+from rlsys.types import EpisodeEnd
 
 KEYWORDS = ("wait", "recheck", "alternatively", "retry", "however")  # Long CoT (arXiv 2502.03373), section 5.1
 _WORDS = {word: re.compile(rf"\b{word}\b", re.IGNORECASE) for word in KEYWORDS}
@@ -21,6 +23,7 @@ _PIVOT = re.compile(r"\balternatively,", re.IGNORECASE)  # figures 11 and 12: it
 CODE = "```python"  # section 5.2: what makes a response "coding"
 STEP_FILE = re.compile(r"step-(\d+)\.jsonl(?:\.gz)?")
 TRAINING = "training"
+ANSWERED = "episode/answered_by_"  # and the number of a message, as in metrics.jsonl
 
 
 def episode_metrics(record: Mapping[str, Any]) -> Metrics:
@@ -33,6 +36,8 @@ def episode_metrics(record: Mapping[str, Any]) -> Metrics:
     coding = CODE in text
     found["branching"] = Mean(float(len(_PIVOT.findall(text))))
     found["coding/rate"] = Mean(float(coding))
+    answered = len(said) if record.get("end") == EpisodeEnd.ANSWERED else MOST_TURNS + 1
+    found |= {f"{ANSWERED}{turn}": Mean(float(answered <= turn)) for turn in range(1, MOST_TURNS + 1)}
     tokens = record.get("num_tokens")
     if type(tokens) is int:
         found["coding/tokens_code" if coding else "coding/tokens_text"] = Mean(float(tokens))

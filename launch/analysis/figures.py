@@ -25,7 +25,9 @@ class Panel:
 
     def fits(self, key: str, keys: Container[str]) -> bool:
         """Whether it shows this one of the keys that there are."""
-        return fnmatchcase(key, self.key) and (not self.unless or self.unless.replace("*", self._star(key)) not in keys)
+        if not fnmatchcase(key, self.key) or self._star(key).endswith("/part"):  # a part of a reward is not the whole
+            return False
+        return not self.unless or self.unless.replace("*", self._star(key)) not in keys
 
     def called(self, key: str) -> str:
         return self.title.replace("*", self._star(key)) if "*" in self.key else self.title
@@ -52,7 +54,10 @@ FIGURES: Mapping[str, Figure] = {
     "parts": Figure(
         question="Which parts of the reward rise?",
         papers="ICRL: accuracy and format; Graph-RL: format, process, answer; Long CoT: figure 3 (a)",
-        panels=(Panel(title="*", unit="reward", key="reward/part/*"),),
+        panels=(
+            Panel(title="*", unit="reward", key="reward/part/*"),
+            Panel(title="*, token by token", unit="sum over an episode", key="reward/stream/*"),
+        ),
     ),
     "accuracy": Figure(
         question="Do held-out answers become right?",

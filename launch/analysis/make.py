@@ -8,7 +8,7 @@ from pathlib import Path
 
 from launch.analysis.curves import LAST, By, Chart, charts, finished, with_derived
 from launch.analysis.draw import draw, draw_entries, draw_scatters, window_of
-from launch.analysis.episodes import files_of, read_episodes
+from launch.analysis.episodes import TRAINING, files_of, read_episodes
 from launch.analysis.figures import FIGURES, Figure
 from launch.analysis.report import entry_table, scatter_table, table, write, write_entries, write_scatters
 from launch.analysis.results import papers_of, results, scatters
@@ -37,8 +37,8 @@ class Left:
 def make(settings: Sequence[Setting], making: Making, say: Callable[[str], None]) -> Left:
     """Write the figures and say their lines."""
     runs = [run for setting in settings for run in setting.runs]
-    texts = any(FIGURES[name].source == "episodes" for name in making.names)
-    counted = _counted(runs, making.episodes) if texts else {}
+    of = {"episodes"} if making.episodes == TRAINING else {"episodes", "finish"}
+    counted = _counted(runs, making.episodes) if of & {FIGURES[name].source for name in making.names} else {}
     papers = {key: value for run in runs for key, value in papers_of(run).items()}
     left = Left([], [])
     for name in making.names:
@@ -46,7 +46,7 @@ def make(settings: Sequence[Setting], making: Making, say: Callable[[str], None]
         if figure.source == "compared":
             lines = COMPARED[name](figure, settings, making.folder)
         else:
-            found = {each: {run: _rows(figure, run, making.by, counted) for run in each.runs} for each in settings}
+            found = {each: {run: _rows(figure, run, making, counted) for run in each.runs} for each in settings}
             made = charts(figure, found, making.by, papers, every=making.asked)
             empty = figure.source == "episodes" and not making.asked
             shown = [chart for chart in made if not (empty and chart.flat)]
@@ -64,7 +64,9 @@ def make(settings: Sequence[Setting], making: Making, say: Callable[[str], None]
 
 def _curves(name: str, figure: Figure, shown: Sequence[Chart], making: Making, labels: Sequence[str]) -> list[str]:
     x_label = _x_label(figure, making.by)
-    notes = {"episodes": f"of {making.episodes} episodes", "finish": f"mean of the last {LAST} steps"}
+    training = making.episodes == TRAINING
+    ends = f"mean of the last {LAST} steps" if training else f"of the last {making.episodes} episodes"
+    notes = {"episodes": f"of {making.episodes} episodes", "finish": ends}
     window = 1 if figure.source in ("finish", "evaluations") else window_of(shown, making.smooth)
     write(making.folder, name, figure, x_label, shown)
     draw(
@@ -85,8 +87,9 @@ def _results(figure: Figure, settings: Sequence[Setting], folder: Path) -> list[
         return []
     about = settings[0].runs[0].config.get("about") or {}
     write_entries(folder, "results", figure, entries)
-    bars = "bars: standard deviation over seeds" if any(each.spread for each in entries) else ""
-    bars = bars or ("bars: 95 % over tasks" if any(each.low is not None for each in entries) else "")
+    seeds = ["standard deviation over seeds"] * any(each.spread is not None for each in entries)
+    tasks = ["of a single run the 95 % interval over tasks"] * any(each.low is not None for each in entries)
+    bars = f"bars: {', '.join([*seeds, *tasks])}" if seeds or tasks else ""
     note = "; ".join(word for word in ("last evaluations", bars, about.get("title")) if word)
     draw_entries(folder / "results.png", figure.question, note, entries)
     return entry_table("results", entries)
@@ -119,13 +122,14 @@ def _counted(runs: Sequence[Run], episodes: str) -> dict[Path, list[Row]]:
         return {run.path: list(read_episodes(run, episodes, told)) for run in runs}
 
 
-def _rows(figure: Figure, run: Run, by: By, counted: Mapping[Path, Sequence[Row]]) -> Sequence[Row]:
+def _rows(figure: Figure, run: Run, making: Making, counted: Mapping[Path, Sequence[Row]]) -> Sequence[Row]:
     if figure.source == "evaluations":
         return run.evaluations
     if figure.source == "episodes":
         return counted[run.path]
     if figure.source == "finish":
-        return finished(run, by, figure.panels[0].key)
+        key, training = figure.panels[0].key, making.episodes == TRAINING
+        return finished(run.rows if training else counted[run.path], making.by, key, LAST if training else 1)
     return with_derived(run.rows)
 
 

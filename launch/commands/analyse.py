@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,7 +36,10 @@ def add(command: argparse.ArgumentParser) -> None:
     command.add_argument("--by", choices=("step", "stage"), default="step", help="what x is (default: %(default)s)")
     command.add_argument("--labels", metavar="A,B", help="one for each RUN_DIR; runs with the same one are a band")
     command.add_argument(
-        "--episodes", metavar="PLAY", default="training", help="whose texts are counted: training, greedy, SET/greedy"
+        "--episodes",
+        metavar="PLAY",
+        default="training",
+        help="of whom texts and messages are counted: training, greedy, SET/greedy",
     )
     command.add_argument(
         "--smooth", metavar="N", type=int, help="mean of N points, in the pictures (default: by length)"
@@ -63,14 +68,21 @@ def run(options: argparse.Namespace) -> int:
     )
     with files_or_bad_input():
         folder.mkdir(parents=True, exist_ok=True)
-        left = make(settings(runs, _words(options.labels)), making, print)
+        left = make(settings(runs, _words(options.labels)), making, _say)
     if len(left.absent) == len(names):
         raise BadInput(f"{', '.join(map(str, options.run_dirs))}: no numbers for {', '.join(names)}")
     for found, what in ((left.flat, "0 throughout"), (left.absent, "no numbers for")):
         if found:
-            print(f"{what}: {', '.join(found)}")
-    print(f"written to {folder}/")
+            _say(f"{what}: {', '.join(found)}")
+    _say(f"written to {folder}/")
     return 0
+
+
+def _say(line: str) -> None:
+    try:
+        print(line, flush=True)
+    except BrokenPipeError:  # whoever reads, `| head`, has seen enough: the files are written all the same
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _asked(given: str | None, known: list[str]) -> list[str]:

@@ -6,8 +6,10 @@ import argparse
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from launch.commands.serve_judge import add_judge_options, opened_judge
+from launch.commands.shared import chosen
 from rlsys.errors import BadInput
 
 if TYPE_CHECKING:
@@ -20,6 +22,9 @@ EXAMPLES = """examples:
   rlsys data prepare graph_rl --from downloads            from files as their publishers name them
   rlsys data prepare gsm8k --from downloads --tasks 1000  a seeded part of one set
   rlsys data prepare swirl --from downloads --file hotpotqa.dev=mine.jsonl --partial
+  rlsys data extract --input web.jsonl --output short.jsonl --endpoint https://host/v1 --model NAME --key-env KEY
+  rlsys data solved --input tries.jsonl --output filtered.jsonl       tasks of what rlsys generate kept
+  rlsys data search --corpus pages.jsonl --output found.jsonl         sentences like those of long thoughts
 """
 ROOT = "data"  # where recipes look for their files
 
@@ -42,22 +47,86 @@ def add(parser: argparse.ArgumentParser) -> None:
     near = "leave out of training whose words are nearly those of an evaluation or an earlier task: 0.8, say"
     add("--near", type=float, metavar="J", help=f"{near} (MinHash of word triples; default: do not look)")
     add("--partial", action="store_true", help="go on where files are missing or counts differ, with a warning")
+    _add_passes(actions, form)
     text = "sets, their licences and counts, and what is prepared"
     listed = actions.add_parser("list", help=text, description=text, epilog=EXAMPLES, formatter_class=form)
     listed.add_argument("--from", dest="origin", metavar="DIR", help="say which of the files are in this folder")
     listed.add_argument("--output", metavar="DIR", default=ROOT, help="of the prepared ones (default: %(default)s)")
 
 
+def _add_passes(actions: Any, form: Any) -> None:
+    """What is done to files of one's own."""
+    text = "short answers out of worked solutions, by a language model; questions without one are dropped"
+    short = actions.add_parser("extract", help=text, description=text, epilog=EXAMPLES, formatter_class=form)
+    short.add_argument("--input", metavar="F", required=True, help="questions with solutions, in any known format")
+    short.add_argument("--output", metavar="F.jsonl", required=True, help="those that have a short answer, as tasks")
+    short.add_argument("--service", metavar="URL", help="a running `rlsys serve judge`")
+    add_judge_options(short)
+    text = "the tasks of trajectories that were kept, each once: questions that somebody solved"
+    solved = actions.add_parser("solved", help=text, description=text, epilog=EXAMPLES, formatter_class=form)
+    solved.add_argument("--input", metavar="F.jsonl", required=True, help="what `rlsys generate --keep correct` kept")
+    solved.add_argument("--output", metavar="F.jsonl", required=True)
+    text = "sentences of a corpus that are nearly one of some phrases"
+    search = actions.add_parser("search", help=text, description=text, epilog=EXAMPLES, formatter_class=form)
+    search.add_argument("--corpus", metavar="F", required=True, help="documents with a text: JSON lines, parquet")
+    search.add_argument("--phrases", metavar="F.txt", help="one a line (default: those of Long CoT's appendix)")
+    near = "share of word triples that a sentence and a phrase have in common (default: %(default)g)"
+    search.add_argument("--near", type=float, metavar="J", default=0.5, help=near)
+    search.add_argument("--output", metavar="F.jsonl", help="write the sentences; without it only their numbers")
+
+
 def run(options: argparse.Namespace) -> int:
-    return _list(options) if options.action == "list" else _prepare(options)
+    ways = {"prepare": _prepare, "extract": _extract, "solved": _solved, "search": _search, "list": _list}
+    return ways[options.action](options)
+
+
+def _extract(options: argparse.Namespace) -> int:
+    from envs.services.judge.config import JudgeConfig
+    from launch.data.extract import extract
+    from launch.run.bar import Bar
+    from launch.run.preflight import check_output
+
+    output = check_output(options.output)
+    config = chosen(JudgeConfig, options, cache_file=options.cache_file or f"{options.output}.answers.sqlite")
+    if not config.given:
+        raise BadInput("expected --endpoint and --model, or --model, or --service")
+    with Bar() as show:
+        told = extract(options.input, output, lambda: opened_judge(options, config), options.max_concurrent, show)
+    _say(f"{told}; wrote {output}")
+    return 0
+
+
+def _solved(options: argparse.Namespace) -> int:
+    from launch.data.extract import solved
+    from launch.run.preflight import check_output
+
+    output = check_output(options.output)
+    tasks, trajectories = solved(options.input, output)
+    _say(f"{tasks:,} tasks of {trajectories:,} trajectories; wrote {output}")
+    return 0
+
+
+def _search(options: argparse.Namespace) -> int:
+    from launch.data.phrases import USUAL, Phrases, read_phrases, search, table, write_hits
+    from launch.run.bar import Bar
+    from launch.run.preflight import check_output
+
+    if not 0 < options.near <= 1:
+        raise BadInput(f"--near {options.near:g}: expected above 0 and at most 1")
+    output = check_output(options.output) if options.output is not None else None
+    phrases = Phrases(read_phrases(Path(options.phrases) if options.phrases else USUAL))
+    with Bar() as show:
+        counts = write_hits(search(options.corpus, phrases, options.near, show), output)
+    for line in table(counts):
+        print(line)
+    _say(f"{sum(counts.values()):,} sentences" + (f"; wrote {output}" if output else ""))
+    return 0
 
 
 def _prepare(options: argparse.Namespace) -> int:
     from launch.data.prepare import Options, prepare
     from launch.data.recipes import recipe_of
     from launch.run.bar import Bar
-
-    from launch.commands.shared import chosen  # isort: skip
 
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # nothing to tidy: any kill can be resumed
     recipe = recipe_of(options.recipe)

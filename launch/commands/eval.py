@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from actors.pool import RolloutPool
-    from launch.evaluation.against import EarlierPlay
+    from launch.evaluation.played import Played
     from launch.evaluation.sets import Play
     from launch.evaluation.transcripts import Transcripts
     from launch.run.progress import Progress
@@ -135,12 +135,12 @@ def finish(
     about: dict[str, Any],
     plays: Mapping[str, Play],
     transcripts: Transcripts,
-    earlier: Mapping[str, EarlierPlay] | None,
+    earlier: Mapping[str, Played] | None,
     progress: Progress,
 ) -> int:
     """Say and write what was found. Raises RunFailed where too many episodes of a play failed."""
     from launch.evaluation.against import against, against_lines
-    from launch.evaluation.report import papers_of, report, write
+    from launch.evaluation.report import of_several, papers_of, report, write
     from launch.evaluation.results import result_of
     from launch.evaluation.told import metric_lines, table
     from rlsys.harvest import check_failed
@@ -148,11 +148,13 @@ def finish(
     progress.doing("computing intervals")
     results = {name: result_of(transcripts.records(name), each) for name, each in plays.items()}
     papers = {name: papers_of(each) for name, each in plays.items()}
-    for line in [*table(results), *metric_lines(results, papers)]:
+    ours = {name: each.played for name, each in results.items()}
+    together, more = of_several(plays, ours, earlier)
+    found = report(about, plays, results) | more
+    for line in [*table(results), *metric_lines(results, papers), *together]:
         progress.say(line)
-    found = report(about, plays, results)
     if earlier is not None:
-        differences = against(results, earlier)
+        differences = against(ours, earlier)
         found["against"] = {"file": options.against, "plays": {name: each.json() for name, each in differences.items()}}
         for line in against_lines(differences, options.against):
             progress.say(line)

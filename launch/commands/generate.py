@@ -58,6 +58,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def generate(options: argparse.Namespace, progress: Progress) -> int:
+    from envs.services.teacher import check_teacher
     from launch.config.compose import compose
 
     flags = {key: getattr(options, key) for key in FLAGS}
@@ -75,6 +76,7 @@ def generate(options: argparse.Namespace, progress: Progress) -> int:
 
     recipe = recipe_to_generate(config)
     check_keep("", recipe)
+    check_teacher(recipe.generate.teacher)
     if recipe.generate.teacher.given:
         return by_teacher(recipe, options, progress)
     tasks = tasks_to_generate(make_world(recipe.env), recipe)
@@ -113,10 +115,10 @@ def by_teacher(recipe: RecipeConfig, options: argparse.Namespace, progress: Prog
 
     from actors.renderer import ChatRenderer
     from envs import make_world
-    from envs.services.secrets import read_secret
-    from envs.services.teacher import KEY, check_teacher
+    from envs.services.teacher import check_ready
     from launch.run.cleanup import orderly_exit
     from launch.run.engines import model_or_scratch
+    from launch.run.nodes import check_rollouts
     from launch.run.wire import resolved_model_path
     from launch.stages.generate import begun_with, generate_taught, owed, plan_of, tasks_to_generate, weights_of
     from launch.stages.store import TrajectoryStore, pairs_path, store_path, write_out
@@ -125,8 +127,8 @@ def by_teacher(recipe: RecipeConfig, options: argparse.Namespace, progress: Prog
     teacher = recipe.generate.teacher
     if options.checkpoint is not None:
         raise BadInput(f"--checkpoint {options.checkpoint}: expected none, {weights_of(teacher)} plays")
-    check_teacher(teacher)
-    read_secret(KEY, teacher.key_env)
+    check_ready(teacher)
+    check_rollouts(recipe)
     tasks, target = tasks_to_generate(make_world(recipe.env), recipe), output_file(options.output)
     with orderly_exit(), model_or_scratch(recipe, resolved_model_path(recipe), options.output) as model:
         renderer = ChatRenderer(model)

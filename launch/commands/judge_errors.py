@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from launch.commands.serve_judge import add_judge_options, service_config
+from launch.commands.serve_judge import add_judge_options, opened_judge
 from launch.commands.shared import chosen
 from rlsys.errors import BadInput, RunFailed, require
 
@@ -124,18 +124,11 @@ async def _count(
     from envs.rewards.asks import RETRY_SEED
     from envs.services.guard import ToolFailed
     from envs.services.judge.confusion import UNPARSABLE
-    from envs.services.judge.judge import Judge, open_judge
     from envs.services.judge.request import Asks, JudgeRequest
     from launch.run.bar import Bar
     from rlsys.types import FailureKind
 
-    judge: Asks
-    if config.endpoint is None and config.service is None:
-        from actors.judge import EngineChat, engine_spec
-
-        judge = Judge(await EngineChat.start(engine_spec(service_config(options, judge=config), config.model)), config)
-    else:
-        judge = open_judge(config)
+    judge: Asks = await opened_judge(options, config)
     counts: Counter[tuple[str, str]] = Counter()
     refused: list[int] = []
     waiting = iter(records)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import textwrap
 
 HELP = "the recipes that come along: paper, stages, whether their data is prepared"
+WIDE = 120
 EXAMPLES = """examples:
   rlsys recipes                              all of them; `rlsys train NAME --dry-run` says what follows from one
 """
@@ -31,8 +33,10 @@ def run(options: argparse.Namespace) -> int:
             print(f"{'':<26}{about.title}{f', arXiv {about.arxiv}' if about.arxiv else ''}")
         if about.data:
             print(f"{'':<26}data: {', '.join(about.data)}; {prepared(config.recipe.env)}")
-        for extra in sorted((path.parent / "ablations").glob("*.yaml")) if path.name == "paper.yaml" else ():
-            print(f"{'':<26}{extra.relative_to(CONFIGS).with_suffix('')}")
+        names = [each.stem for each in sorted((path.parent / "ablations").glob("*.yaml"))]
+        if names and path.name == "paper.yaml":
+            said = f"{name}/ablations/NAME: {', '.join(names)}"
+            print(textwrap.fill(said, WIDE, initial_indent=" " * 26, subsequent_indent=" " * 28))
     return 0
 
 

@@ -68,6 +68,18 @@ def service_config(options: argparse.Namespace, **more: Any) -> Any:
     return chosen(JudgeServiceConfig, options, engine=engine, **more)
 
 
+async def opened_judge(options: argparse.Namespace, config: Any) -> Any:
+    """The judge of a JudgeConfig: at its address, or of a model that vLLM serves in this process."""
+    if config.endpoint is None and config.service is None:
+        from actors.judge import EngineChat, engine_spec
+        from envs.services.judge.judge import Judge
+
+        return Judge(await EngineChat.start(engine_spec(service_config(options, judge=config), config.model)), config)
+    from envs.services.judge.judge import open_judge
+
+    return open_judge(config)
+
+
 def run(options: argparse.Namespace) -> int:
     from launch.run.preflight import check_model_folder
 

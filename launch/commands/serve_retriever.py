@@ -39,6 +39,8 @@ def add_retriever_options(command: argparse.ArgumentParser) -> None:
     add("--corpus", metavar="F.jsonl", required=True, help=lines)
     add("--retriever", dest="kind", choices=tuple(KINDS), default="bm25", help="default: %(default)s")
     add("--encoder", metavar="M", default="e5", help="e5, minilm, a folder or a hub name (default: %(default)s)")
+    add("--k1", type=float, default=1.5, help="of BM25; Pyserini's is 0.9 (default: %(default)s)")
+    add("--b", type=float, default=0.75, help="of BM25; Pyserini's is 0.4 (default: %(default)s)")
     add("--faiss", metavar="KEY", default="Flat", help="Flat, HNSW32, IVF4096,PQ64, .. (default: %(default)s)")
     add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="default: %(default)s")
     dtypes = ("auto", "float32", "bfloat16")

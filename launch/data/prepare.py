@@ -22,6 +22,7 @@ from launch.data.manifest import VERSION, FileNote, Manifest, SourceNote, read_m
 from launch.data.records import Part, PublicSet, Recipe, Role, Row
 from launch.data.sets import SETS, split_of
 from launch.data.shown import shown_rows
+from launch.data.single_steps import single_steps
 from launch.data.sources import HUB, Progress, Source, digest_of, find_files, opened
 from rlsys.errors import BadInput, require
 from rlsys.jsonl import line_of
@@ -52,7 +53,7 @@ class Options:
 
 def prepare(recipe: Recipe, output: Path, options: Options, show: Progress, say: Say) -> Manifest:
     """Make what is missing in `output`. Raises BadInput: nothing of the file it is about was written."""
-    named = [name for part in recipe.parts if part.role is not Role.SHOWN for name in part.sources]
+    named = [name for part in recipe.parts if not part.role.of_files for name in part.sources]
     paths, missing = find_files(named, options.origin, options.files, show, partial=options.partial)
     told = tuple(f"{name}: {why}" for name, why in missing.items())
     if missing and not options.partial:
@@ -117,7 +118,7 @@ class Work:
         if part.role is Role.CORPUS:
             rows = self._write_corpus(making, present)
         else:
-            chosen = self._shown(making, present) if part.role is Role.SHOWN else self._tasks(making, present)
+            chosen = self._of_files(making, present) if part.role.of_files else self._tasks(making, present)
             rows = len(chosen)
             if rows == 0:
                 making.differs("no task is left")
@@ -156,7 +157,7 @@ class Work:
 
     def _take(self, part: Part) -> int | None:
         """What the command line asks of this file: no more than so many."""
-        inner = {name for each in self._recipe.parts if each.role is Role.SHOWN for name in each.sources}
+        inner = {name for each in self._recipe.parts if each.role.of_files for name in each.sources}
         if part.role is Role.EVAL:
             return self._options.eval_tasks
         return self._options.tasks if part.role is Role.TRAIN and part.file not in inner else None
@@ -229,11 +230,15 @@ class Work:
                 self._show(f"{making.part.file}: {name}", done, expected)
             yield record
 
-    def _shown(self, making: Making, present: Sequence[str]) -> list[Row]:
+    def _of_files(self, making: Making, present: Sequence[str]) -> list[Row]:
+        """Made of files that are there already: answers that are shown, or single steps."""
         chosen: list[Row] = []
         for name in present:
-            style = split_of(self._made[name].sources[0])[0].style
-            rows = list(shown_rows(self._output / name, style))
+            kind = split_of(self._made[name].sources[0])[0]
+            if making.part.role is Role.STEPS:
+                chosen += single_steps(kind.name, self._output / name)
+                continue
+            rows = list(shown_rows(self._output / name, kind))
             take = making.part.take or len(rows)
             some = drawn(rows, take, seed=self._options.seed, same=lambda row: str(row["question"]))
             chosen += making.cut(rows, some, take)
@@ -288,5 +293,5 @@ def _short(row: Row) -> str:
 
 def sets_of(recipe: Recipe) -> list[PublicSet]:
     """The public sets that a recipe is made of, each once."""
-    names = [name.partition(".")[0] for part in recipe.parts if part.role is not Role.SHOWN for name in part.sources]
+    names = [name.partition(".")[0] for part in recipe.parts if not part.role.of_files for name in part.sources]
     return [SETS[name] for name in dict.fromkeys(names)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from launch.data.records import Part, Recipe, Role
 from launch.data.sets import SETS
+from launch.data.single_steps import STEPWISE
 from rlsys.errors import BadInput, nearest
 
 CORPUS_FILE = "corpus.jsonl"
@@ -107,6 +108,10 @@ GRAPH_RL = Recipe(
         *(
             Part(file=f"real/{name}.jsonl", sources=(f"{name}.all",), role=EVAL, expect=500)
             for name in ("blocksworld_plan", "blocksworld_verify")
+        ),
+        *(
+            Part(file=f"real/single/{name}.jsonl", sources=(f"real/{name}.jsonl",), role=Role.STEPS)
+            for name in STEPWISE
         ),
         _graphs("train.jsonl", "train", TRAIN),
         *(part for name, splits in REAL for part in _real(name, splits)[1:]),

@@ -66,6 +66,7 @@ class PublicSet:
     twin: Callable[[Row], str] | None = None  # equal for two rows of which one is too many; None: as `same`
     text: Callable[[Row], str] | None = by_question  # of which near-duplicates are looked for; None: no words
     style: str = ""  # in `envs.protocols.styles.STYLES`: how an answer is written where it is shown
+    prompt: str | None = None  # `env.prompt` of a question that is shown; None: the style's own
 
 
 class Role(StrEnum):
@@ -73,6 +74,12 @@ class Role(StrEnum):
     EVAL = "eval"
     CORPUS = "corpus"
     SHOWN = "shown"  # prompts with the right answers, for an sft stage
+    STEPS = "steps"  # single steps of an evaluation's tasks
+
+    @property
+    def of_files(self) -> bool:
+        """Whether its sources are other files of the recipe, and no splits."""
+        return self in (Role.SHOWN, Role.STEPS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +87,7 @@ class Part:
     """One file of a recipe: Part("eval/bamboogle.jsonl", ("bamboogle.test",), Role.EVAL)"""
 
     file: str
-    sources: tuple[str, ...]  # set.split; of a SHOWN part, other files of the recipe
+    sources: tuple[str, ...]  # set.split; of a SHOWN or STEPS part, other files of the recipe
     role: Role
     take: int | None = None  # so many of them; None: all
     each: bool = False  # `take` of each source

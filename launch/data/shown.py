@@ -11,14 +11,15 @@ import networkx
 from envs.protocols.styles import STYLES
 from envs.tasks.formats import read_source
 from envs.worlds.questions import QuestionsConfig, QuestionsWorld
-from launch.data.records import Row
+from launch.data.records import PublicSet, Row
 from rlsys.errors import BadInput
 from rlsys.types import Task
 
 
-def shown_rows(path: Path, style: str) -> Iterator[Row]:
+def shown_rows(path: Path, kind: PublicSet) -> Iterator[Row]:
     """`{"prompt": [{"role": "user", ..}], "response": "..", ..}` of each task of a file. Raises BadInput."""
-    world = QuestionsWorld(QuestionsConfig(data=str(path), style=style))  # type: ignore[arg-type]
+    style = kind.style
+    world = QuestionsWorld(QuestionsConfig(data=str(path), style=style, prompt=kind.prompt))  # type: ignore[arg-type]
     for task in read_source(str(path)):
         prompt = [{"role": each.role, "content": each.content} for each in world.env(task).first_messages()]
         response = STYLES[style].write(answer_of(task))

@@ -5,25 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
-from launch.evaluation.results import Result
-from rlsys.errors import BadInput
-from rlsys.jsonl import json_object
-from rlsys.stats import bootstrap_interval, paired_test, proportions_z_test
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EarlierPlay:
-    values: Mapping[str, float]  # by metric
-    graded: int  # episodes
-    tasks: Mapping[str, float]  # the measure, by task
+from launch.evaluation.played import Number, Played, differ, read_played
+from rlsys.stats import bootstrap_interval, paired_test
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unpaired:
-    """The z-test of two proportions over all graded episodes."""
+    """The z-test of two proportions: over all graded episodes, or of a pooled share over all that was pooled."""
 
     z: float
     p: float
@@ -62,43 +52,32 @@ class Difference:
         return said
 
 
-def read_earlier(path: str) -> dict[str, EarlierPlay]:
+def read_earlier(path: str) -> dict[str, Played]:
     """What `--against` names, by play. Raises BadInput."""
-    try:
-        found = json_object(Path(path).read_bytes(), path)
-    except OSError as error:
-        raise BadInput(f"--against {path}: cannot be read ({error.strerror})") from error
-    if not isinstance(found.get("plays"), dict):
-        raise BadInput(f'--against {path}: no "plays": expected what rlsys eval --output has written')
-    return {name: _earlier(found, name) for name in found["plays"]}
+    return read_played(path, f"--against {path}")
 
 
-def _earlier(found: Mapping[str, Any], name: str) -> EarlierPlay:
-    play = found["plays"][name]
-    values = {key: float(metric["value"]) for key, metric in play["metrics"].items()}
-    return EarlierPlay(
-        values=values, graded=found["episodes"][name] - found["failures"][name], tasks=dict(play["tasks"])
-    )
-
-
-def against(results: Mapping[str, Result], earlier: Mapping[str, EarlierPlay]) -> dict[str, Difference]:
+def against(ours: Mapping[str, Played], earlier: Mapping[str, Played]) -> dict[str, Difference]:
     """By play that both have a number of."""
     return {
-        name: _difference(ours, ours.value, earlier[name])
-        for name, ours in results.items()
-        if name in earlier and ours.value is not None and ours.key in earlier[name].values
+        name: _difference(play, play.number, earlier[name], theirs)
+        for name, play in ours.items()
+        if name in earlier and play.number is not None and (theirs := earlier[name].numbers.get(play.key)) is not None
     }
 
 
-def _difference(result: Result, ours: float, earlier: EarlierPlay) -> Difference:
-    theirs, unpaired = earlier.values[result.key], None
-    if result.measure == "accuracy":
-        graded = result.episodes - result.failures
-        z, p = proportions_z_test(ours * graded, graded, theirs * earlier.graded, earlier.graded)
+def _difference(ours: Played, number: Number, earlier: Played, theirs: Number) -> Difference:
+    unpaired = None
+    if ours.is_share:
+        z, p = differ(number, theirs)
         unpaired = Unpaired(z=z, p=p)
-    differences = [ours - earlier.tasks[task] for task, ours in result.tasks.items() if task in earlier.tasks]
+    differences = [value - earlier.tasks[task] for task, value in ours.tasks.items() if task in earlier.tasks]
     return Difference(
-        ours=ours, theirs=theirs, difference=ours - theirs, unpaired=unpaired, paired=_paired(differences)
+        ours=number.value,
+        theirs=theirs.value,
+        difference=number.value - theirs.value,
+        unpaired=unpaired,
+        paired=_paired(differences),
     )
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from launch.evaluation.report import of_several, report
 from launch.evaluation.results import Result, result_of
 from launch.evaluation.sets import Play, plays_of
 from launch.evaluation.told import planned, told
@@ -135,7 +136,8 @@ async def settle(run: Run, one: Evaluation, apart: Path | None) -> Values:
     measure = measures.pop() if len(measures) == 1 else "result"
     at = f"at step {one.step}" if one.when == "during" else f"in stage {stage.name}" if one.when == "eval" else one.when
     mixed = f"; weights of versions {one.version} to {newest}" if newest > one.version else ""
-    run.progress.say(f"held-out {measure} {at}: {told(results)}{mixed}")
+    together = of_several(one.plays, {name: each.played for name, each in results.items()})[0]
+    run.progress.say(f"held-out {measure} {at}: {'; '.join([told(results), *together])}{mixed}")
     state.generated += one.tokens
     state.discarded += one.discarded
     # What the run began with stays its first number, whatever later stages begin with.
@@ -146,6 +148,8 @@ async def settle(run: Run, one: Evaluation, apart: Path | None) -> Values:
     place = {"step": one.step, "stage": stage.name, "when": one.when}
     account = {"seconds": round(seconds, 3), "version": one.version, "newest_version": newest}
     run.dir.save_evaluation(place | account | numbers)
+    written = report(place | account, one.plays, results)
+    await asyncio.to_thread(run.dir.save_result, f"{stage.name}-{one.label}", written)
     if apart is not None:
         _keep_best(run, one, results, apart)
     return {name: round(each.value, 4) for name, each in results.items() if each.value is not None}

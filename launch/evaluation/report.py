@@ -8,8 +8,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from launch.evaluation.groups import averages
+from launch.evaluation.played import Played
 from launch.evaluation.results import Result
 from launch.evaluation.sets import Play
+from launch.evaluation.steps import Steps, steps_of
 
 MORE = (
     "metrics",
@@ -39,8 +42,24 @@ def report(about: Mapping[str, Any], plays: Mapping[str, Play], results: Mapping
     return found | {"plays": {name: _play(plays[name], each) for name, each in results.items()}}
 
 
+def of_several(
+    plays: Mapping[str, Play], ours: Mapping[str, Played], earlier: Mapping[str, Played] | None = None
+) -> tuple[list[str], dict[str, Any]]:
+    """What plays say together, in lines and for JSON: single steps beside whole tasks, and the means of groups."""
+    steps: dict[str, Steps] = {}
+    for name, play in plays.items():
+        of = f"{play.of.steps_of}/{play.name}"
+        found = steps_of(of, ours[name], ours[of], play.of.parents) if of in ours else None
+        steps |= {name: found} if found is not None else {}
+    groups = averages(ours, earlier)
+    lines = [f"{name}: {each.told()}" for name, each in steps.items()]
+    lines += [f"{name}  {each.told()}" for name, each in groups.items()]
+    values: dict[str, Mapping[str, Any]] = {"steps": steps, "groups": groups}
+    return lines, {key: {name: asdict(each) for name, each in found.items()} for key, found in values.items() if found}
+
+
 def _play(play: Play, result: Result) -> dict[str, Any]:
-    sampling = {"samples": play.samples, "seeds": play.seeds, "temperature": play.temperature}
+    sampling = {"samples": play.samples, "seeds": play.seeds, "temperature": play.temperature, "group": play.of.group}
     found = {"prompts": play.digest(), "measure": result.measure, "partial": result.partial} | sampling
     values = asdict(result)
     return found | {key: values[key] for key in MORE} | {"paper": papers_of(play)}

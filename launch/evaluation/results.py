@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from envs.rewards import Measure, make_reward, measure_of, solved
 from envs.rewards.measures import measures
+from launch.evaluation.played import Number, Played
 from launch.evaluation.sets import Play
 from rlsys.curriculum import by_number
 from rlsys.errors import BadInput
@@ -35,6 +36,7 @@ class Metric:
     value: float
     low: float  # bootstrap over tasks, whose samples stay together
     high: float
+    count: float  # of how many it is the mean: episodes; of a pooled share, constraints
     spread: float | None = None  # standard deviation of the mean over seeds, where there are several
 
 
@@ -58,6 +60,7 @@ class Result:
     answered_by: Mapping[int, float]  # share of the episodes that had answered with this message or before
     versions: Mapping[int, int]  # tokens by the weights that sampled them
     tasks: Mapping[str, float]  # the measure, by task
+    group: str = ""  # of its set
 
     @property
     def failures(self) -> int:
@@ -75,6 +78,12 @@ class Result:
     @property
     def value(self) -> float | None:
         return self.metrics[self.key].value if self.key in self.metrics else None
+
+    @property
+    def played(self) -> Played:
+        """What of it is compared with other evaluations."""
+        numbers = {name: Number(value=each.value, count=each.count) for name, each in self.metrics.items()}
+        return Played(measure=self.measure, numbers=numbers, tasks=self.tasks, group=self.group)
 
     @property
     def bounds(self) -> tuple[float, float]:
@@ -129,6 +138,7 @@ def result_of(records: Sequence[TrajectoryRecord], play: Play, planned: int | No
         answered_by={n: sum(each <= n for each in answered) / len(answered) for n in range(1, longest + 1)},
         versions=_versions(records),
         tasks={name: math.fsum(values) / len(values) for name, values in _by_task(graded, rows, key).items()},
+        group=play.of.group,
     )
 
 
@@ -197,7 +207,8 @@ def _metric(
     values, weights = [mean.total for mean in totals.values()], [mean.weight for mean in totals.values()]
     low, high = bootstrap_interval(values, weights=weights, resamples=RESAMPLES)
     spread = mean_and_spread([mean.value for mean in by_seed.values()])[1] if seeds > 1 and len(by_seed) > 1 else None
-    return Metric(value=math.fsum(values) / math.fsum(weights), low=low, high=high, spread=spread)
+    count = math.fsum(weights)
+    return Metric(value=math.fsum(values) / count, low=low, high=high, count=count, spread=spread)
 
 
 def _passes(by_task: Iterable[Sequence[float]], most: int) -> dict[str, Metric]:
@@ -208,7 +219,8 @@ def _passes(by_task: Iterable[Sequence[float]], most: int) -> dict[str, Metric]:
         values = [pass_at_k(samples, right, k) for samples, right in tasks if samples >= k]
         if values:
             low, high = bootstrap_interval(values, resamples=RESAMPLES)
-            found[f"pass@{k}"] = Metric(value=math.fsum(values) / len(values), low=low, high=high)
+            mean = math.fsum(values) / len(values)
+            found[f"pass@{k}"] = Metric(value=mean, low=low, high=high, count=len(values))
     return found
 
 

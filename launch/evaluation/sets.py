@@ -13,11 +13,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from envs import REWARDS, WORLDS, make_world
+from envs.services.judge.config import JudgeConfig
 from launch.evaluation.by_field import values
 from launch.run.places import without_places
 from rlsys.choices import Table, choose
 from rlsys.config import RecipeConfig
-from rlsys.errors import BadInput, nearest
+from rlsys.errors import BadInput, nearest, require
 from rlsys.eval_config import EvalConfig, EvalSet
 from rlsys.seeds import derive
 from rlsys.types import Task
@@ -38,6 +39,8 @@ class TaskSet:
     split: str
     drawn: bool  # at random; else from the first
     paper: Mapping[str, float]
+    group: str = ""
+    steps_of: str | None = None  # the set whose tasks these are the single steps of
 
     @property
     def tasks(self) -> Sequence[Task]:
@@ -49,6 +52,11 @@ class TaskSet:
         """By task_id, what the task has in the field `eval.by`; {} where none is asked for."""
         return self._read[1]
 
+    @property
+    def parents(self) -> Mapping[str, str]:
+        """By task_id of a single step, that of its task."""
+        return {task.task_id: str(task.record["parent"]) for task in self.tasks}
+
     @cached_property
     def _read(self) -> tuple[Sequence[Task], Mapping[str, str]]:
         config, world = self.recipe.eval, make_world(self.recipe.env)
@@ -56,6 +64,9 @@ class TaskSet:
         if self.drawn:
             found = sorted(found, key=lambda task: (derive(config.seed, task.task_id, task.question), task.task_id))
         tasks = found[: config.tasks]
+        lacking = next((task for task in tasks if self.steps_of is not None and "parent" not in task.record), None)
+        if lacking is not None:
+            raise BadInput(f"eval.sets.{self.name}.steps_of: task {lacking.task_id} has no field 'parent'")
         try:
             return tasks, values(tasks, config.by, world) if config.by is not None else {}
         except BadInput as error:
@@ -117,7 +128,7 @@ def sets_of(recipe: RecipeConfig) -> tuple[TaskSet, ...]:
     """The sets of a stage's recipe. Raises BadInput for one that has no environment, or none that can be made."""
     config = recipe.eval
     if not config.sets:
-        return (TaskSet(name="", recipe=recipe, split="held_out", drawn=False, paper=config.paper),)
+        return (TaskSet(name="", recipe=recipe, split="held_out", drawn=False, paper=_figures(config.paper)),)
     return tuple(_named(name, each, recipe) for name, each in config.sets.items())
 
 
@@ -149,29 +160,55 @@ def _named(name: str, given: EvalSet, recipe: RecipeConfig) -> TaskSet:
     env = _changed(f"{where}.env", "env", WORLDS, recipe.env, given.env)
     reward = _changed(f"{where}.reward", "reward", REWARDS, recipe.reward, given.reward)
     try:
-        sampling: EvalConfig = replace(config, sets={}, **own)
+        sampling: EvalConfig = replace(config, sets={}, judge={}, **own)
     except BadInput as error:
         raise BadInput(f"{where}: {error}") from error
+    if config.judge and isinstance(getattr(reward, "judge", None), JudgeConfig) and "judge" not in given.reward:
+        reward = _changed("eval", "reward", REWARDS, reward, {"judge": config.judge})
+    if given.steps_of is not None:
+        require(given.steps_of in config.sets, f"{where}.steps_of", given.steps_of, "another of eval.sets")
     whole = replace(recipe, env=env, reward=reward, eval=sampling)
-    return TaskSet(name=name, recipe=whole, split=given.split, drawn=True, paper=given.paper)
+    return TaskSet(
+        name=name,
+        recipe=whole,
+        split=given.split,
+        drawn=True,
+        paper=_figures(given.paper),
+        group=given.group,
+        steps_of=given.steps_of,
+    )
+
+
+def _figures(given: Mapping[str, float | None]) -> dict[str, float]:
+    return {key: value for key, value in given.items() if value is not None}
+
+
+_known: dict[str, Any] = {}  # each stage has the same sets again, and building one takes as long as a stage itself
+
+
+def _merged(start: Any, given: Mapping[str, Any]) -> Any:
+    from omegaconf import OmegaConf
+
+    key = repr((start, given))
+    if key not in _known:
+        schema = OmegaConf.structured(start)
+        OmegaConf.set_readonly(schema, False)
+        _known[key] = OmegaConf.to_object(OmegaConf.merge(schema, dict(given)))
+    return _known[key]
 
 
 def _changed(where: str, key: str, table: Table, base: Any, given: Mapping[str, Any]) -> Any:
     """A config with these keys changed; of another `name`, the defaults of that one with them."""
-    from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
     if not given:
         return base
-    name = given.get("name", base.name)
     try:
-        schema = choose(key, table, name).schema
+        schema = choose(key, table, given.get("name", base.name)).schema
         unknown = [each for each in given if each not in {field.name for field in fields(schema)}]
         if unknown:
             raise BadInput(f"unknown key {unknown[0]!r}{nearest(unknown[0], [field.name for field in fields(schema)])}")
-        start = OmegaConf.structured(base if name == base.name else schema)
-        OmegaConf.set_readonly(start, False)
-        return OmegaConf.to_object(OmegaConf.merge(start, dict(given)))
+        return _merged(base if given.get("name", base.name) == base.name else schema, given)
     except BadInput as error:
         raise BadInput(f"{where}: {error}") from error
     except OmegaConfBaseException as error:

@@ -201,6 +201,12 @@ class RunDir:
         kept = [*(each for each in rows if not point <= each.items()), row]
         replace_file(path, "".join(f"{json.dumps(each)}\n" for each in sorted(kept, key=lambda each: each["step"])))
 
+    def save_result(self, name: str, found: Mapping[str, Any]) -> None:
+        """evaluations/NAME.json: what `rlsys eval --output` writes, of an evaluation of the run."""
+        folder = self.path / "evaluations"
+        folder.mkdir(exist_ok=True)
+        replace_file(folder / f"{name}.json", json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+
     def save_trajectories(
         self,
         name: str,

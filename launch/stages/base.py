@@ -72,6 +72,9 @@ class Stage:
     def needs_engines(self, stage: StageConfig) -> bool:
         return self.plays
 
+    def check_use(self, where: str, own: StageConfig, head: Head, recipe: RecipeConfig) -> None:
+        """Raises BadInput where a later stage cannot train on what `own`, of this kind, makes."""
+
     def epoch(self, recipe: RecipeConfig, data: DataSource | None) -> int:
         """How many tasks or examples one epoch goes through. `data` is a path, or None."""
         return len(make_world(recipe.env).tasks("train"))
@@ -102,7 +105,10 @@ class Stage:
 
         `epochs` become steps here, unless they go over what an earlier stage has yet to make.
         """
-        made = any(stage.name == head.data and stage_of(stage.kind).makes_data for stage in earlier)
+        makers = [stage for stage in earlier if stage.name == head.data and stage_of(stage.kind).makes_data]
+        for maker in makers:
+            stage_of(maker.kind).check_use(where, maker, head, recipe)
+        made = bool(makers)
         if head.data is not None and not made:
             for path in [head.data] if isinstance(head.data, str) else head.data:
                 _check_path(where, path, earlier)
@@ -164,7 +170,7 @@ def check_tags(where: str, recipe: RecipeConfig) -> None:
     unseen = f"the tool of env.name={world.name!r} does not write (protocol {protocol.name})"
     raise BadInput(
         f"{where}: reward.name={recipe.reward.name!r} looks for results in {looked_for.opening}, which {unseen}: "
-        f"expected the protocol {known}, or another reward"
+        f"expected the protocol {known}, or another {'reward.tool' if hasattr(recipe.reward, 'tool') else 'reward'}"
     )
 
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from envs import make_world
 from envs.base import World
 from envs.rewards import solved_by
-from envs.services.secrets import read_secret
-from envs.services.teacher import KEY, check_teacher
+from envs.services.teacher import check_ready, check_teacher
 from launch.run.places import without_places
 from launch.stages.base import Head, Stage, check_judge, check_response_length, check_tags
 from rlsys.config import RecipeConfig, RunConfig, StageConfig
@@ -53,14 +52,24 @@ class Generate(Stage):
         if not all(letter.isalnum() or letter in "-_" for letter in head.label):
             raise BadInput(f"{where}.name={head.label!r}: expected letters, digits, - and _ : it names a file")
 
+    def check_use(self, where: str, own: StageConfig, head: Head, recipe: RecipeConfig) -> None:
+        wanted, judged = recipe.verdicts, head.kind == "judge" or own.config.reward.name == "swirl"
+        if (wanted.keep != "none" or wanted.equal) and not judged:
+            given = f"{where}.data={head.data!r} with verdicts.keep={wanted.keep}, verdicts.equal={wanted.equal}"
+            raise BadInput(f"{given}: nobody judged these trajectories: expected the name of a judge stage")
+
     def identity(self, stage: StageConfig) -> dict[str, Any]:
-        return sampling(stage.config) | {"generate.teacher.model": stage.config.generate.teacher.model}
+        return sampling(stage.config) | {"generate.teacher": weights_of(stage.config.generate.teacher)}
 
     def needs_engines(self, stage: StageConfig) -> bool:
         return not stage.config.generate.teacher.given
 
     def ready(self, config: RunConfig, stage: StageConfig) -> None:
-        read_secret(KEY, stage.config.generate.teacher.key_env)
+        check_ready(stage.config.generate.teacher)
+        if stage.config.generate.teacher.given:
+            from launch.run.nodes import check_rollouts
+
+            check_rollouts(stage.config)
 
     def arithmetic(self, config: RunConfig, stage: StageConfig) -> list[str]:
         tasks = len(tasks_to_generate(make_world(stage.config.env), stage.config))
@@ -120,7 +129,9 @@ def plan_of(recipe: RecipeConfig, purpose: str) -> RolloutPlan:
 
 
 def weights_of(teacher: TeacherConfig) -> str:
-    return f"the teacher {teacher.model}"
+    second = f" and {teacher.reflector.model}" if teacher.reflector.given else ""
+    how = f", led through {teacher.max_steps} actions at most" if teacher.constructs else ""
+    return f"the teacher {teacher.model}{second}{how}"
 
 
 def owed(tasks: Sequence[Task], played: TrajectoryStore) -> bool:
@@ -150,18 +161,20 @@ async def generate_taught(
     renderer: ChatRenderer,
     progress: Progress,
 ) -> None:
-    """The same as `generate_missing`, by a teacher; without Ray. No answer is paid for twice: until every task is done
-    they also lie in a file beside `played`.
+    """The same as `generate_missing`, by a teacher; without Ray.
+
+    No answer is paid for twice: until every task is done they also lie in a log beside `played`. That of constructed
+    chains of thought stays: it says which action wrote what.
     """
     from actors.teacher import teaching
     from launch.run.wire import served, teacher_worlds
 
-    answers = played.path.with_name(played.path.name.replace(".played.jsonl", ".answers.sqlite"))
+    log = played.path.with_name(played.path.name.replace(".played.jsonl", ".answers.jsonl"))
     progress.say(f"{weights_of(recipe.generate.teacher)} plays, at {recipe.generate.teacher.endpoint}")
-    async with teaching(recipe, renderer, teacher_worlds(recipe), list(served(recipe)), answers) as plays:
+    async with teaching(recipe, renderer, teacher_worlds(recipe), list(served(recipe)), log) as plays:
         await generate_missing(plays, tasks, plan, recipe, played, "", progress)
-    if not owed(tasks, played):
-        answers.unlink()
+    if not owed(tasks, played) and not recipe.generate.teacher.constructs:
+        log.unlink()
 
 
 async def generate_missing(

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from launch.cli import run as command
 from launch.config.compose import compose
 from launch.config.layers import CONFIGS
 from rlsys.journal import ledger, read, surviving
@@ -17,6 +18,7 @@ SHORT = ["stages.sft.steps=60", "stages.tries.generate.tasks=40", "stages.tries.
 SWIRL = [
     *(f"stages.swirl.{key}" for key in ("steps=8", "loop.groups_per_step=8", "checkpoint.every=3")),
     "verdicts.keep=none",
+    "verdicts.equal=false",
 ]
 
 
@@ -67,13 +69,44 @@ def test_another_set_and_another_learner_take_no_further_episode(run: Path) -> N
     data = run / "generated" / "judged.jsonl"
     recipe = run.parent / "again.yaml"
     recipe.write_text(
-        f"extends: swirl/tiny\nname: again\nmodel: {{path: {model}}}\nverdicts: {{keep: none, trajectories: 20}}\n"
+        f"extends: swirl/tiny\nname: again\nmodel: {{path: {model}}}\n"
+        "verdicts: {keep: none, equal: false, trajectories: 20}\n"
         f"stages: [{{name: sft, kind: sft, data: {data}, steps: 2, loop: {{groups_per_step: 4}}}}]\n"
     )
     done = rlsys("train", str(recipe), "--run-dir", str(run.parent / "again"))
     assert done.code == 0, done.output[-3000:]
     assert "2 supervised steps of 4 answers from 20 (judged.jsonl)" in done.output
     assert left_behind() == []
+
+
+GEMMA = {  # its config.json
+    "model_type": "gemma2",
+    "num_hidden_layers": 46,
+    "hidden_size": 4608,
+    "intermediate_size": 36864,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 16,
+    "head_dim": 128,
+    "vocab_size": 256000,
+    "tie_word_embeddings": True,
+    "attn_logit_softcapping": 50.0,
+    "max_position_embeddings": 8192,
+}
+
+
+def test_the_papers_model_fits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "models--google--gemma-2-27b-it"
+    (folder / "snapshots" / "abc").mkdir(parents=True)
+    (folder / "refs").mkdir()
+    (folder / "refs" / "main").write_text("abc")
+    (folder / "snapshots" / "abc" / "config.json").write_text(json.dumps(GEMMA))
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    assert command(["train", "swirl", "--dry-run"]) == 2  # its data is not here
+    out, err = capsys.readouterr()
+    assert "27.23 G parameters" in out and "8 engines x 2 + 16 ranks = 32" in out
+    assert out.count("of 80, in stage swirl") == 1 and "data/swirl/train.jsonl: cannot be read" in err
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in (CONFIGS / "swirl" / "ablations").glob("*.yaml")))

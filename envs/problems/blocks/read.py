@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 from envs.problems.blocks.execute import Fact, Kind, Plan, State, blocks_of, contradiction, solves
@@ -32,6 +32,7 @@ from envs.problems.blocks.words import (
 )
 from envs.tasks.files import read_records
 from envs.tasks.jsonl import text_field
+from envs.tasks.prompts import Prompt
 from rlsys.errors import BadInput
 from rlsys.seeds import derive
 from rlsys.types import Task
@@ -62,6 +63,8 @@ _SHORT = {
     Kind.CLEAR: "{} clear",
     Kind.HAND_EMPTY: "hand empty",
 }
+printed = cache(Prompt)
+NOBODYS = Task(task_id="", question="")
 DOMAINS = ("blocksworld", "blocksworld_3")  # of PlanBench; other ones rename the actions, or are another world
 
 
@@ -174,12 +177,33 @@ def made_up(instances: list[Instance], seed: int, *, verify_share: float) -> Ite
         yield read_task(words, name, name)
 
 
+def rules_of(query: str | None) -> str:
+    return query.partition(STATEMENT)[0].rstrip() if query else RULES
+
+
 def planbench_prompt(asked: Problem, query: str | None) -> str:
     """Zero-shot, as Graph-RL asks it (appendix D). A PlanBench query keeps its own wording of the rules."""
-    rules = query.partition(STATEMENT)[0].rstrip() if query else RULES
     ask = ASK_PLAN if asked.plan is None else ASK_VERDICT
-    lines = [rules, "", ask, "", STATEMENT, statement(asked.initial, asked.goal), "", "My plan is as follows:", ""]
+    lines = [
+        rules_of(query),
+        "",
+        ask,
+        "",
+        STATEMENT,
+        statement(asked.initial, asked.goal),
+        "",
+        "My plan is as follows:",
+        "",
+    ]
     return "\n".join(lines + _plan_lines(asked))
+
+
+def graph_rl_prompt(asked: Problem, query: str | None) -> str:
+    """As Graph-RL prints it (table 4); the rules, which it leaves out, are those of the query."""
+    said = {"rules": rules_of(query), "stated": statement(asked.initial, asked.goal)}
+    if asked.plan is None:
+        return printed("graph_rl/blocks_plan").fill(NOBODYS, **said)
+    return printed("graph_rl/blocks_verify").fill(NOBODYS, **said, judged_plan=plan_words(asked.plan))
 
 
 def short_prompt(asked: Problem, query: str | None) -> str:

@@ -4,7 +4,7 @@
                    ^              ^______________| missed, with another goal to try
                    |_____________________________| achieved, or missed without one
 
-Nothing asks for it yet: a stage that writes long chains of thought to train on will.
+`envs.services.judge.construct` asks the models, for `generate.teacher.constructs`.
 
 The authors never published how an answer picks the next state: this follows from the tags of their reflection prompt.
 Ours are: the first proposal becomes the goal, goals lie on one level below the problem's, and a cap on the steps.

@@ -30,7 +30,7 @@ class JudgeConfig(GuardConfig):
     """Send the key over plain http to another machine too: for a network of your own, where nobody else reads along."""
     prompts: Optional[str] = None
     """A folder with prompts of your own, named after their kind (process.md), or the name of a paper whose printed
-    prompts are here: swirl; null and the rest: the built-in ones."""
+    prompts are here: swirl, graph_rl; null and the rest: the built-in ones."""
     unparsable: Optional[Literal["wrong", "fail", "retry"]] = None
     """Of an answer without a verdict. wrong: it speaks against; fail: a typed failure; retry: ask once more, sampled,
     then fail; null: what the kind's paper does (docs/judge.md)."""

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-from envs.services.cache import Cache
 from envs.services.endpoint import Endpoint, Question
+from envs.services.judge.cache import Cache
 from envs.services.judge.config import JudgeConfig
 from envs.services.judge.kinds import KINDS
 from envs.services.judge.request import Asks, Judged, JudgeRequest

@@ -1,7 +1,6 @@
 """The prompt kinds: which fields a prompt has, how each is cut and fenced, and how the answer is read.
 
-Over HTTP and in `rlsys judge-errors` every kind can be asked. No reward asks `summary_*` yet: that of graph problems
-will, where a model's summary of an answer is compared. Nor `extract`: filters of answers will.
+Over HTTP and in `rlsys judge-errors` every kind can be asked.
 """
 
 from __future__ import annotations
@@ -77,6 +76,12 @@ KINDS: dict[str, Kind] = {
     ),
     "summary_proscript": Kind(fields={"response": SAID}, parse=parse.order, max_tokens=512),
     "summary_blocks_plan": Kind(fields={"problem": TEXT, "response": SAID}, parse=parse.words(VALID), values=VALID),
+    "in_facts": Kind(  # appendix E.2; not printed
+        fields={"question": TEXT, "facts": TEXT, "response": SAID},
+        parse=parse.words(YES_NO),
+        values=YES_NO,
+        max_tokens=512,
+    ),
     "summary_blocks_verify": Kind(fields={"response": SAID}, parse=parse.words(VALID), values=VALID, max_tokens=512),
     # Long CoT, K.8: the states of action prompting.
     "action_clarify": Kind(fields={"goal": TEXT}, parse=parse.clarify),

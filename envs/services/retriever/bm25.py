@@ -2,7 +2,7 @@
 
 A word is a run of letters, digits and underscores, in its compatibility form (NFKC) and case-folded; Lucene's 33
 English stop words are dropped; nothing is stemmed. On HotpotQA's paragraphs Porter's stemmer, a longer stop list and
-none all gave the same recall within noise, and Pyserini's k1 = 0.9, b = 0.4 a lower one (docs/retriever.md).
+none all gave the same recall within noise, and Pyserini's k1 = 0.9, b = 0.4 a lower one; both are keys.
 """
 
 from __future__ import annotations
@@ -29,8 +29,6 @@ from rlsys.errors import BadInput
 if TYPE_CHECKING:
     import bm25s
 
-K1 = 1.5
-B = 0.75
 WORD = re.compile(r"\w+")
 STOP_WORDS = frozenset(
     WORD.findall(
@@ -38,8 +36,11 @@ STOP_WORDS = frozenset(
         "this to was will with"
     )
 )
-# What an index holds to.
-RULES = {"method": "lucene", "k1": K1, "b": B, "words": "nfkc casefold \\w+ lucene-stop-words"}
+
+
+def rules(config: RetrieverConfig) -> dict[str, str | float]:
+    """What an index holds to."""
+    return {"method": "lucene", "k1": config.k1, "b": config.b, "words": "nfkc casefold \\w+ lucene-stop-words"}
 
 
 def words(text: str) -> list[str]:
@@ -61,15 +62,15 @@ class BM25Ranker(Ranker):
     @classmethod
     def open(cls, config: RetrieverConfig, corpus: Corpus, progress: Progress) -> BM25Ranker:
         if config.index is None:
-            return cls(build(corpus, lambda done: progress("BM25", done, len(corpus))))
+            return cls(build(corpus, lambda done: progress("BM25", done, len(corpus)), config))
         directory = Path(config.index)
-        check_facts(directory / "bm25" / COMPLETE, facts_of(corpus, bm25=RULES))
+        check_facts(directory / "bm25" / COMPLETE, facts_of(corpus, bm25=rules(config)))
         with readable(directory, "bm25"):
             return cls(load(directory / "bm25"))
 
     @classmethod
     def build_index(cls, config: RetrieverConfig, corpus: Corpus, directory: Path, progress: Progress) -> None:
-        folder, part, facts = directory / "bm25", directory / "bm25.part", facts_of(corpus, bm25=RULES)
+        folder, part, facts = directory / "bm25", directory / "bm25.part", facts_of(corpus, bm25=rules(config))
         with alone(directory):
             if (folder / COMPLETE).exists():
                 check_facts(folder / COMPLETE, facts)
@@ -79,7 +80,7 @@ class BM25Ranker(Ranker):
                     f"index {directory}: its folder bm25 is not one that `rlsys index` made; give another --index"
                 )
             shutil.rmtree(part, ignore_errors=True)  # a build that was killed: it takes minutes at most, so begin again
-            model = build(corpus, lambda done: progress("BM25", done, len(corpus)))
+            model = build(corpus, lambda done: progress("BM25", done, len(corpus)), config)
             model.save(str(part), show_progress=False)
             write_facts(part / COMPLETE, facts)
             os.replace(part, folder)
@@ -102,7 +103,7 @@ class BM25Ranker(Ranker):
         return [list(zip(rows[:count], scores[:count], strict=True)) for rows, scores, count in lists]
 
 
-def build(corpus: Corpus, progress: Callable[[int], None]) -> bm25s.BM25:
+def build(corpus: Corpus, progress: Callable[[int], None], config: RetrieverConfig) -> bm25s.BM25:
     """Index every passage. Holds 4 bytes per word and the postings (8 bytes each) in memory. Raises BadInput."""
     vocabulary: dict[str, int] = {}
     rows: list[array[int]] = []
@@ -113,7 +114,7 @@ def build(corpus: Corpus, progress: Callable[[int], None]) -> bm25s.BM25:
             progress(row + 1)
     if not vocabulary:
         raise BadInput(f"{corpus.name}: no words in any passage: nothing to index")
-    model = _bm25s().BM25(k1=K1, b=B, method="lucene")
+    model = _bm25s().BM25(k1=config.k1, b=config.b, method="lucene")
     model.index((rows, vocabulary), create_empty_token=False, show_progress=False)
     return model
 

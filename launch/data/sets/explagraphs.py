@@ -14,5 +14,6 @@ EXPLAGRAPHS = PublicSet(
         "dev": Files(names=("ExplaGraphs/dev.tsv", "ExplaGraphs/data/dev.tsv", "explagraphs_dev*.tsv"), count=398),
     },
     rows=questions("belief", "argument"),
-    style="answer_tag",
+    style="free",
+    prompt="graph_rl/explagraphs",
 )

@@ -13,8 +13,8 @@ COUNTS = {"easy": 869, "medi": 873, "hard": 359}
 def puzzle(record: Located) -> Iterable[Row]:
     task, fields = knowledge_crosswords(record), record.lower
     kept = {key: fields[key] for key in ("source", "relation", "target", "blanks", "golds")}
-    options = task.record["options"]
-    yield {"id": identity(record), "question": task.question, "answers": list(task.answers), "options": options, **kept}
+    kept |= {key: task.record[key] for key in ("options", "edges", "num_blanks", "filled")}
+    yield {"id": identity(record), "question": task.question, "answers": list(task.answers), **kept}
 
 
 def _split(level: str) -> Files:
@@ -31,4 +31,5 @@ KNOWLEDGE_CROSSWORDS = PublicSet(
     rows=read,
     twin=lambda row: f"{row['question']}\n{sorted(row['options'].values())}",
     style="choice",
+    prompt="graph_rl/crosswords",
 )

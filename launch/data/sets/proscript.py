@@ -30,4 +30,5 @@ PROSCRIPT = PublicSet(
     same=by_goal_and_steps,
     text=by_goal_and_steps,
     style="free",
+    prompt="graph_rl/proscript",
 )

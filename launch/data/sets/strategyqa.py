@@ -15,5 +15,6 @@ STRATEGYQA = PublicSet(
         )
     },
     rows=questions("term", "facts", "decomposition"),
-    style="yes_no",
+    style="free",
+    prompt="graph_rl/strategyqa",
 )

@@ -1,6 +1,7 @@
 """WikiDYK: facts of Wikipedia's front page, asked for a word (reliability) or as a statement (factual)."""
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 
 from envs.tasks.files import Located
@@ -15,6 +16,7 @@ FILES = {
         count=12_290,  # facts
     )
 }
+ASKED = re.compile(r"\s*[^.!?]{0,40}true or false\?$", re.IGNORECASE)  # behind the statement, in some copies
 TRUTHS = {"true": "true", "yes": "true", "false": "false", "no": "false"}
 
 
@@ -35,7 +37,8 @@ def asked(way: str) -> Callable[[Located], Iterable[Row]]:
         if way == "factual" and (answer := TRUTHS.get(answer.casefold().rstrip("."), "")) == "":
             raise BadInput(f'{record.where}: "eval.factual.answer" is neither true nor false')
         question = record.value_text(found.get("prompt"), f"eval.{way}.prompt")
-        yield {"id": record.task_id, "question": question, "answers": [answer], "fact": record.text("fact")}
+        row = {"id": record.task_id, "question": question, "answers": [answer], "fact": record.text("fact")}
+        yield row | ({"statement": ASKED.sub("", question)} if way == "factual" else {})
 
     return rows
 
@@ -52,7 +55,8 @@ def _of(name: str, way: str, title: str) -> PublicSet:
         page="https://huggingface.co/datasets/YWZBrandon/wikidyk",
         splits=FILES,
         rows=asked(way),
-        style="answer_tag",
+        style="free",
+        prompt=f"graph_rl/{name}",
     )
 
 

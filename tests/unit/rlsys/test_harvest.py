@@ -18,8 +18,8 @@ from rlsys.config import LoopConfig
 from rlsys.drafting import BatchDraft, build_batch, draft_batch
 from rlsys.errors import BadInput, RunFailed
 from rlsys.group_rollout import run_group
-from rlsys.harvest import check_failures, check_streams, harvest_groups
-from rlsys.metrics import values
+from rlsys.harvest import check_failures, check_streams, harvest_groups, trajectory_metrics
+from rlsys.metrics import Mean, values
 from rlsys.outlines import Played
 from rlsys.outlines import played as outlined
 from rlsys.rollout import Continuation, TurnRequest
@@ -197,6 +197,7 @@ def test_rewards_per_token_that_nobody_would_read_end_the_run() -> None:
     stream = TokenStream(name="hedging", values=(0.0, -0.1), discount=0.9)
     scored = dataclasses.replace(one.outlines[0], reward=Reward(value=1.0, parts={"a": 1.0}, streams=(stream,)))
     streamed = dataclasses.replace(one, outlines=(scored, *one.outlines[1:]))
+    assert trajectory_metrics(scored)["reward/stream/hedging"] == Mean(-0.1)
     check_streams([one, streamed], read=True)
     check_streams([one], read=False)
     with pytest.raises(RunFailed, match="the token stream 'hedging', and the algorithm reads none"):

@@ -126,6 +126,15 @@ def test_only_what_needs_algebra_goes_to_the_grader() -> None:
     assert reward.grading(at_the_limit) is None and reward(at_the_limit).value == -10
 
 
+def test_the_judge_compares_with_the_answers_or_with_the_worked_solution() -> None:
+    given = transcript(RIGHT, golds=("24", "two dozen"), num_tokens=9, record={"solution": "12 + 12 = 24."})
+    shown = {}
+    for reference in ("answers", "solution"):
+        (request,) = LongCotReward(LongCotRewardConfig(reference=reference)).judging(given)
+        shown[reference] = request.fields["reference"]
+    assert shown == {"answers": "24 or two dozen", "solution": "12 + 12 = 24."}
+
+
 @pytest.mark.parametrize(
     "bad",
     [

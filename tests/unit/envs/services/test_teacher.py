@@ -12,8 +12,11 @@ import pytest
 from actors.teacher import TeacherPlays
 from envs.services.endpoint import Choice, Question, read_choice
 from envs.services.guard import Guard, ToolFailed
+from envs.services.judge.construct import construct
+from envs.services.judge.templates import Prompts
 from envs.services.teacher import Teacher, as_chat, check_teacher, said
 from launch.config.compose import compose
+from launch.config.layers import CONFIGS
 from rlsys.errors import BadInput
 from rlsys.generate_config import TeacherConfig
 from rlsys.types import FailureKind, Message, TurnStop
@@ -24,9 +27,9 @@ ASKED = Question(messages=(Message(role="user", content="2 + 3?"),), max_tokens=
 
 def answers(teacher: TeacherConfig, place: Path, *questions: Question) -> list[Choice]:
     async def go() -> list[Choice]:
-        asked = Teacher(teacher, concurrency=4, answers=place)
+        asked = Teacher(teacher, concurrency=4, log=place)
         try:
-            return [await asked.answer(question) for question in questions]
+            return [await asked.answer(question, {"seed": question.seed}) for question in questions]
         finally:
             await asked.close()
 
@@ -42,8 +45,12 @@ def test_a_question_is_asked_once_and_a_broken_off_answer_again(
     said_next: list[Any] = [(200, {"x": "y"}, json.dumps(cut)), 500, (200, {"x": "y"}, json.dumps(whole))]
     with scripted(lambda _: said_next.pop(0)) as endpoint:
         config = TeacherConfig(endpoint=endpoint.url, model="big", outage_s=20)
-        (choice, again) = answers(config, tmp_path / "a.sqlite", ASKED, ASKED)
-        assert answers(config, tmp_path / "a.sqlite", ASKED) == [choice]
+        (choice, again) = answers(config, tmp_path / "a.jsonl", ASKED, ASKED)
+        place = tmp_path / "a.jsonl"
+        place.write_bytes(place.read_bytes() + b'{"key": "torn')
+        assert answers(config, place, ASKED) == [choice]
+    (line,) = map(json.loads, place.read_text().splitlines())
+    assert (line["model"], line["seed"], line["text"]) == ("big", 5, "5")
     assert choice == again == Choice(text="5", thought="two and three\n", truncated=True)
     assert said(choice) == "<think>\ntwo and three\n</think>\n\n5"
     assert endpoint.asked[-1] == {
@@ -61,7 +68,7 @@ def test_a_refused_key_fails_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with scripted(lambda _: 401) as endpoint:
         config = TeacherConfig(endpoint=endpoint.url, model="big", key_env="TEACHER_KEY")
         with pytest.raises(ToolFailed, match="answered 401: is the key in TEACHER_KEY valid") as failed:
-            answers(config, tmp_path / "a.sqlite", ASKED)
+            answers(config, tmp_path / "a.jsonl", ASKED)
     assert failed.value.failure.kind is FailureKind.DATA and len(endpoint.asked) == 1
     assert "sk-very" not in str(failed.value)
 
@@ -82,6 +89,45 @@ def test_what_the_environment_says_is_the_users() -> None:
     assert [(each.role, each.content) for each in as_chat(told)] == [("system", "s"), ("assistant", "a"), ("user", "t")]
 
 
+class Scripted:
+    """A teacher that answers by action, and says who was asked what."""
+
+    def __init__(self, *said: str) -> None:
+        self.said = list(said)
+        self.asked: list[tuple[str, bool, int]] = []
+
+    async def answer(self, question: Question, about: Any, *, reflecting: bool = False) -> Choice:
+        self.asked.append((about["state"], reflecting, question.seed))
+        assert "What is 2 + 3?" in question.messages[0].content or about["step"] > 0
+        return Choice(text=self.said.pop(0))
+
+
+CLARIFY = "<clarification>Two numbers are added.</clarification><goal>Find 2 + 3.</goal>"
+DECOMPOSE = "<sentence>Perhaps count on.</sentence><sentence>Alternatively, look it up.</sentence>"
+SOLVED = (
+    "<verification>5 - 3 = 2.</verification><current_goal_achieved>true</current_goal_achieved>"
+    "<parent_goal_achieved>true</parent_goal_achieved>"
+)
+
+
+def test_a_chain_of_thought_is_constructed_and_the_second_model_reflects() -> None:
+    teacher = Scripted(CLARIFY, "no proposal", DECOMPOSE, "2 + 3 = 5", SOLVED, "The answer is \\boxed{5}.")
+    printed = Prompts(str(CONFIGS / "long_cot" / "prompts"))
+    text = asyncio.run(construct(teacher, printed, "What is 2 + 3?", ASKED, 40))  # type: ignore[arg-type]
+    assert text.split("\n\n") == [
+        "Two numbers are added.",
+        "Perhaps count on. Alternatively, look it up.",
+        "2 + 3 = 5",
+        "5 - 3 = 2.",
+        "The answer is \\boxed{5}.",
+    ]
+    states = ["clarify", "decompose", "decompose", "solution_step", "reflection", "answer"]
+    assert [(state, reflecting) for state, reflecting, _ in teacher.asked] == [(s, s == "reflection") for s in states]
+    assert len({seed for *_, seed in teacher.asked}) == 6  # what had not the form is asked again, sampled anew
+    with pytest.raises(ToolFailed, match="action_clarify asks for, 3 times"):
+        asyncio.run(construct(Scripted(*"abc"), Prompts(), "What is 2 + 3?", ASKED, 40))  # type: ignore[arg-type]
+
+
 class Letters:
     """A token for each letter, and one for the end."""
 
@@ -93,7 +139,7 @@ class Letters:
 
 
 def test_an_answer_ends_where_an_engine_would_have_ended_it() -> None:
-    plays = TeacherPlays(None, None, Letters(), 0)  # type: ignore[arg-type]
+    plays = TeacherPlays(TeacherConfig(), None, None, Letters(), 0)  # type: ignore[arg-type]
     found = [
         plays.completion("a</s>b", ("</s>", "b"), truncated=True),
         plays.completion("ab", (), truncated=True),
@@ -113,6 +159,11 @@ def test_an_answer_ends_where_an_engine_would_have_ended_it() -> None:
         (["endpoint=http://h/v1"], "generate.teacher.model=None: expected a name beside generate.teacher.endpoint"),
         (["model=big"], "generate.teacher.model='big': expected a name beside generate.teacher.endpoint, else null"),
         (["endpoint=http://far/v1", "model=big", "key_env=TEACHER_KEY"], "generate.teacher.plain_http=true"),
+        (["constructs=true"], "generate.teacher.constructs=True: expected false without generate.teacher.endpoint"),
+        (
+            ["endpoint=https://h/v1", "model=big", "reflector.endpoint=https://h/v1", "reflector.model=b"],
+            "generate.teacher.reflector.endpoint='https://h/v1': expected null without generate.teacher.constructs",
+        ),
         (["endpoint=https://h/v1", "model=big", "key_env=sk-1"], "generate.teacher.key_env: expected the name of an"),
     ],
 )

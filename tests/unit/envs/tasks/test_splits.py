@@ -1,6 +1,7 @@
 """envs.tasks.splits: held out is decided by content, and nothing held out is trained on."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -58,6 +59,14 @@ def test_a_smaller_part_of_the_data_is_part_of_a_larger_one() -> None:
 
 def test_a_small_source_is_halved() -> None:
     assert [len(made("three", None).tasks(name)) for name in ("train", "held_out", "all")] == [2, 1, 3]
+
+
+def test_of_one_file_all_tasks_can_be_played_twins_too() -> None:
+    double = [*FILES["data"], *(replace(task, task_id=f"{task.task_id}x") for task in FILES["data"])]
+    config = TaskConfig(name="made", data="double", held_out_tasks=9)
+    split = split_tasks(config, read=lambda name, split: double, make=lambda count, held_out: [])
+    assert sorted(task.task_id for task in split.tasks("all")) == sorted(task.task_id for task in double)
+    assert not questions(split, "train") & questions(split, "held_out")
 
 
 def test_data_of_its_own_is_held_out_whole_and_not_trained_on() -> None:

@@ -136,6 +136,18 @@ def test_columns_are_longer_and_the_rate_decides() -> None:
     assert mean_length(1.0) > 1.8 * mean_length(0.0)
 
 
+def test_doubts_are_as_frequent_as_asked_and_change_no_other_draw() -> None:
+    def texts(rate: float) -> list[str]:
+        world = QuestionsWorld(QuestionsConfig(train_tasks=300, held_out_tasks=1, demo_doubt_rate=rate))
+        return [world.demonstration(task, 0).messages[-1].content for task in world.tasks("train")]
+
+    plain, doubting = texts(0.0), texts(0.4)
+    assert [text.split("\n")[0] for text in plain] == [text.split("\n")[0] for text in doubting]
+    lines = sum(len(text.split("\n")) - 1 for text in plain)
+    more = sum(text.count("Wait, recheck.") for text in doubting) - sum(text.count("Wait, recheck.") for text in plain)
+    assert 0.4 < more / lines < 0.75  # 0.4 + 0.4^2 + ... = 2/3 of the right lines
+
+
 def test_demonstrations_depend_on_task_and_seed_only() -> None:
     task = WORLD.tasks("train")[3]
     assert WORLD.demonstration(task, 5) == QuestionsWorld(SMALL).demonstration(task, 5)

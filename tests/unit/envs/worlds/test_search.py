@@ -222,9 +222,10 @@ def test_a_long_result_is_cut_by_tokens_closing_tag_and_all(url: str, renderer: 
     assert len(renderer.encode(reply)) == 9
 
 
-def test_an_outage_ends_the_episode_as_an_infrastructure_failure(renderer: ChatRenderer) -> None:
+@pytest.mark.parametrize("protocol", ["research", "rag"])  # at its first call, before its first message
+def test_an_outage_ends_the_episode_as_an_infrastructure_failure(protocol: str, renderer: ChatRenderer) -> None:
     retriever = SearchConfig(url="http://127.0.0.1:9", guard=GuardConfig(attempts=1, deadline_s=2.0))
-    played = world("research", instruction="", retriever=retriever)
+    played = world(protocol, instruction="", retriever=retriever)
     trajectory = play(played, played.tasks("train")[0], ["<search> a </search>"], renderer)
     assert trajectory.end is EpisodeEnd.FAILED
     assert isinstance(trajectory.reward, Failure) and trajectory.reward.kind is FailureKind.INFRA

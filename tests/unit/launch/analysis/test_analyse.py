@@ -187,7 +187,7 @@ def test_the_share_of_groups_with_a_signal(tmp_path: Path) -> None:
 def test_finish_by_turn_carries_the_last_column_of_shorter_steps_on(tmp_path: Path) -> None:
     two = {"episode/answered_by_1": 0.5, "episode/answered_by_2": 0.8}
     three = {"episode/answered_by_1": 0.1, "episode/answered_by_2": 0.4, "episode/answered_by_3": 1.0}
-    rows = finished(rl(tmp_path / "a", two, three), "step", "share")
+    rows = finished(rl(tmp_path / "a", two, three).rows, "step", "share", last=2)
     assert [row.step for row in rows] == [1, 2, 3]
     assert [row.values["share"] for row in rows] == pytest.approx([0.3, 0.6, 0.9])
 
@@ -213,6 +213,12 @@ def test_keywords_branching_and_code_of_episodes() -> None:
     }
     assert found["branching"] == pytest.approx(2 / 3) and found["coding/rate"] == 1 / 3
     assert (found["coding/tokens_code"], found["coding/tokens_text"]) == (50, 20)
+
+
+def test_episodes_of_an_evaluation_say_with_which_message_they_answered() -> None:
+    lines = [said("a", "b", end="answered"), said("a", end="answered"), said("a", "b", end="turn_limit")]
+    found = values(merge(map(episode_metrics, lines)))
+    assert [found[f"episode/answered_by_{turn}"] for turn in (1, 2, 8)] == pytest.approx([1 / 3, 2 / 3, 2 / 3])
 
 
 def test_process_labels_are_the_mean_over_episodes_of_their_mean() -> None:
@@ -269,6 +275,21 @@ def test_results_of_seeds_are_their_mean_and_spread(tmp_path: Path) -> None:
     (found,) = results(settings(opened(*paths), []))
     assert (found.value, found.seeds, found.low) == (pytest.approx(0.75), 2, None)
     assert found.spread == pytest.approx(0.0707, abs=1e-4)
+
+
+def test_a_seed_that_is_not_there_yet_is_in_no_result(tmp_path: Path) -> None:
+    before, after = {"greedy/accuracy": 0.1, "greedy/episodes": 9}, {"greedy/accuracy": 0.9, "greedy/episodes": 9}
+    done = [evaluated(made(tmp_path / f"{n}", seed=n), before, after) for n in range(2)]
+    begun = evaluated(made(tmp_path / "2", seed=2), before, when=("before",))
+    (found,) = results(settings(opened(*done, begun), []))
+    assert (found.value, found.seeds, found.spread) == (pytest.approx(0.9), 2, 0.0)
+
+
+def test_a_part_of_the_reward_is_no_accuracy(tmp_path: Path) -> None:
+    rows = [{f"greedy/{key}": 0.5 for key in ("accuracy", "part/accuracy", "episodes")} for _ in range(2)]
+    (one,) = settings(opened(evaluated(made(tmp_path / "a"), *rows)), [])
+    found = charts(FIGURES["accuracy"], {one: {each: each.evaluations for each in one.runs}}, "step", {})
+    assert [chart.key for chart in found] == ["greedy/accuracy"]
 
 
 def test_reward_and_accuracy_are_correlated_under_one_reward_only(tmp_path: Path) -> None:

@@ -39,3 +39,12 @@ def test_each_set_of_research_has_the_papers_exact_match_and_judge(file: str) ->
             assert found.env == asked | {"eval_data": f"data/research/eval/{name}.jsonl"}
             reward = found.reward or asdict(trained)
             assert (reward["name"], reward["answer"], reward["judge"]["model"]) == ("judged", "boxed", "gpt-4o-mini")
+
+
+def test_the_miniature_has_the_papers_loss_reward_and_protocol() -> None:
+    paper, tiny = (
+        next(stage.config for stage in compose(name, []).stages if stage.kind == "rl")
+        for name in ("research", "research/tiny")
+    )
+    assert (tiny.algorithm, tiny.reward, tiny.env.protocol) == (paper.algorithm, paper.reward, paper.env.protocol)
+    assert tiny.env.knowledge.hops == 2 and tiny.env.demo_error_rate >= 0.9

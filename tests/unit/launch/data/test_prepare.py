@@ -15,6 +15,7 @@ from envs.tools.search import SearchConfig
 from envs.worlds.blocksworld import BlocksworldConfig
 from envs.worlds.calculator import CalculatorConfig
 from envs.worlds.graph import GraphConfig
+from envs.worlds.questions import QuestionsConfig
 from envs.worlds.search import SearchQAConfig
 from launch.cli import run
 from launch.data import prepare as preparing
@@ -257,7 +258,8 @@ def test_graph_rl_has_graphs_apart_and_real_sets_with_their_rests(tmp_path: Path
     connectivity = root / "1_semantic_pattern" / "connectivity"
     write(connectivity / "train_data.jsonl", GRAPHS)
     write(connectivity / "test_data.jsonl", [GRAPHS[0] | {"question": "1 3", "answer": "no"}])
-    facts = [{"term": "t", "question": f"Is {number} odd?", "answer": number % 2 == 1} for number in range(1_004)]
+    steps = {"facts": ["f"], "decomposition": ["What is odd?", "Is #1?"]}
+    facts = [{"term": "t", "question": f"Is {n} odd?", "answer": n % 2 == 1, **steps} for n in range(1_004)]
     (root / "strategyqa_train.json").write_text(json.dumps(facts))
     start = "the red block is clear, the hand is empty, the red block is on top of the blue block"
     block = {"initial": f"{start} and the blue block is on the table", "goal": "the blue block is clear"}
@@ -273,8 +275,12 @@ def test_graph_rl_has_graphs_apart_and_real_sets_with_their_rests(tmp_path: Path
     shown = lines(made / "real" / "sft_300.jsonl")
     assert {row["question"] for row in shown} == rest
     example = read_answer(shown[0], "line 1")
-    assert example.answers[0].messages[0].content in ("<answer>yes</answer>", "<answer>no</answer>")
-    assert example.prompt[0].content.startswith("Is ")
+    assert example.answers[0].messages[0].content in ("yes", "no")
+    assert example.prompt[0].content.startswith("Please think step by step and then answer")
+    single = lines(made / "real" / "single" / "strategyqa.jsonl")
+    assert len(single) == 1_000 and {row["question"] for row in single} == {"What is odd?"}
+    evaluated = QuestionsConfig(data=str(made / "real" / "strategyqa.jsonl"), style="free")
+    assert {row["parent"] for row in single} == {task.task_id for task in new_world(evaluated).tasks("all")}
     plans = BlocksworldConfig(data=str(made / "real" / "blocksworld_plan.jsonl"), held_out_tasks=1)
     assert len(new_world(plans).tasks("all")) == 1
 

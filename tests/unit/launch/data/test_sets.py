@@ -79,7 +79,7 @@ def test_every_recipe_names_splits_that_exist_and_evaluates_before_it_trains() -
         assert Role.EVAL not in roles[roles.index(Role.TRAIN) :] if Role.TRAIN in roles else True
         for place, part in enumerate(recipe.parts):
             for source in part.sources:
-                assert source in files[:place] if part.role is Role.SHOWN else split_of(source)
+                assert source in files[:place] if part.role.of_files else split_of(source)
     assert all("train.jsonl" in {part.file for part in recipe.parts} for recipe in RECIPES.values())
 
 
@@ -140,7 +140,7 @@ def test_a_name_that_is_not_known_gets_the_nearest() -> None:
             "wikidyk_f",
             FACT,
             {"id": "data.jsonl:7", "question": "Milk is white. True or false?", "answers": ["true"]}
-            | {"fact": "Milk is white."},
+            | {"fact": "Milk is white.", "statement": "Milk is white."},
         ),
         (
             "proscript",

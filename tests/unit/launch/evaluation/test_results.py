@@ -10,8 +10,9 @@ import pytest
 
 from envs.rewards.answer import AnswerRewardConfig
 from envs.rewards.research import ResearchRewardConfig
-from launch.evaluation.against import EarlierPlay, against, against_lines, read_earlier
-from launch.evaluation.report import papers_of, report
+from launch.evaluation.against import against, against_lines, read_earlier
+from launch.evaluation.played import Played
+from launch.evaluation.report import of_several, papers_of, report
 from launch.evaluation.results import Result, result_of
 from launch.evaluation.sets import Play, TaskSet
 from launch.evaluation.told import metric_lines, table, told
@@ -243,7 +244,7 @@ def test_a_papers_figure_stands_beside_ours() -> None:
     assert "mean_reward" in shown and "part/correct" not in shown
 
 
-def written(tmp_path: Path, records: list[TrajectoryRecord]) -> dict[str, EarlierPlay]:
+def written(tmp_path: Path, records: list[TrajectoryRecord]) -> dict[str, Played]:
     play = played()
     found = report({}, {"greedy": play}, {"greedy": result_of(records, play)})
     (tmp_path / "result.json").write_text(json.dumps(found))
@@ -256,8 +257,8 @@ def test_another_evaluation_is_compared_by_task_and_as_two_proportions(
     monkeypatch.setattr(Play, "digest", lambda self: "")
     before = written(tmp_path, [episode(reward(float(task < 2)), task) for task in range(5)])  # 2 of 5
     after = result_of([episode(reward(float(task < 4)), task) for task in range(5)], played())  # 4 of 5
-    assert before["greedy"].values["accuracy"] == 0.4 and before["greedy"].tasks["t:0"] == 1.0
-    found = against({"greedy": after}, before)["greedy"]
+    assert before["greedy"].numbers["accuracy"].value == 0.4 and before["greedy"].tasks["t:0"] == 1.0
+    found = against({"greedy": after.played}, before)["greedy"]
     assert found.unpaired and found.paired
     assert (found.ours, found.theirs, found.difference) == (0.8, 0.4, pytest.approx(0.4))
     # pooled 6 of 10: z = 0.4 / sqrt(0.24 * 2/5); paired differences 0 0 1 1 0: z = 0.4 / sqrt(0.3 / 5)
@@ -265,8 +266,22 @@ def test_another_evaluation_is_compared_by_task_and_as_two_proportions(
     assert (found.paired.tasks, found.paired.z) == (5, pytest.approx(0.4 / 0.06**0.5))
     (line,) = against_lines({"greedy": found}, "a.json")
     assert line.startswith("against a.json: greedy 0.800, there 0.400; z-test p = 0.197; on the 5 tasks of both +0.400")
-    assert against({"other/greedy": after}, before) == {}
+    assert against({"other/greedy": after.played}, before) == {}
     assert against_lines({}, "a.json") == ["against a.json: no play with a number in both"]
+
+
+def test_what_sets_say_together_stands_in_lines_and_in_the_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TaskSet, "parents", {"t:2": "t:0", "t:3": "t:1"})
+    plays = {name: played() for name in ("whole/greedy", "steps/greedy")}
+    plays["steps/greedy"] = replace(plays["steps/greedy"], of=replace(played().of, steps_of="whole"))
+    whole = result_of([episode(reward(1.0), 0), episode(reward(0.0), 1)], played())
+    steps = result_of([episode(reward(1.0), 2), episode(reward(1.0), 3)], played())
+    ours = {"whole/greedy": replace(whole, group="g").played, "steps/greedy": steps.played}
+    lines, found = of_several(plays, ours)
+    assert lines[0].startswith("steps/greedy: single steps of whole/greedy: steps and task right 1, steps alone 1,")
+    assert lines[1] == "g/greedy  mean 0.500 over 1 sets"
+    assert found["steps"]["steps/greedy"]["steps_alone"] == 1 and found["groups"]["g/greedy"]["increase"] is None
+    assert of_several({"whole/greedy": plays["whole/greedy"]}, {"whole/greedy": steps.played}) == ([], {})
 
 
 @pytest.mark.parametrize(("text", "line"), [("{}", 'no "plays"'), ("[", "not JSON"), (None, "cannot be read")])

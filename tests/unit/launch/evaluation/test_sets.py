@@ -85,6 +85,25 @@ def test_a_set_has_a_field_of_its_own(tmp_path: Path) -> None:
         _ = short.tasks
 
 
+def test_a_judge_is_given_once_for_all_sets_that_ask_one(tmp_path: Path) -> None:
+    reward = "reward: {name: judged, answer: message}"
+    own = "reward: {name: judged, judge: {endpoint: http://127.0.0.1:2/v1, model: own}}"
+    text = HEAD.replace("{max_turns: 2}, ", "{max_turns: 2}, group: g, " + reward + ", ").replace(
+        "reward: {name: multiple_choice}", own
+    )
+    keys = ("eval.judge.endpoint=http://127.0.0.1:1/v1", "eval.judge.model=m", "eval.sets.short.steps_of=small")
+    small, short, other = sets_of(recipe(tmp_path, *keys, text=text))
+    assert not hasattr(small.recipe.reward, "judge")
+    assert (short.recipe.reward.judge.model, short.recipe.reward.answer, short.group) == ("m", "message", "g")
+    assert other.recipe.reward.judge.model == "own"
+    with pytest.raises(BadInput, match=r"^eval.sets.short.steps_of: task .* has no field 'parent'"):
+        _ = short.tasks
+    with pytest.raises(BadInput, match=r"eval.sets.short.steps_of='smal': expected another of eval.sets"):
+        recipe(tmp_path, "eval.sets.short.steps_of=smal", text=text)
+    with pytest.raises(BadInput, match=r"^.*eval.judge=.*: expected nothing without eval.sets"):
+        recipe(tmp_path, *keys[:2], text=text.split("  sets:")[0] + "stages: [{kind: rl, steps: 1}]")
+
+
 def test_two_evaluations_are_of_the_same_prompts_or_are_not(tmp_path: Path) -> None:
     def digest(*overrides: str) -> str:
         return plays_of(recipe(tmp_path, *overrides))["small/greedy"].digest()

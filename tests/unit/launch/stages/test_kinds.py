@@ -25,6 +25,7 @@ from tests.unit.launch.stages.test_judge import PLAYED
 
 SFT = "{name: a, kind: sft, steps: 2}"
 GENERATE = "{name: tries, kind: generate, generate: {samples: 8}}"
+JUDGE = "{name: judged, kind: judge, data: tries, reward: {name: swirl, judged_by: rules}}"
 DPO = "{name: b, kind: dpo, data: tries, epochs: 2}"
 
 
@@ -53,7 +54,7 @@ def test_each_kind_has_its_algorithm_and_reads_back(tmp_path: Path) -> None:
 
 
 def test_states_of_an_earlier_stage_are_trained_on(tmp_path: Path) -> None:
-    judge = "{name: judged, kind: judge, data: tries, reward: {name: swirl, judged_by: rules, outcome: exact}}"
+    judge = JUDGE.replace("rules", "rules, outcome: exact")
     steps = "{name: s, kind: stepwise, data: judged, epochs: 2, verdicts: {keep: process}}"
     config = composed(tmp_path, GENERATE, judge, steps)
     tries, judged, stepwise = config.stages
@@ -132,8 +133,24 @@ def test_epochs_over_a_file_are_steps(tmp_path: Path) -> None:
             [GENERATE, "{name: s, kind: stepwise, data: tries, steps: 2, curriculum: {name: difficulty}}"],
             "stages.s: curriculum.name='difficulty': expected uniform: states have no levels",
         ),
+        (
+            [GENERATE, "{name: s, kind: stepwise, data: tries, steps: 2, env: {name: search_qa, protocol: research}}"],
+            "stages.s: the tools of protocol research answer inside of the model's turn, where no state ends",
+        ),
         ([GENERATE, "{name: j, kind: judge, data: tries}"], "stages.j: reward.name='answer': expected swirl"),
         ([GENERATE, "{name: j, kind: judge, data: tries, steps: 3}"], "stages.j.steps=3: a judge stage judges every"),
+        (
+            [GENERATE, "{name: s, kind: stepwise, data: tries, steps: 2, verdicts: {keep: process}}"],
+            "stages.s.data='tries' with verdicts.keep=process, verdicts.equal=False: nobody judged these trajectories",
+        ),
+        (
+            [GENERATE, JUDGE, "{name: s, kind: sft, data: judged, steps: 2, verdicts: {equal: true}}"],
+            "stages.s: verdicts.keep=none, verdicts.equal=True: expected stages.judged.reward.outcome",
+        ),
+        (
+            [GENERATE, JUDGE, "{name: d, kind: dpo, data: judged, steps: 2}"],
+            "stages.d.data='judged': a judge stage makes no pairs: expected 'tries'",
+        ),
         (["{name: j, kind: judge, data: {a.jsonl: 3}}"], "expected the name of a generate stage, or a path"),
         (["{name: t, kind: generate, generate: {per_task: 0}}"], "generate.per_task=0: expected at least 1, or null"),
     ],
@@ -176,6 +193,9 @@ def test_a_reward_that_is_written_for_another_way_of_calling_is_refused() -> Non
     line += "env.name='python_math' does not write (protocol retool): expected the protocol research, or another reward"
     assert str(caught.value) == line
     assert compose("worlds/python", [*few, "reward.name=answer"])  # reads the answer alone
+    with pytest.raises(BadInput, match=r"expected the protocol icrl, or another reward.tool"):
+        compose("worlds/python", [*few, "reward.name=icrl"])
+    assert compose("worlds/python", [*few, "reward.name=icrl", "reward.tool=code"])
 
 
 def test_how_a_judge_is_asked_needs_a_judge(capsys: pytest.CaptureFixture[str]) -> None:

@@ -134,6 +134,22 @@ def test_bm25_finds_each_passage_by_its_own_word() -> None:
     assert [hits[0][0].id for hits in found] == [str(row) for row in range(200)]
 
 
+@pytest.mark.parametrize(
+    ("keys", "scores"),
+    [
+        # ln(1 + 0.5 / 2.5) = 0.18232, times tf / (tf + k1 (1 - b + b length / 2.5)): lengths 3 and 2, tf 3 and 1
+        ({}, [0.18232 * 3 / (3 + 1.5 * (0.25 + 0.75 * 1.2)), 0.18232 / (1 + 1.5 * (0.25 + 0.75 * 0.8))]),
+        ({"k1": 0.9, "b": 0.4}, [0.18232 * 3 / 3.972, 0.18232 / 1.828]),
+    ],
+)
+def test_bm25_has_two_constants(keys: dict[str, float], scores: list[float]) -> None:
+    retriever = make_retriever(RetrieverConfig(**keys), listed(["apple apple apple", "apple banana"]))  # type: ignore[arg-type]
+    (hits,) = retriever.search_batch(["apple"], 2)
+    assert [score for _, score in hits] == pytest.approx(scores, abs=1e-5)
+    with pytest.raises(BadInput, match=r"retriever\.b=1\.5: expected between 0 and 1"):
+        RetrieverConfig(b=1.5)
+
+
 def test_words_are_folded_and_stop_words_dropped() -> None:
     assert bm25.words("The Straße of ＡＢＣ, x2 in café!") == ["strasse", "abc", "x2", "café"]
 
@@ -149,7 +165,8 @@ WORDS = st.lists(st.sampled_from(["apple", "banana", "cherry", "date", "elder", 
 @given(st.lists(WORDS, max_size=9), st.lists(WORDS, min_size=1, max_size=4), st.integers(1, 12))
 @settings(max_examples=60, deadline=None)
 def test_bm25_gives_the_best_of_the_library_s_scores(texts: list[list[str]], queries: list[list[str]], k: int) -> None:
-    model = bm25.build(listed(["apple banana cherry date elder", *map(" ".join, texts)]), lambda done: None)
+    corpus = listed(["apple banana cherry date elder", *map(" ".join, texts)])
+    model = bm25.build(corpus, lambda done: None, RetrieverConfig())
     for query, hits in zip(
         queries, bm25.BM25Ranker(model).rank([" ".join(query) for query in queries], k), strict=True
     ):

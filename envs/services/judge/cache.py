@@ -1,4 +1,4 @@
-"""What a model said, by what it was asked: in memory, and in a SQLite file that several processes and runs share."""
+"""What the judge said, by content: in memory, and in a SQLite file that several processes and runs share."""
 
 from __future__ import annotations
 
@@ -24,12 +24,11 @@ LOCAL = ("ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "tmpfs", "overla
 class Cache:
     """Least recently used out first, of the memory only. A file that breaks is given up with a warning, not scoring."""
 
-    def __init__(self, size: int, file: str | None = None, option: str = "judge.cache_file") -> None:
-        """option: the key that names the file. Raises BadInput for one that cannot be used."""
-        self._option = option
+    def __init__(self, size: int, file: str | None = None) -> None:
+        """Raises BadInput for a file that cannot be used."""
         self._texts: LRUCache[str, str] = LRUCache(size)
         self._file = file
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="cache")
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="judge-cache")
         self._disk = self._open(file) if file is not None else None
 
     async def get(self, key: str) -> str | None:
@@ -63,7 +62,7 @@ class Cache:
             disk.execute("PRAGMA synchronous=NORMAL")
             disk.execute("CREATE TABLE IF NOT EXISTS answers (key TEXT PRIMARY KEY, text TEXT NOT NULL)")
         except (sqlite3.Error, OSError) as error:
-            raise BadInput(f"{self._option}={file!r}: {error}; expected a SQLite file, or none yet") from error
+            raise BadInput(f"judge.cache_file={file!r}: {error}; expected a SQLite file, or none yet") from error
         return disk
 
     async def _on_disk(self, statement: str, *values: str) -> str | None:
@@ -77,7 +76,7 @@ class Cache:
         try:
             row = self._disk.execute(statement, values).fetchone()
         except sqlite3.Error as error:
-            log.warning("the cache %s is not used any more: %s", self._file, error)
+            log.warning("the judge's cache %s is not used any more: %s", self._file, error)
             self._disk = None
             return None
         return str(row[0]) if row else None

@@ -1,0 +1,122 @@
+"""Questions with solutions to tasks with short answers, and the tasks that somebody solved (Long CoT, section 4).
+
+A language model takes the short answer out of each solution (prompt kind `extract`). Where it leaves the box empty, the
+question has none, and is dropped. Two answers of a teacher to each question then say whether that answer is worth
+something: a question of which neither agrees with it is dropped too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from envs.services.guard import ToolFailed
+from envs.services.judge.request import Asks, JudgeRequest
+from envs.tasks.formats import read_source
+from envs.tasks.jsonl import read_jsonl
+from rlsys.errors import BadInput, RunFailed
+from rlsys.files import replace_file
+from rlsys.jsonl import line_of
+from rlsys.types import FailureKind, Task
+
+Show = Callable[[str, int, int | None], None]
+SOLUTIONS = ("solution", "response", "answer")  # fields of a record that may hold one, the best first
+
+
+@dataclass(slots=True)
+class Extracted:
+    """What became of the questions."""
+
+    rows: dict[int, Mapping[str, Any]] = field(default_factory=dict)  # by place in the source
+    dropped: Counter[str] = field(default_factory=Counter)  # empty_box | no_box | refused
+
+    def told(self, total: int) -> str:
+        why = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in sorted(self.dropped.items()))
+        return f"{len(self.rows):,} of {total:,} questions have a short answer" + (f" ({why})" if why else "")
+
+
+def extract(source: str, output: Path, open_judge: Callable[[], Awaitable[Asks]], at_once: int, show: Show) -> str:
+    """Write `{"question", "answers": [short], "solution"}` for each question that has a short answer, in their order.
+
+    Returns what became of them, in one line. Raises BadInput for a source that cannot be read, RunFailed where the
+    model is out: what it has said is in its cache.
+    """
+    tasks = read_source(source)
+    found = asyncio.run(_extracted(tasks, open_judge, at_once, show))
+    replace_file(output, b"".join(line_of(found.rows[place]) for place in sorted(found.rows)))
+    return found.told(len(tasks))
+
+
+async def _extracted(
+    tasks: Sequence[Task], open_judge: Callable[[], Awaitable[Asks]], at_once: int, show: Show
+) -> Extracted:
+    found, waiting, done = Extracted(), iter(enumerate(tasks)), 0
+    judge = await open_judge()
+
+    async def work() -> None:
+        nonlocal done
+        for place, task in waiting:
+            await _one(place, task, judge, found)
+            done += 1
+            show("extracted", done, len(tasks))
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(at_once, len(tasks))):
+                group.create_task(work())
+    except* ToolFailed as failures:
+        so_far = f"{done} of {len(tasks)} extracted: the same command goes on from there"
+        raise RunFailed(f"{failures.exceptions[0]}; {so_far}") from failures
+    finally:
+        await judge.close()
+    return found
+
+
+async def _one(place: int, task: Task, judge: Asks, found: Extracted) -> None:
+    solution = solution_of(task)
+    try:
+        judged = await judge.ask(JudgeRequest(kind="extract", fields={"problem": task.question, "solution": solution}))
+    except ToolFailed as failed:
+        if failed.failure.kind is not FailureKind.DATA:
+            raise
+        found.dropped["refused"] += 1  # too long for the model
+        return
+    if judged.verdict is None:
+        found.dropped["no_box"] += 1
+    elif not judged.verdict.value.strip():
+        found.dropped["empty_box"] += 1
+    else:
+        answers = [judged.verdict.value.strip()]
+        found.rows[place] = {"question": task.question, "answers": answers, "solution": solution}
+
+
+def solution_of(task: Task) -> str:
+    """The worked solution of a record, or its answers."""
+    texts = (task.record.get(key) for key in SOLUTIONS)
+    return next((text for text in texts if isinstance(text, str) and text.strip()), " or ".join(task.answers))
+
+
+def solved(kept: str, output: Path) -> tuple[int, int]:
+    """Write the tasks of the trajectories in `kept`, each once, in their order: what `rlsys generate --keep correct`
+    kept was solved. Returns (tasks, trajectories). Raises BadInput for a file that is not generate's.
+    """
+    tasks: dict[str, bytes] = {}
+    count = 0
+    for task in _tasks(kept):
+        count += 1
+        tasks.setdefault(json.dumps([task["task_id"], task["question"]]), line_of(task))
+    replace_file(output, b"".join(tasks.values()))
+    return len(tasks), count
+
+
+def _tasks(kept: str) -> Iterator[dict[str, Any]]:
+    for number, record in read_jsonl(kept):
+        task = record.get("task")
+        if not isinstance(task, dict) or not {"task_id", "question", "answers"} <= task.keys():
+            raise BadInput(f'{kept} line {number}: no "task": expected trajectories that rlsys generate has kept')
+        yield task

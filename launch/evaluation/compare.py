@@ -1,0 +1,139 @@
+"""Several evaluations side by side: `rlsys compare`, the tables and the correlations of Graph-RL (arXiv 2506.00845)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+from launch.evaluation.groups import averages
+from launch.evaluation.played import Number, Played, differ
+from rlsys.stats import Correlation, mean_and_spread, pearson
+
+Plays = Mapping[str, Played]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One row: the evaluations of one setting, one of each seed."""
+
+    name: str
+    seeds: Sequence[Plays]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """What a setting has of one play."""
+
+    value: float  # mean over seeds
+    spread: float | None  # standard deviation over seeds; None of one
+    p: float | None  # z-test against the first setting, seeds pooled; None for it, and where there are no shares
+    better: bool = False
+
+    def told(self, alpha: float) -> str:
+        mark = "" if self.p is None or self.p >= alpha else "+" if self.better else "-"
+        spread = "" if self.spread is None else f" ±{self.spread:.3f}"
+        return f"{self.value:.3f}{spread}{mark}"
+
+
+def columns(settings: Sequence[Setting]) -> list[str]:
+    """Every play of any of them, in the order in which they first appear."""
+    return list(dict.fromkeys(name for each in settings for plays in each.seeds for name in plays))
+
+
+def cells(settings: Sequence[Setting]) -> dict[str, dict[str, Cell]]:
+    """By setting and play."""
+    found: dict[str, dict[str, Cell]] = {}
+    for setting in settings:
+        row = {play: _cell(setting, settings[0], play) for play in columns(settings)}
+        found[setting.name] = {play: cell for play, cell in row.items() if cell is not None}
+    return found
+
+
+def _cell(setting: Setting, first: Setting, play: str) -> Cell | None:
+    ours = _numbers(setting, play)
+    if not ours:
+        return None
+    value, spread = mean_and_spread([number.value for number in ours])
+    theirs, share = _numbers(first, play), all(plays[play].is_share for plays in setting.seeds if play in plays)
+    p = None
+    if setting is not first and theirs and share:
+        p = differ(_pooled(ours), _pooled(theirs))[1]
+    better = bool(theirs) and value > _pooled(theirs).value
+    return Cell(value=value, spread=None if len(ours) == 1 else spread, p=p, better=better)
+
+
+def _numbers(setting: Setting, play: str) -> list[Number]:
+    return [number for plays in setting.seeds if play in plays and (number := plays[play].number) is not None]
+
+
+def _pooled(numbers: Sequence[Number]) -> Number:
+    count = math.fsum(each.count for each in numbers)
+    return Number(value=math.fsum(each.value * each.count for each in numbers) / count, count=count)
+
+
+def increases(settings: Sequence[Setting]) -> dict[str, dict[str, float]]:
+    """By setting and group the average increase over the first setting, mean over seeds against its first seed."""
+    first = settings[0].seeds[0]
+    found: dict[str, dict[str, float]] = {}
+    for setting in settings[1:]:
+        by_group: dict[str, list[float]] = {}
+        for plays in setting.seeds:
+            for group, average in averages(plays, first).items():
+                if average.increase is not None:
+                    by_group.setdefault(group, []).append(average.increase)
+        found[setting.name] = {group: math.fsum(values) / len(values) for group, values in by_group.items()}
+    return found
+
+
+def correlations(settings: Sequence[Setting]) -> dict[str, Correlation]:
+    """Over all evaluations, each a point: of each play its mean reward with its accuracy, where they are not the same;
+    and the means of each two groups with one another. Those of three points and more."""
+    everyone = [plays for setting in settings for plays in setting.seeds]
+    points: dict[str, list[tuple[float, float]]] = {}
+    for plays in everyone:
+        for name, play in plays.items():
+            reward, accuracy = play.numbers.get("mean_reward"), play.numbers.get("accuracy")
+            if reward is not None and accuracy is not None:
+                points.setdefault(f"reward and accuracy of {name}", []).append((reward.value, accuracy.value))
+        means = {group: average.mean for group, average in averages(plays).items()}
+        for one, other in combinations(sorted(means), 2):
+            points.setdefault(f"{one} and {other}", []).append((means[one], means[other]))
+    varied = {name: found for name, found in points.items() if len(found) > 2 and any(x != y for x, y in found)}
+    return {name: pearson([x for x, _ in found], [y for _, y in found]) for name, found in varied.items()}
+
+
+def lines(settings: Sequence[Setting], alpha: float) -> list[str]:
+    """A table with a row for each setting; then what they say together."""
+    names, found, more = columns(settings), cells(settings), increases(settings)
+    groups = list(dict.fromkeys(group for row in more.values() for group in row))
+    head = ["", *names, *(f"{group} increase" for group in groups)]
+    rows = [head]
+    for setting in settings:
+        row = found[setting.name]
+        shown = [row[name].told(alpha) if name in row else "-" for name in names]
+        gains = more.get(setting.name, {})
+        rows.append([setting.name, *shown, *(f"{gains[group]:+.1%}" if group in gains else "-" for group in groups)])
+    wide = [max(len(row[at]) for row in rows) for at in range(len(head))]
+    table = ["  ".join(f"{word:<{wide[at]}}" for at, word in enumerate(row)).rstrip() for row in rows]
+    note = [f"+ and -: differs from {settings[0].name} by the z-test of two proportions, p < {alpha:g}"]
+    return [*table, *note, *(_said(name, each) for name, each in correlations(settings).items())]
+
+
+def _said(name: str, found: Correlation) -> str:
+    return f"{name}: r = {found.r:.3f} ({found.low:.3f} to {found.high:.3f}) over {found.count} evaluations"
+
+
+def as_json(settings: Sequence[Setting]) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return {
+        "settings": {name: {play: asdict(cell) for play, cell in row.items()} for name, row in cells(settings).items()},
+        "increases": increases(settings),
+        "correlations": {
+            name: {key: value if math.isfinite(value) else None for key, value in asdict(each).items()}
+            for name, each in correlations(settings).items()
+        },
+    }

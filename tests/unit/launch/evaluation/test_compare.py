@@ -1,0 +1,111 @@
+"""Several evaluations together: groups, single steps, tests and correlations."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launch.cli import run
+from launch.evaluation.groups import averages
+from launch.evaluation.played import Number, Played, differ
+from launch.evaluation.steps import steps_of
+
+# Table 2 of arXiv 2506.00845, Qwen2.5-7B-Instruct.
+ZERO = [0.702, 0.504, 0.067, 0.431, 0.829, 0.592, 0.114, 0.450]
+SFT = [0.615, 0.268, 0.069, 0.531, 0.668, 0.488, 0.226, 0.706]
+
+
+def play(value: float, count: float = 1000, group: str = "real", metric: str = "accuracy", **more: float) -> Played:
+    numbers = {metric: value, **more}
+    return Played(
+        measure="accuracy",
+        numbers={name: Number(value=each, count=count) for name, each in numbers.items()},
+        tasks={},
+        group=group,
+    )
+
+
+def test_the_average_increase_is_the_papers() -> None:
+    ours, zero = ({f"{n}/greedy": play(value) for n, value in enumerate(row)} for row in (SFT, ZERO))
+    found = averages(ours | {"graphs/greedy": play(0.7, group="")}, zero)
+    assert found["real/greedy"].increase == pytest.approx(0.106, abs=5e-4) and found["real/greedy"].sets == 8
+    assert found["real/greedy"].told() == "mean 0.446 over 8 sets, average increase +10.6%"
+    assert averages(ours, dict(list(zero.items())[:7]))["real/greedy"].increase is None  # not of all eight
+    assert averages(ours, zero | {"0/greedy": play(0.0)})["real/greedy"].increase is None
+
+
+def test_a_pooled_share_stands_for_its_set_and_is_tested_with_its_own_count() -> None:
+    """Table 6: single against whole constraints of ProScript."""
+    single, whole = play(0.627, 6968), play(0.2, 1000, constraints_pooled=0.488)
+    assert whole.key == "constraints_pooled"
+    whole = Played(measure="accuracy", numbers={"constraints_pooled": Number(value=0.488, count=6968)}, tasks={})
+    assert differ(Number(value=0.627, count=6968), Number(value=0.488, count=6968))[1] == pytest.approx(
+        2.7e-61, rel=0.02
+    )
+    assert single.number is not None and whole.number is not None
+
+
+def test_single_steps_beside_their_tasks() -> None:
+    def scored(tasks: dict[str, float]) -> Played:
+        mean = math.fsum(tasks.values()) / len(tasks)
+        return Played(measure="accuracy", numbers={"accuracy": Number(value=mean, count=len(tasks))}, tasks=tasks)
+
+    whole = scored({"a": 1.0, "b": 0.0, "c": 1.0, "d": 0.0, "unasked": 1.0})
+    single = scored({"a1": 1.0, "a2": 1.0, "b1": 1.0, "c1": 1.0, "c2": 0.0, "d1": 0.0, "e1": 1.0})
+    found = steps_of("whole/greedy", single, whole, {name: name[0] for name in single.tasks})
+    assert found is not None
+    assert (found.both, found.steps_alone, found.task_alone, found.neither) == (1, 1, 1, 1)
+    assert (found.single, found.whole, found.p) == (pytest.approx(5 / 7), 0.6, pytest.approx(0.679, abs=1e-3))
+    assert "steps and task right 1, steps alone 1, task alone 1, neither 1" in found.told()
+    assert steps_of("whole/greedy", single, scored({"x": 1.0}), {name: name[0] for name in single.tasks}) is None
+
+
+def result(path: Path, graphs: float, reward: float, real: float) -> str:
+    def one(group: str, value: float, **more: float) -> dict[str, Any]:
+        metrics = {key: {"value": each, "count": 1000} for key, each in {"accuracy": value, **more}.items()}
+        return {"measure": "accuracy", "metrics": metrics, "tasks": {}, "group": group}
+
+    plays = {
+        "graphs/greedy": one("synthetic", graphs, mean_reward=reward),
+        "bw/greedy": one("real", real, mean_reward=real),
+    }
+    counts = {"episodes": dict.fromkeys(plays, 1000), "failures": dict.fromkeys(plays, 0)}
+    path.write_text(json.dumps({"plays": plays} | counts))
+    return str(path)
+
+
+def test_results_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    zero = result(tmp_path / "zero.json", 0.7, 0.8, 0.10)
+    seeds = [result(tmp_path / f"{n}.json", 0.79 + 0.01 * n, 0.9 + 0.01 * n, 0.11) for n in (1, 2)]
+    output = tmp_path / "table.json"
+    assert run(["compare", zero, f"sft={','.join(seeds)}", "--output", str(output)]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines[0] == ["graphs/greedy", "bw/greedy", "synthetic/greedy", "increase", "real/greedy", "increase"]
+    assert lines[1] == ["zero", "0.700", "0.100", "-", "-"]
+    assert lines[2] == ["sft", "0.805", "±0.007+", "0.110", "±0.000", "+15.0%", "+10.0%"]
+    assert "reward and accuracy of graphs/greedy: r =" in " ".join(lines[4]) and lines[4][-2:] == ["3", "evaluations"]
+    found = json.loads(output.read_text())
+    p = differ(Number(value=0.805, count=2000), Number(value=0.7, count=1000))[1]  # two seeds
+    assert found["settings"]["sft"]["graphs/greedy"]["p"] == pytest.approx(p)
+    assert found["correlations"]["real/greedy and synthetic/greedy"]["count"] == 3
+    assert "reward and accuracy of bw/greedy" not in found["correlations"]  # they are the same
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        (["{zero}", "{zero}"], "two results of one name, expected NAME=FILE"),
+        (["/no/such.json"], "/no/such.json: cannot be read"),
+        (["{zero}", "--alpha", "2"], "--alpha=2.0: expected between 0 and 1"),
+    ],
+)
+def test_what_cannot_be_compared(
+    given: list[str], line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    zero = result(tmp_path / "zero.json", 0.7, 0.8, 0.1)
+    assert run(["compare", *(each.format(zero=zero) for each in given)]) == 2
+    assert line in capsys.readouterr().err
