@@ -193,6 +193,9 @@ def test_a_reward_that_is_written_for_another_way_of_calling_is_refused() -> Non
     line += "env.name='python_math' does not write (protocol retool): expected the protocol research, or another reward"
     assert str(caught.value) == line
     assert compose("worlds/python", [*few, "reward.name=answer"])  # reads the answer alone
+    with pytest.raises(BadInput, match=r"expected the protocol icrl, or another reward.tool"):
+        compose("worlds/python", [*few, "reward.name=icrl"])
+    assert compose("worlds/python", [*few, "reward.name=icrl", "reward.tool=code"])
 
 
 def test_how_a_judge_is_asked_needs_a_judge(capsys: pytest.CaptureFixture[str]) -> None:
