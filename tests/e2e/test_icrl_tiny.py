@@ -1,4 +1,4 @@
-"""`rlsys train icrl/tiny`, cut short: examples in the prompts of two stages and none in the third, and a set without the tool."""
+"""`rlsys train icrl/tiny`, cut short: examples in two stages and none in the third, and a set without the tool."""
 
 import json
 from pathlib import Path
