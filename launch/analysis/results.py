@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from launch.analysis.episodes import plays_of
-from launch.analysis.runs import Run, Setting
+from launch.analysis.runs import Row, Run, Setting
 from rlsys.stats import Correlation, mean_and_spread, pearson
 
 MEASURES = ("constraints_pooled", "exact_match", "accuracy", "mean_reward")  # the first that a play has stands for it
@@ -47,33 +47,45 @@ def papers_of(run: Run) -> dict[str, float]:
     for play in plays_of(run.evaluations):
         name, _, how = play.rpartition("/")
         for key, value in given.get(name, {}).items():
-            if "/" not in key or key.startswith(f"{how}/"):
+            if value is not None and ("/" not in key or key.startswith(f"{how}/")):  # null takes a figure back
                 found[f"{play}/{key.removeprefix(f'{how}/')}"] = float(value)
     return found
 
 
+def papers_of_all(settings: Sequence[Setting]) -> dict[str, float]:
+    """The figures that all settings have which have one: those of different experiments are no single line."""
+    found: dict[str, set[float]] = {}
+    for run in (run for each in settings for run in each.runs):
+        for key, value in papers_of(run).items():
+            found.setdefault(key, set()).add(value)
+    return {key: next(iter(values)) for key, values in found.items() if len(values) == 1}
+
+
 def results(settings: Sequence[Setting]) -> list[Entry]:
     """Of each play the number that stands for it, and those that the recipe has a paper's figure for."""
-    papers = {key: value for setting in settings for run in setting.runs for key, value in papers_of(run).items()}
-    last = {setting.label: [_last(run) for run in setting.runs] for setting in settings}
+    papers = {each.label: papers_of_all([each]) for each in settings}
     plays = dict.fromkeys(play for s in settings for run in s.runs for play in plays_of(run.evaluations))
     found: list[Entry] = []
     for play in plays:
+        last = {each.label: _last(each.runs, f"{play}/episodes") for each in settings}
         known = [name for name in MEASURES if any(f"{play}/{name}" in own for runs in last.values() for own in runs)]
-        keys = [f"{play}/{name}" for name in known[:1]] + [key for key in papers if key.rpartition("/")[0] == play]
-        made = (
-            _entry(key, label, runs, papers.get(key)) for key in dict.fromkeys(keys) for label, runs in last.items()
-        )
-        found += [each for each in made if each is not None]
+        printed = (key for own in papers.values() for key in own if key.rpartition("/")[0] == play)
+        for key in dict.fromkeys((*(f"{play}/{name}" for name in known[:1]), *printed)):
+            made = (_entry(key, label, runs, papers[label].get(key)) for label, runs in last.items())
+            found += [each for each in made if each is not None]
     return found
 
 
-def _last(run: Run) -> dict[str, float]:
-    """Of each play what its last evaluation came to."""
-    found: dict[str, float] = {}
-    for row in run.evaluations:
-        found.update(row.values)
-    return found
+def _last(runs: Sequence[Run], key: str) -> list[Mapping[str, float]]:
+    """What the last evaluation with this key came to, in the runs that have come as far as the one that is furthest."""
+    each = [[row for row in run.evaluations if key in row.values][-1:] for run in runs]
+    rows = [row for own in each for row in own]
+    furthest = max(rows, key=lambda row: row.step, default=None)
+    return [row.values for row in rows if furthest is not None and _point(row) == _point(furthest)]
+
+
+def _point(row: Row) -> tuple[int, str, str]:
+    return row.step, row.stage, row.when
 
 
 def _entry(key: str, label: str, runs: Sequence[Mapping[str, float]], paper: float | None) -> Entry | None:

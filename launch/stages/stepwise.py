@@ -34,13 +34,11 @@ class Stepwise(RL):
             raise BadInput(
                 f"{where}: curriculum.name={recipe.curriculum.name!r}: expected uniform: states have no levels"
             )
-        world: Any = recipe.env
-        protocol = PROTOCOLS.get(getattr(world, "protocol_name", None) or "")
-        if protocol is not None and getattr(world, "tools", True) and (protocol.inline or protocol.again):
-            raise BadInput(
-                f"{where}: env.name={world.name!r} with the protocol {protocol.name}: expected one in which what "
-                "tools say is a message of its own, after all that was said, such as swirl: no state ends elsewhere"
-            )
+        protocol = PROTOCOLS.get(getattr(recipe.env, "protocol_name", ""))
+        if protocol is not None and (protocol.inline is not None or protocol.again is not None):
+            how = "answer inside of the model's turn" if protocol.inline is not None else "begin each prompt anew"
+            name = f"{where}: the tools of protocol {protocol.name} {how}"
+            raise BadInput(f"{name}, where no state ends: expected env.protocol=swirl, or env.name=calculator")
         super().check(where, replace(head, data=None), recipe)
 
     def epoch(self, recipe: RecipeConfig, data: DataSource | None) -> int:
@@ -75,8 +73,8 @@ class Stepwise(RL):
         data = str(stage.data) if maker is None else str(run.dir.generated(maker.name))
         states = states_of(stage.config, data)
         try:
-            run.world = make_world(states)
-            count = len(await asyncio.to_thread(run.world.tasks, "train"))
+            run.world = await asyncio.to_thread(make_world, states)
+            count = len(run.world.tasks("train"))
         except BadInput as error:
             raise RunFailed(f"stages.{stage.name}: {error}") from error
         if stage.epochs is not None:
