@@ -53,8 +53,9 @@ def says(prompt: str) -> Any:
 class Judging:
     """One process of the stage."""
 
-    def __init__(self, tmp_path: Path, url: str, share: float = 0.5) -> None:
-        judge = JudgeConfig(endpoint=url, model="m", attempts=1, backoff_s=0.01, outage_s=0.3, breaker_failures=99)
+    def __init__(self, tmp_path: Path, url: str, share: float = 0.5, outage_s: float = 60.0) -> None:
+        patience = {"attempts": 1, "backoff_s": 0.01, "outage_s": outage_s, "breaker_failures": 99}
+        judge = JudgeConfig(endpoint=url, model="m", **patience)  # type: ignore[arg-type]
         reward = SwirlRewardConfig(outcome="outcome_search", judge=judge)
         recipe = SimpleNamespace(reward=reward, loop=LoopConfig(max_failed_share=share))
         self.stage: Any = SimpleNamespace(name="judged", config=recipe)
@@ -114,9 +115,9 @@ def test_a_killed_stage_asks_for_what_is_missing(tmp_path: Path) -> None:
 
 
 def test_a_judge_that_is_down_is_a_typed_failure_and_no_bad_step(tmp_path: Path) -> None:
-    with scripted(lambda prompt: 404 if "nothing" in prompt else says(prompt)) as endpoint:
+    with scripted(lambda prompt: 400 if "nothing" in prompt else says(prompt)) as endpoint:
         assert set(Judging(tmp_path, endpoint.url)()) == {1, 2}
-    gone = Judging(tmp_path, endpoint.url, share=0.0)
+    gone = Judging(tmp_path, endpoint.url, share=0.0, outage_s=0.3)
     with pytest.raises(
         RunFailed, match=r"1 of 3 trajectories to judge failed .*; the first: infra in judge: no answer"
     ):
@@ -126,7 +127,7 @@ def test_a_judge_that_is_down_is_a_typed_failure_and_no_bad_step(tmp_path: Path)
 
 def test_a_judge_that_is_down_ends_the_stage_before_all_were_asked_about(tmp_path: Path) -> None:
     with scripted(lambda _: 404) as endpoint:
-        down = Judging(tmp_path, endpoint.url)
+        down = Judging(tmp_path, endpoint.url, outage_s=0.3)
         jsonl(down.source, [line(f"t{number}", "nothing") for number in range(200)])
         with pytest.raises(RunFailed, match="64 of 64 trajectories to judge failed"):
             down()
