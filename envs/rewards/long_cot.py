@@ -80,6 +80,8 @@ class LongCotRewardConfig:
             value = getattr(self, key)
             require(value is None or value <= 0, f"reward.{key}", value, "0 or less: a wrong answer earns nothing")
         require_bounds(self, "reward.", "at least 1", "max_length", "repetition_ngram")
+        compared = self.judge.given or self.reference == "answers"
+        require(compared, "reward.reference", self.reference, "answers without a judge, which alone reads a solution")
         require(0 <= self.margin < self.max_length, "reward.margin", self.margin, "from 0 to below reward.max_length")
         require(self.on_repetition <= 0, "reward.repetition_penalty", self.repetition_penalty, "0 or less, or null")
         discount = self.repetition_discount

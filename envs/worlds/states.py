@@ -6,7 +6,7 @@ person would ask.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from envs.base import World
@@ -55,7 +55,10 @@ class StatesWorld(World):
 
 def states(config: StatesConfig) -> tuple[Task, ...]:
     """Of the set that `config.verdicts` asks for. Raises BadInput for a file without any, and for no trajectories."""
-    found = [read_trajectory(record, f"{config.data} line {line}") for line, record in read_jsonl(config.data)]
+    found = [
+        replace(read_trajectory(record, f"{config.data} line {line}"), samples=(), token_ids=())  # most of its memory
+        for line, record in read_jsonl(config.data)
+    ]
     verdicts = [Verdicts(each.judgements, each.correct) for each in found]
     chosen = cut(verdicts, config.verdicts, seed=config.seed, where=config.data)
     tasks = tuple(state_task(step) for at in chosen for step in decompose(found[at]))

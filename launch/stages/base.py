@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from envs import make_world
 from envs.protocols import PROTOCOLS, Inline
+from envs.protocols.swirl import SWIRL, SWIRL_MATH
 from envs.rewards import judge_of, length_limit, make_reward
 from envs.services.judge.config import JudgeConfig
 from launch.stages import STAGES
@@ -163,6 +164,10 @@ def check_tags(where: str, recipe: RecipeConfig) -> None:
     """A reward that is written for one way of calling a tool sees no call, and no result, of another."""
     world: Any = recipe.env
     protocol = PROTOCOLS.get(getattr(world, "protocol_name", None) or "")
+    if getattr(recipe.reward, "judged_by", None) == "rules" and protocol not in (SWIRL, SWIRL_MATH):
+        name = getattr(world, "protocol_name", None) or "none"
+        given = f"{where}: reward.judged_by='rules' reads the calls of swirl and swirl_math alone"
+        raise BadInput(f"{given}: expected judge with env.name={world.name!r} (protocol {name})")
     looked_for: Inline | None = getattr(make_reward(recipe.reward), "inline", None)
     calls = protocol is not None and protocol.calls != 0 and getattr(world, "tools", True)
     if protocol is None or not calls or looked_for is None or protocol.inline == looked_for:

@@ -19,7 +19,7 @@ from envs.rewards.swirl import FILTERS, SwirlRewardConfig, kept, step_rewards
 from envs.services.guard import GuardConfig
 from envs.tasks.jsonl import read_jsonl
 from launch.run.places import without_places
-from launch.stages.base import Head, Stage, check_outcome, maker_of
+from launch.stages.base import Head, Stage, check_outcome, check_tags, maker_of
 from launch.stages.generate import FEW
 from rlsys.broken import failure_of
 from rlsys.config import RunConfig, StageConfig
@@ -62,6 +62,7 @@ class Judge(Stage):
             raise BadInput(f"{where}.data={head.data!r}: expected the name of a generate stage, or a path")
         if not isinstance(recipe.reward, SwirlRewardConfig):
             raise BadInput(f"{where}: reward.name={recipe.reward.name!r}: expected swirl, which judges steps")
+        check_tags(where, recipe)
         if not all(letter.isalnum() or letter in "-_" for letter in head.label):
             raise BadInput(f"{where}.name={head.label!r}: expected letters, digits, - and _ : it names a file")
 

@@ -5,6 +5,7 @@ import pytest
 from envs.rewards import make_reward
 from envs.rewards.asks import Grading, decided
 from envs.rewards.long_cot import LongCotReward, LongCotRewardConfig
+from envs.services.judge.config import JudgeConfig
 from rlsys.errors import BadInput
 from tests.made import transcript
 
@@ -130,9 +131,12 @@ def test_the_judge_compares_with_the_answers_or_with_the_worked_solution() -> No
     given = transcript(RIGHT, golds=("24", "two dozen"), num_tokens=9, record={"solution": "12 + 12 = 24."})
     shown = {}
     for reference in ("answers", "solution"):
-        (request,) = LongCotReward(LongCotRewardConfig(reference=reference)).judging(given)
+        judge = JudgeConfig(model="m")
+        (request,) = LongCotReward(LongCotRewardConfig(reference=reference, judge=judge)).judging(given)
         shown[reference] = request.fields["reference"]
     assert shown == {"answers": "24 or two dozen", "solution": "12 + 12 = 24."}
+    with pytest.raises(BadInput, match="reward.reference='solution': expected answers without a judge"):
+        LongCotRewardConfig(reference="solution")
 
 
 @pytest.mark.parametrize(

@@ -164,6 +164,10 @@ def test_epochs_over_a_file_are_steps(tmp_path: Path) -> None:
             [BY_RULES, "{name: s, kind: sft, data: tries, steps: 2, verdicts: {keep: outcome}}"],
             "stages.s: verdicts.keep=outcome, verdicts.equal=False: expected stages.tries.reward.outcome",
         ),
+        (
+            [GENERATE, JUDGE.replace("judged_by: rules}", "judged_by: rules}, env: {name: python_math}")],
+            "stages.judged: reward.judged_by='rules' reads the calls of swirl and swirl_math alone: expected judge",
+        ),
         (["{name: j, kind: judge, data: {a.jsonl: 3}}"], "expected the name of a generate stage, or a path"),
         (["{name: t, kind: generate, generate: {per_task: 0}}"], "generate.per_task=0: expected at least 1, or null"),
     ],
