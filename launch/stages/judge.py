@@ -206,7 +206,7 @@ def write_out(source: Path, output: Path, found: Mapping[int, Verdict]) -> Count
 
 def counts_of(total: int, judged: Sequence[Verdict]) -> Counts:
     """total: trajectories that there are."""
-    sizes = {
+    sizes: dict[str, int] = {
         name: sum(kept(name, judgements=each.judgements, right=bool(each.correct)) for each in judged)
         for name in FILTERS
     }
