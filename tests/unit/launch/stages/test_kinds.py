@@ -26,6 +26,7 @@ from tests.unit.launch.stages.test_judge import PLAYED
 SFT = "{name: a, kind: sft, steps: 2}"
 GENERATE = "{name: tries, kind: generate, generate: {samples: 8}}"
 JUDGE = "{name: judged, kind: judge, data: tries, reward: {name: swirl, judged_by: rules}}"
+IN_PYTHON = JUDGE.replace("rules}", "rules}, env: {name: python_math}")
 BY_RULES = "{name: tries, kind: generate, reward: {name: swirl, judged_by: rules}}"
 DPO = "{name: b, kind: dpo, data: tries, epochs: 2}"
 
@@ -164,10 +165,7 @@ def test_epochs_over_a_file_are_steps(tmp_path: Path) -> None:
             [BY_RULES, "{name: s, kind: sft, data: tries, steps: 2, verdicts: {keep: outcome}}"],
             "stages.s: verdicts.keep=outcome, verdicts.equal=False: expected stages.tries.reward.outcome",
         ),
-        (
-            [GENERATE, JUDGE.replace("judged_by: rules}", "judged_by: rules}, env: {name: python_math}")],
-            "stages.judged: reward.judged_by='rules' reads the calls of swirl and swirl_math alone: expected judge",
-        ),
+        ([GENERATE, IN_PYTHON], "stages.judged: reward.judged_by='rules' reads the calls of swirl and swirl_math"),
         (["{name: j, kind: judge, data: {a.jsonl: 3}}"], "expected the name of a generate stage, or a path"),
         (["{name: t, kind: generate, generate: {per_task: 0}}"], "generate.per_task=0: expected at least 1, or null"),
     ],
