@@ -47,22 +47,36 @@ def papers_of(run: Run) -> dict[str, float]:
     for play in plays_of(run.evaluations):
         name, _, how = play.rpartition("/")
         for key, value in given.get(name, {}).items():
-            if "/" not in key or key.startswith(f"{how}/"):
+            if type(value) in (int, float) and ("/" not in key or key.startswith(f"{how}/")):  # null takes one back
                 found[f"{play}/{key.removeprefix(f'{how}/')}"] = float(value)
     return found
 
 
+def papers_together(runs: Sequence[Run]) -> dict[str, float]:
+    """Those that no two of these runs disagree about: recipes of two model sizes have each their own."""
+    found = [papers_of(run) for run in runs]
+    return {
+        key: value
+        for own in found
+        for key, value in own.items()
+        if all(each.get(key, value) == value for each in found)
+    }
+
+
 def results(settings: Sequence[Setting]) -> list[Entry]:
     """Of each play the number that stands for it, and those that the recipe has a paper's figure for."""
-    papers = {key: value for setting in settings for run in setting.runs for key, value in papers_of(run).items()}
+    papers = {setting.label: papers_together(setting.runs) for setting in settings}
     last = {setting.label: [_last(run) for run in setting.runs] for setting in settings}
     plays = dict.fromkeys(play for s in settings for run in s.runs for play in plays_of(run.evaluations))
     found: list[Entry] = []
     for play in plays:
         known = [name for name in MEASURES if any(f"{play}/{name}" in own for runs in last.values() for own in runs)]
-        keys = [f"{play}/{name}" for name in known[:1]] + [key for key in papers if key.rpartition("/")[0] == play]
+        keys = [f"{play}/{name}" for name in known[:1]]
+        keys += [key for own in papers.values() for key in own if key.rpartition("/")[0] == play]
         made = (
-            _entry(key, label, runs, papers.get(key)) for key in dict.fromkeys(keys) for label, runs in last.items()
+            _entry(key, label, runs, papers[label].get(key))
+            for key in dict.fromkeys(keys)
+            for label, runs in last.items()
         )
         found += [each for each in made if each is not None]
     return found
@@ -72,16 +86,18 @@ def _last(run: Run) -> dict[str, float]:
     """Of each play what its last evaluation came to."""
     found: dict[str, float] = {}
     for row in run.evaluations:
-        found.update(row.values)
+        again = tuple(f"{play}/" for play in plays_of([row]))  # with another set of numbers, or none: it failed
+        found = {key: value for key, value in found.items() if not key.startswith(again)} | row.values
     return found
 
 
 def _entry(key: str, label: str, runs: Sequence[Mapping[str, float]], paper: float | None) -> Entry | None:
-    values = [own[key] for own in runs if key in own]
-    if not values:
+    having = [own for own in runs if key in own]
+    if not having:
         return None
+    values = [own[key] for own in having]
     (mean, spread), single = mean_and_spread(values), len(values) == 1
-    low, high = (runs[0].get(f"{key}_{end}") if single else None for end in ("low", "high"))
+    low, high = (having[0].get(f"{key}_{end}") if single else None for end in ("low", "high"))
     return Entry(
         key=key,
         label=label,

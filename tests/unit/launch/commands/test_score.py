@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from envs.rewards.findings import Finding, Span
+from envs.text.visible import visible
 from launch.cli import run
 from launch.config.compose import last_recipe
-from launch.scoring.explain import explanation, visible
+from launch.scoring.explain import explanation
 from launch.scoring.lines import MAX_LINE, LineReader
 from rlsys.errors import BadInput
 from rlsys.types import Message, Reward, Task, TokenStream, Transcript
@@ -117,7 +118,10 @@ def test_overrides_reach_the_reward_wherever_they_stand(score: Any, tmp_path: Pa
     key = "reward.clamp=false"
     for options in ([key], ["--output", "-", key], [f"stages.test.{key}"]):
         assert score("icrl", *options, lines=[bad])[1][0]["reward"] == pytest.approx(0.2 * -0.05)
-    assert "rlsys: reward icrl: alpha=0.8, clamp=false" in score("icrl", "reward.clamp=false", lines=[bad])[2]
+    assert (
+        'rlsys: reward icrl: alpha=0.8, tool="search", clamp=false'
+        in score("icrl", "reward.clamp=false", lines=[bad])[2]
+    )
     assert "clamp=false" in score("icrl", "--explain", "reward.clamp=false", lines=[bad])[2]
 
 
