@@ -121,15 +121,22 @@ def _rewards(settings: Sequence[Setting]) -> list[Mapping[str, Any]]:
     """The differing rewards of the runs: their values are no common scale."""
     found: list[Mapping[str, Any]] = []
     for run in (run for each in settings for run in each.runs):
-        reward = run.config.get("reward") or {}
-        found += [] if reward in found else [reward]
+        for stage in run.stages:
+            reward = _reward(run, stage)
+            found += [] if reward in found else [reward]
     return found
+
+
+def _reward(run: Run, stage: str) -> Mapping[str, Any]:
+    """With what the stage changes."""
+    own = next((each for each, name in zip(run.config["stages"], run.stages, strict=True) if name == stage), {})
+    return {**(run.config.get("reward") or {}), **(own.get("reward") or {})}
 
 
 def _rewarded(settings: Sequence[Setting], play: str, reward: Mapping[str, Any]) -> list[tuple[str, float, float]]:
     keys = (f"{play}/mean_reward", f"{play}/accuracy")
-    runs = ((each.label, run) for each in settings for run in each.runs if (run.config.get("reward") or {}) == reward)
-    rows = ((label, row.values) for label, run in runs for row in run.evaluations)
+    runs = ((each.label, run) for each in settings for run in each.runs)
+    rows = ((label, row.values) for label, run in runs for row in run.evaluations if _reward(run, row.stage) == reward)
     return [(label, values[keys[0]], values[keys[1]]) for label, values in rows if all(key in values for key in keys)]
 
 

@@ -350,6 +350,22 @@ def test_reward_and_accuracy_are_correlated_under_one_reward_only(tmp_path: Path
     assert (found.correlation.count, found.correlation.r) == (4, pytest.approx(1.0))
 
 
+def test_a_stage_with_a_reward_of_its_own_is_correlated_apart(tmp_path: Path) -> None:
+    other = {"name": "icrl"}
+    stages = [{"name": "a", "kind": "rl"}, {"name": "b", "kind": "rl", "reward": other}]
+    path = made(tmp_path / "a", stages=stages)
+    rows = [
+        {"step": n, "stage": stage, "when": "during", "greedy/mean_reward": float(at), "greedy/accuracy": n / 10}
+        for n, (stage, at) in enumerate([*(("a", n) for n in range(4)), *(("b", 90 - n) for n in range(4))])
+    ]
+    jsonl(path / "evaluations.jsonl", [{**row, "greedy/episodes": 9} for row in rows])
+    found = scatters(settings(opened(path), []))
+    assert [(each.title, each.correlation.r) for each in found] == [
+        ("greedy, answer", pytest.approx(1.0)),
+        ("greedy, icrl", pytest.approx(-1.0)),
+    ]
+
+
 def test_the_page_has_every_figure_with_its_question_and_its_papers() -> None:
     page = (ROOT / "docs" / "analyse.md").read_text()
     assert [
