@@ -74,6 +74,14 @@ class GraphRLReward(SumOfFindings):
         self._process = config.kind == "process"
         self._values = config.values
 
+    def pooled(self, transcript: Transcript) -> Mapping[str, tuple[float, float]]:
+        """Hallucinated out of all steps, whichever reward is paid; nothing of an answer without steps."""
+        pieces = written(transcript)
+        problem, encoding = problem_of(transcript.task)
+        steps = check(problem, pieces[-1].text if pieces else "", encoding).steps
+        invented = sum(step.verdict.hallucinated for step in steps)
+        return {"hallucinated_steps": (float(invented), float(len(steps)))} if steps else {}
+
     def findings(self, transcript: Transcript) -> tuple[Finding, ...]:
         """One for the format, one for each step (their number is in the rule: more steps dilute each), the answer's."""
         pieces = written(transcript)

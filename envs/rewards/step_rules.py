@@ -28,7 +28,8 @@ def judged(task: Task, conversation: Sequence[Message]) -> str:
 
     For made-up questions in the protocol swirl, and made-up word problems in swirl_math. Raises BadInput for others.
     """
-    protocol = SWIRL if "relations" in task.record else SWIRL_MATH if "steps" in task.record else None
+    keys = {"relations": SWIRL, "steps": SWIRL_MATH}  # of what is made up; a file may have a field of that name too
+    protocol = next((each for key, each in keys.items() if isinstance(task.record.get(key), list)), None)
     if protocol is None:
         raise BadInput(f"task {task.task_id}: reward.judged_by='rules' judges tasks that are made up: expected judge")
     *before, action = conversation

@@ -25,7 +25,9 @@ class Panel:
 
     def fits(self, key: str, keys: Container[str]) -> bool:
         """Whether it shows this one of the keys that there are."""
-        return fnmatchcase(key, self.key) and (not self.unless or self.unless.replace("*", self._star(key)) not in keys)
+        if not fnmatchcase(key, self.key) or self._star(key).endswith("/part"):  # a part of a reward is not the whole
+            return False
+        return not self.unless or self.unless.replace("*", self._star(key)) not in keys
 
     def called(self, key: str) -> str:
         return self.title.replace("*", self._star(key)) if "*" in self.key else self.title

@@ -94,9 +94,10 @@ def entry_table(name: str, entries: Sequence[Entry]) -> list[str]:
         around = "" if each.spread is None else f" ± {_shown(each.spread)}"
         if each.low is not None and each.high is not None:
             around = f" ({_shown(each.low)} to {_shown(each.high)})"
+        seeds = "" if each.spread is None else f"   {each.seeds} seeds"
         paper = "" if each.paper is None else f"   paper {_shown(each.paper)}, {each.value - each.paper:+.3f}"
         lines.append(
-            f"  {_cut(each.key, 38):<38}  {each.label:<{wide}} {_shown(each.value) + around:<24}{paper}".rstrip()
+            f"  {_cut(each.key, 38):<38}  {each.label:<{wide}} {_shown(each.value) + around:<24}{seeds}{paper}".rstrip()
         )
     return lines
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from launch.analysis.episodes import plays_of
-from launch.analysis.runs import Run, Setting
+from launch.analysis.runs import Row, Run, Setting
 from rlsys.stats import Correlation, mean_and_spread, pearson
 
 MEASURES = ("constraints_pooled", "exact_match", "accuracy", "mean_reward")  # the first that a play has stands for it
@@ -66,10 +66,10 @@ def papers_together(runs: Sequence[Run]) -> dict[str, float]:
 def results(settings: Sequence[Setting]) -> list[Entry]:
     """Of each play the number that stands for it, and those that the recipe has a paper's figure for."""
     papers = {setting.label: papers_together(setting.runs) for setting in settings}
-    last = {setting.label: [_last(run) for run in setting.runs] for setting in settings}
     plays = dict.fromkeys(play for s in settings for run in s.runs for play in plays_of(run.evaluations))
     found: list[Entry] = []
     for play in plays:
+        last = {setting.label: _last(setting.runs, f"{play}/episodes") for setting in settings}
         known = [name for name in MEASURES if any(f"{play}/{name}" in own for runs in last.values() for own in runs)]
         keys = [f"{play}/{name}" for name in known[:1]]
         keys += [key for own in papers.values() for key in own if key.rpartition("/")[0] == play]
@@ -82,13 +82,16 @@ def results(settings: Sequence[Setting]) -> list[Entry]:
     return found
 
 
-def _last(run: Run) -> dict[str, float]:
-    """Of each play what its last evaluation came to."""
-    found: dict[str, float] = {}
-    for row in run.evaluations:
-        again = tuple(f"{play}/" for play in plays_of([row]))  # with another set of numbers, or none: it failed
-        found = {key: value for key, value in found.items() if not key.startswith(again)} | row.values
-    return found
+def _last(runs: Sequence[Run], key: str) -> list[Mapping[str, float]]:
+    """What the last evaluation with this key came to, in the runs that have come as far as the one that is furthest."""
+    each = [[row for row in run.evaluations if key in row.values][-1:] for run in runs]
+    rows = [row for own in each for row in own]
+    furthest = max(rows, key=lambda row: row.step, default=None)
+    return [row.values for row in rows if furthest is not None and _point(row) == _point(furthest)]
+
+
+def _point(row: Row) -> tuple[int, str, str]:
+    return row.step, row.stage, row.when
 
 
 def _entry(key: str, label: str, runs: Sequence[Mapping[str, float]], paper: float | None) -> Entry | None:

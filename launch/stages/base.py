@@ -170,7 +170,7 @@ def check_tags(where: str, recipe: RecipeConfig) -> None:
     unseen = f"the tool of env.name={world.name!r} does not write (protocol {protocol.name})"
     raise BadInput(
         f"{where}: reward.name={recipe.reward.name!r} looks for results in {looked_for.opening}, which {unseen}: "
-        f"expected the protocol {known}, or another reward"
+        f"expected the protocol {known}, or another {'reward.tool' if hasattr(recipe.reward, 'tool') else 'reward'}"
     )
 
 

@@ -20,10 +20,12 @@ from envs.services.guard import GuardConfig
 from envs.tasks.jsonl import read_jsonl
 from launch.run.places import without_places
 from launch.stages.base import Head, Stage, maker_of
+from launch.stages.generate import FEW
 from rlsys.broken import failure_of
 from rlsys.config import RunConfig, StageConfig
-from rlsys.errors import BadInput, RunFailed
+from rlsys.errors import BadInput
 from rlsys.files import naming
+from rlsys.harvest import check_failed
 from rlsys.jsonl import decode, encode, line_of
 from rlsys.records import TrajectoryRecord, read_trajectory, to_json
 from rlsys.stats import macro_label_accuracy
@@ -123,26 +125,29 @@ async def judge_missing(
 ) -> None:
     """Ask for every verdict that is not in `found` yet; so many trajectories at once as the judge takes questions.
 
-    Raises RunFailed once more than `loop.max_failed_share` of the trajectories got none, with the first one's reason.
+    Raises RunFailed where more than `loop.max_failed_share` got none: of those that were asked about so far, once they
+    are FEW, and at the end of all.
     """
     total, failed = await asyncio.to_thread(lambda: sum(1 for _ in trajectories(source))), list[Failure]()
     owed = ((line, each) for line, each in trajectories(source) if line not in found)
-    limit = stage.config.loop.max_failed_share * total
+    limit, asked, what = stage.config.loop.max_failed_share, 0, "trajectories to judge"
     already = f", {len(found)} of them already" if found else ""
     run.progress.begin(f"stage {stage.name}: judging {total} trajectories{already}")
     run.progress.doing("trajectories judged")
 
     async def work() -> None:
+        nonlocal asked
         for line, trajectory in owed:
             service.connect(run.services.addresses, run.services.token)  # a judge may have come back somewhere else
             try:
                 scored = await service.score(stage.config.reward, transcript_of(trajectory))
             except Exception as error:  # fault boundary: this trajectory has no verdict, whatever it was
                 failed.append(failure_of(error, "judge"))
-                if len(failed) > limit:
-                    said = f"{len(failed)} of {total} trajectories could not be judged, the first: {failed[0].detail}"
-                    raise RunFailed(f"stages.{stage.name}: {said}") from error
+                asked += 1
+                if asked >= FEW:
+                    check_failed(failed, asked, limit, what)
                 continue
+            asked += 1
             verdict = Verdict(line=line, judgements=scored.judgements or (), correct=scored.correct)
             found[line] = verdict
             store.append(encode(verdict))
@@ -152,6 +157,7 @@ async def judge_missing(
     working = [asyncio.create_task(work()) for _ in range(stage.config.reward.judge.max_concurrent)]
     try:
         await asyncio.gather(*working)
+        check_failed(failed, total, limit, what)
     finally:
         for each in working:
             each.cancel()

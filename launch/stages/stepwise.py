@@ -11,6 +11,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from envs import make_world
+from envs.protocols import PROTOCOLS
 from launch.stages.base import Head, maker_of, steps_for
 from launch.stages.rl import RL
 from rlsys.config import DataSource, RecipeConfig, RunConfig, StageConfig
@@ -32,6 +33,10 @@ class Stepwise(RL):
             raise BadInput(
                 f"{where}: curriculum.name={recipe.curriculum.name!r}: expected uniform: states have no levels"
             )
+        protocol = PROTOCOLS.get(getattr(recipe.env, "protocol_name", ""))
+        if protocol is not None and protocol.inline is not None:
+            name = f"{where}: the tools of protocol {protocol.name} answer inside of the model's turn"
+            raise BadInput(f"{name}, where no state ends: expected env.protocol=swirl, or env.name=calculator")
         super().check(where, replace(head, data=None), recipe)
 
     def epoch(self, recipe: RecipeConfig, data: DataSource | None) -> int:
@@ -67,8 +72,8 @@ class Stepwise(RL):
         data = str(stage.data) if maker is None else str(run.dir.generated(maker.name))
         states = states_of(stage.config, data)
         try:
-            run.world = make_world(states)
-            count = len(await asyncio.to_thread(run.world.tasks, "train"))
+            run.world = await asyncio.to_thread(make_world, states)
+            count = len(run.world.tasks("train"))
         except BadInput as error:
             raise RunFailed(f"stages.{stage.name}: {error}") from error
         if stage.epochs is not None:

@@ -48,6 +48,14 @@ def values(task: Task, text: str) -> list[float]:
     return [round(reward(transcript(text, task=task)).value, 10) for reward in rewards]
 
 
+def test_invented_steps_are_counted_whichever_reward_is_paid() -> None:
+    said = transcript(reply(f"0 is connected to 4. {INVENTED}", "yes"), task=LINKS)
+    for kind in ("solution", "process"):
+        reward = GraphRLReward(GraphRLRewardConfig(kind=kind))  # type: ignore[arg-type]
+        assert reward.pooled(said) == {"hallucinated_steps": (1.0, 2.0)}
+        assert reward.pooled(transcript(reply("", "no"), task=APART)) == {}
+
+
 CASES = {
     "C1: three correct steps, right": (LINKS, reply(THREE, "yes"), [1.1, 1.15, 1.2, 1.35]),
     "C2: one of two steps invented, right": (

@@ -78,8 +78,9 @@ def test_steps_of_a_calculation(said: tuple[str, ...], good: bool) -> None:
 
 
 def test_only_made_up_tasks_have_rules() -> None:
-    with pytest.raises(BadInput, match=r"task t: reward\.judged_by='rules' judges tasks that are made up"):
-        judged(Task(task_id="t", question="Who?"), talk("<answer>a</answer>"))
+    for record in ({}, {"steps": 2}):
+        with pytest.raises(BadInput, match=r"task t: reward\.judged_by='rules' judges tasks that are made up"):
+            judged(Task(task_id="t", question="Who?", record=record), talk("<answer>a</answer>"))
 
 
 def test_verdicts_by_rules_are_kept_with_the_reward() -> None:

@@ -147,6 +147,13 @@ def test_too_few_turns_for_a_demonstration_is_bad_input() -> None:
         world.demonstration(world.tasks("train")[0], 0)
 
 
+@pytest.mark.parametrize(("turns", "calls"), [(None, 10), (4, 3)])
+def test_the_instruction_says_how_many_calculations_there_are(turns: int | None, calls: int) -> None:
+    world = CalculatorWorld(CalculatorConfig(train_tasks=1, max_turns=turns, instruction="Up to {calls} of them."))
+    (message,) = world.env(world.tasks("train")[0]).first_messages()
+    assert message.content.startswith(f"Up to {calls} of them.\n")
+
+
 def test_texts_show_prompts_calls_replies_and_answers_up_to_the_limit() -> None:
     texts = list(WORLD.texts(100))
     assert len(texts) == 100

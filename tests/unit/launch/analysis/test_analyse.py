@@ -339,6 +339,21 @@ def test_one_seed_of_two_with_a_number_has_its_own_interval(tmp_path: Path) -> N
     assert (found.seeds, found.low, found.high) == (1, 0.4, 0.6)
 
 
+def test_a_seed_that_is_not_there_yet_is_in_no_result(tmp_path: Path) -> None:
+    before, after = {"greedy/accuracy": 0.1, "greedy/episodes": 9}, {"greedy/accuracy": 0.9, "greedy/episodes": 9}
+    done = [evaluated(made(tmp_path / f"{n}", seed=n), before, after) for n in range(2)]
+    begun = evaluated(made(tmp_path / "2", seed=2), before, when=("before",))
+    (found,) = results(settings(opened(*done, begun), []))
+    assert (found.value, found.seeds, found.spread) == (pytest.approx(0.9), 2, 0.0)
+
+
+def test_a_part_of_the_reward_is_no_accuracy(tmp_path: Path) -> None:
+    rows = [{f"greedy/{key}": 0.5 for key in ("accuracy", "part/accuracy", "episodes")} for _ in range(2)]
+    (one,) = settings(opened(evaluated(made(tmp_path / "a"), *rows)), [])
+    found = charts(FIGURES["accuracy"], {one: {each: each.evaluations for each in one.runs}}, "step", {})
+    assert [chart.key for chart in found] == ["greedy/accuracy"]
+
+
 def test_reward_and_accuracy_are_correlated_under_one_reward_only(tmp_path: Path) -> None:
     def run_with(name: str, reward: float, right: float, kind: str = "answer") -> Path:
         row = {"greedy/mean_reward": reward, "greedy/accuracy": right, "greedy/episodes": 9}

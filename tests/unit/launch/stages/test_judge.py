@@ -117,9 +117,20 @@ def test_a_judge_that_is_down_is_a_typed_failure_and_no_bad_step(tmp_path: Path)
     with scripted(lambda prompt: 404 if "nothing" in prompt else says(prompt)) as endpoint:
         assert set(Judging(tmp_path, endpoint.url)()) == {1, 2}
     gone = Judging(tmp_path, endpoint.url, share=0.0)
-    with pytest.raises(RunFailed, match=r"1 of 3 trajectories could not be judged, the first: no answer"):
+    with pytest.raises(
+        RunFailed, match=r"1 of 3 trajectories to judge failed .*; the first: infra in judge: no answer"
+    ):
         gone()
     assert set(gone.found) == {1, 2}  # and nothing is lost
+
+
+def test_a_judge_that_is_down_ends_the_stage_before_all_were_asked_about(tmp_path: Path) -> None:
+    with scripted(lambda _: 404) as endpoint:
+        down = Judging(tmp_path, endpoint.url)
+        jsonl(down.source, [line(f"t{number}", "nothing") for number in range(200)])
+        with pytest.raises(RunFailed, match="64 of 64 trajectories to judge failed"):
+            down()
+        assert len(endpoint.asked) < 200 and not down.found
 
 
 def test_no_trajectories_are_bad_input(tmp_path: Path) -> None:

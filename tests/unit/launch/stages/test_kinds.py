@@ -133,6 +133,10 @@ def test_epochs_over_a_file_are_steps(tmp_path: Path) -> None:
             [GENERATE, "{name: s, kind: stepwise, data: tries, steps: 2, curriculum: {name: difficulty}}"],
             "stages.s: curriculum.name='difficulty': expected uniform: states have no levels",
         ),
+        (
+            [GENERATE, "{name: s, kind: stepwise, data: tries, steps: 2, env: {name: search_qa, protocol: research}}"],
+            "stages.s: the tools of protocol research answer inside of the model's turn, where no state ends",
+        ),
         ([GENERATE, "{name: j, kind: judge, data: tries}"], "stages.j: reward.name='answer': expected swirl"),
         ([GENERATE, "{name: j, kind: judge, data: tries, steps: 3}"], "stages.j.steps=3: a judge stage judges every"),
         (
@@ -189,6 +193,9 @@ def test_a_reward_that_is_written_for_another_way_of_calling_is_refused() -> Non
     line += "env.name='python_math' does not write (protocol retool): expected the protocol research, or another reward"
     assert str(caught.value) == line
     assert compose("worlds/python", [*few, "reward.name=answer"])  # reads the answer alone
+    with pytest.raises(BadInput, match=r"expected the protocol icrl, or another reward.tool"):
+        compose("worlds/python", [*few, "reward.name=icrl"])
+    assert compose("worlds/python", [*few, "reward.name=icrl", "reward.tool=code"])
 
 
 def test_how_a_judge_is_asked_needs_a_judge(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,121 @@
+"""Graph-RL in miniature: `python benchmarks/graph_rl.py [--seeds 2] [--runs DIR]`, two rewards by two algorithms.
+
+For each seed `rlsys train graph_rl/tiny` teaches and then trains by GRPO with the process reward. From the weights that
+its first stage leaves, GRPO with the solution reward and DPO with both begin too. Runs that are done are not repeated.
+Writes every run's numbers into `docs/graph_rl.json`, prints them with the spread over seeds, and draws
+`docs/graph_rl.svg`; `--draw` takes what is there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from report import Report, parser
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS, PICTURE = ROOT / "docs" / "graph_rl.json", ROOT / "docs" / "graph_rl.svg"
+FIRST = "grpo-process"  # the run that is taught
+RUNS = {
+    FIRST: ("graph_rl/tiny", "process"),
+    "grpo-solution": ("graph_rl/tiny", "solution"),
+    "dpo-process": ("graph_rl/ablations/tiny-dpo", "process"),
+    "dpo-solution": ("graph_rl/ablations/tiny-dpo", "solution"),
+}
+TAUGHT = "step-000400"
+NUMBERS = {
+    "accuracy, greedy": "graphs/greedy/accuracy",
+    "accuracy, sampled": "graphs/sampled/accuracy",
+    "invented steps, sampled": "graphs/sampled/hallucinated_steps",
+    "process reward, sampled": "graphs/sampled/mean_reward",
+}
+
+
+def command(name: str, seed: int, runs: Path) -> list[str]:
+    """Of one run; those after the first begin with what its first stage left."""
+    config, kind = RUNS[name]
+    folder = runs / f"{seed}-{name}"
+    argv = [sys.executable, "-m", "launch", "train", config, "--run-dir", str(folder)]
+    argv += [f"seed={seed}", f"env.seed={seed}", f"reward.kind={kind}"]
+    if name == FIRST:
+        return argv
+    return [*argv, "stages.sft=null", f"model.path={runs / f'{seed}-{FIRST}' / 'checkpoints' / TAUGHT / 'hf'}"]
+
+
+def numbers(folder: Path) -> dict[str, Any] | None:
+    """Before and after the last stage; None of a run that is not done."""
+    path = folder / "summary.json"
+    if not path.is_file() or json.loads(path.read_text())["status"] != "done":
+        return None
+    rows = [json.loads(line) for line in (folder / "evaluations.jsonl").read_text().splitlines()]
+    last = rows[-1]["stage"]
+    return {
+        row["when"]: {name: row.get(key, 0.0) for name, key in NUMBERS.items()} for row in rows if row["stage"] == last
+    }
+
+
+def play(seeds: int, runs: Path) -> None:
+    runs.mkdir(parents=True, exist_ok=True)
+    for seed in range(seeds):
+        for name in RUNS:
+            if numbers(runs / f"{seed}-{name}") is None:
+                environment = os.environ | {"PYTHONPATH": str(ROOT)}
+                subprocess.run(command(name, seed, runs), check=True, cwd=ROOT, env=environment)
+
+
+def tell(report: Report, found: dict[str, dict[str, Any]], seeds: int) -> None:
+    """Means over the seeds, with the smallest and the largest."""
+    report.head("after", *NUMBERS)
+    rows = {"demonstrations": [found[f"{seed}-{FIRST}"]["before"] for seed in range(seeds)]}
+    rows |= {name: [found[f"{seed}-{name}"]["after"] for seed in range(seeds)] for name in RUNS}
+    for name, each in rows.items():
+        report.row(name, *(_mean([one[number] for one in each]) for number in NUMBERS))
+
+
+def _mean(values: list[float]) -> str:
+    return f"{statistics.mean(values):.3f} ({min(values):.2f} to {max(values):.2f})"
+
+
+def draw(found: dict[str, dict[str, Any]], seeds: int) -> None:
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "rlsys"
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, 2, figsize=(8, 3), layout="constrained")
+    for axis, number in zip(axes, ("accuracy, sampled", "invented steps, sampled"), strict=True):
+        before = [found[f"{seed}-{FIRST}"]["before"][number] for seed in range(seeds)]
+        axis.axhline(statistics.mean(before), color="black", linestyle="--", linewidth=1, label="before")
+        for place, name in enumerate(RUNS):
+            values = [found[f"{seed}-{name}"]["after"][number] for seed in range(seeds)]
+            axis.bar(
+                place, statistics.mean(values), 0.6, color="#3366aa" if "process" in name else "#dd7722", alpha=0.7
+            )
+            axis.plot([place] * len(values), values, "o", color="black", markersize=3)
+        axis.set_xticks(range(len(RUNS)), [name.replace("-", "\n") for name in RUNS], fontsize=8)
+        axis.set_title(number)
+    axes[0].legend(loc="lower right", fontsize=8)
+    figure.savefig(PICTURE, metadata={"Date": None})
+
+
+if __name__ == "__main__":
+    given = parser(__doc__)
+    given.add_argument("--seeds", type=int, default=2)
+    given.add_argument("--runs", type=Path, default=ROOT / "runs" / "graph-rl")
+    given.add_argument("--draw", action="store_true", help="train nothing, take what docs/graph_rl.json holds")
+    options = given.parse_args()
+    if not options.draw:
+        play(options.seeds, options.runs)
+        names = [f"{seed}-{name}" for seed in range(options.seeds) for name in RUNS]
+        measured = {name: numbers(options.runs / name) for name in names}
+        RESULTS.write_text(json.dumps({"seeds": options.seeds, "runs": measured}, indent=1) + "\n")
+    saved = json.loads(RESULTS.read_text())
+    draw(saved["runs"], saved["seeds"])
+    with Report(options) as made:
+        tell(made, saved["runs"], saved["seeds"])

@@ -1,0 +1,30 @@
+"""`rlsys train icrl/tiny`, cut short: examples in two stages and none in the third, and a set without the tool."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.runs import left_behind, rlsys, trajectories
+
+STAGES = {"shots_3": 3, "shots_2": 2, "shots_0": 0}
+SHORT = ["stages.sft.steps=60", *(f"stages.{name}.{key}" for name in STAGES for key in ("steps=2", "eval.tasks=4"))]
+SHORT += ["loop.groups_per_step=4", "eval.tasks=4", "stages.test.eval.sets.bare.env.tools=false"]
+
+
+@pytest.mark.slow
+def test_the_examples_go_stage_by_stage(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    result = rlsys("train", "icrl/tiny", "--run-dir", str(run), *SHORT)
+    assert result.code == 0, result.output[-3000:]
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    steps = {name: [row["step"] for row in rows if row.get("stage") == name] for name in STAGES}
+    for name, count in STAGES.items():
+        played = [each for step in steps[name] for each in trajectories(run, f"step-{step:06d}*")]
+        shown = {each["prompt"][0]["content"].count("Example Solution:") for each in played}
+        assert played and shown == {count}
+    evaluations = [json.loads(line) for line in (run / "evaluations.jsonl").read_text().splitlines()]
+    (test,) = [row for row in evaluations if row["stage"] == "test"]
+    assert test["bare/sampled/calls"] == 0.0 and test["bare/sampled/turns"] == 1.0
+    assert not any("<search>" in each["prompt"][0]["content"] for each in trajectories(run, "eval-test-*-bare-*"))
+    assert left_behind() == []

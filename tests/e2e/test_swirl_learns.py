@@ -1,0 +1,52 @@
+"""What SWiRL's tiny recipe shows: offline states raise accuracy, and a set that imitation fails on serves it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.runs import rlsys, rows, summary
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("sets")
+
+
+def trained(folder: Path, *overrides: str) -> dict[str, dict[str, Any]]:
+    """The evaluations around the stage `swirl` of a run, which is made where it is missing."""
+    if not (folder / "summary.json").is_file():
+        done = rlsys("train", "swirl/tiny", "--run-dir", str(folder), *overrides)
+        assert done.code == 0, done.output[-3000:]
+    lines = [json.loads(line) for line in (folder / "evaluations.jsonl").read_text().splitlines()]
+    return {each["when"]: each for each in lines if each["stage"] == "swirl"}
+
+
+def on_set(runs: Path, name: str, learner: str, keep: str) -> dict[str, dict[str, Any]]:
+    """From the weights and the file that the run of seed 0 left."""
+    first = runs / "0-swirl-process"
+    left_out = [f"stages.{stage}=null" for stage in ("sft", "tries", "judged")]
+    begun = [f"model.path={first}/checkpoints/step-000200/hf", f"stages.swirl.data={first}/generated/judged.jsonl"]
+    return trained(runs / name, *left_out, *begun, f"stages.swirl.kind={learner}", f"verdicts.keep={keep}")
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_accuracy_rises_from_offline_states_alone(runs: Path, seed: int) -> None:
+    folder = runs / f"{seed}-swirl-process"
+    found = trained(folder, f"seed={seed}")
+    before, after = found["before"], found["after"]
+    assert after["sampled/outcome"] > before["sampled/outcome"] + 0.2
+    assert after["sampled/part/process"] > before["sampled/part/process"] + 0.2
+    steps = [row for row in rows(folder) if row["stage"] == "swirl"]
+    assert {(row["episode/turns"], row.get("episode/calls", 0.0)) for row in steps} == {(1.0, 0.0)}  # and no tool
+    assert not summary(folder)["health"]
+
+
+def test_without_a_filter_imitation_stays_where_it_was_and_swirl_does_not(runs: Path) -> None:
+    test_accuracy_rises_from_offline_states_alone(runs, 0)
+    swirl = on_set(runs, "0-swirl-none", "stepwise", "none")["after"]["sampled/outcome"]
+    imitation = on_set(runs, "0-sft-none", "sft", "none")["after"]["sampled/outcome"]
+    assert swirl > imitation + 0.2

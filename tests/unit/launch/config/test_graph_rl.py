@@ -1,0 +1,105 @@
+"""Graph-RL's files hold the paper's numbers: the tables beside them are by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from launch.cli import run
+from launch.config.compose import compose
+from launch.config.layers import CONFIGS
+from launch.data.sets import SETS
+from launch.evaluation.sets import plays_of
+from tests.real_sets import write_real_sets
+from tests.unit.launch.config.test_papers import downloaded, value
+
+__all__ = ["downloaded"]  # a fixture
+
+GRAPH_RL = {  # section 3.2 and appendix B; clip and KL are the library's, lengths, groups and batch are not stated
+    "model.path": "Qwen/Qwen2.5-7B-Instruct",
+    "reward.kind": "process",
+    "reward.preset": "appendix",
+    "env.encoding": "incident",
+    "env.system": "You are a helpful assistant. Please answer strictly according to the question.",
+    "learner.lr": 5e-7,
+    "algorithm.clip_low": 0.2,
+    "algorithm.clip_high": 0.2,
+    "algorithm.kl_coef": 0.001,
+    "algorithm.kl_kind": "k3",
+    "eval.tasks": 1000,
+}
+REAL = (
+    "strategyqa",
+    "crosswords",
+    "wikidyk_r",
+    "wikidyk_f",
+    "explagraphs",
+    "proscript",
+    "blocks_plan",
+    "blocks_verify",
+)
+# Tables 1 and 2, Qwen2.5-7B-Instruct: graphs, then the eight of REAL; 3: after SFT on so many real examples.
+GRAPH_RL_RESULTS: dict[str, list[float]] = {
+    "paper": [0.972, 0.704, 0.492, 0.065, 0.486, 0.870, 0.605, 0.104, 0.408],
+    "ablations/zero-shot": [0.360, 0.702, 0.504, 0.067, 0.431, 0.829, 0.592, 0.114, 0.450],
+    "ablations/sft": [0.700, 0.615, 0.268, 0.069, 0.531, 0.668, 0.488, 0.226, 0.706],
+    "ablations/grpo-solution": [0.950, 0.717, 0.523, 0.056, 0.374, 0.831, 0.521, 0.140, 0.482],
+    "ablations/dpo-process": [0.329],
+    "ablations/dpo-solution": [0.342],
+    "ablations/sft-grpo-process": [0.967, 0.619, 0.248, 0.066, 0.512, 0.679, 0.347, 0.192, 0.686],
+    "ablations/sft-grpo-solution": [0.805, 0.612, 0.232, 0.070, 0.535, 0.743, 0.465, 0.182, 0.720],
+    "ablations/sft-dpo-process": [0.694, 0.622, 0.280, 0.070, 0.534, 0.689, 0.483, 0.202, 0.734],
+    "ablations/sft-dpo-solution": [0.698, 0.624, 0.277, 0.067, 0.534, 0.690, 0.482, 0.192, 0.730],
+}
+MIXED = {300: (0.742, 0.449, 0.066, 0.641, 0.907, 0.638), 1200: (0.661, 0.645, 0.072, 0.648, 0.922, 0.757)}
+MIXED |= {6000: (0.671, 0.791, 0.092, 0.676, 0.936, 0.789)}
+
+
+def test_graph_rl_holds_its_numbers() -> None:
+    config = compose("graph_rl", [])
+    assert {key: value(config, key) for key in GRAPH_RL} == GRAPH_RL
+    assert set(config.recipe.about.data) <= SETS.keys()
+    assert [(stage.kind, stage.steps * 32) for stage in config.stages] == [("rl", 8 * 1000)]
+    table = {name: each.group for name, each in value(config, "eval.sets").items()}
+    assert table == {"graphs": "synthetic"} | dict.fromkeys(REAL, "real")
+
+
+def figures(name: str) -> dict[str, float | None]:
+    """As a file itself has them."""
+    sets = yaml.safe_load((CONFIGS / "graph_rl" / f"{name}.yaml").read_text())["eval"]["sets"]
+    return {each: value for each, found in sets.items() for value in found["paper"].values()}
+
+
+def test_each_setting_of_graph_rl_shows_its_own_figures() -> None:
+    for name, row in GRAPH_RL_RESULTS.items():
+        shown = dict(zip(("graphs", *REAL), row, strict=False))
+        assert figures(name) == dict.fromkeys(("graphs", *REAL)) | shown, name
+    for size, mixed in MIXED.items():
+        others = dict.fromkeys(("graphs", "blocks_plan", "blocks_verify"))
+        assert figures(f"ablations/real-sft-{size}") == others | dict(zip(REAL, mixed, strict=False))
+        (sft, rl) = yaml.safe_load((CONFIGS / "graph_rl" / f"ablations/real-sft-{size}.yaml").read_text())["stages"]
+        assert (sft["steps"], rl["steps"], sft["data"][-9:]) == (-(-3 * size // 16), 250, f"{size}.jsonl"[-9:])
+
+
+def test_graph_rl_prefers_what_it_sampled() -> None:
+    sft, tries, dpo = compose("graph_rl/ablations/sft-dpo-solution", []).stages
+    assert (sft.config.learner.lr, sft.steps, dpo.config.learner.lr, dpo.epochs) == (1e-5, -(-3 * 1000 // 16), 1e-6, 8)
+    assert (tries.config.generate.temperature, tries.config.generate.samples) == (0.9, 5)
+    assert (dpo.config.algorithm.beta, dpo.config.reward.kind, sft.config.env.demo_error_rate) == (0.1, "solution", 0)
+    assert plays_of(dpo.config)["graphs/greedy"].of.recipe.reward.kind == "process"  # of all settings the same
+
+
+def test_graph_rl_fits_on_the_papers_gpus_and_plays_ten_sets(
+    downloaded: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(downloaded)
+    write_real_sets(downloaded)
+    code = run(["train", "graph_rl", "--dry-run", "eval.judge.endpoint=http://127.0.0.1:1/v1", "eval.judge.model=m"])
+    out, err = capsys.readouterr()
+    assert (code, err) == (0, ""), err
+    assert " = 16\n" in out and out.count("of 40") >= 2
+    assert "before, after and 0 beside training, 18 episodes each" in out
