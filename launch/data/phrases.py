@@ -76,12 +76,20 @@ def search(corpus: str, phrases: Phrases, threshold: float, show: Show) -> Itera
 
 
 def write_hits(hits: Iterable[Hit], output: Path | None) -> Mapping[str, int]:
-    """How many sentences each phrase has found; the sentences themselves go to `output`, one a line."""
+    """How many sentences each phrase has found; the sentences themselves go to `output`, one a line, once all are found:
+    what lies there, which may be the corpus, stays until then."""
     counts: Counter[str] = Counter()
-    with (output or Path("/dev/null")).open("wb") as file:
-        for hit in hits:
-            counts[hit.phrase] += 1
-            file.write(line_of(asdict(hit)))
+    part = output.with_name(f".{output.name}.part") if output is not None else Path("/dev/null")
+    try:
+        with part.open("wb") as file:
+            for hit in hits:
+                counts[hit.phrase] += 1
+                file.write(line_of(asdict(hit)))
+        if output is not None:
+            part.replace(output)
+    finally:
+        if output is not None:
+            part.unlink(missing_ok=True)
     return counts
 
 

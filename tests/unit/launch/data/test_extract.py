@@ -88,6 +88,9 @@ def test_a_corpus_is_searched_for_phrases(tmp_path: Path, capsys: pytest.Capture
         ("pages.jsonl:1", "Does that make sense?", 1.0),
         ("pages.jsonl:1", "wait, does that check out", 1.0),
     ]
+    (tmp_path / "odd.jsonl").write_text('{"text": "wait, does that check out"}\n{"text": 1}\n')
+    assert run(["data", "search", "--corpus", str(tmp_path / "odd.jsonl"), "--output", str(output)]) == 2
+    assert len(lines(output)) == 2 and "expected a text" in capsys.readouterr().err  # what lay there still does
     (tmp_path / "none.txt").write_text("# nothing\n")
     for more, part in (
         (["--phrases", str(tmp_path / "none.txt")], "--phrases: no phrase in it"),
