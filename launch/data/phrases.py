@@ -76,8 +76,8 @@ def search(corpus: str, phrases: Phrases, threshold: float, show: Show) -> Itera
 
 
 def write_hits(hits: Iterable[Hit], output: Path | None) -> Mapping[str, int]:
-    """How many sentences each phrase has found; the sentences themselves go to `output`, one a line, once all are found:
-    what lies there, which may be the corpus, stays until then."""
+    """How many sentences each phrase has found; the sentences themselves go to `output`, one a line, once all are
+    found: what lies there, which may be the corpus, stays until then."""
     counts: Counter[str] = Counter()
     part = output.with_name(f".{output.name}.part") if output is not None else Path("/dev/null")
     try:

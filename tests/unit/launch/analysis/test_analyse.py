@@ -16,7 +16,7 @@ from launch.analysis.curves import charts, finished, with_derived
 from launch.analysis.draw import smoothed
 from launch.analysis.episodes import episode_metrics, read_episodes
 from launch.analysis.figures import FIGURES, Figure, Panel, needed
-from launch.analysis.results import papers_together, results, scatters
+from launch.analysis.results import papers_of_all, results, scatters
 from launch.analysis.runs import Run, read_run, settings
 from launch.cli import run
 from rlsys.errors import BadInput
@@ -285,7 +285,7 @@ def test_files_of_steps_and_of_evaluations_are_found_packed_or_torn(tmp_path: Pa
 
 
 def test_papers_figures_stand_beside_the_last_evaluation(tmp_path: Path) -> None:
-    sets = {"musique": {"paper": {"exact_match": 0.2230, "greedy/f1": 0.3}}}
+    sets = {"musique": {"paper": {"exact_match": 0.2230, "greedy/f1": 0.3, "accuracy": None}}}
     stages = [*STAGES[:1], {"name": "rl", "kind": "rl", "eval": {"sets": sets}}]
     path = made(tmp_path / "a", stages=stages, eval={"paper": {"accuracy": 0.9}, "sets": {"musique": {"tasks": 3}}})
     plays = ("musique/greedy", "musique/sampled")
@@ -302,29 +302,24 @@ def test_papers_figures_stand_beside_the_last_evaluation(tmp_path: Path) -> None
     assert (found["greedy/accuracy"].low, found["greedy/accuracy"].high) == (0.05, 0.2)
 
 
+def test_each_setting_has_its_own_papers_figure(tmp_path: Path) -> None:
+    row = {"greedy/accuracy": 0.5, "greedy/episodes": 9}
+    papers = {"sft": 0.7, "grpo": 0.967}
+    paths = [
+        evaluated(made(tmp_path / name, name=name, eval={"paper": {"accuracy": value}}), row, when=("after",))
+        for name, value in papers.items()
+    ]
+    found = settings(opened(*paths), [])
+    assert {each.label: each.paper for each in results(found)} == papers
+    assert papers_of_all(found) == {} and papers_of_all(found[:1]) == {"greedy/accuracy": 0.7}
+
+
 def test_results_of_seeds_are_their_mean_and_spread(tmp_path: Path) -> None:
     rows = [{"greedy/accuracy": share, "greedy/accuracy_low": 0.0, "greedy/episodes": 9} for share in (0.7, 0.8)]
     paths = [evaluated(made(tmp_path / f"{n}", seed=n), row, when=("after",)) for n, row in enumerate(rows)]
     (found,) = results(settings(opened(*paths), []))
     assert (found.value, found.seeds, found.low) == (pytest.approx(0.75), 2, None)
     assert found.spread == pytest.approx(0.0707, abs=1e-4)
-
-
-def test_each_setting_stands_beside_the_figures_of_its_own_recipe(tmp_path: Path) -> None:
-    row = {"greedy/accuracy": 0.5, "greedy/episodes": 4}
-    given: tuple[dict[str, float | None], ...] = (
-        {"accuracy": 0.4, "f1": 0.3},
-        {"accuracy": 0.9, "f1": 0.3},
-        {"accuracy": None},
-    )
-    paths = [
-        evaluated(made(tmp_path / name, name=name, eval={"paper": paper}), row, when=("after",))
-        for name, paper in zip("abc", given, strict=True)
-    ]
-    runs = opened(*paths)
-    found = [(each.label, each.key, each.paper) for each in results(settings(runs, []))]
-    assert found == [(name, "greedy/accuracy", paper) for name, paper in (("a", 0.4), ("b", 0.9), ("c", None))]
-    assert papers_together(runs) == {"greedy/f1": 0.3}  # a line in a picture of all of them
 
 
 def test_an_evaluation_that_failed_leaves_no_older_number_in_its_place(tmp_path: Path) -> None:
