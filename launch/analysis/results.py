@@ -128,7 +128,9 @@ def _rewards(settings: Sequence[Setting]) -> list[Mapping[str, Any]]:
 
 def _reward(run: Run, stage: str) -> Mapping[str, Any]:
     """With what the stage changes."""
-    own = next((each for each, name in zip(run.config["stages"], run.stages, strict=True) if name == stage), {})
+    own: Mapping[str, Any] = next(
+        (each for each, name in zip(run.config["stages"], run.stages, strict=True) if name == stage), {}
+    )
     return {**(run.config.get("reward") or {}), **(own.get("reward") or {})}
 
 
