@@ -11,7 +11,8 @@ from envs.text.boxed import last_boxed_span
 TAIL = 4_000  # characters that are read: what comes before is reasoning
 _SENTENCE = re.compile(r"[^.!?\n]+[.!?\n]*")
 _TAG = re.compile(r"<answer>([^<]{0,80})</answer>", re.IGNORECASE)
-_NOT = r"(?:\bnot|n't)\s(?:\w{1,12}\s){0,2}"
+_WORD = r"(?!true|false|untrue|support|counter)\w{1,12}"  # no other word of the same table
+_NOT = rf"(?:\bnot|n't)\s(?:{_WORD}\s){{0,2}}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +28,13 @@ class Words:
 
 END = r"(?=\W{0,3}(?:[.,;:!?*\"')\n]|$))"  # `no.` answers, `no evidence` does not
 YES_NO = Words({"yes": r"\byes\b", "no": rf"\bno\b{END}"})
-TRUE_FALSE = Words({"false": rf"{_NOT}true\b|\bfalse\b|\buntrue\b", "true": r"\btrue\b"})
-STANCE = Words({"counter": rf"{_NOT}support\w{{0,3}}\b|\bcounter\w{{0,3}}\b", "support": r"\bsupport\w{0,3}\b"})
+TRUE_FALSE = Words({"false": rf"{_NOT}true\b|\bfalse\b|\buntrue\b", "true": rf"{_NOT}(?:false|untrue)\b|\btrue\b"})
+STANCE = Words(
+    {
+        "counter": rf"{_NOT}support\w{{0,3}}\b|\bcounter\w{{0,3}}\b",
+        "support": rf"{_NOT}counter\w{{0,3}}\b|\bsupport\w{{0,3}}\b",
+    }
+)
 
 
 def stated(text: str, words: Words) -> tuple[str, tuple[int, int]] | None:

@@ -102,4 +102,7 @@ def read_episodes(run: Run, episodes: str, told: Callable[[], None]) -> Iterator
             totals = merge((totals, episode_metrics(record)))
         told()
         if totals:
-            yield Row(stage=row.stage, step=row.step, stage_step=row.stage_step, values=values(totals))
+            means = values(totals)
+            if means.get("verdict/unparsable") == 1:  # judgements of another kind, such as summaries of answers
+                means = {key: mean for key, mean in means.items() if not key.startswith("verdict/")}
+            yield Row(stage=row.stage, step=row.step, stage_step=row.stage_step, values=means)

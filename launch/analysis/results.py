@@ -47,7 +47,9 @@ def papers_of(run: Run) -> dict[str, float]:
     for play in plays_of(run.evaluations):
         name, _, how = play.rpartition("/")
         for key, value in given.get(name, {}).items():
-            if value is not None and ("/" not in key or key.startswith(f"{how}/")):  # null takes a figure back
+            if type(value) in (int, float) and (
+                "/" not in key or key.startswith(f"{how}/")
+            ):  # null takes a figure back
                 found[f"{play}/{key.removeprefix(f'{how}/')}"] = float(value)
     return found
 
@@ -89,11 +91,12 @@ def _point(row: Row) -> tuple[int, str, str]:
 
 
 def _entry(key: str, label: str, runs: Sequence[Mapping[str, float]], paper: float | None) -> Entry | None:
-    values = [own[key] for own in runs if key in own]
-    if not values:
+    having = [own for own in runs if key in own]
+    if not having:
         return None
+    values = [own[key] for own in having]
     (mean, spread), single = mean_and_spread(values), len(values) == 1
-    low, high = (runs[0].get(f"{key}_{end}") if single else None for end in ("low", "high"))
+    low, high = (having[0].get(f"{key}_{end}") if single else None for end in ("low", "high"))
     return Entry(
         key=key,
         label=label,
@@ -117,15 +120,24 @@ def _rewards(settings: Sequence[Setting]) -> list[Mapping[str, Any]]:
     """The differing rewards of the runs: their values are no common scale."""
     found: list[Mapping[str, Any]] = []
     for run in (run for each in settings for run in each.runs):
-        reward = run.config.get("reward") or {}
-        found += [] if reward in found else [reward]
+        for stage in run.stages:
+            reward = _reward(run, stage)
+            found += [] if reward in found else [reward]
     return found
+
+
+def _reward(run: Run, stage: str) -> Mapping[str, Any]:
+    """With what the stage changes."""
+    own: Mapping[str, Any] = next(
+        (each for each, name in zip(run.config["stages"], run.stages, strict=True) if name == stage), {}
+    )
+    return {**(run.config.get("reward") or {}), **(own.get("reward") or {})}
 
 
 def _rewarded(settings: Sequence[Setting], play: str, reward: Mapping[str, Any]) -> list[tuple[str, float, float]]:
     keys = (f"{play}/mean_reward", f"{play}/accuracy")
-    runs = ((each.label, run) for each in settings for run in each.runs if (run.config.get("reward") or {}) == reward)
-    rows = ((label, row.values) for label, run in runs for row in run.evaluations)
+    runs = ((each.label, run) for each in settings for run in each.runs)
+    rows = ((label, row.values) for label, run in runs for row in run.evaluations if _reward(run, row.stage) == reward)
     return [(label, values[keys[0]], values[keys[1]]) for label, values in rows if all(key in values for key in keys)]
 
 

@@ -5,6 +5,7 @@ The configuration is read as plain YAML: a run of somebody else may name modules
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +13,12 @@ from typing import Any
 
 import yaml
 
+from envs.text.visible import visible
 from launch.analysis.lines import objects
 from rlsys.errors import BadInput
 
 SEED_KEYS = ("seed", "wandb")  # in which runs of one setting may differ
+MAPPINGS = ("about", "eval", "reward")  # keys that are looked into
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +42,7 @@ class Run:
     @property
     def stages(self) -> tuple[str, ...]:
         """In the order of the recipe."""
-        return tuple(str(stage["name"]) for stage in self.config["stages"])
+        return tuple(visible(str(stage["name"])) for stage in self.config["stages"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -70,11 +73,14 @@ def _config(path: Path) -> Mapping[str, Any]:
         raise BadInput(f"{path}: {missing}: expected a run directory of rlsys train")
     try:
         config = yaml.safe_load(file.read_bytes())
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, UnicodeDecodeError, RecursionError, yaml.YAMLError) as error:
         raise BadInput(f"{file}: not readable as YAML ({str(error).splitlines()[0]})") from error
     stages = config.get("stages") if isinstance(config, dict) else None
     if not isinstance(stages, list) or not all(isinstance(each, dict) and "name" in each for each in stages):
         raise BadInput(f"{file}: no list of stages: not the configuration of a run of rlsys")
+    for key in MAPPINGS:
+        if any(not isinstance(each.get(key) or {}, dict) for each in (config, *stages)):
+            raise BadInput(f"{file}: {key} has no keys: not the configuration of a run of rlsys")
     return dict(config)
 
 
@@ -104,11 +110,13 @@ def _steps(path: Path) -> Iterator[tuple[int, str, int, dict[str, Any]]]:
         stage, step = found.get("stage"), found.get("step")
         if type(step) is not int or not isinstance(stage, str):
             raise BadInput(f"{path} line {number}: no row of a run: step={step!r}, stage={stage!r}")
-        yield number, stage, step, found
+        yield number, visible(stage), step, found
 
 
 def numbers(found: Mapping[str, Any], wanted: Callable[[str], bool]) -> dict[str, float]:
-    return {key: float(own) for key, own in found.items() if type(own) in (int, float) and wanted(key)}
+    """Those that are finite; a whole number of hundreds of digits is none either."""
+    given = {visible(key): own for key, own in found.items() if type(own) in (int, float) and wanted(key)}
+    return {key: float(own) for key, own in given.items() if abs(own) <= sys.float_info.max}
 
 
 # -- settings ----------------------------------------------------------------------------------------------------------
@@ -116,12 +124,18 @@ def numbers(found: Mapping[str, Any], wanted: Callable[[str], bool]) -> dict[str
 
 def settings(runs: Sequence[Run], labels: Sequence[str]) -> tuple[Setting, ...]:
     """Runs by their label, one for each run; without labels by their configuration but the seed. Raises BadInput."""
+    paths = [run.path.resolve() for run in runs]
+    twice = next((run.path for run, own in zip(runs, paths, strict=True) if paths.count(own) > 1), None)
+    if twice is not None:
+        raise BadInput(f"{twice}: given twice: expected each run once, for it would count as two seeds")
     if labels:
         if len(labels) != len(runs):
             raise BadInput(f"--labels: {len(labels)} for {len(runs)} runs: expected one for each (seeds share theirs)")
         named = dict.fromkeys(labels)
         return tuple(
-            Setting(label=label, runs=tuple(run for run, own in zip(runs, labels, strict=True) if own == label))
+            Setting(
+                label=visible(label), runs=tuple(run for run, own in zip(runs, labels, strict=True) if own == label)
+            )
             for label in named
         )
     groups: list[tuple[Mapping[str, Any], list[Run]]] = []
@@ -133,7 +147,9 @@ def settings(runs: Sequence[Run], labels: Sequence[str]) -> tuple[Setting, ...]:
         else:
             same.append(run)
     names = _names([config for config, _ in groups], [members[0].path for _, members in groups])
-    return tuple(Setting(label=name, runs=tuple(members)) for name, (_, members) in zip(names, groups, strict=True))
+    return tuple(
+        Setting(label=visible(name), runs=tuple(members)) for name, (_, members) in zip(names, groups, strict=True)
+    )
 
 
 def _names(configs: Sequence[Mapping[str, Any]], paths: Sequence[Path]) -> list[str]:
@@ -144,7 +160,7 @@ def _names(configs: Sequence[Mapping[str, Any]], paths: Sequence[Path]) -> list[
     flats = [dict(_flat(config)) for config in configs]
     keys = sorted({key for flat in flats for key in flat})
     differing = [key for key in keys if len({repr(flat.get(key)) for flat in flats}) > 1]
-    if len(differing) <= 2:
+    if 1 <= len(differing) <= 2:
         return [", ".join(f"{key}={flat.get(key)}" for key in differing) for flat in flats]
     short = [path.name for path in paths]
     return short if len(set(short)) == len(short) else [str(path) for path in paths]

@@ -21,6 +21,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from envs.text.visible import visible
     from launch.evaluation.compare import Setting, as_json, lines
     from launch.evaluation.played import read_played
     from launch.run.preflight import check_output
@@ -34,7 +35,9 @@ def run(options: argparse.Namespace) -> int:
     for given in options.results:
         name, named, files = given.rpartition("=")
         paths = files.split(",") if named else [given]
-        settings.append(Setting(name=name or Path(given).stem, seeds=[read_played(path, path) for path in paths]))
+        settings.append(
+            Setting(name=visible(name or Path(given).stem), seeds=[read_played(path, path) for path in paths])
+        )
     names = [each.name for each in settings]
     if len(set(names)) != len(names):
         raise BadInput(f"{', '.join(names)}: two results of one name, expected NAME=FILE to tell them apart")

@@ -71,7 +71,8 @@ def _difference(ours: Played, number: Number, earlier: Played, theirs: Number) -
     if ours.is_share:
         z, p = differ(number, theirs)
         unpaired = Unpaired(z=z, p=p)
-    differences = [value - earlier.tasks[task] for task, value in ours.tasks.items() if task in earlier.tasks]
+    both = [task for task in ours.tasks if task in earlier.tasks and ours.measure == earlier.measure]
+    differences = [ours.tasks[task] - earlier.tasks[task] for task in both]
     return Difference(
         ours=number.value,
         theirs=theirs.value,

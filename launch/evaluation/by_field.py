@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from envs.text.visible import visible
 from rlsys.errors import BadInput, nearest
 from rlsys.types import Task
 
@@ -35,4 +36,5 @@ def _value(task: Task, field: str, world: World) -> str:
     value = task.record.get(field)
     if value is None:
         return world.level(task) if field == LEVEL else WITHOUT
-    return str(len(value)) if isinstance(value, Sequence | Mapping) and not isinstance(value, str) else str(value)
+    many = isinstance(value, Sequence | Mapping) and not isinstance(value, str)
+    return str(len(value)) if many else visible(str(value))

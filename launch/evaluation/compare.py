@@ -9,7 +9,7 @@ from itertools import combinations
 from typing import Any
 
 from launch.evaluation.groups import averages
-from launch.evaluation.played import Number, Played, differ
+from launch.evaluation.played import Number, Played, differ, is_share
 from rlsys.stats import Correlation, mean_and_spread, pearson
 
 Plays = Mapping[str, Played]
@@ -38,35 +38,38 @@ class Cell:
         return f"{self.value:.3f}{spread}{mark}"
 
 
-def columns(settings: Sequence[Setting]) -> list[str]:
-    """Every play of any of them, in the order in which they first appear."""
-    return list(dict.fromkeys(name for each in settings for plays in each.seeds for name in plays))
+def columns(settings: Sequence[Setting]) -> dict[str, str]:
+    """Every play of any of them, in the order in which they first appear, with the one metric that is compared: that
+    which stands for the first of them with a number."""
+    played = [item for each in settings for plays in each.seeds for item in plays.items()]
+    first = {name: play.key for name, play in reversed(played) if play.number is not None}
+    return {name: first.get(name, play.key) for name, play in played}
 
 
 def cells(settings: Sequence[Setting]) -> dict[str, dict[str, Cell]]:
     """By setting and play."""
     found: dict[str, dict[str, Cell]] = {}
+    metrics = columns(settings)
     for setting in settings:
-        row = {play: _cell(setting, settings[0], play) for play in columns(settings)}
+        row = {play: _cell(setting, settings[0], play, key) for play, key in metrics.items()}
         found[setting.name] = {play: cell for play, cell in row.items() if cell is not None}
     return found
 
 
-def _cell(setting: Setting, first: Setting, play: str) -> Cell | None:
-    ours = _numbers(setting, play)
+def _cell(setting: Setting, first: Setting, play: str, key: str) -> Cell | None:
+    ours = _numbers(setting, play, key)
     if not ours:
         return None
     value, spread = mean_and_spread([number.value for number in ours])
-    theirs, share = _numbers(first, play), all(plays[play].is_share for plays in setting.seeds if play in plays)
-    p = None
-    if setting is not first and theirs and share:
+    theirs, p = _numbers(first, play, key), None
+    if setting is not first and theirs and is_share(key):
         p = differ(_pooled(ours), _pooled(theirs))[1]
     better = bool(theirs) and value > _pooled(theirs).value
     return Cell(value=value, spread=None if len(ours) == 1 else spread, p=p, better=better)
 
 
-def _numbers(setting: Setting, play: str) -> list[Number]:
-    return [number for plays in setting.seeds if play in plays and (number := plays[play].number) is not None]
+def _numbers(setting: Setting, play: str, key: str) -> list[Number]:
+    return [plays[play].numbers[key] for plays in setting.seeds if play in plays and key in plays[play].numbers]
 
 
 def _pooled(numbers: Sequence[Number]) -> Number:

@@ -33,7 +33,7 @@ def averages(ours: Mapping[str, Played], theirs: Mapping[str, Played] | None = N
 
 def _average(plays: list[str], ours: Mapping[str, Played], theirs: Mapping[str, Played]) -> Average:
     found = {name: number for name in plays if (number := ours[name].number) is not None}
-    pairs = [(found[name], theirs[name].number) for name in found if name in theirs]
+    pairs = [(found[name], theirs[name].numbers.get(ours[name].key)) for name in found if name in theirs]
     ratios = [mine.value / other.value - 1 for mine, other in pairs if other is not None and other.value > 0]
     whole = bool(ratios) and len(ratios) == len(found)
     return Average(

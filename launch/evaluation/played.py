@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from envs.text.visible import visible
 from rlsys.errors import BadInput
 from rlsys.jsonl import json_object
 from rlsys.stats import proportions_z_test
@@ -41,7 +43,12 @@ class Played:
 
     @property
     def is_share(self) -> bool:
-        return self.key != "mean_reward"
+        return is_share(self.key)
+
+
+def is_share(key: str) -> bool:
+    """Whether a number that stands for a set is a share of right answers."""
+    return key != "mean_reward"
 
 
 def differ(ours: Number, theirs: Number) -> tuple[float, float]:
@@ -57,15 +64,23 @@ def read_played(path: str, said: str) -> dict[str, Played]:
         raise BadInput(f"{said}: cannot be read ({error.strerror})") from error
     if not isinstance(found.get("plays"), dict):
         raise BadInput(f'{said}: no "plays": expected what rlsys eval --output has written')
-    return {name: _played(found, name) for name in found["plays"]}
+    try:
+        return {visible(name): _played(found, name) for name in found["plays"]}
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise BadInput(f"{said}: not as rlsys eval --output writes it ({type(error).__name__}: {error})") from error
 
 
 def _played(found: Mapping[str, Any], name: str) -> Played:
+    """Raises what a dictionary of another shape makes of this, and ValueError for numbers that cannot be."""
     play = found["plays"][name]
     graded = found["episodes"][name] - found["failures"][name]
     numbers = {
         key: Number(value=float(metric["value"]), count=float(metric.get("count", graded)))
         for key, metric in play["metrics"].items()
     }
+    for key, number in numbers.items():
+        share = key == "accuracy" or key.endswith(POOLED)
+        if not math.isfinite(number.value) or not 0 < number.count < math.inf or (share and not 0 <= number.value <= 1):
+            raise ValueError(f"{key} of {name!r} is {number.value:g} of {number.count:g}")
     measure, group = str(play.get("measure", "accuracy")), str(play.get("group", ""))
     return Played(measure=measure, numbers=numbers, tasks=dict(play["tasks"]), group=group)

@@ -148,10 +148,17 @@ def check_sets(where: str, recipe: RecipeConfig) -> None:
         plays = plays_of(recipe)
     except BadInput as error:
         raise BadInput(f"{where}: {error}") from error
+    if recipe.eval.judge and not any(_asks(play.of.recipe.reward) for play in plays.values()):
+        raise BadInput(f"{where}: eval.judge={dict(recipe.eval.judge)!r}: no reward of eval.sets asks a judge")
     best = recipe.checkpoint.best
     if best is not None and not any(best.startswith(f"{name}/") for name in plays):
         known = ", ".join(f"{name}/accuracy" for name in plays)
         raise BadInput(f"{where}: checkpoint.best={best!r}: expected a number of an evaluation, such as {known}")
+
+
+def _asks(reward: Any) -> bool:
+    """Whether it has a key for a judge."""
+    return isinstance(getattr(reward, "judge", None), JudgeConfig)
 
 
 def _named(name: str, given: EvalSet, recipe: RecipeConfig) -> TaskSet:
@@ -163,10 +170,12 @@ def _named(name: str, given: EvalSet, recipe: RecipeConfig) -> TaskSet:
         sampling: EvalConfig = replace(config, sets={}, judge={}, **own)
     except BadInput as error:
         raise BadInput(f"{where}: {error}") from error
-    if config.judge and isinstance(getattr(reward, "judge", None), JudgeConfig) and "judge" not in given.reward:
+    if config.judge and _asks(reward) and "judge" not in given.reward:
         reward = _changed("eval", "reward", REWARDS, reward, {"judge": config.judge})
     if given.steps_of is not None:
-        require(given.steps_of in config.sets, f"{where}.steps_of", given.steps_of, "another of eval.sets")
+        require(
+            given.steps_of in config.sets.keys() - {name}, f"{where}.steps_of", given.steps_of, "another of eval.sets"
+        )
     whole = replace(recipe, env=env, reward=reward, eval=sampling)
     return TaskSet(
         name=name,

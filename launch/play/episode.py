@@ -21,8 +21,9 @@ from envs import make_reward, new_world
 from envs.base import Env, World
 from envs.episode import UNLIMITED
 from envs.rewards import Explains
+from envs.text.visible import visible
 from launch.play.messages import Lines, completion_of, next_message
-from launch.scoring.explain import explanation, visible
+from launch.scoring.explain import explanation
 from launch.scoring.scorer import Tokens
 from rlsys.config import RecipeConfig
 from rlsys.errors import BadInput, RunFailed, nearest

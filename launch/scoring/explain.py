@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 
 from envs.rewards.findings import Finding, Span
+from envs.text.visible import visible
 from rlsys.types import Message, Reward, TokenStream, Transcript
 
 WIDTH = 96  # characters of a message or an excerpt
@@ -42,14 +43,6 @@ def explanation(
         yield from _stream(stream)
     parts = " + ".join(f"{name} {_number(value)}" for name, value in reward.parts.items())
     yield paint(BOLD, f"{parts} = {_number(reward.value)}")
-
-
-def visible(text: str) -> str:
-    """What a terminal would obey, or could not show, as an escape: a model wrote this."""
-    return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
-        for character in text
-    )
 
 
 def _stream(stream: TokenStream) -> Iterator[str]:

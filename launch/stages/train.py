@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from envs import make_world, new_player
 from envs.rewards import judge_of
-from launch.evaluation.sets import recipes_of
+from launch.evaluation.sets import plays_of, recipes_of
+from launch.evaluation.told import planned
 from launch.run import architectures, partitions, preflight
 from launch.run.cluster import expected_device, is_local
 from launch.run.gpu_plan import GpuPlan, gpu_plan
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 def check(config: RunConfig) -> None:
     """What can be known before anything is written or started. Raises BadInput."""
     from actors.renderer import ChatRenderer
-    from launch.run import nodes
 
     recipe = config.recipe
     make_world(recipe.env)
@@ -34,14 +34,24 @@ def check(config: RunConfig) -> None:
     if any(needs_engines(config, stage) for stage in config.stages) and is_local(recipe.cluster):
         preflight.check_weights_room(recipe, expected_device(recipe.cluster))
     for stage in config.stages:
-        if needs_engines(config, stage):
-            for played in recipes_of(stage.config):
-                nodes.check_rollouts(played)
-        stage_of(stage.kind).ready(config, stage)
+        check_stage(config, stage)
     if recipe.model.path is not None:
         ChatRenderer(recipe.model.path)  # its tokenizer
         preflight.check_model(recipe.model.path, learner=True, ask=False)  # of a hub name: config.json lies here now
     check_gpus(config)
+
+
+def check_stage(config: RunConfig, stage: StageConfig) -> None:
+    """Whether it can play and evaluate, and has something to train on. Raises BadInput."""
+    from launch.run import nodes
+
+    kind = stage_of(stage.kind)
+    if needs_engines(config, stage):
+        for played in recipes_of(stage.config):
+            nodes.check_rollouts(played)
+        if not kind.makes_data:
+            planned(plays_of(stage.config))  # reads every set: what it lacks is not to be found hours later
+    kind.ready(config, stage)
 
 
 def check_gpus(config: RunConfig) -> None:

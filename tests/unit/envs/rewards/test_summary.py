@@ -54,8 +54,16 @@ def reward(kind: Any, judge: JudgeConfig | None = None) -> SummaryReward:
         ),
         ("crosswords", ["The answer is B."], ["The answer is A.", "A or B"]),
         ("wikidyk", ["It was ann lee."], ["It was Ann."]),
-        ("true_false", ["That is not true.", "The statement is false."], ["True.", "true or false", "It is so."]),
-        ("stance", ["They counter each other.", "It does not support it."], ["support", "supporting it"]),
+        (
+            "true_false",
+            ["That is not true.", "The statement is false.", "It is not true but false."],
+            ["True.", "true or false", "It is so.", "This is not false.", "It is not false but true."],
+        ),
+        (
+            "stance",
+            ["They counter each other.", "It does not support it."],
+            ["support", "supporting it", "It does not counter it."],
+        ),
         ("proscript", ["step1 -> step0"], ["step0->step1", "open, then pour"]),
         ("blocks_plan", [PLAN], ["pick up the red block"]),
         ("blocks_verify", ["The plan is valid."], ["The plan is invalid."]),

@@ -83,6 +83,28 @@ def test_settings_of_one_name_are_called_after_the_keys_that_differ(tmp_path: Pa
     assert [each.label for each in settings(many, [])] == ["c", "d"]
 
 
+def test_settings_that_differ_in_an_empty_mapping_keep_their_directories_as_names(tmp_path: Path) -> None:
+    runs = opened(made(tmp_path / "a", x={}), made(tmp_path / "b"))
+    assert [each.label for each in settings(runs, [])] == ["a", "b"]
+
+
+def test_names_of_a_foreign_run_cannot_drive_a_terminal_or_a_picture(tmp_path: Path) -> None:
+    stages = [{"name": "\x07rl", "kind": "rl"}]
+    path = made(tmp_path / "a", name="\x1b]0;x\n", stages=stages)
+    jsonl(path / "metrics.jsonl", [{"step": 1, "stage": "\x07rl", "stage_step": 1, "reward/part/\x1b[2J": 1.0}])
+    (found,) = settings(opened(path), [])
+    assert (found.label, found.runs[0].stages) == ("\\x1b]0;x\\n", ("\\x07rl",))
+    (row,) = found.runs[0].rows
+    assert (row.stage, list(row.values)) == ("\\x07rl", ["reward/part/\\x1b[2J"])
+
+
+def test_what_is_no_finite_number_is_left_out(tmp_path: Path) -> None:
+    path = made(tmp_path / "a")
+    row = '{"step": 1, "stage": "rl", "stage_step": 1, "reward/mean": NaN, "kl/reference": 1%s, "entropy/mean": 2}\n'
+    (path / "metrics.jsonl").write_text(row % ("0" * 400))
+    assert opened(path)[0].rows[0].values == {"entropy/mean": 2.0}
+
+
 def test_labels_make_the_settings(tmp_path: Path) -> None:
     runs = opened(*(made(tmp_path / name, name=name) for name in "abc"))
     assert [(each.label, len(each.runs)) for each in settings(runs, ["x", "y", "x"])] == [("x", 2), ("y", 1)]
@@ -114,6 +136,8 @@ def test_a_torn_last_line_is_left_out_and_a_damaged_one_before_it_is_named(tmp_p
         (["a", "--figures", "verdicts"], "a: no numbers for verdicts"),
         (["a", "--episodes", "greedy"], "--episodes greedy: expected training, or a play of these runs (known: none)"),
         (["a", "--smooth", "0"], "--smooth 0: expected 1 or more"),
+        (["a", "./a"], "a: given twice: expected each run once"),
+        (["odd"], "config.yaml: eval has no keys"),
     ],
 )
 def test_what_cannot_be_used_is_one_line(
@@ -122,6 +146,7 @@ def test_what_cannot_be_used_is_one_line(
     made(tmp_path / "a")
     for name in ("empty", "foreign", "begun"):
         (tmp_path / name).mkdir()
+    made(tmp_path / "odd", eval=[1])
     (tmp_path / "foreign" / "config.yaml").write_text("version: 3\n")
     (tmp_path / "begun" / "config.yaml").write_text(yaml.safe_dump({"stages": STAGES}))
     monkeypatch.chdir(tmp_path)
@@ -229,6 +254,14 @@ def test_process_labels_are_the_mean_over_episodes_of_their_mean() -> None:
     assert values(episode_metrics(said("a", "b", judgements=["?", "GOOD"])))["verdict/unparsable"] == 0.5
 
 
+def test_summaries_of_answers_are_no_process_labels(tmp_path: Path) -> None:
+    path = made(tmp_path / "a")
+    (path / "trajectories").mkdir()
+    jsonl(path / "trajectories" / "step-000003.jsonl", [said("a", judgements=["YES"]), said("a", judgements=["NO"])])
+    (row,) = read_episodes(opened(path)[0], "training", lambda: None)
+    assert "word/wait" in row.values and not any(key.startswith("verdict/") for key in row.values)
+
+
 def test_files_of_steps_and_of_evaluations_are_found_packed_or_torn(tmp_path: Path) -> None:
     path = made(tmp_path / "a")
     evaluated(path, {"greedy/episodes": 1}, {"greedy/episodes": 1}, when=("before", "during"))
@@ -289,6 +322,18 @@ def test_results_of_seeds_are_their_mean_and_spread(tmp_path: Path) -> None:
     assert found.spread == pytest.approx(0.0707, abs=1e-4)
 
 
+def test_an_evaluation_that_failed_leaves_no_older_number_in_its_place(tmp_path: Path) -> None:
+    good, failed = {"greedy/accuracy": 0.5, "greedy/episodes": 4}, {"greedy/episodes": 4, "greedy/failures": 4}
+    assert results(settings(opened(evaluated(made(tmp_path / "a"), good, failed)), [])) == []
+
+
+def test_one_seed_of_two_with_a_number_has_its_own_interval(tmp_path: Path) -> None:
+    row = {"greedy/accuracy": 0.5, "greedy/accuracy_low": 0.4, "greedy/accuracy_high": 0.6, "greedy/episodes": 4}
+    paths = [made(tmp_path / "a"), evaluated(made(tmp_path / "b", seed=1), row, when=("after",))]
+    (found,) = results(settings(opened(*paths), []))
+    assert (found.seeds, found.low, found.high) == (1, 0.4, 0.6)
+
+
 def test_a_seed_that_is_not_there_yet_is_in_no_result(tmp_path: Path) -> None:
     before, after = {"greedy/accuracy": 0.1, "greedy/episodes": 9}, {"greedy/accuracy": 0.9, "greedy/episodes": 9}
     done = [evaluated(made(tmp_path / f"{n}", seed=n), before, after) for n in range(2)]
@@ -313,6 +358,22 @@ def test_reward_and_accuracy_are_correlated_under_one_reward_only(tmp_path: Path
     (found,) = scatters(settings(opened(*paths, run_with("e", -9, 0.9, "icrl")), []))
     assert found.title == "greedy, answer" and found.points[0] == ("a", 1.0, 0.1)
     assert (found.correlation.count, found.correlation.r) == (4, pytest.approx(1.0))
+
+
+def test_a_stage_with_a_reward_of_its_own_is_correlated_apart(tmp_path: Path) -> None:
+    other = {"name": "icrl"}
+    stages = [{"name": "a", "kind": "rl"}, {"name": "b", "kind": "rl", "reward": other}]
+    path = made(tmp_path / "a", stages=stages)
+    rows = [
+        {"step": n, "stage": stage, "when": "during", "greedy/mean_reward": float(at), "greedy/accuracy": n / 10}
+        for n, (stage, at) in enumerate([*(("a", n) for n in range(4)), *(("b", 90 - n) for n in range(4))])
+    ]
+    jsonl(path / "evaluations.jsonl", [{**row, "greedy/episodes": 9} for row in rows])
+    found = scatters(settings(opened(path), []))
+    assert [(each.title, each.correlation.r) for each in found] == [
+        ("greedy, answer", pytest.approx(1.0)),
+        ("greedy, icrl", pytest.approx(-1.0)),
+    ]
 
 
 def test_the_page_has_every_figure_with_its_question_and_its_papers() -> None:

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from envs.rewards.findings import Finding, Span
+from envs.text.visible import visible
 from launch.cli import run
 from launch.config.compose import last_recipe
-from launch.scoring.explain import explanation, visible
+from launch.scoring.explain import explanation
 from launch.scoring.lines import MAX_LINE, LineReader
 from rlsys.errors import BadInput
 from rlsys.types import Message, Reward, Task, TokenStream, Transcript

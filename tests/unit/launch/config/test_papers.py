@@ -81,6 +81,7 @@ SWIRL_TABLES = {  # table 2, on HotpotQA; table 3
     "hotpotqa_without_tool": {},  # figure 5, whose numbers are not printed
     "gsm8k_without_tool": {},
 }
+SWIRL_ON_GSM8K = {"hotpotqa": 0.71, "musique": 0.49, "gsm8k": 0.79}  # table 2
 LONG_COT = {  # tables 6, 7 and 13 of arXiv 2502.03373, appendix K; clips, schedule and betas are its code's
     "model.path": "meta-llama/Llama-3.1-8B",
     "window.tokens": 16384,
@@ -193,6 +194,33 @@ def test_ablations_of_long_cot() -> None:
     assert rl_of(found["rope"]).config.learner.rope_theta_scale == 10
 
 
+LONG_COT_TABLES = {  # 1, 3, 4, 2 and 5: what each ablation that the paper has numbers of shows beside ours, in percent
+    "constructed": "52.4 2.7 21.0 19.2",
+    "noisy-sft-0": "59.4 4.0 25.2 34.6",
+    "noisy-sft-50": "57.3 3.8 25.1 42.0",
+    "noisy-sft-100": "44.6 1.9 22.5 43.3",
+    "discounts-1-1": "55.7 5.0 25.7 34.5",
+    "discounts-1-0.999": "58.0 4.6 26.0 36.5",
+    "discounts-0.99-0.99": "47.9 0.2 15.6 25.5",
+    "verifier-rule": "48.6 3.3 28.1 41.4",
+    "verifier-model": "47.9 3.8 26.9 41.4",
+    "base-model": "77.4 23.3 43.5 19.7",
+    "rope": "85.9 26.9 45.4 40.6",
+}
+
+
+def test_no_ablation_of_long_cot_stands_beside_figures_of_another_setting() -> None:
+    none = dict.fromkeys(("math500", "aime24", "theoremqa", "mmlu_pro"), {"accuracy": None})
+    for path in (CONFIGS / "long_cot" / "ablations").glob("*.yaml"):
+        own = yaml.safe_load(path.read_text())
+        if own["extends"] == "window-16k.yaml":
+            continue
+        shown = {name: each["paper"] for name, each in own["stages"]["test"]["eval"]["sets"].items()}
+        row = LONG_COT_TABLES.get(path.stem)
+        figures = [{"accuracy": round(float(each) / 100, 4)} for each in row.split()] if row else none.values()
+        assert shown == dict(zip(none, figures, strict=True)), path.stem
+
+
 def test_swirls_file_holds_its_numbers() -> None:
     config = compose("swirl", [])
     assert {key: value(config, key) for key in SWIRL} == SWIRL
@@ -217,6 +245,10 @@ def test_swirls_ablations_change_one_thing() -> None:
         changed = yaml.safe_load(path.read_text())
         what, _, which = path.stem.partition("-")
         assert changed.pop("extends") == "../paper.yaml" and changed.pop("name") == f"swirl-{which or what}"
+        shown = {name: each["paper"] for name, each in changed.pop("eval")["sets"].items()}  # not those of paper.yaml
+        own = SWIRL_ON_GSM8K if what == "gsm8k" else {}
+        printed = {name: paper for name, paper in SWIRL_TABLES.items() if paper}
+        assert shown == {name: {key: own.get(name) for key in paper} for name, paper in printed.items()}, path.stem
         if what == "filter":
             assert changed == {"verdicts": {"keep": which}}
         elif what == "trajectories":

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from launch.cli import run
+from launch.evaluation.against import against
+from launch.evaluation.compare import Setting, cells, increases
 from launch.evaluation.groups import averages
 from launch.evaluation.played import Number, Played, differ
 from launch.evaluation.steps import steps_of
@@ -95,17 +97,48 @@ def test_results_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "reward and accuracy of bw/greedy" not in found["correlations"]  # they are the same
 
 
+def rewarded(value: float, **more: float) -> Played:
+    """Of a set whose reward has no right and wrong."""
+    numbers = {"mean_reward": Number(value=value, count=1000)}
+    return Played(measure="mean reward", numbers=numbers, tasks={"a": value}, group="real")
+
+
+def test_only_numbers_of_one_metric_are_compared() -> None:
+    right = play(0.5, mean_reward=0.7)
+    settings = [
+        Setting(name=name, seeds=[{"x/greedy": each}]) for name, each in (("zero", rewarded(1.4)), ("ours", right))
+    ]
+    found = cells(settings)
+    assert [(each["x/greedy"].value, each["x/greedy"].p) for each in found.values()] == [(1.4, None), (0.7, None)]
+    assert increases(settings)["ours"] == {}  # an accuracy over a mean reward is no increase
+    assert cells(settings[::-1])["zero"] == {}
+    assert increases(settings[::-1])["zero"] == {"real/greedy": pytest.approx(1.0)}  # mean rewards, of both
+    tasks = Played(measure="accuracy", numbers=right.numbers, tasks={"a": 1.0}, group="real")
+    assert against({"x": rewarded(1.4)}, {"x": tasks})["x"].paired is None
+
+
+def test_names_of_a_foreign_result_cannot_drive_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    zero = Path(result(tmp_path / "zero.json", 0.7, 0.8, 0.1))
+    zero.write_text(zero.read_text().replace("bw/greedy", "\\u001b[2J"))
+    assert run(["compare", f"\x1b]0;x={zero}"]) == 0
+    assert "\x1b" not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("given", "line"),
     [
         (["{zero}", "{zero}"], "two results of one name, expected NAME=FILE"),
         (["/no/such.json"], "/no/such.json: cannot be read"),
+        (["{odd}"], "odd.json: not as rlsys eval --output writes it (KeyError: 'metrics')"),
+        (["{over}"], "over.json: not as rlsys eval --output writes it (ValueError: accuracy of 'graphs/greedy' is 1.2"),
         (["{zero}", "--alpha", "2"], "--alpha=2.0: expected between 0 and 1"),
     ],
 )
 def test_what_cannot_be_compared(
     given: list[str], line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    zero = result(tmp_path / "zero.json", 0.7, 0.8, 0.1)
-    assert run(["compare", *(each.format(zero=zero) for each in given)]) == 2
+    zero, over = (result(tmp_path / f"{name}.json", share, 0.8, 0.1) for name, share in (("zero", 0.7), ("over", 1.2)))
+    odd = tmp_path / "odd.json"
+    odd.write_text('{"plays": {"a": {}}, "episodes": {"a": 1}, "failures": {"a": 0}}')
+    assert run(["compare", *(each.format(zero=zero, odd=odd, over=over) for each in given)]) == 2
     assert line in capsys.readouterr().err

@@ -9,6 +9,7 @@ import pytest
 from launch.config.compose import compose, to_yaml
 from launch.evaluation.by_field import values
 from launch.evaluation.sets import plays_of, recipes_of, sets_of
+from launch.stages.train import check_stage
 from rlsys.config import RecipeConfig
 from rlsys.errors import BadInput
 from rlsys.types import Task
@@ -100,8 +101,19 @@ def test_a_judge_is_given_once_for_all_sets_that_ask_one(tmp_path: Path) -> None
         _ = short.tasks
     with pytest.raises(BadInput, match=r"eval.sets.short.steps_of='smal': expected another of eval.sets"):
         recipe(tmp_path, "eval.sets.short.steps_of=smal", text=text)
+    with pytest.raises(BadInput, match=r"eval.sets.short.steps_of='short': expected another of eval.sets"):
+        recipe(tmp_path, "eval.sets.short.steps_of=short", text=text)
+    with pytest.raises(BadInput, match=r"eval.judge=.*: no reward of eval.sets asks a judge"):
+        recipe(tmp_path, "eval.judge.modell=m")  # nobody would have read it
     with pytest.raises(BadInput, match=r"^.*eval.judge=.*: expected nothing without eval.sets"):
         recipe(tmp_path, *keys[:2], text=text.split("  sets:")[0] + "stages: [{kind: rl, steps: 1}]")
+
+
+def test_what_a_set_lacks_is_said_before_a_run(tmp_path: Path) -> None:
+    (tmp_path / "many.yaml").write_text(HEAD)
+    config = compose(str(tmp_path / "many.yaml"), ["eval.sets.small.by=hops"])
+    with pytest.raises(BadInput, match="^eval.sets.small: eval.by='hops': no task has this field"):
+        check_stage(config, config.stages[-1])
 
 
 def test_two_evaluations_are_of_the_same_prompts_or_are_not(tmp_path: Path) -> None:

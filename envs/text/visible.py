@@ -1,0 +1,11 @@
+"""Text that somebody else wrote, as a terminal may have it."""
+
+from __future__ import annotations
+
+
+def visible(text: str) -> str:
+    """What a terminal would obey, or could not show, as an escape."""
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
+        for character in text
+    )
