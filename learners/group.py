@@ -135,8 +135,8 @@ class LearnerActor:
         """Write what was copied, beside the next updates."""
         self._snapshot.write()
 
-    def load(self, folder: str) -> None:
-        self.rank.load(Path(folder) / "learner")
+    def load(self, folder: str, optimizers_alone: bool) -> None:
+        self.rank.load(Path(folder) / "learner", optimizers_alone=optimizers_alone)
 
 
 class LearnerGroup:
@@ -254,8 +254,8 @@ class LearnerGroup:
         """Write what was copied last into its folder. Other calls may be made meanwhile, but no further snapshot."""
         await self._all(lambda rank: rank.write.remote(), "writing a checkpoint")
 
-    async def load(self, folder: Path) -> None:
-        await self._all(lambda rank: rank.load.remote(str(folder)), f"loading {folder}")
+    async def load(self, folder: Path, *, optimizers_alone: bool = False) -> None:
+        await self._all(lambda rank: rank.load.remote(str(folder), optimizers_alone), f"loading {folder}")
 
     async def check(self, what: str) -> None:
         """Raises LearnerLost when a rank has died, under `what`."""

@@ -212,8 +212,11 @@ class LearnerRank:
                 into.then(partial(models.reference.keep_files, folder / _REFERENCE_FOLDER))
             into.then(partial((folder / _LAYOUT_FILE).write_text, json.dumps(layout)))
 
-    def load(self, folder: Path) -> None:
-        """After `begin` with the same stage. Raises BadInput when the folder does not fit this learner."""
+    def load(self, folder: Path, *, optimizers_alone: bool = False) -> None:
+        """After `begin` with the same stage. Raises BadInput when the folder does not fit this learner.
+
+        optimizers_alone: of the stage before, whose weights these are; schedule and reference stay this stage's own.
+        """
         if not (folder / _LAYOUT_FILE).is_file():
             raise BadInput(f"{folder}: not a learner checkpoint ({_LAYOUT_FILE} is missing)")
         stage, models = self.stage, self.stage.models
@@ -229,6 +232,8 @@ class LearnerRank:
             _, state = models.policy_engine.load_checkpoint(str(folder), tag=_CHECKPOINT_TAG)
             if models.critic_engine is not None:
                 models.critic_engine.load_checkpoint(str(folder), tag=_CRITIC_TAG)
+        if optimizers_alone:
+            return
         if models.reference is not None and stage.learner.reference == "stage":
             self._restore_reference(folder, state["reference"])
         self.step = state["step"]

@@ -190,6 +190,9 @@ class LearnerConfig:
     before the update, for tokens sampled with the newest weights; older tokens keep the engine's."""
     reference: Literal["stage", "run"] = "stage"
     """The frozen model of the KL term: the weights at the start of this stage, or those at the start of the run."""
+    optimizer: Literal["stage", "run"] = "stage"
+    """stage: its moments begin anew with each stage. run: a stage begins with those of the stage before it, with a
+    schedule of its own; both need the same ranks, ZeRO stage and critic."""
     offload_reference: bool = False
     """Keep the reference model in host memory while it is not needed (GPUs only)."""
     offload: Literal["none", "optimizer", "all"] = "none"

@@ -68,6 +68,7 @@ class BanditLearner:
         self.updates = 0
         self.losing: set[int] = set()  # groups, by sequence, whose node dies before rows are made of them
         self.restarts = 0
+        self.loaded: list[bool] = []  # of each load: the optimizers alone?
 
     async def start(self) -> None: ...
     async def stop(self) -> None: ...
@@ -142,7 +143,8 @@ class BanditLearner:
         (folder / "hf").mkdir(parents=True)
         (folder / "hf" / "logits.json").write_text(json.dumps(logits))
 
-    async def load(self, folder: Path) -> None:
+    async def load(self, folder: Path, *, optimizers_alone: bool = False) -> None:
+        self.loaded.append(optimizers_alone)
         self._set(json.loads((folder / "hf" / "logits.json").read_text()))
 
 

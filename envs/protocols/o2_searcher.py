@@ -2,7 +2,8 @@
 
 The authors generate without a stop string and cut the text after the first `</search>`, else after the first
 `</answer>`; here generation stops at either tag. They add a user's turn without ending the model's; here the chat
-template's marks do both. The last passages of a query that found too few are not filled up with blanks.
+template's marks do both. Learnings are the passages, as of their closed-ended questions; for open-ended ones they have
+another model condense web pages. The last passages of a query that found too few are not filled up with blanks.
 
 | message | what happens | source |
 |---|---|---|

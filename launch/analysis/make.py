@@ -11,7 +11,7 @@ from launch.analysis.draw import draw, draw_entries, draw_scatters, window_of
 from launch.analysis.episodes import TRAINING, files_of, read_episodes
 from launch.analysis.figures import FIGURES, Figure
 from launch.analysis.report import entry_table, scatter_table, table, write, write_entries, write_scatters
-from launch.analysis.results import papers_of, results, scatters
+from launch.analysis.results import papers_of_all, results, scatters
 from launch.analysis.runs import Row, Run, Setting
 from launch.run.bar import Bar
 
@@ -39,7 +39,7 @@ def make(settings: Sequence[Setting], making: Making, say: Callable[[str], None]
     runs = [run for setting in settings for run in setting.runs]
     of = {"episodes"} if making.episodes == TRAINING else {"episodes", "finish"}
     counted = _counted(runs, making.episodes) if of & {FIGURES[name].source for name in making.names} else {}
-    papers = {key: value for run in runs for key, value in papers_of(run).items()}
+    papers = papers_of_all(settings)
     left = Left([], [])
     for name in making.names:
         figure = FIGURES[name]

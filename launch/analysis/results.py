@@ -47,24 +47,32 @@ def papers_of(run: Run) -> dict[str, float]:
     for play in plays_of(run.evaluations):
         name, _, how = play.rpartition("/")
         for key, value in given.get(name, {}).items():
-            if "/" not in key or key.startswith(f"{how}/"):
+            if value is not None and ("/" not in key or key.startswith(f"{how}/")):  # null takes a figure back
                 found[f"{play}/{key.removeprefix(f'{how}/')}"] = float(value)
     return found
 
 
+def papers_of_all(settings: Sequence[Setting]) -> dict[str, float]:
+    """The figures that all settings have which have one: those of different experiments are no single line."""
+    found: dict[str, set[float]] = {}
+    for run in (run for each in settings for run in each.runs):
+        for key, value in papers_of(run).items():
+            found.setdefault(key, set()).add(value)
+    return {key: next(iter(values)) for key, values in found.items() if len(values) == 1}
+
+
 def results(settings: Sequence[Setting]) -> list[Entry]:
     """Of each play the number that stands for it, and those that the recipe has a paper's figure for."""
-    papers = {key: value for setting in settings for run in setting.runs for key, value in papers_of(run).items()}
+    papers = {each.label: papers_of_all([each]) for each in settings}
     plays = dict.fromkeys(play for s in settings for run in s.runs for play in plays_of(run.evaluations))
     found: list[Entry] = []
     for play in plays:
-        last = {setting.label: _last(setting.runs, f"{play}/episodes") for setting in settings}
+        last = {each.label: _last(each.runs, f"{play}/episodes") for each in settings}
         known = [name for name in MEASURES if any(f"{play}/{name}" in own for runs in last.values() for own in runs)]
-        keys = [f"{play}/{name}" for name in known[:1]] + [key for key in papers if key.rpartition("/")[0] == play]
-        made = (
-            _entry(key, label, runs, papers.get(key)) for key in dict.fromkeys(keys) for label, runs in last.items()
-        )
-        found += [each for each in made if each is not None]
+        printed = (key for own in papers.values() for key in own if key.rpartition("/")[0] == play)
+        for key in dict.fromkeys((*(f"{play}/{name}" for name in known[:1]), *printed)):
+            made = (_entry(key, label, runs, papers[label].get(key)) for label, runs in last.items())
+            found += [each for each in made if each is not None]
     return found
 
 

@@ -20,9 +20,9 @@ def run(options: argparse.Namespace) -> int:
     from launch.config.compose import compose
     from launch.config.layers import CONFIGS
 
-    files = [path for path in sorted(CONFIGS.rglob("*.yaml")) if path.parent.name != "ablations"]
-    for path in files:
-        name = str(path.relative_to(CONFIGS).with_suffix("")).removesuffix("/paper")
+    files = [path for path in CONFIGS.rglob("*.yaml") if path.parent.name != "ablations"]
+    named = {str(path.relative_to(CONFIGS).with_suffix("")).removesuffix("/paper"): path for path in files}
+    for name, path in sorted(named.items()):
         config = compose(str(path), [])
         about = config.recipe.about
         stages = ", ".join(

@@ -188,7 +188,7 @@ class Run:
         return str(folder / "hf") if folder is not None else self.model_path
 
     async def begin_stage(self, stage: StageConfig, *, temperature: float = 1.0) -> None:
-        """The learner takes the weights that this stage starts from and, in its middle, the optimizer that it had.
+        """The learner takes the weights that this stage starts from and, in its middle or by its config, the optimizer.
 
         temperature: of the answers that it will learn from; 1 where nobody sampled them.
         """
@@ -203,8 +203,9 @@ class Run:
             )
         )
         folder = self.dir.newest()
-        if folder is not None and self.state.stage_step > 0:
-            await self.until(self.learner.load(folder))
+        midway = self.state.stage_step > 0
+        if folder is not None and (midway or stage.config.learner.optimizer == "run"):
+            await self.until(self.learner.load(folder, optimizers_alone=not midway))
         self.state.health = [asdict(finding) for finding in health(self)]  # of the stage before
         self.watch = watch_on(self, stage)
 

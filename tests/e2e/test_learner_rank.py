@@ -376,6 +376,28 @@ def models_of(learner: LearnerRank) -> list[dict[str, torch.Tensor]]:
     return [tensors(learner), tensors(learner, models.critic_engine.module), tensors(learner, reference)]
 
 
+def test_a_stage_may_go_on_with_the_optimizer_of_the_one_before(learner, path, tmp_path) -> None:
+    begin(learner, path)
+    for step in range(3):
+        learner.update(batch(step))
+    save(learner, tmp_path / "learner")
+    save_hf(learner, tmp_path / "hf", path)
+    begin(learner, str(tmp_path / "hf"))
+    learner.update(batch(3))
+    anew = tensors(learner)
+    begin(learner, str(tmp_path / "hf"))
+    learner.load(tmp_path / "learner", optimizers_alone=True)
+    assert learner.step == 0
+    learner.update(batch(3))
+    kept = tensors(learner)
+    assert not same(kept, anew)
+    begin(learner, str(tmp_path / "hf"))
+    learner.load(tmp_path / "learner")
+    learner.step = 0  # the same moments, by the way of a resume, and the same place in the schedule
+    learner.update(batch(3))
+    assert same(tensors(learner), kept)
+
+
 @pytest.mark.parametrize("zero_stage", [1, 2, 3])
 def test_with_critic_and_reference_a_checkpoint_continues_to_the_same_bits(learner, path, zero_stage, tmp_path) -> None:
     shutil.copytree(path, tmp_path / "origin")

@@ -14,7 +14,8 @@ import envs.protocols as table
 from envs.problems.knowledge import KnowledgeConfig, of_task
 from envs.protocols import PROTOCOLS
 from envs.rewards.transcript import inline_of, split_inline
-from envs.worlds.search import SearchQAConfig, SearchQAWorld
+from envs.worlds.search import SearchQAWorld
+from envs.worlds.search_config import SearchQAConfig
 from launch.config.compose import compose
 from rlsys.errors import BadInput
 from rlsys.records import read_transcript

@@ -20,7 +20,7 @@ from envs.rewards.transcript import (
 )
 from envs.worlds.calculator import CalculatorConfig
 from envs.worlds.python import PythonMathConfig
-from envs.worlds.search import SearchQAConfig
+from envs.worlds.search_config import SearchQAConfig
 from rlsys.choices import choose
 
 

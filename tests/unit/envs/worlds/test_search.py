@@ -19,7 +19,8 @@ from envs.rewards.research import ResearchReward, ResearchRewardConfig
 from envs.services.guard import GuardConfig, ToolFailed
 from envs.tasks.few_shot import AFTER_EXAMPLES, EXAMPLES, ExamplesConfig, read_examples
 from envs.tools.search import SearchConfig
-from envs.worlds.search import SearchQAConfig, SearchQAWorld
+from envs.worlds.search import SearchQAWorld
+from envs.worlds.search_config import SearchQAConfig
 from rlsys.errors import BadInput
 from rlsys.packing import sample_trajectory
 from rlsys.rollout import first_messages

@@ -16,7 +16,7 @@ from launch.analysis.curves import charts, finished, with_derived
 from launch.analysis.draw import smoothed
 from launch.analysis.episodes import episode_metrics, read_episodes
 from launch.analysis.figures import FIGURES, Figure, Panel, needed
-from launch.analysis.results import results, scatters
+from launch.analysis.results import papers_of_all, results, scatters
 from launch.analysis.runs import Run, read_run, settings
 from launch.cli import run
 from rlsys.errors import BadInput
@@ -252,7 +252,7 @@ def test_files_of_steps_and_of_evaluations_are_found_packed_or_torn(tmp_path: Pa
 
 
 def test_papers_figures_stand_beside_the_last_evaluation(tmp_path: Path) -> None:
-    sets = {"musique": {"paper": {"exact_match": 0.2230, "greedy/f1": 0.3}}}
+    sets = {"musique": {"paper": {"exact_match": 0.2230, "greedy/f1": 0.3, "accuracy": None}}}
     stages = [*STAGES[:1], {"name": "rl", "kind": "rl", "eval": {"sets": sets}}]
     path = made(tmp_path / "a", stages=stages, eval={"paper": {"accuracy": 0.9}, "sets": {"musique": {"tasks": 3}}})
     plays = ("musique/greedy", "musique/sampled")
@@ -267,6 +267,18 @@ def test_papers_figures_stand_beside_the_last_evaluation(tmp_path: Path) -> None
         "greedy/accuracy": (0.1, 0.9),
     }
     assert (found["greedy/accuracy"].low, found["greedy/accuracy"].high) == (0.05, 0.2)
+
+
+def test_each_setting_has_its_own_papers_figure(tmp_path: Path) -> None:
+    row = {"greedy/accuracy": 0.5, "greedy/episodes": 9}
+    papers = {"sft": 0.7, "grpo": 0.967}
+    paths = [
+        evaluated(made(tmp_path / name, name=name, eval={"paper": {"accuracy": value}}), row, when=("after",))
+        for name, value in papers.items()
+    ]
+    found = settings(opened(*paths), [])
+    assert {each.label: each.paper for each in results(found)} == papers
+    assert papers_of_all(found) == {} and papers_of_all(found[:1]) == {"greedy/accuracy": 0.7}
 
 
 def test_results_of_seeds_are_their_mean_and_spread(tmp_path: Path) -> None:

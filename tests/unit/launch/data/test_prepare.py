@@ -16,7 +16,7 @@ from envs.worlds.blocksworld import BlocksworldConfig
 from envs.worlds.calculator import CalculatorConfig
 from envs.worlds.graph import GraphConfig
 from envs.worlds.questions import QuestionsConfig
-from envs.worlds.search import SearchQAConfig
+from envs.worlds.search_config import SearchQAConfig
 from launch.cli import run
 from launch.data import prepare as preparing
 from rlsys.records import read_answer

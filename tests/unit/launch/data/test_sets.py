@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,9 @@ from launch.data.recipes import RECIPES, recipe_of
 from launch.data.records import Role, by_question, paragraphs
 from launch.data.sets import SETS, split_of
 from launch.data.shown import in_order
+from launch.data.single_steps import single_steps
 from rlsys.errors import BadInput
+from tests.made import jsonl
 
 # As the papers and the publishers state them.
 COUNTS = {
@@ -152,6 +155,19 @@ def test_a_name_that_is_not_known_gets_the_nearest() -> None:
 )
 def test_a_record_becomes_a_row(name: str, fields: dict[str, Any], row: dict[str, Any]) -> None:
     assert rows(name, fields) == [row]
+
+
+def test_single_steps_of_a_puzzle_and_of_a_script(tmp_path: Path) -> None:
+    for name, fields in (("knowledge_crosswords", CROSSWORD), ("proscript", SCRIPT)):
+        path = jsonl(tmp_path / f"{name}.jsonl", rows(name, fields))
+        single = list(single_steps(name, Path(path)))
+        assert {row["parent"] for row in single} == {f"{name}.jsonl:1"}
+        if name == "proscript":
+            told = [(row["earlier"], row["later"], row["answers"]) for row in single]
+            assert told == [("get the milk", "pour", ["yes"]), ("get a glass", "pour", ["yes"])]
+        else:
+            assert len(single) == len(CROSSWORD["source"]) and all("blank" not in row["question"] for row in single)
+            assert all(row["answers"] == ["true"] for row in single)
 
 
 def test_a_crossword_keeps_its_puzzle_and_knows_its_other_difficulties() -> None:

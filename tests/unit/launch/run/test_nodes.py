@@ -16,7 +16,7 @@ from envs.services.judge.config import JudgeConfig
 from envs.tools.search import SearchConfig
 from envs.worlds.calculator import CalculatorConfig
 from envs.worlds.questions import QuestionsConfig
-from envs.worlds.search import SearchQAConfig
+from envs.worlds.search_config import SearchQAConfig
 from launch.run.engines import scratch_folder
 from launch.run.nodes import Holds, _answer, _marked, _told, cache_folders, check_rollouts, holds_of, look
 from launch.run.preflight import check_output

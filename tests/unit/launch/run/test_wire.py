@@ -14,7 +14,7 @@ from envs.rewards.swirl import SwirlRewardConfig
 from envs.services.judge.config import JudgeConfig
 from envs.tools.search import SearchConfig
 from envs.worlds.calculator import CalculatorConfig
-from envs.worlds.search import SearchQAConfig
+from envs.worlds.search_config import SearchQAConfig
 from launch.config import compose
 from launch.run import nodes, wire
 from rlsys.config import RecipeConfig

@@ -586,3 +586,13 @@ def test_a_run_that_never_trained_is_not_done(tmp_path: Path) -> None:
     assert outcome.run.dir.newest().name == "step-000004"  # nothing is lost
     (tmp_path / "run" / "config.yaml").write_text(to_yaml(outcome.run.config))
     assert rlsys(["train", str(tmp_path / "recipe.yaml"), "--run-dir", str(tmp_path / "run")]) == 1
+
+
+@pytest.mark.parametrize(("kept", "loaded"), [("run", [True]), ("stage", [])])
+def test_the_optimizer_of_a_stage_is_new_or_that_of_the_one_before(
+    tmp_path: Path, kept: str, loaded: list[bool]
+) -> None:
+    two = "stages: [{name: a, kind: rl, steps: 2}, {name: b, kind: rl, steps: 2, learner: {optimizer: %s}}]\n"
+    outcome = play(tmp_path, stages=two % kept)
+    assert outcome.error is None
+    assert outcome.run.learner.loaded == loaded  # type: ignore[attr-defined]

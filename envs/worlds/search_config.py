@@ -1,0 +1,95 @@
+"""The keys of question answering with search."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal, Optional
+
+from envs.problems.knowledge import KnowledgeConfig
+from envs.protocols import PROTOCOLS
+from envs.protocols.bare import check_bare
+from envs.tasks.config import TaskConfig
+from envs.tasks.few_shot import ExamplesConfig
+from envs.tools.search import MAX_TOPK, WEB, SearchConfig
+from rlsys.errors import require, require_bounds
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchQAConfig(TaskConfig):
+    has_tool: ClassVar[bool] = True
+    name: str = "search_qa"
+    protocol: str = "research"
+    """One that searches: swirl, research, icrl, o2_searcher. Or a baseline: direct, cot, rag, iter_retgen, ircot."""
+    template: Literal["base", "instruct"] = "instruct"
+    """base: one text without a chat template (not swirl, o2_searcher, ircot)."""
+    train_tasks: int = 2048
+    knowledge: KnowledgeConfig = field(default_factory=KnowledgeConfig)
+    """What is made up."""
+    max_turns: Optional[int] = None
+    """Messages per episode; null: swirl 6, icrl 7, o2_searcher 5 (the searches and the answer), research as many as the
+    tokens allow, iter_retgen 3, ircot 9. swirl and ircot grant one more where the last is a search: told to answer."""
+    topk: Optional[int] = None
+    """Passages per search; null: swirl 1, icrl and o2_searcher 3, research and the baselines 5."""
+    max_reply_tokens: Optional[int] = None
+    """Longer results are cut; null: icrl 500, the others never. Passages in a prompt are not cut."""
+    instruction: Optional[str] = None
+    """In front of every question; `{calls}` becomes the number of searches; null is the protocol's, "" none."""
+    demonstrations: ExamplesConfig = field(default_factory=ExamplesConfig)
+    """In the prompt (icrl)."""
+    demo_follow_rate: Optional[float] = None
+    """Teaches a policy from nothing to go by examples: an sft stage shows prompts with 0 to `demonstrations.count` of
+    them, which all search or all answer at once. Where they search, this share of the answers does so too; the others
+    are guesses. null: every prompt has the same examples."""
+    demo_protocols: dict[str, float] = field(default_factory=dict)
+    """Protocols that made-up questions are demonstrated in, with the share of each: a policy from nothing is to know
+    the baselines' forms too. {} is `protocol` alone."""
+    demo_mistakes: Literal["all", "early"] = "all"
+    """What goes wrong in the share `demo_error_rate`. early: always the answer of the first of two hops."""
+    retriever: SearchConfig = field(default_factory=SearchConfig)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        fitting = [name for name, protocol in PROTOCOLS.items() if protocol.topk is not None]
+        require(self.protocol in fitting, "env.protocol", self.protocol, f"one of {', '.join(fitting)}")
+        self._check_demonstrations(fitting)
+        require_bounds(self, "env.", "at least 1, or null", "max_turns", "max_reply_tokens")
+        require(self.topk is None or 1 <= self.topk <= MAX_TOPK, "env.topk", self.topk, f"1 to {MAX_TOPK}, or null")
+        allowed = self.template == "instruct" or PROTOCOLS[self.protocol].base_instruction is not None
+        require(allowed, "env.template", self.template, f"instruct: protocol={self.protocol} is a chat")
+        shown, corpus, made = self.demonstrations, self.retriever.corpus, self.data is None
+        plain = shown.count == 0 or PROTOCOLS[self.protocol].shows_examples
+        require(plain, "env.demonstrations.count", shown.count, f"0: {self.protocol} shows no examples in its prompt")
+        require(corpus is None or not made, "env.retriever.corpus", corpus, "null, or questions about it in env.data")
+        require(self.eval_data is None or not made, "env.eval_data", self.eval_data, "null, or env.data too")
+        web = self.retriever.kind == WEB
+        require(not (made and web), "env.retriever.kind", WEB, "a retriever of ours: made-up questions are on no web")
+        searching = self.tools and PROTOCOLS[self.protocol].topk
+        found = not searching or made or corpus is not None or self.retriever.url is not None or web
+        ways = "passages for the questions of env.data, or retriever.url, or retriever.kind=web"
+        require(found, "env.retriever.corpus", corpus, ways)
+        written = made or shown.count == 0 or shown.file is not None
+        require(written, "env.demonstrations.file", shown.file, "a file: examples are written for made-up questions")
+        require_bounds(self, "env.", "between 0 and 1, or null", "demo_follow_rate")
+        follows = self.demo_follow_rate is None or (shown.count > 0 and shown.file is None)
+        require(follows, "env.demo_follow_rate", self.demo_follow_rate, "null without made-up demonstrations to follow")
+        if not self.tools:
+            self._check_bare()
+
+    def _check_bare(self) -> None:
+        protocol = PROTOCOLS[self.protocol]
+        calls = bool(protocol.topk) and not protocol.looks_up
+        require(calls, "env.tools", False, f"true: in {self.protocol} the policy has no search to call")
+        require(not self.demo_protocols, "env.demo_protocols", self.demo_protocols, "{} with env.tools=false")
+        check_bare(protocol, self.instruction, self.demonstrations.count)
+
+    def _check_demonstrations(self, fitting: Sequence[str]) -> None:
+        for name, share in self.demo_protocols.items():
+            require(name in fitting, "env.demo_protocols", name, f"of {', '.join(fitting)}")
+            require(share > 0, f"env.demo_protocols.{name}", share, "a share above 0")
+        two = self.demo_mistakes == "all" or self.knowledge.hops == 2
+        require(two, "env.demo_mistakes", self.demo_mistakes, "all, with knowledge.hops=1: nothing is too early")
+
+    @property
+    def protocol_name(self) -> str:
+        return self.protocol

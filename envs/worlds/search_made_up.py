@@ -1,0 +1,108 @@
+"""Made-up questions for search: tasks, the passages that answer them, and how they are answered, well or badly."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+
+from envs.problems.knowledge import (
+    KINDS,
+    MadeUp,
+    Question,
+    at_once,
+    episode,
+    flawed,
+    from_memory,
+    made_up,
+    of_task,
+    to_task,
+)
+from envs.protocols import PROTOCOLS, Protocol
+from envs.services.retriever.documents import Document
+from envs.tasks.few_shot import Shown, examples_of
+from envs.tools.search import LocalSearch
+from envs.worlds.search_config import SearchQAConfig
+from rlsys.errors import BadInput, require
+from rlsys.types import Message, Task
+
+
+class MadeUpQuestions:
+    """Nothing is made before it is asked for. What a demonstration reads, the real retriever finds."""
+
+    def __init__(self, config: SearchQAConfig, protocol: Protocol, topk: int) -> None:
+        self._config, self._protocol, self._topk = config, protocol, topk
+
+    @cached_property
+    def _made(self) -> MadeUp:
+        return made_up(self._config.knowledge, self._config.seed)
+
+    @cached_property
+    def search(self) -> LocalSearch:
+        """The retriever, in this process."""
+        return LocalSearch(self._config.retriever.options, lambda: self.documents, self._topk)
+
+    @property
+    def documents(self) -> Sequence[Document]:
+        return self._made.base.documents
+
+    def tasks(self, count: int, held_out: bool) -> Iterable[Task]:
+        found = self._made.held_out if held_out else self._made.train
+        most = f"at most {len(found)}: knowledge.entities={self._config.knowledge.entities} gives no more"
+        require(count <= len(found), f"env.{'held_out' if held_out else 'train'}_tasks", count, most)
+        return map(to_task, found[:count])
+
+    def examples(self) -> Iterator[tuple[str, list[Message]]]:
+        """Questions of their own with their answers, for prompts."""
+        for question in self._made.examples:
+            yield question.text, episode(question, self._protocol, self.search, None)
+
+    def protocol(self, rng: random.Random) -> Protocol:
+        """One that a question is demonstrated in."""
+        shares = self._config.demo_protocols
+        return PROTOCOLS[rng.choices(list(shares), list(shares.values()))[0]] if shares else self._protocol
+
+    def answered(self, protocol: Protocol, task: Task, rng: random.Random) -> list[Message]:
+        """What the model says, with a mistake in a share `demo_error_rate`, and what it is told.
+
+        Without the tool it answers at once, and a mistake is another name of the same kind. Raises BadInput for a
+        protocol in which the environment decides what is searched.
+        """
+        if protocol.again is not None:
+            raise BadInput(f"{protocol.name} has no demonstration: the environment decides what is searched")
+        mistake, question = self._mistake, of_task(task)
+        if not self._config.tools:
+            return at_once(question, self._made.base, protocol, mistake(rng))
+        if protocol.calls == 0:
+            return from_memory(question, self._made.base, protocol)
+        return self._searched(protocol, question, mistake(rng))
+
+    def following(self, task: Task, rate: float, rng: random.Random) -> tuple[Shown, list[Message]]:
+        """Examples of a prompt and an answer to `task`, which searches after some examples that do, and never else; a
+        guess is always a wrong one."""
+        config, base, protocol = self._config, self._made.base, self._protocol
+        count, searches, follows = rng.randint(0, config.demonstrations.count), rng.random() < 0.5, rng.random() < rate
+        others = [question for question in self._made.train if question.text != task.question]
+        solved = (
+            (other.text, self._searched(protocol, other, None) if searches else at_once(other, base, protocol, None))
+            for other in rng.sample(others, count)
+        )
+        shown = examples_of(replace(config.demonstrations, count=count), solved)
+        if count and searches and follows:
+            return shown, self._searched(protocol, of_task(task), self._mistake(rng))
+        return shown, at_once(of_task(task), base, protocol, rng)
+
+    def _mistake(self, rng: random.Random) -> random.Random | None:
+        """What a mistake is drawn with; None: there is to be none."""
+        return rng if rng.random() < self._config.demo_error_rate else None
+
+    def _searched(self, protocol: Protocol, question: Question, mistake: random.Random | None) -> list[Message]:
+        config, turns = self._config, self._config.max_turns
+        again = protocol.malformed is not None and config.demo_error_rate > 0  # a malformed call, made again
+        enough = len(question.relations) + 1 + again
+        require(turns is None or enough <= turns, "env.max_turns", turns, f"at least {enough} to show a solution")
+        if mistake is None:
+            return episode(question, protocol, self.search, None)
+        kinds = KINDS if config.demo_mistakes == "all" else (config.demo_mistakes,)
+        return flawed(question, self._made.base, protocol, self.search, mistake, kinds)
