@@ -3,7 +3,8 @@
 For each seed `rlsys train swirl/tiny` generates, judges and trains on the process set. From the weights and the file
 that it leaves, the same stage trains on the other sets, and once more supervised (`stages.swirl.kind=sft`): nothing is
 played or judged again. Runs that are done are not repeated. Writes every run's numbers into `docs/swirl_sets.json`,
-prints them with the spread over seeds, and draws `docs/swirl_sets.svg`; `--draw` takes what is there.
+prints them with the spread over seeds, and draws `docs/swirl_sets.svg`; `--collect` takes the runs that are done,
+`--draw` what was written.
 """
 
 from __future__ import annotations
@@ -67,20 +68,25 @@ def play(seeds: int, runs: Path) -> None:
                 subprocess.run(command(name, seed, runs), check=True, cwd=ROOT, env=environment)
 
 
-def tell(report: Report, found: dict[str, dict[str, Any]], seeds: int) -> None:
+def of_seeds(found: dict[str, dict[str, Any]], name: str, when: str) -> list[dict[str, float]]:
+    """A run's evaluations, of every seed whose run is done."""
+    each = (found.get(f"{seed}-{name}") for seed in range(len(found)))
+    return [run[when] for run in each if run is not None]
+
+
+def tell(report: Report, found: dict[str, dict[str, Any]]) -> None:
     """Means over the seeds, with the smallest and the largest."""
-    report.head("after training on", *NUMBERS)
-    rows = {"nothing": [found[f"{seed}-{FIRST}"]["before"] for seed in range(seeds)]}
-    rows |= {name: [found[f"{seed}-{name}"]["after"] for seed in range(seeds)] for name in RUNS}
+    report.head("after training on", "seeds", *NUMBERS)
+    rows = {"nothing": of_seeds(found, FIRST, "before")} | {name: of_seeds(found, name, "after") for name in RUNS}
     for name, each in rows.items():
-        report.row(name, *(_mean([one[number] for one in each]) for number in NUMBERS))
+        report.row(name, len(each), *(_mean([one[number] for one in each]) for number in NUMBERS))
 
 
 def _mean(values: list[float]) -> str:
     return f"{statistics.mean(values):.3f} ({min(values):.2f} to {max(values):.2f})"
 
 
-def draw(found: dict[str, dict[str, Any]], seeds: int) -> None:
+def draw(found: dict[str, dict[str, Any]]) -> None:
     import matplotlib
 
     matplotlib.use("svg")
@@ -89,18 +95,18 @@ def draw(found: dict[str, dict[str, Any]], seeds: int) -> None:
 
     figure, axes = pyplot.subplots(1, 2, figsize=(8, 3), sharey=True, layout="constrained")
     for axis, number in zip(axes, ("process labels", "answers, sampled"), strict=True):
-        before = [found[f"{seed}-{FIRST}"]["before"][number] for seed in range(seeds)]
+        before = [run[number] for run in of_seeds(found, FIRST, "before")]
         axis.axhline(statistics.mean(before), color="black", linestyle="--", linewidth=1, label="before")
         for offset, learner, colour in ((-0.2, "swirl", "#3366aa"), (0.2, "sft", "#dd7722")):
             names = ("none", "process", "outcome")
-            values = [[found[f"{seed}-{learner}-{name}"]["after"][number] for seed in range(seeds)] for name in names]
+            values = [[run[number] for run in of_seeds(found, f"{learner}-{name}", "after")] for name in names]
             places = [at + offset for at in range(len(names))]
             axis.bar(places, [statistics.mean(each) for each in values], 0.36, color=colour, label=learner, alpha=0.7)
             for place, each in zip(places, values, strict=True):
                 axis.plot([place] * len(each), each, "o", color="black", markersize=3)
         axis.set_xticks(range(3), ["none", "process", "outcome"])
         axis.set_title(number)
-    axes[0].legend(loc="lower right", fontsize=8)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8)
     figure.savefig(PICTURE, metadata={"Date": None})
 
 
@@ -108,14 +114,16 @@ if __name__ == "__main__":
     given = parser(__doc__)
     given.add_argument("--seeds", type=int, default=2)
     given.add_argument("--runs", type=Path, default=ROOT / "runs" / "swirl-sets")
+    given.add_argument("--collect", action="store_true", help="train nothing, take the runs of --runs that are done")
     given.add_argument("--draw", action="store_true", help="train nothing, take what docs/swirl_sets.json holds")
     options = given.parse_args()
     if not options.draw:
-        play(options.seeds, options.runs)
+        if not options.collect:
+            play(options.seeds, options.runs)
         names = [f"{seed}-{name}" for seed in range(options.seeds) for name in RUNS]
-        measured = {name: numbers(options.runs / name) for name in names}
-        RESULTS.write_text(json.dumps({"seeds": options.seeds, "runs": measured}, indent=1) + "\n")
+        measured = {name: run for name in names if (run := numbers(options.runs / name)) is not None}
+        RESULTS.write_text(json.dumps(measured, indent=1) + "\n")
     saved = json.loads(RESULTS.read_text())
-    draw(saved["runs"], saved["seeds"])
+    draw(saved)
     with Report(options) as made:
-        tell(made, saved["runs"], saved["seeds"])
+        tell(made, saved)
