@@ -177,6 +177,12 @@ def score_json(result: Reward | Failure, line: int) -> dict[str, Any]:
 # -- a transcript to score --------------------------------------------------------------------------------------------
 
 
+def task_of(given: Mapping[str, Any]) -> Task:
+    """The task of a trajectory, from what its line has of it."""
+    question, answers = str(given.get("question", "")), tuple(map(str, given.get("answers", ())))
+    return Task(task_id=str(given.get("task_id")), question=question, answers=answers, record=given)
+
+
 def read_transcript(line: bytes, split: Callable[[str], tuple[Message, ...]]) -> Transcript:
     """A line that is to be scored: `{"task": {...}, "response": "..."}`, or a trajectory of a run.
 

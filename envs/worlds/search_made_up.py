@@ -20,6 +20,7 @@ from envs.problems.knowledge import (
     to_task,
 )
 from envs.protocols import PROTOCOLS, Protocol
+from envs.services.retriever.documents import Document
 from envs.tasks.few_shot import Shown, examples_of
 from envs.tools.search import LocalSearch
 from envs.worlds.search_config import SearchQAConfig
@@ -43,7 +44,7 @@ class MadeUpQuestions:
         return LocalSearch(self._config.retriever.options, lambda: self.documents, self._topk)
 
     @property
-    def documents(self) -> Sequence[str]:
+    def documents(self) -> Sequence[Document]:
         return self._made.base.documents
 
     def tasks(self, count: int, held_out: bool) -> Iterable[Task]:

@@ -19,7 +19,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from envs import REWARDS, WORLDS
 from launch.config.keys import inside_named, keys_of, known_names
-from launch.config.layers import Layer, Raw, find_config, parse_overrides, read_files
+from launch.config.layers import Layer, Raw, find_config, label_of, parse_overrides, read_files
 from launch.config.plain import check_plain
 from launch.config.synonyms import meant
 from launch.evaluation.sets import check_sets
@@ -101,7 +101,7 @@ def _read(config: str, overrides: Sequence[str]) -> tuple[list[Layer], list[Stag
     command_line = Layer("command line", everywhere)
     found: list[StageSource] = []
     for index, stage in enumerate(stages):
-        where, name = f"{config}: stages.{stage.get('name', index)}", str(stage.get("name", stage.get("kind")))
+        where, name = f"{config}: stages.{stage.get('name', index)}", label_of(stage)
         given = by_stage.get(index, {})
         if given is None:
             continue

@@ -86,7 +86,7 @@ def read_files(path: Path, seen: tuple[Path, ...]) -> tuple[list[Layer], list[Ra
 
 def _changed(path: Path, stages: Sequence[Raw], changes: Raw) -> list[Raw]:
     """Those of the base, with some keys changed in some: {rl: {epochs: 8}, sft: null}, where null leaves one out."""
-    names = [str(stage.get("name", stage.get("kind"))) for stage in stages]
+    names = list(map(label_of, stages))
     for name, change in changes.items():
         check_plain(_short(path), change, f"stages.{name}")
         if name not in names:
@@ -98,6 +98,11 @@ def _changed(path: Path, stages: Sequence[Raw], changes: Raw) -> list[Raw]:
         for stage, name in zip(stages, names, strict=True)
         if changes.get(name, {}) is not None
     ]
+
+
+def label_of(stage: Raw) -> str:
+    """What a stage is called on the command line."""
+    return str(stage.get("name", stage.get("kind")))
 
 
 def _over(base: Raw, change: Raw) -> Raw:
@@ -126,7 +131,7 @@ def parse_overrides(overrides: Sequence[str], stages: Sequence[Raw]) -> tuple[Ra
     """
     everywhere: Raw = {}
     by_stage: dict[int, Raw | None] = {}
-    names = [str(stage.get("name", stage.get("kind"))) for stage in stages]
+    names = list(map(label_of, stages))
     for override in overrides:
         key, equals, text = override.partition("=")
         if not equals or not all(key.split(".")):

@@ -19,10 +19,10 @@ from launch.evaluation.sets import Play
 from rlsys.curriculum import by_number
 from rlsys.errors import BadInput
 from rlsys.metrics import Mean
-from rlsys.records import TrajectoryRecord
+from rlsys.records import TrajectoryRecord, task_of
 from rlsys.stats import bootstrap_interval, mean_and_spread, pass_at_k
 from rlsys.tool_use import REPLIES
-from rlsys.types import EpisodeEnd, Failure, Reward, Task, Transcript
+from rlsys.types import EpisodeEnd, Failure, Reward, Transcript
 
 RESAMPLES = 1_000
 V = TypeVar("V", int, str)
@@ -166,15 +166,12 @@ def _numbers(graded: Sequence[TrajectoryRecord], config: Any) -> list[Numbers]:
 
 
 def _measured(reward: Any, each: TrajectoryRecord) -> Numbers:
-    task = Task(
-        task_id=str(each.task["task_id"]),
-        question=str(each.task["question"]),
-        answers=tuple(each.task["answers"]),
-        record=each.task,
-    )
-    judged = each.judgements or None
     said = Transcript(
-        task=task, messages=each.messages, truncated=each.truncated, correct=each.correct, judgements=judged
+        task=task_of(each.task),
+        messages=each.messages,
+        truncated=each.truncated,
+        correct=each.correct,
+        judgements=each.judgements or None,
     )
     try:
         return measures(reward, said)

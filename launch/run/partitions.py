@@ -11,6 +11,8 @@ from rlsys.config import RecipeConfig
 from rlsys.errors import require
 
 KEY = "engine.tensor_parallel"
+# Heads, key-value heads, width inside: as a scratch model has them, and as config.json does.
+NAMES = (("num_heads", "num_attention_heads"), ("num_kv_heads", "num_key_value_heads"), ("intermediate_size",))
 
 
 def check(recipe: RecipeConfig, path: str | None) -> None:
@@ -23,9 +25,8 @@ def check(recipe: RecipeConfig, path: str | None) -> None:
     if ways == 1:
         return
     sizes = _sizes(recipe, path)
-    heads = sizes.get("num_heads", sizes.get("num_attention_heads"))
-    kv_heads = sizes.get("num_kv_heads", sizes.get("num_key_value_heads")) or heads
-    inner = sizes.get("intermediate_size")
+    heads, kv_heads, inner = (next((sizes[key] for key in keys if sizes.get(key)), None) for keys in NAMES)
+    kv_heads = kv_heads or heads
     if isinstance(heads, int) and isinstance(kv_heads, int):
         whole = heads % ways == 0 and (kv_heads % ways == 0 or ways % kv_heads == 0)
         expected = f"a divisor of the model's {heads} attention heads, and a divisor or multiple of its {kv_heads}"

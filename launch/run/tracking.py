@@ -32,8 +32,8 @@ def wandb_mode(config: WandbConfig) -> str:
     """`auto` resolved: WANDB_MODE if set, else online where a key is configured."""
     if config.mode != "auto":
         return config.mode
-    if os.environ.get("WANDB_MODE"):
-        return os.environ["WANDB_MODE"]
+    if asked := os.environ.get("WANDB_MODE"):
+        return asked
     return "online" if os.environ.get("WANDB_API_KEY") or _key_in_netrc() else "offline"
 
 

@@ -27,9 +27,9 @@ from rlsys.errors import BadInput
 from rlsys.files import naming
 from rlsys.harvest import check_failed
 from rlsys.jsonl import decode, encode, line_of
-from rlsys.records import TrajectoryRecord, read_trajectory, to_json
+from rlsys.records import TrajectoryRecord, read_trajectory, task_of, to_json
 from rlsys.stats import macro_label_accuracy
-from rlsys.types import Failure, Task, Transcript
+from rlsys.types import Failure, Transcript
 
 if TYPE_CHECKING:
     from actors.scoring import RewardService
@@ -45,6 +45,28 @@ class Verdict:
     line: int  # of the data, counted from 1
     judgements: tuple[str, ...]
     correct: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """Of what a stage has judged."""
+
+    trajectories: int
+    failed: int  # of them: without a verdict
+    steps: int
+    process_labels: float | None  # share of the steps that are GOOD, as table 3 has it; None: no step was judged
+    sets: Mapping[str, int]  # sizes, by filter
+
+    def row(self) -> dict[str, float]:
+        counts = {"trajectories": self.trajectories, "failed": self.failed, "steps": self.steps, **self.sets}
+        return counts | ({"process_labels": self.process_labels} if self.process_labels is not None else {})
+
+    def told(self) -> str:
+        """In one line, for people."""
+        labels = f", of which {self.process_labels:.1%} are GOOD" if self.process_labels is not None else ""
+        steps = f"{self.steps:,} steps{labels} in the mean over trajectories"
+        sets = ", ".join(f"{name} {size:,}" for name, size in self.sets.items())
+        return f"{self.trajectories:,} trajectories, {self.failed:,} without a verdict; {steps}; sets: {sets}"
 
 
 class Judge(Stage):
@@ -110,8 +132,8 @@ class Judge(Stage):
             store.close()
             await service.close()
         counts = await asyncio.to_thread(write_out, source, output, found)
-        run.state.played[stage.name] = counts
-        run.progress.say(f"stage {stage.name}: {told(counts)}")
+        run.state.played[stage.name] = counts.row()
+        run.progress.say(f"stage {stage.name}: {counts.told()}")
 
 
 def trajectories(source: Path) -> Iterator[tuple[int, TrajectoryRecord]]:
@@ -164,7 +186,7 @@ async def judge_missing(
         await asyncio.gather(*working, return_exceptions=True)
 
 
-def write_out(source: Path, output: Path, found: Mapping[int, Verdict]) -> dict[str, float]:
+def write_out(source: Path, output: Path, found: Mapping[int, Verdict]) -> Counts:
     """The trajectories with their verdicts, those without one left out. The file appears whole. Returns counts."""
     temporary, judged = output.with_name(f".{output.name}.tmp"), list[Verdict]()
     total = 0
@@ -179,40 +201,29 @@ def write_out(source: Path, output: Path, found: Mapping[int, Verdict]) -> dict[
         file.flush()
         os.fsync(file.fileno())
     temporary.rename(output)
-    return {"trajectories": total, "failed": total - len(judged)} | counts_of(judged)
+    return counts_of(total, judged)
 
 
-def counts_of(judged: Sequence[Verdict]) -> dict[str, float]:
-    """Sizes of the four sets, and the share of steps that are GOOD as table 3 has it."""
-    sizes: dict[str, float] = {
+def counts_of(total: int, judged: Sequence[Verdict]) -> Counts:
+    """total: trajectories that there are."""
+    sizes: dict[str, int] = {
         name: sum(kept(name, judgements=each.judgements, right=bool(each.correct)) for each in judged)
         for name in FILTERS
     }
     labels = [step_rewards(each.judgements) for each in judged if each.judgements]
-    steps = {"steps": float(sum(map(len, labels)))}
-    return sizes | steps | ({"process_labels": round(macro_label_accuracy(labels), 4)} if labels else {})
-
-
-def told(counts: Mapping[str, float]) -> str:
-    """In one line, for people."""
-    sets = ", ".join(f"{name} {counts[name]:,.0f}" for name in FILTERS)
-    labels = f", of which {counts['process_labels']:.1%} are GOOD" if "process_labels" in counts else ""
-    steps = f"{counts['steps']:,.0f} steps{labels} in the mean over trajectories"
-    return (
-        f"{counts['trajectories']:,.0f} trajectories, {counts['failed']:,.0f} without a verdict; {steps}; sets: {sets}"
+    return Counts(
+        trajectories=total,
+        failed=total - len(judged),
+        steps=sum(map(len, labels)),
+        process_labels=round(macro_label_accuracy(labels), 4) if labels else None,
+        sets=sizes,
     )
 
 
 def transcript_of(trajectory: TrajectoryRecord) -> Transcript:
     """Of what was played; verdicts that it has already stand."""
-    task = trajectory.task
     return Transcript(
-        task=Task(
-            task_id=str(task.get("task_id")),
-            question=str(task.get("question", "")),
-            answers=tuple(map(str, task.get("answers", ()))),
-            record=task,
-        ),
+        task=task_of(trajectory.task),
         messages=trajectory.messages,
         truncated=trajectory.truncated,
         judgements=trajectory.judgements or None,

@@ -92,8 +92,8 @@ def test_every_step_and_every_answer_is_judged_once(tmp_path: Path) -> None:
         assert len(endpoint.asked) == 6
         output = tmp_path / "judged.jsonl"
         counts = write_out(tmp_path / "tries.jsonl", output, found)
-        assert [counts[name] for name in ("none", "process", "outcome", "both")] == [3, 2, 1, 1]
-        assert counts["process_labels"] == pytest.approx(2 / 3, abs=1e-4)
+        assert [counts.sets[name] for name in ("none", "process", "outcome", "both")] == [3, 2, 1, 1]
+        assert counts.process_labels == pytest.approx(2 / 3, abs=1e-4)
         judged = [json.loads(each) for each in output.read_text().splitlines()]
         assert [(each["judgements"], each["correct"]) for each in judged][0] == (["GOOD", "GOOD"], True)
         assert judged[1]["messages"] == PLAYED[1]["messages"]
@@ -141,5 +141,7 @@ def test_no_trajectories_are_bad_input(tmp_path: Path) -> None:
 
 def test_counts_follow_from_verdicts() -> None:
     sound = Verdict(line=1, judgements=("GOOD", "GOOD", "BAD"), correct=True)
-    counts = counts_of([sound, replace(sound, line=2, judgements=("GOOD",))])
-    assert counts == {"none": 2, "process": 1, "outcome": 2, "both": 1, "steps": 4, "process_labels": 0.8333}
+    counts = counts_of(3, [sound, replace(sound, line=2, judgements=("GOOD",))])
+    assert counts.sets == {"none": 2, "process": 1, "outcome": 2, "both": 1}
+    assert (counts.failed, counts.steps, counts.process_labels) == (1, 4, 0.8333)
+    assert counts.row() == {"trajectories": 3, "failed": 1, "steps": 4, **counts.sets, "process_labels": 0.8333}
