@@ -19,7 +19,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from envs import REWARDS, WORLDS
 from launch.config.keys import inside_named, keys_of, known_names
-from launch.config.layers import Layer, Raw, find_config, label_of, parse_overrides, read_files
+from launch.config.layers import Layer, Raw, find_config, label_of, over, parse_overrides, read_files
 from launch.config.plain import check_plain
 from launch.config.synonyms import meant
 from launch.evaluation.sets import check_sets
@@ -142,7 +142,8 @@ def _recipe(layers: Sequence[Layer], stage: Stage | None, tables: Mapping[str, T
         kept.append(Layer(layer.source, values))
     try:
         window = OmegaConf.merge(schema.window, *(layer.values.get("window", {}) for layer in kept))
-        merged = OmegaConf.merge(schema, _windowed(window, schemas), *(layer.values for layer in kept))
+        given = reduce(over, (layer.values for layer in kept), _windowed(window, schemas))
+        merged = OmegaConf.merge(schema, given)  # once: each time it copies the whole
     except OmegaConfBaseException as error:
         raise _wrong_layer(error, schema, kept, schemas) from error
     check_plain("config", OmegaConf.to_container(merged))  # defaults of somebody else's environment too

@@ -94,7 +94,7 @@ def _changed(path: Path, stages: Sequence[Raw], changes: Raw) -> list[Raw]:
         if change is not None and not isinstance(change, dict):
             raise BadInput(f"{path}: stages.{name}={change!r}: expected keys and values, or null to leave it out")
     return [
-        _over(stage, changes.get(name, {}))
+        over(stage, changes.get(name, {}))
         for stage, name in zip(stages, names, strict=True)
         if changes.get(name, {}) is not None
     ]
@@ -105,10 +105,10 @@ def label_of(stage: Raw) -> str:
     return str(stage.get("name", stage.get("kind")))
 
 
-def _over(base: Raw, change: Raw) -> Raw:
+def over(base: Raw, change: Raw) -> Raw:
     """Merged key by key, at every depth."""
     both = {key for key in change if isinstance(change[key], dict) and isinstance(base.get(key), dict)}
-    return base | {key: _over(base[key], value) if key in both else value for key, value in change.items()}
+    return base | {key: over(base[key], value) if key in both else value for key, value in change.items()}
 
 
 def _from_yaml(text: str) -> Any:

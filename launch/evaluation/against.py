@@ -37,7 +37,7 @@ class Difference:
     theirs: float
     difference: float
     unpaired: Unpaired | None  # None: no accuracies
-    paired: Paired | None  # None: no task in both
+    paired: Paired | None  # None: no task in both, or a number that is not the mean over tasks
 
     def json(self) -> dict[str, Any]:
         return {key: value for key, value in asdict(self).items() if value is not None}
@@ -71,7 +71,8 @@ def _difference(ours: Played, number: Number, earlier: Played, theirs: Number) -
     if ours.is_share:
         z, p = differ(number, theirs)
         unpaired = Unpaired(z=z, p=p)
-    both = [task for task in ours.tasks if task in earlier.tasks and ours.measure == earlier.measure]
+    same = ours.measure == earlier.measure and not ours.is_pooled  # what a task has is no part of a pooled share
+    both = [task for task in ours.tasks if task in earlier.tasks and same]
     differences = [ours.tasks[task] - earlier.tasks[task] for task in both]
     return Difference(
         ours=number.value,

@@ -42,6 +42,10 @@ class Played:
         return self.numbers.get(self.key)
 
     @property
+    def is_pooled(self) -> bool:
+        return self.key.endswith(POOLED)
+
+    @property
     def is_share(self) -> bool:
         return is_share(self.key)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,9 @@ def test_a_pooled_share_stands_for_its_set_and_is_tested_with_its_own_count() ->
         2.7e-61, rel=0.02
     )
     assert single.number is not None and whole.number is not None
+    tasks = {"t:0": 1.0, "t:1": 0.0}  # whether all constraints of a task hold: not what the share is of
+    found = against({"a": replace(whole, tasks=tasks)}, {"a": replace(whole, tasks=tasks)})["a"]
+    assert found.unpaired is not None and found.paired is None
 
 
 def test_single_steps_beside_their_tasks() -> None:
