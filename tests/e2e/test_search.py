@@ -32,7 +32,6 @@ def kill_in_turn(run: Path, killed: list[psutil.Process]) -> None:
                     process.kill()
 
 
-@pytest.mark.slow
 def test_a_searching_policy_trains_through_the_death_of_its_retriever_and_of_its_engine(tmp_path: Path) -> None:
     run = tmp_path / "run"
     killed: list[psutil.Process] = []
