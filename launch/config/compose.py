@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 import yaml
+from cachetools import LRUCache
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -143,6 +144,9 @@ def _recipe(layers: Sequence[Layer], stage: Stage | None, tables: Mapping[str, T
     try:
         window = OmegaConf.merge(schema.window, *(layer.values.get("window", {}) for layer in kept))
         given = reduce(over, (layer.values for layer in kept), _windowed(window, schemas))
+        asked = (tuple(schemas.items()), repr(given))
+        if asked in _MADE:  # a stage that differs from another in nothing, or a recipe that is read again
+            return _MADE[asked]
         merged = OmegaConf.merge(schema, given)  # once: each time it copies the whole
     except OmegaConfBaseException as error:
         raise _wrong_layer(error, schema, kept, schemas) from error
@@ -155,7 +159,11 @@ def _recipe(layers: Sequence[Layer], stage: Stage | None, tables: Mapping[str, T
         cause = error.__cause__
         raise (cause if isinstance(cause, BadInput) else BadInput(f"config: {_one_line(error)}")) from error
     assert isinstance(recipe, RecipeConfig)
+    _MADE[asked] = recipe
     return recipe
+
+
+_MADE: LRUCache[tuple[tuple[tuple[str, type], ...], str], RecipeConfig] = LRUCache(128)
 
 
 def _windowed(window: Any, schemas: Mapping[str, type]) -> Raw:

@@ -59,9 +59,18 @@ def imported_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
 ENV_ROOMS = ("text", "tasks", "services", "base", "protocols", "problems", "tools", "rewards", "episode", "worlds")
 
 
+@lru_cache(1024)
+def tree_of(path: Path) -> ast.Module:
+    gc.disable()  # CPython 3.11 can fail to parse when a collection in the middle of it runs other code
+    try:
+        return ast.parse(path.read_text(encoding="utf-8"))
+    finally:
+        gc.enable()
+
+
 def rooms_imported(path: Path) -> Iterator[tuple[int, str]]:
     """(line, room of envs) of every import, also under TYPE_CHECKING and inside functions."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("envs."):
             yield node.lineno, node.module.split(".")[1]
         elif isinstance(node, ast.ImportFrom) and node.module == "envs":
@@ -75,14 +84,10 @@ def rooms_imported(path: Path) -> Iterator[tuple[int, str]]:
 def imports_of(folder: str) -> list[tuple[str, str, str]]:
     """(file, file:line, imported package) of every import below a top-level folder."""
     found = []
-    gc.disable()  # CPython 3.11 can fail to parse when a collection in the middle of it runs other code
-    try:
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            file = path.relative_to(ROOT).as_posix()
-            for line, name in imported_names(ast.parse(path.read_text(encoding="utf-8"), filename=file)):
-                found.append((file, f"{file}:{line}", name))
-    finally:
-        gc.enable()
+    for path in sorted((ROOT / folder).rglob("*.py")):
+        file = path.relative_to(ROOT).as_posix()
+        for line, name in imported_names(tree_of(path)):
+            found.append((file, f"{file}:{line}", name))
     return found
 
 
@@ -98,7 +103,7 @@ def modules_imported(package: str, *, annotations: bool) -> Mapping[str, frozens
 
     annotations: under TYPE_CHECKING too.
     """
-    trees = {path.relative_to(ROOT).with_suffix(""): ast.parse(path.read_text()) for path in files_of(package)}
+    trees = {path.relative_to(ROOT).with_suffix(""): tree_of(path) for path in files_of(package)}
     known = {".".join(path.parts) for path in trees}
     found: dict[str, frozenset[str]] = {}
     for path, tree in trees.items():
@@ -179,7 +184,7 @@ def test_no_two_folders_of_envs_import_each_other() -> None:
     seen: dict[str, set[str]] = {}
     for path in sorted((ROOT / "envs").rglob("*.py")):
         folder = ".".join(path.relative_to(ROOT).parent.parts)
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("envs"):
                 place = ROOT.joinpath(*node.module.split("."))
                 seen.setdefault(folder, set()).add(node.module if place.is_dir() else node.module.rpartition(".")[0])
