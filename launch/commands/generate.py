@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from actors.pool import RolloutPool
     from launch.run.progress import Progress
+    from launch.stages.store import TrajectoryStore
     from rlsys.config import RecipeConfig, RunConfig
 
 HELP = "trajectories to train on; the same command again goes on where it was stopped"
@@ -71,7 +72,7 @@ def generate(options: argparse.Namespace, progress: Progress) -> int:
     from launch.run.cleanup import orderly_exit
     from launch.run.engines import find_checkpoint, model_or_scratch, on_engines
     from launch.stages.generate import begun_with, check_keep, generate_missing, owed, plan_of, tasks_to_generate
-    from launch.stages.store import TrajectoryStore, pairs_path, store_path, write_out
+    from launch.stages.store import TrajectoryStore, store_path
     from launch.stages.trajectories import tokenizer_id, weights_id
 
     recipe = recipe_to_generate(config)
@@ -102,10 +103,7 @@ def generate(options: argparse.Namespace, progress: Progress) -> int:
                 on_engines(recipe, model, progress, work, scratch=found is None)
             else:
                 progress.say(f"all {len(tasks)} tasks have been played: {played.path}")
-            counts = write_out(played, target, recipe, len(tasks))
-        played.close()
-        progress.say(counts.told())
-        progress.say(f"wrote {target} and {pairs_path(target)}")
+            end(played, target, recipe, len(tasks), progress)
     return 0
 
 
@@ -121,7 +119,7 @@ def by_teacher(recipe: RecipeConfig, options: argparse.Namespace, progress: Prog
     from launch.run.nodes import check_rollouts
     from launch.run.wire import resolved_model_path
     from launch.stages.generate import begun_with, generate_taught, owed, plan_of, tasks_to_generate, weights_of
-    from launch.stages.store import TrajectoryStore, pairs_path, store_path, write_out
+    from launch.stages.store import TrajectoryStore, store_path
     from launch.stages.trajectories import tokenizer_id
 
     teacher = recipe.generate.teacher
@@ -137,11 +135,18 @@ def by_teacher(recipe: RecipeConfig, options: argparse.Namespace, progress: Prog
             asyncio.run(generate_taught(tasks, plan_of(recipe, "generate"), recipe, played, renderer, progress))
         else:
             progress.say(f"all {len(tasks)} tasks have been played: {played.path}")
-        counts = write_out(played, target, recipe, len(tasks))
-        played.close()
-        progress.say(counts.told())
-        progress.say(f"wrote {target} and {pairs_path(target)}")
+        end(played, target, recipe, len(tasks), progress)
     return 0
+
+
+def end(played: TrajectoryStore, target: Path, recipe: RecipeConfig, total: int, progress: Progress) -> None:
+    """All tasks have been played: what is kept of them is written."""
+    from launch.stages.store import pairs_path, write_out
+
+    counts = write_out(played, target, recipe, total)
+    played.close()
+    progress.say(counts.told())
+    progress.say(f"wrote {target} and {pairs_path(target)}")
 
 
 def recipe_to_generate(config: RunConfig) -> RecipeConfig:
