@@ -11,6 +11,7 @@ import tempfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 from rlsys.errors import BadInput
 
@@ -36,13 +37,23 @@ def files_or_bad_input() -> Iterator[None]:
 
 def replace_file(path: Path, content: str | bytes) -> None:
     """Written beside its place, brought to the disk and renamed into it: there is the old file or the new one."""
+    with whole_file(path) as file:
+        file.write(content if isinstance(content, bytes) else content.encode())
+
+
+@contextlib.contextmanager
+def whole_file(path: Path) -> Iterator[IO[bytes]]:
+    """Brought to the disk and renamed into its place once it is whole; on an error nothing of it stays."""
     temporary = path.with_name(f".{path.name}.tmp")
     with naming(path):
-        with temporary.open("wb") as file:
-            file.write(content if isinstance(content, bytes) else content.encode())
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.rename(path)
+        try:
+            with temporary.open("wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.rename(path)
+        finally:
+            temporary.unlink(missing_ok=True)
 
 
 def is_packed(head: bytes) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ from launch.data.duplicates import LeftOut
 from launch.data.manifest import FileNote
 from launch.data.records import Part
 from rlsys.errors import BadInput
-from rlsys.files import naming
+from rlsys.files import naming, whole_file
 from rlsys.jsonl import line_of
 
 MOST_UNREADABLE = 0.01  # of a source's records; more, and it is another file than was meant
@@ -97,15 +96,7 @@ def write(path: Path, lines: Iterable[bytes]) -> None:
 
 @contextmanager
 def _written(path: Path) -> Iterator[IO[bytes]]:
-    """A file that is renamed into its place when it is whole; on an error nothing of it is left."""
-    temporary = path.with_name(f".{path.name}.tmp")
     with naming(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with temporary.open("wb") as file:
-                yield file
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.rename(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+    with whole_file(path) as file:
+        yield file

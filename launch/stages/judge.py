@@ -9,7 +9,6 @@ From the second sft and stepwise stages cut their sets, so that no set takes ano
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -24,7 +23,7 @@ from launch.stages.generate import FEW
 from rlsys.broken import failure_of
 from rlsys.config import RunConfig, StageConfig
 from rlsys.errors import BadInput, RunFailed
-from rlsys.files import naming
+from rlsys.files import whole_file
 from rlsys.harvest import check_failed
 from rlsys.jsonl import decode, encode, line_of
 from rlsys.records import TrajectoryRecord, read_trajectory, task_of, to_json
@@ -186,9 +185,8 @@ async def judge_missing(
 
 def write_out(source: Path, output: Path, found: Mapping[int, Verdict]) -> Counts:
     """The trajectories with their verdicts, those without one left out. The file appears whole. Returns counts."""
-    temporary, judged = output.with_name(f".{output.name}.tmp"), list[Verdict]()
-    total = 0
-    with naming(output), temporary.open("wb") as file:
+    judged, total = list[Verdict](), 0
+    with whole_file(output) as file:
         for line, trajectory in trajectories(source):
             total += 1
             verdict = found.get(line)
@@ -196,9 +194,6 @@ def write_out(source: Path, output: Path, found: Mapping[int, Verdict]) -> Count
                 judged.append(verdict)
                 whole = replace(trajectory, judgements=verdict.judgements, correct=verdict.correct)
                 file.write(line_of(to_json(whole)))
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.rename(output)
     return counts_of(total, judged)
 
 

@@ -6,7 +6,6 @@ with the best against the worst of each task. Other filters need no episode to b
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from envs.rewards import solved_by
 from launch.stages.line_store import LineStore
 from launch.stages.trajectories import graded, is_solved, kept, pair_of
 from rlsys.config import RecipeConfig
-from rlsys.files import naming
+from rlsys.files import whole_file
 from rlsys.jsonl import line_of
 from rlsys.records import GroupRecord, read_group, to_json
 
@@ -98,9 +97,8 @@ class Counts:
 def write_out(played: TrajectoryStore, output: Path, recipe: RecipeConfig, num_tasks: int) -> Counts:
     """Write what is kept of the first `num_tasks` tasks, and their pairs; each file appears whole."""
     counts, total = Counts(solved=0 if solved_by(recipe.reward) is not None else None), 0.0
-    places = (output, pairs_path(output))
-    unfinished = [place.with_name(f".{place.name}.tmp") for place in places]
-    with naming(output), unfinished[0].open("wb") as answers, unfinished[1].open("wb") as pairs:
+    # The output is in its place last: it says that all is done.
+    with whole_file(output) as answers, whole_file(pairs_path(output)) as pairs:
         for group in played.groups(num_tasks):
             found, keeping, pair = graded(group), kept(group, recipe.generate, recipe.reward), pair_of(group)
             answers.writelines(line_of(to_json(each)) for each in keeping)
@@ -114,11 +112,6 @@ def write_out(played: TrajectoryStore, output: Path, recipe: RecipeConfig, num_t
             counts.kept += len(keeping)
             counts.pairs += pair is not None
             total += sum(value for value, _ in found)
-        for file in (answers, pairs):
-            file.flush()
-            os.fsync(file.fileno())
-    unfinished[1].rename(places[1])
-    unfinished[0].rename(places[0])  # the output last: it says that all is done
     counts.ungraded_tasks = num_tasks - counts.tasks
     scored = counts.trajectories - counts.failed
     counts.mean_reward = round(total / scored, 4) if scored else None
