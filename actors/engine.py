@@ -14,6 +14,7 @@ import importlib
 import logging
 import multiprocessing
 import os
+import threading
 from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
@@ -198,6 +199,7 @@ class Engine:
         self._fail("it was stopped")
         with suppress(psutil.NoSuchProcess):  # vLLM looks for the children of one that may just have ended
             self._llm.shutdown(timeout=grace_s)
+        _disconnect(self._llm.engine_core.resources)
         for process in self._processes:
             self._bury(process)
             process.kill()
@@ -305,6 +307,14 @@ def _arguments(spec: EngineSpec) -> Any:
         disable_log_stats=True,  # vLLM's own loggers; ours is passed below
         **optional,
     )
+
+
+def _disconnect(resources: Any) -> None:
+    """Close the sockets of vLLM's client and end their ZeroMQ context: left to the garbage collector, a context with an
+    open socket would hang whatever thread that runs on. vLLM ends no context, and after an error in its shutdown, or
+    when its own thread began that at the death of a process, the sockets may be open yet."""
+    resources()  # again perhaps: closed is closed
+    threading.Thread(target=resources.ctx.term, name="zmq-term", daemon=True).start()  # should it hang, then this alone
 
 
 def _leave_out_token_texts(processor: Any) -> None:

@@ -21,11 +21,20 @@ from tests.made import engine_spec
 VERSION = Published(channel="rlsys.channels.shm.SharedMemory", version=1)
 
 
+class Resources:
+    """What vLLM's client holds: calling it closes its sockets."""
+
+    ctx = SimpleNamespace(term=lambda: None)
+
+    def __call__(self) -> None: ...
+
+
 class HangingLLM:
     """Never pauses, and fails in its own way when it is told to give up."""
 
     def __init__(self) -> None:
         self.output_processor = SimpleNamespace(propagate_error=lambda error: None)
+        self.engine_core = SimpleNamespace(resources=Resources())
 
     async def pause_generation(self, *, mode: str, clear_cache: bool) -> None:
         try:
