@@ -9,16 +9,14 @@ Writes every run's numbers into `docs/graph_rl.json`, prints them with the sprea
 from __future__ import annotations
 
 import json
-import os
 import statistics
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+import study
 from report import Report, parser
+from study import ROOT, spread
 
-ROOT = Path(__file__).resolve().parent.parent
 RESULTS, PICTURE = ROOT / "docs" / "graph_rl.json", ROOT / "docs" / "graph_rl.svg"
 FIRST = "grpo-process"  # the run that is taught
 RUNS = {
@@ -27,7 +25,7 @@ RUNS = {
     "dpo-process": ("graph_rl/ablations/tiny-dpo", "process"),
     "dpo-solution": ("graph_rl/ablations/tiny-dpo", "solution"),
 }
-TAUGHT = "step-000400"
+TAUGHT = 400  # steps of the first stage
 NUMBERS = {
     "accuracy, greedy": "graphs/greedy/accuracy",
     "accuracy, sampled": "graphs/sampled/accuracy",
@@ -36,36 +34,27 @@ NUMBERS = {
 }
 
 
-def command(name: str, seed: int, runs: Path) -> list[str]:
-    """Of one run; those after the first begin with what its first stage left."""
-    config, kind = RUNS[name]
-    folder = runs / f"{seed}-{name}"
-    argv = [sys.executable, "-m", "launch", "train", config, "--run-dir", str(folder)]
-    argv += [f"seed={seed}", f"env.seed={seed}", f"reward.kind={kind}"]
-    if name == FIRST:
-        return argv
-    return [*argv, "stages.sft=null", f"model.path={runs / f'{seed}-{FIRST}' / 'checkpoints' / TAUGHT / 'hf'}"]
-
-
-def numbers(folder: Path) -> dict[str, Any] | None:
-    """Before and after the last stage; None of a run that is not done."""
-    path = folder / "summary.json"
-    if not path.is_file() or json.loads(path.read_text())["status"] != "done":
-        return None
-    rows = [json.loads(line) for line in (folder / "evaluations.jsonl").read_text().splitlines()]
+def numbers(folder: Path) -> dict[str, Any]:
+    """Before and after the last stage."""
+    rows = study.rows(folder, "evaluations")
     last = rows[-1]["stage"]
     return {
         row["when"]: {name: row.get(key, 0.0) for name, key in NUMBERS.items()} for row in rows if row["stage"] == last
     }
 
 
-def play(seeds: int, runs: Path) -> None:
-    runs.mkdir(parents=True, exist_ok=True)
+def play(seeds: int, runs: Path) -> dict[str, Any]:
+    """Of each run its numbers; those after a seed's first begin with what its first stage left."""
+    found = {}
     for seed in range(seeds):
-        for name in RUNS:
-            if numbers(runs / f"{seed}-{name}") is None:
-                environment = os.environ | {"PYTHONPATH": str(ROOT)}
-                subprocess.run(command(name, seed, runs), check=True, cwd=ROOT, env=environment)
+        for name, (config, kind) in RUNS.items():
+            folder = runs / f"{seed}-{name}"
+            changes = [f"seed={seed}", f"env.seed={seed}", f"reward.kind={kind}"]
+            if name != FIRST:
+                changes += ["stages.sft=null", f"model.path={study.weights(runs / f'{seed}-{FIRST}', TAUGHT)}"]
+            study.train(config, folder, changes)
+            found[f"{seed}-{name}"] = numbers(folder)
+    return found
 
 
 def tell(report: Report, found: dict[str, dict[str, Any]], seeds: int) -> None:
@@ -74,11 +63,7 @@ def tell(report: Report, found: dict[str, dict[str, Any]], seeds: int) -> None:
     rows = {"demonstrations": [found[f"{seed}-{FIRST}"]["before"] for seed in range(seeds)]}
     rows |= {name: [found[f"{seed}-{name}"]["after"] for seed in range(seeds)] for name in RUNS}
     for name, each in rows.items():
-        report.row(name, *(_mean([one[number] for one in each]) for number in NUMBERS))
-
-
-def _mean(values: list[float]) -> str:
-    return f"{statistics.mean(values):.3f} ({min(values):.2f} to {max(values):.2f})"
+        report.row(name, *(spread([one[number] for one in each]) for number in NUMBERS))
 
 
 def draw(found: dict[str, dict[str, Any]], seeds: int) -> None:
@@ -111,9 +96,7 @@ if __name__ == "__main__":
     given.add_argument("--draw", action="store_true", help="train nothing, take what docs/graph_rl.json holds")
     options = given.parse_args()
     if not options.draw:
-        play(options.seeds, options.runs)
-        names = [f"{seed}-{name}" for seed in range(options.seeds) for name in RUNS]
-        measured = {name: numbers(options.runs / name) for name in names}
+        measured = play(options.seeds, options.runs)
         RESULTS.write_text(json.dumps({"seeds": options.seeds, "runs": measured}, indent=1) + "\n")
     saved = json.loads(RESULTS.read_text())
     draw(saved["runs"], saved["seeds"])

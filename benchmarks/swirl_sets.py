@@ -10,20 +10,18 @@ prints them with the spread over seeds, and draws `docs/swirl_sets.svg`; `--coll
 from __future__ import annotations
 
 import json
-import os
 import statistics
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+import study
 from report import Report, parser
+from study import ROOT, spread
 
-ROOT = Path(__file__).resolve().parent.parent
 RESULTS, PICTURE = ROOT / "docs" / "swirl_sets.json", ROOT / "docs" / "swirl_sets.svg"
 FIRST = "swirl-process"  # the run that generates and judges
 RUNS = (FIRST, "swirl-none", "swirl-outcome", "sft-none", "sft-process", "sft-outcome")
-BEGUN = "step-000200"  # the checkpoint whose weights generated
+BEGUN = 200  # steps of the stage whose weights generated
 NUMBERS = {
     "process labels": "sampled/part/process",
     "answers, sampled": "sampled/outcome",
@@ -31,17 +29,17 @@ NUMBERS = {
 }
 
 
-def command(name: str, seed: int, runs: Path) -> list[str]:
+def changes(name: str, seed: int, runs: Path) -> list[str]:
     """Of one run; those after the first begin with what the first one left."""
-    first, folder = runs / f"{seed}-{FIRST}", runs / f"{seed}-{name}"
-    argv = [sys.executable, "-m", "launch", "train", "swirl/tiny", "--run-dir", str(folder), f"seed={seed}"]
     if name == FIRST:
-        return argv
+        return [f"seed={seed}"]
+    first = runs / f"{seed}-{FIRST}"
     learner, keep = name.split("-")
-    argv += [f"stages.{stage}=null" for stage in ("sft", "tries", "judged")]
-    argv += [f"model.path={first / 'checkpoints' / BEGUN / 'hf'}", f"verdicts.keep={keep}"]
     return [
-        *argv,
+        f"seed={seed}",
+        *(f"stages.{stage}=null" for stage in ("sft", "tries", "judged")),
+        f"model.path={study.weights(first, BEGUN)}",
+        f"verdicts.keep={keep}",
         f"stages.swirl.data={first / 'generated' / 'judged.jsonl'}",
         *["stages.swirl.kind=sft"] * (learner == "sft"),
     ]
@@ -49,10 +47,10 @@ def command(name: str, seed: int, runs: Path) -> list[str]:
 
 def numbers(folder: Path) -> dict[str, Any] | None:
     """Before and after the stage, and what it trained on; None of a run that is not done."""
-    path = folder / "summary.json"
-    if not path.is_file() or (summary := json.loads(path.read_text()))["status"] != "done":
+    summary = study.summary(folder)
+    if summary is None:
         return None
-    rows = [json.loads(line) for line in (folder / "evaluations.jsonl").read_text().splitlines()]
+    rows = study.rows(folder, "evaluations")
     found = {row["when"]: {name: row[key] for name, key in NUMBERS.items()} for row in rows if row["stage"] == "swirl"}
     tested = {row["when"]: row for row in rows if row["stage"] == "test"}["eval"]
     found["without the tool"] = {"answers, greedy": tested["without_tool/greedy/outcome"]}
@@ -60,12 +58,9 @@ def numbers(folder: Path) -> dict[str, Any] | None:
 
 
 def play(seeds: int, runs: Path) -> None:
-    runs.mkdir(parents=True, exist_ok=True)
     for seed in range(seeds):
         for name in RUNS:
-            if numbers(runs / f"{seed}-{name}") is None:
-                environment = os.environ | {"PYTHONPATH": str(ROOT)}
-                subprocess.run(command(name, seed, runs), check=True, cwd=ROOT, env=environment)
+            study.train("swirl/tiny", runs / f"{seed}-{name}", changes(name, seed, runs))
 
 
 def of_seeds(found: dict[str, dict[str, Any]], name: str, when: str) -> list[dict[str, float]]:
@@ -79,11 +74,7 @@ def tell(report: Report, found: dict[str, dict[str, Any]]) -> None:
     report.head("after training on", "seeds", *NUMBERS)
     rows = {"nothing": of_seeds(found, FIRST, "before")} | {name: of_seeds(found, name, "after") for name in RUNS}
     for name, each in rows.items():
-        report.row(name, len(each), *(_mean([one[number] for one in each]) for number in NUMBERS))
-
-
-def _mean(values: list[float]) -> str:
-    return f"{statistics.mean(values):.3f} ({min(values):.2f} to {max(values):.2f})"
+        report.row(name, len(each), *(spread([one[number] for one in each]) for number in NUMBERS))
 
 
 def draw(found: dict[str, dict[str, Any]]) -> None:

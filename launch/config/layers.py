@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +114,13 @@ def over(base: Raw, change: Raw) -> Raw:
 
 
 def _from_yaml(text: str) -> Any:
-    """Plain values; OmegaConf's loader, so that `1e-6` is a number and a key given twice an error."""
+    """Plain values, the caller's own."""
+    return deepcopy(_parsed(text))
+
+
+@lru_cache(maxsize=256)
+def _parsed(text: str) -> Any:
+    """By OmegaConf's loader, so that `1e-6` is a number and a key given twice an error."""
     if not text.strip():
         return None
     indented = "\n".join("  " + line for line in text.split("\n"))

@@ -1,0 +1,136 @@
+"""What a curriculum saves: `python benchmarks/curriculum.py [--seeds 3] [--runs DIR]`, the same accuracy sooner.
+
+For each seed the quickstart's first stage teaches, and from the weights that it leaves the second trains with each way
+of drawing tasks, evaluated on held-out tasks every few steps. Compared are the seconds, the tokens that engines sampled
+and the steps until the sampled answers reach a given accuracy, as ratios to `uniform` of the same seed. The machine
+should do nothing else meanwhile. Runs that are done are not repeated. Writes every run's numbers into
+`docs/curriculum.json` and draws `docs/curriculum.svg`; `--draw` takes what is there.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from pathlib import Path
+from typing import Any
+
+import study
+from report import Report, parser
+from study import ROOT
+
+RESULTS, PICTURE = ROOT / "docs" / "curriculum.json", ROOT / "docs" / "curriculum.svg"
+TAUGHT = 200  # steps of the first stage
+FIRST = "uniform"
+RUNS = {
+    FIRST: [],
+    "difficulty": ["curriculum.name=difficulty"],
+    "oversample": ["loop.oversample=3"],
+    "both": ["curriculum.name=difficulty", "loop.oversample=3"],
+}
+COSTS = {"seconds": "time/step", "tokens sampled": "tokens/generated"}
+TARGETS = (0.8, 0.9)
+EVERY = 3  # steps
+T_975 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571}  # Student's t, by the number of seeds
+
+
+def curve(folder: Path) -> list[dict[str, float]]:
+    """By evaluation: held-out accuracy of sampled answers, and what the steps up to there took."""
+    steps = [row for row in study.rows(folder, "metrics") if row["stage"] == "rl"]
+    found = []
+    for row in study.rows(folder, "evaluations"):
+        if row["stage"] == "rl":
+            before = [step for step in steps if step["step"] <= row["step"]]
+            costs = {name: sum(step[key] for step in before) for name, key in COSTS.items()}
+            found.append({"accuracy": row["sampled/accuracy"], "steps": len(before)} | costs)
+    return found
+
+
+def reach(points: list[dict[str, float]], target: float, cost: str) -> float | None:
+    """What it took to the first evaluation at that accuracy, between two of them in proportion. None: never."""
+    for before, after in zip([None, *points], points, strict=False):
+        if after["accuracy"] >= target:
+            if before is None:
+                return after[cost]
+            part = (target - before["accuracy"]) / (after["accuracy"] - before["accuracy"])
+            return before[cost] + part * (after[cost] - before[cost])
+    return None
+
+
+def play(seeds: int, runs: Path) -> dict[str, Any]:
+    found = {}
+    for seed in range(seeds):
+        own = [f"seed={seed}", f"env.seed={seed}", "eval.tasks=200", "eval.samples=2", "eval.greedy=false"]
+        study.train("quickstart", runs / f"{seed}-taught", [*own, "stages.rl=null"])
+        start = ["stages.sft=null", f"model.path={study.weights(runs / f'{seed}-taught', TAUGHT)}"]
+        for name, changes in RUNS.items():
+            folder = runs / f"{seed}-{name}"
+            study.train("quickstart", folder, [*own, *start, f"eval.every={EVERY}", *changes])
+            found[f"{seed}-{name}"] = curve(folder)
+    return found
+
+
+def ratio(found: dict[str, Any], seeds: int, name: str, target: float, cost: str) -> str | None:
+    """To `uniform` of the same seed: the geometric mean, with its 95 % interval over seeds."""
+    logs = []
+    for seed in range(seeds):
+        ours, theirs = (reach(found[f"{seed}-{each}"], target, cost) for each in (name, FIRST))
+        if ours is None or theirs is None:
+            return None
+        logs.append(math.log(ours / theirs))
+    middle = statistics.mean(logs)
+    if seeds not in T_975:
+        return f"{math.exp(middle):.2f}"
+    half = T_975[seeds] * statistics.stdev(logs) / math.sqrt(seeds)
+    return f"{math.exp(middle):.2f} ({math.exp(middle - half):.2f} to {math.exp(middle + half):.2f})"
+
+
+def tell(report: Report, found: dict[str, Any], seeds: int) -> None:
+    costs = ["steps", *COSTS]
+    for target in TARGETS:
+        report.head(f"to {target:g}", *costs, *(f"{cost}, of uniform's" for cost in costs))
+        for name in RUNS:
+            each = {cost: [reach(found[f"{seed}-{name}"], target, cost) for seed in range(seeds)] for cost in costs}
+            means = [statistics.mean(each[cost]) if None not in each[cost] else None for cost in costs]
+            ratios = [None if name == FIRST else ratio(found, seeds, name, target, cost) for cost in costs]
+            report.row(name, *means, *ratios)
+
+
+def draw(found: dict[str, Any], seeds: int) -> None:
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "rlsys"
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, 2, figsize=(8, 3), sharey=True, layout="constrained")
+    for axis, cost in zip(axes, COSTS, strict=True):
+        for name, colour in zip(RUNS, ("#777777", "#3366aa", "#dd7722", "#449955"), strict=True):
+            for seed in range(seeds):
+                points = found[f"{seed}-{name}"]
+                axis.plot(
+                    [point[cost] for point in points],
+                    [point["accuracy"] for point in points],
+                    color=colour,
+                    linewidth=1,
+                    label=name if seed == 0 else None,
+                )
+        axis.set_xlabel(cost)
+    axes[0].set_ylabel("held-out accuracy, sampled")
+    axes[1].legend(loc="lower right", fontsize=8)
+    figure.savefig(PICTURE, metadata={"Date": None})
+
+
+if __name__ == "__main__":
+    given = parser(__doc__)
+    given.add_argument("--seeds", type=int, default=3)
+    given.add_argument("--runs", type=Path, default=ROOT / "runs" / "curriculum")
+    given.add_argument("--draw", action="store_true", help="train nothing, take what docs/curriculum.json holds")
+    options = given.parse_args()
+    if not options.draw:
+        measured = {"seeds": options.seeds, "runs": play(options.seeds, options.runs)}
+        RESULTS.write_text(json.dumps(measured, indent=1) + "\n")
+    saved = json.loads(RESULTS.read_text())
+    draw(saved["runs"], saved["seeds"])
+    with Report(options) as made:
+        tell(made, saved["runs"], saved["seeds"])

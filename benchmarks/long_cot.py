@@ -1,0 +1,94 @@
+"""Long CoT in miniature: `python benchmarks/long_cot.py [--seeds 2] [--runs DIR]`, its rewards against one another.
+
+For each seed `rlsys train long_cot/tiny` teaches, trains by PPO with the cosine reward, and tests. From the weights
+that its first stage leaves, the second also trains with the classic reward, without the penalty on repetition, and with
+a discount below 1 of the outcome. Runs that are done are not repeated. Writes every run's numbers into
+`docs/long_cot.json` and prints them with the spread over seeds; `--print` takes what is there.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+import study
+from report import Report, parser
+from study import ROOT, spread
+
+RESULTS = ROOT / "docs" / "long_cot.json"
+FIRST = "cosine"  # the run that is taught
+RUNS = {
+    FIRST: [],
+    "classic": ["reward.kind=classic"],
+    "cosine without the penalty": ["reward.repetition_penalty=0.0"],
+    "discount 0.9 of the outcome": ["algorithm.discount=0.9"],
+}
+TAUGHT = 240  # steps of the first stage
+WORD = "recheck"  # how a line of the demonstrations that is written again begins
+
+
+def numbers(folder: Path) -> dict[str, Any]:
+    """What became of the answers' length over the steps of the rl stage, and held-out accuracy."""
+    steps = [row for row in study.rows(folder, "metrics") if row["stage"] == "rl"]
+    told = {"first": steps[:6], "second": steps[6:12], "last": steps[-6:]}
+    accuracy = study.summary(folder)["eval"]["stages"]["rl"]
+    return {
+        "cut off, steps 1-6": _mean(told["first"], "episode/token_limit"),
+        "cut off, 7-12": _mean(told["second"], "episode/token_limit"),
+        "cut off, last 6": _mean(told["last"], "episode/token_limit"),
+        "tokens, last 6": _mean(told["last"], "episode/tokens"),
+        f'with "{WORD}", 7-12': _share(folder, told["second"]),
+        f'with "{WORD}", last 6': _share(folder, told["last"]),
+        "accuracy before": accuracy["before"]["sampled"],
+        "accuracy after": accuracy["after"]["sampled"],
+    }
+
+
+def _mean(rows: list[dict[str, Any]], key: str) -> float:
+    return statistics.mean(row[key] for row in rows)
+
+
+def _share(folder: Path, rows: list[dict[str, Any]]) -> float:
+    """Of the answers of these steps, those that have the word."""
+    found = []
+    for row in rows:
+        for path in (folder / "trajectories").glob(f"step-{row['step']:06d}.jsonl*"):
+            lines = (gzip.open if path.suffix == ".gz" else open)(path, "rt")
+            with lines:
+                found += [WORD in json.loads(line)["messages"][0]["content"] for line in lines]
+    return statistics.mean(found)
+
+
+def play(seeds: int, runs: Path) -> dict[str, Any]:
+    found = {}
+    for seed in range(seeds):
+        taught = runs / f"{seed}-{FIRST}"
+        for name, changes in RUNS.items():
+            folder = runs / f"{seed}-{name.replace(' ', '-')}"
+            start = [f"seed={seed}"]
+            if name != FIRST:
+                start += ["stages.sft=null", "stages.test=null", f"model.path={study.weights(taught, TAUGHT)}"]
+            study.train("long_cot/tiny", folder, [*start, *changes])
+            found[f"{seed}-{name}"] = numbers(folder)
+    return found
+
+
+if __name__ == "__main__":
+    given = parser(__doc__)
+    given.add_argument("--seeds", type=int, default=2)
+    given.add_argument("--runs", type=Path, default=ROOT / "runs" / "long-cot")
+    given.add_argument("--print", action="store_true", help="train nothing, take what docs/long_cot.json holds")
+    options = given.parse_args()
+    if not options.print:
+        measured = {"seeds": options.seeds, "runs": play(options.seeds, options.runs)}
+        RESULTS.write_text(json.dumps(measured, indent=1) + "\n")
+    saved = json.loads(RESULTS.read_text())
+    with Report(options) as made:
+        columns = list(saved["runs"][f"0-{FIRST}"])
+        made.head("", *columns)
+        for name in RUNS:
+            each = [saved["runs"][f"{seed}-{name}"] for seed in range(saved["seeds"])]
+            made.row(name, *(spread([one[column] for one in each]) for column in columns))

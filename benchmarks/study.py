@@ -1,0 +1,44 @@
+"""Runs of `rlsys train` that are compared with one another: one after the other, and what is done is not run again."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def train(config: str, folder: Path, changes: Sequence[str]) -> None:
+    """Raises CalledProcessError where the run fails."""
+    if summary(folder) is None:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "launch", "train", config, "--run-dir", str(folder), *changes]
+        subprocess.run(command, check=True, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)})
+
+
+def summary(folder: Path) -> dict[str, Any] | None:
+    """None of a run that is not done."""
+    path = folder / "summary.json"
+    if not path.is_file() or (said := json.loads(path.read_text()))["status"] != "done":
+        return None
+    return dict(said)
+
+
+def rows(folder: Path, name: str) -> list[dict[str, Any]]:
+    """Of a run's `evaluations` or `metrics`."""
+    return [json.loads(line) for line in (folder / f"{name}.jsonl").read_text().splitlines()]
+
+
+def weights(folder: Path, step: int) -> Path:
+    """What a run left after that step, for another to begin with."""
+    return folder / "checkpoints" / f"step-{step:06d}" / "hf"
+
+
+def spread(values: Sequence[float]) -> str:
+    return f"{statistics.mean(values):.3f} ({min(values):.2f} to {max(values):.2f})"
