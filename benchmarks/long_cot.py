@@ -69,7 +69,9 @@ def play(seeds: int, runs: Path) -> dict[str, Any]:
         for name, changes in RUNS.items():
             folder = runs / f"{seed}-{name.replace(' ', '-')}"
             start = [f"seed={seed}"]
-            if name != FIRST:
+            if name == FIRST:
+                start.append("checkpoint.keep=9")  # the first stage's too
+            else:
                 start += ["stages.sft=null", "stages.test=null", f"model.path={study.weights(taught, TAUGHT)}"]
             study.train("long_cot/tiny", folder, [*start, *changes])
             found[f"{seed}-{name}"] = numbers(folder)

@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
         check_output(options.output)
     settings: list[Setting] = []
     for given in options.results:
-        name, named, files = given.rpartition("=")
+        name, named, files = ("", "", "") if Path(given).is_file() else given.partition("=")
         paths = files.split(",") if named else [given]
         settings.append(
             Setting(name=visible(name or Path(given).stem), seeds=[read_played(path, path) for path in paths])

@@ -15,17 +15,16 @@ from tests.fakes import BanditPool
 from tests.unit.launch.stages import test_rl as driver
 
 
-class Slow(BanditPool):
-    """Its evaluations beside training take long: every episode of theirs waits for the loop to turn `turns` times."""
+class Hanging(BanditPool):
+    """Its evaluations beside training never end: their groups hang, but for the first `ended`."""
 
-    def __init__(self, turns: int, only: int = 0) -> None:
+    def __init__(self, ended: int) -> None:
         super().__init__()
-        self.turns, self.only, self.beside = turns, only, False
+        self.ended, self.beside = ended, False
 
     async def group(self, ticket: Any, plan: Any, on_retry: Any) -> Any:
-        if plan.purpose.startswith("eval") and self.beside and ticket.sequence >= self.only:
-            for _ in range(self.turns):
-                await asyncio.sleep(0)
+        if plan.purpose.startswith("eval") and self.beside and ticket.sequence >= self.ended:
+            await asyncio.Event().wait()
         return await super().group(ticket, plan, on_retry)
 
 
@@ -85,7 +84,7 @@ def test_a_number_says_which_weights_it_is_of_and_they_can_be_held(tmp_path: Pat
 def test_one_that_takes_too_long_is_partial_and_keeps_training_from_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run(tmp_path, "every: 2, deadline_s: 0.3, seeds: 2", pool=Slow(10**9, only=3))
+    run(tmp_path, "every: 2, deadline_s: 0.3, seeds: 2", pool=Hanging(3))
     found = lines(tmp_path)[0]
     assert (found["step"], found["greedy/episodes"], found["greedy/planned"]) == (2, 3, 4)
     assert (found["sampled/episodes"], found["sampled/planned"]) == (48, 64)

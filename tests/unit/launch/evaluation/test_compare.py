@@ -128,6 +128,12 @@ def test_names_of_a_foreign_result_cannot_drive_a_terminal(tmp_path: Path, capsy
     assert "\x1b" not in capsys.readouterr().out
 
 
+def test_a_path_may_have_an_equals_sign(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    zero = result(tmp_path / "lr=3.json", 0.7, 0.8, 0.1)
+    assert run(["compare", zero, f"ours={zero}"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:3]] == ["lr=3", "ours"]
+
+
 @pytest.mark.parametrize(
     ("given", "line"),
     [
