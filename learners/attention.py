@@ -18,6 +18,7 @@ from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface
 from transformers.utils import is_flash_attn_2_available
 
+from learners.sharing import Shared
 from rlsys.errors import BadInput
 
 PACKED_SDPA = "packed_sdpa"
@@ -35,7 +36,7 @@ _CAPPED_QUERIES = 512
 class LengthGroup:
     num_samples: int
     max_length: int
-    tokens: torch.Tensor  # [num_samples * max_length] the row token in each padded slot; padding repeats a real one
+    tokens: torch.Tensor  # [num_samples * max_length] the computed token in each padded slot; padding repeats one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,13 +44,18 @@ class PackedLayout:
     """Where each token of a row goes: worked out once per row, used by every layer."""
 
     groups: tuple[LengthGroup, ...]
-    slots: torch.Tensor  # [T] the slot of each row token in the groups' concatenated outputs
+    slots: torch.Tensor  # [U] the slot of each computed token in the groups' concatenated outputs
     cu_seqlens: torch.Tensor  # [S+1] int32, where samples begin and end
     longest: int
+    shared: Shared | None = None  # None: all T tokens of the row are computed
+    repeated: torch.Tensor | None = None  # [R] the slots of those that are not: keys and values once more
 
 
-def packed_layout(cu_seqlens: torch.Tensor) -> PackedLayout:
-    """cu_seqlens: [S+1] int32. Deterministic: samples are grouped by falling length, ties in row order."""
+def packed_layout(cu_seqlens: torch.Tensor, shared: Shared | None = None) -> PackedLayout:
+    """cu_seqlens: [S+1] int32. Deterministic: samples are grouped by falling length, ties in row order.
+
+    shared: what of the row is not computed again; on a CPU alone.
+    """
     bounds = cu_seqlens.tolist()
     samples = [(end - start, start) for start, end in zip(bounds, bounds[1:], strict=False) if end > start]
     samples.sort(key=lambda sample: (-sample[0], sample[1]))
@@ -70,28 +76,39 @@ def packed_layout(cu_seqlens: torch.Tensor) -> PackedLayout:
         tokens_SL = starts_S1 + torch.minimum(steps_L, lengths_S1 - 1)
         real_SL = steps_L < lengths_S1
         slots[tokens_SL[real_SL]] = offset + real_SL.flatten().nonzero().squeeze(1)
-        groups.append(LengthGroup(num_samples=len(members), max_length=max_length, tokens=tokens_SL.flatten()))
+        tokens = tokens_SL.flatten() if shared is None else shared.stand_in[tokens_SL.flatten()]
+        groups.append(LengthGroup(num_samples=len(members), max_length=max_length, tokens=tokens))
         offset += len(members) * max_length
-    longest = samples[0][0] if samples else 0
-    return PackedLayout(groups=tuple(groups), slots=slots, cu_seqlens=cu_seqlens, longest=longest)
+    return PackedLayout(
+        groups=tuple(groups),
+        slots=slots if shared is None else slots[shared.kept],
+        cu_seqlens=cu_seqlens,
+        longest=samples[0][0] if samples else 0,
+        shared=shared,
+        repeated=None if shared is None else slots[shared.repeats],
+    )
 
 
 class _Pad(torch.autograd.Function):
-    """Row tokens to padded slots. Padding gets no gradient back, so the backward is a gather and not a slow scatter."""
+    """Computed tokens to padded slots. Padding gets no gradient back, so the backward is a gather and not a slow
+    scatter; what stands for others too has theirs added."""
 
     @staticmethod
-    def forward(ctx: Any, x_THD: torch.Tensor, tokens: torch.Tensor, slots: torch.Tensor) -> torch.Tensor:
-        ctx.save_for_backward(slots)
-        return x_THD.index_select(0, tokens)
+    def forward(ctx: Any, x_UHD: torch.Tensor, tokens: torch.Tensor, layout: PackedLayout) -> torch.Tensor:
+        ctx.layout = layout
+        return x_UHD.index_select(0, tokens)
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None, None]:
-        (slots,) = ctx.saved_tensors
-        return grads[0].index_select(0, slots), None, None
+        layout: PackedLayout = ctx.layout
+        of_own = grads[0].index_select(0, layout.slots)
+        if layout.shared is not None and layout.repeated is not None:
+            of_own.index_add_(0, layout.shared.originals, grads[0].index_select(0, layout.repeated))
+        return of_own, None, None
 
 
 class _Unpad(torch.autograd.Function):
-    """Padded slots back to row tokens."""
+    """Padded slots back to computed tokens."""
 
     @staticmethod
     def forward(ctx: Any, x_PHD: torch.Tensor, slots: torch.Tensor) -> torch.Tensor:
@@ -179,10 +196,10 @@ def packed_sdpa(
     scores = _Scores(scaling=scaling, window=sliding_window, softcap=softcap)
     if packed_layout is None:
         return _attend(query, key, value, scores).transpose(1, 2).contiguous(), None
-    qkv_THD = [x.transpose(1, 2).squeeze(0) for x in (query, key, value)]
+    qkv_UHD = [x.transpose(1, 2).squeeze(0) for x in (query, key, value)]
     # One gather for all groups, then a view of each, so that the backward is one gather as well.
     tokens = torch.cat([group.tokens for group in packed_layout.groups])
-    padded = [_Pad.apply(x, tokens, packed_layout.slots) for x in qkv_THD]
+    padded = [_Pad.apply(x, tokens, packed_layout) for x in qkv_UHD]
     outputs, offset = [], 0
     for group in packed_layout.groups:
         size = group.num_samples * group.max_length

@@ -22,6 +22,7 @@ from learners import attention, partitioned
 from learners.linear import linear, use_onednn
 from learners.norm import use_fused_norms
 from learners.rope import scale_rope
+from learners.sharing import shared_starts
 from learners.wide_head import WideHead, wide_linear, widen
 from rlsys.errors import BadInput
 
@@ -78,11 +79,12 @@ class PolicyModel(nn.Module):
         wanted_T[cu_seqlens[:-1].long().clamp(max=num_tokens - 1)] = False
         targets_N = wanted_T.nonzero().squeeze(1)
         inputs = row_inputs(self.model, token_ids, position_ids, cu_seqlens)
+        places_N = computed_at(inputs, targets_N - 1)
         if self.linear_head:
-            hidden_TH = self.model.base_model(**inputs).last_hidden_state[0]
+            hidden_UH = self.model.base_model(**inputs).last_hidden_state[0]
             head = self.model.get_output_embeddings()
             logp_N, entropy_N = head_logprobs(
-                hidden_TH.index_select(0, targets_N - 1),
+                hidden_UH.index_select(0, places_N),
                 head.weight,
                 head.bias,
                 token_ids[targets_N],
@@ -92,7 +94,7 @@ class PolicyModel(nn.Module):
                 wide=isinstance(head, WideHead),
             )
         else:
-            logits_NV = _logits_at(self.model, inputs, targets_N - 1)
+            logits_NV = _logits_at(self.model, inputs, places_N)
             logp_N, entropy_N = _logprobs(logits_NV, token_ids[targets_N], temperature, entropy_gradient)
         zeros_T = logp_N.new_zeros(num_tokens)
         return zeros_T.index_copy(0, targets_N, logp_N), zeros_T.index_copy(0, targets_N, entropy_N)
@@ -135,7 +137,7 @@ def _logprobs(
     return logp_N, entropy_N
 
 
-def _logits_at(model: PreTrainedModel, inputs: dict[str, object], positions_N: torch.Tensor) -> torch.Tensor:
+def _logits_at(model: PreTrainedModel, inputs: dict[str, Any], positions_N: torch.Tensor) -> torch.Tensor:
     """[N, V] logits of a row's `positions_N` by the model's own head, which may scale or cap them."""
     logits_NV = model(**inputs, logits_to_keep=positions_N).logits[0]
     if logits_NV.shape[0] != positions_N.numel():
@@ -148,14 +150,29 @@ def _logits_at(model: PreTrainedModel, inputs: dict[str, object], positions_N: t
 
 def row_inputs(
     model: PreTrainedModel, token_ids: torch.Tensor, position_ids: torch.Tensor, cu_seqlens: torch.Tensor
-) -> dict[str, object]:
-    """The row as `model` wants it. No mask and no cache: with either, samples would see each other."""
-    row = {"input_ids": token_ids[None], "position_ids": position_ids[None], "use_cache": False}
+) -> dict[str, Any]:
+    """The row as `model` wants it: what it gives is read with `computed_at`.
+
+    No mask and no cache: with either, samples would see each other. In host memory what begins two neighbours alike is
+    given once.
+    """
+    more: dict[str, object] = {"use_cache": False}
     if model.config._attn_implementation in (attention.PACKED_SDPA, attention.PACKED_VARLEN):
-        return row | {"packed_layout": attention.packed_layout(cu_seqlens)}
-    longest = int(cu_seqlens.diff().max())
-    row |= {"cu_seq_lens_q": cu_seqlens, "cu_seq_lens_k": cu_seqlens}
-    return row | {"max_length_q": longest, "max_length_k": longest}
+        shared = None if token_ids.is_cuda else shared_starts(token_ids, cu_seqlens)
+        if shared is not None:
+            token_ids, position_ids = token_ids[shared.kept], position_ids[shared.kept]
+        more["packed_layout"] = attention.packed_layout(cu_seqlens, shared)
+    else:
+        longest = int(cu_seqlens.diff().max())
+        more |= {"cu_seq_lens_q": cu_seqlens, "cu_seq_lens_k": cu_seqlens}
+        more |= {"max_length_q": longest, "max_length_k": longest}
+    return {"input_ids": token_ids[None], "position_ids": position_ids[None], **more}
+
+
+def computed_at(inputs: Mapping[str, Any], tokens: torch.Tensor) -> torch.Tensor:
+    """Where in what a model gives for `inputs` these tokens of the row are."""
+    layout: attention.PackedLayout | None = inputs.get("packed_layout")
+    return tokens if layout is None or layout.shared is None else layout.shared.stand_in[tokens]
 
 
 @torch.no_grad()
@@ -196,7 +213,7 @@ def _require_packing(model: PreTrainedModel) -> None:
         raise BadInput(f"model {type(model).__name__}: {what}")
 
 
-def _probe_inputs(model: PreTrainedModel, samples: tuple[tuple[int, ...], ...]) -> dict[str, object]:
+def _probe_inputs(model: PreTrainedModel, samples: tuple[tuple[int, ...], ...]) -> dict[str, Any]:
     token_ids, position_ids, cu_seqlens = pack_ids(samples, model.device)
     token_ids = token_ids % model.config.get_text_config().vocab_size
     return row_inputs(model, token_ids, position_ids, cu_seqlens)
@@ -235,8 +252,9 @@ class CriticModel(nn.Module):
         wanted_T = needed_T.clone()
         wanted_T[cu_seqlens[:-1].long()] = False
         targets_N = wanted_T.nonzero().squeeze(1)
-        hidden_TH = self.model(**row_inputs(self.model, token_ids, position_ids, cu_seqlens)).last_hidden_state[0]
-        values_N = self.head(hidden_TH.index_select(0, targets_N - 1)).squeeze(-1).float()
+        inputs = row_inputs(self.model, token_ids, position_ids, cu_seqlens)
+        hidden_UH = self.model(**inputs).last_hidden_state[0]
+        values_N = self.head(hidden_UH.index_select(0, computed_at(inputs, targets_N - 1))).squeeze(-1).float()
         return values_N.new_zeros(token_ids.numel()).index_copy(0, targets_N, values_N)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import islice, pairwise
@@ -97,12 +98,13 @@ def _joined(pieces: Sequence[_Piece], advantage: float, **more: Any) -> Sample:
 
 
 def pack(samples: Sequence[S], tokens_per_row: int, *, together: int = 1) -> list[list[S]]:
-    """Rows of at most `tokens_per_row` tokens; a longer sample gets a row of its own.
+    """Rows of at most `tokens_per_row` tokens, about equally long; a longer sample gets a row of its own.
 
-    First-fit decreasing decides how many rows are needed; then each sample, longest first, goes to the emptiest row,
-    so that rows are about equally long. Where that does not work out, the first-fit rows stand. Ties are broken by
-    position: rows and the samples in them keep the order of `samples`. `together` consecutive samples (2: preference
-    pairs) count as one: they stay side by side.
+    First-fit decreasing decides how many rows are needed. Where as many hold the samples in their order, neighbours
+    stay together: siblings begin with the same prompt, which a learner may then compute once (`learners.sharing`).
+    Else each sample, longest first, goes to the emptiest row, and where that does not work out, the first-fit rows
+    stand. Ties are broken by position: rows and the samples in them keep the order of `samples`. `together` consecutive
+    samples (2: preference pairs) count as one: they stay side by side.
     """
     if tokens_per_row < 1:
         raise ValueError(f"tokens_per_row={tokens_per_row}: expected at least 1")
@@ -111,7 +113,8 @@ def pack(samples: Sequence[S], tokens_per_row: int, *, together: int = 1) -> lis
     longest_first = sorted(range(len(units)), key=lambda index: (-lengths[index], index))
 
     first_fit = _first_fit(longest_first, lengths, tokens_per_row)
-    rows = _spread(longest_first, lengths, len(first_fit), tokens_per_row) or first_fit
+    rows = _in_order(lengths, len(first_fit), tokens_per_row) if units else []
+    rows = rows or _spread(longest_first, lengths, len(first_fit), tokens_per_row) or first_fit
     return [[sample for index in row for sample in units[index]] for row in sorted(sorted(row) for row in rows)]
 
 
@@ -236,6 +239,24 @@ def deal(costs: Sequence[float], world_size: int) -> list[list[int]]:
 def row_cost(lengths: Sequence[int]) -> float:
     """What a row of samples of these lengths costs to train, in tokens: the sum of L + L^2 / QUADRATIC_LENGTH."""
     return float(sum(length + length * length / QUADRATIC_LENGTH for length in lengths))
+
+
+def _in_order(lengths: Sequence[int], num_rows: int, capacity: int) -> list[list[int]] | None:
+    """Neighbours in `num_rows` rows, the longest of them as short as it can be; None when they do not fit."""
+    ends = np.cumsum([0, *lengths])
+
+    def bounds(limit: int) -> list[int]:
+        found = [0]
+        while found[-1] < len(lengths):
+            whole = int(np.searchsorted(ends, ends[found[-1]] + limit, side="right")) - 1
+            found.append(max(whole, found[-1] + 1))
+        return found
+
+    limits = range(min(capacity, -(-int(ends[-1]) // num_rows)), capacity + 1)
+    fitting = bisect_left(limits, True, key=lambda limit: len(bounds(limit)) <= num_rows + 1)
+    if fitting == len(limits):
+        return None
+    return [list(range(*each)) for each in pairwise(bounds(limits[fitting]))]
 
 
 def _spread(

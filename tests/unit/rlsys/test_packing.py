@@ -153,11 +153,16 @@ def test_packing_keeps_every_sample_once_and_rows_within_their_budget(lengths: l
     assert len(rows) <= len(samples)
 
 
-def test_packing_needs_few_rows_and_balances_them() -> None:
-    assert [[len(s.token_ids) for s in row] for row in pack(samples_of([6, 4, 4, 2, 3, 1]), 10)] == [
-        [6, 3, 1],
-        [4, 4, 2],
+def test_neighbours_stay_together_where_that_takes_no_row_more_and_rows_are_alike() -> None:
+    assert [[len(s.token_ids) for s in row] for row in pack(samples_of([4, 4, 4, 3, 3, 3, 1]), 15)] == [
+        [4, 4, 4],
+        [3, 3, 3, 1],
     ]
+
+
+def test_packing_needs_few_rows_and_balances_them() -> None:
+    # in their order they would take three
+    assert [[len(s.token_ids) for s in row] for row in pack(samples_of([6, 5, 4, 3, 1]), 10)] == [[6, 3, 1], [5, 4]]
     # first fit alone would give 8+2 and 2
     assert [sum(len(s.token_ids) for s in row) for row in pack(samples_of([8, 2, 2]), 10)] == [8, 4]
 

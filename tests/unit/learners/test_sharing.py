@@ -1,0 +1,75 @@
+"""What begins two samples alike is computed once, and no number shows it."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from learners.policy import CriticModel, PolicyModel, load_policy, pack_ids
+from learners.sharing import shared_starts
+
+PROMPT = [9, 8, 7, 6, 5]
+# Siblings; one that is the start of the one before, one that is the same; another prompt with the same first words.
+ROW = [[*PROMPT, 1, 2, 3], [*PROMPT, 1, 4], [*PROMPT, 1, 4], PROMPT, [9, 8, 1, 1], [3, 9, 8]]
+SHAPE = dict(vocab_size=20, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder: Path = tmp_path_factory.mktemp("llama")
+    torch.manual_seed(0)
+    LlamaForCausalLM(LlamaConfig(**SHAPE, num_key_value_heads=2, initializer_range=0.2)).save_pretrained(folder)
+    return str(folder)
+
+
+@given(st.lists(st.lists(st.integers(0, 1), min_size=1, max_size=8), min_size=1, max_size=6))
+def test_what_stands_in_for_a_token_follows_the_same_tokens(row: list[list[int]]) -> None:
+    ids, positions, bounds = pack_ids(row, "cpu")
+    shared = shared_starts(ids, bounds)
+    starts = [[*sample[: end + 1]] for sample in row for end in range(len(sample))]
+    alike = any(a[0] == b[0] for a, b in zip(row, row[1:], strict=False))
+    assert (shared is not None) == alike
+    if shared is not None:
+        assert all(starts[shared.kept[by]] == start for by, start in zip(shared.stand_in, starts, strict=True))
+        assert torch.equal(positions[shared.kept][shared.stand_in], positions)
+        assert sorted([*shared.kept.tolist(), *shared.repeats.tolist()]) == list(range(len(ids)))
+        assert torch.equal(shared.originals, shared.stand_in[shared.repeats])
+
+
+def scores(policy: PolicyModel, row: list[list[int]]) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """(log-probabilities and entropies, gradients) of all tokens, each weighted differently."""
+    policy.zero_grad()
+    ids, positions, bounds = pack_ids(row, "cpu")
+    both = torch.stack(policy(ids, positions, bounds, 1.0, 1000, None, True))
+    (both * torch.linspace(0.5, 2, both.numel()).view_as(both)).sum().backward()
+    return both.detach(), {name: each.grad.clone() for name, each in policy.named_parameters()}
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_log_probabilities_and_gradients_are_those_of_a_row_that_shares_nothing(
+    path: str, checkpointing: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = load_policy(path, dtype="float32", attention_key="packed_sdpa", gradient_checkpointing=checkpointing)
+    given: list[int] = []
+    policy.model.get_input_embeddings().register_forward_hook(lambda _, ids, out: given.append(ids[0].numel()))
+    found, gradients = scores(policy, ROW)
+    monkeypatch.setattr("learners.policy.shared_starts", lambda ids, bounds: None)
+    expected, plain = scores(policy, ROW)
+    whole = sum(map(len, ROW))
+    assert given == [whole - 6 - 7 - 5 - 2, whole]
+    torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
+    for name, gradient in plain.items():
+        torch.testing.assert_close(gradients[name], gradient, atol=1e-6 * float(gradient.abs().max()), rtol=0, msg=name)
+
+
+def test_a_critic_shares_too(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    critic = CriticModel(load_policy(path, dtype="float32", attention_key="packed_sdpa"))
+    torch.nn.init.normal_(critic.head.weight)
+    ids, positions, bounds = pack_ids(ROW, "cpu")
+    needed = torch.ones_like(ids, dtype=torch.bool)
+    found = critic(ids, positions, bounds, needed)
+    monkeypatch.setattr("learners.policy.shared_starts", lambda ids, bounds: None)
+    torch.testing.assert_close(found, critic(ids, positions, bounds, needed), atol=1e-5, rtol=0)
