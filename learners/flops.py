@@ -18,7 +18,8 @@ _PEAK_REPEATS = 20
 
 
 def row_flops(policy: PolicyModel, row: Row) -> float:
-    """Operations (FLOP) of one forward and backward pass: three times the forward's. Recomputing is not counted.
+    """Operations (FLOP) of one forward and backward pass: three times the forward's. Recomputing is not counted,
+    and what siblings share counts for each of them.
 
     Two for each weight of a matrix and each token that passes it (the head sees loss tokens only), and for each layer
     4 x heads x head size for each pair of tokens that attention compares, half of L^2 of them.

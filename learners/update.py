@@ -18,6 +18,7 @@ import torch
 from learners.algorithms.base import moments
 from learners.flops import matmul_peak, row_flops
 from learners.passes import critic_values, equal_rows, forward_first, forward_passes, own_behavior, policy_pass
+from learners.sharing import shared_starts
 from learners.stage import Phases, Stage, to_device
 from rlsys.batch import Batch, Row, UpdateReport
 from rlsys.config import LearnerConfig
@@ -200,6 +201,9 @@ def work_metrics(stage: Stage, rows: Sequence[Row], phases: Phases, seconds: flo
         "memory/learner_rss_peak_mb": Max(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
     }
     metrics |= {f"time/learner_{name}": Max(spent) for name, spent in phases.seconds.items()}
+    if stage.torch_device.type == "cpu":
+        shared = [shared_starts(row.token_ids, row.cu_seqlens) for row in rows]
+        metrics["learner/tokens_shared"] = Sum(sum(len(each.repeats) for each in shared if each is not None))
     if stage.torch_device.type == "cuda":
         metrics["memory/learner_gpu_peak_mb"] = Max(torch.cuda.max_memory_allocated() / 2**20)
     training_s = sum(phases.seconds.get(name, 0.0) for name in ("forward_backward", "optimizer"))
