@@ -41,4 +41,7 @@ def weights(folder: Path, step: int) -> Path:
 
 
 def spread(values: Sequence[float]) -> str:
+    """The mean, with the smallest and the largest."""
+    if max(values) >= 10:
+        return f"{statistics.mean(values):,.0f} ({min(values):,.0f} to {max(values):,.0f})"
     return f"{statistics.mean(values):.3f} ({min(values):.2f} to {max(values):.2f})"
