@@ -33,7 +33,7 @@ quickstart: setup
 	@exec $(BIN)/rlsys train quickstart $(ARGS)
 
 test: setup lint unit
-	@exec $(BIN)/python -m pytest tests --ignore=tests/unit -m "not slow and not chaos" -n 2 --dist loadfile
+	@exec $(BIN)/python -m pytest tests --ignore=tests/unit -m "not slow and not chaos" -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: setup
 	@$(BIN)/ruff check .

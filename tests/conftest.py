@@ -15,6 +15,8 @@ from hypothesis import HealthCheck, settings
 TESTS = Path(__file__).parent
 ROOT = TESTS.parent
 FOLDER_MARKS = ("ray", "e2e", "gpu", "chaos")
+# Files that take a minute or more: begun first, so that at the end nobody waits for one of them alone.
+LONG = ("quickstart", "stops", "pool", "engine_contract", "gradient", "stages", "search", "canary", "judge_service")
 SESSION_KEY = "RLSYS_TEST_SESSION"  # inherited by everything that the tests start, also when its parent is gone
 
 sys.path.insert(0, str(ROOT))
@@ -51,6 +53,7 @@ def pytest_unconfigure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.path.stem.removeprefix("test_") not in LONG)
     for item in items:
         folder = item.path.relative_to(TESTS).parts[0]
         if folder in FOLDER_MARKS:
