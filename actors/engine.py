@@ -71,6 +71,7 @@ class Engine:
         self._loads = 0  # prefixes are shared by requests that came between the same two
         self._again: set[str] = set()  # requests to be sent anew: see `_restart_waiting`
         self._failure: str | None = None
+        self._ending: threading.Thread | None = None  # of vLLM's connections
         loop = asyncio.get_running_loop()
         self._death: asyncio.Future[None] = loop.create_future()
         for process in processes:
@@ -199,7 +200,6 @@ class Engine:
         self._fail("it was stopped")
         with suppress(psutil.NoSuchProcess):  # vLLM looks for the children of one that may just have ended
             self._llm.shutdown(timeout=grace_s)
-        _disconnect(self._llm.engine_core.resources)
         for process in self._processes:
             self._bury(process)
             process.kill()
@@ -207,6 +207,8 @@ class Engine:
             if process.is_alive():  # the kernel holds it, in a driver's call perhaps: waiting on would hold us too
                 log.warning("the EngineCore %d is there %g s after SIGKILL", process.pid, KILL_DEADLINE_S)
         psutil.wait_procs(self._parts, KILL_DEADLINE_S)  # the kernel ends them with the EngineCore
+        if self._ending is None:
+            self._ending = _disconnect(self._llm.engine_core.resources)
 
     def _room(self, token_ids: Sequence[int] | Ints) -> int:
         room = self.spec.max_model_len - len(token_ids)
@@ -309,12 +311,15 @@ def _arguments(spec: EngineSpec) -> Any:
     )
 
 
-def _disconnect(resources: Any) -> None:
+def _disconnect(resources: Any) -> threading.Thread:
     """Close the sockets of vLLM's client and end their ZeroMQ context: left to the garbage collector, a context with an
     open socket would hang whatever thread that runs on. vLLM ends no context, and after an error in its shutdown, or
     when its own thread began that at the death of a process, the sockets may be open yet."""
-    resources()  # again perhaps: closed is closed
-    threading.Thread(target=resources.ctx.term, name="zmq-term", daemon=True).start()  # should it hang, then this alone
+    with suppress(AttributeError):  # of its second call, where the loop is closed
+        resources()
+    ending = threading.Thread(target=resources.ctx.term, name="zmq-term", daemon=True)
+    ending.start()  # should it hang, then this thread alone
+    return ending
 
 
 def _leave_out_token_texts(processor: Any) -> None:

@@ -45,8 +45,8 @@ def reach(points: list[dict[str, float]], target: float, cost: str) -> float | N
     """What it took to the first evaluation at that accuracy, between two of them in proportion. None: never."""
     for before, after in zip([None, *points], points, strict=False):
         if after["accuracy"] >= target:
-            if before is None:
-                return after[cost]
+            if before is None:  # it began there
+                return None
             part = (target - before["accuracy"]) / (after["accuracy"] - before["accuracy"])
             return before[cost] + part * (after[cost] - before[cost])
     return None

@@ -32,15 +32,20 @@ NUMBERS = {
     "invented steps, sampled": "graphs/sampled/hallucinated_steps",
     "process reward, sampled": "graphs/sampled/mean_reward",
 }
+NO = "answers of no, sampled"
 
 
 def numbers(folder: Path) -> dict[str, Any]:
     """Before and after the last stage."""
     rows = study.rows(folder, "evaluations")
     last = rows[-1]["stage"]
-    return {
-        row["when"]: {name: row.get(key, 0.0) for name, key in NUMBERS.items()} for row in rows if row["stage"] == last
-    }
+    found = {}
+    for row in rows:
+        if row["stage"] == last:
+            said = study.answers(folder, f"eval-{last}-{row['when']}-graphs-sampled")
+            found[row["when"]] = {name: row.get(key, 0.0) for name, key in NUMBERS.items()}
+            found[row["when"]][NO] = statistics.mean("The answer is no." in text for text in said)
+    return found
 
 
 def play(seeds: int, runs: Path) -> dict[str, Any]:
@@ -59,11 +64,11 @@ def play(seeds: int, runs: Path) -> dict[str, Any]:
 
 def tell(report: Report, found: dict[str, dict[str, Any]], seeds: int) -> None:
     """Means over the seeds, with the smallest and the largest."""
-    report.head("after", *NUMBERS)
+    report.head("after", *NUMBERS, NO)
     rows = {"demonstrations": [found[f"{seed}-{FIRST}"]["before"] for seed in range(seeds)]}
     rows |= {name: [found[f"{seed}-{name}"]["after"] for seed in range(seeds)] for name in RUNS}
     for name, each in rows.items():
-        report.row(name, *(spread([one[number] for one in each]) for number in NUMBERS))
+        report.row(name, *(spread([one[number] for one in each]) for number in (*NUMBERS, NO)))
 
 
 def draw(found: dict[str, dict[str, Any]], seeds: int) -> None:

@@ -8,7 +8,6 @@ a discount below 1 of the outcome. Runs that are done are not repeated. Writes e
 
 from __future__ import annotations
 
-import gzip
 import json
 import statistics
 from pathlib import Path
@@ -53,13 +52,7 @@ def _mean(rows: list[dict[str, Any]], key: str) -> float:
 
 def _share(folder: Path, rows: list[dict[str, Any]]) -> float:
     """Of the answers of these steps, those that have the word."""
-    found = []
-    for row in rows:
-        for path in (folder / "trajectories").glob(f"step-{row['step']:06d}.jsonl*"):
-            lines = (gzip.open if path.suffix == ".gz" else open)(path, "rt")
-            with lines:
-                found += [WORD in json.loads(line)["messages"][0]["content"] for line in lines]
-    return statistics.mean(found)
+    return statistics.mean(WORD in text for row in rows for text in study.answers(folder, f"step-{row['step']:06d}"))
 
 
 def play(seeds: int, runs: Path) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import statistics
@@ -33,6 +34,15 @@ def summary(folder: Path) -> dict[str, Any] | None:
 def rows(folder: Path, name: str) -> list[dict[str, Any]]:
     """Of a run's `evaluations` or `metrics`."""
     return [json.loads(line) for line in (folder / f"{name}.jsonl").read_text().splitlines()]
+
+
+def answers(folder: Path, pattern: str) -> list[str]:
+    """The last messages in the files of a run's `trajectories/` that are called so."""
+    found = []
+    for path in sorted((folder / "trajectories").glob(f"{pattern}.jsonl*")):
+        with (gzip.open if path.suffix == ".gz" else open)(path, "rt") as lines:
+            found += [json.loads(line)["messages"][-1]["content"] for line in lines]
+    return found
 
 
 def weights(folder: Path, step: int) -> Path:

@@ -65,8 +65,7 @@ def play(seeds: int, runs: Path) -> None:
 
 def of_seeds(found: dict[str, dict[str, Any]], name: str, when: str) -> list[dict[str, float]]:
     """A run's evaluations, of every seed whose run is done."""
-    each = (found.get(f"{seed}-{name}") for seed in range(len(found)))
-    return [run[when] for run in each if run is not None]
+    return [run[when] for key, run in found.items() if key.partition("-")[2] == name]
 
 
 def tell(report: Report, found: dict[str, dict[str, Any]]) -> None:
@@ -74,6 +73,8 @@ def tell(report: Report, found: dict[str, dict[str, Any]]) -> None:
     report.head("after training on", "seeds", *NUMBERS)
     rows = {"nothing": of_seeds(found, FIRST, "before")} | {name: of_seeds(found, name, "after") for name in RUNS}
     for name, each in rows.items():
+        if not each:
+            continue
         report.row(name, len(each), *(spread([one[number] for one in each]) for number in NUMBERS))
 
 
@@ -92,7 +93,14 @@ def draw(found: dict[str, dict[str, Any]]) -> None:
             names = ("none", "process", "outcome")
             values = [[run[number] for run in of_seeds(found, f"{learner}-{name}", "after")] for name in names]
             places = [at + offset for at in range(len(names))]
-            axis.bar(places, [statistics.mean(each) for each in values], 0.36, color=colour, label=learner, alpha=0.7)
+            axis.bar(
+                places,
+                [statistics.mean(each or [0.0]) for each in values],
+                0.36,
+                color=colour,
+                label=learner,
+                alpha=0.7,
+            )
             for place, each in zip(places, values, strict=True):
                 axis.plot([place] * len(each), each, "o", color="black", markersize=3)
         axis.set_xticks(range(3), ["none", "process", "outcome"])

@@ -158,7 +158,7 @@ def row_inputs(
     """
     more: dict[str, object] = {"use_cache": False}
     if model.config._attn_implementation in (attention.PACKED_SDPA, attention.PACKED_VARLEN):
-        shared = None if token_ids.is_cuda else shared_starts(token_ids, cu_seqlens)
+        shared = shared_starts(token_ids, cu_seqlens) if token_ids.device.type == "cpu" else None
         if shared is not None:
             token_ids, position_ids = token_ids[shared.kept], position_ids[shared.kept]
         more["packed_layout"] = attention.packed_layout(cu_seqlens, shared)
@@ -204,7 +204,8 @@ def _hidden_size(model: PreTrainedModel) -> int:
 @torch.no_grad()
 def _require_packing(model: PreTrainedModel) -> None:
     """Raise BadInput when the second sample of a row changes what it would be alone (a recurrent layer, say)."""
-    packed = model.base_model(**_probe_inputs(model, _PROBE)).last_hidden_state[0, len(_PROBE[0]) :].float()
+    inputs, second = _probe_inputs(model, _PROBE), len(_PROBE[0]) + torch.arange(len(_PROBE[1]))
+    packed = model.base_model(**inputs).last_hidden_state[0, computed_at(inputs, second)].float()
     alone = model.base_model(**_probe_inputs(model, _PROBE[1:])).last_hidden_state[0].float()
     tolerance = 1e-4 if model.dtype == torch.float32 else 5e-2
     gap = float((packed - alone).abs().max() / alone.abs().max())

@@ -49,9 +49,10 @@ def draft_batch(
     *,
     minibatches: int = 1,
     max_token_lag: int | None = None,
+    in_order: bool = False,
 ) -> BatchDraft:
     """Everything one update trains on; arguments and order as in `make_batch`. groups: among them those of `drafts`."""
-    planned = plan_rows(drafts, tokens_per_row, minibatches=minibatches)
+    planned = plan_rows(drafts, tokens_per_row, minibatches=minibatches, in_order=in_order)
     rewards = (each.reward for group in groups for each in group.outlines)
     streams = next((reward.streams for reward in rewards if isinstance(reward, Reward)), ())
     return BatchDraft(

@@ -97,24 +97,25 @@ def _joined(pieces: Sequence[_Piece], advantage: float, **more: Any) -> Sample:
     )
 
 
-def pack(samples: Sequence[S], tokens_per_row: int, *, together: int = 1) -> list[list[S]]:
+def pack(samples: Sequence[S], tokens_per_row: int, *, together: int = 1, in_order: bool = False) -> list[list[S]]:
     """Rows of at most `tokens_per_row` tokens, about equally long; a longer sample gets a row of its own.
 
-    First-fit decreasing decides how many rows are needed. Where as many hold the samples in their order, neighbours
-    stay together: siblings begin with the same prompt, which a learner may then compute once (`learners.sharing`).
-    Else each sample, longest first, goes to the emptiest row, and where that does not work out, the first-fit rows
-    stand. Ties are broken by position: rows and the samples in them keep the order of `samples`. `together` consecutive
+    First-fit decreasing decides how many rows are needed; then each sample, longest first, goes to the emptiest row.
+    Where that does not work out, the first-fit rows stand. in_order: rows are cut from the samples as they come, a few
+    more of them perhaps; siblings then lie side by side, and a learner computes their prompt once (`learners.sharing`).
+    Ties are broken by position: rows and the samples in them keep the order of `samples`. `together` consecutive
     samples (2: preference pairs) count as one: they stay side by side.
     """
     if tokens_per_row < 1:
         raise ValueError(f"tokens_per_row={tokens_per_row}: expected at least 1")
     units = _units(samples, together)
     lengths = [sum(sample.num_tokens for sample in unit) for unit in units]
-    longest_first = sorted(range(len(units)), key=lambda index: (-lengths[index], index))
-
-    first_fit = _first_fit(longest_first, lengths, tokens_per_row)
-    rows = _in_order(lengths, len(first_fit), tokens_per_row) if units else []
-    rows = rows or _spread(longest_first, lengths, len(first_fit), tokens_per_row) or first_fit
+    if in_order:
+        rows = _in_order(lengths, tokens_per_row)
+    else:
+        longest_first = sorted(range(len(units)), key=lambda index: (-lengths[index], index))
+        first_fit = _first_fit(longest_first, lengths, tokens_per_row)
+        rows = _spread(longest_first, lengths, len(first_fit), tokens_per_row) or first_fit
     return [[sample for index in row for sample in units[index]] for row in sorted(sorted(row) for row in rows)]
 
 
@@ -161,14 +162,20 @@ def make_row(samples: Sequence[Sample], minibatch: int = 0) -> Row:
 
 
 def make_batch(
-    samples: Sequence[Sample], tokens_per_row: int, version: int, *, minibatches: int = 1, together: int = 1
+    samples: Sequence[Sample],
+    tokens_per_row: int,
+    version: int,
+    *,
+    minibatches: int = 1,
+    together: int = 1,
+    in_order: bool = False,
 ) -> Batch:
     """Everything one update trains on. Raises ValueError when there is no sampled token: nothing could be averaged.
 
     Samples are dealt to `minibatches` in order, equally many to each (fewer minibatches where there are fewer samples),
     before they are packed: rows and ranks do not decide what an optimizer step sees.
     """
-    planned = plan_rows(samples, tokens_per_row, minibatches=minibatches, together=together)
+    planned = plan_rows(samples, tokens_per_row, minibatches=minibatches, together=together, in_order=in_order)
     return Batch(
         rows=tuple(make_row(row, index) for index, rows in enumerate(planned) for row in rows),
         num_samples=len(samples),
@@ -179,7 +186,7 @@ def make_batch(
 
 
 def plan_rows(
-    samples: Sequence[S], tokens_per_row: int, *, minibatches: int = 1, together: int = 1
+    samples: Sequence[S], tokens_per_row: int, *, minibatches: int = 1, together: int = 1, in_order: bool = False
 ) -> list[list[list[S]]]:
     """Which samples share a row, by minibatch and row: see `make_batch`."""
     if not any(sample.num_loss_tokens for sample in samples):
@@ -190,7 +197,7 @@ def plan_rows(
     minibatches = min(minibatches, len(units))
     bounds = [len(units) * index // minibatches for index in range(minibatches + 1)]
     dealt = ([sample for unit in units[start:end] for sample in unit] for start, end in pairwise(bounds))
-    return [pack(part, tokens_per_row, together=together) for part in dealt]
+    return [pack(part, tokens_per_row, together=together, in_order=in_order) for part in dealt]
 
 
 def share_of(row: Sequence[S]) -> float:
@@ -241,8 +248,8 @@ def row_cost(lengths: Sequence[int]) -> float:
     return float(sum(length + length * length / QUADRATIC_LENGTH for length in lengths))
 
 
-def _in_order(lengths: Sequence[int], num_rows: int, capacity: int) -> list[list[int]] | None:
-    """Neighbours in `num_rows` rows, the longest of them as short as it can be; None when they do not fit."""
+def _in_order(lengths: Sequence[int], capacity: int) -> list[list[int]]:
+    """Neighbours in as few rows as that takes, the longest of them as short as it can be."""
     ends = np.cumsum([0, *lengths])
 
     def bounds(limit: int) -> list[int]:
@@ -252,11 +259,9 @@ def _in_order(lengths: Sequence[int], num_rows: int, capacity: int) -> list[list
             found.append(max(whole, found[-1] + 1))
         return found
 
-    limits = range(min(capacity, -(-int(ends[-1]) // num_rows)), capacity + 1)
-    fitting = bisect_left(limits, True, key=lambda limit: len(bounds(limit)) <= num_rows + 1)
-    if fitting == len(limits):
-        return None
-    return [list(range(*each)) for each in pairwise(bounds(limits[fitting]))]
+    fewest = len(bounds(capacity))
+    shortest = bisect_left(range(capacity), True, key=lambda limit: len(bounds(limit)) <= fewest)
+    return [list(range(*each)) for each in pairwise(bounds(shortest))]
 
 
 def _spread(

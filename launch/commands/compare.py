@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from pathlib import Path
 
 HELP = "results of several evaluations side by side: z-tests against the first, average increase, correlations"
@@ -33,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
         check_output(options.output)
     settings: list[Setting] = []
     for given in options.results:
-        name, named, files = ("", "", "") if Path(given).is_file() else given.partition("=")
+        name, named, files = ("", "", "") if os.path.isfile(given) else given.partition("=")
         paths = files.split(",") if named else [given]
         settings.append(
             Setting(name=visible(name or Path(given).stem), seeds=[read_played(path, path) for path in paths])

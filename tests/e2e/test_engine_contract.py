@@ -397,9 +397,8 @@ def test_a_tied_model_takes_its_head_from_the_stream_and_rejects_one_without_it(
         pids = tied.engine.core_pids()
         tied.stop()
     assert tried == pids
-    for thread in threading.enumerate():
-        if thread.name == "zmq-term":
-            thread.join(10)
+    assert tied.engine._ending is not None
+    tied.engine._ending.join(10)
     assert tied.engine._llm.engine_core.resources.ctx.closed
 
 

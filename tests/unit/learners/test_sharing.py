@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import Gemma2Config, Gemma2ForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from learners.policy import CriticModel, PolicyModel, load_policy, pack_ids
 from learners.sharing import shared_starts
@@ -15,14 +15,21 @@ PROMPT = [9, 8, 7, 6, 5]
 # Siblings; one that is the start of the one before, one that is the same; another prompt with the same first words.
 ROW = [[*PROMPT, 1, 2, 3], [*PROMPT, 1, 4], [*PROMPT, 1, 4], PROMPT, [9, 8, 1, 1], [3, 9, 8]]
 SHAPE = dict(vocab_size=20, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4)
+SHAPE |= dict(num_key_value_heads=2, initializer_range=0.2)
 
 
 @pytest.fixture(scope="module")
-def path(tmp_path_factory: pytest.TempPathFactory) -> str:
-    folder: Path = tmp_path_factory.mktemp("llama")
+def paths(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Gemma 2 looks back through a window, and caps its scores and its logits."""
+    folder: Path = tmp_path_factory.mktemp("models")
     torch.manual_seed(0)
-    LlamaForCausalLM(LlamaConfig(**SHAPE, num_key_value_heads=2, initializer_range=0.2)).save_pretrained(folder)
-    return str(folder)
+    models = {
+        "llama": LlamaForCausalLM(LlamaConfig(**SHAPE)),
+        "gemma2": Gemma2ForCausalLM(Gemma2Config(**SHAPE, head_dim=8, sliding_window=4, query_pre_attn_scalar=8)),
+    }
+    for name, model in models.items():
+        model.save_pretrained(folder / name)
+    return {name: str(folder / name) for name in models}
 
 
 @given(st.lists(st.lists(st.integers(0, 1), min_size=1, max_size=8), min_size=1, max_size=6))
@@ -48,11 +55,14 @@ def scores(policy: PolicyModel, row: list[list[int]]) -> tuple[torch.Tensor, dic
     return both.detach(), {name: each.grad.clone() for name, each in policy.named_parameters()}
 
 
-@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize(("kind", "checkpointing"), [("llama", False), ("llama", True), ("gemma2", False)])
 def test_log_probabilities_and_gradients_are_those_of_a_row_that_shares_nothing(
-    path: str, checkpointing: bool, monkeypatch: pytest.MonkeyPatch
+    paths: dict[str, str], kind: str, checkpointing: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    policy = load_policy(path, dtype="float32", attention_key="packed_sdpa", gradient_checkpointing=checkpointing)
+    policy = load_policy(
+        paths[kind], dtype="float32", attention_key="packed_sdpa", gradient_checkpointing=checkpointing
+    )
+    assert policy.linear_head == (kind == "llama")
     given: list[int] = []
     policy.model.get_input_embeddings().register_forward_hook(lambda _, ids, out: given.append(ids[0].numel()))
     found, gradients = scores(policy, ROW)
@@ -65,8 +75,8 @@ def test_log_probabilities_and_gradients_are_those_of_a_row_that_shares_nothing(
         torch.testing.assert_close(gradients[name], gradient, atol=1e-6 * float(gradient.abs().max()), rtol=0, msg=name)
 
 
-def test_a_critic_shares_too(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    critic = CriticModel(load_policy(path, dtype="float32", attention_key="packed_sdpa"))
+def test_a_critic_shares_too(paths: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    critic = CriticModel(load_policy(paths["llama"], dtype="float32", attention_key="packed_sdpa"))
     torch.nn.init.normal_(critic.head.weight)
     ids, positions, bounds = pack_ids(ROW, "cpu")
     needed = torch.ones_like(ids, dtype=torch.bool)

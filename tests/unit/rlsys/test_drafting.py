@@ -64,9 +64,21 @@ def same(ours: Batch, theirs: Batch) -> None:
 
 
 @settings(deadline=None, max_examples=60)
-@given(groups_of_turns, st.sampled_from([None, 0, 2]), st.integers(1, 40), st.integers(1, 3), st.integers(1, 3))
+@given(
+    groups_of_turns,
+    st.sampled_from([None, 0, 2]),
+    st.integers(1, 40),
+    st.integers(1, 3),
+    st.integers(1, 3),
+    st.booleans(),
+)
 def test_rows_are_those_that_the_samples_would_have_made(
-    shapes: list[list[list[tuple[bool, int, list[int]]]]], max_lag: int | None, row: int, minibatches: int, ranks: int
+    shapes: list[list[list[tuple[bool, int, list[int]]]]],
+    max_lag: int | None,
+    row: int,
+    minibatches: int,
+    ranks: int,
+    in_order: bool,
 ) -> None:
     found = [
         group(ticket(sequence), *(episode(sibling, shape) for sibling, shape in enumerate(siblings)))
@@ -79,8 +91,8 @@ def test_rows_are_those_that_the_samples_would_have_made(
     assert [(each.num_tokens, each.num_loss_tokens, each.weight, each.share) for each in drafted] == told
     if not samples:
         return
-    whole = make_batch(samples, row, VERSION, minibatches=minibatches)
-    draft = draft_batch(drafted, known, row, VERSION, minibatches=minibatches, max_token_lag=max_lag)
+    whole = make_batch(samples, row, VERSION, minibatches=minibatches, in_order=in_order)
+    draft = draft_batch(drafted, known, row, VERSION, minibatches=minibatches, max_token_lag=max_lag, in_order=in_order)
     assert (draft.num_tokens, draft.denominators) == (whole.num_tokens, whole.denominators)
     same(build_batch(draft, draft.sources), whole)
     for part, rows in zip(split_draft(draft, ranks), split_rows(whole, ranks), strict=True):

@@ -141,28 +141,33 @@ lengths_of_samples = st.lists(st.integers(1, 40), max_size=30)
 
 
 @settings(deadline=None)  # a busy machine is no counterexample
-@given(lengths_of_samples, st.integers(1, 50))
-def test_packing_keeps_every_sample_once_and_rows_within_their_budget(lengths: list[int], budget: int) -> None:
+@given(lengths_of_samples, st.integers(1, 50), st.booleans())
+def test_packing_keeps_every_sample_once_and_rows_within_their_budget(
+    lengths: list[int], budget: int, in_order: bool
+) -> None:
     samples = samples_of(lengths)
-    rows = pack(samples, budget)
+    rows = pack(samples, budget, in_order=in_order)
     assert Counter(s.token_ids[0] for row in rows for s in row) == Counter(s.token_ids[0] for s in samples)
     for row in rows:
         assert len(row) == 1 or sum(len(s.token_ids) for s in row) <= budget
         assert row == sorted(row, key=lambda s: s.token_ids[0])
-    assert rows == pack(list(samples), budget)
+    assert rows == pack(list(samples), budget, in_order=in_order)
+    assert not in_order or [s for row in rows for s in row] == samples
     assert len(rows) <= len(samples)
 
 
-def test_neighbours_stay_together_where_that_takes_no_row_more_and_rows_are_alike() -> None:
-    assert [[len(s.token_ids) for s in row] for row in pack(samples_of([4, 4, 4, 3, 3, 3, 1]), 15)] == [
-        [4, 4, 4],
-        [3, 3, 3, 1],
-    ]
+def test_in_order_neighbours_stay_together_and_rows_are_alike() -> None:
+    rows = pack(samples_of([4, 4, 4, 3, 3, 3, 1]), 15, in_order=True)
+    assert [[len(s.token_ids) for s in row] for row in rows] == [[4, 4, 4], [3, 3, 3, 1]]
+    rows = pack(samples_of([6, 6, 4, 4, 30]), 10, in_order=True)  # by first fit, three rows
+    assert [[len(s.token_ids) for s in row] for row in rows] == [[6], [6], [4, 4], [30]]
 
 
 def test_packing_needs_few_rows_and_balances_them() -> None:
-    # in their order they would take three
-    assert [[len(s.token_ids) for s in row] for row in pack(samples_of([6, 5, 4, 3, 1]), 10)] == [[6, 3, 1], [5, 4]]
+    assert [[len(s.token_ids) for s in row] for row in pack(samples_of([6, 4, 4, 2, 3, 1]), 10)] == [
+        [6, 3, 1],
+        [4, 4, 2],
+    ]
     # first fit alone would give 8+2 and 2
     assert [sum(len(s.token_ids) for s in row) for row in pack(samples_of([8, 2, 2]), 10)] == [8, 4]
 
