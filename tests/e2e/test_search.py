@@ -14,13 +14,23 @@ CONFIG = "worlds/search"
 SHORT = ["stages.sft.steps=30", "stages.rl.steps=6", "stages.rl.loop.groups_per_step=8", "eval.tasks=4"]
 
 
+def begun(run: Path, stage: str) -> bool:
+    """Whether a group of it was sent out."""
+    journal = run / "journal.jsonl"
+    return journal.is_file() and f'"{stage}"' in journal.read_text()
+
+
 def kill_in_turn(run: Path, killed: list[psutil.Process]) -> None:
-    """The retriever after the first reinforcement step, the rollout worker after the third, in mid-generation.
+    """The retriever while the first groups of reinforcement learning are played, the rollout worker after the third
+    step, in mid-generation.
 
     Those of this run alone: other runs on the machine have actors of the same names.
     """
-    for actor, step in (("ToolService", 1), ("RolloutWorker", 3)):
-        while steps_of(run, "rl") < step:
+    for actor, due in (
+        ("ToolService", lambda: begun(run, "rl")),
+        ("RolloutWorker", lambda: steps_of(run, "rl") >= 3),
+    ):
+        while not due():
             time.sleep(0.05)
         (driver,) = [
             process for process in psutil.process_iter(["cmdline"]) if str(run) in (process.info["cmdline"] or [])
