@@ -183,6 +183,9 @@ class LearnerConfig:
     tokens_per_row: Optional[int] = None
     """Tokens of one packed micro-batch: lower it when the learner runs out of memory. A longer sample gets its own.
     null: 4096 on a CPU, 16384 on GPUs."""
+    rows_in_order: Optional[bool] = None
+    """Whether an rl stage leaves siblings side by side when it packs rows, so that the prompt they share is computed
+    once, which only a CPU does. null: true on a CPU, false on GPUs, where it would take more rows for nothing."""
     logit_chunk: int = 1024
     """Tokens whose logits are in memory at once. Lower it for large vocabularies; the numbers stay the same."""
     behavior: Literal["engine", "learner"] = "engine"

@@ -27,6 +27,7 @@ class Device:
     enforce_eager: bool  # engine.enforce_eager
     engine_threads: int  # rollout.threads
     tokens_per_row: int  # learner.tokens_per_row
+    rows_in_order: bool  # learner.rows_in_order
     running_kv: RunningKV  # loop.running_kv
     object_store_mb: int  # cluster.object_store_mb
 
@@ -47,6 +48,7 @@ DEVICES: dict[str, Device] = {
         enforce_eager=True,
         engine_threads=1,
         tokens_per_row=4096,
+        rows_in_order=True,
         running_kv="recompute",
         object_store_mb=256,
     ),
@@ -65,6 +67,7 @@ DEVICES: dict[str, Device] = {
         enforce_eager=False,
         engine_threads=8,
         tokens_per_row=16384,
+        rows_in_order=False,
         running_kv="keep",
         object_store_mb=8192,
     ),
@@ -79,6 +82,7 @@ FILLED_IN = (
     ("engine", "enforce_eager"),
     ("rollout", "threads"),
     ("learner", "tokens_per_row"),
+    ("learner", "rows_in_order"),
     ("loop", "mismatch_limit"),
     ("loop", "running_kv"),
     ("cluster", "object_store_mb"),
@@ -138,7 +142,11 @@ def resolved_engine(engine: EngineConfig, device: Device) -> EngineConfig:
 
 def resolved_learner(learner: LearnerConfig, device: Device) -> LearnerConfig:
     """Of a recipe or, on its own, of ranks that no driver started."""
-    return replace(learner, tokens_per_row=_or(learner.tokens_per_row, device.tokens_per_row))
+    return replace(
+        learner,
+        tokens_per_row=_or(learner.tokens_per_row, device.tokens_per_row),
+        rows_in_order=_or(learner.rows_in_order, device.rows_in_order),
+    )
 
 
 def resolved_cluster(cluster: ClusterConfig, device: Device) -> ClusterConfig:

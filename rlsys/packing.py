@@ -250,18 +250,12 @@ def row_cost(lengths: Sequence[int]) -> float:
 
 def _in_order(lengths: Sequence[int], capacity: int) -> list[list[int]]:
     """Neighbours in as few rows as that takes, the longest of them as short as it can be."""
-    ends = np.cumsum([0, *lengths])
 
-    def bounds(limit: int) -> list[int]:
-        found = [0]
-        while found[-1] < len(lengths):
-            whole = int(np.searchsorted(ends, ends[found[-1]] + limit, side="right")) - 1
-            found.append(max(whole, found[-1] + 1))
-        return found
+    def rows(limit: int) -> list[list[int]]:
+        return consecutive(range(len(lengths)), lengths.__getitem__, limit)
 
-    fewest = len(bounds(capacity))
-    shortest = bisect_left(range(capacity), True, key=lambda limit: len(bounds(limit)) <= fewest)
-    return [list(range(*each)) for each in pairwise(bounds(shortest))]
+    fewest = len(rows(capacity))
+    return rows(bisect_left(range(capacity), True, key=lambda limit: len(rows(limit)) <= fewest))
 
 
 def _spread(

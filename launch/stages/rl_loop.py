@@ -184,11 +184,10 @@ class Stepper:
         if not harvest.drafts:
             return harvest, None
         length, minibatches = known(config.learner.tokens_per_row), self.algorithm.minibatches
-        # Beside GPUs nothing is shared among siblings, and fewer rows are the faster ones.
-        together = config.cluster.device == "cpu"
         batch = draft_batch(
-            harvest.drafts, groups, length, version, minibatches=minibatches, max_token_lag=max_lag, in_order=together
-        )
+            harvest.drafts, groups, length, version, minibatches=minibatches, max_token_lag=max_lag,
+            in_order=known(config.learner.rows_in_order),
+        )  # fmt: skip
         return harvest, batch
 
     async def published(self) -> None:

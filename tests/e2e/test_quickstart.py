@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rlsys.journal import ledger, read, surviving
-from tests import wandb_file
+from tests import device, wandb_file
 from tests.e2e.runs import left_behind, rlsys, rows, summary, trajectories
 from tests.made import jsonl
 
@@ -102,6 +102,13 @@ def test_the_seconds_and_the_tokens_of_a_row_add_up(run: Path) -> None:
             row["episode/response_tokens"] > row["episode/tokens"]
             and row["episode/calls"] >= row["episode/valid_calls"] > 0
         )
+
+
+def test_the_prompt_that_siblings_share_is_computed_once(run: Path) -> None:
+    for row in rl_rows(run):
+        shared = row.get("learner/tokens_shared")  # absent beside GPUs, and where no group was trained on
+        if device.name() == "cpu" and "learner/tokens" in row:
+            assert 0.2 * row["learner/tokens"] < shared < row["learner/tokens"]
 
 
 def test_the_account_of_sampled_tokens_closes(run: Path) -> None:
