@@ -275,12 +275,12 @@ def test_a_running_request_keeps_its_cache_and_what_comes_or_waits_gets_nothing_
         record(scheduler_stats, iteration_stats, *rest, **named)
 
     async def interrupted() -> tuple[int, list[Completion]]:
-        tasks = [asyncio.create_task(keeping.generate(seed=seed, max_tokens=200)) for seed in range(16)]
+        tasks = [asyncio.create_task(keeping.generate(seed=seed, max_tokens=400)) for seed in range(16)]
         await asyncio.sleep(0)
         tasks += [asyncio.create_task(keeping.generate(seed=seed)) for seed in (16, 17)]  # the batch holds 16
-        while len(preempted) < 20:  # engine steps: all that fit into the batch have tokens
+        while len(preempted) < 20 or keeping.engine.stats().waiting < 2:  # steps: all in the batch have tokens
+            assert not any(task.done() for task in tasks), "the batch was over before the others came"
             await asyncio.sleep(0.01)
-        assert keeping.engine.stats().waiting == 2
         version = await keeping.load(new)
         return version, await asyncio.gather(*tasks, keeping.generate())
 
@@ -292,7 +292,7 @@ def test_a_running_request_keeps_its_cache_and_what_comes_or_waits_gets_nothing_
     assert sum(preempted) == 0
     for completion in completions[:16]:
         first, second = completion.spans
-        assert first.version < second.version == version and second.end == 200
+        assert first.version < second.version == version and second.end == 400
         assert gap(completion.logprobs, mixed_logprobs(old, new, completion, first.end)) < close()
     for completion in completions[16:]:
         assert [span.version for span in completion.spans] == [version]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import gc
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -44,9 +44,9 @@ ENCODER = (
 )
 
 
-def imported_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
+def imported_names(nodes: Iterable[ast.AST]) -> Iterator[tuple[int, str]]:
     """(line, first part of the module's name) of every absolute import, wherever it stands, also by a constant name."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name.split(".")[0]) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
@@ -61,18 +61,23 @@ def imported_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
 ENV_ROOMS = ("text", "tasks", "services", "base", "protocols", "problems", "tools", "rewards", "episode", "worlds")
 
 
+IMPORTING = ast.Import | ast.ImportFrom | ast.Call
+
+
 @lru_cache(1024)
-def tree_of(path: Path) -> ast.Module:
+def nodes_of(path: Path) -> tuple[ast.AST, ...]:
+    """What imports in a file, and every `if`: walking over all of its tree takes longer than parsing it."""
     gc.disable()  # CPython 3.11 can fail to parse when a collection in the middle of it runs other code
     try:
-        return ast.parse(path.read_text(encoding="utf-8"))
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        return tuple(node for node in ast.walk(tree) if isinstance(node, IMPORTING | ast.If))
     finally:
         gc.enable()
 
 
 def rooms_imported(path: Path) -> Iterator[tuple[int, str]]:
     """(line, room of envs) of every import, also under TYPE_CHECKING and inside functions."""
-    for node in ast.walk(tree_of(path)):
+    for node in nodes_of(path):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("envs."):
             yield node.lineno, node.module.split(".")[1]
         elif isinstance(node, ast.ImportFrom) and node.module == "envs":
@@ -88,7 +93,7 @@ def imports_of(folder: str) -> list[tuple[str, str, str]]:
     found = []
     for path in sorted((ROOT / folder).rglob("*.py")):
         file = path.relative_to(ROOT).as_posix()
-        for line, name in imported_names(tree_of(path)):
+        for line, name in imported_names(nodes_of(path)):
             found.append((file, f"{file}:{line}", name))
     return found
 
@@ -105,15 +110,13 @@ def modules_imported(package: str, *, annotations: bool) -> Mapping[str, frozens
 
     annotations: under TYPE_CHECKING too.
     """
-    trees = {path.relative_to(ROOT).with_suffix(""): tree_of(path) for path in files_of(package)}
-    known = {".".join(path.parts) for path in trees}
+    files = {path.relative_to(ROOT).with_suffix(""): nodes_of(path) for path in files_of(package)}
+    known = {".".join(path.parts) for path in files}
     found: dict[str, frozenset[str]] = {}
-    for path, tree in trees.items():
-        checked = [
-            node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
-        ]
+    for path, nodes in files.items():
+        checked = [node for node in nodes if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)]
         skipped = set() if annotations else {inner for node in checked for inner in ast.walk(node)}
-        names = {name for node in ast.walk(tree) if node not in skipped for name in named_in(node, path.parts)}
+        names = {name for node in nodes if node not in skipped for name in named_in(node, path.parts)}
         found[".".join(path.parts)] = frozenset((names | {f"{name}.__init__" for name in names}) & known)
     return found
 
@@ -186,7 +189,7 @@ def test_no_two_folders_of_envs_import_each_other() -> None:
     seen: dict[str, set[str]] = {}
     for path in sorted((ROOT / "envs").rglob("*.py")):
         folder = ".".join(path.relative_to(ROOT).parent.parts)
-        for node in ast.walk(tree_of(path)):
+        for node in nodes_of(path):
             if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("envs"):
                 place = ROOT.joinpath(*node.module.split("."))
                 seen.setdefault(folder, set()).add(node.module if place.is_dir() else node.module.rpartition(".")[0])
@@ -239,7 +242,7 @@ def test_hidden_and_late_imports_are_seen_too() -> None:
         "    importlib.import_module('deepspeed.ops')",
         "    from . import a",
     ]
-    assert sorted(imported_names(ast.parse("\n".join(lines)))) == [(2, "vllm"), (3, "ray"), (4, "deepspeed")]
+    assert sorted(imported_names(ast.walk(ast.parse("\n".join(lines))))) == [(2, "vllm"), (3, "ray"), (4, "deepspeed")]
 
 
 def test_every_package_was_found() -> None:
