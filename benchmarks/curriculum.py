@@ -9,7 +9,6 @@ should do nothing else meanwhile. Runs that are done are not repeated. Writes ev
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 from pathlib import Path
@@ -24,6 +23,7 @@ TAUGHT = 200  # steps of the first stage
 FIRST = "uniform"
 RUNS = {FIRST: [], "difficulty": ["curriculum.name=difficulty"], "oversample": ["loop.oversample=3"]}
 COSTS = {"seconds": "time/step", "tokens sampled": "tokens/generated"}
+SIGNAL = "groups with a signal, a step"
 TARGETS = (0.7, 0.8, 0.85)
 EVERY = 3  # steps
 T_975 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571}  # Student's t, by the number of seeds
@@ -37,7 +37,8 @@ def curve(folder: Path) -> list[dict[str, float]]:
         if row["stage"] == "rl":
             before = [step for step in steps if step["step"] <= row["step"]]
             costs = {name: sum(step[key] for step in before) for name, key in COSTS.items()}
-            found.append({"accuracy": row["sampled/accuracy"], "steps": len(before)} | costs)
+            signal = sum(step["groups/trained"] for step in before) / max(1, len(before))
+            found.append({"accuracy": row["sampled/accuracy"], "steps": len(before), SIGNAL: signal} | costs)
     return found
 
 
@@ -82,10 +83,10 @@ def ratio(found: dict[str, Any], seeds: int, name: str, target: float, cost: str
 
 def tell(report: Report, found: dict[str, Any], seeds: int) -> None:
     costs = ["steps", *COSTS]
-    report.head("at the end", "accuracy", *costs)
+    report.head("at the end", "accuracy", SIGNAL, *costs)
     for name in RUNS:
         last = [found[f"{seed}-{name}"][-1] for seed in range(seeds)]
-        report.row(name, *(spread([point[key] for point in last]) for key in ("accuracy", *costs)))
+        report.row(name, *(spread([point[key] for point in last]) for key in ("accuracy", SIGNAL, *costs)))
     for target in TARGETS:
         report.head(f"to {target:g}", *costs, *(f"{cost}, of uniform's" for cost in costs))
         for name in RUNS:
@@ -96,13 +97,7 @@ def tell(report: Report, found: dict[str, Any], seeds: int) -> None:
 
 
 def draw(found: dict[str, Any], seeds: int) -> None:
-    import matplotlib
-
-    matplotlib.use("svg")
-    matplotlib.rcParams["svg.hashsalt"] = "rlsys"
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(1, 2, figsize=(8, 3), sharey=True, layout="constrained")
+    figure, axes = study.pyplot().subplots(1, 2, figsize=(8, 3), sharey=True, layout="constrained")
     for axis, cost in zip(axes, COSTS, strict=True):
         for name, colour in zip(RUNS, ("#777777", "#3366aa", "#dd7722"), strict=True):
             for seed in range(seeds):
@@ -121,15 +116,8 @@ def draw(found: dict[str, Any], seeds: int) -> None:
 
 
 if __name__ == "__main__":
-    given = parser(__doc__)
-    given.add_argument("--seeds", type=int, default=3)
-    given.add_argument("--runs", type=Path, default=ROOT / "runs" / "curriculum")
-    given.add_argument("--draw", action="store_true", help="train nothing, take what docs/curriculum.json holds")
-    options = given.parse_args()
-    if not options.draw:
-        measured = {"seeds": options.seeds, "runs": play(options.seeds, options.runs)}
-        RESULTS.write_text(json.dumps(measured, indent=1) + "\n")
-    saved = json.loads(RESULTS.read_text())
-    draw(saved["runs"], saved["seeds"])
+    options = study.options(parser(__doc__), RESULTS, seeds=3).parse_args()
+    measured = study.measured(options, RESULTS, play)
+    draw(*measured)
     with Report(options) as made:
-        tell(made, saved["runs"], saved["seeds"])
+        tell(made, *measured)

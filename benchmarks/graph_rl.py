@@ -8,7 +8,6 @@ Writes every run's numbers into `docs/graph_rl.json`, prints them with the sprea
 
 from __future__ import annotations
 
-import json
 import statistics
 from pathlib import Path
 from typing import Any
@@ -72,13 +71,7 @@ def tell(report: Report, found: dict[str, dict[str, Any]], seeds: int) -> None:
 
 
 def draw(found: dict[str, dict[str, Any]], seeds: int) -> None:
-    import matplotlib
-
-    matplotlib.use("svg")
-    matplotlib.rcParams["svg.hashsalt"] = "rlsys"
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(1, 2, figsize=(8, 3), layout="constrained")
+    figure, axes = study.pyplot().subplots(1, 2, figsize=(8, 3), layout="constrained")
     for axis, number in zip(axes, ("accuracy, sampled", "invented steps, sampled"), strict=True):
         before = [found[f"{seed}-{FIRST}"]["before"][number] for seed in range(seeds)]
         axis.axhline(statistics.mean(before), color="black", linestyle="--", linewidth=1, label="before")
@@ -95,15 +88,8 @@ def draw(found: dict[str, dict[str, Any]], seeds: int) -> None:
 
 
 if __name__ == "__main__":
-    given = parser(__doc__)
-    given.add_argument("--seeds", type=int, default=2)
-    given.add_argument("--runs", type=Path, default=ROOT / "runs" / "graph-rl")
-    given.add_argument("--draw", action="store_true", help="train nothing, take what docs/graph_rl.json holds")
-    options = given.parse_args()
-    if not options.draw:
-        measured = play(options.seeds, options.runs)
-        RESULTS.write_text(json.dumps({"seeds": options.seeds, "runs": measured}, indent=1) + "\n")
-    saved = json.loads(RESULTS.read_text())
-    draw(saved["runs"], saved["seeds"])
+    options = study.options(parser(__doc__), RESULTS).parse_args()
+    measured = study.measured(options, RESULTS, play)
+    draw(*measured)
     with Report(options) as made:
-        tell(made, saved["runs"], saved["seeds"])
+        tell(made, *measured)

@@ -8,7 +8,6 @@ a discount below 1 of the outcome. Runs that are done are not repeated. Writes e
 
 from __future__ import annotations
 
-import json
 import statistics
 from pathlib import Path
 from typing import Any
@@ -72,18 +71,11 @@ def play(seeds: int, runs: Path) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    given = parser(__doc__)
-    given.add_argument("--seeds", type=int, default=2)
-    given.add_argument("--runs", type=Path, default=ROOT / "runs" / "long-cot")
-    given.add_argument("--print", action="store_true", help="train nothing, take what docs/long_cot.json holds")
-    options = given.parse_args()
-    if not options.print:
-        measured = {"seeds": options.seeds, "runs": play(options.seeds, options.runs)}
-        RESULTS.write_text(json.dumps(measured, indent=1) + "\n")
-    saved = json.loads(RESULTS.read_text())
+    options = study.options(parser(__doc__), RESULTS, again="print").parse_args()
+    measured, seeds = study.measured(options, RESULTS, play)
     with Report(options) as made:
-        columns = list(saved["runs"][f"0-{FIRST}"])
+        columns = list(measured[f"0-{FIRST}"])
         made.head("", *columns)
         for name in RUNS:
-            each = [saved["runs"][f"{seed}-{name}"] for seed in range(saved["seeds"])]
+            each = [measured[f"{seed}-{name}"] for seed in range(seeds)]
             made.row(name, *(spread([one[column] for one in each]) for column in columns))

@@ -2,17 +2,51 @@
 
 from __future__ import annotations
 
+import argparse
 import gzip
 import json
 import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
+
+Found = dict[str, Any]  # of each run, by its name
+
+
+def options(
+    given: argparse.ArgumentParser, results: Path, *, seeds: int = 2, again: str = "draw"
+) -> argparse.ArgumentParser:
+    """Those of a study whose numbers stand in `results`: with `--draw`, or what else it is called, as they stand."""
+    given.add_argument("--seeds", type=int, default=seeds)
+    given.add_argument("--runs", type=Path, default=ROOT / "runs" / results.stem.replace("_", "-"))
+    told = f"train nothing, take what docs/{results.name} holds"
+    given.add_argument(f"--{again}", dest="again", action="store_true", help=told)
+    return given
+
+
+def measured(options: argparse.Namespace, results: Path, play: Callable[[int, Path], Found]) -> tuple[Found, int]:
+    """(what `play` finds of each run, seeds), which then stand in `results`."""
+    if not options.again:
+        runs = play(options.seeds, options.runs)
+        results.write_text(json.dumps({"seeds": options.seeds, "runs": runs}, indent=1) + "\n")
+    kept = json.loads(results.read_text())
+    return kept["runs"], kept["seeds"]
+
+
+def pyplot() -> Any:
+    """matplotlib's, drawing the same file from the same numbers."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "rlsys"
+    from matplotlib import pyplot
+
+    return pyplot
 
 
 def train(config: str, folder: Path, changes: Sequence[str]) -> None:

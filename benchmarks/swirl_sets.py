@@ -9,7 +9,6 @@ prints them with the spread over seeds, and draws `docs/swirl_sets.svg`; `--coll
 
 from __future__ import annotations
 
-import json
 import statistics
 from pathlib import Path
 from typing import Any
@@ -57,10 +56,17 @@ def numbers(folder: Path) -> dict[str, Any] | None:
     return found | ({"sets": summary["generated"]["judged"]} if "generated" in summary else {})
 
 
-def play(seeds: int, runs: Path) -> None:
+def play(seeds: int, runs: Path) -> dict[str, Any]:
     for seed in range(seeds):
         for name in RUNS:
             study.train("swirl/tiny", runs / f"{seed}-{name}", changes(name, seed, runs))
+    return collect(seeds, runs)
+
+
+def collect(seeds: int, runs: Path) -> dict[str, Any]:
+    """Of the runs that are done."""
+    names = [f"{seed}-{name}" for seed in range(seeds) for name in RUNS]
+    return {name: run for name in names if (run := numbers(runs / name)) is not None}
 
 
 def of_seeds(found: dict[str, dict[str, Any]], name: str, when: str) -> list[dict[str, float]]:
@@ -79,13 +85,7 @@ def tell(report: Report, found: dict[str, dict[str, Any]]) -> None:
 
 
 def draw(found: dict[str, dict[str, Any]]) -> None:
-    import matplotlib
-
-    matplotlib.use("svg")
-    matplotlib.rcParams["svg.hashsalt"] = "rlsys"
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(1, 2, figsize=(8, 3), sharey=True, layout="constrained")
+    figure, axes = study.pyplot().subplots(1, 2, figsize=(8, 3), sharey=True, layout="constrained")
     for axis, number in zip(axes, ("process labels", "answers, sampled"), strict=True):
         before = [run[number] for run in of_seeds(found, FIRST, "before")]
         axis.axhline(statistics.mean(before), color="black", linestyle="--", linewidth=1, label="before")
@@ -110,19 +110,10 @@ def draw(found: dict[str, dict[str, Any]]) -> None:
 
 
 if __name__ == "__main__":
-    given = parser(__doc__)
-    given.add_argument("--seeds", type=int, default=2)
-    given.add_argument("--runs", type=Path, default=ROOT / "runs" / "swirl-sets")
+    given = study.options(parser(__doc__), RESULTS)
     given.add_argument("--collect", action="store_true", help="train nothing, take the runs of --runs that are done")
-    given.add_argument("--draw", action="store_true", help="train nothing, take what docs/swirl_sets.json holds")
     options = given.parse_args()
-    if not options.draw:
-        if not options.collect:
-            play(options.seeds, options.runs)
-        names = [f"{seed}-{name}" for seed in range(options.seeds) for name in RUNS]
-        measured = {name: run for name in names if (run := numbers(options.runs / name)) is not None}
-        RESULTS.write_text(json.dumps(measured, indent=1) + "\n")
-    saved = json.loads(RESULTS.read_text())
-    draw(saved)
+    measured, _ = study.measured(options, RESULTS, collect if options.collect else play)
+    draw(measured)
     with Report(options) as made:
-        tell(made, saved)
+        tell(made, measured)
