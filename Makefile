@@ -46,12 +46,12 @@ slow: setup
 gpu:
 	@exec $(BIN)/python -m pytest tests/gpu -rsP
 
-# Temporary files in memory: a disk takes as long to sync and to delete them as the tests take. What tests of a group
-# make is kept in one process.
+# Temporary files in memory: a disk takes as long to sync and to delete them as the tests take. Neighbours run in one
+# process: what they read is kept there.
 unit: setup
 	@[ ! -w /dev/shm ] || export PYTEST_DEBUG_TEMPROOT=/dev/shm
 	cores=$$($(BIN)/python -c 'import os; print(os.cpu_count())')
-	exec $(BIN)/python -m pytest tests/unit -n $$(( cores < 8 ? cores : 8 )) --dist loadgroup
+	exec $(BIN)/python -m pytest tests/unit -n $$(( cores < 8 ? cores : 8 )) --dist worksteal
 
 clean:
 	@rm -rf .venv rlsys.egg-info build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import signal
@@ -41,15 +42,15 @@ os.environ.pop("RAY_ADDRESS", None)  # a test never joins somebody's cluster
 
 
 gc.disable()  # until everything is imported and collected, which all stays
+if "PYTEST_XDIST_WORKER" in os.environ:
+    atexit.register(os._exit, 0)  # all is reported by then: Python would take torch apart for two seconds
+else:
+    atexit.register(gc.unfreeze)  # libraries count at the end what was left
 
 
 def pytest_collection_finish() -> None:
     gc.freeze()  # else every full collection looks at all of torch
     gc.enable()
-
-
-def pytest_unconfigure() -> None:
-    gc.unfreeze()  # libraries count at the end what was left
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -145,26 +145,27 @@ def _recipe(layers: Sequence[Layer], stage: Stage | None, tables: Mapping[str, T
     try:
         window = OmegaConf.merge(schema.window, *(layer.values.get("window", {}) for layer in kept))
         given = reduce(over, (layer.values for layer in kept), _windowed(window, schemas))
-        asked = (tuple(schemas.items()), repr(given))
-        if asked in _MADE:  # a stage that differs from another in nothing, or a recipe that is read again
-            return _MADE[asked]
-        merged = OmegaConf.merge(schema, given)  # once: each time it copies the whole
-    except OmegaConfBaseException as error:
-        raise _wrong_layer(error, schema, kept, schemas) from error
-    check_plain("config", OmegaConf.to_container(merged))  # defaults of somebody else's environment too
-    try:
-        recipe = OmegaConf.to_object(merged)
+        return RecipeConfig(**{key: _part(schema, key, schemas.get(key), given) for key in _types(RecipeConfig)})
     except BadInput as error:
         raise BadInput(f"{layers[-1].source if len(layers) == 1 else 'config'}: {error}") from error
     except OmegaConfBaseException as error:
         cause = error.__cause__
-        raise (cause if isinstance(cause, BadInput) else BadInput(f"config: {_one_line(error)}")) from error
-    assert isinstance(recipe, RecipeConfig)
-    _MADE[asked] = recipe
-    return recipe
+        raise (cause if isinstance(cause, BadInput) else _wrong_layer(error, schema, kept, schemas)) from error
 
 
-_MADE: LRUCache[tuple[tuple[tuple[str, type], ...], str], RecipeConfig] = LRUCache(128)
+# Stages of a recipe, and recipes that are read again, differ in few parts.
+_PARTS: LRUCache[tuple[str, type | None, str], Any] = LRUCache(1024)
+
+
+def _part(schema: DictConfig, key: str, chosen: type | None, given: Raw) -> Any:
+    """What one key of a recipe holds: of `learner`, a LearnerConfig. chosen: what `name` picks, where it does."""
+    asked = (key, chosen, repr(given[key]) if key in given else "")
+    if asked not in _PARTS:
+        alone = OmegaConf.masked_copy(schema, key)
+        merged = OmegaConf.unsafe_merge(alone, {key: given[key]} if key in given else {})
+        check_plain("config", OmegaConf.to_container(merged))  # defaults of somebody else's environment too
+        _PARTS[asked] = OmegaConf.to_object(merged)[key]  # type: ignore[call-overload,index]
+    return _PARTS[asked]
 
 
 def _windowed(window: Any, schemas: Mapping[str, type]) -> Raw:

@@ -12,8 +12,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.xdist_group("imports")  # one process parses the source
-
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("rlsys", "envs", "actors", "learners", "launch")
 SEES = {  # the packages of ours that each may import, besides itself

@@ -10,8 +10,6 @@ from learners.algorithms.grpo import GRPOConfig
 from learners.algorithms.sft import SFTConfig
 from rlsys.errors import BadInput
 
-pytestmark = pytest.mark.xdist_group("recipes")  # what was composed is kept in the process
-
 RECIPES = [path for path in sorted(CONFIGS.rglob("*.yaml")) if path.parent.name != "ablations"]  # those: tests/e2e
 
 

@@ -15,8 +15,6 @@ from launch.evaluation.sets import plays_of
 from tests.real_sets import write_real_sets
 from tests.unit.launch.config.test_papers import downloaded, value
 
-pytestmark = pytest.mark.xdist_group("recipes")  # what was composed is kept in the process
-
 __all__ = ["downloaded"]  # a fixture
 
 GRAPH_RL = {  # section 3.2 and appendix B; clip and KL are the library's, lengths, groups and batch are not stated

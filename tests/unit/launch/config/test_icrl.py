@@ -14,8 +14,6 @@ from launch.data.sets import SETS
 from tests.unit.launch.config.test_papers import ICRL, value
 from tests.unit.launch.run.test_gpu_memory import QWEN_7B
 
-pytestmark = pytest.mark.xdist_group("recipes")  # what was composed is kept in the process
-
 CODE = {  # section 4.3 prints the model; sampling and length of the evaluation are those of its baseline, ReTool
     "model.path": "Qwen/Qwen3-8B",
     "reward.tool": "code",

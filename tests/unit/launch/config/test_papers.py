@@ -18,8 +18,6 @@ from launch.evaluation.sets import plays_of
 from rlsys.config import RunConfig, StageConfig
 from tests.unit.launch.run.test_gpu_memory import QWEN_7B
 
-pytestmark = pytest.mark.xdist_group("recipes")  # what was composed is kept in the process
-
 RESEARCH = {  # table 4 of arXiv 2503.19470, and the settings of its code
     "model.path": "Qwen/Qwen2.5-7B-Instruct",
     "env.topk": 5,

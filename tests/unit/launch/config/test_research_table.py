@@ -8,8 +8,6 @@ import pytest
 
 from launch.config.compose import compose
 
-pytestmark = pytest.mark.xdist_group("recipes")  # what was composed is kept in the process
-
 SETS = ("hotpotqa", "2wiki", "musique", "bamboogle")
 JUDGED = {  # exact match and judge in percent, by file and by way of asking
     ("research", ""): "43.52/63.62 47.59/54.22 22.30/33.43 42.40/54.40",

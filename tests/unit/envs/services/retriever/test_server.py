@@ -33,6 +33,8 @@ PASSAGES = ["apple banana", "apple apple cherry", "apple date", "apple elder", "
 CORPUS = ListCorpus([Document(id=str(row), contents=f'"T{row}"\n{text}') for row, text in enumerate(PASSAGES)])
 NULLS = {"result": [[{"contents": None, "text": None}]]}
 JSON = {"content-type": "application/json"}
+# One for all: to read the certificates takes longer than to ask. No connection outlives its server.
+CLIENT = httpx.Client(timeout=10, limits=httpx.Limits(max_keepalive_connections=0))
 NO_OBJECT = {
     "type": "model_attributes_type",
     "loc": ["body"],
@@ -55,12 +57,12 @@ def url() -> Iterator[str]:
 
 
 def post(url: str, path: str, content: Any) -> tuple[int, Any]:
-    response = httpx.post(url + path, json=content, timeout=10)
+    response = CLIENT.post(url + path, json=content)
     return response.status_code, response.json()
 
 
 def counted(url: str, name: str) -> float:
-    lines = httpx.get(url + "/metrics", timeout=10).text.splitlines()
+    lines = CLIENT.get(url + "/metrics").text.splitlines()
     return float(next(line for line in lines if line.startswith(name + " ")).split(" ")[1])
 
 
@@ -131,7 +133,7 @@ def test_search_many(url: str) -> None:
 
 
 def test_health_is_research_s(url: str) -> None:
-    response = httpx.get(url + "/health", timeout=10)
+    response = CLIENT.get(url + "/health")
     assert response.json() == {"status": "healthy", "retrievers": {"total": 1, "available": 1}}
 
 
@@ -175,7 +177,7 @@ def test_a_schema_error_is_422_and_names_the_field(url: str, path: str, content:
     ],
 )
 def test_a_body_is_read_by_fastapi_s_rules(url: str, body: bytes, kind: str, status: int, detail: Any) -> None:
-    response = httpx.post(url + "/retrieve", content=body, headers={"content-type": kind}, timeout=10)
+    response = CLIENT.post(url + "/retrieve", content=body, headers={"content-type": kind})
     assert (response.status_code, response.json().get("detail")) == (status, detail)
 
 
@@ -188,19 +190,19 @@ def test_a_body_of_a_million_errors_names_the_first() -> None:
 
 def test_an_unknown_path_and_method_are_refused_as_json(url: str) -> None:
     assert post(url, "/nowhere", {}) == (404, {"detail": "Not Found"})
-    response = httpx.get(url + "/retrieve", timeout=10)
+    response = CLIENT.get(url + "/retrieve")
     assert (response.status_code, response.headers["allow"]) == (405, "POST")
     assert response.json() == {"detail": "Method Not Allowed"}
-    assert httpx.delete(url + "/health", timeout=10).status_code == 405
-    head = httpx.head(url + "/health", timeout=10)
+    assert httpx.delete(url + "/health").status_code == 405
+    head = httpx.head(url + "/health")
     assert (head.status_code, head.content, head.headers["content-type"]) == (200, b"", "application/json")
-    assert httpx.get(url + "/health/", timeout=10).status_code == 200
+    assert CLIENT.get(url + "/health/").status_code == 200
 
 
 @given(st.binary(max_size=300) | st.text(max_size=200).map(lambda text: json.dumps({"queries": [text]}).encode()))
 @settings(max_examples=30, deadline=None)
 def test_no_body_breaks_it(url: str, body: bytes) -> None:
-    assert httpx.post(url + "/retrieve", content=body, headers=JSON, timeout=10).status_code in (200, 400, 422)
+    assert CLIENT.post(url + "/retrieve", content=body, headers=JSON).status_code in (200, 400, 422)
 
 
 class Held:
@@ -235,20 +237,20 @@ def test_a_search_that_hangs_is_told_to_who_stops_the_server(monkeypatch: pytest
 def test_a_surrogate_and_a_long_query_do_not_harm_others(url: str) -> None:
     before = counted(url, "retriever_queries_cut_total")
     text = '{"queries": ["\\ud800", "cherry", "' + "x" * 40_000 + '"]}'
-    response = httpx.post(url + "/retrieve", content=text.encode(), headers=JSON, timeout=10)
+    response = CLIENT.post(url + "/retrieve", content=text.encode(), headers=JSON)
     assert response.json() == {"result": [[], [document(1)], []]}
     assert counted(url, "retriever_queries_cut_total") == before + 1
 
 
 def test_a_body_over_the_limit_is_413_stated_or_not(url: str) -> None:
     body = json.dumps({"queries": ["x" * 70_000]}).encode()
-    assert httpx.post(url + "/retrieve", content=body, headers=JSON, timeout=10).status_code == 413
+    assert CLIENT.post(url + "/retrieve", content=body, headers=JSON).status_code == 413
     chunks = (body[start : start + 1000] for start in range(0, len(body), 1000))
-    assert httpx.post(url + "/retrieve", content=chunks, headers=JSON, timeout=10).status_code == 413
+    assert CLIENT.post(url + "/retrieve", content=chunks, headers=JSON).status_code == 413
 
 
 def test_an_endless_body_is_cut_off(url: str) -> None:
-    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=10)
+    connection = http.client.HTTPConnection(url.removeprefix("http://"))
     connection.putrequest("POST", "/retrieve")
     connection.putheader("content-type", "application/json")
     connection.putheader("content-length", str(1 << 40))
@@ -262,10 +264,10 @@ def test_an_endless_body_is_cut_off(url: str) -> None:
 
 
 def test_a_client_that_goes_away_is_not_counted_as_an_error_of_the_server(url: str) -> None:
-    with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=10) as half:
+    with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))) as half:
         half.sendall(b"POST /batch_search HTTP/1.1\r\nhost: x\r\ncontent-length: 99\r\n\r\n{")
     for _ in range(200):
-        text = httpx.get(url + "/metrics", timeout=10).text
+        text = CLIENT.get(url + "/metrics").text
         if 'route="/batch_search",status="499"' in text:
             break
     assert 'retriever_requests_total{route="/batch_search",status="499"} 1.0' in text
@@ -275,8 +277,8 @@ def test_a_client_that_goes_away_is_not_counted_as_an_error_of_the_server(url: s
 def test_metrics_count_by_route_and_status(url: str) -> None:
     post(url, "/retrieve", {"queries": ["elder"]})
     post(url, "/retrieve", {"queries": ["elder"]})
-    httpx.get(url + "/etc/passwd", timeout=10)
-    text = httpx.get(url + "/metrics", timeout=10).text
+    CLIENT.get(url + "/etc/passwd")
+    text = CLIENT.get(url + "/metrics").text
     values = {line.split(" ")[0]: float(line.split(" ")[1]) for line in text.splitlines() if not line.startswith("#")}
     assert values['retriever_requests_total{route="/retrieve",status="200"}'] >= 2
     assert values['retriever_requests_total{route="other",status="404"}'] >= 1
@@ -313,8 +315,8 @@ def test_a_token_is_asked_for_everywhere_but_at_health(monkeypatch: pytest.Monke
     server = RetrieverServer(RetrieverServerConfig(corpus="", port=0, token_env="SOME_TOKEN"))
     url = server.start(CORPUS)
     try:
-        assert httpx.get(url + "/health", timeout=10).status_code == 200
-        assert httpx.get(url + "/metrics", timeout=10).status_code == 401
+        assert CLIENT.get(url + "/health").status_code == 200
+        assert CLIENT.get(url + "/metrics").status_code == 401
         assert post(url, "/retrieve", {"queries": ["fig"]})[0] == 401
         found = asyncio.run(search_with(RetrieverClient(url, token="s3cret"), "fig"))
         assert [one.id for one in found] == ["4"]
