@@ -274,9 +274,14 @@ class WorldProcess:
         os.close(self._box)
 
     def _kill(self) -> None:
-        """With whatever it has started: a command that an environment waits for would go on for ever."""
+        """With whatever it has started: a command that an environment waits for would go on for ever.
+
+        Stopped first: where one command ends, an environment begins the next.
+        """
         with suppress(psutil.Error):
-            for child in psutil.Process(self.process.pid).children(recursive=True):
+            process = psutil.Process(self.process.pid)
+            process.suspend()
+            for child in process.children(recursive=True):
                 with suppress(psutil.Error):
                     child.kill()
         self.process.kill()

@@ -7,6 +7,7 @@ import ctypes
 import os
 import re
 import subprocess
+import threading
 import time
 from dataclasses import dataclass
 
@@ -23,8 +24,19 @@ def spin() -> None:
     re.match(r"(a+)+$", "a" * 64 + "b")  # within one call of C code: no other thread gets a turn
 
 
+COMMAND = ["sleep", "1017"]
+
+
 def wait() -> None:
-    subprocess.run(["sleep", "1000"], check=False)
+    """For sixteen commands at a time, and where one ends for the next."""
+
+    def again() -> None:
+        while True:
+            subprocess.run(COMMAND, check=False)
+
+    for _ in range(15):
+        threading.Thread(target=again, daemon=True).start()
+    again()
 
 
 def leave() -> None:

@@ -20,7 +20,7 @@ from rlsys.group_rollout import run_group
 from rlsys.rollout import RolloutPlan, TurnRequest
 from rlsys.types import Completion, Failure, Group, Reward, Task
 from tests import made
-from tests.bad_worlds import BAD, BadConfig, BadRewardConfig
+from tests.bad_worlds import BAD, COMMAND, BadConfig, BadRewardConfig
 from tests.unit.rlsys.test_rollout import LETTERS, completion
 
 T = TypeVar("T")
@@ -106,6 +106,7 @@ def test_a_step_that_harms_others_fails_its_own_group_alone(harm: str, kind: str
     assert worlds.lost == [detail]
     left = set(psutil.Process().children(recursive=True)) - before
     assert psutil.wait_procs(left, timeout=5)[1] == [], "neither the process nor what it had started"
+    assert COMMAND not in [each.info["cmdline"] for each in psutil.process_iter(["cmdline"])], "nor what it starts next"
 
 
 def test_a_reward_that_blocks_fails_its_own_group_alone() -> None:
