@@ -37,8 +37,10 @@ def curve(folder: Path) -> list[dict[str, float]]:
         if row["stage"] == "rl":
             before = [step for step in steps if step["step"] <= row["step"]]
             costs = {name: sum(step[key] for step in before) for name, key in COSTS.items()}
-            signal = sum(step["groups/trained"] for step in before) / max(1, len(before))
-            found.append({"accuracy": row["sampled/accuracy"], "steps": len(before), SIGNAL: signal} | costs)
+            point = {"accuracy": row["sampled/accuracy"], "steps": len(before)} | costs
+            if before:
+                point[SIGNAL] = sum(step["groups/trained"] for step in before) / len(before)
+            found.append(point)
     return found
 
 
@@ -116,7 +118,7 @@ def draw(found: dict[str, Any], seeds: int) -> None:
 
 
 if __name__ == "__main__":
-    options = study.options(parser(__doc__), RESULTS, seeds=3).parse_args()
+    options = study.add_options(parser(__doc__), RESULTS, seeds=3).parse_args()
     measured = study.measured(options, RESULTS, play)
     draw(*measured)
     with Report(options) as made:

@@ -71,7 +71,7 @@ def play(seeds: int, runs: Path) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    options = study.options(parser(__doc__), RESULTS, again="print").parse_args()
+    options = study.add_options(parser(__doc__), RESULTS, kept="print").parse_args()
     measured, seeds = study.measured(options, RESULTS, play)
     with Report(options) as made:
         columns = list(measured[f"0-{FIRST}"])

@@ -18,20 +18,20 @@ ROOT = Path(__file__).resolve().parent.parent
 Found = dict[str, Any]  # of each run, by its name
 
 
-def options(
-    given: argparse.ArgumentParser, results: Path, *, seeds: int = 2, again: str = "draw"
+def add_options(
+    parser: argparse.ArgumentParser, results: Path, *, seeds: int = 2, kept: str = "draw"
 ) -> argparse.ArgumentParser:
     """Those of a study whose numbers stand in `results`: with `--draw`, or what else it is called, as they stand."""
-    given.add_argument("--seeds", type=int, default=seeds)
-    given.add_argument("--runs", type=Path, default=ROOT / "runs" / results.stem.replace("_", "-"))
-    told = f"train nothing, take what docs/{results.name} holds"
-    given.add_argument(f"--{again}", dest="again", action="store_true", help=told)
-    return given
+    parser.add_argument("--seeds", type=int, default=seeds)
+    parser.add_argument("--runs", type=Path, default=ROOT / "runs" / results.stem.replace("_", "-"))
+    told = f"train nothing, take what {results.relative_to(ROOT)} holds"
+    parser.add_argument(f"--{kept}", dest="kept", action="store_true", help=told)
+    return parser
 
 
 def measured(options: argparse.Namespace, results: Path, play: Callable[[int, Path], Found]) -> tuple[Found, int]:
     """(what `play` finds of each run, seeds), which then stand in `results`."""
-    if not options.again:
+    if not options.kept:
         runs = play(options.seeds, options.runs)
         results.write_text(json.dumps({"seeds": options.seeds, "runs": runs}, indent=1) + "\n")
     kept = json.loads(results.read_text())

@@ -254,7 +254,7 @@ def _in_order(lengths: Sequence[int], capacity: int) -> list[list[int]]:
     def rows(limit: int) -> list[list[int]]:
         return consecutive(range(len(lengths)), lengths.__getitem__, limit)
 
-    fewest = len(rows(capacity))
+    fewest = len(rows(capacity))  # which at last the whole capacity gives
     return rows(bisect_left(range(capacity), True, key=lambda limit: len(rows(limit)) <= fewest))
 
 

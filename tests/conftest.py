@@ -42,10 +42,14 @@ os.environ.pop("RAY_ADDRESS", None)  # a test never joins somebody's cluster
 
 
 gc.disable()  # until everything is imported and collected, which all stays
-if "PYTEST_XDIST_WORKER" in os.environ:
-    atexit.register(os._exit, 0)  # all is reported by then: Python would take torch apart for two seconds
-else:
-    atexit.register(gc.unfreeze)  # libraries count at the end what was left
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if hasattr(config, "workerinput"):  # a process that pytest hands tests to
+        # All is reported by then, and what was imported later has cleaned up: Python would take torch apart for two s.
+        atexit.register(os._exit, 0)
+    else:
+        atexit.register(gc.unfreeze)  # libraries count at the end what was left
 
 
 def pytest_collection_finish() -> None:

@@ -145,27 +145,38 @@ def _recipe(layers: Sequence[Layer], stage: Stage | None, tables: Mapping[str, T
     try:
         window = OmegaConf.merge(schema.window, *(layer.values.get("window", {}) for layer in kept))
         given = reduce(over, (layer.values for layer in kept), _windowed(window, schemas))
-        return RecipeConfig(**{key: _part(schema, key, schemas.get(key), given) for key in _types(RecipeConfig)})
+        merged = {key: _merged(schema, key, schemas.get(key), given) for key in _types(RecipeConfig)}
+    except OmegaConfBaseException as error:
+        raise _wrong_layer(error, schema, kept, schemas) from error
+    try:
+        return RecipeConfig(**{key: _made(part) for key, part in merged.items()})
     except BadInput as error:
-        raise BadInput(f"{layers[-1].source if len(layers) == 1 else 'config'}: {error}") from error
+        raise BadInput(f"config: {error}") from error
     except OmegaConfBaseException as error:
         cause = error.__cause__
-        raise (cause if isinstance(cause, BadInput) else _wrong_layer(error, schema, kept, schemas)) from error
+        raise (cause if isinstance(cause, BadInput) else BadInput(f"config: {_one_line(error)}")) from error
 
 
 # Stages of a recipe, and recipes that are read again, differ in few parts.
-_PARTS: LRUCache[tuple[str, type | None, str], Any] = LRUCache(1024)
+_MERGED: LRUCache[tuple[str, type | None, str], Any] = LRUCache(1024)
 
 
-def _part(schema: DictConfig, key: str, chosen: type | None, given: Raw) -> Any:
-    """What one key of a recipe holds: of `learner`, a LearnerConfig. chosen: what `name` picks, where it does."""
-    asked = (key, chosen, repr(given[key]) if key in given else "")
-    if asked not in _PARTS:
-        alone = OmegaConf.masked_copy(schema, key)
-        merged = OmegaConf.unsafe_merge(alone, {key: given[key]} if key in given else {})
-        check_plain("config", OmegaConf.to_container(merged))  # defaults of somebody else's environment too
-        _PARTS[asked] = OmegaConf.to_object(merged)[key]  # type: ignore[call-overload,index]
-    return _PARTS[asked]
+def _merged(defaults: DictConfig, key: str, schema: type | None, given: Raw) -> Any:
+    """One part of a recipe, such as `learner`: what is given over what holds without it. Not to be changed.
+
+    schema: of a part whose `name` picks one.
+    """
+    own = {key: given[key]} if key in given else {}
+    asked = (key, schema, repr(own))
+    if asked not in _MERGED:
+        found: Any = OmegaConf.unsafe_merge(OmegaConf.masked_copy(defaults, key), own)
+        check_plain("config", OmegaConf.to_container(found))  # defaults of somebody else's environment too
+        _MERGED[asked] = found[key]
+    return _MERGED[asked]
+
+
+def _made(part: Any) -> Any:
+    return OmegaConf.to_object(part) if OmegaConf.is_config(part) else part
 
 
 def _windowed(window: Any, schemas: Mapping[str, type]) -> Raw:

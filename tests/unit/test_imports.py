@@ -59,7 +59,7 @@ def imported_names(nodes: Iterable[ast.AST]) -> Iterator[tuple[int, str]]:
 ENV_ROOMS = ("text", "tasks", "services", "base", "protocols", "problems", "tools", "rewards", "episode", "worlds")
 
 
-IMPORTING = ast.Import | ast.ImportFrom | ast.Call
+SEEN = ast.Import | ast.ImportFrom | ast.Call | ast.If
 
 
 @lru_cache(1024)
@@ -68,7 +68,7 @@ def nodes_of(path: Path) -> tuple[ast.AST, ...]:
     gc.disable()  # CPython 3.11 can fail to parse when a collection in the middle of it runs other code
     try:
         tree = ast.parse(path.read_text(encoding="utf-8"))
-        return tuple(node for node in ast.walk(tree) if isinstance(node, IMPORTING | ast.If))
+        return tuple(node for node in ast.walk(tree) if isinstance(node, SEEN))
     finally:
         gc.enable()
 

@@ -18,6 +18,11 @@ def test_every_recipe_loads(path: Path) -> None:
     assert compose(str(path), []).stages
 
 
+def test_a_value_of_the_wrong_kind_is_named_with_its_layer_whatever_else_is_wrong() -> None:
+    with pytest.raises(BadInput, match=r"^command line: wandb\.mode='zzz': expected"):
+        compose("quickstart", ["rollout.workers=0", "wandb.mode=zzz"])
+
+
 def write(tmp_path: Path, text: str, name: str = "recipe.yaml") -> str:
     (tmp_path / name).write_text(text)
     return str(tmp_path / name)

@@ -83,7 +83,7 @@ class LeakyWorld:
 
 
 def test_so_is_a_default_of_an_environment_of_one_s_own() -> None:
-    with pytest.raises(BadInput, match=r"config: env\.title: \$\{\.\.\} is not looked up"):
+    with pytest.raises(BadInput, match=r"^config: env\.title: \$\{\.\.\} is not looked up"):
         compose("quickstart", [f"env.name={LeakyConfig.name}"])
 
 
