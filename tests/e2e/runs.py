@@ -23,6 +23,8 @@ from rlsys.channels import memory
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 420
+TIDY_S = 60  # in which a run ends what a killed one has left
+WORKER = "PYTEST_XDIST_WORKER"  # the name of the process that pytest handed this test to
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +93,25 @@ def trajectories(run: Path, pattern: str = "step-*.jsonl") -> list[dict[str, Any
 
 
 def left_behind() -> list[str]:
-    """Processes, weight folders and semaphores of runs whose driver is gone. A run beside this one keeps its own."""
-    orphans = [process for process in cleanup.owned() if process.status() != psutil.STATUS_ZOMBIE]
-    folders = memory.abandoned(Path("/dev/shm"))
-    places = [str(path) for path in folders + semaphores.left(cleanup.dead)]
+    """Processes, weight folders and semaphores of runs whose driver is gone. A run beside this one keeps its own.
+
+    Tests of another process may just have killed a driver: its processes are told by what they inherit, and what lies
+    in memory is gone as soon as its next run has begun.
+    """
+    orphans = [process for process in cleanup.owned() if _begun_here(process)]
+    deadline = time.monotonic() + TIDY_S
+    while (places := _places()) and time.monotonic() < deadline:
+        time.sleep(0.5)
     return [f"{process.pid} {process.name()}" for process in orphans] + places
+
+
+def _begun_here(process: psutil.Process) -> bool:
+    try:
+        same = process.environ().get(WORKER) == os.environ.get(WORKER)
+        return same and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _places() -> list[str]:
+    return [str(path) for path in memory.abandoned(Path("/dev/shm")) + semaphores.left(cleanup.dead)]
