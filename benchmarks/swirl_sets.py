@@ -9,6 +9,7 @@ prints them with the spread over seeds, and draws `docs/swirl_sets.svg`; `--coll
 
 from __future__ import annotations
 
+import math
 import statistics
 from pathlib import Path
 from typing import Any
@@ -93,14 +94,8 @@ def draw(found: dict[str, dict[str, Any]]) -> None:
             names = ("none", "process", "outcome")
             values = [[run[number] for run in of_seeds(found, f"{learner}-{name}", "after")] for name in names]
             places = [at + offset for at in range(len(names))]
-            axis.bar(
-                places,
-                [statistics.mean(each or [0.0]) for each in values],
-                0.36,
-                color=colour,
-                label=learner,
-                alpha=0.7,
-            )
+            means = [statistics.mean(each or [math.nan]) for each in values]  # no bar where no run is done
+            axis.bar(places, means, 0.36, color=colour, label=learner, alpha=0.7)
             for place, each in zip(places, values, strict=True):
                 axis.plot([place] * len(each), each, "o", color="black", markersize=3)
         axis.set_xticks(range(3), ["none", "process", "outcome"])

@@ -281,6 +281,7 @@ def test_a_running_request_keeps_its_cache_and_what_comes_or_waits_gets_nothing_
         while len(preempted) < 20 or keeping.engine.stats().waiting < 2:  # steps: all in the batch have tokens
             assert not any(task.done() for task in tasks), "the batch was over before the others came"
             await asyncio.sleep(0.01)
+        assert keeping.engine.stats().waiting == 2
         version = await keeping.load(new)
         return version, await asyncio.gather(*tasks, keeping.generate())
 

@@ -168,7 +168,7 @@ def test_a_busy_server_is_waited_for_as_it_says() -> None:
 def test_what_may_be_mended_is_tried_again(said: Any) -> None:
     script = [said]
     with scripted(lambda _: script.pop() if script else "NO") as endpoint:
-        answer = ask(config(endpoint, deadline_s=1.0 if said is None else 4.0, outage_s=10.0))
+        answer = ask(config(endpoint, deadline_s=1.0, outage_s=10.0))
     assert answer.text == "NO"
     assert len(endpoint.asked) == 2
 
