@@ -13,7 +13,7 @@ from rlsys.files import replace_file
 from rlsys.jsonl import decode, encode
 
 NAME = "manifest.json"
-VERSION = 2  # of how files are made: another one makes them anew
+VERSION = 3  # of how files are made: another one makes them anew
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -187,12 +187,13 @@ class Work:
             chosen = making.cut(chosen, some, min(asked, len(chosen)))
         return chosen
 
-    def _apart(self, making: Making, kind: PublicSet, rows: list[Row], held: Mapping[str, str]) -> list[Row]:
+    def _apart(self, making: Making, kind: PublicSet, rows: list[Row], held: Mapping[str, Sequence[str]]) -> list[Row]:
         if making.part.rest is not None:
-            others = [row for row in rows if held.get(kind.same(row)) != making.part.rest]
+            others = [row for row in rows if making.part.rest not in held.get(kind.same(row), ())]
             making.counts["evaluated"] += len(rows) - len(others)
             rows = others
-        rows, left = apart(rows, same=kind.same, twin=kind.twin or kind.same, held=held)
+        first = {what: files[0] for what, files in held.items()}
+        rows, left = apart(rows, same=kind.same, twin=kind.twin or kind.same, held=first)
         making.left += left
         if self._options.near is not None and kind.text is not None:
             texts = [(each.text(row), file) for file, each, row in self._held_rows() if each.text is not None]
@@ -207,8 +208,12 @@ class Work:
             for _, row in read_jsonl(str(self._output / note.file)):
                 yield note.file, kind, row
 
-    def _keys_of_held(self) -> dict[str, str]:
-        return {kind.same(row): file for file, kind, row in self._held_rows()}
+    def _keys_of_held(self) -> dict[str, list[str]]:
+        """By what a row is: the evaluation files that have it."""
+        found: dict[str, list[str]] = {}
+        for file, kind, row in self._held_rows():
+            found.setdefault(kind.same(row), []).append(file)
+        return found
 
     def _rows(self, making: Making, name: str) -> list[Row]:
         kind, files = split_of(name)

@@ -29,8 +29,12 @@ class Files:
 
 
 def by_question(row: Row) -> str:
+    return plain(row["question"])
+
+
+def plain(words: object) -> str:
     """Without what sources differ in: case, white space, the mark at the end. Signs stay: `2 + 3` is not `2 - 3`."""
-    text = unicodedata.normalize("NFKC", str(row["question"])).casefold()
+    text = unicodedata.normalize("NFKC", str(words)).casefold()
     return " ".join(text.split()).rstrip(" ?.")
 
 

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 
 from envs.tasks.files import Located
-from launch.data.records import Files, PublicSet, Row
+from launch.data.records import Files, PublicSet, Row, by_question, plain
 from rlsys.errors import BadInput
 
 FILES = {
@@ -47,6 +47,11 @@ def _truth(value: object) -> object:
     return str(value) if isinstance(value, bool) else value
 
 
+def by_fact(row: Row) -> str:
+    """Both ways ask about the same facts: what one evaluates, the other must not teach."""
+    return plain(row["fact"])
+
+
 def _of(name: str, way: str, title: str) -> PublicSet:
     return PublicSet(
         name=name,
@@ -55,6 +60,8 @@ def _of(name: str, way: str, title: str) -> PublicSet:
         page="https://huggingface.co/datasets/YWZBrandon/wikidyk",
         splits=FILES,
         rows=asked(way),
+        same=by_fact,
+        twin=by_question,
         style="free",
         prompt=f"graph_rl/{name}",
     )

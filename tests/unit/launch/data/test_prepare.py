@@ -289,6 +289,24 @@ def test_graph_rl_has_graphs_apart_and_real_sets_with_their_rests(tmp_path: Path
     assert len(new_world(plans).tasks("all")) == 1
 
 
+def test_no_fact_of_wikidyk_is_trained_on_in_one_way_and_evaluated_in_the_other(tmp_path: Path, rlsys: Rlsys) -> None:
+    root, made = tmp_path / "downloads", tmp_path / "made"
+    asked = {n: {"reliability": {"prompt": f"What is {n}?", "answer": "a"}} for n in range(1_100)}
+    for n in range(3, 1_100):  # three facts are asked about in one way only
+        asked[n]["factual"] = {"prompt": f"{n} is a. True or false?", "answer": "true"}
+    write(root / "wikidyk.jsonl", [{"fact": f"{n} is a.", "eval": json.dumps(ways)} for n, ways in asked.items()])
+    code, out, _ = rlsys("data", "prepare", "graph_rl", "--from", root, "--output", made, "--partial")
+    assert code == 0
+    held = {way: {row["fact"] for row in lines(made / f"real/wikidyk_{way}.jsonl")} for way in "rf"}
+    rest = {way: lines(made / f"real/rest/wikidyk_{way}.jsonl") for way in "rf"}
+    assert [len(held[way]) for way in "rf"] == [1_000, 1_000]
+    evaluated, fact_of = held["r"] | held["f"], {row["question"]: row["fact"] for way in "rf" for row in rest[way]}
+    assert len(evaluated) <= 1_003 and all(row["fact"] not in evaluated for way in "rf" for row in rest[way])
+    for size in (300, 1_200, 6_000):
+        shown = [fact_of[row["question"]] for row in lines(made / f"real/sft_{size}.jsonl")]
+        assert shown and not evaluated & set(shown)
+
+
 def test_a_file_of_ones_own_takes_a_splits_place(downloads: Path, tmp_path: Path, rlsys: Rlsys) -> None:
     own = jsonl(tmp_path / "mine.jsonl", [flash("Mine?")])
     ask = ("data", "prepare", "bamboogle", "--from", downloads, "--output", tmp_path / "made", "--partial")
