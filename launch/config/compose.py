@@ -23,6 +23,7 @@ from envs import REWARDS, WORLDS
 from launch.config.keys import inside_named, keys_of, known_names
 from launch.config.layers import Layer, Raw, find_config, label_of, over, parse_overrides, read_files
 from launch.config.plain import check_plain
+from launch.config.scope import check_scope, has
 from launch.config.synonyms import meant
 from launch.evaluation.sets import check_sets
 from launch.run.places import without_places
@@ -35,10 +36,6 @@ from rlsys.errors import BadInput, differences, nearest
 
 TABLES: dict[str, Table] = {"env": WORLDS, "reward": REWARDS, "algorithm": ALGORITHMS}
 SCORING = {key: table for key, table in TABLES.items() if key != "algorithm"}
-# One set of actors serves all stages, so these hold for the whole run.
-RUN_KEYS: tuple[str, ...] = ("name", "seed", "model", "engine", "cluster", "weights", "wandb", "window")
-RUN_KEYS += ("rollout.workers", "rollout.threads", "learner.ranks", "loop.running_kv", "checkpoint.stop_deadline_s")
-RUN_KEYS += ("learner.max_restarts", "loop.publish_deadline_s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,10 +64,9 @@ def compose(config: str, overrides: Sequence[str], *, saved: bool = False) -> Ru
         if not isinstance(kind, str) or kind not in STAGES:
             hint = nearest(str(kind), STAGES)
             raise BadInput(f"{source.where}.kind={kind!r}: expected one of {', '.join(STAGES)}{hint}")
-        for key in RUN_KEYS:
-            if any(_has(layer.values, key) for layer in source.own):
-                raise BadInput(f"{source.where}: {key} holds for the whole run: give it outside of stages")
         stage = stage_of(kind)
+        for layer in source.own if not saved else ():
+            check_scope(source.where, layer.values)
         recipe_here = _recipe(source.layers, stage)
         if not saved:
             stage.check(source.where, source.head, recipe_here)
@@ -117,12 +113,6 @@ def _read(config: str, overrides: Sequence[str]) -> tuple[list[Layer], list[Stag
     for layer in (*files, command_line, *(layer for source in found for layer in source.own)):
         _check_keys(layer.source, layer.values, RecipeConfig, {}, "")
     return [*files, command_line], found
-
-
-def _has(values: Raw, key: str) -> bool:
-    head, _, rest = key.partition(".")
-    inner = values.get(head)
-    return head in values and (not rest or (isinstance(inner, dict) and _has(inner, rest)))
 
 
 def _recipe(layers: Sequence[Layer], stage: Stage | None, tables: Mapping[str, Table] = TABLES) -> RecipeConfig:
@@ -290,7 +280,7 @@ def _wrong_layer(
 def _wrong_value(error: OmegaConfBaseException, schema: Any, values: Raw, parts: Mapping[str, type]) -> str:
     """`learner.lr='abc': expected a number`: the first value that cannot be merged alone."""
     for key in (each for prefix, of in {"": RecipeConfig, **parts}.items() for each in keys_of(of, prefix)):
-        if _has(values, key.name):
+        if has(values, key.name):
             path = key.name.split(".")
             value = reduce(lambda found, part: found[part], path, values)
             try:
