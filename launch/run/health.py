@@ -15,6 +15,7 @@ from rlsys.config import RecipeConfig
 PATIENCE = 3  # steps in a row
 NEARLY_ALL = 0.9  # share of the episodes
 COLLAPSED = 0.02  # of the entropy that the stage began with
+LOPSIDED = 0.25  # by which the idle share of the engines and that of the learner differ
 UNLEARNED = 0.25  # how far the mean reward is below the best one seen, as a share of the distance from the worst
 
 
@@ -35,6 +36,9 @@ class Row:
     optimizer_steps: float = 0.0
     filtered: float = 0.0  # groups
     failed: float = 0.0  # groups
+    busy: float | None = None  # seconds of all engines, cumulative
+    alive: float | None = None  # seconds of all engines, cumulative
+    learner_idle: float | None = None  # share of the step
     parts: Mapping[str, float] = field(default_factory=dict)  # of the reward, means
 
 
@@ -52,6 +56,9 @@ KEYS = {
     "optimizer_steps": "learner/steps",
     "filtered": "groups/filtered",
     "failed": "groups/failed",
+    "busy": "engine/busy_s",
+    "alive": "engine/alive_s",
+    "learner_idle": "learner/idle_share",
 }
 PART = "reward/part/"
 
@@ -68,6 +75,7 @@ class Setting:
     recipe: RecipeConfig
     max_turns: int  # messages that the model may write in one episode
     solved_by: Mapping[str, float]  # the reward's (`envs.rewards`); empty where it does not say
+    gpus: bool = False  # engines and ranks have GPUs of their own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +102,7 @@ class Watch:
         self._streaks: dict[str, int] = {}
         self._entropy: float | None = None  # of the first row
         self._rewards: tuple[float, float] | None = None  # lowest and highest so far
+        self._engines: tuple[float, float] | None = None  # busy and alive, as the row before says
         self._rows = 0
         self._found: dict[str, Finding] = {}
 
@@ -210,6 +219,23 @@ class Watch:
         at = f"mean reward {row.reward:.3f}, highest {high:.3f}"
         return f"{fell}, {at}: raise algorithm.entropy_coef or algorithm.kl_coef, or lower learner.lr"
 
+    def lopsided(self, row: Row) -> str:
+        """On GPUs: engines wait for the learner, or it for them, much more than the other way round."""
+        before, rollout, learner = self._engines, self._setting.recipe.rollout, self._setting.recipe.learner
+        if not self._setting.gpus or row.busy is None or row.alive is None or row.learner_idle is None:
+            return ""
+        self._engines = row.busy, row.alive
+        if before is None or row.busy < before[0] or row.alive <= before[1]:  # an engine that came back counts from 0
+            return ""
+        idle = 1 - (row.busy - before[0]) / (row.alive - before[1])
+        shares = f"the engines were idle for {idle:.0%} of the step and the learner for {row.learner_idle:.0%}"
+        ranks, workers = f"learner.ranks={learner.ranks}", f"rollout.workers={rollout.workers}"
+        if idle - row.learner_idle > LOPSIDED and rollout.workers > 1:
+            return f"{shares}: move GPUs to the learner (raise {ranks}, lower {workers})"
+        if row.learner_idle - idle > LOPSIDED and learner.ranks > 1:
+            return f"{shares}: move GPUs to the engines (raise {workers}, lower {ranks})"
+        return ""
+
 
 NOTHING = "nothing was trained: "
 SHOW = "try an sft stage before"
@@ -219,4 +245,5 @@ SIGNS: dict[str, Callable[[Watch, Row], str]] = {
     "unsolved": Watch.unsolved,
     "silent": Watch.silent,
     "collapsed": Watch.collapsed,
+    "lopsided": Watch.lopsided,
 }

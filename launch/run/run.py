@@ -305,7 +305,8 @@ def summed(group: Played) -> list[float]:
 def watch_on(run: Run, stage: StageConfig) -> Watch:
     """Over the rows that a resumed stage has already: what was said of them is not said again."""
     by = solved_by(stage.config.reward) or {}
-    watch = Watch(stage.name, Setting(recipe=stage.config, max_turns=run.world.max_turns, solved_by=by))
+    gpus = run.device is not None and run.device.gpus_per_actor > 0
+    watch = Watch(stage.name, Setting(recipe=stage.config, max_turns=run.world.max_turns, solved_by=by, gpus=gpus))
     for row in run.dir.rows(stage.name):
         watch.see(row)
     return watch

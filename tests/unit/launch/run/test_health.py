@@ -117,6 +117,28 @@ def test_no_tool_call_and_a_collapsed_entropy() -> None:
     assert "algorithm.entropy_coef" in sentence
 
 
+def of_gpus(busy_share: float, learner_idle: float, gpus: bool = True, **keys: int) -> list[str]:
+    """What is said of steps of 100 s with these shares; `keys`: workers and ranks, else 4 and 4."""
+    changes = [f"rollout.workers={keys.get('workers', 4)}", f"learner.ranks={keys.get('ranks', 4)}"]
+    recipe = compose("quickstart", changes).stages[-1].config
+    watching = Watch("rl", Setting(recipe=recipe, max_turns=4, solved_by={}, gpus=gpus))
+    seen = [row | {"engine/busy_s": 400.0 * busy_share * row["step"], "engine/alive_s": 50.0 + 400.0 * row["step"],
+                   "learner/idle_share": learner_idle} for row in rows(PATIENCE + 1)]  # fmt: skip
+    return said(watching, seen)
+
+
+def test_gpus_that_wait_for_the_others_name_the_way_to_move_them() -> None:
+    (engines,) = of_gpus(busy_share=0.54, learner_idle=0.02)
+    assert "engines were idle for 46% of the step and the learner for 2%: move GPUs to the learner" in engines
+    assert "raise learner.ranks=4, lower rollout.workers=4" in engines
+    (learner,) = of_gpus(busy_share=1.0, learner_idle=0.4)
+    assert "learner for 40%: move GPUs to the engines (raise rollout.workers=4, lower learner.ranks=4)" in learner
+    assert of_gpus(busy_share=0.8, learner_idle=0.1) == []
+    assert of_gpus(busy_share=0.54, learner_idle=0.02, gpus=False) == []  # they share the cores anyway
+    assert of_gpus(busy_share=0.54, learner_idle=0.02, workers=1) == []  # there is none to give away
+    assert of_gpus(busy_share=1.0, learner_idle=0.4, ranks=1) == []
+
+
 def test_what_holds_is_counted_and_a_shorter_spell_is_not() -> None:
     watching = watch()
     cut = {"episode__token_limit": 1.0}
