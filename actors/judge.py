@@ -15,6 +15,7 @@ from actors.engine import Engine
 from actors.renderer import ChatRenderer
 from actors.specs import EngineSpec, PromptTooLong, make_engine_spec
 from envs.services.app import App
+from envs.services.endpoint import Choice
 from envs.services.guard import ToolRefused
 from envs.services.http import HttpService
 from envs.services.judge.config import JudgeConfig
@@ -36,7 +37,7 @@ class EngineChat:
     own = True
 
     def __init__(self, engine: Engine, renderer: ChatRenderer) -> None:
-        self.model = engine.spec.model_path
+        self.model, self.where = engine.spec.model_path, ""
         self._engine = engine
         self._renderer = renderer
         self._numbers = itertools.count()
@@ -47,7 +48,7 @@ class EngineChat:
         renderer = ChatRenderer(spec.model_path)
         return cls(await Engine.start(spec), renderer)
 
-    async def complete(self, prompt: str, *, max_tokens: int, temperature: float, seed: int) -> str:
+    async def complete(self, prompt: str, *, max_tokens: int, temperature: float, seed: int) -> Choice:
         """Raises ToolRefused for a prompt that fills the context."""
         request = TurnRequest(max_tokens=max_tokens, temperature=temperature, top_p=1.0, seed=seed)
         try:
@@ -56,7 +57,7 @@ class EngineChat:
             raise ToolRefused(str(error)) from error
         if completion.stop is TurnStop.ABORT:
             raise ConnectionError("the engine aborted the request")
-        return completion.text
+        return Choice(text=completion.text, truncated=completion.stop is TurnStop.LENGTH)
 
     def prompt_ids(self, prompt: str) -> Sequence[int]:
         return self._renderer.prompt_ids([Message(role="user", content=prompt)])

@@ -77,6 +77,12 @@ class ScriptedEndpoint:
         self._thread.join(5)
 
 
+def choice(text: str, finish_reason: str) -> tuple[int, dict[str, str], str]:
+    """A whole answer of the endpoint, for `say`."""
+    body = {"choices": [{"message": {"role": "assistant", "content": text}, "finish_reason": finish_reason}]}
+    return 200, {"Content-Type": "application/json"}, json.dumps(body)
+
+
 def five_is_right(prompt: str) -> Any:
     """Unless the answer is too long for it, or leaves it unsure."""
     if "too long" in prompt:

@@ -20,6 +20,7 @@ from rlsys.rollout import EpisodeBroken
 from rlsys.types import Failure, FailureKind, Transcript
 
 RETRY_SEED = 1
+CUT_OFF = "[cut off]"  # stands for an answer that was cut: rewards read a judgement's text again
 SHOWN = 200  # characters of an answer without a verdict, in its failure
 
 
@@ -94,7 +95,8 @@ async def _judged(
         if KINDS[request.kind].judges == "answer":
             correct = answer.verdict is not None and bool(answer.verdict.accepted)
         else:
-            steps.append(answer_of(answer.text))  # not what it thought on the way: a GOOD there is no verdict
+            # Not what it thought on the way: a GOOD there is no verdict.
+            steps.append(answer_of(answer.text) if not answer.cut else CUT_OFF)
     return replace(transcript, correct=correct, judgements=tuple(steps) or transcript.judgements)
 
 
@@ -105,6 +107,7 @@ async def ask_for_verdict(judge: Asks, request: JudgeRequest, unparsable: str | 
     if answer.verdict is None and rule == "retry":
         answer = await judge.ask(request, seed=RETRY_SEED)
     if answer.verdict is None and rule != "wrong":
-        detail = f"{request.kind}: an answer without a verdict: {answer.text[-SHOWN:]!r}"
+        what = "cut at its limit of tokens (judge.max_tokens)" if answer.cut else "without a verdict"
+        detail = f"{request.kind}: an answer {what}: {answer.text[-SHOWN:]!r}"
         raise EpisodeBroken(Failure(kind=FailureKind.DATA, where="judge", detail=detail))
     return answer

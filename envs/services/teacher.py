@@ -76,7 +76,7 @@ class Teacher:
         """reflecting: by the second model, where there is one. about: for the log. Raises ToolFailed."""
         models = list(self._models.values())
         model = models[-1 if reflecting else 0]
-        content = json.dumps([model.name, asdict(question)], sort_keys=True)
+        content = json.dumps([model.where, model.name, asdict(question)], sort_keys=True)
         key = hashlib.sha256(content.encode()).hexdigest()
         choice = self._log.get(key)
         if choice is None:
@@ -94,11 +94,11 @@ class _Model:
     """One of a teacher's, and how it is asked."""
 
     def __init__(self, where: str, config: EndpointConfig, patience: _Patience) -> None:
-        self.name = str(config.model)
+        self.name, self.where = str(config.model), str(config.endpoint).rstrip("/")
         key = read_secret(f"{where}.key_env", config.key_env)
         who = where.rpartition(".")[2]
         options = {"key_from": config.key_env or "", "refused_key": ToolRefused, "name": f"the {who}"}
-        self.endpoint = Endpoint(str(config.endpoint), self.name, key, **options)
+        self.endpoint = Endpoint(self.where, self.name, key, **options)
         self.ask = Patient(who, self.endpoint.complete, patience)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-from envs.services.endpoint import Endpoint, Question
+from envs.services.endpoint import Choice, Endpoint, Question
 from envs.services.judge.cache import Cache
 from envs.services.judge.config import JudgeConfig
 from envs.services.judge.kinds import KINDS
@@ -27,10 +27,11 @@ from rlsys.types import Message
 class Chat(Protocol):
     """A model that answers one prompt. One attempt: deadlines and retries are the caller's."""
 
-    model: str  # enters the cache's key
+    model: str  # enters the cache's key, as `where` does: servers call different models by one name
+    where: str  # its address; "" in this process
     own: bool  # it runs in this process: where it does not answer, a restart may help
 
-    async def complete(self, prompt: str, *, max_tokens: int, temperature: float, seed: int) -> str:
+    async def complete(self, prompt: str, *, max_tokens: int, temperature: float, seed: int) -> Choice:
         """Raises ToolRefused for a prompt that it cannot take, ToolBusy, or any error of the way there."""
         ...
 
@@ -43,13 +44,13 @@ class EndpointChat:
     own = False
 
     def __init__(self, url: str, model: str, key: str | None) -> None:
-        self.model = model
+        self.model, self.where = model, url.rstrip("/")
         self._endpoint = Endpoint(url, model, key)
 
-    async def complete(self, prompt: str, *, max_tokens: int, temperature: float, seed: int) -> str:
+    async def complete(self, prompt: str, *, max_tokens: int, temperature: float, seed: int) -> Choice:
         asked = (Message(role="user", content=prompt),)
         question = Question(messages=asked, max_tokens=max_tokens, temperature=temperature, seed=seed)
-        return (await self._endpoint.complete(question)).text
+        return await self._endpoint.complete(question)
 
     async def close(self) -> None:
         await self._endpoint.close()
@@ -72,7 +73,7 @@ class Judge(Asks):
         self._chat = chat
         self._prompts = Prompts(config.prompts)
         self._cache = Cache(config.cache_size, config.cache_file)
-        self.verdicts: Counter[str] = Counter()  # "kind value"; the value is "unparsable" without one
+        self.verdicts: Counter[str] = Counter()  # "kind value"; the value is "unparsable" without one, or "cut"
 
     @property
     def model(self) -> str:
@@ -88,25 +89,29 @@ class Judge(Asks):
         await self._chat.close()
 
     async def _judged(self, request: JudgeRequest, seed: int) -> Judged:
-        """Samples at `retry_temperature`."""
+        """Samples at `retry_temperature`. An answer that was cut is not kept: another limit may let it end."""
         prompt = self._prompts.render(request)
         kind = KINDS[request.kind]
         max_tokens = self._config.max_tokens or kind.max_tokens
         temperature = self._config.retry_temperature if seed else 0.0
-        content = json.dumps([self._chat.model, request.kind, prompt, max_tokens, temperature, seed])
-        key = hashlib.sha256(content.encode()).hexdigest()
-        text = known = await self._cache.get(key)
+        asked = [self._chat.where, self._chat.model, request.kind, prompt, max_tokens, temperature, seed]
+        key = hashlib.sha256(json.dumps(asked).encode()).hexdigest()
+        text, cut = await self._cache.get(key), False
+        known = text is not None
         if text is None:
             question = _Question(prompt=prompt, max_tokens=max_tokens, temperature=temperature, seed=seed)
-            text = await self._patiently(question)
-            await self._cache.put(key, text)
-        verdict = kind.read(text)
+            choice: Choice = await self._patiently(question)
+            text, cut = choice.text, choice.truncated
+            if not cut:
+                await self._cache.put(key, text)
+        first = self._prompts.first_counts(request.kind)
+        verdict = kind.read(text, first=first) if not cut else None
         free = not kind.values  # an answer of its own words
-        value = "unparsable" if verdict is None else "read" if free else verdict.value
+        value = "cut" if cut else "unparsable" if verdict is None else "read" if free else verdict.value
         self.verdicts[f"{request.kind} {value}"] += 1
-        return Judged(verdict=verdict, text=text, cached=known is not None)
+        return Judged(verdict=verdict, text=text, cached=known, cut=cut, first=first)
 
-    async def _call(self, question: _Question) -> str:
+    async def _call(self, question: _Question) -> Choice:
         return await self._chat.complete(**asdict(question))
 
 
@@ -145,7 +150,9 @@ def read_answer(kind: str, answer: Any) -> Judged:
     text = answer.get("text") if isinstance(answer, Mapping) else None
     if not isinstance(text, str):
         raise ValueError('the service\'s answer has no "text"')
-    return Judged(verdict=KINDS[kind].read(text), text=text, cached=bool(answer.get("cached")))
+    cached, cut, first = (bool(answer.get(name)) for name in ("cached", "cut", "first"))
+    verdict = KINDS[kind].read(text, first=first) if not cut else None
+    return Judged(verdict=verdict, text=text, cached=cached, cut=cut, first=first)
 
 
 def open_judge(config: JudgeConfig) -> Asks:

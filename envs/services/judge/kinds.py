@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from envs.services.judge import parse
+from envs.services.judge.parse import Parse
 from envs.services.judge.request import Verdict
 
 MAX_CHARS = 20_000  # of a field: what is longer loses its beginning
@@ -25,14 +26,17 @@ class Field:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
     fields: Mapping[str, Field]
-    parse: parse.Parse  # of the judge's text; None without a verdict
+    parse: Parse  # of the judge's text; None without a verdict
     values: tuple[str, ...] = ()  # every verdict, where there are only so many; a label must be one of them
     unparsable: Literal["wrong", "fail"] = "fail"  # an answer without a verdict, unless the config says
     max_tokens: int = 1024
     judges: Literal["step", "answer", "text"] = "text"  # text: it decides nothing, it rewrites
+    parse_first: Parse | None = None  # as a paper reads the answers to its own wording, where that differs
+    papers_wording: str = ""  # by which a person's own prompt is known as the paper's
 
-    def read(self, text: str) -> Verdict | None:
-        return self.parse(parse.answer_of(text))
+    def read(self, text: str, *, first: bool = False) -> Verdict | None:
+        read = self.parse_first if first and self.parse_first is not None else self.parse
+        return read(parse.answer_of(text))
 
 
 TEXT, SAID = Field(), Field(hostile=True)
@@ -62,6 +66,8 @@ KINDS: dict[str, Kind] = {
         judges="answer",
         fields={"response": Field(hostile=True, last_lines=20), "reference": TEXT},
         parse=parse.reference,
+        parse_first=parse.first_reference,
+        papers_wording="step-by-step before responding with `Judgement: <correct/wrong/not_found>`",
         values=("correct", "wrong", "not_found"),
         unparsable="wrong",
     ),

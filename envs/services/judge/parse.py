@@ -12,7 +12,12 @@ from envs.text.words import outcome_verdict, step_verdict
 
 Parse = Callable[[str], Verdict | None]
 
-_JUDGEMENT = re.compile(r"Judgement:\s+(correct|wrong|not_found)", re.IGNORECASE)
+_FIRST_JUDGEMENT = re.compile(r"Judgement:\s+(correct|wrong|not_found)", re.IGNORECASE)
+# The form itself, `Judgement: correct/wrong/not_found`, is no verdict.
+_JUDGEMENT = re.compile(
+    r"\bJudgement(?:\*\*)?:(?:\*\*)?\s*(?:\*\*)?(correct|wrong|not_found)\b(?!\s?(?:[/|]|or\b|,\s?(?:wrong|not_found)\b))",
+    re.IGNORECASE,
+)
 _RESEARCH = re.compile(r'"judgement"\s*:\s*"(correct|incorrect)"', re.IGNORECASE)
 _STARRED = re.compile(r"\*\*[ \t]?([A-D]|UNKNOWN)[ \t]?\*\*")
 _ORDER = re.compile(r"step\d{1,3}(?: ?-> ?step\d{1,3})+|\bUNKNOWN\b")
@@ -59,8 +64,17 @@ def research(text: str) -> Verdict | None:
 
 
 def reference(text: str) -> Verdict | None:
-    """Long CoT: the first `Judgement: correct|wrong|not_found` in any case; only correct counts for the answer."""
-    match = _JUDGEMENT.search(text)
+    """Long CoT: the last `Judgement: correct|wrong|not_found` in any case; only correct counts for the answer.
+
+    What a judge weighs on the way, and a form that it repeats, stand before the line that it was told to end with.
+    """
+    found = _JUDGEMENT.findall(text)
+    return _decided(found[-1].lower() if found else None, "correct")
+
+
+def first_reference(text: str) -> Verdict | None:
+    """The first one, by the authors' pattern: of answers to their own wording."""
+    match = _FIRST_JUDGEMENT.search(text)
     return _decided(match and match[1].lower(), "correct")
 
 

@@ -34,9 +34,11 @@ class Verdict:
 class Judged:
     """Judged(verdict=Verdict(value="BAD", accepted=False), text="A repeated query. BAD", cached=False, seconds=1)"""
 
-    verdict: Verdict | None  # None: the text holds no verdict
+    verdict: Verdict | None  # None: the text holds no verdict, or is cut
     text: str
     cached: bool
+    cut: bool = False  # at its limit of tokens: what was weighed so far is no verdict
+    first: bool = False  # the first verdict of the text counts, not the last
     seconds: float = 0.0
 
 
@@ -49,7 +51,7 @@ class Asks(ABC):
     def __init__(self, config: JudgeConfig) -> None:
         self._config = config
         self._patiently: Patient[Any, Any] = Patient("judge", self._call, config)
-        self._asked = self._cached = self._unparsable = 0
+        self._asked = self._cached = self._unparsable = self._cut = 0
 
     async def ask(self, request: JudgeRequest, seed: int = 0) -> Judged:
         """Seed 0 is greedy, any other one samples. Raises ToolFailed when the judge is out, BadRequest."""
@@ -57,13 +59,15 @@ class Asks(ABC):
         self._asked += 1
         judged = await self._judged(request, seed)
         self._cached += judged.cached
-        self._unparsable += judged.verdict is None
+        self._cut += judged.cut
+        self._unparsable += judged.verdict is None and not judged.cut
         return replace(judged, seconds=time.monotonic() - started)
 
     def stats(self) -> ToolStats:
         """With what the guard does not see: the cache in front of it, and, as errors, answers without a verdict."""
         stats = self._patiently.stats()
-        errors = dict(stats.errors) | ({"unparsable": self._unparsable} if self._unparsable else {})
+        own = {"unparsable": self._unparsable, "cut": self._cut}
+        errors = dict(stats.errors) | {name: count for name, count in own.items() if count}
         return replace(stats, calls=self._asked, cache_hits=self._cached, errors=errors)
 
     @abstractmethod

@@ -1,13 +1,15 @@
 """The HTTP face of a judge.
 
     POST /judge        {"kind": "process", "fields": {"question": "..", ..}, "seed": 0}
-                       -> {"verdict": "GOOD", "accepted": true, "text": "..", "cached": false, "seconds": 0.8}
+                       -> {"verdict": "GOOD", "accepted": true, "text": "..", "cached": false, "cut": false,
+                            "seconds": 0.8}
     POST /judge_batch  {"requests": [{"kind", "fields", "seed"}, ..]} -> {"results": [the same, or {"error": ".."}, ..]}
     GET /health        {"status": "healthy", "model": ".."}; "waiting" while the endpoint behind it is out, and 503 when
                        its own engine is: only that is mended by a restart
     GET /metrics       Prometheus
 
-`verdict` and `accepted` are null for an answer without a verdict; action prompting has `parts` too.
+`verdict` and `accepted` are null for an answer without a verdict, such as one that was cut at its limit of tokens;
+action prompting has `parts` too.
 """
 
 from __future__ import annotations
@@ -145,6 +147,8 @@ def _shown(judged: Judged) -> dict[str, Any]:
         "accepted": verdict.accepted if verdict is not None else None,
         "text": judged.text,
         "cached": judged.cached,
+        "cut": judged.cut,
         "seconds": round(judged.seconds, 4),
     }
+    shown |= {"first": True} if judged.first else {}
     return shown | ({"parts": dict(verdict.parts)} if verdict is not None and verdict.parts else {})

@@ -19,7 +19,7 @@ CUT = "[the beginning is left out]\n"
 
 _SLOT = re.compile(r"(?<![\\A-Za-z])\{([a-z_]+)\}")  # after a letter it is an argument of LaTeX's
 _TILDES = re.compile(r"~+")
-# What some tokenizers take for the end of a turn, and the form of the verdict of which a judge's first one counts.
+# What some tokenizers take for the end of a turn, and the form of a verdict that a judge would quote.
 _MARK = re.compile(
     r"<\||\|>|<\uff5c|\uff5c>|</?s>|<(?:bos|eos|start_of_turn|end_of_turn)>|\[/?INST\]|judgement:", re.IGNORECASE
 )
@@ -44,6 +44,11 @@ class Prompts:
         """Raises BadInput for a file that is named after no kind, lacks a slot, or has one of another name."""
         files = {path.stem: path for path in FOLDER.glob("*.md")} | _own(folder)
         self._templates = {kind: _read(kind, files[kind]) for kind in KINDS}
+
+    def first_counts(self, kind: str) -> bool:
+        """Whether this kind's prompt is the paper's whose authors read the first verdict."""
+        wording = KINDS[kind].papers_wording
+        return bool(wording) and "".join(wording.split()) in "".join(self._templates[kind].split())
 
     def render(self, request: JudgeRequest) -> str:
         """Raises BadRequest."""

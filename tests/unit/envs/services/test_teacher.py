@@ -63,6 +63,14 @@ def test_a_question_is_asked_once_and_a_broken_off_answer_again(
     }
 
 
+def test_two_teachers_of_one_name_share_no_answers(tmp_path: Path) -> None:
+    with scripted(lambda _: "5") as one, scripted(lambda _: "six") as other:
+        for endpoint in (one, other, one):
+            config = TeacherConfig(endpoint=endpoint.url, model="big")
+            assert [each.text for each in answers(config, tmp_path / "a.jsonl", ASKED)] == [endpoint.say("")]
+        assert (len(one.asked), len(other.asked)) == (1, 1)
+
+
 def test_a_refused_key_fails_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEACHER_KEY", "sk-very-secret-key")
     with scripted(lambda _: 401) as endpoint:

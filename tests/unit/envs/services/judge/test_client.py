@@ -11,22 +11,26 @@ import sqlite3
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import pytest
 
+from actors.judge import EngineChat
 from actors.scoring import RewardService, ScoringSpec
 from envs.rewards.asks import ask_for_verdict, decided
 from envs.rewards.swirl import SwirlReward, SwirlRewardConfig
 from envs.services.guard import ToolFailed
 from envs.services.judge.config import JudgeConfig
-from envs.services.judge.judge import Judge, open_judge
+from envs.services.judge.judge import Judge, open_judge, read_answer
+from envs.services.judge.kinds import KINDS
 from envs.services.judge.request import JudgeRequest
+from envs.services.judge.server import _shown
 from launch.cli import run
 from rlsys.errors import BadInput
 from rlsys.rollout import EpisodeBroken
-from rlsys.types import FailureKind, Task, Transcript
-from tests.judge_endpoint import ScriptedEndpoint, scripted
+from rlsys.types import FailureKind, Task, Transcript, TurnStop
+from tests.judge_endpoint import ScriptedEndpoint, choice, scripted
 from tests.made import transcript
 
 T = TypeVar("T")
@@ -95,6 +99,14 @@ def test_answers_on_disk_are_not_paid_for_again(tmp_path: Path) -> None:
         (tmp_path / "broken").write_text("no database, but long enough to be looked at" * 100)
         with pytest.raises(BadInput, match=r"judge\.cache_file=.*broken"):
             ask(config(endpoint, cache_file=str(tmp_path / "broken")))
+
+
+def test_two_servers_with_a_model_of_one_name_share_no_answers(tmp_path: Path) -> None:
+    file = str(tmp_path / "answers.sqlite")
+    with scripted(lambda _: "YES") as one, scripted(lambda _: "NO") as other:
+        assert ask(config(one, cache_file=file)).text == "YES"
+        assert (ask(config(other, cache_file=file)).text, len(other.asked)) == ("NO", 1)
+        assert ask(config(f"{one.url}/", cache_file=file)).cached  # the same server
 
 
 def test_a_cache_that_breaks_later_is_given_up_and_scoring_goes_on(tmp_path: Path) -> None:
@@ -340,6 +352,71 @@ def test_an_answer_that_was_broken_off_is_asked_for_again(reason: str) -> None:
 
     with scripted(say) as endpoint:
         assert ask(config(endpoint)).text == "YES"
+
+
+CUT = {
+    "process": "The query looks GOOD at first, since it names the film. But the conversation shows that the same",
+    "outcome_math": "Is it 5? YES would be right if",
+    "research": '{"judgement": "correct"} is what I would say if',
+    "reference": "Judgement: correct would be said if",
+    "summary_crosswords": "**A** is what it says first, but",
+    "extract": "\\boxed{5} is",
+    "action_solution_step": "x = 5 -",
+}
+
+
+@pytest.mark.parametrize("kind", CUT)
+def test_an_answer_that_was_cut_has_no_verdict_and_is_not_kept(kind: str, tmp_path: Path) -> None:
+    asked = JudgeRequest(kind=kind, fields={name: "x" for name in KINDS[kind].fields})
+    with scripted(lambda _: choice(CUT[kind], "length")) as endpoint:
+        settings = config(endpoint, cache_file=str(tmp_path / "answers.sqlite"))
+
+        async def story(judge: Judge) -> None:
+            for _ in range(2):
+                answer = await judge.ask(asked)
+                assert (answer.verdict, answer.cut, answer.cached, answer.text) == (None, True, False, CUT[kind])
+            assert (judge.stats().errors, judge.verdicts) == ({"cut": 2}, {f"{kind} cut": 2})
+            assert read_answer(kind, _shown(answer)).verdict is None  # through a service too
+            with pytest.raises(EpisodeBroken, match=r"cut at its limit of tokens \(judge\.max_tokens\)"):
+                await ask_for_verdict(judge, asked, "fail")
+
+        with_judge(settings, story)
+        assert len(endpoint.asked) == 3
+        endpoint.say = lambda _: choice(CUT[kind], "stop")
+        assert ask(settings, asked).verdict is not None  # the text would have been one
+
+
+def test_a_cut_answer_is_asked_for_again_or_speaks_against_as_the_rule_says() -> None:
+    def say(_: str) -> Any:
+        return "so BAD, no: GOOD" if "seed" in endpoint.asked[-1] else choice("it looks GOOD, but", "length")
+
+    async def score(reward_config: SwirlRewardConfig) -> Any:
+        rewards = RewardService(ScoringSpec(grader_workers=1, grader_deadline_s=1.0))
+        try:
+            return await rewards.score(reward_config, TRANSCRIPT)
+        finally:
+            await rewards.close()
+
+    with scripted(say) as endpoint:
+        wrong = asyncio.run(score(SwirlRewardConfig(judge=config(endpoint))))
+        assert (wrong.value, wrong.judgements) == (0.0, ("[cut off]",) * 2)
+        assert asyncio.run(score(SwirlRewardConfig(judge=config(endpoint, unparsable="retry")))).value == 1.0
+
+
+@pytest.mark.parametrize(("stop", "cut"), [(TurnStop.LENGTH, True), (TurnStop.STOP, False)])
+def test_an_engine_of_ours_says_that_it_was_cut(stop: TurnStop, cut: bool) -> None:
+    async def generate(*_: Any) -> Any:
+        return SimpleNamespace(text="GOOD so far, but", stop=stop)
+
+    engine: Any = SimpleNamespace(spec=SimpleNamespace(model_path="m"), generate=generate)
+    renderer: Any = SimpleNamespace(prompt_ids=lambda _: [1])
+
+    async def story() -> Any:
+        judge = Judge(EngineChat(engine, renderer), JudgeConfig(model="m"))
+        return await judge.ask(JudgeRequest(kind="process", fields={"question": "q", "conversation": "c"}))
+
+    answer = asyncio.run(story())
+    assert (answer.cut, answer.verdict is None) == (cut, cut)
 
 
 def test_a_password_in_an_address_is_refused_and_not_shown() -> None:

@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from envs.services.judge.actions import Thinking, advance
 from envs.services.judge.confusion import lines, report, wilson_interval
+from envs.services.judge.judge import read_answer
 from envs.services.judge.kinds import KINDS, MAX_CHARS
 from envs.services.judge.request import JudgeRequest
 from envs.services.judge.templates import FOLDER, BadRequest, Prompts
+from launch.config.layers import CONFIGS
 from rlsys.errors import BadInput
 
 
@@ -41,9 +43,17 @@ from rlsys.errors import BadInput
         ),
         ("research", '{"judgement": 1}', None, None),
         ("research", "correct", None, None),
-        # Long CoT: the first match in any case.
+        # Long CoT: the last match in any case: it thinks before it says.
         ("reference", "So\nJudgement: correct", "correct", True),
-        ("reference", "JUDGEMENT:\n  Wrong, though Judgement: correct", "wrong", False),
+        ("reference", "Were it 5, I would say Judgement: correct, but it is not.\nJUDGEMENT:\n  Wrong", "wrong", False),
+        ("reference", "I end with Judgement: correct/wrong/not_found.\nJudgement: wrong", "wrong", False),
+        ("reference", "Judgement: wrong\nThe form was Judgement: correct/wrong/not_found.", "wrong", False),
+        ("reference", "Judgement: correct, wrong or not_found", None, None),
+        ("reference", "Judgement: correctness matters first.\nJudgement: wrong", "wrong", False),
+        ("reference", "Judgement: correctness", None, None),
+        ("reference", "**Judgement:** correct", "correct", True),
+        ("reference", "**Judgement: correct**", "correct", True),
+        ("reference", "Judgement:correct", "correct", True),
         ("reference", "Judgement: not_found", "not_found", False),
         ("reference", "Judgement: <correct>", None, None),
         ("reference", "Judgment: correct", None, None),
@@ -185,6 +195,24 @@ def test_a_user_s_prompt_takes_the_place_of_the_built_in_one(tmp_path: Path) -> 
     (tmp_path / "process.md").write_text("Q {question} \\text{abc}\n{conversation}")
     shown = Prompts(str(tmp_path)).render(request("process", question="why?", conversation="because"))
     assert shown == "Q why? \\text{abc}\n~~~~\nbecause\n~~~~"
+
+
+def test_the_first_verdict_counts_in_answers_to_the_paper_s_own_wording(tmp_path: Path) -> None:
+    printed = "{response}\n{reference}\nExplain your thought process step-by-step before responding with `\nJudgement: "
+    (tmp_path / "reference.md").write_text(printed + "<correct/wrong/not_found>`\n")
+    assert Prompts(str(tmp_path)).first_counts("reference")
+    assert Prompts(str(CONFIGS / "long_cot" / "prompts")).first_counts("reference")
+    (tmp_path / "reference.md").write_text("{response} {reference} End with Judgement: <correct/wrong/not_found>")
+    assert not Prompts(str(tmp_path)).first_counts("reference")
+    assert not any(Prompts().first_counts(kind) for kind in KINDS)
+    text = "Judgement: wrong, though one could say Judgement: correct"
+    for first, value in ((True, "wrong"), (False, "correct")):
+        verdict = KINDS["reference"].read(text, first=first)
+        assert verdict is not None and verdict.value == value
+        again = read_answer("reference", {"text": text, "first": first})  # from a service
+        assert again.verdict == verdict
+    reads = [KINDS["process"].read("GOOD, no: BAD", first=first) for first in (True, False)]
+    assert reads[0] == reads[1]  # whose paper says nothing of the kind
 
 
 @pytest.mark.parametrize(
