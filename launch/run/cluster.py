@@ -14,7 +14,7 @@ import psutil
 
 from actors.bundles import Need
 from actors.placement import check
-from launch.run import cleanup
+from launch.run import cleanup, cuda
 from rlsys.config import ClusterConfig
 from rlsys.device import Device, choose, known, resolved_cluster
 from rlsys.errors import BadInput, RunFailed
@@ -103,7 +103,10 @@ def connect(config: ClusterConfig, needs: Callable[[Device], Sequence[Need]], *,
         raise BadInput(silent) from error
     finally:
         cleanup.stop_if_asked()
-    device = choose(config.device, ray.cluster_resources().get("GPU", 0))
+    counted = ray.cluster_resources().get("GPU", 0)
+    device = choose(config.device, counted)
+    if local and device.gpus_per_actor and counted:  # by Ray, which asks neither torch nor whether the driver fits it
+        cuda.check()
     if local:
         check(needs(device))
     return device

@@ -23,7 +23,7 @@ from actors.services import Services, ServiceSpec
 from envs import make_world, new_player
 from envs.base import World
 from envs.rewards import judge_of
-from launch.run import preflight, wire
+from launch.run import cuda, preflight, wire
 from launch.run.cluster import is_local
 from rlsys import VERSION
 from rlsys.config import RecipeConfig
@@ -44,6 +44,7 @@ class Holds:
     serving: tuple[ServiceSpec, ...] = ()
     memory_mb: int = 0  # of its processes; 0 where that is not counted
     weights: tuple[str, str | None, int] | None = None  # weights.channel, cluster.weights_dir, bytes of its versions
+    gpus: bool = False
 
     def __add__(self, other: Holds) -> Holds:
         return Holds(
@@ -52,6 +53,7 @@ class Holds:
             serving=self.serving + other.serving,
             memory_mb=self.memory_mb + other.memory_mb,
             weights=self.weights or other.weights,
+            gpus=self.gpus or other.gpus,
         )
 
 
@@ -66,6 +68,8 @@ class Mark:
 
 def look(holds: Holds, marks: Sequence[Mark], make: Callable[[Any], World]) -> None:
     """On a node: whether it has what its parts need. `make` makes worlds. Raises BadInput."""
+    if holds.gpus:
+        cuda.check()
     for mark in marks:
         _answer(mark)
     for key, path in holds.models:
@@ -166,8 +170,9 @@ def holds_of(
     engine_mb, rank_mb = (0, 0) if device.gpus_per_actor else preflight.memory_of_parts(recipe, count)
     size = preflight.weights_bytes(recipe, device) or 0
     weights = (recipe.weights.channel, recipe.cluster.weights_dir, size) if ranks else None
-    rank = Holds(models=(model,), memory_mb=rank_mb, weights=weights)
-    engine = Holds(models=(model,), playing=tuple(playing), memory_mb=engine_mb, weights=weights)
+    gpus = device.gpus_per_actor > 0
+    rank = Holds(models=(model,), memory_mb=rank_mb, weights=weights, gpus=gpus)
+    engine = Holds(models=(model,), playing=tuple(playing), memory_mb=engine_mb, weights=weights, gpus=gpus)
     return [rank] * ranks + [engine] * recipe.rollout.workers + [Holds(serving=(spec,)) for spec in servers]
 
 

@@ -17,6 +17,7 @@ from envs.tools.search import SearchConfig
 from envs.worlds.calculator import CalculatorConfig
 from envs.worlds.questions import QuestionsConfig
 from envs.worlds.search_config import SearchQAConfig
+from launch.run import cuda
 from launch.run.engines import scratch_folder
 from launch.run.nodes import Holds, _answer, _marked, _told, cache_folders, check_rollouts, holds_of, look
 from launch.run.preflight import check_output
@@ -55,8 +56,16 @@ def test_parts_stand_in_the_order_in_which_they_are_placed() -> None:
     )
     on_gpus = holds_of(RECIPE, [], [], DEVICES["cuda"], MODEL, ranks=1)
     assert [each.memory_mb for each in on_gpus] == [0, 0, 0]
+    assert all(each.gpus for each in on_gpus) and not together.gpus
     played = holds_of(RECIPE, [RECIPE], [], DEVICES["cpu"], MODEL, ranks=0)
     assert [each.weights for each in played] == [None, None]  # a checkpoint, which nobody sends
+
+
+def test_a_node_whose_gpus_cannot_be_used_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda, "unusable", lambda: "no CUDA: NVIDIA driver 535 knows CUDA up to 12.2")
+    with pytest.raises(BadInput, match="driver 535"):
+        look(Holds() + Holds(gpus=True), (), make_world)
+    look(Holds(), (), make_world)
 
 
 def test_a_shared_folder_is_told_from_one_of_the_same_name(tmp_path: Path) -> None:

