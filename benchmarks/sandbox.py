@@ -34,11 +34,11 @@ async def measure(config: SandboxConfig, seconds: float) -> tuple[float, ...]:
                 latencies.append(time.perf_counter() - called)
 
         began = time.perf_counter()
-        await asyncio.gather(*(caller() for _ in range(2 * config.workers)))
+        await asyncio.gather(*(caller() for _ in range(2 * config.num_workers)))
         rate = len(latencies) / (time.perf_counter() - began)
         alone = [await timed(sandbox) for _ in range(50)]
         memory = sum(child.memory_info().rss for child in psutil.Process().children(recursive=True)) / 2**20
-        return rate, 1000 * statistics.median(alone), start_s, memory / config.workers
+        return rate, 1000 * statistics.median(alone), start_s, memory / config.num_workers
     finally:
         await sandbox.close()
 

@@ -1,15 +1,17 @@
-"""The sandbox as an environment uses it: started by the first call, behind a guard."""
+"""The sandbox as an environment uses it: started by the first call, shared fairly, behind a guard."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 
 from envs.services.guard import Guard, GuardConfig, ToolFailed
 from envs.services.stats import ToolStats
-from envs.tools.sandbox import Execution, Sandbox, SandboxConfig
+from envs.tools.sandbox import Execution, Outcome, Sandbox, SandboxConfig
+from envs.tools.turns import Turns
 from rlsys.errors import BadInput
+from rlsys.types import FailureKind
 
 _KILL_S = 10.0  # a worker that its execution has broken is given up this long after its deadline
 
@@ -21,14 +23,30 @@ class PythonTool:
         self._config = config
         self._sandbox: Sandbox | None = None
         self._starting = asyncio.Lock()
-        self._guard: Guard[str, Execution] = Guard("python", self._run, guard_config(config))
+        guard = guard_config(config)
+        self._stalled_s = guard.patience_s
+        self._turns = Turns(config.num_workers, self._stalled_s)
+        self._guard: Guard[str, Execution] = Guard("python", self._run, guard)
 
-    async def run(self, code: str) -> Execution:
-        """What the code printed, or how it ended. Raises ToolFailed when the sandbox cannot be had."""
-        return await self._guard(code)
+    def episode(self) -> EpisodePython:
+        """The tool as one episode has it."""
+        return EpisodePython(self.run, self._config.episode_share_s)
+
+    async def run(self, code: str, used_s: float = 0.0) -> Execution:
+        """What the code printed, or how it ended. Raises ToolFailed when the sandbox cannot be had.
+
+        used_s: seconds of execution that the caller's episode has had. Of several that wait the least goes first.
+        """
+        try:
+            async with self._turns.turn(used_s):
+                return await self._guard(code)
+        except TimeoutError:
+            detail = f"no execution has ended for {self._stalled_s:g} s"
+            raise ToolFailed(FailureKind.INFRA, "python", detail) from None
 
     def stats(self) -> Mapping[str, ToolStats]:
-        return {"python": self._guard.stats()}
+        calls = self._guard.stats()
+        return {"python": replace(calls, queued=calls.queued + self._turns.waiting)}
 
     async def check(self) -> None:
         """One worker, started and ended. Raises BadInput where the host forbids the walls."""
@@ -53,6 +71,24 @@ class PythonTool:
         return await self._sandbox.run(code)
 
 
+class EpisodePython:
+    """Counts what an episode has used, so that programs which loop keep the sandbox from no other episode."""
+
+    def __init__(self, run: Callable[[str, float], Awaitable[Execution]], share_s: float) -> None:
+        self._run, self._share_s = run, share_s
+        self._used_s = 0.0
+
+    async def run(self, code: str) -> Execution:
+        """As `PythonTool.run`. Past the episode's share it is a result, which the policy caused and reads."""
+        share_s = self._share_s
+        if self._used_s >= share_s:
+            text = f"TimeoutError: the programs of this conversation have used their {share_s:g} seconds"
+            return Execution(text=text, outcome=Outcome.TIMEOUT, seconds=0.0)
+        done = await self._run(code, self._used_s)
+        self._used_s += done.seconds
+        return done
+
+
 def guard_config(config: SandboxConfig) -> GuardConfig:
     """Longer than the sandbox's own deadlines, which decide; as many calls at once as it has workers.
 
@@ -60,4 +96,4 @@ def guard_config(config: SandboxConfig) -> GuardConfig:
     """
     longest = config.start_timeout_s + 2 * (config.timeout_s + _KILL_S)  # the sandbox itself tries twice
     deadline_s = max(longest, config.queue_timeout_s)
-    return GuardConfig(deadline_s=deadline_s, attempts=2, cache_size=0, max_concurrent=config.workers)
+    return GuardConfig(deadline_s=deadline_s, attempts=2, cache_size=0, max_concurrent=config.num_workers)

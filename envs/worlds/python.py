@@ -81,12 +81,14 @@ class PythonMathWorld(World):
         own = self._config.instruction
         instruction = self._protocol.instruction if own is None else own
         asked = Asked(question=task.question, instruction=instruction, examples=self._examples)
-        return ToolEpisode(self._protocol.prompt(asked), self._protocol, self._run)
+        python = self._python.episode()
 
-    async def _run(self, code: str) -> str | Refused:
-        """Whatever the code does is a result. Raises ToolFailed when the sandbox is broken."""
-        done = await self._python.run(code)
-        return done.text if done.outcome is Outcome.OK else Refused(done.text)
+        async def run(code: str) -> str | Refused:
+            """Whatever the code does is a result. Raises ToolFailed when the sandbox is broken."""
+            done = await python.run(code)
+            return done.text if done.outcome is Outcome.OK else Refused(done.text)
+
+        return ToolEpisode(self._protocol.prompt(asked), self._protocol, run)
 
     def demonstration(self, task: Task, seed: int) -> Demonstration:
         """A made-up problem solved by one `print`, in a share `demo_error_rate` of the seeds with a mistake.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Optional
 
 from rlsys.errors import require, require_bounds
 
@@ -17,16 +19,21 @@ PRELOAD = (
     "re", "secrets", "socket", "sqlite3", "statistics", "string", "struct", "sys", "tempfile", "textwrap", "threading",
     "time", "timeit", "traceback", "types", "typing", "unicodedata", "uuid", "zlib", "numpy", "sympy",
 )  # fmt: skip
+EPISODE_SHARE = 12  # executions that reach their deadline: more than a conversation makes that goes anywhere
 
 
 @dataclass(frozen=True, kw_only=True)
 class SandboxConfig:
     """Limits of one execution, and how many run at a time in one process that plays episodes."""
 
-    workers: int = 2
-    """Executions at a time; each worker keeps a Python with `preload` in memory (about 130 MB)."""
+    workers: Optional[int] = None
+    """Executions at a time in one rollout worker; each keeps a Python with `preload` in memory (about 130 MB). null:
+    a quarter of the machine's cores, 2 at least and 16 at most."""
     timeout_s: float = 5.0
     """Wall clock of one execution; everything that it started ends with it."""
+    episode_s: Optional[float] = None
+    """Seconds of execution that the programs of one episode may use together; a call after that is answered with a
+    TimeoutError and not run. null: twelve times `timeout_s`."""
     memory_mb: int = 512
     """Address space that one process may add to what it starts with."""
     total_memory_mb: int = 1024
@@ -48,16 +55,27 @@ class SandboxConfig:
     start_timeout_s: float = 60.0
     """Until a worker has loaded `preload` and put up its walls."""
     queue_timeout_s: float = 120.0
-    """How long a call may wait for a free worker."""
+    """Seconds without the end of any execution after which the calls that wait for a worker fail; twice the longest
+    execution where that is more. A queue that moves is no failure, however long it is."""
 
     def __post_init__(self) -> None:
-        whole = ("workers", "total_memory_mb", "output_kb", "file_kb", "disk_kb", "processes", "code_kb")
+        require_bounds(self, "sandbox.", "at least 1, or null", "workers")
+        require_bounds(self, "sandbox.", "above 0, or null", "episode_s")
+        whole = ("total_memory_mb", "output_kb", "file_kb", "disk_kb", "processes", "code_kb")
         require_bounds(self, "sandbox.", "at least 1", *whole)
         require(self.memory_mb >= 16, "sandbox.memory_mb", self.memory_mb, "at least 16")
         require(0.1 <= self.timeout_s <= 3600, "sandbox.timeout_s", self.timeout_s, "between 0.1 and 3600")
         require_bounds(self, "sandbox.", "above 0", "start_timeout_s", "queue_timeout_s")
         for name in self.preload:
             require(name.replace(".", "_").isidentifier(), "sandbox.preload", name, "names of modules")
+
+    @property
+    def num_workers(self) -> int:
+        return self.workers if self.workers is not None else min(16, max(2, len(os.sched_getaffinity(0)) // 4))
+
+    @property
+    def episode_share_s(self) -> float:
+        return self.episode_s if self.episode_s is not None else EPISODE_SHARE * self.timeout_s
 
 
 class Outcome(StrEnum):

@@ -79,7 +79,7 @@ class Sandbox:
         return self._weaker
 
     async def _start_workers(self) -> None:
-        workers = [Worker(self._config, weaker=self._weaker) for _ in range(self._config.workers)]
+        workers = [Worker(self._config, weaker=self._weaker) for _ in range(self._config.num_workers)]
         try:
             await workers[0].start()  # one alone finds out whether the host allows it
             others = await asyncio.gather(*(worker.start() for worker in workers[1:]), return_exceptions=True)

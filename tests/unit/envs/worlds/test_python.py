@@ -156,7 +156,7 @@ def test_the_guard_waits_longer_than_the_sandbox() -> None:
         guard = guard_config(sandbox)
         assert guard.deadline_s > sandbox.start_timeout_s + 2 * sandbox.timeout_s
         assert guard.patience_s >= sandbox.queue_timeout_s
-        assert (guard.max_concurrent, guard.cache_size) == (sandbox.workers, 0)
+        assert (guard.max_concurrent, guard.cache_size) == (sandbox.num_workers, 0)
 
 
 # Tasks and prompts
