@@ -126,13 +126,12 @@ async def answer(work: Coroutine[Any, Any, Any], method: str) -> tuple[str, Any]
     except (Exception, SystemExit, KeyboardInterrupt) as error:
         if method not in WHERE:
             return "raised", error
-        typed = error if isinstance(error, Exception) else RuntimeError(f"{type(error).__name__}: {error}")
-        return "broken", failure_of(typed, WHERE[method])
+        return "broken", failure_of(error, WHERE[method])
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise
-        return "broken", failure_of(RuntimeError(f"{type(error).__name__}: {error}"), WHERE.get(method, "environment"))
+        return "broken", failure_of(error, WHERE.get(method, "environment"))
 
 
 def packed(number: int, kind: str, value: Any) -> bytes:

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass, field
 
 from rlsys.errors import BadInput
+from rlsys.raised import trace, worded
 from rlsys.types import Failure, FailureKind
 
 
@@ -25,13 +26,14 @@ class TakenDown(EpisodeBroken):
     """Another episode ended the process that it was played in: it is played again, and its budget stays whole."""
 
 
-def failure_of(error: Exception, where: str) -> Failure:
+def failure_of(error: BaseException, where: str) -> Failure:
     """What broke, whatever was raised: never a zero."""
     if isinstance(error, EpisodeBroken):
         return error.failure
     kind = FailureKind.TIMEOUT if isinstance(error, TimeoutError) else FailureKind.DATA
-    detail = str(error) if isinstance(error, BadInput) else f"{type(error).__name__}: {error}"
-    return Failure(kind=kind, where=where, detail=detail)
+    if isinstance(error, BadInput):
+        return Failure(kind=kind, where=where, detail=str(error))
+    return Failure(kind=kind, where=where, detail=worded(error), trace=trace(error))
 
 
 @dataclass(slots=True)

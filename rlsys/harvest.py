@@ -15,8 +15,9 @@ from rlsys.outlines import Draft, Outline, Played, drafts
 from rlsys.reductions import Reduction, weigh
 from rlsys.tool_use import use_metrics
 from rlsys.types import EpisodeEnd, Failure, FailureKind, Reward
+from rlsys.visible import visible
 
-DETAIL = 500  # characters of a failure's reason
+DETAIL = 600  # characters of a failure's reason
 ENDS = [end for end in EpisodeEnd if end is not EpisodeEnd.FAILED]
 
 
@@ -121,11 +122,18 @@ def trajectory_metrics(trajectory: Outline) -> Metrics:
         "tokens/discarded": Sum(float(trajectory.discarded_tokens)),
     }
     row |= {f"episode/{end}": Mean(float(trajectory.end is end)) for end in ENDS}
+    row["episode/raised"] = Mean(float(first_raised([trajectory]) is not None))
     if isinstance(reward, Reward):
         row |= {"reward/mean": Mean(reward.value), "reward/max": Max(reward.value), "reward/min": Min(reward.value)}
         row |= {f"reward/part/{name}": Mean(value) for name, value in reward.parts.items()}
         row |= {f"reward/stream/{each.name}": Mean(sum(each.values)) for each in reward.streams}
     return row
+
+
+def first_raised(trajectories: Sequence[Outline]) -> Failure | None:
+    """What the environment, reward, task or template of one of them raised, whether it was played again or not."""
+    broke = (failure for each in trajectories for failure in (*each.retried, each.reward))
+    return next((each for each in broke if isinstance(each, Failure) and each.kind is FailureKind.DATA), None)
 
 
 def lag_metrics(trajectory: Outline, version: int) -> Metrics:
@@ -179,4 +187,4 @@ def check_failed(failures: Sequence[Failure], of: int, limit: float, what: str) 
 def first_of(failures: Sequence[Failure]) -> str:
     """Why, in one line: the detail may be a text of many, from a model or a library."""
     first = failures[0]
-    return f"the first: {first.kind} in {first.where}: {' '.join(first.detail.split())[:DETAIL]}"
+    return f"the first: {first.kind} in {first.where}: {visible(' '.join(first.detail.split())[:DETAIL])}"

@@ -75,6 +75,8 @@ def outline(trajectory: Trajectory) -> Outline:
     if isinstance(reward, Reward):
         streams = tuple(replace(stream, values=(sum(stream.values),)) for stream in reward.streams)
         reward = replace(reward, streams=streams, judgements=None)
+    else:
+        reward = replace(reward, trace="")
     said = [(turn.starts_sample, len(turn.added_ids), len(turn.completion.token_ids)) for turn in trajectory.turns]
     by_turn = enumerate(turn.completion.spans for turn in trajectory.turns)
     spans = [(number, span.version, span.end - span.start) for number, of_turn in by_turn for span in of_turn]
@@ -86,7 +88,7 @@ def outline(trajectory: Trajectory) -> Outline:
         reward=reward,
         timings=trajectory.timings,
         num_sampled=trajectory.num_sampled,
-        retried=trajectory.retried,
+        retried=tuple(replace(each, trace="") for each in trajectory.retried),
         discarded_tokens=trajectory.discarded_tokens,
         metrics=trajectory.metrics,
     )

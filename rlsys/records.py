@@ -27,7 +27,7 @@ ROLES = ("assistant", "user", "tool", "system")
 # Left out of a line where they say nothing.
 OPTIONAL = frozenset(
     ("inline", "ended", "reward", "parts", "correct", "judgements", "failure", "token_ids", "tokenizer", "samples")
-    + ("metrics", "state", "seconds")
+    + ("metrics", "state", "seconds", "retried", "trace")
 )
 
 
@@ -58,6 +58,7 @@ class TrajectoryRecord:
     correct: bool | None = None  # the verdict of a grader or a judge, where one was asked
     judgements: tuple[str, ...] = ()  # what a judge wrote of each message of the model, where one was asked
     failure: Failure | None = None
+    retried: tuple[Failure, ...] = ()  # what broke before, after which the episode was played again
     advantage: float | None = None  # None where the group was not trained
     tokenizer: str = ""  # of `samples`
     samples: tuple[Tokens, ...] = ()
@@ -126,6 +127,7 @@ def record_of(
         correct=graded.correct if graded else None,
         judgements=(graded.judgements or ()) if graded else (),
         failure=reward if isinstance(reward, Failure) else None,
+        retried=trajectory.retried,
         advantage=advantage,
         tokenizer=tokenizer if samples else "",
         samples=samples,

@@ -167,7 +167,8 @@ class Failure:
 
     kind: FailureKind
     where: str
-    detail: str
+    detail: str  # in one line
+    trace: str = field(default="", compare=False)  # the calls that led there, where somebody's code raised it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

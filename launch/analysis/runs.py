@@ -13,9 +13,9 @@ from typing import Any
 
 import yaml
 
-from envs.text.visible import visible
 from launch.analysis.lines import objects
 from rlsys.errors import BadInput
+from rlsys.visible import visible
 
 SEED_KEYS = ("seed", "wandb")  # in which runs of one setting may differ
 MAPPINGS = ("about", "eval", "reward")  # keys that are looked into

@@ -22,12 +22,12 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from envs.text.visible import visible
     from launch.evaluation.compare import Setting, as_json, lines
     from launch.evaluation.played import read_played
     from launch.run.preflight import check_output
     from rlsys.errors import BadInput, require
     from rlsys.files import replace_file
+    from rlsys.visible import visible
 
     require(0 < options.alpha < 1, "--alpha", options.alpha, "between 0 and 1")
     if options.output is not None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from envs.text.visible import visible
 from rlsys.errors import BadInput, nearest
 from rlsys.types import Task
+from rlsys.visible import visible
 
 if TYPE_CHECKING:
     from envs.base import World

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from envs.text.visible import visible
 from rlsys.errors import BadInput
 from rlsys.jsonl import json_object
 from rlsys.stats import proportions_z_test
+from rlsys.visible import visible
 
 POOLED = "_pooled"  # a share over all that a set holds, such as the constraints of ProScript
 

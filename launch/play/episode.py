@@ -21,9 +21,8 @@ from envs import make_reward, new_world
 from envs.base import Env, World
 from envs.episode import UNLIMITED
 from envs.rewards import Explains
-from envs.text.visible import visible
 from launch.play.messages import Lines, completion_of, next_message
-from launch.scoring.explain import explanation
+from launch.scoring.explain import explanation, trace_of
 from launch.scoring.scorer import Tokens
 from rlsys.config import RecipeConfig
 from rlsys.errors import BadInput, RunFailed, nearest
@@ -33,6 +32,7 @@ from rlsys.order import Epochs
 from rlsys.records import record_of, to_json
 from rlsys.rollout import Continuation, RolloutPlan, TurnRequest
 from rlsys.types import Completion, Failure, Group, Ints, Message, Reward, Task, Ticket, Transcript
+from rlsys.visible import visible
 
 WHO = 11  # columns
 
@@ -205,6 +205,8 @@ def tell_end(group: Group, reward: object, seen: Sequence[Transcript], *, color:
     outcome = trajectory.reward
     tell(f"end: {trajectory.ended or trajectory.end}")
     if isinstance(outcome, Failure):
+        for line in trace_of(outcome):
+            tell(line)
         raise RunFailed(f"no reward: {outcome.kind} in {outcome.where}: {visible(outcome.detail)}")
     transcript = replace(seen[-1], correct=outcome.correct, judgements=outcome.judgements)
     findings = reward.findings(transcript) if isinstance(reward, Explains) else ()

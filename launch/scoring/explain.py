@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator, Sequence
 
 from envs.rewards.findings import Finding, Span
-from envs.text.visible import visible
-from rlsys.types import Message, Reward, TokenStream, Transcript
+from rlsys.types import Failure, Message, Reward, TokenStream, Transcript
+from rlsys.visible import visible
 
 WIDTH = 96  # characters of a message or an excerpt
 STATE = 1000  # of the environment's final state
@@ -43,6 +43,11 @@ def explanation(
         yield from _stream(stream)
     parts = " + ".join(f"{name} {_number(value)}" for name, value in reward.parts.items())
     yield paint(BOLD, f"{parts} = {_number(reward.value)}")
+
+
+def trace_of(failure: Failure) -> list[str]:
+    """The calls in a person's own code that it came from, line by line: maybe from a file that somebody else wrote."""
+    return [visible(line) for line in str(failure.trace).split("\n")] if failure.trace else []
 
 
 def _stream(stream: TokenStream) -> Iterator[str]:

@@ -13,13 +13,14 @@ from dataclasses import fields, is_dataclass
 from typing import Any, TextIO
 
 from envs.rewards import Explains, RewardFunction
-from launch.scoring.explain import explanation, visible
+from launch.scoring.explain import explanation, trace_of
 from launch.scoring.lines import LineReader
 from launch.scoring.scorer import Scored, Scorer
 from rlsys.config import RecipeConfig
 from rlsys.errors import BadInput, RunFailed
 from rlsys.records import score_json
 from rlsys.types import Failure, Transcript
+from rlsys.visible import visible
 
 
 def score_file(recipe: RecipeConfig, source: str, target: str | None, *, strict: bool, explained: int | None) -> None:
@@ -88,6 +89,8 @@ class Report:
             self._first_failure = self._first_failure or detail
             if self._strict:
                 self.flush()
+                for line in [] if self._explained in (0, scored.line) else trace_of(result):
+                    print(line, file=sys.stderr)
                 raise BadInput(detail)
         else:
             self._rewards = [self._rewards[0] + 1, self._rewards[1] + result.value]
@@ -95,6 +98,8 @@ class Report:
     def _explain(self, scored: Scored) -> None:
         if isinstance(scored.result, Failure):
             print(f"line {scored.line}: failure ({scored.result.kind}): {visible(scored.result.detail)}")
+            for line in trace_of(scored.result):
+                print(line)
             return
         assert isinstance(scored.transcript, Transcript) and scored.result is not None
         findings = self._reward.findings(scored.transcript) if isinstance(self._reward, Explains) else ()

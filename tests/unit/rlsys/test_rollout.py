@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import re
 from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from typing import Any
@@ -395,7 +396,9 @@ def test_a_reward_that_raises_is_a_data_failure() -> None:
         raise ValueError("no such key")
 
     trajectory, _ = episode([completion("5!")], score=score)
-    assert trajectory.reward == Failure(kind=FailureKind.DATA, where="reward", detail="ValueError: no such key")
+    assert isinstance(trajectory.reward, Failure)
+    assert (trajectory.reward.kind, trajectory.reward.where) == (FailureKind.DATA, "reward")
+    assert re.fullmatch(r"ValueError: no such key \(test_rollout.py:\d+ in score\)", trajectory.reward.detail)
     assert trajectory.end is EpisodeEnd.FAILED
 
 
@@ -429,7 +432,9 @@ def test_an_environment_that_cannot_be_made_is_a_data_failure() -> None:
         raise KeyError("graph")
 
     trajectory = play(never, make_env)
-    assert trajectory.reward == Failure(kind=FailureKind.DATA, where="environment", detail="KeyError: 'graph'")
+    assert isinstance(trajectory.reward, Failure)
+    assert (trajectory.reward.kind, trajectory.reward.where) == (FailureKind.DATA, "environment")
+    assert re.fullmatch(r"KeyError: 'graph' \(test_rollout.py:\d+ in make_env\)", trajectory.reward.detail)
 
 
 def test_text_that_cannot_be_rendered_is_a_data_failure() -> None:
@@ -438,7 +443,9 @@ def test_text_that_cannot_be_rendered_is_a_data_failure() -> None:
             raise TypeError("not a text")
 
     trajectory = play(never, renderer=Picky())
-    assert trajectory.reward == Failure(kind=FailureKind.DATA, where="renderer", detail="TypeError: not a text")
+    assert isinstance(trajectory.reward, Failure)
+    assert (trajectory.reward.kind, trajectory.reward.where) == (FailureKind.DATA, "renderer")
+    assert re.fullmatch(r"TypeError: not a text \(test_rollout.py:\d+ in prompt_ids\)", trajectory.reward.detail)
 
 
 def test_an_episode_that_hangs_is_a_timeout() -> None:

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from envs.rewards.findings import Finding, Span
-from envs.text.visible import visible
 from launch.cli import run
 from launch.config.compose import last_recipe
 from launch.scoring.explain import explanation
 from launch.scoring.lines import MAX_LINE, LineReader
 from rlsys.errors import BadInput
 from rlsys.types import Message, Reward, Task, TokenStream, Transcript
+from rlsys.visible import visible
 from tests.judge_endpoint import scripted
 
 RIGHT = {"task": {"answers": ["Paris"]}, "response": "<think>x</think><answer>Paris</answer>"}
@@ -200,7 +200,13 @@ def test_a_reward_of_the_users_own(score: Any, tmp_path: Path, monkeypatch: pyte
     own = ["reward.name=own_reward.Own", "reward.scale=0.5"]
     _, out, _ = score("quickstart", *own, lines=lines)
     assert out[0]["parts"] == {"words": 1.0}
-    assert out[1]["kind"] == "data" and out[1]["detail"].startswith("IndexError")
+    assert out[1]["kind"] == "data"
+    assert out[1]["detail"] == "IndexError: tuple index out of range (own_reward.py:11 in __call__)"
+    _, out, _ = score("quickstart", *own, "--explain", "2", lines=lines)
+    assert "words = self.scale * len(transcript.messages[0].content.split())" in "".join(out)
+    code, _, err = score("quickstart", *own, "--strict", lines=lines)
+    assert code == 2 and 'own_reward.py", line 11, in __call__' in err
+    assert err.rstrip().endswith("line 2: data: IndexError: tuple index out of range (own_reward.py:11 in __call__)")
     _, out, _ = score("quickstart", *own, "--explain", lines=lines)
     assert "rules: this reward does not tell them" in out
 

@@ -1,6 +1,7 @@
 """`rlsys play`: the episode of training with a person for a model. The reward is that of `rlsys score`."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -120,7 +121,8 @@ def test_a_world_from_elsewhere_says_where_it_stands(
     play: Played, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The final state is in the line, and the reward in a run, in a play and in `rlsys score` sees the same."""
-    (tmp_path / "corridor_world.py").write_text(CORRIDOR)
+    steps = '{"on": 1, "back": -1}[text]'
+    (tmp_path / "corridor_world.py").write_text(CORRIDOR.replace('1 if text == "on" else -1', steps))
     (tmp_path / "corridor.yaml").write_text("env: {name: corridor_world.World}\nreward: {name: corridor_world.There}\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
@@ -133,6 +135,9 @@ def test_a_world_from_elsewhere_says_where_it_stands(
     assert [(line["state"]["place"], line["reward"]) for line in lines] == [(2, 1.0), (2, 0.8)]
     assert run(["score", "corridor.yaml", "--input", str(out)]) == 0
     assert [json.loads(line)["reward"] for line in capsys.readouterr().out.splitlines()] == [1.0, 0.8]
+    code, shown, err = play(said="on\nnowhere\n", config="corridor.yaml")
+    assert code == 1 and 'corridor_world.py", line' in shown and '{"on": 1, "back": -1}[text]' in shown
+    assert re.search(r"data in environment: KeyError: 'nowhere' \(corridor_world.py:\d+ in step\)", err), err
 
 
 CORRIDOR = """

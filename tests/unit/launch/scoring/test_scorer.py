@@ -145,7 +145,10 @@ def test_what_breaks_is_typed_and_never_a_zero() -> None:
     assert raises(EpisodeBroken(broken)) is broken
     assert raises(BadInput("no key")).detail == "no key"
     assert raises(TimeoutError("late")).kind is FailureKind.TIMEOUT
-    assert raises(KeyError("x")) == Failure(kind=FailureKind.DATA, where="score", detail="KeyError: 'x'")
+    raised = raises(KeyError("x"))
+    assert (raised.kind, raised.where) == (FailureKind.DATA, "score") and raised.detail.startswith(
+        "KeyError: 'x' (test_"
+    )
     for value in (float("nan"), float("inf")):
         result = outcome(lambda _, value=value: Reward(value=value, parts={"a": value}), read)  # type: ignore[misc]
         assert isinstance(result, Failure) and result.kind is FailureKind.DATA

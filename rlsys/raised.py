@@ -1,0 +1,82 @@
+"""What somebody's code raised, in words: the error, the line of that code, and the calls that led there.
+
+An environment, a reward, a tool and a chat template are a user's own. What they raise is told with the innermost line
+of theirs, for the line on which a library gave up, or our own loop called, helps nobody. The text of an error may be a
+model's: it is bounded, and nothing in it reaches a terminal as a control character.
+"""
+
+from __future__ import annotations
+
+import os
+import sysconfig
+import traceback
+from pathlib import Path
+
+from rlsys.visible import visible
+
+TEXT = 500  # characters of an error's own text
+TRACE = 4000  # characters of the calls that led to it
+_ROOT = Path(__file__).parents[1]
+_OURS = tuple(f"{_ROOT / package}{os.sep}" for package in ("rlsys", "actors", "learners", "launch"))
+_WORLDS = f"{_ROOT / 'envs'}{os.sep}"
+_LIBRARIES = (
+    *{sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")},
+    "<frozen",
+)
+_INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+
+
+def worded(error: BaseException) -> str:
+    """ "KeyError: 'inventory' (world.py:61 in step)": in one line."""
+    found = place(error)
+    return f"{type(error).__name__}: {_text(error)}" + (f" ({found})" if found else "")
+
+
+def place(error: BaseException) -> str:
+    """The innermost line of a user's own file that it came through; else of an environment or a library, if it did.
+
+    Empty where it was raised by the code that called them.
+    """
+    frames = _frames(error)
+    own = [frame for frame in frames if _is_own(frame.filename)]
+    inner = own[-1] if own else frames[-1] if frames and not frames[-1].filename.startswith(_OURS) else None
+    return "" if inner is None else visible(f"{os.path.basename(inner.filename)}:{inner.lineno} in {inner.name}")
+
+
+def trace(error: BaseException) -> str:
+    """The calls from the first that is not ours to where it was raised, as Python prints them, and what caused it.
+
+    Of a long one the beginning and the end. Empty where all the calls are ours.
+    """
+    told = traceback.TracebackException.from_exception(error, limit=-64)
+    ours = _leading_ours(told.stack)
+    if ours == len(told.stack):
+        return ""
+    del told.stack[:ours]
+    lines = [visible(line) for text in told.format() for line in text.rstrip("\n").split("\n")]
+    whole = "\n".join(lines)
+    return whole if len(whole) <= TRACE else f"{whole[: TRACE // 2]}\n ...\n{whole[-TRACE // 2 :]}"
+
+
+def _leading_ours(stack: traceback.StackSummary) -> int:
+    """How many calls come before the first into somebody else's code."""
+    known = (*_OURS, *_LIBRARIES)
+    return next((at for at, frame in enumerate(stack) if not frame.filename.startswith(known)), len(stack))
+
+
+def _frames(error: BaseException) -> list[traceback.FrameSummary]:
+    """Outermost first. Lines of source are not read: this is called for every episode that breaks."""
+    return list(traceback.StackSummary.extract(traceback.walk_tb(error.__traceback__), lookup_lines=False))
+
+
+def _is_own(filename: str) -> bool:
+    known = (*_OURS, _WORLDS, *_LIBRARIES)
+    return not filename.startswith(known) and not any(folder in filename for folder in _INSTALLED)
+
+
+def _text(error: BaseException) -> str:
+    try:
+        said = str(error)
+    except Exception as worse:  # their own `__str__`
+        said = f"its text raises {type(worse).__name__}"
+    return visible(said if len(said) <= TEXT else f"{said[: TEXT // 2]} ... {said[-TEXT // 2 :]}")
