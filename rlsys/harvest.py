@@ -106,7 +106,7 @@ def harvest_groups(
 def deviation(values: Sequence[float]) -> float:
     """The standard deviation of these values themselves: divided by how many there are."""
     mean = sum(values) / len(values)
-    return math.sqrt(sum((value - mean) ** 2 for value in values) / len(values))
+    return math.sqrt(sum((value - mean) * (value - mean) for value in values) / len(values))
 
 
 def trajectory_metrics(trajectory: Outline) -> Metrics:

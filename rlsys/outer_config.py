@@ -89,6 +89,8 @@ class ClusterConfig:
     them: on a fast local disk, by its whole path. null: /dev/shm."""
 
     def __post_init__(self) -> None:
+        port = self.dashboard_port
+        require(port is None or 0 < port < 65536, "cluster.dashboard_port", port, "1 to 65535, or null")
         require_bounds(self, "cluster.", "above 0, or null", "gpu_memory_gb")
         require_bounds(self, "cluster.", "above 0", "placement_timeout_s")
         enough = self.object_store_mb is None or self.object_store_mb >= 80

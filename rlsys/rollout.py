@@ -41,6 +41,9 @@ from rlsys.types import (
     TurnStop,
 )
 
+LARGEST = 3.4028234663852886e38  # that a float32 holds
+ROUNDING = 1e-5  # of the largest of a reward and its parts: rewards may be computed in float32
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnRequest:
@@ -319,10 +322,15 @@ async def _stepped(done: _Attempt, env: Env, text: str, turns_left: int) -> Step
 
 
 def checked(reward: Reward) -> Reward:
-    """The reward itself. Raises BadInput for one with a nan or an infinity, which would spoil every mean it enters."""
-    numbers = [reward.value, *reward.parts.values(), *(each for stream in reward.streams for each in stream.values)]
-    if not all(map(math.isfinite, numbers)):
-        raise BadInput(f"the reward is {reward.value}, or a part or token of it: not a finite number")
+    """The reward itself. Raises BadInput for a nan or an infinity, also of a float32, which would spoil every mean it
+    enters, and for parts that do not sum to the value: their curves would explain another reward."""
+    parts = list(reward.parts.values())
+    numbers = [reward.value, *parts, *(each for stream in reward.streams for each in stream.values)]
+    if not all(math.isfinite(number) and abs(number) <= LARGEST for number in numbers):
+        raise BadInput(f"the reward is {reward.value}, or a part or token of it: not a finite number of 32 bits")
+    size = max(1.0, *map(abs, [reward.value, *parts]))
+    if parts and abs(math.fsum(parts) - reward.value) > ROUNDING * size:
+        raise BadInput(f"the reward is {reward.value}, and its parts {dict(reward.parts)} sum to {math.fsum(parts):g}")
     return reward
 
 

@@ -124,7 +124,12 @@ def _parsed(text: str) -> Any:
     if not text.strip():
         return None
     indented = "\n".join("  " + line for line in text.split("\n"))
-    return OmegaConf.to_container(OmegaConf.create(f"value:\n{indented}"))["value"]  # type: ignore[index,call-overload]
+    try:
+        return OmegaConf.to_container(OmegaConf.create(f"value:\n{indented}"))["value"]  # type: ignore[index,call-overload]
+    except RecursionError as error:
+        raise yaml.YAMLError("lists or keys nested too deeply") from error
+    except ValueError as error:  # a whole number of thousands of digits
+        raise yaml.YAMLError(str(error)) from error
 
 
 def _short(path: Path) -> str:
@@ -147,7 +152,8 @@ def parse_overrides(overrides: Sequence[str], stages: Sequence[Raw]) -> tuple[Ra
         try:
             value = _from_yaml(text)
         except (yaml.YAMLError, OmegaConfBaseException) as error:
-            raise BadInput(f"command line: {key}: the value is not readable as YAML") from error
+            deep = f": {error}" if isinstance(error.__cause__, RecursionError) else ""
+            raise BadInput(f"command line: {key}: the value is not readable as YAML{deep}") from error
         check_plain("command line", value, key)
         parts = key.split(".")
         target = everywhere

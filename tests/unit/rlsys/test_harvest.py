@@ -18,7 +18,7 @@ from rlsys.config import LoopConfig
 from rlsys.drafting import BatchDraft, build_batch, draft_batch
 from rlsys.errors import BadInput, RunFailed
 from rlsys.group_rollout import run_group
-from rlsys.harvest import check_failures, check_streams, harvest_groups, trajectory_metrics
+from rlsys.harvest import check_failures, check_streams, deviation, harvest_groups, trajectory_metrics
 from rlsys.metrics import Mean, values
 from rlsys.outlines import Played
 from rlsys.outlines import played as outlined
@@ -261,3 +261,17 @@ def test_an_environments_number_that_is_none_is_its_failure() -> None:
     reward = played(0, make_env=Broken).trajectories[0].reward
     assert isinstance(reward, Failure) and (reward.kind, reward.where) == (FailureKind.DATA, "environment")
     assert "finite metrics" in reward.detail
+
+
+@pytest.mark.parametrize("largest", [3.4028234663852886e38, 1e155, 1.7e308])
+def test_the_deviation_of_rewards_never_raises(largest: float) -> None:
+    assert deviation([largest, 0.0]) == pytest.approx(largest / 2) or math.isinf(deviation([largest, 0.0]))
+
+
+def test_an_algorithm_that_returns_too_few_advantages_is_an_error() -> None:
+    class Short(Centred):
+        def advantages(self, rewards):
+            return super().advantages(rewards)[1:]
+
+    with pytest.raises(ValueError, match="shorter"):
+        harvest_groups([group(0, [1.0, 0.0], [1, 1])], Short(), longest=4)

@@ -402,8 +402,8 @@ def test_a_reward_that_raises_is_a_data_failure() -> None:
     assert trajectory.end is EpisodeEnd.FAILED
 
 
-@pytest.mark.parametrize("number", [math.nan, math.inf])
-def test_a_reward_that_is_no_number_is_a_data_failure(number: float) -> None:
+@pytest.mark.parametrize("number", [math.nan, math.inf, 1e308, -1e155])
+def test_a_reward_that_a_float32_cannot_hold_is_a_data_failure(number: float) -> None:
     stream = TokenStream(name="repetition", values=(0.0, number), discount=1.0)
     for reward in (Reward(value=number, parts={}), Reward(value=1.0, parts={}, streams=(stream,))):
 
@@ -412,6 +412,27 @@ def test_a_reward_that_is_no_number_is_a_data_failure(number: float) -> None:
 
         trajectory, _ = episode([completion("5!")], score=score)
         assert isinstance(trajectory.reward, Failure) and trajectory.reward.kind is FailureKind.DATA
+
+
+@pytest.mark.parametrize(
+    ("parts", "fits"),
+    [
+        ({"a": 0.1, "b": 0.2}, True),  # to rounding
+        ({"a": 0.1 + 1e-7, "b": 0.2}, True),  # as float32 would have it
+        ({"a": 1e6 + 0.3, "b": -1e6}, True),
+        ({}, True),  # a reward of one's own that names none
+        ({"a": 0.1, "b": 0.3}, False),
+        ({"a": 0.0}, False),
+    ],
+)
+def test_parts_that_do_not_sum_to_the_value_are_a_data_failure(parts: dict[str, float], fits: bool) -> None:
+    async def score(transcript: Transcript) -> Reward:
+        return Reward(value=0.3, parts=parts)
+
+    trajectory, _ = episode([completion("5!")], score=score)
+    assert isinstance(trajectory.reward, Reward) is fits
+    if isinstance(trajectory.reward, Failure):
+        assert (trajectory.reward.kind, trajectory.reward.where) == (FailureKind.DATA, "reward")
 
 
 @pytest.mark.parametrize(

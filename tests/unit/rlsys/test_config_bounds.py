@@ -1,0 +1,177 @@
+"""Every number of a recipe has bounds, and a value just outside of them is refused by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import pytest
+
+from launch.config.compose import compose
+from launch.config.keys import recipe_keys
+from rlsys.config import RecipeConfig
+from rlsys.errors import BadInput
+from rlsys.eval_config import EvalSet
+
+# Key: the values just outside of its bounds; with what else has to be given for them.
+OUTSIDE: dict[str, tuple[float, ...]] = {
+    **dict.fromkeys(
+        [
+            "model.scratch.hidden_size",
+            "model.scratch.intermediate_size",
+            "model.scratch.num_layers",
+            "model.scratch.num_kv_heads",
+            "model.scratch.num_heads",
+            "window.prompt",
+            "engine.max_num_seqs",
+            "engine.kv_cache_mb",
+            "engine.tensor_parallel",
+            "rollout.workers",
+            "rollout.threads",
+            "rollout.max_turn_tokens",
+            "rollout.max_response_tokens",
+            "rollout.infra_attempts",
+            "rollout.grader_workers",
+            "learner.ranks",
+            "learner.threads",
+            "learner.tokens_per_row",
+            "learner.logit_chunk",
+            "loop.groups_per_step",
+            "loop.group_size",
+            "curriculum.max_rest",
+            "curriculum.pass_groups",
+            "eval.tasks",
+            "eval.seeds",
+            "eval.max_turn_tokens",
+            "eval.max_response_tokens",
+            "eval.concurrency",
+            "eval.budget_tokens",
+            "generate.samples",
+            "generate.tasks",
+            "generate.concurrency",
+            "generate.per_task",
+            "generate.teacher.requests_per_minute",
+            "generate.teacher.attempts",
+            "generate.teacher.max_steps",
+            "verdicts.trajectories",
+            "checkpoint.every",
+            "checkpoint.keep",
+            "wandb.samples_every",
+            "rollout.grader_deadline_s",
+            "rollout.episode_timeout_s",
+            "rollout.block_timeout_s",
+            "rollout.call_timeout_s",
+            "rollout.start_timeout_s",
+            "learner.lr",
+            "learner.critic_lr",
+            "learner.clip_grad",
+            "learner.rope_theta_scale",
+            "learner.update_timeout_s",
+            "learner.ping_timeout_s",
+            "learner.start_timeout_s",
+            "loop.mismatch_limit",
+            "loop.publish_deadline_s",
+            "eval.deadline_s",
+            "generate.teacher.deadline_s",
+            "generate.teacher.outage_s",
+            "checkpoint.stop_deadline_s",
+            "cluster.gpu_memory_gb",
+            "cluster.placement_timeout_s",
+        ],
+        (0,),
+    ),
+    **dict.fromkeys(
+        [
+            "rollout.infra_retries",
+            "rollout.data_retries",
+            "learner.warmup_steps",
+            "learner.max_restarts",
+            "loop.max_policy_lag",
+            "loop.max_token_lag",
+            "eval.samples",
+            "eval.every",
+            "trajectories.keep",
+            "trajectories.compress_mb",
+            "wandb.samples",
+            "learner.weight_decay",
+        ],
+        (-1,),
+    ),
+    **dict.fromkeys(("engine.gpu_memory_utilization", "eval.share"), (0, 1)),
+    **dict.fromkeys(("learner.final_lr_ratio", "loop.max_failed_share", "learner.warmup_ratio"), (-0.001, 1.001)),
+    **dict.fromkeys(("rollout.top_p", "eval.top_p", "generate.top_p", "curriculum.floor"), (0, 1.001)),
+    **dict.fromkeys(("rollout.temperature", "eval.temperature", "generate.temperature"), (0, 2.001)),
+    "rollout.min_workers": (0, 2),
+    "loop.oversample": (0.999,),
+    "engine.max_model_len": (15,),
+    "model.scratch.head_dim": (31, 33),
+    "model.scratch.vocab_size": (299,),
+    "window.tokens": (2048,),
+    "cluster.object_store_mb": (79,),
+    "cluster.dashboard_port": (0, 65536),
+}
+FREE = {"seed", "eval.seed", "curriculum.pass_at", "generate.min_reward"}  # any number of 64 bits
+
+
+def sections(schema: type, prefix: str = "") -> Iterator[tuple[str, type]]:
+    yield prefix, schema
+    for each in fields(schema):
+        value = getattr(schema(), each.name)
+        if is_dataclass(value):
+            yield from sections(type(value), f"{prefix}{each.name}.")
+
+
+SECTIONS = dict(sections(RecipeConfig))
+
+
+@pytest.mark.parametrize(("key", "value"), [(key, value) for key, values in OUTSIDE.items() for value in values])
+def test_a_value_just_outside_of_its_bounds_is_refused_by_its_name(key: str, value: float) -> None:
+    prefix, _, name = key.rpartition(".")
+    with pytest.raises(BadInput, match=rf"^{key}={value}: expected"):
+        SECTIONS[f"{prefix}."](**{name: value})
+
+
+NUMBERS = [each for each in recipe_keys() if each.kind.removesuffix(" or null") in ("a number", "a whole number")]
+
+
+def test_every_number_of_a_recipe_has_bounds_here() -> None:
+    named = {each.name for each in NUMBERS if not each.name.startswith("eval.sets.")}
+    assert named == {*OUTSIDE, *FREE}
+
+
+@pytest.mark.parametrize("name", ["tasks", "samples", "seeds", "temperature", "top_p", "max_turn_tokens"])
+def test_a_set_of_tasks_has_the_bounds_of_an_evaluation(name: str) -> None:
+    with pytest.raises(BadInput, match=f"eval.sets: {name}="):
+        EvalSet(**{name: -1})
+
+
+def test_a_message_leaves_room_for_a_prompt() -> None:
+    with pytest.raises(BadInput, match=r"^config: rollout.max_turn_tokens=640: expected less than engine"):
+        compose("quickstart", ["rollout.max_turn_tokens=640", "engine.max_model_len=640"])
+    assert compose("quickstart", ["rollout.max_turn_tokens=639", "engine.max_model_len=640"])
+
+
+@pytest.mark.parametrize("key", [each.name for each in NUMBERS if ".NAME." not in each.name])
+def test_no_key_takes_an_infinity_a_nan_or_more_digits_than_a_machine_counts(key: str) -> None:
+    for value in (".inf", "100000000000000000000"):
+        with pytest.raises(BadInput) as error:
+            compose("quickstart", [f"{key}={value}"])
+        assert key in str(error.value) and len(str(error.value)) < 200
+
+
+@pytest.mark.parametrize("value", ["inf", "-inf", "nan", "1e999"])
+def test_nor_one_that_is_spelled_as_a_text(value: str) -> None:
+    with pytest.raises(BadInput, match="learner.lr=.*: expected a finite number"):
+        compose("quickstart", [f"learner.lr={value}"])
+
+
+def refused(text: str) -> Any:
+    with pytest.raises(BadInput) as error:
+        compose("quickstart", [f"name={text}"])
+    return str(error.value)
+
+
+def test_what_cannot_be_read_for_its_depth_or_its_length_is_one_line() -> None:
+    assert "nested too deeply" in refused("[" * 3000 + "]" * 3000)
+    assert "not readable" in refused("1" * 5000)
