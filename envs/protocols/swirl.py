@@ -1,7 +1,7 @@
 """SWiRL (section 2.3, appendices A and E): `<search_query>` or `<math_exp>`, then `<answer>`.
 
-A tool's answer is a user turn of its own, `QUERY -> RESULT`. Limits: 5 queries for question answering, 10 for
-mathematics.
+A tool's answer is a user turn of its own, `QUERY -> RESULT`, the query on one line. Limits: 5 queries for
+question answering, 10 for mathematics.
 
 | message | what happens | source |
 |---|---|---|
@@ -42,9 +42,21 @@ OVER_LIMIT = "No more queries are allowed. Write the answer now, enclosed by <an
 
 
 def tool_reply(query: str, result: str, *, max_query: int = 512) -> str:
-    """SWiRL's form of a tool's answer: `48 / 2 -> 24.0`. A longer query is cut, so that the context cannot double."""
-    shown = query if len(query) <= max_query else query[:max_query] + "..."
-    return f"{shown} -> {result}"
+    """SWiRL's form of a tool's answer: `48 / 2 -> 24.0`. A longer query is cut, so that the context cannot double, and
+    stands on one line: what it says on a second one would look like a result."""
+    return f"{_cut(' '.join(query.split()), max_query)} -> {result}"
+
+
+def result_of(query: str, reply: str) -> str | None:
+    """The tool's own words of a `tool_reply`; None for anything else. Of older files too, whose queries have lines."""
+    for echo in (tool_reply(query, ""), f"{_cut(query, 512)} -> "):
+        if reply.startswith(echo):
+            return reply.removeprefix(echo)
+    return None
+
+
+def _cut(query: str, most: int) -> str:
+    return query if len(query) <= most else query[:most] + "..."
 
 
 def _prompt(asked: Asked) -> tuple[Message, ...]:

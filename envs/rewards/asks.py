@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
+from envs.services.guard import ToolFailed
 from envs.services.judge.config import JudgeConfig
 from envs.services.judge.kinds import KINDS
 from envs.services.judge.parse import answer_of
@@ -70,7 +71,8 @@ async def decided(
     """The transcript with what the reward asks others for, or as it is.
 
     Raises what the grader raises, and EpisodeBroken: of kind infra or timeout when the judge is out, data for a prompt
-    that it refuses and for an answer without a verdict where that is to fail. Never a zero for the judge's own fault.
+    that it refuses whatever the policy wrote, and for an answer without a verdict where that is to fail. Never a zero
+    for the judge's own fault.
     """
     requests = reward.judging(transcript) if isinstance(reward, NeedsJudging) and reward.judge.given else ()
     if requests:
@@ -101,9 +103,20 @@ async def _judged(
 
 
 async def ask_for_verdict(judge: Asks, request: JudgeRequest, unparsable: str | None) -> Judged:
-    """The judge's answer, under a rule for one without a verdict (None: the kind's own). Raises EpisodeBroken."""
-    rule = unparsable or KINDS[request.kind].unparsable
-    answer = await judge.ask(request)
+    """The judge's answer, under a rule for one without a verdict (None: the kind's own). Raises EpisodeBroken.
+
+    A prompt that it refuses for what the policy wrote speaks against the policy: no length of an answer is a way out.
+    """
+    kind = KINDS[request.kind]
+    if request.ruled:
+        return Judged(verdict=kind.read(request.ruled), text=request.ruled, cached=False)
+    rule = unparsable or kind.unparsable
+    try:
+        answer = await judge.ask(request)
+    except ToolFailed as failed:
+        if failed.failure.kind is not FailureKind.DATA or not await _takes_the_rest(judge, request):
+            raise
+        return Judged(verdict=kind.read(kind.against), text=kind.against, cached=False)
     if answer.verdict is None and rule == "retry":
         answer = await judge.ask(request, seed=RETRY_SEED)
     if answer.verdict is None and rule != "wrong":
@@ -111,3 +124,18 @@ async def ask_for_verdict(judge: Asks, request: JudgeRequest, unparsable: str | 
         detail = f"{request.kind}: an answer {what}: {answer.text[-SHOWN:]!r}"
         raise EpisodeBroken(Failure(kind=FailureKind.DATA, where="judge", detail=detail))
     return answer
+
+
+async def _takes_the_rest(judge: Asks, request: JudgeRequest) -> bool:
+    """Whether the judge takes the question without what the policy wrote. Raises ToolFailed where it is out."""
+    written = [name for name, field in KINDS[request.kind].fields.items() if field.hostile]
+    rest = dict(request.fields) | {name: request.unwritten.get(name, "") for name in written}
+    if rest == dict(request.fields):
+        return False
+    try:
+        await judge.ask(JudgeRequest(kind=request.kind, fields=rest))
+    except ToolFailed as failed:
+        if failed.failure.kind is FailureKind.DATA:
+            return False
+        raise
+    return True

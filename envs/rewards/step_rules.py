@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from envs.problems.knowledge import Question, of_task, sentence
 from envs.protocols import Answer, Call, Malformed, Parsed, Protocol
-from envs.protocols.swirl import OVER_LIMIT, SWIRL, SWIRL_MATH, tool_reply
+from envs.protocols.swirl import OVER_LIMIT, SWIRL, SWIRL_MATH, result_of
 from envs.text.words import parse_number
 from rlsys.errors import BadInput
 from rlsys.types import Message, Task
@@ -49,8 +49,10 @@ def _results(before: Sequence[Message], protocol: Protocol) -> list[tuple[str, s
     for message in before:
         if message.role == "assistant":
             call = protocol.parse(message.content)
-        elif isinstance(call, Call) and message.content.startswith(tool_reply(call.text, "")):
-            found.append((call.text, message.content.removeprefix(tool_reply(call.text, ""))))
+        elif isinstance(call, Call):
+            result = result_of(call.text, message.content)
+            if result is not None:
+                found.append((call.text, result))
     return found
 
 

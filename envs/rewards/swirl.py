@@ -6,14 +6,15 @@
 from __future__ import annotations
 
 import random
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, Optional, TypeVar
 
 from envs.protocols.scan import answer
+from envs.protocols.swirl import SWIRL, SWIRL_MATH
 from envs.rewards import WHOLE
 from envs.rewards.answer import same_answer
+from envs.rewards.conversation import MAX_JUDGED, shown
 from envs.rewards.findings import Finding, Span, SumOfFindings, found
 from envs.rewards.judged import about_answer
 from envs.rewards.qa import exact_match
@@ -27,9 +28,6 @@ from rlsys.seeds import rank, some_of
 from rlsys.steps import earlier
 from rlsys.types import Message, Reward, Transcript
 from rlsys.verdicts import VerdictsConfig
-
-_SPEAKER, _TOOL = {"assistant": "my message"}, "result"
-_HEADING = re.compile(rf"\[(?=\s*(?:{'|'.join([*_SPEAKER.values(), _TOOL])})\s*\])", re.IGNORECASE)
 
 Filter = Literal["none", "process", "outcome", "both"]
 FILTERS: tuple[Filter, ...] = ("none", "process", "outcome", "both")
@@ -79,9 +77,7 @@ class SwirlReward(SumOfFindings):
         config, question = self._config, transcript.task.question
         asked: list[JudgeRequest] = []
         if transcript.judgements is None and config.judged_by == "judge":
-            for talk in _conversations(transcript):
-                shown = "\n\n".join(f"[{_SPEAKER.get(each.role, _TOOL)}]\n{_said(each.content)}" for each in talk)
-                asked.append(JudgeRequest(kind=config.process, fields={"question": question, "conversation": shown}))
+            asked = [_about_step(config.process, question, talk) for talk in _conversations(transcript)]
         given = self.given(transcript)
         if config.outcome is not None and self._asks_outcome and transcript.correct is None and given:
             asked.append(about_answer(config.outcome, transcript.task, given))
@@ -146,9 +142,16 @@ def _conversations(transcript: Transcript) -> list[list[Message]]:
     return [[*before, *transcript.messages[: piece.message + 1]] for piece in written(transcript)]
 
 
-def _said(text: str) -> str:
-    """Nothing in a message looks like the heading of another one: who writes a result is not the tool."""
-    return _HEADING.sub("[ ", text)
+def _about_step(kind: str, question: str, talk: Sequence[Message]) -> JudgeRequest:
+    protocol = SWIRL_MATH if kind == "process_math" else SWIRL
+    return JudgeRequest(
+        kind=kind,
+        fields={"question": question, "conversation": shown(talk, protocol)},
+        unwritten={"conversation": shown(talk, protocol, without_mine=True)},
+        ruled=f"The message is longer than {MAX_JUDGED:,} characters. BAD"
+        if len(talk[-1].content) > MAX_JUDGED
+        else "",
+    )
 
 
 def kept(strategy: Filter, *, judgements: Sequence[str], right: bool) -> bool:

@@ -28,6 +28,7 @@ class Kind:
     fields: Mapping[str, Field]
     parse: Parse  # of the judge's text; None without a verdict
     values: tuple[str, ...] = ()  # every verdict, where there are only so many; a label must be one of them
+    against: str = "UNKNOWN"  # an answer that speaks against what was judged
     unparsable: Literal["wrong", "fail"] = "fail"  # an answer without a verdict, unless the config says
     max_tokens: int = 1024
     judges: Literal["step", "answer", "text"] = "text"  # text: it decides nothing, it rewrites
@@ -50,6 +51,15 @@ STEP = Kind(
     fields={"question": TEXT, "conversation": SAID},
     parse=parse.process,
     values=("GOOD", "BAD"),
+    against="BAD",
+    unparsable="wrong",
+)
+OUTCOME = Kind(
+    judges="answer",
+    fields=KEY,
+    parse=parse.outcome,
+    values=("YES", "NO"),
+    against="NO",
     unparsable="wrong",
 )
 
@@ -57,10 +67,16 @@ KINDS: dict[str, Kind] = {
     # SWiRL, appendix A, which prints that of searches. No verdict counts against the step.
     "process": STEP,
     "process_math": STEP,
-    "outcome_search": Kind(judges="answer", fields=KEY, parse=parse.outcome, values=("YES", "NO"), unparsable="wrong"),
-    "outcome_math": Kind(judges="answer", fields=KEY, parse=parse.outcome, values=("YES", "NO"), unparsable="wrong"),
+    "outcome_search": OUTCOME,
+    "outcome_math": OUTCOME,
     # ReSearch, appendix A. Its authors count only the answers that they could read.
-    "research": Kind(judges="answer", fields=KEY, parse=parse.research, values=("correct", "incorrect")),
+    "research": Kind(
+        judges="answer",
+        fields=KEY,
+        parse=parse.research,
+        values=("correct", "incorrect"),
+        against='{"judgement": "incorrect"}',
+    ),
     # Long CoT, K.6 and K.7. Only a readable "correct" counts for the answer.
     "reference": Kind(
         judges="answer",
@@ -69,6 +85,7 @@ KINDS: dict[str, Kind] = {
         parse_first=parse.first_reference,
         papers_wording="step-by-step before responding with `Judgement: <correct/wrong/not_found>`",
         values=("correct", "wrong", "not_found"),
+        against="Judgement: wrong",
         unparsable="wrong",
     ),
     "extract": Kind(fields={"problem": TEXT, "solution": TEXT}, parse=parse.extract, max_tokens=512),

@@ -19,6 +19,10 @@ class JudgeRequest:
 
     kind: str  # of envs.services.judge.kinds.KINDS
     fields: Mapping[str, str]
+    unwritten: Mapping[str, str] = field(
+        default_factory=dict
+    )  # fields without what a policy wrote; else they are empty
+    ruled: str = ""  # a judgement by rule: nobody is asked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

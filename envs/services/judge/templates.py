@@ -1,7 +1,8 @@
 """Prompts: files with `{slots}`, checked when they are read, filled with text that may be hostile.
 
 What a model wrote stands in a fence that is longer than any in the text, the marks of chat templates in it are broken,
-and it is cut. Fields are put in at once: a slot inside a field's text stays text.
+the prompt's own labels in it are none, and it is cut. Fields are put in at once: a slot inside a field's text stays
+text.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from rlsys.errors import BadInput, nearest
 
 FOLDER = Path(__file__).with_name("prompts")
 CUT = "[the beginning is left out]\n"
+LABEL_WORDS = 4  # of a label, its last ones: by these a judge knows it
 
 _SLOT = re.compile(r"(?<![\\A-Za-z])\{([a-z_]+)\}")  # after a letter it is an argument of LaTeX's
 _TILDES = re.compile(r"~+")
@@ -44,6 +46,7 @@ class Prompts:
         """Raises BadInput for a file that is named after no kind, lacks a slot, or has one of another name."""
         files = {path.stem: path for path in FOLDER.glob("*.md")} | _own(folder)
         self._templates = {kind: _read(kind, files[kind]) for kind in KINDS}
+        self._labels = {kind: _labels(template) for kind, template in self._templates.items()}
 
     def first_counts(self, kind: str) -> bool:
         """Whether this kind's prompt is the paper's whose authors read the first verdict."""
@@ -54,7 +57,8 @@ class Prompts:
         """Raises BadRequest."""
         check(request)
         fields = KINDS[request.kind].fields
-        shown = {name: prepared(request.fields[name], field) for name, field in fields.items()}
+        labels = self._labels[request.kind]
+        shown = {name: prepared(request.fields[name], field, labels) for name, field in fields.items()}
         return _SLOT.sub(lambda slot: shown[slot[1]], self._templates[request.kind])
 
 
@@ -76,8 +80,8 @@ def check_kind(kind: str) -> None:
         raise BadRequest(("kind",), f"no kind {kind[:80]!r}{nearest(kind, KINDS)}")
 
 
-def prepared(text: str, field: Field) -> str:
-    """A field's text as it stands in the prompt."""
+def prepared(text: str, field: Field, labels: re.Pattern[str]) -> str:
+    """A field's text as it stands in the prompt, in which nothing that a model wrote has a label of the prompt."""
     text = text.encode("utf-8", "replace").decode()  # half a surrogate pair cannot be sent
     kept = text.strip()
     if field.last_lines is not None:
@@ -85,13 +89,23 @@ def prepared(text: str, field: Field) -> str:
     kept = kept[-field.max_chars :]
     if not field.hostile:
         return _WHOLE_MARK.sub(_broken, kept)
-    kept = (CUT if len(kept) < len(text.strip()) else "") + _MARK.sub(_broken, kept)
+    kept = (CUT if len(kept) < len(text.strip()) else "") + labels.sub(r"\1", _MARK.sub(_broken, kept))
     fence = "~" * (1 + max([3, *(len(run) for run in _TILDES.findall(kept))]))
     return f"{fence}\n{kept}\n{fence}"
 
 
 def _broken(mark: re.Match[str]) -> str:
     return f"{mark[0][0]} {mark[0][1:]}" if mark[0][-1] != ":" else f"{mark[0][:-1]} :"
+
+
+def _labels(template: str) -> re.Pattern[str]:
+    """What says which field comes next, such as `The answer key says:` before {answers}; its words are a group."""
+    found = set()
+    for slot in _SLOT.finditer(template):
+        label = template[: slot.start()].rstrip().rpartition("\n")[2].rpartition("}")[2].strip(" *#>`")
+        if label.endswith(":"):
+            found.add(r"\W{1,4}".join(map(re.escape, re.findall(r"\w+", label)[-LABEL_WORDS:])))
+    return re.compile(rf"\b({'|'.join(sorted(found))})[^\w:\n]{{0,4}}[:\uff1a]" if found else r"(?!)()", re.IGNORECASE)
 
 
 def _own(folder: str | None) -> dict[str, Path]:

@@ -316,7 +316,7 @@ def test_every_step_is_judged_in_its_own_context() -> None:
     assert (reward.value, stats["judge"].calls) == (0.5, 2)
     first, second = sorted((asked["messages"][0]["content"] for asked in endpoint.asked), key=len)
     assert "who wrote Emma?" in first and "Jane Austen" not in first
-    assert "[result]\nEmma novel -> Emma is by Jane Austen\n\n[my message]\n<answer>" in second
+    assert "[result]\nEmma is by Jane Austen\n\n[my message]\n<answer>" in second
 
 
 def test_judgements_that_came_with_the_transcript_stand() -> None:
