@@ -97,6 +97,10 @@ class ScriptedWorker:
         self.version = published.version
         return Delivery(version=self.version, seconds=0.0, probe_logprobs=said_of(probe, self.version < 0))
 
+    async def connect(self, addresses: Any) -> None: ...
+
+    async def adopt(self) -> None: ...
+
     async def stop(self) -> None: ...
 
     async def run_group(self, ticket: Any, plan: Any) -> Any:
@@ -153,8 +157,12 @@ class ScriptedRank(LearnerActor):
     def logprobs(self, token_ids: Any) -> Any:
         return said_of(token_ids, False)
 
-    def save(self, folder: str, tokenizer_from: str) -> None:
-        (Path(folder) / "hf").mkdir(exist_ok=True)
+    def snapshot(self, folder: str, tokenizer_from: str) -> None:
+        (Path(folder) / "hf").mkdir(parents=True, exist_ok=True)
+
+    def write(self) -> None: ...
+
+    def load(self, folder: str, optimizers_alone: bool) -> None: ...
 
     def export(self, channel: Any, version: int, probe: Any, perturb: bool) -> Any:
         return Published(channel="", version=version), said_of(probe, perturb)

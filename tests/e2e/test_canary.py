@@ -24,7 +24,7 @@ from rlsys.channels.shm import SharedMemory
 from rlsys.config import EngineConfig, RecipeConfig, RunConfig
 from rlsys.device import known, resolved
 from rlsys.errors import RunFailed
-from tests.device import device, name, need_gpus
+from tests.device import RAY_CPUS, device, name, need_gpus
 from tests.e2e.tiny_models import save_tiny
 from tests.pickled_channel import Pickled
 
@@ -51,7 +51,8 @@ def close(run: Run) -> bool:
 
 @pytest.fixture(autouse=True, scope="module")
 def cluster() -> Iterator[None]:
-    ray.init(address="local", num_cpus=4, include_dashboard=False, object_store_memory=100 << 20, log_to_driver=False)
+    options: dict[str, Any] = {"include_dashboard": False, "object_store_memory": 100 << 20, "log_to_driver": False}
+    ray.init(address="local", num_cpus=RAY_CPUS, **options)
     yield
     ray.shutdown()
 

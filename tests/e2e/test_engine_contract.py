@@ -531,7 +531,8 @@ def test_a_killed_ray_actor_leaves_no_engine_core_and_a_llama_in_it_reloads(
     engine_spec = spec(save_tiny(tmp_path / "model", "llama", seed=0))
     new = tiny_model("llama", seed=1)
     variables = engine_environment(engine_spec.threads, engine_spec.model_path) | {"PYTHONPATH": PYTHONPATH}
-    ray.init(address="local", num_cpus=2, include_dashboard=False, object_store_memory=100 << 20, log_to_driver=False)
+    small = {"include_dashboard": False, "object_store_memory": 100 << 20, "log_to_driver": False}
+    ray.init(address="local", num_cpus=device.RAY_CPUS, **small)
     try:
         options = {"max_restarts": 0, "num_gpus": device.device().gpus_per_actor}
         host = ray.remote(Host).options(**options, runtime_env={"env_vars": variables}).remote()

@@ -32,7 +32,7 @@ def run(rank: int, world_size: int, port: int, path: str, output: str) -> None:
     """What each pass takes at its peak, in MiB beyond weights, gradients and a short pass; the smallest first."""
     from learners.policy import load_policy, pack_ids
 
-    bare_process()
+    bare_process(rank)
     policy = load_policy(path, dtype="float32", attention_key="packed_sdpa")
 
     def once(length: int, chunk: int, backward: bool) -> float:
