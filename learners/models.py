@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import errno
-import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -57,7 +53,6 @@ class Reference:
     """
 
     def __init__(self, path: str, loading: Loading) -> None:
-        self.path = path
         self._away = loading.learner.offload_reference and loading.learner.zero_stage != 3
         self._torch_device = loading.torch_device
         policy = loading.policy(path, torch.device("cpu") if self._away else None, frozen=True)
@@ -77,24 +72,6 @@ class Reference:
         finally:
             if self._away:
                 self._policy.to("cpu")
-
-    def keep_files(self, folder: Path) -> None:
-        """Put the reference's files into a checkpoint, as links. The folder it was loaded from may be deleted later."""
-        source = Path(self.path)
-        if not source.is_dir() or source.resolve() == folder.resolve():
-            return  # a hub name; or there already
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True, exist_ok=True)
-        for file in source.iterdir():
-            if not file.is_file():
-                continue
-            try:
-                os.link(file.resolve(), folder / file.name)
-            except OSError as error:
-                if error.errno == errno.EXDEV:  # another file system: none of this run's checkpoints
-                    shutil.rmtree(folder)
-                    return
-                shutil.copyfile(file, folder / file.name)  # no hard links here
 
     def destroy(self) -> None:
         if self._engine is not None:

@@ -16,18 +16,17 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from learners.algorithms.base import REFERENCE
+from learners import layout as layouts
 from learners.restore import as_data
 from learners.snapshot import Snapshot, saving_into
 from learners.stage import Stage
 from rlsys.batch import Batch, UpdateReport
 from rlsys.config import LearnerConfig
 from rlsys.device import Device, known, resolved_learner
-from rlsys.errors import BadInput
 from rlsys.packing import consecutive
 
 if TYPE_CHECKING:
@@ -38,8 +37,6 @@ if TYPE_CHECKING:
 _COLLECTIVE_TIMEOUT = timedelta(days=1)
 _CHECKPOINT_TAG = "state"
 _CRITIC_TAG = "critic"
-_REFERENCE_FOLDER = "reference"
-_LAYOUT_FILE = "layout.json"
 # Noise of the start-up canary, relative to each tensor: moves log-probabilities by whole nats, and leaves them finite.
 PERTURBATION = 0.5
 
@@ -97,24 +94,19 @@ class LearnerRank:
     ) -> None:
         """A stage begins: weights from a Hugging Face folder or hub name, fresh optimizers and schedule.
 
-        reference_path: the model that the run began with, for `learner.reference: run`. Raises BadInput for what does
-        not fit this device or cannot be loaded.
+        reference_path: of the frozen reference; None: the weights that this begins with, which in the middle of a stage
+        are not those that it began with. Raises BadInput for what does not fit this device or cannot be loaded.
         """
         from learners import models
         from learners.zero import require_device
 
         learner = resolved_learner(learner, self.spec.device)
         require_device(learner, self.spec.device)
-        of_run = learner.reference == "run" and REFERENCE in algorithm.needs
-        if of_run and reference_path is None:
-            raise BadInput("learner.reference='run': nobody said which model the run began with; expected 'stage'")
         self._destroy_models()
         torch.set_num_threads(learner.threads or self._threads)
         torch.manual_seed(self.spec.seed)
-        self._loading = models.Loading(learner=learner, spec=self.spec, torch_device=self.torch_device)
-        loaded = models.load(
-            model_path, self._loading, algorithm.needs, reference_path if of_run and reference_path else model_path
-        )
+        loading = models.Loading(learner=learner, spec=self.spec, torch_device=self.torch_device)
+        loaded = models.load(model_path, loading, algorithm.needs, reference_path or model_path)
         self._stage = Stage(
             models=loaded,
             learner=learner,
@@ -189,18 +181,12 @@ class LearnerRank:
         copy_hf(policy, folder, tokenizer_from, into, rank=self.spec.rank, num_ranks=self.spec.world_size)
 
     def save(self, folder: Path, into: Snapshot) -> None:
-        """Weights, optimizers, schedule, random state and the reference's files, to continue from.
+        """Weights, optimizers, schedule and random state, to continue from.
 
         Copied now, there when `into.write()` has returned on every rank.
         """
-        stage, models = self.stage, self.stage.models
-        layout = {
-            "world_size": self.spec.world_size,
-            "zero_stage": stage.learner.zero_stage,
-            "critic": models.critic_engine is not None,
-        }
-        reference = None if models.reference is None else models.reference.path
-        state = {"step": self.step, "rng": torch.get_rng_state(), **layout, "reference": reference}
+        models, layout = self.stage.models, self._layout()
+        state = {"step": self.step, "rng": torch.get_rng_state(), **layout}
         folder.mkdir(parents=True, exist_ok=True)
         with saving_into(into, models.policy_engine) as engine:
             engine.save_checkpoint(str(folder), tag=_CHECKPOINT_TAG, client_state=state, save_latest=False)
@@ -208,50 +194,28 @@ class LearnerRank:
             with saving_into(into, models.critic_engine) as engine:
                 engine.save_checkpoint(str(folder), tag=_CRITIC_TAG, save_latest=False)
         if self.spec.rank == 0:
-            if models.reference is not None and stage.learner.reference == "stage":
-                into.then(partial(models.reference.keep_files, folder / _REFERENCE_FOLDER))
-            into.then(partial((folder / _LAYOUT_FILE).write_text, json.dumps(layout)))
+            into.then(partial((folder / layouts.FILE).write_text, json.dumps(layout)))
 
     def load(self, folder: Path, *, optimizers_alone: bool = False) -> None:
         """After `begin` with the same stage. Raises BadInput when the folder does not fit this learner.
 
-        optimizers_alone: of the stage before, whose weights these are; schedule and reference stay this stage's own.
+        optimizers_alone: of the stage before, whose weights these are; the schedule stays this stage's own.
         """
-        if not (folder / _LAYOUT_FILE).is_file():
-            raise BadInput(f"{folder}: not a learner checkpoint ({_LAYOUT_FILE} is missing)")
-        stage, models = self.stage, self.stage.models
-        saved = json.loads((folder / _LAYOUT_FILE).read_text())
-        for key, ours in (("world_size", self.spec.world_size), ("zero_stage", stage.learner.zero_stage)):
-            if saved[key] != ours:
-                config_key = {"world_size": "learner.ranks"}.get(key, f"learner.{key}")
-                raise BadInput(f"{folder}: saved with {config_key}={saved[key]}, expected {ours}")
-        if saved["critic"] != (models.critic_engine is not None):
-            found = "with a critic" if saved["critic"] else "without a critic"
-            raise BadInput(f"{folder}: saved {found}, expected the algorithm that the stage began with")
+        from learners import zero
+
+        layouts.refuse_other_layout(folder, self._layout())
+        models = self.stage.models
         with as_data(folder):
-            _, state = models.policy_engine.load_checkpoint(str(folder), tag=_CHECKPOINT_TAG)
+            state = zero.load(models.policy_engine, folder, _CHECKPOINT_TAG)
             if models.critic_engine is not None:
-                models.critic_engine.load_checkpoint(str(folder), tag=_CRITIC_TAG)
+                zero.load(models.critic_engine, folder, _CRITIC_TAG)
         if optimizers_alone:
             return
-        if models.reference is not None and stage.learner.reference == "stage":
-            self._restore_reference(folder, state["reference"])
         self.step = state["step"]
         torch.set_rng_state(state["rng"].cpu())
 
-    def _restore_reference(self, folder: Path, path: str | None) -> None:
-        """Load the reference that the checkpoint kept: after a resume, `begin` was given the weights of mid-stage."""
-        from learners.models import Reference
-
-        kept = folder / _REFERENCE_FOLDER
-        origin = str(kept) if kept.is_dir() else path
-        models = self.stage.models
-        if origin is None:
-            expected = "expected the algorithm that the stage began with"
-            raise BadInput(f"{folder}: saved without a reference model, {expected}")
-        if models.reference is not None and models.reference.path != origin:
-            models.reference.destroy()
-            models.reference = Reference(origin, self._loading)
+    def _layout(self) -> dict[str, Any]:
+        return layouts.layout_of(self.stage.learner, self.stage.algorithm, self.spec.world_size)
 
     def _destroy_models(self) -> None:
         if self._stage is None:

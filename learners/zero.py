@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import compress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -90,6 +91,17 @@ def deepspeed_config(learner: LearnerConfig, device: Device, *, dtype: str, num_
     if learner.offload == "all":
         zero["offload_param"] = {"device": "cpu", "pin_memory": True}
     return config
+
+
+def load(engine: Any, folder: Path, tag: str) -> dict[str, Any]:
+    """Weights and the optimizer's moments, as they were saved; how it moves the weights (weight decay, betas) stays as
+    the engine was made. Returns what was saved beside them."""
+    ours = [{key: value for key, value in group.items() if key != "params"} for group in engine.optimizer.param_groups]
+    _, state = engine.load_checkpoint(str(folder), tag=tag)
+    for group, own in zip(engine.optimizer.param_groups, ours, strict=True):
+        group.update(own)
+    found: dict[str, Any] = state
+    return found
 
 
 def parameter_groups(model: torch.nn.Module, weight_decay: float) -> list[dict[str, Any]]:

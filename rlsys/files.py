@@ -56,6 +56,15 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
             temporary.unlink(missing_ok=True)
 
 
+def link_or_copy(source: str | Path, target: str | Path) -> str:
+    """Another name for a file that is never changed, where the disk has hard links. Also for `shutil.copytree`."""
+    try:
+        os.link(os.path.realpath(source), target)
+    except OSError:
+        shutil.copy2(source, target)
+    return str(target)
+
+
 def is_packed(head: bytes) -> bool:
     """Whether a file that begins so is compressed by gzip: no text begins with this byte."""
     return head[:1] == b"\x1f"

@@ -71,6 +71,7 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
 
     from launch.evaluation.sets import recipes_of
     from launch.run import cleanup
+    from launch.run.beginning import refuse_impossible
     from launch.run.cluster import killed_too_early
     from launch.run.parts import make_run, shown
     from launch.run.progress import begun
@@ -83,13 +84,16 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
     with files_or_bad_input():
         directory, checkpoint, state = opened(config, text, options)
         finished = state.stage_index >= len(config.stages)
-        if finished and checkpoint is not None and goes_on(state, directory.path, config):
+        extended = finished and checkpoint is not None and goes_on(state, directory.path, config)
+        if finished and not extended:
+            return say_finished(config, directory, state, progress)
+        entered = config.stages[state.stage_index]
+        checked = checkpoint is None or directory.verify(checkpoint, progress.say)
+        if checkpoint is not None:
+            refuse_impossible(entered, state, checkpoint, directory)
+        if extended and checkpoint is not None:
             directory.renew_checkpoint(checkpoint, state)  # a kill from here on finds a run that is not finished
             directory.write("config.yaml", text)
-        elif finished:
-            return say_finished(config, directory, state, progress)
-        checked = checkpoint is None or directory.verify(checkpoint, progress.say)
-    entered = config.stages[state.stage_index]
     playing = [stage for stage in config.stages if needs_engines(config, stage)]
     engines = any(stage in playing for stage in config.stages[state.stage_index :])
     cluster = config.recipe.cluster

@@ -28,7 +28,7 @@ from launch.config.synonyms import meant
 from launch.evaluation.sets import check_sets
 from launch.run.places import without_places
 from launch.stages import STAGES
-from launch.stages.base import STAGE_KEYS, Head, Stage, stage_of
+from launch.stages.base import STAGE_KEYS, Head, Stage, check_name, check_optimizer, stage_of
 from learners.algorithms import ALGORITHMS
 from rlsys.choices import Table, choose, look_beside
 from rlsys.config import RecipeConfig, RunConfig, StageConfig, WindowConfig
@@ -69,7 +69,9 @@ def compose(config: str, overrides: Sequence[str], *, saved: bool = False) -> Ru
             check_scope(source.where, layer.values)
         recipe_here = _recipe(source.layers, stage)
         if not saved:
+            check_name(source.where, source.head)
             stage.check(source.where, source.head, recipe_here)
+            check_optimizer(source.where, source.head, recipe_here, built)
             check_sets(source.where, recipe_here)
         built.append(stage.build(source.where, source.head, recipe_here, built))
     names = [source.name for source in stages]

@@ -7,14 +7,13 @@ disk has them, and becomes the best one, or nothing, when the number is known. W
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 from pathlib import Path
 from typing import Any
 
 from launch.run.checkpoints import STATE, step_of
-from rlsys.files import replace_file
+from rlsys.files import link_or_copy, replace_file
 
 BEST = re.compile(r"best-step-\d{6,}")
 ABOUT = "best.json"
@@ -39,7 +38,7 @@ def set_apart(run: Path, step: int) -> Path | None:
         shutil.rmtree(left, ignore_errors=True)
     if not checkpoint.is_dir():
         return None
-    shutil.copytree(checkpoint / "hf", apart / "hf", copy_function=_linked)
+    shutil.copytree(checkpoint / "hf", apart / "hf", copy_function=link_or_copy)
     shutil.copy2(checkpoint / STATE, apart / STATE)
     return apart
 
@@ -69,11 +68,3 @@ def forget_after(run: Path, step: int) -> list[Path]:
     """Of a run that went back to `step`: a later best is no model of it any more. It is kept, under another name."""
     later = [path for path in (run / "checkpoints").glob("best-step-*") if step_of(path) > step]
     return [path.rename(path.with_name(f"aside-{path.name}")) for path in later]
-
-
-def _linked(source: str, target: str) -> str:
-    try:
-        os.link(source, target)
-    except OSError:  # a file system without hard links
-        shutil.copy2(source, target)
-    return target

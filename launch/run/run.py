@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Coroutine, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from actors.arrivals import Publication, logprob_gaps
@@ -16,6 +17,7 @@ from actors.renderer import ChatRenderer
 from actors.services import Services
 from envs.base import World
 from envs.rewards import solved_by
+from launch.run.beginning import reference_of, takes_optimizer
 from launch.run.checkpoints import DriverState
 from launch.run.gauges import Gauges
 from launch.run.health import Finding, Setting, Watch
@@ -84,6 +86,7 @@ class Run:
     probe: tuple[tuple[int, ...], ...] = ()  # token ids of a few prompts, on which engines and learner are compared
     gap: dict[str, float] = field(default_factory=dict)  # between their log-probabilities, as last measured
     canaries: int = 0  # perturbed versions so far: -1, -2 ...; never trained, never sampled from
+    reference: Path | None = None  # of the running stage (launch.run.beginning): in the newest checkpoint
     buffer: SlotBuffer | None = None  # of the rl stage that is running
     curriculum: Curriculum | None = None  # of the rl stage that is running
     watch: Watch | None = None  # on the rows of the stage that is running
@@ -192,6 +195,8 @@ class Run:
 
         temperature: of the answers that it will learn from; 1 where nobody sampled them.
         """
+        folder = self.dir.newest()
+        self.reference = reference_of(stage, self.state, folder)
         await self.until(
             self.learner.begin(
                 self.saved_model,
@@ -199,13 +204,11 @@ class Run:
                 stage.config.algorithm,
                 total_steps=stage.steps,
                 temperature=temperature,
-                reference_path=self.model_path,
+                reference_path=str(self.reference or self.model_path),
             )
         )
-        folder = self.dir.newest()
-        midway = self.state.stage_step > 0
-        if folder is not None and (midway or stage.config.learner.optimizer == "run"):
-            await self.until(self.learner.load(folder, optimizers_alone=not midway))
+        if folder is not None and takes_optimizer(stage, self.state):
+            await self.until(self.learner.load(folder, optimizers_alone=self.state.stage_step == 0))
         self.state.health = [asdict(finding) for finding in health(self)]  # of the stage before
         self.watch = watch_on(self, stage)
 

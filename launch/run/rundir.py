@@ -21,6 +21,7 @@ from itertools import count
 from pathlib import Path
 from typing import IO, Any, TextIO, TypeVar
 
+from launch.run.beginning import KEPT
 from launch.run.checkpoints import (
     FOLDER,
     Damaged,
@@ -34,7 +35,7 @@ from launch.run.checkpoints import (
 )
 from launch.run.cluster import inside_ray_job
 from rlsys.errors import BadInput
-from rlsys.files import naming, replace_file
+from rlsys.files import link_or_copy, naming, replace_file
 from rlsys.jsonl import json_object, kind_of, line_of
 from rlsys.records import record_of, to_json
 from rlsys.types import Group
@@ -136,12 +137,20 @@ class RunDir:
         return folder
 
     def commit_checkpoint(
-        self, folder: Path, state: DriverState, keep: int, unwanted: Callable[[], bool] = lambda: False
+        self,
+        folder: Path,
+        state: DriverState,
+        keep: int,
+        unwanted: Callable[[], bool] = lambda: False,
+        reference: Path | None = None,
     ) -> Path | None:
         """Make it the newest, with the digests of its files, then drop all but the `keep` newest.
 
-        unwanted: asked on the way; where it says so, nothing is made of the folder, and None returned.
+        unwanted: asked on the way; where it says so, nothing is made of the folder, and None returned. reference: of
+        `launch.run.beginning`, which the checkpoint has to hold.
         """
+        if reference is not None:
+            shutil.copytree(reference, folder / KEPT, copy_function=link_or_copy)
         files = digests(folder, unwanted)
         if files is None or unwanted():
             return None

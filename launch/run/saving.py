@@ -18,6 +18,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from launch.run.beginning import KEPT
 from launch.run.checkpoints import DriverState, step_of
 from launch.run.run import health, summed
 from rlsys.config import StageConfig
@@ -107,7 +108,10 @@ async def _write(run: Run, folder: Path, state: DriverState, keep: int) -> None:
     try:
         with _room_given_back(folder):
             await run.learner.write()
-            await asyncio.to_thread(run.dir.commit_checkpoint, folder, state, keep, unwanted.is_set)
+            args = (folder, state, keep, unwanted.is_set, run.reference)
+            final = await asyncio.to_thread(run.dir.commit_checkpoint, *args)
+        if final is not None and run.reference is not None:
+            run.reference = final / KEPT  # the one it was linked from may be gone by now
     except asyncio.CancelledError:
         unwanted.set()  # a thread is not cancelled: it ends by itself, and makes no checkpoint
         raise

@@ -25,6 +25,8 @@ from envs.protocols.swirl import SWIRL, SWIRL_MATH
 from envs.rewards import judge_of, length_limit, make_reward
 from envs.services.judge.config import JudgeConfig
 from launch.stages import STAGES
+from learners.algorithms import make_algorithm
+from learners.layout import layout_of
 from rlsys.choices import load
 from rlsys.config import DataSource, RecipeConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput, nearest
@@ -140,6 +142,32 @@ def needs_engines(config: RunConfig, stage: StageConfig) -> bool:
     return stage_of(stage.kind).needs_engines(stage) or (
         stage.data is not None and any(stage_of(other.kind).needs_engines(other) for other in config.stages)
     )
+
+
+def check_name(where: str, head: Head) -> None:
+    if not all(letter.isalnum() or letter in "-_" for letter in head.label):
+        raise BadInput(f"{where}.name={head.label!r}: expected letters, digits, - and _ : it names files")
+
+
+def check_optimizer(where: str, head: Head, recipe: RecipeConfig, earlier: Sequence[StageConfig]) -> None:
+    """Whether the moments that the stages before leave fit this one, where it goes on with them."""
+    training = [stage for stage in earlier if stage.steps or stage.epochs is not None]
+    if recipe.learner.optimizer == "stage" or not training or not stage_of(head.kind).has_length:
+        return
+    before = training[-1]
+    theirs, ours = (
+        layout_of(each.learner, make_algorithm(each.algorithm), each.learner.ranks) for each in (before.config, recipe)
+    )
+    found = {
+        "zero_stage": f"learner.zero_stage={theirs['zero_stage']}, and this one {ours['zero_stage']}",
+        "critic": "a critic, and this one none" if theirs["critic"] else "no critic, and this one has one",
+    }
+    for key, has in found.items():
+        if theirs[key] != ours[key]:
+            raise BadInput(
+                f"{where}: learner.optimizer='run' goes on with that of stage {before.name}, which has {has}: "
+                "expected the same, or learner.optimizer=stage"
+            )
 
 
 def check_response_length(where: str, recipe: RecipeConfig) -> None:

@@ -49,8 +49,6 @@ class Generate(Stage):
                     f"{where}.{key}={getattr(head, key)!r}: a generate stage plays every training task once: "
                     "expected generate.tasks and generate.samples"
                 )
-        if not all(letter.isalnum() or letter in "-_" for letter in head.label):
-            raise BadInput(f"{where}.name={head.label!r}: expected letters, digits, - and _ : it names a file")
 
     def check_use(self, where: str, own: StageConfig, head: Head, recipe: RecipeConfig) -> None:
         wanted = recipe.verdicts

@@ -84,8 +84,6 @@ class Judge(Stage):
         if not isinstance(recipe.reward, SwirlRewardConfig):
             raise BadInput(f"{where}: reward.name={recipe.reward.name!r}: expected swirl, which judges steps")
         check_tags(where, recipe)
-        if not all(letter.isalnum() or letter in "-_" for letter in head.label):
-            raise BadInput(f"{where}.name={head.label!r}: expected letters, digits, - and _ : it names a file")
 
     def check_use(self, where: str, own: StageConfig, head: Head, recipe: RecipeConfig) -> None:
         if head.kind == "dpo":

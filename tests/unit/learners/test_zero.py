@@ -1,8 +1,12 @@
 """What is asked of DeepSpeed, and what is refused before it is asked."""
 
-import pytest
+from pathlib import Path
+from typing import Any
 
-from learners.zero import deepspeed_config, require_device
+import pytest
+import torch
+
+from learners.zero import deepspeed_config, load, parameter_groups, require_device
 from rlsys.config import LearnerConfig
 from rlsys.device import DEVICES
 from rlsys.errors import BadInput
@@ -48,3 +52,30 @@ def test_bfloat16_adds_gradients_up_in_float32() -> None:
 
 def test_an_odd_number_of_parameters_gets_an_even_bucket() -> None:
     assert config(LearnerConfig())["zero_optimization"]["allgather_bucket_size"] == 1002
+
+
+class Engine:
+    """What DeepSpeed's does with an optimizer: it loads the saved one over its own."""
+
+    def __init__(self, learner: LearnerConfig, saved: Any = None) -> None:
+        model = torch.nn.Linear(2, 2)
+        self.optimizer = torch.optim.AdamW(
+            parameter_groups(model, learner.weight_decay), lr=learner.lr, betas=learner.betas
+        )
+        model(torch.ones(2)).sum().backward()
+        self.saved = saved
+
+    def load_checkpoint(self, folder: str, tag: str) -> tuple[str, dict[str, Any]]:
+        self.optimizer.load_state_dict(self.saved)
+        return folder, {"step": 3}
+
+
+def test_a_loaded_optimizer_moves_weights_as_its_configuration_says() -> None:
+    before = Engine(LearnerConfig(weight_decay=0.0, betas=(0.9, 0.95)))
+    before.optimizer.step()
+    engine = Engine(LearnerConfig(weight_decay=0.1, betas=(0.8, 0.99)), before.optimizer.state_dict())
+    assert load(engine, Path("learner"), "state") == {"step": 3}
+    groups = engine.optimizer.param_groups
+    assert [(group["weight_decay"], group["betas"]) for group in groups] == [(0.1, (0.8, 0.99)), (0.0, (0.8, 0.99))]
+    (weight,) = groups[0]["params"]
+    assert engine.optimizer.state[weight]["step"] == 1  # and the moments are those that were saved

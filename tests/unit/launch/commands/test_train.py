@@ -37,6 +37,8 @@ def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         folder = directory.begin_checkpoint(step)
         (folder / "hf").mkdir()
         (folder / "hf" / "model.safetensors").write_bytes(b"weights" * step)
+        (folder / "learner").mkdir()
+        (folder / "learner" / "layout.json").write_text('{"world_size": 1, "zero_stage": 2, "critic": false}')
         directory.commit_checkpoint(folder, DriverState(step=step, stage_step=step, mark=journal.mark), keep=2)
     journal.close()
     directory.close()

@@ -96,7 +96,18 @@ def test_epochs_over_a_file_are_steps(tmp_path: Path) -> None:
     [
         (["{kind: sfft, steps: 1}"], f"kind='sfft': expected one of {', '.join(STAGES)} (did you mean 'sft'?)"),
         ([SFT, "{name: t, kind: generate, steps: 3}"], "stages.t.steps=3: a generate stage plays every training task"),
-        (["{name: a/b, kind: generate}"], "name='a/b': expected letters"),
+        (["{name: a/b, kind: sft, steps: 1, learner: {optimizer: run}}"], "name='a/b': expected letters"),
+        (["{name: ../../x, kind: rl, steps: 1}"], "name='../../x': expected letters"),
+        (["{name: .., kind: eval}"], "name='..': expected letters"),
+        (['{name: "a\\e[2J", kind: generate}'], r"name='a\x1b[2J': expected letters"),
+        (
+            [SFT, "{name: r, kind: rl, steps: 1, algorithm: {name: ppo}, learner: {optimizer: run}}"],
+            "stages.r: learner.optimizer='run' goes on with that of stage a, which has no critic, and this one has",
+        ),
+        (
+            [SFT, GENERATE, "{name: r, kind: rl, steps: 1, learner: {optimizer: run, zero_stage: 3}}"],
+            "which has learner.zero_stage=2, and this one 3: expected the same, or learner.optimizer=stage",
+        ),
         (["{name: d, kind: dpo, steps: 1}"], "stages.d: a dpo stage without data"),
         (
             [GENERATE, "{name: r, kind: rl, steps: 1, data: tries}"],

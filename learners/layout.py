@@ -1,0 +1,32 @@
+"""What a learner's checkpoint can be loaded into: the same ranks, ZeRO stage and critic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from learners.algorithms.base import VALUES, Algorithm
+from rlsys.config import LearnerConfig
+from rlsys.errors import BadInput
+from rlsys.jsonl import json_object
+
+FILE = "layout.json"  # in the folder of a learner's checkpoint
+
+
+def layout_of(learner: LearnerConfig, algorithm: Algorithm, world_size: int) -> dict[str, Any]:
+    return {"world_size": world_size, "zero_stage": learner.zero_stage, "critic": VALUES in algorithm.needs}
+
+
+def refuse_other_layout(folder: Path, ours: Mapping[str, Any]) -> None:
+    """Raises BadInput where the checkpoint in `folder` is of another."""
+    path = folder / FILE
+    if not path.is_file():
+        raise BadInput(f"{folder}: not a learner checkpoint ({FILE} is missing)")
+    saved = json_object(path.read_bytes(), str(path))
+    for key, config_key in (("world_size", "learner.ranks"), ("zero_stage", "learner.zero_stage")):
+        if saved.get(key) != ours[key]:
+            raise BadInput(f"{folder}: saved with {config_key}={saved.get(key)}, expected {ours[key]}")
+    if saved.get("critic") != ours["critic"]:
+        found = "with a critic" if saved.get("critic") else "without a critic"
+        raise BadInput(f"{folder}: saved {found}, expected the algorithm that the stage began with")
