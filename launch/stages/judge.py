@@ -30,6 +30,8 @@ from rlsys.records import TrajectoryRecord, read_trajectory, task_of, to_json
 from rlsys.stats import macro_label_accuracy
 from rlsys.types import Failure, Transcript
 
+TAKEN_OVER, JUDGED_AGAIN = "which are taken over: reward.judge names nobody to judge", "none of which are taken over"
+
 if TYPE_CHECKING:
     from actors.scoring import RewardService
     from launch.run.run import Run
@@ -145,11 +147,15 @@ async def judge_missing(
     Raises RunFailed where more than `loop.max_failed_share` got none: of those that were asked about so far, once they
     are FEW, and at the end of all.
     """
-    total, failed = await asyncio.to_thread(lambda: sum(1 for _ in trajectories(source))), list[Failure]()
+    reward: SwirlRewardConfig = stage.config.reward
+    keep = reward.judged_by == "judge" and not reward.judge.given
+    came = await asyncio.to_thread(lambda: [bool(each.judgements) for _, each in trajectories(source)])
+    total, failed = len(came), list[Failure]()
     owed = ((line, each) for line, each in trajectories(source) if line not in found)
     limit, asked, what = stage.config.loop.max_failed_share, 0, "trajectories to judge"
     already = f", {len(found)} of them already" if found else ""
-    run.progress.begin(f"stage {stage.name}: judging {total} trajectories{already}")
+    before = f"; {sum(came)} came with judgements, {TAKEN_OVER if keep else JUDGED_AGAIN}" if any(came) else ""
+    run.progress.begin(f"stage {stage.name}: judging {total} trajectories{already}{before}")
     run.progress.doing("trajectories judged")
 
     async def work() -> None:
@@ -157,7 +163,7 @@ async def judge_missing(
         for line, trajectory in owed:
             service.connect(run.services.addresses, run.services.token)  # a judge may have come back somewhere else
             try:
-                scored = await service.score(stage.config.reward, transcript_of(trajectory))
+                scored = await service.score(reward, transcript_of(trajectory, keep=keep))
             except Exception as error:  # fault boundary: this trajectory has no verdict, whatever it was
                 failed.append(failure_of(error, "judge"))
                 asked += 1
@@ -211,13 +217,13 @@ def counts_of(total: int, judged: Sequence[Verdict]) -> Counts:
     )
 
 
-def transcript_of(trajectory: TrajectoryRecord) -> Transcript:
-    """Of what was played; verdicts that it has already stand."""
+def transcript_of(trajectory: TrajectoryRecord, *, keep: bool) -> Transcript:
+    """Of what was played. keep: with the judgements that it came with; else the judge of this stage says its own."""
     return Transcript(
         task=task_of(trajectory.task),
         messages=trajectory.messages,
         truncated=trajectory.truncated,
-        judgements=trajectory.judgements or None,
+        judgements=(trajectory.judgements or None) if keep else None,
     )
 
 

@@ -169,7 +169,7 @@ def test_a_judge_is_asked_for_what_has_no_judgements_and_its_failure_is_no_zero(
         return "It repeats itself. BAD" if "<answer>Rome" in prompt else 404 if "Oslo" in prompt else "GOOD"
 
     def line(answer: str, **fields: Any) -> dict[str, Any]:
-        return {"task": {"question": "q"}, "response": f"<answer>{answer}</answer>", **fields}
+        return {"task": {"question": f"{answer}?"}, "response": f"<answer>{answer}</answer>", **fields}
 
     with scripted(says) as endpoint:
         judge = [f"reward.judge.endpoint={endpoint.url}", "reward.judge.model=m", "reward.judge.key_env=null"]
@@ -177,7 +177,7 @@ def test_a_judge_is_asked_for_what_has_no_judgements_and_its_failure_is_no_zero(
         code, out, err = score("swirl", *judge, lines=lines)
     assert code == 0
     assert [each.get("reward", each.get("status")) for each in out] == [0.0, 1.0, "failure", 1.0]
-    assert len({asked["messages"][0]["content"] for asked in endpoint.asked}) == 3
+    assert sum("<answer>" in asked["messages"][0]["content"] for asked in endpoint.asked) == 3
     assert f'judge.endpoint="{endpoint.url}", judge.model="m"' in err
 
 

@@ -59,7 +59,8 @@ class Judging:
         reward = SwirlRewardConfig(outcome="outcome_search", judge=judge)
         recipe = SimpleNamespace(reward=reward, loop=LoopConfig(max_failed_share=share))
         self.stage: Any = SimpleNamespace(name="judged", config=recipe)
-        quiet = SimpleNamespace(begin=str, doing=str, count=lambda *_: None)
+        self.said: list[str] = []
+        quiet = SimpleNamespace(begin=self.said.append, doing=str, count=lambda *_: None)
         self.run: Any = SimpleNamespace(progress=quiet, services=SimpleNamespace(addresses={}, token=""))
         self.source, self.path = tmp_path / "tries.jsonl", tmp_path / "judged.verdicts.jsonl"
         jsonl(self.source, PLAYED)
@@ -114,8 +115,29 @@ def test_a_killed_stage_asks_for_what_is_missing(tmp_path: Path) -> None:
             LineStore(path, {"data": "others"}, lambda *_: None, what="a judge stage")
 
 
+def test_another_judge_judges_again_what_came_with_judgements(tmp_path: Path) -> None:
+    judged = [PLAYED[0] | {"judgements": ["old: BAD", "old: BAD"], "correct": False}, *PLAYED[1:]]
+    with scripted(says) as endpoint:
+        stage = Judging(tmp_path, endpoint.url)
+        jsonl(stage.source, judged)
+        found = stage()
+        assert (found[1].judgements, found[1].correct, len(endpoint.asked)) == (("GOOD", "GOOD"), True, 6)
+    assert "1 came with judgements, none of which are taken over" in stage.said[0]
+
+
+def test_where_nobody_is_named_to_judge_judgements_are_taken_over(tmp_path: Path) -> None:
+    stage = Judging(tmp_path, "http://127.0.0.1:1", share=1.0)
+    stage.stage.config.reward = SwirlRewardConfig(outcome="exact")
+    jsonl(stage.source, [PLAYED[0] | {"judgements": ["old: BAD", "GOOD"]}, PLAYED[1]])
+    found = stage()
+    assert {number: (each.judgements, each.correct) for number, each in found.items()} == {
+        1: (("old: BAD", "GOOD"), True)
+    }
+    assert "1 came with judgements, which are taken over: reward.judge names nobody" in stage.said[0]
+
+
 def test_a_judge_that_is_down_is_a_typed_failure_and_no_bad_step(tmp_path: Path) -> None:
-    with scripted(lambda prompt: 400 if "nothing" in prompt else says(prompt)) as endpoint:
+    with scripted(lambda prompt: 400 if "c?" in prompt else says(prompt)) as endpoint:
         assert set(Judging(tmp_path, endpoint.url)()) == {1, 2}
     gone = Judging(tmp_path, endpoint.url, share=0.0, outage_s=0.3)
     with pytest.raises(
