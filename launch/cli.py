@@ -17,6 +17,7 @@ from typing import NoReturn
 
 from rlsys import VERSION
 from rlsys.errors import BadInput, RunFailed, told
+from rlsys.visible import visible_lines
 
 COMMANDS: dict[str, tuple[str, str]] = {  # name: (module, what `rlsys --help` says of it)
     "train": ("launch.commands.train", "all stages of a recipe"),
@@ -79,17 +80,17 @@ def run(argv: list[str]) -> int:
         options = parse(argv)
         return int(options.run(options))
     except BadInput as error:
-        print(f"rlsys: error: {error}", file=sys.stderr)
+        print(f"rlsys: error: {visible_lines(str(error))}", file=sys.stderr)
         return 2
     except RunFailed as error:
-        print(f"rlsys: failed: {error}", file=sys.stderr)
+        print(f"rlsys: failed: {visible_lines(str(error))}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
     except Exception as error:
         if not (isinstance(error, OSError) and error.filename is not None):  # a full disk is no defect of ours
-            traceback.print_exc()
-        print(f"rlsys: failed: {told(error)}", file=sys.stderr)
+            sys.stderr.write(visible_lines(traceback.format_exc()))
+        print(f"rlsys: failed: {visible_lines(told(error))}", file=sys.stderr)
         return 1
 
 

@@ -10,6 +10,7 @@ import aiohttp
 
 from envs.services.guard import ToolBusy, ToolRefused
 from envs.services.secrets import is_loopback
+from rlsys.visible import visible
 
 BUSY = (429, 503)  # come back later
 MENDABLE = (408, 425)  # of the other 4xx: not the request's fault
@@ -104,8 +105,9 @@ class Poster:
             raise ConnectionError(said)
 
     def _shown(self, body: bytes) -> str:
+        """For errors, which people read: a server repeats what a policy wrote, escapes and all."""
         text = " ".join(body[:4096].decode("utf-8", "replace").split())
-        return (text.replace(self._key, "***") if self._key else text)[:300]
+        return visible((text.replace(self._key, "***") if self._key else text)[:300])
 
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:

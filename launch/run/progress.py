@@ -12,6 +12,7 @@ from rich.live import Live
 from rich.text import Text
 
 from launch.run.row import StepRow
+from rlsys.visible import visible_lines
 
 
 def duration(seconds: float) -> str:
@@ -56,10 +57,11 @@ class Progress:
             self._live = None
 
     def say(self, text: str) -> None:
-        """The first line is at 0:00: imports come before it."""
+        """The first line is at 0:00: imports come before it. The text may hold a failure's, and with it a model's."""
         if not self._said:
             self._said, self._started = True, time.monotonic()
-        self._console.print(f"[{duration(time.monotonic() - self._started):>5}] {text}", markup=False)
+        at = duration(time.monotonic() - self._started)
+        self._console.print(f"[{at:>5}] {visible_lines(text)}", markup=False)
         sys.stdout.flush()
 
     def begin(self, text: str) -> None:

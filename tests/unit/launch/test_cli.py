@@ -8,9 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
+import launch.cli
 from launch.cli import COMMANDS, run
 from launch.config.layers import CONFIGS
-from rlsys.errors import BadInput
+from rlsys.errors import BadInput, RunFailed
 
 
 def rlsys(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
@@ -47,6 +48,19 @@ def test_bad_input_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture[str
     assert part in err
     assert err.count("\n") == 1
     assert not Path("/tmp/never-made").exists()
+
+
+@pytest.mark.parametrize("kind", [BadInput, RunFailed, ValueError])
+def test_a_last_line_rules_no_terminal(
+    kind: type[Exception], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: object) -> int:
+        raise kind("no move \x1b]0;owned\x07\x1b[2J")
+
+    monkeypatch.setattr(launch.cli, "parse", lambda _: SimpleNamespace(run=fail))
+    run([])
+    err = capsys.readouterr().err
+    assert "no move \\x1b]0;owned\\x07\\x1b[2J\n" in err and "\x1b" not in err
 
 
 def test_a_malformed_record_is_named_by_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

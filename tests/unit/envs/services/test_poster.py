@@ -12,6 +12,7 @@ from envs.services.guard import ToolBusy, ToolRefused
 from envs.services.poster import Poster
 
 KEY = "k3y-of-a-test"
+HOSTILE = "\x1b]0;owned\x07\x1b[2J\x1b[31m\u202e"
 
 
 def post(status: int, body: str = "", headers: dict[str, str] | None = None, **options: Any) -> Any:
@@ -69,6 +70,12 @@ def test_each_status_says_who_is_at_fault(status: int, error: type[Exception], s
     assert KEY not in repr(caught.value)
     if isinstance(caught.value, ToolBusy):
         assert caught.value.after_s == 7.0
+
+
+def test_what_a_server_repeats_of_a_prompt_rules_no_terminal() -> None:
+    with pytest.raises(ToolRefused) as caught:
+        post(400, f"bad prompt {HOSTILE}", name="them")
+    assert str(caught.value) == "them answered 400: bad prompt \\x1b]0;owned\\x07\\x1b[2J\\x1b[31m\\u202e"
 
 
 def test_a_key_that_is_refused_may_be_final() -> None:

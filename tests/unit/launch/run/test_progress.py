@@ -41,6 +41,13 @@ def console(*, terminal: bool) -> tuple[Console, io.StringIO]:
     return Console(file=out, force_terminal=terminal, width=200, highlight=False, soft_wrap=True), out
 
 
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_failure_s_text_rules_no_terminal(terminal: bool) -> None:
+    to, out = console(terminal=terminal)
+    Progress(to).say("failed: \x1b]0;owned\x07\x1b[2J\0\u202e\nthe next line")
+    assert out.getvalue() == "[ 0:00] failed: \\x1b]0;owned\\x07\\x1b[2J\\x00\\u202e\nthe next line\n"
+
+
 def play(progress: Progress, clock: Clock) -> None:
     progress.say("run directory runs/q")
     for step in (1, 2, 3, 4):
