@@ -67,7 +67,7 @@ def main() -> None:
     given.add_argument("--part", choices=("recall", "speed"), help="one of the two tables (default: both)")
     options = given.parse_args()
     if options.plain is not None:
-        plain = RetrieverConfig(kind=options.plain, encoder=options.encoder, dtype=options.dtype, index=options.index)
+        plain = config_of(options.plain, options.encoder, index=options.index, dtype=options.dtype)
         serve_plainly(plain, options.wiki, options.form)
         return
     records = [json.loads(line) for line in options.hotpot.read_text().splitlines()]
@@ -103,6 +103,10 @@ def paragraphs_of(records: Sequence[dict[str, Any]]) -> Iterator[Document]:
                 yield Document(id=title, contents=contents(title, "".join(sentences)))
 
 
+def config_of(kind: str, encoder: str, **keys: Any) -> RetrieverConfig:
+    return RetrieverConfig(kind=kind, **({} if kind == "bm25" else {"encoder": encoder}), **keys)
+
+
 def recall_table(
     report: Report, records: Sequence[dict[str, Any]], corpora: dict[str, list[Document]], encoder: str
 ) -> None:
@@ -111,7 +115,7 @@ def recall_table(
         corpus = ListCorpus(documents)
         with tempfile.TemporaryDirectory() as folder:
             for kind in KINDS:
-                config = RetrieverConfig(kind=kind, encoder=encoder, index=folder)
+                config = config_of(kind, encoder, index=folder)
                 started = time.perf_counter()
                 build_index(config, corpus)  # hybrid finds both of its parts built
                 built = time.perf_counter() - started if kind != "hybrid" else None
@@ -181,7 +185,7 @@ def encoder_alone(report: Report, queries: Sequence[str], options: argparse.Name
 def speed_table(report: Report, corpus: Path, queries: list[str], options: argparse.Namespace) -> None:
     folder = str(corpus.parent / "index")
     kind = "bm25" if options.kinds == ["bm25"] else "hybrid"
-    config = RetrieverConfig(kind=kind, encoder=options.encoder, dtype=options.dtype, index=folder)
+    config = config_of(kind, options.encoder, index=folder, dtype=options.dtype)
     build_index(config, FileCorpus(str(corpus)))
     speeds_at = (f"{count} at once, per second" for count in CONCURRENCY)
     report.head("retriever", "queries", "server", *speeds_at, "MiB before", "MiB after")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import fields
+from typing import Any
 
 BOUNDS: dict[str, Callable[[float], bool]] = {
     "at least 1": lambda found: found >= 1,
@@ -58,6 +60,15 @@ def require_bounds(config: object, prefix: str, expected: str, *keys: str) -> No
         found = getattr(config, key)
         fits = bound != expected if found is None else BOUNDS[bound](found)
         require(fits, prefix + key, found, expected)
+
+
+def refuse_unread(config: Any, prefix: str, keys: Collection[str], because: str) -> None:
+    """Raise BadInput where one of these fields differs from its default, since nothing would read it."""
+    changed = [each for each in fields(config) if each.name in keys and getattr(config, each.name) != each.default]
+    if changed:
+        named = ", ".join(f"{prefix}{each.name}={getattr(config, each.name)!r}" for each in changed)
+        undo = " ".join(f"{prefix}{each.name}={'null' if each.default is None else each.default}" for each in changed)
+        raise BadInput(f"{named}: no effect {because}; expected {undo}")
 
 
 def differences(before: Mapping[str, object], now: Mapping[str, object]) -> str:

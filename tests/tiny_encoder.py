@@ -30,4 +30,6 @@ def build(folder: Path, seed: int = 0) -> str:
         max_position_embeddings=64,
     )
     BertModel(config).save_pretrained(folder)
+    (folder / "1_Pooling").mkdir(exist_ok=True)
+    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_mean_tokens": true}')
     return str(folder)

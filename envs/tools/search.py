@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Literal, Optional
 from urllib.parse import urlsplit
 
 from envs.services.guard import Guard, GuardConfig, ToolFailed
-from envs.services.retriever.config import KINDS, RetrieverConfig, RetrieverServerConfig, WebSearchConfig
+from envs.services.retriever.config import KINDS, UNREAD, RetrieverConfig, RetrieverServerConfig, WebSearchConfig
 from envs.services.retriever.documents import Document
 from envs.services.secrets import check_address, read_secret
 from envs.services.stats import ToolStats
-from rlsys.errors import BadInput, nearest, require, require_bounds
+from rlsys.errors import BadInput, nearest, refuse_unread, require, require_bounds
 
 if TYPE_CHECKING:
     from envs.services.retriever.client import RetrieverClient
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from envs.services.retriever.web import WebSearch
 
 WEB = "web"  # no server of ours: the live web, asked by every worker
+OF_OWN = ("corpus", "kind", "index", "encoder", "k1", "b", "query_tokens", "faiss", "gpus")  # of a server to start
 MAX_TOPK = 100  # what the server allows
 CHECK_DEADLINE_S = 5.0
 MAX_QUERY = 1024  # characters; a longer query is cut before it is sent and remembered
@@ -68,11 +69,12 @@ class SearchConfig:
         known = f"one of {', '.join(kinds)}{nearest(str(self.kind), kinds, otherwise='')}"
         require(self.kind in kinds, "env.retriever.kind", self.kind, known)
         self._check_web()
-        needless = self.gpus == 0 or (self.url is None and self.kind not in ("bm25", WEB))
         require_bounds(self, "env.retriever.", "0 or more", "gpus")
-        require(needless, "env.retriever.gpus", self.gpus, "0 for bm25, the web and a server that runs already")
-        alone = self.url is None or self.corpus is None
-        require(alone, "env.retriever.corpus", self.corpus, "null beside retriever.url, whose server has its own")
+        if self.url is not None:
+            refuse_unread(self, "env.retriever.", OF_OWN, "beside env.retriever.url, whose server has its own")
+        else:
+            keys = (*UNREAD.get(self.kind, ()), *(["gpus"] if self.kind == "bm25" else []))
+            refuse_unread(self, "env.retriever.", keys, f"with env.retriever.kind={self.kind}")
         asked = self.token_env is None or self.url is not None
         require(asked, "env.retriever.token_env", self.token_env, "null without retriever.url")
         key = ("env.retriever.token_env", self.token_env)
@@ -83,8 +85,9 @@ class SearchConfig:
         named = web == (self.web.key_env is not None)
         expected = "the variable that holds the key" if web else "null without retriever.kind=web"
         require(named, "env.retriever.web.key_env", self.web.key_env, expected)
-        for key in ("url", "corpus", "index") if web else ():
-            require(getattr(self, key) is None, f"env.retriever.{key}", getattr(self, key), "null with kind=web")
+        if web:
+            unread = [key for key in ("url", *OF_OWN) if key != "kind"]
+            refuse_unread(self, "env.retriever.", unread, f"with env.retriever.kind={WEB}")
 
     @property
     def options(self) -> RetrieverConfig:

@@ -7,7 +7,7 @@ from typing import Literal, Optional
 from urllib.parse import urlsplit
 
 from envs.services.secrets import check_no_password, check_variable, is_loopback
-from rlsys.errors import require, require_bounds
+from rlsys.errors import refuse_unread, require, require_bounds
 
 # Each a `envs.services.retriever.retriever.Ranker`, by dotted name: a retriever loads what its kind needs.
 KINDS = {
@@ -15,6 +15,12 @@ KINDS = {
     "dense": "envs.services.retriever.dense.DenseRanker",
     "hybrid": "envs.services.retriever.hybrid.HybridRanker",
 }
+OF_VECTORS = ("encoder", "query_tokens", "faiss", "nprobe", "ef_search")
+OF_WORDS = ("k1", "b")
+UNREAD = {
+    "bm25": OF_VECTORS,
+    "dense": OF_WORDS,
+}  # keys of results that a kind does not read; those of the machine may stay
 WEB_URLS = {"serper": "https://google.serper.dev/search", "serpapi": "https://serpapi.com/search.json"}
 
 
@@ -52,6 +58,7 @@ class RetrieverConfig:
         require_bounds(self, "retriever.", "at least 1, or null", "threads")
         require_bounds(self, "retriever.", "0 or more", "k1")
         require_bounds(self, "retriever.", "between 0 and 1", "b")
+        refuse_unread(self, "retriever.", UNREAD.get(self.kind, ()), f"with retriever.kind={self.kind}")
         fits = self.query_tokens is None or 8 <= self.query_tokens <= 256
         require(fits, "retriever.query_tokens", self.query_tokens, "8 to 256, or null")
 

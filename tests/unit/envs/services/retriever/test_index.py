@@ -15,7 +15,8 @@ from envs.services.retriever import bm25, dense
 from envs.services.retriever.config import RetrieverConfig
 from envs.services.retriever.corpus import FileCorpus, ListCorpus
 from envs.services.retriever.documents import Document
-from envs.services.retriever.encoder import Encoder, spec_of
+from envs.services.retriever.encoder import Encoder
+from envs.services.retriever.encoder_spec import spec_of
 from envs.services.retriever.retriever import build_index, make_retriever
 from rlsys.errors import BadInput
 from tests import tiny_encoder
@@ -36,15 +37,16 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]
 
     threads = torch.get_num_threads()
     folder = tmp_path_factory.mktemp("encoders")
-    names = {name: tiny_encoder.build(folder / name, seed) for seed, name in enumerate(("one", "two", "e5-one"))}
-    (folder / "e5-one" / "model.safetensors").write_bytes((folder / "one" / "model.safetensors").read_bytes())
+    names = {name: tiny_encoder.build(folder / name, seed) for seed, name in enumerate(("one", "two", "e5-small-one"))}
+    (folder / "e5-small-one" / "model.safetensors").write_bytes((folder / "one" / "model.safetensors").read_bytes())
     yield names
     torch.set_num_threads(threads)
 
 
 def config_of(models: dict[str, str], folder: Path | None, kind: str = "dense", **keys: object) -> RetrieverConfig:
-    base = RetrieverConfig(encoder=models["one"], dtype="float32", threads=1, device="cpu")
-    return replace(base, kind=kind, index=str(folder) if folder else None, **keys)  # type: ignore[arg-type]
+    keys = {"encoder": models["one"], **keys} if kind != "bm25" else keys
+    index = str(folder) if folder else None
+    return RetrieverConfig(kind=kind, index=index, dtype="float32", threads=1, device="cpu", **keys)  # type: ignore[arg-type]
 
 
 def test_vectors_have_length_one_and_do_not_depend_on_their_batch(models: dict[str, str]) -> None:
@@ -83,12 +85,12 @@ def test_queries_are_cut_where_the_config_says_and_passages_are_not(models: dict
     assert short.passages([long]) == pytest.approx(plain.passages([long]), abs=1e-6)
     assert short.identity == plain.identity  # the same index serves both
     with pytest.raises(BadInput, match=r"retriever\.query_tokens=4: expected 8 to 256"):
-        RetrieverConfig(query_tokens=4)
+        RetrieverConfig(kind="dense", query_tokens=4)
 
 
 def test_e5_puts_its_prefixes_in_front(models: dict[str, str]) -> None:
     plain = Encoder(spec_of(models["one"]), device="cpu", dtype="float32")
-    e5 = Encoder(spec_of(models["e5-one"]), device="cpu", dtype="float32")
+    e5 = Encoder(spec_of(models["e5-small-one"]), device="cpu", dtype="float32")
     assert e5.queries(["a b"]) == pytest.approx(plain.queries(["query: a b"]), abs=1e-6)
     assert e5.passages(["a b"]) == pytest.approx(plain.passages(["passage: a b"]), abs=1e-6)
     assert e5.identity != plain.identity  # the same weights, but the vectors differ
@@ -160,9 +162,9 @@ def test_an_index_of_another_corpus_or_encoder_is_refused(models: dict[str, str]
     other = ListCorpus([CORPUS[row] for row in range(25)])
     for kind in ("bm25", "dense"):
         with pytest.raises(BadInput, match="built with corpus .* of 26 passages, expected .* of 25 passages"):
-            make_retriever(replace(config, kind=kind), other)  # type: ignore[arg-type]
+            make_retriever(config_of(models, tmp_path / "index", kind), other)  # type: ignore[arg-type]
         with pytest.raises(BadInput, match="built with corpus"):
-            build_index(replace(config, kind=kind), other)  # type: ignore[arg-type]
+            build_index(config_of(models, tmp_path / "index", kind), other)  # type: ignore[arg-type]
     two = replace(config, encoder=models["two"])
     with pytest.raises(BadInput, match="built with encoder .*one .*, expected .*two"):
         make_retriever(two, CORPUS)
@@ -268,7 +270,9 @@ def test_a_corpus_that_changed_by_one_letter_is_another_one(tmp_path: Path) -> N
 
 
 def test_an_encoder_that_cannot_be_loaded_is_one_line(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    folder = tmp_path / "e5-base"  # its name states the pooling
+    folder.mkdir()
+    (folder / "config.json").write_text('{"model_type": "bert"}')
     with pytest.raises(BadInput, match="cannot be loaded") as caught:
-        make_retriever(RetrieverConfig(kind="dense", encoder=str(tmp_path)), CORPUS)
+        make_retriever(RetrieverConfig(kind="dense", encoder=str(folder)), CORPUS)
     assert "\n" not in str(caught.value)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -83,3 +86,30 @@ def test_a_kind_that_is_not_in_the_table_is_refused_with_those_that_are() -> Non
 
 def test_every_kind_of_the_table_is_a_ranker() -> None:
     assert all(issubclass(kind_of(RetrieverConfig(kind=name)), Ranker) for name in KINDS)
+
+
+@pytest.mark.parametrize(
+    ("keys", "named"),
+    [
+        ({"kind": "bm25", "encoder": "minilm", "faiss": "HNSW32"}, "env.retriever.encoder=e5 env.retriever.faiss=Flat"),
+        ({"kind": "bm25", "query_tokens": 64}, "env.retriever.query_tokens=null"),
+        ({"kind": "dense", "k1": 0.9, "b": 0.4}, "env.retriever.k1=1.5 env.retriever.b=0.75"),
+        ({"url": "http://127.0.0.1:9", "kind": "dense", "encoder": "minilm", "index": "/nowhere"},
+         "env.retriever.kind=bm25 env.retriever.index=null env.retriever.encoder=e5"),
+        ({"url": "http://127.0.0.1:9", "k1": 0.9}, "env.retriever.k1=1.5"),
+        ({"url": "http://127.0.0.1:9", "corpus": "c.jsonl"}, "env.retriever.corpus=null"),
+    ],
+)  # fmt: skip
+def test_a_key_without_effect_is_refused_with_what_to_say(keys: dict[str, Any], named: str) -> None:
+    with pytest.raises(BadInput, match=f"expected {re.escape(named)}$"):
+        SearchConfig(**keys)
+    shared = {key: value for key, value in keys.items() if key in {field.name for field in fields(RetrieverConfig)}}
+    if "url" not in keys:
+        with pytest.raises(BadInput, match="no effect"):
+            RetrieverConfig(**shared)
+
+
+def test_keys_that_a_kind_reads_are_taken() -> None:
+    SearchConfig(kind="hybrid", encoder="minilm", faiss="HNSW32", query_tokens=64, k1=0.9, b=0.4, gpus=1)
+    SearchConfig(kind="dense", encoder="minilm", index="here")
+    SearchConfig(kind="bm25", k1=0.9, b=0.4, index="here")
