@@ -254,7 +254,8 @@ class LoopConfig:
     others go on. It also limits how long one node may take to send one bucket (64 MB or one tensor) to another."""
     oversample: float = 1.0
     """Groups without signal (all rewards alike) give their places to others, up to this many times `groups_per_step`
-    in a step: 3 plays at most three times as many. 1: none does."""
+    in a step: 3 plays at most three times as many. 1: none does. More than 1 needs an algorithm with a baseline of the
+    group."""
     max_failed_share: float = 0.5
     """The run stops with the reason when more than this share of a step's trajectories failed. An evaluation in which
     more failed has no number."""
@@ -295,7 +296,8 @@ class CurriculumConfig:
     floor: float = 0.1
     """difficulty: a level is never drawn less than this share of what its size would give it."""
     max_rest: int = 8
-    """difficulty: a task without signal rests for 1, 2, 4 ... epochs, at most this many."""
+    """difficulty: a task without signal rests for 1, 2, 4 ... epochs, at most this many. An epoch of rest is as many
+    draws of its level as the level has tasks."""
     pass_at: float = 0.8
     """staged: the mean reward of a level's recent groups at which the next one is added."""
     pass_groups: int = 16

@@ -6,8 +6,9 @@
     staged       one level after another, the next when the last one is passed
 
 A level is a kind of task, by what the environment says of it (a number of calculations, of hops) or by a field of its
-record. A group has a signal where its rewards differ: all right and all wrong teach nothing (DAPO, arXiv 2503.14476,
-section 3.2, plays such groups and throws them away). Failures say nothing about a task and change nothing here.
+record. A group has a signal where its rewards give the algorithm something to learn from (`rlsys.signals`): with a
+baseline of the group, all right and all wrong teach nothing (DAPO, arXiv 2503.14476, section 3.2, plays such groups and
+throws them away). Failures say nothing about a task and change nothing here.
 
 What is remembered changes when a step takes its groups, in one piece with the weights, so that a resumed run goes on
 with what the surviving weights have seen.
@@ -22,7 +23,6 @@ from typing import Any, Protocol
 
 from rlsys.config import CurriculumConfig
 from rlsys.errors import BadInput
-from rlsys.journal import Outcome
 from rlsys.order import Epochs
 from rlsys.types import Task
 
@@ -43,8 +43,8 @@ class Curriculum(Protocol):
     def draw(self, sequence: int) -> Drawn:
         """The task of a sequence number. An open one, drawn and not yet `seen`, is given again what it had."""
 
-    def seen(self, sequence: int, outcome: Outcome, reward: float | None) -> None:
-        """What became of a group, and the mean reward of its graded trajectories."""
+    def seen(self, sequence: int, signal: bool | None, reward: float | None) -> None:
+        """Whether a group had a signal, None where it failed, and the mean reward of its graded trajectories."""
 
     def row(self) -> dict[str, float]: ...
 
@@ -75,7 +75,7 @@ class Uniform:
     def draw(self, sequence: int) -> Drawn:
         return Drawn(*self._order.draw(sequence))
 
-    def seen(self, sequence: int, outcome: Outcome, reward: float | None) -> None: ...
+    def seen(self, sequence: int, signal: bool | None, reward: float | None) -> None: ...
 
     def row(self) -> dict[str, float]:
         return {}
@@ -90,6 +90,7 @@ class Level:
 
     size: int  # tasks
     cursor: int = 0  # tasks drawn and passed over, all epochs
+    drawn: int = 0  # tasks drawn: the clock of those that rest
     credit: float = 0.0  # draws that it is owed
     seen: int = 0  # groups, ever
     groups: float = 0.0
@@ -114,7 +115,7 @@ class Rest:
     """Of a task whose last groups had no signal."""
 
     streak: int  # such groups, one after another
-    until: int  # epoch of its level in which it comes again
+    until: int  # `Level.drawn` after which it comes again
 
 
 @dataclass(slots=True)
@@ -145,12 +146,13 @@ class Levelled:
         state: Mapping[str, Any],
     ) -> None:
         self._config, self._tasks = config, tasks
-        members = levels(config, tasks, level_of)
+        self._members = members = levels(config, tasks, level_of)
         self._orders = {name: Epochs(indices, seed=f"{seed}:{name}") for name, indices in members.items()}
+        self._asleep: dict[str, int] = {}  # levels whose tasks all rest, and until when: they need no second look
         self._weigh = STRATEGIES[config.name]
         self.memory = Memory(levels={name: Level(size=len(indices)) for name, indices in members.items()})
         if state:
-            self.memory = _memory(state)
+            self.memory = _memory(state, members)
 
     def draw(self, sequence: int) -> Drawn:
         memory = self.memory
@@ -174,18 +176,23 @@ class Levelled:
     def _next_task(self, name: str) -> tuple[int, int]:
         """(epoch, index): the next in its level's order that does not rest; where all of them do, the next."""
         level, order, rests = self.memory.levels[name], self._orders[name], self.memory.rests
-        for _ in range(2 * level.size):  # each is met at least once, wherever the order begins
-            epoch, index = order.draw(level.cursor)
-            level.cursor += 1
-            if index not in rests or rests[index].until <= epoch:
-                break
-        return epoch, index
+        level.drawn += 1
+        # Each is met at least once, wherever the order begins.
+        ahead = range(2 * level.size) if level.drawn > self._asleep.get(name, 0) else range(0)
+        for passed_over in ahead:
+            epoch, index = order.draw(level.cursor + passed_over)
+            if index not in rests or rests[index].until < level.drawn:
+                level.cursor += passed_over + 1
+                return epoch, index
+        if ahead:
+            self._asleep[name] = min(rests[index].until for index in self._members[name])
+        level.cursor += 1
+        return order.draw(level.cursor - 1)
 
-    def seen(self, sequence: int, outcome: Outcome, reward: float | None) -> None:
+    def seen(self, sequence: int, signal: bool | None, reward: float | None) -> None:
         found = self.memory.open.pop(sequence, None)
-        if found is None or outcome == "failed" or reward is None:
+        if found is None or signal is None or reward is None:
             return
-        signal = outcome == "trained"
         self.memory.levels[found.level].add(signal, reward)
         if self._config.name == "staged":
             self._advance()
@@ -200,14 +207,19 @@ class Levelled:
             memory.reached = min(memory.reached + 1, len(levels))
 
     def _rest(self, found: Open, signal: bool) -> None:
-        """Twice as long each time, so that one which the policy has learned in the meantime is found again."""
+        """Twice as long each time, so that one which the policy has learned in the meantime is found again.
+
+        An epoch of rest is as many draws of its level as the level has tasks: passing over those that rest is no draw.
+        """
+        level = self.memory.levels[found.level]
         if signal:
             self.memory.rests.pop(found.task, None)
+            self._asleep.pop(found.level, None)
             return
         last = self.memory.rests.get(found.task)
         streak = min(last.streak + 1, LONGEST_STREAK) if last is not None else 1
         rest = min(2 ** (streak - 1), self._config.max_rest)
-        self.memory.rests[found.task] = Rest(streak, found.epoch + 1 + rest)
+        self.memory.rests[found.task] = Rest(streak, level.drawn + rest * level.size)
 
     def row(self) -> dict[str, float]:
         memory = self.memory
@@ -226,14 +238,21 @@ class Levelled:
         return whole | {name: {str(key): value for key, value in whole[name].items()} for name in ("rests", "open")}
 
 
-def _memory(state: Mapping[str, Any]) -> Memory:
+def _memory(state: Mapping[str, Any], members: Mapping[str, Sequence[int]]) -> Memory:
     """From a state, where every key is a text."""
-    return Memory(
+    found = Memory(
         levels={name: Level(**values) for name, values in state["levels"].items()},
         rests={int(index): Rest(**values) for index, values in state["rests"].items()},
         open={int(sequence): Open(**values) for sequence, values in state["open"].items()},
         reached=state["reached"],
     )
+    for name, values in state["levels"].items():
+        if "drawn" not in values:  # of an older run: rests were counted in epochs of the level's order
+            level = found.levels[name]
+            level.drawn = level.cursor
+            for index in found.rests.keys() & set(members.get(name, ())):
+                found.rests[index].until *= level.size
+    return found
 
 
 def levels(config: CurriculumConfig, tasks: Sequence[Task], level_of: Callable[[Task], str]) -> dict[str, list[int]]:

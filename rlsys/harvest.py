@@ -13,6 +13,7 @@ from rlsys.journal import Outcome
 from rlsys.metrics import Max, Mean, Metric, Metrics, Min, Sum, merge
 from rlsys.outlines import Draft, Outline, Played, drafts
 from rlsys.reductions import Reduction, weigh
+from rlsys.signals import has_signal, rewards_of
 from rlsys.tool_use import use_metrics
 from rlsys.types import EpisodeEnd, Failure, FailureKind, Reward
 from rlsys.visible import visible
@@ -36,6 +37,7 @@ class Harvest:
     drafts: list[Draft]  # of the samples that are trained
     advantages: dict[tuple[int, int], float]  # by (sequence, sibling)
     outcomes: dict[int, Outcome]  # by sequence
+    signals: dict[int, bool | None]  # by sequence: `rlsys.signals.has_signal`, also of tokens that are too old to train
     means: dict[int, float]  # by sequence: of the graded trajectories' rewards, where there are any
     rewards: list[float]  # of the graded trajectories
     lags: list[int]  # of each trajectory with tokens: versions from its oldest one to the weights trained on it
@@ -57,17 +59,19 @@ def harvest_groups(
     drafted: list[list[list[Draft]]] = []  # by group and trajectory
     advantages: dict[tuple[int, int], float] = {}
     outcomes: dict[int, Outcome] = {}
+    signals: dict[int, bool | None] = {}
     means: dict[int, float] = {}
     stale_tokens = 0
     for group in groups:
         sequence = group.ticket.sequence
-        rewards = [math.nan if isinstance(each.reward, Failure) else each.reward.value for each in group.outlines]
+        rewards = rewards_of(group)
         graded = [reward for reward in rewards if not math.isnan(reward)]
         if graded:
             means[sequence] = sum(graded) / len(graded)
+        signals[sequence] = has_signal(algorithm, rewards)
         credit = algorithm.advantages(rewards)
         if credit is None:
-            outcomes[sequence] = "failed" if all(map(math.isnan, rewards)) else "filtered"
+            outcomes[sequence] = "filtered" if graded else "failed"
             continue
         kept: list[list[Draft]] = []
         for each, advantage in zip(group.outlines, credit, strict=True):
@@ -93,6 +97,7 @@ def harvest_groups(
         drafts=weigh(drafted, algorithm.reduction, length=longest),
         advantages=advantages,
         outcomes=outcomes,
+        signals=signals,
         means=means,
         rewards=graded,
         lags=[version - each.oldest_version for each in trajectories if each.oldest_version is not None],

@@ -9,11 +9,12 @@ from envs import make_world
 from envs.rewards import token_streams
 from launch.evaluation.sets import plays_of
 from launch.stages.base import Head, Stage, check_judge, check_response_length, check_tags
-from learners.algorithms import ALGORITHMS
+from learners.algorithms import ALGORITHMS, make_algorithm
 from rlsys.choices import choose
 from rlsys.config import RecipeConfig, RunConfig, StageConfig
 from rlsys.curriculum import levels
 from rlsys.errors import BadInput
+from rlsys.signals import ever_lacks, never_has
 
 if TYPE_CHECKING:
     from launch.run.run import Run
@@ -32,6 +33,7 @@ class RL(Stage):
                 "expected a generate stage, and then one of kind dpo with its name as data"
             )
         _check_streams(where, recipe)
+        _check_signal(where, recipe)
         recipe.window.check(where, recipe)
         if recipe.rollout.top_p != 1.0:
             raise BadInput(
@@ -108,6 +110,26 @@ def _check_streams(where: str, recipe: RecipeConfig) -> None:
             raise BadInput(
                 f"{where}: algorithm.lam={lam:g}: expected 1 for a reward with token streams, where one "
                 f"critic cannot discount by two factors; {without} leaves {stream!r} out"
+            )
+
+
+def _check_signal(where: str, recipe: RecipeConfig) -> None:
+    """What the algorithm of a stage could never learn from, and what waits for groups that it cannot have."""
+    loop, name = recipe.loop, recipe.algorithm.name
+    if loop.group_size == 1 and never_has(make_algorithm(recipe.algorithm), 1):
+        raise BadInput(
+            f"{where}: loop.group_size=1: expected at least 2 with algorithm.name={name!r}, which compares siblings"
+        )
+    drawn = recipe.curriculum.name
+    for key, found, asks in (
+        ("loop.oversample", f"{loop.oversample:g}", loop.oversample > 1),
+        ("curriculum.name", repr(drawn), drawn == "difficulty"),
+    ):
+        if asks and not ever_lacks(make_algorithm(recipe.algorithm), loop.group_size):
+            raise BadInput(
+                f"{where}: {key}={found} looks for groups without signal, and algorithm.name={name!r} as it is set "
+                f"learns from every group: expected {'1' if key == 'loop.oversample' else 'another curriculum'}, or an "
+                "algorithm with a baseline of the group, such as grpo"
             )
 
 

@@ -44,7 +44,8 @@ from rlsys.metrics import Metrics, Sum, merge, values
 from rlsys.outlines import Played
 from rlsys.rollout import RolloutPlan
 from rlsys.seeds import derive
-from rlsys.types import Reward, Ticket, Trajectory
+from rlsys.signals import has_signal, rewards_of
+from rlsys.types import Ticket, Trajectory
 
 
 async def rl_loop(run: Run, stage: StageConfig, env: Any = None) -> None:
@@ -228,8 +229,10 @@ async def feed(run: Run, stage: StageConfig, buffer: SlotBuffer, curriculum: Cur
 
 async def _rollout(run: Run, stage: StageConfig, buffer: SlotBuffer, ticket: Ticket, plan: RolloutPlan) -> None:
     group = await run.pool.run(ticket, plan, on_retry=lambda retried: run.journal.dispatch(stage.name, retried))
-    rewards = [each.reward.value for each in group.outlines if isinstance(each.reward, Reward)]
-    await buffer.finish(group, signal=not rewards or min(rewards) < max(rewards))
+    signal: bool | None = None
+    if stage.config.loop.spare:  # in a thread: the first one imports torch
+        signal = await asyncio.to_thread(has_signal, make_algorithm(stage.config.algorithm), rewards_of(group))
+    await buffer.finish(group, signal=signal is not False)
 
 
 def account_dull(run: Run, stage: StageConfig) -> None:
@@ -239,7 +242,7 @@ def account_dull(run: Run, stage: StageConfig) -> None:
         run.journal.outcome(stage.name, int(sequence), "filtered", step=state.step)
         state.discarded += int(tokens)
         if run.curriculum is not None:
-            run.curriculum.seen(int(sequence), "filtered", reward)
+            run.curriculum.seen(int(sequence), False, reward)
     state.dull = {}
 
 
@@ -249,7 +252,7 @@ def account(run: Run, stage: StageConfig, harvest: Harvest) -> None:
     for sequence, outcome in sorted(harvest.outcomes.items()):
         run.journal.outcome(stage.name, sequence, outcome, step=state.step)
         if run.curriculum is not None:
-            run.curriculum.seen(sequence, outcome, harvest.means.get(sequence))
+            run.curriculum.seen(sequence, harvest.signals.get(sequence), harvest.means.get(sequence))
     state.lag_max = max(state.lag_max, *harvest.lags, 0)
     state.lag_sum += sum(harvest.lags)
     state.lag_count += len(harvest.lags)

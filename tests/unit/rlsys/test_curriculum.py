@@ -5,6 +5,8 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rlsys.config import CurriculumConfig
 from rlsys.curriculum import Curriculum, make_curriculum
@@ -33,7 +35,7 @@ def test_uniform_is_every_task_once_per_epoch_whatever_is_seen() -> None:
     for sequence in range(30):
         drawn = curriculum.draw(sequence)
         assert (drawn.epoch, drawn.task) == order.draw(sequence)
-        curriculum.seen(sequence, "filtered", 1.0)
+        curriculum.seen(sequence, False, 1.0)
     assert curriculum.state() == {}
 
 
@@ -60,7 +62,7 @@ def test_difficulty_follows_the_signal_down_to_the_floor() -> None:
     curriculum = made(name="difficulty", floor=0.1)
     for sequence in range(400):
         level = curriculum.draw(sequence).level
-        curriculum.seen(sequence, "trained" if level == "10" else "filtered", 0.5 if level == "10" else 1.0)
+        curriculum.seen(sequence, level == "10", 0.5 if level == "10" else 1.0)
     row = curriculum.row()
     easy, hard = 8 * 0.1, len(TASKS) - 8
     assert row["curriculum/share/1"] == pytest.approx(easy / (easy + hard), abs=0.01)
@@ -73,21 +75,86 @@ def test_difficulty_follows_the_signal_down_to_the_floor() -> None:
 def test_a_task_without_signal_rests_twice_as_long_each_time_and_comes_back() -> None:
     one = [Task(task_id="dull", question="?"), Task(task_id="keen", question="?")]
     curriculum = make_curriculum(CurriculumConfig(name="difficulty", max_rest=4), one, lambda _: "all", seed=0)
-    epochs: list[int] = []
-    for sequence in range(40):
+    draws: list[int] = []
+    for sequence in range(60):
         drawn = curriculum.draw(sequence)
         if drawn.task.task_id == "dull":
-            epochs.append(drawn.epoch)
-        curriculum.seen(sequence, "filtered" if drawn.task.task_id == "dull" else "trained", 0.0)
-    gaps = [after - before for before, after in zip(epochs, epochs[1:], strict=False)]
-    assert gaps[:4] == [2, 3, 5, 5]  # 1, 2, 4 epochs of rest, then never more
+            draws.append(sequence)
+        curriculum.seen(sequence, drawn.task.task_id != "dull", 0.0)
+    gaps = [after - before for before, after in zip(draws, draws[1:], strict=False)]
+    rests = [2, 4, 8, 8]  # draws: 1, 2, 4 epochs of two tasks, then never more
+    assert all(rest < gap <= rest + 2 for gap, rest in zip(gaps, rests, strict=False))
+
+
+@given(st.integers(2, 9), st.sets(st.integers(0, 8)), st.integers(1, 8), st.integers(0, 99))
+def test_a_rest_is_counted_in_draws_however_many_tasks_rest(size: int, dull: set[int], most: int, seed: int) -> None:
+    """Passing over others that rest makes no rest shorter; where some do not rest, a rest is over in time."""
+    tasks = [Task(task_id=str(number), question="?") for number in range(size)]
+    config = CurriculumConfig(name="difficulty", max_rest=most)
+    curriculum = make_curriculum(config, tasks, lambda _: "all", seed=seed)
+    keen = [number for number in range(size) if number not in dull]
+    last: dict[int, int] = {}
+    streaks: Counter[int] = Counter()
+    for sequence in range(12 * size):
+        number = int(curriculum.draw(sequence).task.task_id)
+        if number in dull and keen:
+            if number in last:
+                rest = min(2 ** (streaks[number] - 1), most) * size
+                assert rest < sequence - last[number] <= rest + 2 * size
+            last[number] = sequence
+            streaks[number] += 1
+        curriculum.seen(sequence, number not in dull, 0.5)
+
+
+def test_where_everything_rests_a_rest_is_as_long_and_a_resumed_one_goes_on_alike() -> None:
+    def dull() -> Curriculum:
+        return made(name="difficulty", max_rest=8)
+
+    whole, saved = dull(), {}
+    for sequence in range(120):
+        whole.draw(sequence)
+        whole.seen(sequence, False, 0.0)
+        if sequence == 60:
+            saved = json.loads(json.dumps(whole.state()))
+    resumed = made(saved, name="difficulty", max_rest=8)
+    for sequence in range(61, 120):
+        resumed.draw(sequence)
+        resumed.seen(sequence, False, 0.0)
+    assert resumed.state() == whole.state()
+
+
+def test_what_was_never_drawn_or_has_failed_changes_no_row() -> None:
+    curriculum = made(name="difficulty")
+    before = curriculum.row()
+    curriculum.seen(99, True, 1.0)
+    curriculum.draw(0)
+    after = curriculum.row()
+    curriculum.seen(0, None, 1.0)
+    assert before == after == curriculum.row()
+
+
+def test_a_state_that_counted_rests_in_epochs_is_read() -> None:
+    """Of a run before rests were counted in draws: the task rests for as long as it would have in that order."""
+    curriculum = made(name="difficulty")
+    for sequence in range(5):
+        curriculum.draw(sequence)
+        curriculum.seen(sequence, True, 0.5)
+    state = json.loads(json.dumps(curriculum.state()))
+    for level in state["levels"].values():
+        del level["drawn"]
+    state["rests"] = {"0": {"streak": 1, "until": 2}}  # of 8 tasks: after 16 draws
+    again = made(state, name="difficulty")
+    draws = [again.draw(sequence) for sequence in range(5, 200)]
+    drawn = state["levels"]["1"]["cursor"]
+    easy = [each.task.task_id for each in draws if each.level == "1"]
+    assert TASKS[0].task_id == "10" and TASKS[0].task_id not in easy[: 16 - drawn] and TASKS[0].task_id in easy
 
 
 def test_where_everything_rests_something_is_drawn_all_the_same() -> None:
     curriculum = made(name="difficulty")
     for sequence in range(100):
         curriculum.draw(sequence)
-        curriculum.seen(sequence, "filtered", 0.0)
+        curriculum.seen(sequence, False, 0.0)
 
 
 def test_failures_say_nothing_about_a_task() -> None:
@@ -95,7 +162,7 @@ def test_failures_say_nothing_about_a_task() -> None:
     before = curriculum.row()
     for sequence in range(20):
         curriculum.draw(sequence)
-        curriculum.seen(sequence, "failed", None)
+        curriculum.seen(sequence, None, None)
     assert curriculum.row() == before
 
 
@@ -103,11 +170,11 @@ def test_staged_adds_a_level_when_the_last_one_is_passed_and_never_goes_back() -
     curriculum = made(name="staged", pass_at=0.5, pass_groups=4)
     for sequence in range(4):
         assert curriculum.draw(sequence).level == "1"
-        curriculum.seen(sequence, "trained", 0.6)
+        curriculum.seen(sequence, True, 0.6)
     levels = set()
     for sequence in range(4, 30):
         levels.add(curriculum.draw(sequence).level)
-        curriculum.seen(sequence, "trained", 0.0)
+        curriculum.seen(sequence, True, 0.0)
     assert levels == {"1", "10"}
 
 
@@ -115,7 +182,7 @@ def test_staged_waits_for_the_reward() -> None:
     curriculum = made(name="staged", order=("10", "1"), pass_at=0.5, pass_groups=4)
     for sequence in range(20):
         assert curriculum.draw(sequence).level == "10"
-        curriculum.seen(sequence, "trained", 0.4)
+        curriculum.seen(sequence, True, 0.4)
 
 
 @pytest.mark.parametrize("name", ["difficulty", "staged", "mixed"])
@@ -125,7 +192,7 @@ def test_a_resumed_one_draws_what_it_would_have_drawn(name: str) -> None:
     for sequence in range(25):
         whole.draw(sequence)
         if sequence >= 3:  # three are open
-            whole.seen(sequence - 3, ("trained", "filtered", "failed")[sequence % 3], 0.9)
+            whole.seen(sequence - 3, (True, False, None)[sequence % 3], 0.9)
     resumed = made(json.loads(json.dumps(whole.state())), **config)
     assert [resumed.draw(sequence) for sequence in range(22, 60)] == [
         whole.draw(sequence) for sequence in range(22, 60)
