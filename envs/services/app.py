@@ -62,7 +62,7 @@ class App:
         max_body_bytes: int,
     ) -> None:
         """`registry` holds what the service counts itself; one per app: two in a process do not add up."""
-        self._authorization = f"Bearer {token}".encode() if token is not None else None
+        self._token = token.encode() if token is not None else None
         self._max_body_bytes = max_body_bytes
         self._posts = posts
         self._gets: dict[str, Callable[[], Reply]] = {
@@ -98,9 +98,11 @@ class App:
             self._latency(route).observe(time.perf_counter() - started)
 
     def _check_token(self, scope: Scope) -> None:
-        if self._authorization is None or scope["path"] == "/health":  # a liveness probe has no token
+        if self._token is None or scope["path"] == "/health":  # a liveness probe has no token
             return
-        if not hmac.compare_digest(_header(scope, b"authorization"), self._authorization):
+        scheme, _, given = _header(scope, b"authorization").partition(b" ")
+        known = hmac.compare_digest(given.strip(), self._token)
+        if not known or scheme.lower() != b"bearer":  # RFC 9110: a scheme has no case
             raise Refused(401, "a bearer token is needed", CLOSE, (b"www-authenticate", b"Bearer"))
 
     async def _read(self, receive: Receive) -> bytes | None:
