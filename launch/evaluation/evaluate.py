@@ -16,6 +16,7 @@ from launch.evaluation.sets import Play, plays_of
 from launch.evaluation.told import planned, told
 from launch.evaluation.transcripts import file_name, records_of
 from launch.run import best
+from launch.run.held_out import fallen
 from launch.run.playing import Owed, play_each
 from rlsys.config import StageConfig
 from rlsys.types import Group, Trajectory
@@ -147,7 +148,11 @@ async def settle(run: Run, one: Evaluation, apart: Path | None) -> Values:
         state.eval_failures[one.when] = {name: each.failures for name, each in results.items()}
     place = {"step": one.step, "stage": stage.name, "when": one.when}
     account = {"seconds": round(seconds, 3), "version": one.version, "newest_version": newest}
-    run.dir.save_evaluation(place | account | numbers)
+    digests = {name: play.digest() for name, play in one.plays.items()}
+    run.dir.save_evaluation(place | account | numbers | {"prompts": digests})
+    for finding in fallen(run.dir.evaluations(), run.config.stages) if one.when == "during" else ():
+        run.progress.say(f"health: {finding.told()}")
+        run.journal.note(stage.name, one.step, finding.says)
     written = report(place | account, one.plays, results)
     await asyncio.to_thread(run.dir.save_result, f"{stage.name}-{one.label}", written)
     if apart is not None:

@@ -7,65 +7,28 @@ end it is said again, with the number of steps. It states what the rows show, an
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from math import sqrt
 from typing import Any
 
+from launch.run.health_row import Row, read
 from rlsys.config import RecipeConfig
+from rlsys.types import Failure
 
 PATIENCE = 3  # steps in a row
-NEARLY_ALL = 0.9  # share of the episodes
+NEARLY_ALL = 0.9  # share of the episodes, or of the groups
+HARDLY = 0.02  # of the highest reward seen: what one lucky episode among fifty gives
+RAISED = 0.01  # share of the episodes
+ONE_MESSAGE = 1.05  # messages of an episode, mean: nearly all have one
 COLLAPSED = 0.02  # of the entropy that the stage began with
 LOPSIDED = 0.25  # by which the idle share of the engines and that of the learner differ
+RISEN = 1.0  # nats a token above the entropy that the stage began with, and three times as much
+DRIFTED = 3.0  # nats a token from the reference: what the policy says, that model would hardly ever
+BLOWN_UP = 100.0  # nats a token from the reference
+STEEP = 100.0  # times learner.clip_grad
+FELL = 0.5  # of the distance between the lowest and the highest reward seen: how far a mean falls below the best mean
+NOISE = 1.5  # of that distance, for a step of one group: the share that chance alone may be, by the root of the groups
 UNLEARNED = 0.25  # how far the mean reward is below the best one seen, as a share of the distance from the worst
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """What of a row of metrics.jsonl is looked at here. None, or 0 for shares and counts: the row has it not."""
-
-    step: int
-    entropy: float | None = None
-    reward: float | None = None  # mean
-    reward_min: float | None = None
-    reward_max: float | None = None
-    turns: float = 0.0  # messages of the model, mean
-    longest: float = 0.0  # tokens of an episode
-    cut: float = 0.0  # share of the episodes
-    trained: float | None = None  # tokens
-    stale: float = 0.0  # tokens
-    optimizer_steps: float = 0.0
-    filtered: float = 0.0  # groups
-    failed: float = 0.0  # groups
-    busy: float | None = None  # seconds of all engines, cumulative
-    alive: float | None = None  # seconds of all engines, cumulative
-    learner_idle: float | None = None  # share of the step
-    parts: Mapping[str, float] = field(default_factory=dict)  # of the reward, means
-
-
-KEYS = {
-    "step": "step",
-    "entropy": "entropy/mean",
-    "reward": "reward/mean",
-    "reward_min": "reward/min",
-    "reward_max": "reward/max",
-    "turns": "episode/turns",
-    "longest": "episode/tokens_max",
-    "cut": "episode/token_limit",
-    "trained": "tokens/trained",
-    "stale": "tokens/stale",
-    "optimizer_steps": "learner/steps",
-    "filtered": "groups/filtered",
-    "failed": "groups/failed",
-    "busy": "engine/busy_s",
-    "alive": "engine/alive_s",
-    "learner_idle": "learner/idle_share",
-}
-PART = "reward/part/"
-
-
-def read(metrics: Mapping[str, Any]) -> Row:
-    parts = {key.removeprefix(PART): mean for key, mean in metrics.items() if key.startswith(PART)}
-    return Row(parts=parts, **{name: metrics[key] for name, key in KEYS.items() if key in metrics})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +39,7 @@ class Setting:
     max_turns: int  # messages that the model may write in one episode
     solved_by: Mapping[str, float]  # the reward's (`envs.rewards`); empty where it does not say
     gpus: bool = False  # engines and ranks have GPUs of their own
+    run: str = ""  # its directory, where episodes can be looked at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,9 +52,11 @@ class Finding:
     first_step: int
     last_step: int
     steps: int  # in how many it held
-    of: int  # the stage's so far
+    of: int  # the stage's so far; 0 for what no row of steps shows
 
     def told(self) -> str:
+        if not self.of:
+            return f"after step {self.last_step} of stage {self.stage}: {self.says}"
         return f"in {self.steps} of {self.of} steps of stage {self.stage}, from step {self.first_step}: {self.says}"
 
 
@@ -103,33 +69,49 @@ class Watch:
         self._entropy: float | None = None  # of the first row
         self._rewards: tuple[float, float] | None = None  # lowest and highest so far
         self._engines: tuple[float, float] | None = None  # busy and alive, as the row before says
+        self._best: tuple[float, int] | None = None  # the highest mean reward so far, and its step
+        self._solved: dict[str, tuple[float, int]] = {}  # the same of each part that says whether a task was solved
+        self._raised = ""  # the first of what environments, rewards, tasks and templates raised
         self._rows = 0
         self._found: dict[str, Finding] = {}
 
     def see(self, metrics: Mapping[str, Any]) -> list[str]:
         """What is worth saying after this row of metrics."""
         row = read(metrics)
+        self._remember(row)
+        new = []
+        for what, sign in SIGNS.items():
+            says, patience = sign(self, row), 1 if what in AT_ONCE else PATIENCE
+            self._streaks[what] = self._streaks.get(what, 0) + 1 if says else 0
+            if says and self._note(what, says, row.step, patience):
+                new.append(f"{patience} steps in a row: {says}" if patience > 1 else f"step {row.step}: {says}")
+        return new
+
+    def heard(self, failure: Failure | None) -> None:
+        """What was raised in an episode of the row that comes next: rows have numbers alone."""
+        if failure is not None and not self._raised:
+            self._raised = f"{failure.kind} in {failure.where}: {failure.detail}"
+
+    def _remember(self, row: Row) -> None:
         self._rows += 1
         if self._entropy is None:
             self._entropy = row.entropy
         if row.reward_min is not None and row.reward_max is not None:
             low, high = self._rewards or (row.reward_min, row.reward_max)
             self._rewards = min(low, row.reward_min), max(high, row.reward_max)
-        new = []
-        for what, sign in SIGNS.items():
-            says = sign(self, row)
-            self._streaks[what] = self._streaks.get(what, 0) + 1 if says else 0
-            if says and self._note(what, says, row.step):
-                new.append(f"{PATIENCE} steps in a row: {says}")
-        return new
+        if row.reward is not None and (self._best is None or row.reward > self._best[0]):
+            self._best = row.reward, row.step
+        for part, mean in self._right(row).items():
+            if part not in self._solved or mean > self._solved[part][0]:
+                self._solved[part] = mean, row.step
 
-    def _note(self, what: str, says: str, step: int) -> bool:
+    def _note(self, what: str, says: str, step: int, patience: int) -> bool:
         """Count this step where it has held long enough. True the first time."""
         streak, known = self._streaks[what], self._found.get(what)
-        if streak < PATIENCE:
+        if streak < patience:
             return False
-        more = PATIENCE if streak == PATIENCE else 1
-        first, before = (known.first_step, known.steps) if known else (step - PATIENCE + 1, 0)
+        more = patience if streak == patience else 1
+        first, before = (known.first_step, known.steps) if known else (step - patience + 1, 0)
         self._found[what] = Finding(
             stage=self._stage, what=what, says=says, first_step=first, last_step=step, steps=before + more, of=0
         )
@@ -173,6 +155,14 @@ class Watch:
         why, cure = self._no_contrast(row)
         return f"{NOTHING}all {row.filtered:g} groups are without contrast ({rewards}): {why}; {cure}"
 
+    def starved(self, row: Row) -> str:
+        """Nearly no group has contrast, and what is trained comes from the few."""
+        groups = row.with_signal + row.filtered + row.failed
+        if not row.trained or not row.with_signal or row.filtered < NEARLY_ALL * groups:
+            return ""
+        why, cure = self._no_contrast(row)
+        return f"{row.filtered:g} of {groups:g} groups are without contrast: {why}; {cure}"
+
     def _no_contrast(self, row: Row) -> tuple[str, str]:
         warmth, size = self._setting.recipe.rollout.temperature, self._setting.recipe.loop.group_size
         more = f"a higher rollout.temperature={warmth:g} or loop.group_size={size}"
@@ -180,11 +170,51 @@ class Watch:
         same = row.reward_min == row.reward_max  # then a mean is what every episode has
         if self.cut(row):
             return "nearly all are cut off", f"raise {self._limit(row)}"
-        if right and all(mean == 0 or (same and mean < 0) for mean in right.values()):
-            return "no episode solved its task", f"give easier tasks (env.*), an sft stage before, or {more}"
-        if same and any(mean > self._setting.solved_by[part] for part, mean in right.items()):
-            return "every episode solved its task", "give harder tasks (env.*)"
-        return "each task is too easy or too hard", f"give others (env.*), or {more}"
+        if worse := self._worse(row):
+            return worse, self._slower()
+        look = self._look(row) if same else ""
+        if right and all(self._hardly(mean) or (same and mean < 0) for mean in right.values()):
+            none = "no" if all(mean == 0 or same for mean in right.values()) else "hardly any"
+            return f"{none} episode solved its task", f"give easier tasks (env.*), an sft stage before, or {more}{look}"
+        if any(mean > self._setting.solved_by[part] for part, mean in right.items()) and (same or self._at_top(row)):
+            return f"{'' if same else 'nearly '}every episode solved its task", "give harder tasks (env.*)"
+        return "each task is too easy or too hard", f"give others (env.*), or {more}{look}"
+
+    def _look(self, row: Row) -> str:
+        """All rewards are one number: a reward that reads something else than the model writes gives that too."""
+        if not self._setting.run:
+            return ""
+        name = f"{self._setting.run}/trajectories/step-{row.step:06d}.jsonl"
+        score = f"rlsys score {self._setting.run}/config.yaml --input {name} --explain 1"
+        return f"; or look whether the reward reads what the model writes: {score}"
+
+    def _hardly(self, mean: float) -> bool:
+        top = self._rewards[1] if self._rewards is not None else 0.0
+        return 0 <= mean <= HARDLY * max(top, 0.0)
+
+    def _at_top(self, row: Row) -> bool:
+        if row.reward is None or row.reward_min is None or row.reward_max is None:
+            return False
+        return row.reward >= row.reward_max - HARDLY * (row.reward_max - row.reward_min)
+
+    def _worse(self, row: Row) -> str:
+        """Tasks that the policy solved before it does not solve any more: they are not too hard for it."""
+        top = self._rewards[1] if self._rewards is not None else 0.0
+        for part, mean in self._right(row).items():
+            best, step = self._solved[part]
+            if best > 0.2 * top > 0 and mean <= FELL * best and best - mean > self._chance(row) * top:
+                return f"the policy has lost what it could do ({part} {best:.3f} at step {step}, now {mean:.3f})"
+        return ""
+
+    def _chance(self, row: Row) -> float:
+        """How far a mean reward may be from another by chance, as a share of the distance that rewards have."""
+        return NOISE / sqrt(max(row.with_signal + row.filtered + row.failed, 1.0))
+
+    def _slower(self) -> str:
+        recipe = self._setting.recipe
+        coef = getattr(recipe.algorithm, "kl_coef", None)
+        held = "" if coef is None else f", or raise algorithm.kl_coef={coef:g}"
+        return f"lower learner.lr={recipe.learner.lr:g}{held}"
 
     def _right(self, row: Row) -> dict[str, float]:
         """The means of the parts that say whether a task was solved, where the row has them."""
@@ -194,18 +224,23 @@ class Watch:
         """The reward pays, and not for solving anything."""
         right = self._right(row)
         pays = {name: mean for name, mean in row.parts.items() if mean > 0 and name not in right}
-        if not pays or not right or any(right.values()):
+        if not pays or not right or not all(map(self._hardly, right.values())) or self._worse(row):
             return ""
         kind = "format only" if set(pays) == {"format"} else "not for solving tasks"
         named = ", ".join(f"{name} {mean:.3f}" for name, mean in pays.items())
-        return f"the reward is {kind} ({named}; {', '.join(right)} 0): {SHOW}, easier tasks (env.*), or other reward.*"
+        zeros = ", ".join(f"{name} {mean:.2g}" for name, mean in right.items())
+        return f"the reward is {kind} ({named}; {zeros}): {SHOW}, easier tasks (env.*), or other reward.*"
 
     def silent(self, row: Row) -> str:
         """No tool was called: a call is answered, and what is answered is not the last message."""
-        if self._setting.max_turns < 2 or not 0 < row.turns <= 1 or self.cut(row):
+        if self._setting.max_turns < 2 or not 0 < row.turns <= ONE_MESSAGE or self.cut(row):
             return ""
-        most = f"every episode ended with the first of the {self._setting.max_turns} messages that it may have"
-        return f"no tool was called, {most}: {SHOW}, or a reward for calls (reward.*)"
+        every = "every" if row.turns <= 1 else "nearly every"
+        if row.malformed >= NEARLY_ALL:
+            return ""  # that says more
+        most = f"{every} episode ended with the first of the {self._setting.max_turns} messages that it may have"
+        none = "no" if row.turns <= 1 else "hardly any"
+        return f"{none} tool was called, {most}: {SHOW}, or a reward for calls (reward.*)"
 
     def collapsed(self, row: Row) -> str:
         """Answers no longer differ, and are not right."""
@@ -218,6 +253,66 @@ class Watch:
         fell = f"entropy fell from {first:.3g} to {row.entropy:.3g} nats a token"
         at = f"mean reward {row.reward:.3f}, highest {high:.3f}"
         return f"{fell}, {at}: raise algorithm.entropy_coef or algorithm.kl_coef, or lower learner.lr"
+
+    def malformed(self, row: Row) -> str:
+        """The environment cannot read what the model writes."""
+        if row.malformed < NEARLY_ALL:
+            return ""
+        said = f"{row.malformed:.0%} of the episodes are malformed"
+        if worse := self._worse(row) or self.fell(row):
+            return f"{said}: {worse if worse.startswith('the policy') else 'it could write them'}: {self._slower()}"
+        form = "the model does not write what the environment reads"
+        return f"{said}, {form}: {SHOW}, or look at the chat template (--dry-run shows a prompt) and at env.*"
+
+    def raised(self, row: Row) -> str:
+        """The user's own code raises; that the episode went well when it was played again hides it."""
+        if row.raised < RAISED:
+            return ""
+        first = f"; the first: {self._raised}" if self._raised else " (rows: failures/data, failures/retried)"
+        broke = f"{row.raised:.1%} of the episodes broke on code or data of their own"
+        return f"{broke}, and were played again or left out{first}"
+
+    def blown_up(self, row: Row) -> str:
+        """In one step, and what follows may have no rows with a KL any more."""
+        if row.kl is None or row.kl <= BLOWN_UP:
+            return ""
+        return f"the policy blew up, its KL from the reference is {row.kl:.3g} nats a token: {self._slower()}"
+
+    def drifted(self, row: Row) -> str:
+        if row.kl is None or not DRIFTED < row.kl <= BLOWN_UP:
+            return ""
+        return f"the KL from the reference is {row.kl:.3g} nats a token, that model is of no use: {self._slower()}"
+
+    def steep(self, row: Row) -> str:
+        clip = self._setting.recipe.learner.clip_grad
+        if row.grad_norm is None or row.grad_norm <= STEEP * clip:
+            return ""
+        norm = f"the gradient's norm is {row.grad_norm:.3g}, of which learner.clip_grad={clip:g} is left"
+        return f"{norm}: {self._slower()}, or scale the reward (reward.*)"
+
+    def scattered(self, row: Row) -> str:
+        """Entropy rises while the reward falls: the answers become noise."""
+        first, best = self._entropy, self._best
+        if row.entropy is None or first is None or row.reward is None or best is None or self._rewards is None:
+            return ""
+        low, high = self._rewards
+        if row.entropy < max(first + RISEN, 3 * first) or best[0] - row.reward <= UNLEARNED * (high - low):
+            return ""
+        rose = f"entropy rose from {first:.3g} to {row.entropy:.3g} nats a token"
+        at = f"mean reward {row.reward:.3f}, {best[0]:.3f} at step {best[1]}"
+        return f"{rose}, {at}: {self._slower()}"
+
+    def fell(self, row: Row) -> str:
+        """The mean reward is far below its own best, and farther than chance takes it."""
+        if row.reward is None or self._best is None or self._rewards is None:
+            return ""
+        (best, step), (low, high) = self._best, self._rewards
+        if best - row.reward <= max(FELL, self._chance(row)) * (high - low):
+            return ""
+        harder = (
+            "" if self._setting.recipe.curriculum.name == "uniform" else ", unless the curriculum gives harder tasks"
+        )
+        return f"the mean reward fell from {best:.3f} at step {step} to {row.reward:.3f}: {self._slower()}{harder}"
 
     def lopsided(self, row: Row) -> str:
         """On GPUs: engines wait for the learner, or it for them, much more than the other way round."""
@@ -245,5 +340,14 @@ SIGNS: dict[str, Callable[[Watch, Row], str]] = {
     "unsolved": Watch.unsolved,
     "silent": Watch.silent,
     "collapsed": Watch.collapsed,
+    "starved": Watch.starved,
+    "malformed": Watch.malformed,
+    "raised": Watch.raised,
+    "blown_up": Watch.blown_up,
+    "drifted": Watch.drifted,
+    "steep": Watch.steep,
+    "scattered": Watch.scattered,
+    "fell": Watch.fell,
     "lopsided": Watch.lopsided,
 }
+AT_ONCE = frozenset({"blown_up"})

@@ -113,6 +113,7 @@ COLUMNS = (
     ("held-out prefers", "eval/accuracy", "{:.3f}"),
     ("reward", "reward/mean", "{:.3f}"),
     ("correct", "reward/part/correct", "{:.3f}"),
+    ("KL", "kl/reference", "{:.3g}"),
     ("tok/s generated", "tokens/generated_per_s", "{:.0f}"),
     ("tok/s trained", "tokens/trained_per_s", "{:.0f}"),
     ("lag", "lag/max", "{:.0f}"),

@@ -21,6 +21,7 @@ from launch.run.beginning import reference_of, takes_optimizer
 from launch.run.checkpoints import DriverState
 from launch.run.gauges import Gauges
 from launch.run.health import Finding, Setting, Watch
+from launch.run.held_out import HELD_OUT, fallen
 from launch.run.progress import Progress
 from launch.run.pulse import Pulse
 from launch.run.row import StepRow
@@ -35,7 +36,7 @@ from rlsys.device import Device, known
 from rlsys.errors import BadInput, RunFailed
 from rlsys.journal import Journal
 from rlsys.outlines import Played
-from rlsys.types import Reward
+from rlsys.types import Failure, Reward
 
 log = logging.getLogger("rlsys.run")
 
@@ -287,13 +288,15 @@ class Run:
         counts = self.pool.restarts | self.services.restarts | {"learner": self.learner.restarts}
         return {name: self.earlier_restarts.get(name, 0) + count for name, count in counts.items()}
 
-    def record(self, row: StepRow, stage_steps: int) -> None:
-        """Into metrics.jsonl, to the tracker, and onto the terminal."""
+    def record(self, row: StepRow, stage_steps: int, raised: Failure | None = None) -> None:
+        """Into metrics.jsonl, to the tracker, and onto the terminal. raised: the first of what its episodes raised."""
         line = row.to_json() | self.pulse.row() | {"wall_s": self.wall_s}
         self.dir.log(line)
         self.tracker.log(line)
         self.gauges.set(line)
         self.progress.step(row, stage_steps)
+        if self.watch is not None:
+            self.watch.heard(raised)
         for says in self.watch.see(line) if self.watch is not None else ():
             self.progress.say(f"health: {says}")
             self.journal.note(row.stage, row.step, says)
@@ -309,7 +312,8 @@ def watch_on(run: Run, stage: StageConfig) -> Watch:
     """Over the rows that a resumed stage has already: what was said of them is not said again."""
     by = solved_by(stage.config.reward) or {}
     gpus = run.device is not None and run.device.gpus_per_actor > 0
-    watch = Watch(stage.name, Setting(recipe=stage.config, max_turns=run.world.max_turns, solved_by=by, gpus=gpus))
+    turns, place = run.world.max_turns, str(run.dir.path)
+    watch = Watch(stage.name, Setting(recipe=stage.config, max_turns=turns, solved_by=by, gpus=gpus, run=place))
     for row in run.dir.rows(stage.name):
         watch.see(row)
     return watch
@@ -318,8 +322,9 @@ def watch_on(run: Run, stage: StageConfig) -> Watch:
 def health(run: Run) -> list[Finding]:
     """What was wrong, in the stages so far."""
     running = run.watch.findings() if run.watch is not None else []
-    earlier = [Finding(**row) for row in run.state.health]
-    return [*(finding for finding in earlier if finding.stage not in {each.stage for each in running}), *running]
+    earlier = [each for each in (Finding(**row) for row in run.state.health) if each.what != HELD_OUT]
+    of_rows = [*(each for each in earlier if each.stage not in {other.stage for other in running}), *running]
+    return [*of_rows, *fallen(run.dir.evaluations(), run.config.stages)]
 
 
 async def first_delivery(run: Run) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 
 from launch.run import cleanup
 from launch.run.checkpoints import DriverState, step_of
+from launch.run.held_out import fall
 from launch.run.parts import shown, start_parts
 from launch.run.run import Run, StopRequested, health
 from launch.run.saving import end_writing, save_at_stop
@@ -114,11 +115,13 @@ def closing_line(run: Run, status: str) -> str:
     if failed:
         episodes = sum(sum(counts.values()) for counts in state.eval_episodes.values())
         change += f"; {failed} of {episodes} evaluation episodes failed and are not in it"
+    found = fall(run.dir.evaluations())
+    fell = f", but {found.told()}" if found is not None else ""
     newest = run.dir.newest()
     saved = f" from step {step_of(newest)}" if newest is not None else " from the beginning"
     again = "" if status == "done" else f"; the same command continues it{saved}"
     taken = f"{status} after {run.state.step} steps in {run.wall_s:.0f} s"
-    return f"{taken}{change}; see {shown(run.dir.path)}{again}"
+    return f"{taken}{fell}{change}; see {shown(run.dir.path)}{again}"
 
 
 def compared(state: DriverState) -> tuple[dict[str, float], dict[str, float], str]:

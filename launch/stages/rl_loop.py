@@ -39,7 +39,7 @@ from rlsys.curriculum import Curriculum, make_curriculum
 from rlsys.device import known
 from rlsys.drafting import BatchDraft, draft_batch
 from rlsys.errors import RunFailed
-from rlsys.harvest import Harvest, check_failures, check_streams, harvest_groups
+from rlsys.harvest import Harvest, check_failures, check_streams, first_raised, harvest_groups
 from rlsys.metrics import Metrics, Sum, merge, values
 from rlsys.outlines import Played
 from rlsys.rollout import RolloutPlan
@@ -292,7 +292,8 @@ async def publish_step(
     await keep_trajectories(run, stage, f"step-{row.step:06d}", groups, harvest.advantages)
     metrics["tokens/generated_per_s"] = metrics["tokens/generated"] / row.time.total
     metrics["learner/idle_share"] = 1 - row.time.phases.get("update", 0.0) / row.time.total
-    run.record(replace(row, metrics=metrics), stage.steps)
+    outlines = [each for group in groups for each in group.outlines]
+    run.record(replace(row, metrics=metrics), stage.steps, first_raised(outlines))
     run.tracker.episodes(row.step, await shown(run, row.step, groups))
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from launch.config.compose import compose
 from launch.run.health import PATIENCE, Setting, Watch
+from rlsys.types import Failure, FailureKind
 
 KEYS = ["rollout.max_turn_tokens=64", "rollout.temperature=0.7", "loop.max_token_lag=1"]
 RECIPE = compose("quickstart", KEYS).stages[-1].config
@@ -53,7 +54,7 @@ def test_of_healthy_rows_nothing_is_said() -> None:
     learned = {"reward__mean": 1.0, "reward__part__correct": 0.9, "entropy__mean": 0.001, "groups__trained": 6.0}
     assert said(watching, [*rows(9), *rows(9, 10, **learned)]) == []
     nothing_yet = {"reward__mean": 0.0, "reward__max": 0.0, "reward__part__correct": 0.0, "reward__part__format": 0.0}
-    assert said(watching, rows(9, 19, **nothing_yet)) == []  # tokens are trained, so something was rewarded
+    assert said(watch(), rows(9, 19, **nothing_yet)) == []  # tokens are trained, so something was rewarded
     assert said(watch(max_turns=1), rows(9, episode__turns=1.0)) == []  # a world of one message
     assert watching.findings() == []
 
@@ -148,3 +149,81 @@ def test_what_holds_is_counted_and_a_shorter_spell_is_not() -> None:
     assert (finding.stage, finding.what, finding.first_step, finding.last_step) == ("rl", "cut", 4, 13)
     assert (finding.steps, finding.of) == (4 + 5, 13)
     assert finding.told().startswith("in 9 of 13 steps of stage rl, from step 4: 100% of the episodes")
+
+
+# -- a policy that was right before ------------------------------------------------------------------------------------
+
+RIGHT = {"reward__mean": 1.08, "reward__part__correct": 0.98, "reward__part__format": 0.1, "entropy__mean": 0.026}
+LOST = {"reward__mean": 0.002, "reward__part__correct": 0.0, "reward__part__format": 0.002, "entropy__mean": 4.7}
+
+
+def test_a_policy_that_blows_up_is_told_the_learning_rate_and_no_easier_tasks() -> None:
+    watching = watch()
+    seen = [*rows(1, **RIGHT, kl__reference=0.0), *rows(1, 2, **LOST, kl__reference=2403.0)]
+    first = said(watching, seen)
+    assert [each.split(":")[0] for each in first] == ["step 2"] and "2.4e+03 nats a token: lower learner.lr=" in first[
+        0
+    ]
+    nothing = no_contrast(**LOST, reward__max=0.0, episode__malformed=1.0)
+    later = said(watching, [*rows(1, 3, **LOST), *rows(4, 4, **nothing)])
+    found = {finding.what: finding.says for finding in watching.findings()}
+    assert {"blown_up", "fell", "scattered", "malformed", "untrained"} == set(found)
+    assert "fell from 1.080 at step 1 to 0.002: lower learner.lr=0.0005" in found["fell"]
+    assert "entropy rose from 0.026 to 4.7 nats" in found["scattered"]
+    assert "lost what it could do (correct 0.980 at step 1, now 0.000); lower learner.lr=" in found["untrained"]
+    for sentence in [*first, *later]:
+        assert "easier" not in sentence and "sft" not in sentence and "learner.lr=" in sentence, sentence
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"kl__reference": 3.4}, "drifted"),
+        ({"learner__grad_norm": 250.0}, "steep"),
+        ({"episode__malformed": 0.95}, "malformed"),
+        ({"groups__trained": 2.0, "groups__filtered": 38.0}, "starved"),
+        ({"reward__part__correct": 0.004, "reward__part__format": 0.08}, "unsolved"),
+        ({"episode__turns": 1.0156}, "silent"),
+        ({"episode__raised": 0.04}, "raised"),
+    ],
+)
+def test_what_is_nearly_so_is_said(changes: dict[str, Any], what: str) -> None:
+    watching = watch()
+    assert len(said(watching, rows(PATIENCE, **changes))) == 1
+    assert [finding.what for finding in watching.findings()] == [what]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"kl__reference": 0.9, "learner__grad_norm": 12.0, "episode__malformed": 0.4, "episode__raised": 0.0},
+        {"groups__trained": 5.0, "groups__filtered": 27.0, "reward__part__correct": 0.05, "episode__turns": 1.2},
+        {"reward__mean": 0.3, "entropy__mean": 0.9},
+        {"kl__reference": None, "learner__grad_norm": None},
+    ],
+)
+def test_what_training_goes_through_is_not_said(changes: dict[str, Any]) -> None:
+    assert said(watch(), [*rows(1), *rows(9, 2, **changes)]) == []
+
+
+def test_a_mean_of_few_groups_may_fall_by_chance() -> None:
+    few = {"groups__trained": 1.0, "groups__filtered": 1.0}
+    lucky = {**few, "reward__mean": 1.1, "reward__part__correct": 1.0}
+    assert said(watch(), [*rows(1, **lucky), *rows(9, 2, **few, reward__mean=0.1)]) == []
+
+
+def test_all_rewards_of_one_number_lead_to_the_reward_itself() -> None:
+    zero = {"reward__max": 0.0, "reward__mean": 0.0, "reward__part__correct": 0.0, "reward__part__format": 0.0}
+    watching = Watch("rl", Setting(recipe=RECIPE, max_turns=4, solved_by={"correct": 0.0}, run="runs/q"))
+    (sentence,) = said(watching, rows(PATIENCE, **no_contrast(**zero)))
+    line = "rlsys score runs/q/config.yaml --input runs/q/trajectories/step-000003.jsonl --explain 1"
+    assert sentence.endswith(f"or look whether the reward reads what the model writes: {line}")
+
+
+def test_the_first_line_that_raised_is_named() -> None:
+    watching = watch()
+    watching.heard(Failure(kind=FailureKind.DATA, where="environment", detail="KeyError: 'x' (world.py:61 in step)"))
+    watching.heard(Failure(kind=FailureKind.DATA, where="reward", detail="another"))
+    (sentence,) = said(watching, rows(PATIENCE, episode__raised=0.12))
+    assert "12.0% of the episodes" in sentence
+    assert sentence.endswith("; the first: data in environment: KeyError: 'x' (world.py:61 in step)")

@@ -1,0 +1,45 @@
+"""A fall of what is measured on held-out tasks: the same prompts, and more than the draw of the tasks explains."""
+
+from typing import Any
+
+from launch.config.compose import compose
+from launch.run.held_out import fall, fallen
+
+STAGES = compose("quickstart", ["stages.rl.learner.lr=0.03"]).stages
+
+
+def row(step: int, greedy: float, sampled: float = 0.5, *, width: float = 0.03, prompts: str = "a") -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "step": step,
+        "stage": "rl",
+        "when": "during",
+        "prompts": {"greedy": prompts, "sampled": "b"},
+    }
+    for play, value in (("greedy", greedy), ("sampled", sampled)):
+        found |= {
+            f"{play}/accuracy": value,
+            f"{play}/accuracy_low": value - width,
+            f"{play}/accuracy_high": value + width,
+        }
+    return found
+
+
+def test_the_newest_is_compared_with_the_best_before_it() -> None:
+    found = fall([row(0, 0.7), row(10, 0.95), row(20, 0.9), row(30, 0.0, 0.4)])
+    assert found is not None and (found.play, found.best, found.best_step, found.now) == ("greedy", 0.95, 10, 0.0)
+    assert found.told() == "held-out accuracy fell from 0.950 to 0.000 (greedy, from step 10 to 30)"
+    (finding,) = fallen([row(0, 0.95), row(12, 0.0)], STAGES)
+    assert (finding.stage, finding.what, finding.first_step, finding.last_step) == ("rl", "held_out", 0, 12)
+    assert "lower stages.rl.learner.lr=0.03" in finding.told() and finding.told().startswith(
+        "after step 12 of stage rl"
+    )
+
+
+def test_what_rose_what_the_draw_explains_and_other_prompts_are_no_fall() -> None:
+    assert fall([]) is None and fall([row(0, 0.9)]) is None
+    assert fall([row(0, 0.2), row(10, 0.95)]) is None
+    assert fall([row(0, 0.95), row(10, 0.91)]) is None  # the intervals meet
+    assert fall([row(0, 0.95), row(10, 0.1, prompts="other")]) is None
+    old = {key: value for key, value in row(0, 0.95).items() if key != "prompts"}  # of an earlier rlsys
+    assert fall([old, row(10, 0.1)]) is None
+    assert fallen([row(0, 0.95), row(10, 0.1) | {"stage": "gone"}], STAGES) == []
