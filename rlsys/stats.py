@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-
-import numpy as np
-import numpy.typing as npt
-
-_CHUNK = 4_000_000  # resampled values that exist at once
 
 
 def proportions_z_test(k1: float, n1: float, k2: float, n2: float) -> tuple[float, float]:
@@ -28,7 +24,7 @@ def proportions_z_test(k1: float, n1: float, k2: float, n2: float) -> tuple[floa
     if variance <= 0:
         return 0.0, 1.0
     z = (k1 / n1 - k2 / n2) / math.sqrt(variance)
-    return z, math.erfc(abs(z) / math.sqrt(2))
+    return z, above_zero(math.erfc(abs(z) / math.sqrt(2)))
 
 
 def mean_and_spread(values: Sequence[float]) -> tuple[float, float]:
@@ -36,62 +32,11 @@ def mean_and_spread(values: Sequence[float]) -> tuple[float, float]:
 
     mean_and_spread([1, 2, 6]) is (3.0, 2.6458). Raises ValueError without values.
     """
-    count = _count(values)
+    count = require_values(values)
     mean = math.fsum(values) / count
     if count == 1:
         return mean, math.nan
     return mean, math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count - 1))
-
-
-def bootstrap_interval(
-    values: Sequence[float],
-    *,
-    weights: Sequence[float] | None = None,
-    confidence: float = 0.95,
-    resamples: int = 10_000,
-    seed: int = 0,
-) -> tuple[float, float]:
-    """Percentile bootstrap interval of the mean: (low, high). The same for the same values and seed.
-
-    For the difference of two systems on the same tasks, give the differences. weights: of a share that is pooled, such
-    as satisfied of all constraints: values are what each task adds to the sum, weights what it adds to the count, above
-    0. Raises ValueError without values, and for unequal lengths.
-    """
-    count = _count(values)
-    _check_confidence(confidence)
-    values_N = np.asarray(values, dtype=np.float64)
-    weights_N = np.ones(count) if weights is None else np.asarray(weights, dtype=np.float64)
-    if len(weights_N) != count:
-        raise ValueError(f"{count} values against {len(weights_N)} weights: expected as many")
-    generator = np.random.default_rng(seed)
-    means: list[npt.NDArray[np.float64]] = []
-    left = resamples
-    while left > 0:
-        size = min(left, max(1, _CHUNK // count))
-        drawn = generator.integers(count, size=(size, count))
-        means.append(values_N[drawn].sum(axis=1) / weights_N[drawn].sum(axis=1))
-        left -= size
-    tail = (1 - confidence) / 2
-    low, high = np.quantile(np.concatenate(means), [tail, 1 - tail]).tolist()
-    return low, high
-
-
-def paired_test(differences: Sequence[float]) -> tuple[float, float]:
-    """Two-sided z-test that the mean of these differences, one of each task, is 0: (z, p).
-
-    Two systems on the same tasks: what both find easy or hard cancels out. paired_test([1, 0, 0, 0, 1]) is
-    (1.633, 0.1025). Where no task differs, or all differ alike, the deviation is 0: (0.0, 1.0) or (inf, 0.0). Raises
-    ValueError without values.
-    """
-    mean, deviation = mean_and_spread(differences)
-    if mean == 0:
-        return 0.0, 1.0
-    if len(differences) == 1:
-        return math.nan, 1.0  # of one task nobody knows how it varies
-    if deviation == 0:
-        return math.copysign(math.inf, mean), 0.0
-    z = mean / (deviation / math.sqrt(len(differences)))
-    return z, math.erfc(abs(z) / math.sqrt(2))
 
 
 def pass_at_k(samples: int, right: int, k: int) -> float:
@@ -120,10 +65,10 @@ def pearson(x: Sequence[float], y: Sequence[float], *, confidence: float = 0.95)
 
     With fewer than 4 points the band is everything: (-1, 1). Raises ValueError for unequal lengths or no points.
     """
-    count = _count(x)
+    count = require_values(x)
     if len(y) != count:
         raise ValueError(f"{count} values against {len(y)}: expected as many")
-    _check_confidence(confidence)
+    require_confidence(confidence)
     mean_x, mean_y = math.fsum(x) / count, math.fsum(y) / count
     dx, dy = [value - mean_x for value in x], [value - mean_y for value in y]
     norm = math.hypot(*dx) * math.hypot(*dy)
@@ -144,15 +89,20 @@ def macro_label_accuracy(labels: Sequence[Sequence[float]]) -> float:
     macro_label_accuracy([[1, 1, 0], [1]]) is 0.8333, where the mean over steps would be 0.75. Raises ValueError for no
     trajectory, or one without steps.
     """
-    return math.fsum(math.fsum(steps) / _count(steps) for steps in labels) / _count(labels)
+    return math.fsum(math.fsum(steps) / require_values(steps) for steps in labels) / require_values(labels)
 
 
-def _count(values: Sequence[object]) -> int:
+def require_values(values: Sequence[object]) -> int:
     if not values:
         raise ValueError("no values: expected at least one")
     return len(values)
 
 
-def _check_confidence(confidence: float) -> None:
+def require_confidence(confidence: float) -> None:
     if not 0 < confidence < 1:
         raise ValueError(f"confidence={confidence!r}: expected between 0 and 1")
+
+
+def above_zero(p: float) -> float:
+    """What is too small for a float is no certainty."""
+    return max(float(p), sys.float_info.min)

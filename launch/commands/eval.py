@@ -6,10 +6,11 @@ import argparse
 import tempfile
 import time
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from launch.commands.shared import add_checkpoint, add_config
+from launch.commands.shared import add_checkpoint, add_config, add_test
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -40,6 +41,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", metavar="F", help="write the result as JSON, and F's .transcripts/ beside it")
     parser.add_argument("--resume", action="store_true", help="go on with the last transcripts beside --output")
     parser.add_argument("--against", metavar="RESULT", help="the JSON of another evaluation to compare with")
+    add_test(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -148,13 +150,13 @@ def finish(
     progress.doing("computing intervals")
     results = {name: result_of(transcripts.records(name), each) for name, each in plays.items()}
     papers = {name: papers_of(each) for name, each in plays.items()}
-    ours = {name: each.played for name, each in results.items()}
+    ours = {name: replace(each.played, prompts=plays[name].digest()) for name, each in results.items()}
     together, more = of_several(plays, ours, earlier)
     found = report(about, plays, results) | more
     for line in [*table(results), *metric_lines(results, papers), *together]:
         progress.say(line)
     if earlier is not None:
-        differences = against(ours, earlier)
+        differences = against(ours, earlier, options.test)
         found["against"] = {"file": options.against, "plays": {name: each.json() for name, each in differences.items()}}
         for line in against_lines(differences, options.against):
             progress.say(line)
@@ -175,7 +177,8 @@ def kept(options: argparse.Namespace, about: Mapping[str, Any], plays: Mapping[s
     from launch.evaluation.transcripts import Transcripts, folder_beside
 
     sizes = {name: each.samples * each.seeds for name, each in plays.items()}
-    begun = {"weights": about["weights"]} | {name: each.identity() for name, each in plays.items()}
+    ways = {f"{name} {key}": value for name, each in plays.items() for key, value in each.identity().items()}
+    begun = {"weights": about["weights"], "plays": ", ".join(plays)} | ways
     with tempfile.TemporaryDirectory() as nowhere, ExitStack() as closing:
         folder = Path(nowhere) / "transcripts"
         if options.output is not None:
@@ -208,8 +211,6 @@ def about_model(model: str, config: RunConfig, plays: Mapping[str, Play]) -> dic
 def plays_to_play(recipe: RecipeConfig, trained: str | None) -> dict[str, Play]:
     """Of the recipe's sets; without any, of a data file that the checkpoint has not seen all tasks, else the held-out
     ones."""
-    from dataclasses import replace
-
     from launch.evaluation.sets import sets_of
 
     sets = [

@@ -31,6 +31,16 @@ def add_checkpoint(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_test(parser: argparse.ArgumentParser) -> None:
+    """How two evaluations are tested for a difference."""
+    parser.add_argument(
+        "--test",
+        choices=("paired", "paper"),
+        default="paired",
+        help="paired: over the tasks of both; paper: Graph-RL's z-test of two proportions (default: %(default)s)",
+    )
+
+
 def add_address(command: argparse.ArgumentParser, *, port: int) -> None:
     """Where a service listens, and who may ask."""
     command.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")

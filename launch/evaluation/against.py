@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from launch.evaluation.played import Number, Played, differ, read_played
-from rlsys.stats import bootstrap_interval, paired_test
+from launch.evaluation.pairing import Paired, other_prompts, paired, told_p
+from launch.evaluation.played import Number, Played, Test, differ, read_played
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unpaired:
-    """The z-test of two proportions: over all graded episodes, or of a pooled share over all that was pooled."""
+    """`--test paper`, the z-test of two proportions: over all graded episodes, or all of which a share is."""
 
     z: float
     p: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Paired:
-    """Over the tasks of both: the mean difference with its 95 % interval, and the z-test that it is 0."""
-
-    tasks: int
-    difference: float
-    low: float
-    high: float
-    p: float
-    z: float | None  # None: all differences are the same
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +23,10 @@ class Difference:
     ours: float
     theirs: float
     difference: float
-    unpaired: Unpaired | None  # None: no accuracies
-    paired: Paired | None  # None: no task in both, or a number that is not the mean over tasks
+    unpaired: Unpaired | None = None  # None: not asked for, or no accuracies
+    paired: Paired | None = None
+    why_not: str | None = None  # why it is not paired
+    other_prompts: bool = False
 
     def json(self) -> dict[str, Any]:
         return {key: value for key, value in asdict(self).items() if value is not None}
@@ -45,10 +34,13 @@ class Difference:
     def told(self) -> str:
         said = f"{self.ours:.3f}, there {self.theirs:.3f}"
         if self.unpaired:
-            said += f"; z-test p = {self.unpaired.p:.3g}"
+            said += f"; two-proportion z-test {told_p(self.unpaired.p)}"
         if self.paired:
-            between = f"{self.paired.difference:+.3f} ({self.paired.low:+.3f} to {self.paired.high:+.3f})"
-            said += f"; on the {self.paired.tasks} tasks of both {between}, p = {self.paired.p:.3g}"
+            said += f"; {self.paired.told()}"
+        if self.why_not:
+            said += f"; not tested: {self.why_not}"
+        if self.other_prompts:
+            said += "; warning: it was evaluated in another way (prompts)"
         return said
 
 
@@ -57,38 +49,31 @@ def read_earlier(path: str) -> dict[str, Played]:
     return read_played(path, f"--against {path}")
 
 
-def against(ours: Mapping[str, Played], earlier: Mapping[str, Played]) -> dict[str, Difference]:
+def against(ours: Mapping[str, Played], earlier: Mapping[str, Played], test: Test = "paired") -> dict[str, Difference]:
     """By play that both have a number of."""
     return {
-        name: _difference(play, play.number, earlier[name], theirs)
+        name: _difference(play, play.number, earlier[name], theirs, test)
         for name, play in ours.items()
         if name in earlier and play.number is not None and (theirs := earlier[name].numbers.get(play.key)) is not None
     }
 
 
-def _difference(ours: Played, number: Number, earlier: Played, theirs: Number) -> Difference:
-    unpaired = None
-    if ours.is_share:
+def _difference(ours: Played, number: Number, earlier: Played, theirs: Number, test: Test) -> Difference:
+    unpaired, found = None, None
+    if test == "paired":
+        found = paired([ours], [earlier])
+    elif ours.is_share:
         z, p = differ(number, theirs)
         unpaired = Unpaired(z=z, p=p)
-    same = ours.measure == earlier.measure and not ours.is_pooled  # what a task has is no part of a pooled share
-    both = [task for task in ours.tasks if task in earlier.tasks and same]
-    differences = [ours.tasks[task] - earlier.tasks[task] for task in both]
     return Difference(
         ours=number.value,
         theirs=theirs.value,
         difference=number.value - theirs.value,
         unpaired=unpaired,
-        paired=_paired(differences),
+        paired=found if isinstance(found, Paired) else None,
+        why_not=found if isinstance(found, str) else None,
+        other_prompts=other_prompts([ours], [earlier]),
     )
-
-
-def _paired(differences: list[float]) -> Paired | None:
-    if not differences:
-        return None
-    (z, p), (low, high) = paired_test(differences), bootstrap_interval(differences)
-    mean = math.fsum(differences) / len(differences)
-    return Paired(tasks=len(differences), difference=mean, low=low, high=high, p=p, z=z if math.isfinite(z) else None)
 
 
 def against_lines(found: Mapping[str, Difference], path: str) -> list[str]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from typing import Any
 
 from launch.evaluation.groups import averages
-from launch.evaluation.played import Number, Played, differ, is_share
+from launch.evaluation.pairing import Paired, other_prompts, paired
+from launch.evaluation.played import Number, Played, Test, differ, is_share
 from rlsys.stats import Correlation, mean_and_spread, pearson
 
 Plays = Mapping[str, Played]
@@ -29,8 +30,11 @@ class Cell:
 
     value: float  # mean over seeds
     spread: float | None  # standard deviation over seeds; None of one
-    p: float | None  # z-test against the first setting, seeds pooled; None for it, and where there are no shares
+    p: float | None = None  # of the test against the first setting; None for it, and where none is possible
     better: bool = False
+    paired: Paired | None = None  # over tasks, whose values are means over seeds
+    why_not: str | None = None  # why it is not tested
+    other_prompts: bool = False
 
     def told(self, alpha: float) -> str:
         mark = "" if self.p is None or self.p >= alpha else "+" if self.better else "-"
@@ -46,26 +50,34 @@ def columns(settings: Sequence[Setting]) -> dict[str, str]:
     return {name: first.get(name, play.key) for name, play in played}
 
 
-def cells(settings: Sequence[Setting]) -> dict[str, dict[str, Cell]]:
+def cells(settings: Sequence[Setting], test: Test = "paired") -> dict[str, dict[str, Cell]]:
     """By setting and play."""
     found: dict[str, dict[str, Cell]] = {}
     metrics = columns(settings)
     for setting in settings:
-        row = {play: _cell(setting, settings[0], play, key) for play, key in metrics.items()}
+        row = {play: _cell(setting, settings[0], play, key, test) for play, key in metrics.items()}
         found[setting.name] = {play: cell for play, cell in row.items() if cell is not None}
     return found
 
 
-def _cell(setting: Setting, first: Setting, play: str, key: str) -> Cell | None:
+def _cell(setting: Setting, first: Setting, play: str, key: str, test: Test) -> Cell | None:
     ours = _numbers(setting, play, key)
     if not ours:
         return None
     value, spread = mean_and_spread([number.value for number in ours])
-    theirs, p = _numbers(first, play, key), None
-    if setting is not first and theirs and is_share(key):
-        p = differ(_pooled(ours), _pooled(theirs))[1]
-    better = bool(theirs) and value > _pooled(theirs).value
-    return Cell(value=value, spread=None if len(ours) == 1 else spread, p=p, better=better)
+    cell = Cell(value=value, spread=None if len(ours) == 1 else spread)
+    theirs = _numbers(first, play, key)
+    if setting is first or not theirs:
+        return cell
+    sides = [[plays[play] for plays in each.seeds if play in plays] for each in (setting, first)]
+    cell = replace(cell, other_prompts=other_prompts(*sides))
+    if test == "paper":
+        p = differ(_pooled(ours), _pooled(theirs))[1] if is_share(key) else None
+        return replace(cell, p=p, better=value > _pooled(theirs).value)
+    found = paired(*sides)
+    if isinstance(found, str):
+        return replace(cell, why_not=found)
+    return replace(cell, p=found.p, better=found.difference > 0, paired=found)
 
 
 def _numbers(setting: Setting, play: str, key: str) -> list[Number]:
@@ -108,9 +120,12 @@ def correlations(settings: Sequence[Setting]) -> dict[str, Correlation]:
     return {name: pearson([x for x, _ in found], [y for _, y in found]) for name, found in varied.items()}
 
 
-def lines(settings: Sequence[Setting], alpha: float) -> list[str]:
+NAMES: Mapping[Test, str] = {"paired": "the test over the tasks of both", "paper": "the z-test of two proportions"}
+
+
+def lines(settings: Sequence[Setting], alpha: float, test: Test) -> list[str]:
     """A table with a row for each setting; then what they say together."""
-    names, found, more = columns(settings), cells(settings), increases(settings)
+    names, found, more = columns(settings), cells(settings, test), increases(settings)
     groups = list(dict.fromkeys(group for row in more.values() for group in row))
     head = ["", *names, *(f"{group} increase" for group in groups)]
     rows = [head]
@@ -121,19 +136,29 @@ def lines(settings: Sequence[Setting], alpha: float) -> list[str]:
         rows.append([setting.name, *shown, *(f"{gains[group]:+.1%}" if group in gains else "-" for group in groups)])
     wide = [max(len(row[at]) for row in rows) for at in range(len(head))]
     table = ["  ".join(f"{word:<{wide[at]}}" for at, word in enumerate(row)).rstrip() for row in rows]
-    note = [f"+ and -: differs from {settings[0].name} by the z-test of two proportions, p < {alpha:g}"]
-    return [*table, *note, *(_said(name, each) for name, each in correlations(settings).items())]
+    note = [f"+ and -: differs from {settings[0].name} by {NAMES[test]}, p < {alpha:g}"]
+    tested = [line for setting in settings[1:] for line in _tested(setting.name, found[setting.name])]
+    return [*table, *note, *tested, *(_said(name, each) for name, each in correlations(settings).items())]
+
+
+def _tested(name: str, row: Mapping[str, Cell]) -> list[str]:
+    """What the table has no room for."""
+    found = [f"{name}, {play}: {each.paired.told()}" for play, each in row.items() if each.paired]
+    found += [f"{name}, {play}: not tested: {each.why_not}" for play, each in row.items() if each.why_not]
+    if other := [play for play, each in row.items() if each.other_prompts]:
+        found.append(f"warning: {name} was evaluated in another way than the first (prompts): {', '.join(other)}")
+    return found
 
 
 def _said(name: str, found: Correlation) -> str:
     return f"{name}: r = {found.r:.3f} ({found.low:.3f} to {found.high:.3f}) over {found.count} evaluations"
 
 
-def as_json(settings: Sequence[Setting]) -> dict[str, Any]:
-    from dataclasses import asdict
-
+def as_json(settings: Sequence[Setting], test: Test) -> dict[str, Any]:
+    found = cells(settings, test)
     return {
-        "settings": {name: {play: asdict(cell) for play, cell in row.items()} for name, row in cells(settings).items()},
+        "test": test,
+        "settings": {name: {play: asdict(cell) for play, cell in row.items()} for name, row in found.items()},
         "increases": increases(settings),
         "correlations": {
             name: {key: value if math.isfinite(value) else None for key, value in asdict(each).items()}

@@ -69,7 +69,16 @@ class Evaluation:
 
     @property
     def label(self) -> str:
-        return f"step-{self.step:06d}" if self.when == "during" else self.when
+        return label(self.when, self.step)
+
+
+def label(when: str, step: int) -> str:
+    return f"step-{step:06d}" if when == "during" else when
+
+
+def result_name(stage: str, when: str, step: int) -> str:
+    """Of the file in evaluations/ that holds one."""
+    return f"{stage}-{label(when, step)}"
 
 
 def owed(plays: Mapping[str, Play], played: Mapping[str, Mapping[int, Any]]) -> list[Owed]:
@@ -154,7 +163,7 @@ async def settle(run: Run, one: Evaluation, apart: Path | None) -> Values:
         run.progress.say(f"health: {finding.told()}")
         run.journal.note(stage.name, one.step, finding.says)
     written = report(place | account, one.plays, results)
-    await asyncio.to_thread(run.dir.save_result, f"{stage.name}-{one.label}", written)
+    await asyncio.to_thread(run.dir.save_result, result_name(stage.name, one.when, one.step), written)
     if apart is not None:
         _keep_best(run, one, results, apart)
     return {name: round(each.value, 4) for name, each in results.items() if each.value is not None}
@@ -181,10 +190,10 @@ def prompts_of(stage: StageConfig) -> str:
 def owes_before(run: Run, stage: StageConfig) -> bool:
     """Whether a stage that begins now has to be evaluated first. Not where these very weights have been, on the same
     prompts, at the end of the stage before it."""
-    state, prompts = run.state, prompts_of(stage)
+    state, last = run.state, run.state.eval_last
     if state.stage_step or stage.name in state.eval_stages:
         return False
-    last = state.eval_last
+    prompts = prompts_of(stage)
     if (last.get("prompts"), last.get("step")) != (prompts, state.step):
         return True
     state.eval_stages[stage.name] = {"before": last["values"]}

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rlsys.errors import BadInput
 from rlsys.jsonl import json_object
 from rlsys.stats import proportions_z_test
+from rlsys.types import Task
 from rlsys.visible import visible
 
 POOLED = "_pooled"  # a share over all that a set holds, such as the constraints of ProScript
+
+Test = Literal["paired", "paper"]  # task by task; the z-test of two proportions of Graph-RL (arXiv 2506.00845)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +35,8 @@ class Played:
     numbers: Mapping[str, Number]  # by metric
     tasks: Mapping[str, float]  # the measure, by task
     group: str = ""  # eval.sets.NAME.group
+    contents: Mapping[str, str] = field(default_factory=dict)  # by task what it asks; {} in files of before
+    prompts: str = ""  # of what was evaluated in which way
 
     @property
     def key(self) -> str:
@@ -53,6 +60,12 @@ class Played:
 def is_share(key: str) -> bool:
     """Whether a number that stands for a set is a share of right answers."""
     return key != "mean_reward"
+
+
+def content_of(task: Task) -> str:
+    """Equal for two tasks that ask the same and take the same answers, whatever their files and lines are called."""
+    said = json.dumps([task.question, list(task.answers)])
+    return hashlib.blake2b(said.encode(), digest_size=8).hexdigest()
 
 
 def differ(ours: Number, theirs: Number) -> tuple[float, float]:
@@ -87,4 +100,14 @@ def _played(found: Mapping[str, Any], name: str) -> Played:
         if not math.isfinite(number.value) or not 0 < number.count < math.inf or (share and not 0 <= number.value <= 1):
             raise ValueError(f"{key} of {name!r} is {number.value:g} of {number.count:g}")
     measure, group = str(play.get("measure", "accuracy")), str(play.get("group", ""))
-    return Played(measure=measure, numbers=numbers, tasks=dict(play["tasks"]), group=group)
+    tasks, contents = dict(play["tasks"]), dict(play.get("contents", {}))
+    if contents and contents.keys() != tasks.keys():
+        raise ValueError(f"contents of {name!r} are of other tasks")
+    return Played(
+        measure=measure,
+        numbers=numbers,
+        tasks=tasks,
+        group=group,
+        contents=contents,
+        prompts=str(play.get("prompts", "")),
+    )

@@ -26,6 +26,7 @@ MORE = (
     "answered_by",
     "versions",
     "tasks",
+    "contents",
 )
 
 

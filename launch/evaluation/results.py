@@ -14,17 +14,19 @@ from typing import Any, TypeVar
 
 from envs.rewards import Measure, make_reward, measure_of, solved
 from envs.rewards.measures import measures
-from launch.evaluation.played import Number, Played
+from launch.evaluation.played import Number, Played, content_of
 from launch.evaluation.sets import Play
+from launch.evaluation.significance import bootstrap_interval, share_interval
 from rlsys.curriculum import by_number
 from rlsys.errors import BadInput
 from rlsys.metrics import Mean
 from rlsys.records import TrajectoryRecord, task_of
-from rlsys.stats import bootstrap_interval, mean_and_spread, pass_at_k
+from rlsys.stats import mean_and_spread, pass_at_k
 from rlsys.tool_use import REPLIES
 from rlsys.types import EpisodeEnd, Failure, Reward, Transcript
 
 RESAMPLES = 1_000
+UNBOUNDED = {"mean_reward", "tokens", "response_tokens", "turns"}  # with parts of rewards and what environments count
 V = TypeVar("V", int, str)
 Numbers = dict[str, Mean]  # of one episode, by metric
 
@@ -34,7 +36,7 @@ class Metric:
     """Metric(value=0.62, low=0.55, high=0.69): the mean over tasks and its 95 % interval."""
 
     value: float
-    low: float  # bootstrap over tasks, whose samples stay together
+    low: float  # over tasks, whose samples stay together; low = high = value where nothing is known of it
     high: float
     count: float  # of how many it is the mean: episodes; of a pooled share, constraints
     spread: float | None = None  # standard deviation of the mean over seeds, where there are several
@@ -60,6 +62,7 @@ class Result:
     answered_by: Mapping[int, float]  # share of the episodes that had answered with this message or before
     versions: Mapping[int, int]  # tokens by the weights that sampled them
     tasks: Mapping[str, float]  # the measure, by task
+    contents: Mapping[str, str]  # of these tasks
     group: str = ""  # of its set
 
     @property
@@ -83,7 +86,13 @@ class Result:
     def played(self) -> Played:
         """What of it is compared with other evaluations."""
         numbers = {name: Number(value=each.value, count=each.count) for name, each in self.metrics.items()}
-        return Played(measure=self.measure, numbers=numbers, tasks=self.tasks, group=self.group)
+        return Played(
+            measure=self.measure,
+            numbers=numbers,
+            tasks=self.tasks,
+            group=self.group,
+            contents=self.contents,
+        )
 
     @property
     def bounds(self) -> tuple[float, float]:
@@ -117,7 +126,7 @@ def result_of(records: Sequence[TrajectoryRecord], play: Play, planned: int | No
     by_turns, by_value = _places(turns), _places(values, by_number)
 
     def measured(places: Sequence[int]) -> Metric:
-        return _metric([graded[at] for at in places], [rows[at][key] for at in places])
+        return _metric([graded[at] for at in places], [rows[at][key] for at in places], share=key == "accuracy")
 
     longest = max(turns, default=0)
     answered = [n if each.end is EpisodeEnd.ANSWERED else longest + 1 for n, each in zip(turns, graded, strict=False)]
@@ -138,6 +147,7 @@ def result_of(records: Sequence[TrajectoryRecord], play: Play, planned: int | No
         answered_by={n: sum(each <= n for each in answered) / len(answered) for n in range(1, longest + 1)},
         versions=_versions(records),
         tasks={name: math.fsum(values) / len(values) for name, values in _by_task(graded, rows, key).items()},
+        contents={str(each.task["task_id"]): content_of(task_of(each.task)) for each in graded} if sound else {},
         group=play.of.group,
     )
 
@@ -181,11 +191,13 @@ def _measured(reward: Any, each: TrajectoryRecord) -> Numbers:
 
 def _metrics(graded: Sequence[TrajectoryRecord], rows: Sequence[Numbers], play: Play, key: str) -> dict[str, Metric]:
     names = list(dict.fromkeys(name for row in rows for name in row))
+    counted = {name for each in graded for name in each.metrics}
     found: dict[str, Metric] = {}
     for name in names:
         having = [(each, row[name]) for each, row in zip(graded, rows, strict=True) if name in row]
         episodes, numbers = [each for each, _ in having], [number for _, number in having]
-        found[name] = _metric(episodes, numbers, samples=play.samples, seeds=play.seeds)
+        share = name not in counted | UNBOUNDED and not name.startswith("part/")
+        found[name] = _metric(episodes, numbers, share=share, samples=play.samples, seeds=play.seeds)
     if key == "accuracy" and play.samples * play.seeds > 1:
         found |= _passes(_by_task(graded, rows, key).values(), play.samples * play.seeds)
         found[f"mean@{play.samples * play.seeds}"] = found["accuracy"]
@@ -193,16 +205,17 @@ def _metrics(graded: Sequence[TrajectoryRecord], rows: Sequence[Numbers], play: 
 
 
 def _metric(
-    episodes: Sequence[TrajectoryRecord], numbers: Sequence[Mean], *, samples: int = 1, seeds: int = 1
+    episodes: Sequence[TrajectoryRecord], numbers: Sequence[Mean], *, share: bool, samples: int = 1, seeds: int = 1
 ) -> Metric:
-    """Pooled over all; the interval over tasks; the spread over seeds."""
+    """Pooled over all; the interval over tasks; the spread over seeds. share: each lies within 0 and 1."""
     totals: dict[int, Mean] = {}
     by_seed: dict[int, Mean] = {}
     for each, number in zip(episodes, numbers, strict=True):
         for key, sums in ((each.sequence, totals), (each.sibling // samples, by_seed)):
             sums[key] = sums[key].merge(number) if key in sums else number
     values, weights = [mean.total for mean in totals.values()], [mean.weight for mean in totals.values()]
-    low, high = bootstrap_interval(values, weights=weights, resamples=RESAMPLES)
+    interval = share_interval if share else bootstrap_interval
+    low, high = interval(values, weights=weights, resamples=RESAMPLES)
     spread = mean_and_spread([mean.value for mean in by_seed.values()])[1] if seeds > 1 and len(by_seed) > 1 else None
     count = math.fsum(weights)
     return Metric(value=math.fsum(values) / count, low=low, high=high, count=count, spread=spread)
@@ -215,7 +228,7 @@ def _passes(by_task: Iterable[Sequence[float]], most: int) -> dict[str, Metric]:
     for k in sorted({2**power for power in range(most.bit_length()) if 2**power <= most} | {most}):
         values = [pass_at_k(samples, right, k) for samples, right in tasks if samples >= k]
         if values:
-            low, high = bootstrap_interval(values, resamples=RESAMPLES)
+            low, high = share_interval(values, resamples=RESAMPLES)
             mean = math.fsum(values) / len(values)
             found[f"pass@{k}"] = Metric(value=mean, low=low, high=high, count=len(values))
     return found

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from envs import REWARDS, WORLDS, make_world
 from envs.services.judge.config import JudgeConfig
 from launch.evaluation.by_field import values
+from launch.evaluation.played import content_of
 from launch.run.places import without_places
 from rlsys.choices import Table, choose
 from rlsys.config import RecipeConfig
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 # Keys of a set that stand in the place of the same ones of `eval`.
 SAMPLING = ("tasks", "greedy", "samples", "seeds", "temperature", "top_p", "max_turn_tokens", "max_response_tokens")
+
+FILES = ("data", "eval_data")  # of an environment's tasks, wherever they lie
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +59,12 @@ class TaskSet:
     def parents(self) -> Mapping[str, str]:
         """By task_id of a single step, that of its task."""
         return {task.task_id: str(task.record["parent"]) for task in self.tasks}
+
+    @cached_property
+    def contents(self) -> str:
+        """A digest of what the tasks ask, in their order."""
+        said = "".join(f"{task.task_id}\n{content_of(task)}\n" for task in self.tasks)
+        return hashlib.blake2b(said.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
     @cached_property
     def _read(self) -> tuple[Sequence[Task], Mapping[str, str]]:
@@ -118,7 +127,8 @@ class Play:
         same |= {"engine.max_model_len": recipe.engine.max_model_len}
         for key, part in (("env", recipe.env), ("reward", recipe.reward)):
             same |= {f"{key}.{name}": value for name, value in without_places(asdict(part)).items()}
-        return same
+        files = {f"env.{name}": None for name in FILES if f"env.{name}" in same}  # what is read from them counts
+        return same | files | {"what the tasks ask": self.of.contents}
 
     def digest(self) -> str:
         return hashlib.blake2b(repr(sorted(self.identity().items())).encode(), digest_size=8).hexdigest()

@@ -93,4 +93,4 @@ def metric_lines(results: Mapping[str, Result], papers: Mapping[str, Mapping[str
 
 
 def _interval(metric: Metric) -> str:
-    return f"{metric.low:.3f} to {metric.high:.3f}"
+    return f"{metric.low:.3f} to {metric.high:.3f}" if metric.low < metric.high else ""

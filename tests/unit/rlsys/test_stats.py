@@ -3,10 +3,8 @@ import math
 import pytest
 
 from rlsys.stats import (
-    bootstrap_interval,
     macro_label_accuracy,
     mean_and_spread,
-    paired_test,
     pass_at_k,
     pearson,
     proportions_z_test,
@@ -65,20 +63,6 @@ def test_the_spread_of_one_seed_is_unknown() -> None:
     assert mean == 0.25 and math.isnan(spread)
 
 
-def test_a_bootstrap_interval_of_half_ones_is_the_binomial_one() -> None:
-    low, high = bootstrap_interval([0.0, 1.0] * 200)
-    # 0.5 +- 1.96 * sqrt(0.25 / 400) = 0.5 +- 0.049
-    assert (low, high) == (pytest.approx(0.451, abs=0.004), pytest.approx(0.549, abs=0.004))
-    assert (low, high) == bootstrap_interval([0.0, 1.0] * 200)
-    wide = bootstrap_interval([0.0, 1.0] * 200, confidence=0.99)
-    assert wide[0] < low and high < wide[1]
-
-
-def test_a_bootstrap_interval_of_equal_values_is_that_value() -> None:
-    assert bootstrap_interval([0.25] * 7, resamples=50) == (0.25, 0.25)
-    assert bootstrap_interval([3.0], resamples=50) == (3.0, 3.0)
-
-
 def test_pearson_by_hand() -> None:
     # dx = -1.5 -.5 .5 1.5, dy = -1.5 .5 -.5 1.5: 4 / 5
     found = pearson([1, 2, 3, 4], [1, 3, 2, 4])
@@ -103,8 +87,6 @@ def test_three_points_say_nothing_about_the_band() -> None:
     "call",
     [
         lambda: mean_and_spread([]),
-        lambda: bootstrap_interval([]),
-        lambda: bootstrap_interval([1.0], confidence=1.0),
         lambda: pearson([], []),
         lambda: pearson([1.0], [1.0, 2.0]),
         lambda: macro_label_accuracy([]),
@@ -127,21 +109,3 @@ def test_pass_at_k_by_hand() -> None:
     for samples, right, k in ((2, 1, 3), (2, 3, 1), (2, 1, 0)):
         with pytest.raises(ValueError, match="expected 1 <= k <= samples"):
             pass_at_k(samples, right, k)
-
-
-def test_a_paired_test_by_hand() -> None:
-    # mean 0.4, variance (2 * 0.36 + 3 * 0.16) / 4 = 0.3: z = 0.4 / sqrt(0.3 / 5)
-    z, p = paired_test([1, 0, 0, 0, 1])
-    assert (z, p) == (pytest.approx(0.4 / math.sqrt(0.06)), pytest.approx(math.erfc(z / math.sqrt(2))))
-    assert paired_test([1, -1, 0]) == (0.0, 1.0)
-    assert paired_test([-1, -1]) == (-math.inf, 0.0)
-    assert math.isnan(paired_test([1])[0]) and paired_test([1])[1] == 1.0
-
-
-def test_an_interval_of_a_pooled_share_weighs_its_tasks() -> None:
-    # 9 of 10 and 0 of 1: drawn alone they give 0.9 and 0, together 9 / 11
-    assert bootstrap_interval([9, 0], weights=[10, 1], confidence=0.999) == (0.0, 0.9)
-    even = [1.0, 0.0, 1.0]
-    assert bootstrap_interval(even, weights=[1, 1, 1]) == bootstrap_interval(even)
-    with pytest.raises(ValueError, match="3 values against 1 weights"):
-        bootstrap_interval(even, weights=[1])

@@ -98,7 +98,7 @@ def test_what_a_kill_left_is_gone_on_with_and_nothing_is_written_over(
     pool.played = 0
     assert command(tmp_path, "--resume") == 0 and pool.played == 0
     assert command(tmp_path, "--resume", "eval.sets.few.temperature=0.5") == 2
-    assert "was begun with few/sampled=" in capsys.readouterr().err
+    assert "was begun with few/sampled eval.temperature=1.0, not 0.5: leave" in capsys.readouterr().err
     assert command(tmp_path, "--against", str(tmp_path / "result.json")) == 0
     again = json.loads((tmp_path / "result.json").read_text())
     assert Path(again["transcripts"]["few/sampled"]).parent.name == "result.transcripts-2"

@@ -12,7 +12,7 @@ import pytest
 
 from launch.cli import run
 from launch.evaluation.against import against
-from launch.evaluation.compare import Setting, cells, increases
+from launch.evaluation.compare import Setting, cells, increases, lines
 from launch.evaluation.groups import averages
 from launch.evaluation.played import Number, Played, differ
 from launch.evaluation.steps import steps_of
@@ -51,8 +51,9 @@ def test_a_pooled_share_stands_for_its_set_and_is_tested_with_its_own_count() ->
     )
     assert single.number is not None and whole.number is not None
     tasks = {"t:0": 1.0, "t:1": 0.0}  # whether all constraints of a task hold: not what the share is of
-    found = against({"a": replace(whole, tasks=tasks)}, {"a": replace(whole, tasks=tasks)})["a"]
-    assert found.unpaired is not None and found.paired is None
+    both = {"a": replace(whole, tasks=tasks)}
+    found, paper = against(both, both)["a"], against(both, both, "paper")["a"]
+    assert found.paired is None and "a share over all" in str(found.why_not) and paper.unpaired is not None
 
 
 def test_single_steps_beside_their_tasks() -> None:
@@ -88,7 +89,7 @@ def test_results_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     zero = result(tmp_path / "zero.json", 0.7, 0.8, 0.10)
     seeds = [result(tmp_path / f"{n}.json", 0.79 + 0.01 * n, 0.9 + 0.01 * n, 0.11) for n in (1, 2)]
     output = tmp_path / "table.json"
-    assert run(["compare", zero, f"sft={','.join(seeds)}", "--output", str(output)]) == 0
+    assert run(["compare", zero, f"sft={','.join(seeds)}", "--output", str(output), "--test", "paper"]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert lines[0] == ["graphs/greedy", "bw/greedy", "synthetic/greedy", "increase", "real/greedy", "increase"]
     assert lines[1] == ["zero", "0.700", "0.100", "-", "-"]
@@ -99,6 +100,76 @@ def test_results_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert found["settings"]["sft"]["graphs/greedy"]["p"] == pytest.approx(p)
     assert found["correlations"]["real/greedy and synthetic/greedy"]["count"] == 3
     assert "reward and accuracy of bw/greedy" not in found["correlations"]  # they are the same
+
+
+def of_tasks(values: list[float], prompts: str = "") -> Played:
+    number = Number(value=math.fsum(values) / len(values), count=len(values))
+    return Played(
+        measure="accuracy",
+        numbers={"accuracy": number},
+        tasks={f"t:{n}": value for n, value in enumerate(values)},
+        contents={f"t:{n}": str(n) for n in range(len(values))},
+        prompts=prompts,
+    )
+
+
+def side_by_side(*seeds: list[Played]) -> dict[str, Any]:
+    settings = [Setting(name=str(at), seeds=[{"x": each} for each in own]) for at, own in enumerate(seeds)]
+    return {name: row["x"] for name, row in cells(settings).items()}
+
+
+def test_settings_are_compared_task_by_task_and_seeds_are_no_tasks() -> None:
+    zero = of_tasks([0.0] * 4 + [1.0] * 26)
+    ours = of_tasks([1.0] * 30)  # four tasks gained: 2 / 2**4
+    once, thrice = side_by_side([zero], [ours])["1"], side_by_side([zero] * 3, [ours] * 3)["1"]
+    assert once.p == thrice.p == pytest.approx(0.125) and once.better
+    assert differ(Number(value=1, count=90), Number(value=26 / 30, count=90))[1] < 0.001  # seeds pooled as if they were
+    # three tasks of many samples, where pooled samples would differ
+    half, more = of_tasks([0.5, 0.5, 0.5]), of_tasks([0.75, 0.75, 1.0])
+    assert side_by_side([half], [more])["1"].p == pytest.approx(2 / 2**3)
+    # seeds are averaged first: 0 and 1 come to the half of the other setting
+    assert side_by_side([half], [of_tasks([0.0] * 3), of_tasks([1.0] * 3)])["1"].p == 1.0
+    # only tasks of all seeds
+    assert side_by_side([half], [more, of_tasks([1.0, 1.0])])["1"].paired.tasks == 2
+
+
+def test_another_way_of_evaluating_is_told() -> None:
+    one, other = of_tasks([0.0, 1.0], "a"), of_tasks([1.0, 1.0], "b")
+    assert side_by_side([one], [other])["1"].other_prompts
+    assert not side_by_side([one], [one])["1"].other_prompts
+    assert not side_by_side([one, other], [one])["1"].other_prompts  # one seed of the two
+    settings = [Setting(name=name, seeds=[{"x": each}]) for name, each in (("zero", one), ("ours", other))]
+    said = "\n".join(lines(settings, 0.01, "paired"))
+    assert "warning: ours was evaluated in another way than the first (prompts): x" in said
+    assert "ours, x: on the 2 tasks of both +0.500" in said
+
+
+def finished_run(folder: Path, graphs: float) -> Path:
+    (folder / "evaluations").mkdir(parents=True)
+    rows = [{"stage": "sft", "when": "after", "step": 5}, {"stage": "rl", "when": "during", "step": 7}]
+    (folder / "evaluations.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    result(folder / "evaluations" / "sft-after.json", 0.1, 0.1, 0.1)
+    result(folder / "evaluations" / "rl-step-000007.json", graphs, 0.1, 0.1)
+    return folder
+
+
+def test_runs_are_compared_by_their_last_evaluations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a, b = finished_run(tmp_path / "a", 0.7), finished_run(tmp_path / "b", 0.8)
+
+    def shown(*given: object) -> list[list[str]]:
+        assert run(["compare", *map(str, given)]) == 0
+        return [line.split()[:2] for line in capsys.readouterr().out.splitlines()[1:3]]
+
+    assert shown(a, b) == [["a", "0.700"], ["b", "0.800"]]
+    assert shown(a / "evaluations" / "sft-after.json", b / "evaluations" / "sft-after.json") == [
+        ["a", "0.100"],
+        ["b", "0.100"],
+    ]
+    assert shown(a / "evaluations" / "sft-after.json", a) == [["sft-after", "0.100"], ["rl-step-000007", "0.700"]]
+    assert shown(f"two={a},{b}", a)[0] == ["two", "0.750"]
+    (tmp_path / "c").mkdir()
+    assert run(["compare", str(a), str(tmp_path / "c")]) == 2
+    assert "c: a folder without evaluations.jsonl" in capsys.readouterr().err
 
 
 def rewarded(value: float, **more: float) -> Played:

@@ -68,7 +68,7 @@ def episode(
 ) -> TrajectoryRecord:
     graded = reward if isinstance(reward, Reward) else None
     return TrajectoryRecord(
-        task={"task_id": f"t:{task}", "question": "2 + 3?", "answers": ["5"]},
+        task={"task_id": f"t:{task}", "question": f"{task} + 3?", "answers": ["5"]},
         sequence=task,
         sibling=sibling,
         prompt=(),
@@ -186,8 +186,8 @@ def test_the_number_stands_for_each_value_of_a_field_too(monkeypatch: pytest.Mon
     assert (list(found.by_value), found.episodes_by_value) == (["2", "10"], {"2": 2, "10": 1})
     assert found.row()["accuracy_by_plan_length/2"] == 0.5
     lines = [line.split() for line in table({"greedy": found})]
-    assert lines[2:] == [["plan_length", "2", "0.500", "0.000", "to", "1.000", "2"],
-                         ["plan_length", "10", "1.000", "1.000", "to", "1.000", "1"]]  # fmt: skip
+    assert lines[2:] == [["plan_length", "2", "0.500", "0.095", "to", "0.905", "2"],
+                         ["plan_length", "10", "1.000", "0.207", "to", "1.000", "1"]]  # fmt: skip
     assert "; greedy by plan_length  2: 0.500 of 2, 10: 1.000 of 1; greedy: 3 of 4 graded" in told({"greedy": found})
     written = report({}, {"greedy": played(by="plan_length")}, {"greedy": found})["plays"]["greedy"]
     assert (written["by"], written["by_value"]["10"]["value"]) == ("plan_length", 1.0)
@@ -210,7 +210,7 @@ def test_part_of_an_evaluation_is_called_that_with_its_bounds() -> None:
     assert half.partial and half.bounds == (0.25, 0.75)
     assert half.row()["planned"] == 4
     assert told({"greedy": half}) == (
-        "greedy 0.500; greedy: partial, 2 of 4 episodes, 0.000 to 1.000, with the rest 0.250 to 0.750"
+        "greedy 0.500; greedy: partial, 2 of 4 episodes, 0.095 to 0.905, with the rest 0.250 to 0.750"
     )
     assert told({"greedy": result_of([], played(), planned=4)}) == "greedy none; greedy: partial, 0 of 4 episodes"
 
@@ -258,16 +258,47 @@ def test_another_evaluation_is_compared_by_task_and_as_two_proportions(
     before = written(tmp_path, [episode(reward(float(task < 2)), task) for task in range(5)])  # 2 of 5
     after = result_of([episode(reward(float(task < 4)), task) for task in range(5)], played())  # 4 of 5
     assert before["greedy"].numbers["accuracy"].value == 0.4 and before["greedy"].tasks["t:0"] == 1.0
+    paper = against({"greedy": after.played}, before, "paper")["greedy"]
     found = against({"greedy": after.played}, before)["greedy"]
-    assert found.unpaired and found.paired
+    assert paper.unpaired and found.paired and (paper.paired, found.unpaired) == (None, None)
     assert (found.ours, found.theirs, found.difference) == (0.8, 0.4, pytest.approx(0.4))
-    # pooled 6 of 10: z = 0.4 / sqrt(0.24 * 2/5); paired differences 0 0 1 1 0: z = 0.4 / sqrt(0.3 / 5)
-    assert found.unpaired.z == pytest.approx(0.4 / (0.24 * 0.4) ** 0.5)
-    assert (found.paired.tasks, found.paired.z) == (5, pytest.approx(0.4 / 0.06**0.5))
+    # pooled 6 of 10: z = 0.4 / sqrt(0.24 * 2/5); paired differences 0 0 1 1 0: of 4 ways two gained or two lost
+    assert paper.unpaired.z == pytest.approx(0.4 / (0.24 * 0.4) ** 0.5)
+    assert (found.paired.tasks, found.paired.test, found.paired.p) == (5, "McNemar", 0.5)
     (line,) = against_lines({"greedy": found}, "a.json")
-    assert line.startswith("against a.json: greedy 0.800, there 0.400; z-test p = 0.197; on the 5 tasks of both +0.400")
+    assert line.startswith("against a.json: greedy 0.800, there 0.400; on the 5 tasks of both +0.400 (")
+    assert line.endswith("McNemar p = 0.5")
+    assert "two-proportion z-test p = 0.197" in against_lines({"greedy": paper}, "a.json")[0]
     assert against({"other/greedy": after.played}, before) == {}
     assert against_lines({}, "a.json") == ["against a.json: no play with a number in both"]
+
+
+def test_tasks_are_the_same_where_they_ask_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Play, "digest", lambda self: "")
+    before = written(tmp_path, [episode(reward(float(task < 2)), task) for task in range(5)])
+    again = [episode(reward(1.0), task) for task in range(3)]
+    moved = [replace(each, task={**each.task, "task_id": f"other.jsonl:{each.sequence}"}) for each in again]
+    found = against({"greedy": result_of(moved, played()).played}, before)["greedy"]
+    assert found.paired and (found.paired.tasks, found.paired.difference) == (3, pytest.approx(1 / 3))
+    drawn = [replace(each, task={**each.task, "question": "another?"}) for each in again]
+    found = against({"greedy": result_of(drawn, played()).played}, before)["greedy"]
+    assert found.paired is None and found.why_not == "3 tasks of the same id ask something else, the first: t:0"
+    assert found.why_not in against_lines({"greedy": found}, "a.json")[0]
+    unknown = {"greedy": replace(before["greedy"], contents={})}  # of before there were contents: by their ids
+    paired = against({"greedy": result_of(drawn, played()).played}, unknown)["greedy"].paired
+    assert paired is not None and paired.tasks == 3
+
+
+def test_nothing_right_has_an_interval() -> None:
+    none = result_of([episode(reward(0.0), task) for task in range(30)], played())
+    found = none.metrics
+    assert (found["accuracy"].low, found["accuracy"].high) == (0.0, pytest.approx(0.1135, abs=1e-4))
+    assert none.row()["accuracy_high"] == found["accuracy"].high
+    assert found["truncated"].high > 0 and found["mean_reward"].low == found["mean_reward"].high == 0
+    assert "0.000 to 0.114" in table({"greedy": none})[1]
+    assert not any("0.000 to 0.000" in line for line in metric_lines({"greedy": none}, {"greedy": {}}))
+    alike = result_of([episode(reward(float(n)), task, n) for task in range(30) for n in (0, 1)], played(samples=2))
+    assert alike.metrics["accuracy"].low < 0.5 < alike.metrics["accuracy"].high
 
 
 def test_what_sets_say_together_stands_in_lines_and_in_the_json(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,9 @@ from launch.evaluation.by_field import values
 from launch.evaluation.sets import plays_of, recipes_of, sets_of
 from launch.stages.train import check_stage
 from rlsys.config import RecipeConfig
-from rlsys.errors import BadInput
+from rlsys.errors import BadInput, differences
 from rlsys.types import Task
+from tests.made import jsonl
 
 HEAD = """
 name: many
@@ -123,6 +124,18 @@ def test_two_evaluations_are_of_the_same_prompts_or_are_not(tmp_path: Path) -> N
     assert digest() == digest("learner.lr=1", "eval.concurrency=3", "eval.sets.short.tasks=2")
     for other in ("env.max_turns=3", "eval.sets.small.tasks=6", "eval.seed=2", "reward.format=0.1", "seed=1"):
         assert digest(other) != digest()
+
+
+def test_the_prompts_are_what_the_tasks_ask_and_not_the_files_name(tmp_path: Path) -> None:
+    def identity(folder: str, answer: str) -> dict[str, Any]:
+        (tmp_path / folder).mkdir(exist_ok=True)
+        path = jsonl(tmp_path / folder / "tasks.jsonl", [{"question": "q?", "answers": [answer]}])
+        keys = (f"eval.sets.other.env.data={path}", "eval.sets.other.split=all", "eval.sets.other.reward.name=answer")
+        return plays_of(recipe(tmp_path, *keys))["other/greedy"].identity()
+
+    first = identity("a", "1")
+    assert identity("moved", "1") == first  # a world is made once for each path
+    assert differences(first, identity("other", "2")).startswith("what the tasks ask=")  # as --resume says it
 
 
 def test_a_resolved_recipe_reads_back_to_the_same_sets(tmp_path: Path) -> None:
