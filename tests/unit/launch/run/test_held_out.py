@@ -9,18 +9,11 @@ STAGES = compose("quickstart", ["stages.rl.learner.lr=0.03"]).stages
 
 
 def row(step: int, greedy: float, sampled: float = 0.5, *, width: float = 0.03, prompts: str = "a") -> dict[str, Any]:
-    found: dict[str, Any] = {
-        "step": step,
-        "stage": "rl",
-        "when": "during",
-        "prompts": {"greedy": prompts, "sampled": "b"},
-    }
+    found: dict[str, Any] = {"step": step, "stage": "rl", "when": "during"}
+    found |= {"prompts": {"greedy": prompts, "sampled": "b"}}
     for play, value in (("greedy", greedy), ("sampled", sampled)):
-        found |= {
-            f"{play}/accuracy": value,
-            f"{play}/accuracy_low": value - width,
-            f"{play}/accuracy_high": value + width,
-        }
+        ends = {"": value, "_low": value - width, "_high": value + width}
+        found |= {f"{play}/accuracy{end}": number for end, number in ends.items()}
     return found
 
 

@@ -18,7 +18,7 @@ from launch.run.checkpoints import DriverState
 from launch.run.cluster import killed_too_early
 from launch.run.run import Run
 from launch.run.rundir import RESERVE, RunDir
-from launch.run.session import closing_line, go_through
+from launch.run.session import closing_line, go_through, write_summary
 from launch.stages.train import train
 from rlsys.device import DEVICES, resolved_run
 from rlsys.errors import BadInput, RunFailed, told
@@ -195,6 +195,20 @@ def test_the_closing_line_counts_what_is_saved(tmp_path: Path, monkeypatch: pyte
     assert "stopped after 32 steps" in closing_line(run, "stopped")
     assert closing_line(run, "stopped").endswith("; the same command continues it from step 30")
     assert "continues" not in closing_line(run, "done")
+
+
+def test_a_run_that_got_worse_does_not_end_in_plain_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = bandit(tmp_path, monkeypatch)
+    for step, now in ((0, 0.95), (12, 0.0)):
+        numbers = {"greedy/accuracy": now, "greedy/accuracy_low": now - 0.02, "greedy/accuracy_high": now + 0.02}
+        place = {"step": step, "stage": "rl", "when": "after" if step else "before", "prompts": {"greedy": "p"}}
+        run.dir.save_evaluation(place | numbers)
+    run.state.step = 12
+    assert ", but held-out accuracy fell from 0.950 to 0.000 (greedy, from step 0 to 12)" in closing_line(run, "done")
+    write_summary(run, "done", None)
+    (finding,) = summary(run)["health"]
+    assert (finding["what"], finding["first_step"], finding["last_step"]) == ("held_out", 0, 12)
+    assert "learner.lr=2" in finding["says"]
 
 
 def test_errors_of_files_are_told_with_their_name() -> None:
