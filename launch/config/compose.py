@@ -20,6 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from envs import REWARDS, WORLDS
+from launch.config.fitting import Picked, check_choices, kept_keys, say_left_out
 from launch.config.keys import inside_named, keys_of, known_names
 from launch.config.layers import Layer, Raw, find_config, label_of, over, parse_overrides, read_files
 from launch.config.plain import check_plain
@@ -34,8 +35,8 @@ from rlsys.choices import Table, choose, look_beside
 from rlsys.config import RecipeConfig, RunConfig, StageConfig, WindowConfig
 from rlsys.errors import BadInput, differences, nearest
 
-TABLES: dict[str, Table] = {"env": WORLDS, "reward": REWARDS, "algorithm": ALGORITHMS}
-SCORING = {key: table for key, table in TABLES.items() if key != "algorithm"}
+CHOSEN: dict[str, Table] = {"env": WORLDS, "reward": REWARDS}
+TABLES: dict[str, Table] = {**CHOSEN, "algorithm": ALGORITHMS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +56,7 @@ def compose(config: str, overrides: Sequence[str], *, saved: bool = False) -> Ru
     saved: the file is a run's own, which a rule that is younger than the run may not refuse.
     """
     layers, stages = _read(config, overrides)
+    _check_choices(layers, stages)
     recipe = _recipe(layers, None)
     if not stages:
         raise BadInput(f"{config}: no stages: expected a list such as [{{name: rl, kind: rl, steps: 100}}]")
@@ -80,6 +82,21 @@ def compose(config: str, overrides: Sequence[str], *, saved: bool = False) -> Ru
     return RunConfig(recipe=recipe, stages=tuple(built))
 
 
+def _check_choices(layers: Sequence[Layer], stages: Sequence[StageSource]) -> None:
+    """What the command line says of the environment and the reward, against what holds in each stage."""
+    asked = {key: table for key, table in CHOSEN.items() if key in layers[-1].values}
+    known = [source for source in stages if source.head.kind in STAGES]
+    if not asked:
+        return
+    held = [(None, layers, None), *((each.name, each.layers, stage_of(each.head.kind)) for each in known)]
+    picked = [
+        Picked(name, {key: _chosen_name(key, table, given, stage) for key, table in asked.items()})
+        for name, given, stage in held
+    ]
+    check_choices(layers[-1].values, picked, asked)
+    say_left_out([(layer.source, layer.values) for layer in layers], asked)
+
+
 def last_recipe(config: str, overrides: Sequence[str]) -> RecipeConfig:
     """What holds in the last stage, the one that the recipe ends in, to score with.
 
@@ -87,9 +104,9 @@ def last_recipe(config: str, overrides: Sequence[str]) -> RecipeConfig:
     """
     layers, stages = _read(config, overrides)
     if not stages:
-        return _recipe(layers, None, SCORING)
+        return _recipe(layers, None, CHOSEN)
     kind = stages[-1].head.kind
-    return _recipe(stages[-1].layers, stage_of(kind) if kind in STAGES else None, SCORING)
+    return _recipe(stages[-1].layers, stage_of(kind) if kind in STAGES else None, CHOSEN)
 
 
 def _read(config: str, overrides: Sequence[str]) -> tuple[list[Layer], list[StageSource]]:
@@ -128,7 +145,8 @@ def _recipe(layers: Sequence[Layer], stage: Stage | None, tables: Mapping[str, T
         for key, name in chosen.items():
             part = values.get(key)
             if isinstance(part, dict) and part.get("name", name) != name:
-                del values[key]  # belongs to another algorithm, environment or reward than the one that holds here
+                # It belongs to another algorithm, environment or reward than the one that holds here.
+                values[key] = kept_keys(key, name, schemas[key], part)
             elif key == "algorithm" and isinstance(part, dict) and "name" not in part and not _fits(part, schemas[key]):
                 if stage is not None and _fits_any(key, part):
                     del values[key]  # `algorithm.clip_low=0.1` on the command line speaks to the rl stages only
