@@ -6,11 +6,12 @@ agree on it. Everything here is linear in its texts and raises nothing.
 
 from __future__ import annotations
 
+import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from typing import Literal
 
-from envs.text.words import normalize_answer
+from envs.text.words import normalize_answer, without_marks
 
 Style = Literal["hotpotqa", "musique", "icrl"]
 
@@ -18,9 +19,12 @@ _VERDICTS = frozenset(("yes", "no", "noanswer"))
 
 
 def exact_match(prediction: str, golds: Sequence[str]) -> bool:
-    """Whether the normalised prediction equals one of the normalised golds."""
-    given = normalize_answer(prediction)
-    return any(normalize_answer(gold) == given for gold in _several(golds))
+    """Whether the normalised prediction equals one of the normalised golds.
+
+    Punctuation outside of ASCII does not count either (quotes, dashes), nor how an accent is encoded. The official
+    scripts know neither, and to them all that normalises to nothing is the same: `the` would be the answer `A`.
+    """
+    return any(_same(prediction, gold) for gold in _several(golds))
 
 
 def cover_match(prediction: str, golds: Sequence[str]) -> bool:
@@ -37,9 +41,12 @@ def f1(prediction: str, gold: str, *, style: Style) -> float:
     """Harmonic mean of the precision and recall of words.
 
     hotpotqa: words counted as often as they occur; 0 when one side is yes, no or noanswer and the other is not the
-    same. musique: no such rule; where one side has no words, 1 if both have none, else 0. icrl: sets of words.
+    same. musique: no such rule; where one side has no words, 1 if both have none, else 0. icrl: sets of words. In the
+    other two an answer such as `A`, of which nothing is left, is 1 where it is the gold itself, else 0.
     """
     given, key = normalize_answer(prediction), normalize_answer(gold)
+    if style != "musique" and not (given and key):
+        return float(bool(prediction.strip()) and _as_written(prediction) == _as_written(gold))
     if style == "hotpotqa" and given != key and (given in _VERDICTS or key in _VERDICTS):
         return 0.0
     given_words, key_words = given.split(), key.split()
@@ -57,6 +64,23 @@ def f1(prediction: str, gold: str, *, style: Style) -> float:
 def best_f1(prediction: str, golds: Sequence[str], *, style: Style) -> float:
     """The largest F1 over the golds."""
     return max((f1(prediction, gold, style=style) for gold in _several(golds)), default=0.0)
+
+
+def _same(given: str, gold: str) -> bool:
+    words, key = normalize_answer(given), normalize_answer(gold)
+    if not (words and key):
+        return _as_written(given) == _as_written(gold)
+    return words == key or (bool(folded := _folded(given)) and folded == _folded(gold))
+
+
+def _as_written(text: str) -> str:
+    """With its articles; with its marks too, where there is nothing else."""
+    return without_marks(text) or text.strip()
+
+
+def _folded(text: str) -> str:
+    composed = unicodedata.normalize("NFC", text)
+    return normalize_answer("".join(each for each in composed if unicodedata.category(each)[0] != "P"))
 
 
 def _several(golds: Sequence[str]) -> Sequence[str]:

@@ -21,6 +21,11 @@ def normalize_answer(text: str) -> str:
     return " ".join(_ARTICLE.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
+def without_marks(text: str) -> str:
+    """Lower case, without ASCII punctuation, single spaces: `The  Cat!` gives `the cat`."""
+    return " ".join(text.lower().translate(_PUNCTUATION).split())
+
+
 def parse_number(text: str) -> Fraction | None:
     """The exact value of a decimal number; a currency sign, percent sign, thousands and a final period are dropped."""
     if len(text) > MAX_NUMBER:
