@@ -5,6 +5,7 @@ Everything is linear in the length of the text, and nothing raises. Offsets coun
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from envs.problems.graphs.encodings import NAMES, Encoding, label
 from envs.protocols.graph_rl import formatted
 
 MAX_SENTENCE = 4000  # characters; a longer one is unreadable
+MAX_ADDENDS = 400  # tokens that a length in front of a path is read from
 UNKNOWN = -1  # stands for a node that the graph does not have
 
 _ARROW = re.compile(r"-{1,2}>|→|\\(?:rightarrow|to)\b")  # as people and LaTeX write it
@@ -28,6 +30,16 @@ _MARKER = re.compile(
     r"[ \t]*(?:[-*•][ \t]+|[0-9]{1,3}[.)][ \t]+|step[ \t]+[0-9]{1,3}[ \t]*[:.)])?[ \t]*", re.IGNORECASE
 )
 _SENTENCE_END = re.compile(r"\.(?=\s|$)")
+_FRAME = re.compile(
+    rf"the answer is (?:yes|no|{_NUMBER})[ \t]*\.?|"
+    r"some possible paths from (?:node )?\w{1,24} to (?:node )?\w{1,24} are[ \t]*[:.]?",
+    re.IGNORECASE,
+)
+# Numbers that are no lengths, over tokens with a space between them.
+_NO_LENGTH = re.compile(
+    r"\b(?:between|from) (?:node )?\S+ (?:and|to) (?:node )?\S+|\bnode \S+|(?<!\S)\S+ (?:nodes|edges|steps|hops)\b",
+    re.IGNORECASE,
+)
 _QUOTES = frozenset("\"'`$")  # NLGift's template has "->" in quotes, LaTeX its dollars
 _LENGTH = frozenset(("length", "distance", "weight", "cost"))
 _NO_NAMES = frozenset(("He", "It", "She", "That", "There", "They", "This", "Which", "Who"))  # a capital is no name
@@ -133,11 +145,8 @@ def sentences(text: str, part: Span) -> Iterator[Span]:
 
 
 def frames(sentence: str) -> bool:
-    """Whether a sentence only surrounds the steps: NLGift's first and last line."""
-    lowered = sentence[:40].lower()
-    return lowered.startswith("the answer is ") or (
-        lowered.startswith("some possible paths from ") and not _ARROW.search(sentence)
-    )
+    """Whether a sentence only surrounds the steps: NLGift's first and last line, and nothing else in them."""
+    return _FRAME.fullmatch(sentence) is not None
 
 
 def read_step(sentence: str, names: Labels) -> Claim | None:
@@ -147,8 +156,8 @@ def read_step(sentence: str, names: Labels) -> Claim | None:
 
 
 def read_path_answer(answer: str, names: Labels) -> Claim | None:
-    """A path in arrows and its length: the last number or sum after it, else the last one before it that is called a
-    length. None without exactly one path."""
+    """A path in arrows and its length: the number or sum after it, else the one before it that is called a length.
+    None without exactly one path, and where several lengths are named: an answer is one."""
     return _read_path(_tokens(answer), names, strict=False)
 
 
@@ -202,7 +211,10 @@ def _read_path(tokens: list[str], names: Labels, *, strict: bool) -> Claim | Non
     if strict and len(sums) > 1:
         return None
     if not strict:
-        sums = [_as_length(said) for said in sums or _lengths_before(tokens[: first - 1])]
+        lengths = _sums(_NO_LENGTH.sub(" ", " ".join(rest)).split()) + _lengths_before(tokens[: first - 1])
+        if len({total for _, total in lengths}) > 1 and not _adds_up(lengths, len(nodes) - 1):
+            return None
+        sums = [_as_length(said) for said in lengths]
     addends, total = sums[-1] if sums else ([], None)
     edges = tuple(pairwise(nodes))
     if len(addends) == len(edges):
@@ -220,15 +232,23 @@ def _as_length(said: Sum) -> Sum:
     return ([], total) if addends == [total] else said
 
 
+def _adds_up(said: list[Sum], edges: int) -> bool:
+    """`weights 3 and 1, length 4`: one number for each edge, and at last their sum."""
+    *weights, (_, length) = said
+    stated = [total or 0.0 for _, total in weights]
+    return len(stated) == edges and length is not None and math.isclose(math.fsum(stated), length, abs_tol=1e-6)
+
+
 def _lengths_before(head: list[str]) -> list[Sum]:
     """`length 4: 0->3->2`: in front of a path numbers are nodes too, so a length has to be called one."""
+    found: list[Sum] = []
     lowered = [token.lower() for token in head]
     named = next((at for at, token in enumerate(lowered) if token in _LENGTH), len(head))
-    for at in reversed(range(named + 1, len(head))):
+    for at in range(named + 1, len(head)):
         # What says how long stands right before the number: `the length between 0 and 2 is 4`.
         if head[at][0].isdigit() and (lowered[at - 1] in _LENGTH or lowered[at - 1] in ("is", "of", "=", ":")):
-            return _sums(head[at:])[:1]
-    return []
+            found += _sums(head[at : at + MAX_ADDENDS])[:1]
+    return found
 
 
 def _sums(tokens: list[str]) -> list[Sum]:

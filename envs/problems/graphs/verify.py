@@ -76,12 +76,18 @@ def check(problem: Problem, response: str, encoding: Encoding = "incident") -> R
     """
     key = facts(problem, encoding)
     parts = parse.split_parts(response)
-    steps = []
+    steps: list[Checked] = []
+    said = set[object]()  # a second time it is no step: padding would pay for what is made up
     for span in parse.sentences(response, parts.response) if parts.response else ():
         sentence = span.of(response)
-        if not parse.frames(sentence):
-            verdict, detail = _judge(parse.read_step(sentence, key.names), key)
+        if parse.frames(sentence):
+            continue
+        claim = parse.read_step(sentence, key.names)
+        verdict, detail = _judge(claim, key)
+        about = _edges(claim) if claim is not None else " ".join(sentence.casefold().split())
+        if verdict.hallucinated or (verdict, about) not in said:
             steps.append(Checked(verdict=verdict, span=span, detail=detail))
+        said.add((verdict, about))
     judge = _judge_yes_no if problem.kind is Kind.CONNECTIVITY else _judge_path
     if parts.answer is None:
         verdict, detail = Verdict.MISSING, "no <answer>...</answer>"
@@ -89,6 +95,11 @@ def check(problem: Problem, response: str, encoding: Encoding = "incident") -> R
         verdict, detail = judge(problem, parts.answer.of(response), key)
     answer = Checked(verdict=verdict, span=parts.answer, detail=detail)
     return Report(well_formed=parts.well_formed, steps=tuple(steps), answer=answer)
+
+
+def _edges(claim: parse.Claim) -> frozenset[frozenset[int]]:
+    """What it is about, in whatever direction and however often it goes there."""
+    return frozenset(map(frozenset, claim.edges))
 
 
 def _judge(claim: parse.Claim | None, key: Facts) -> tuple[Verdict, str]:

@@ -121,12 +121,30 @@ def test_worked_cases(case: str) -> None:
 
 def test_one_invention_in_n_steps_costs_about_two_nths_and_the_findings_say_n() -> None:
     reward = GraphRLReward(GraphRLRewardConfig())
-    for count in (1, 2, 10):
-        said = transcript(reply(f"{INVENTED} " + "0 is connected to 4. " * (count - 1), "yes"), task=LINKS)
+    true = ["0 is connected to 4.", "4 -> 2", "1 is connected to 4.", "0 -> 4 -> 1", "4 is connected to 1, 2."]
+    for count in (1, 2, 6):
+        said = transcript(reply(" ".join([INVENTED, *(f"{each}\n" for each in true[: count - 1])]), "yes"), task=LINKS)
         assert reward(said).parts["steps"] == pytest.approx(0.05 - 2.05 / count)
         steps = [finding for finding in reward.findings(said) if finding.part == "steps"]
         assert steps[0].rule == f"hallucinated edge step 1 of {count}: no edge 0-2"
         assert steps[0].text == INVENTED
+
+
+@pytest.mark.parametrize(
+    "padding",
+    [
+        "0 is connected to 4. ",
+        "4 is connected to 0. ",
+        "0 -> 4 -> 0 -> 4. ",
+        "Let me think. ",
+    ],
+)
+def test_a_claim_that_is_made_again_pays_for_nothing(padding: str) -> None:
+    reward = GraphRLReward(GraphRLRewardConfig())
+    once, often = (transcript(reply(f"{INVENTED} 0 -> 4. {padding * n}", "yes"), task=LINKS) for n in (1, 50))
+    assert reward(once) == reward(often) and reward(often).value < 0.5
+    invented = transcript(reply(f"{INVENTED} {INVENTED} 0 -> 4.", "yes"), task=LINKS)
+    assert reward(invented).parts["steps"] == pytest.approx((2 * -2 + 0.05) / 3)  # what is made up counts each time
 
 
 def test_findings_point_at_what_they_judge() -> None:

@@ -1,6 +1,7 @@
 """envs.problems.graphs.parse and verify: what a response says, and whether the graph agrees."""
 
 import random
+import re
 
 import pytest
 from hypothesis import given, settings
@@ -160,6 +161,15 @@ def test_no_is_wrong_and_neither_or_both_is_missing() -> None:
         ("0->3->2, length 4; or 0->4->2, length 6", Verdict.MISSING),
         ("0,3,2 length 4", Verdict.MISSING),
         ("0->banana->2, length 4", Verdict.MISSING),
+        # One length is an answer, a choice of them is none.
+        ("0->3->2, length 6 or 5 or 4", Verdict.MISSING),
+        ("0->3->2, length 4 or 5", Verdict.MISSING),
+        ("0->3->2, length 4, 5", Verdict.MISSING),
+        ("length 5 or length 4: 0->3->2", Verdict.MISSING),
+        ("length 5: 0->3->2, length 4", Verdict.MISSING),
+        ("length 4: 0->3->2 with 3 + 1 = 4", Verdict.CORRECT),
+        ("0->3->2 with weights 3 and 1, length 4", Verdict.CORRECT),
+        ("0->3->2. It leads from 0 to 2 over 3 nodes and 2 edges, and its length is 4.", Verdict.CORRECT),
     ],
 )
 def test_answers_of_shortest_paths(answer: str, expected: Verdict) -> None:
@@ -219,11 +229,39 @@ def test_spans_are_the_sentences_of_the_response() -> None:
     assert report.answer.span and report.answer.span.of(text) == "The answer is yes."
 
 
+@pytest.mark.parametrize(
+    ("sentence", "framing"),
+    [
+        ("The answer is yes.", True),
+        ("the answer is No", True),
+        ("The answer is 4.5.", True),
+        ("Some possible paths from node 0 to node 2 are:", True),
+        ("Some possible paths from Evan to Daisy are:", True),
+        ("The answer is that 0 -> 9.", False),
+        ("The answer is 4 since 0 is connected to 9.", False),
+        ("Some possible paths from node 0 to node 2 are: 0 is connected to 2.", False),
+        ("Some possible paths from 0 over 9 to 2 are:", False),
+    ],
+)
+def test_only_nlgifts_whole_sentences_frame(sentence: str, framing: bool) -> None:
+    assert len(check(ROADS, reply(sentence, "")).steps) == (not framing)
+
+
 def test_nlgifts_frame_is_no_step() -> None:
     step = "0 -> 3 -> 2 with a total weight of 3 + 1 = 4."
     framed = f"Some possible paths from node 0 to node 2 are:\n{step}\nThe answer is 4."
     assert len(check(ROADS, reply(framed, "")).steps) == 1
     assert check(ROADS, reply("The answer is 4.", "")).steps == ()
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_no_mistake_states_a_weight_that_no_graph_has(encoding: Encoding) -> None:
+    """A weight of 0 or less would give away which solutions were spoilt."""
+    for problem in generate(60, 1, **MIX):  # type: ignore[arg-type]
+        for seed in range(4):
+            steps = spoil(problem, encoding, random.Random(seed)).steps
+            stated = re.findall(r"total weight of ([0-9+ -]+)=", steps)
+            assert all(int(weight) >= 1 for added in stated for weight in added.split("+"))
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
@@ -272,16 +310,20 @@ def test_any_text_gets_a_report_with_spans_inside_of_it(text: str, encoding: Enc
     read_step(text, names), read_path_answer(text, names), read_yes_no(text)
 
 
-@given(st.text(alphabet="a .\n-1"))
+@given(
+    st.lists(st.sampled_from(["a. ", "a\n", "- a. ", "1. a\n", "a.a ", " ", "\n", "-", "1"]), min_size=6).map("".join)
+)
 def test_sentences_follow_each_other_and_leave_out_no_word(text: str) -> None:
     part = split_parts(f"<response>{text}</response>").response
     assert part
     whole = f"<response>{text}</response>"
     spans = list(sentences(whole, part))
+    assert len(spans) >= min(2, text.count("a. ") + text.count("a\n"))
     assert all(a.end <= b.start for a, b in zip(spans, spans[1:], strict=False))
     assert "".join(span.of(whole) for span in spans).count("a") == text.count("a")
 
 
+@pytest.mark.timeout(5)
 @pytest.mark.parametrize(
     "piece", ["0 -> ", "0 is connected to 4. ", "\n", " ", "- ", "1 + ", "<response>", "</answer>", "."]
 )
