@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from launch.commands.shared import add_config
-from rlsys.errors import BadInput
+from rlsys.errors import BadInput, RunFailed
+from rlsys.visible import visible
 
 HELP = "an episode in which you write the model's messages, with its reward; no engine"
 EXAMPLES = """examples:
@@ -42,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
     import os
     import sys
 
-    from launch.play.episode import OutOfMessages, play
+    from launch.play.episode import NO_MORE, play
     from launch.play.messages import lines_of
     from launch.run.preflight import check_output
 
@@ -51,19 +52,20 @@ def run(options: argparse.Namespace) -> int:
         if options.output is not None:
             check_output(options.output)
         what = play(recipe, lines, split=options.split, task=options.task, seed=options.seed, color=color)
-        try:
-            line = asyncio.run(what)
-        except OutOfMessages:
-            if lines.typed:  # Ctrl-D: somebody has seen enough
-                print("left before the episode ended: no reward")
-                return 0
-            where = options.answers or "standard input"
-            raise BadInput(f"{where}: no more messages, and the episode has not ended: no reward") from None
+        played = asyncio.run(what)
         rest = lines.read("").strip() if options.answers not in (None, "-") else ""
     if rest:
         print("rlsys: warning: the episode ended before the messages did", file=sys.stderr)
     if options.output is not None:
-        append(Path(options.output), line)
+        append(Path(options.output), played.line)
+    if played.failure is NO_MORE:
+        if lines.typed:  # Ctrl-D: somebody has seen enough
+            print("left before the episode ended: no reward")
+            return 0
+        where = options.answers or "standard input"
+        raise BadInput(f"{where}: no more messages, and the episode has not ended: no reward")
+    if failure := played.failure:
+        raise RunFailed(f"no reward: {failure.kind} in {failure.where}: {visible(failure.detail)}")
     return 0
 
 

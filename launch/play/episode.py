@@ -24,14 +24,15 @@ from envs.rewards import Explains
 from launch.play.messages import Lines, completion_of, next_message
 from launch.scoring.explain import explanation, trace_of
 from launch.scoring.scorer import Tokens
+from rlsys.broken import EpisodeBroken
 from rlsys.config import RecipeConfig
-from rlsys.errors import BadInput, RunFailed, nearest
+from rlsys.errors import BadInput, nearest
 from rlsys.group_rollout import run_group
 from rlsys.jsonl import line_of
 from rlsys.order import Epochs
 from rlsys.records import record_of, to_json
 from rlsys.rollout import Continuation, RolloutPlan, TurnRequest
-from rlsys.types import Completion, Failure, Group, Ints, Message, Reward, Task, Ticket, Transcript
+from rlsys.types import Completion, Failure, FailureKind, Group, Ints, Message, Reward, Task, Ticket, Transcript
 from rlsys.visible import visible
 
 WHO = 11  # columns
@@ -46,8 +47,13 @@ def tell(line: str) -> None:
         raise SystemExit(0) from None
 
 
-class OutOfMessages(Exception):
-    """The episode goes on and nobody has more to say."""
+NO_MORE = Failure(kind=FailureKind.DATA, where="messages", detail="no more of them, and the episode has not ended")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Played:
+    line: bytes  # for a file of trajectories; b"" where nobody said anything
+    failure: Failure | None  # why there is no reward; NO_MORE: the messages ended before the episode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,11 +114,8 @@ def show(who: str, text: str) -> None:
 
 async def play(
     recipe: RecipeConfig, lines: Lines, *, split: str, task: str | None, seed: int | None, color: bool
-) -> bytes:
-    """Play one task to its end and tell its reward. Returns its line for a file of trajectories.
-
-    Raises BadInput where the messages end before the episode, and RunFailed for one that broke.
-    """
+) -> Played:
+    """Play one task to its end and tell its reward. Raises BadInput for what cannot be played."""
     seen: list[Transcript] = []  # that the reward was given
     async with opened(recipe) as (world, rewards):
         chosen = choose_task(world, split, task, seed)
@@ -132,7 +135,7 @@ async def play(
         async def generate(context: Ints, request: TurnRequest) -> Completion:
             said = next_message(lines, f"{'assistant>':<{WHO}}")
             if said is None:
-                raise OutOfMessages
+                raise EpisodeBroken(NO_MORE)
             completion = completion_of(said, request.stop)
             if not lines.typed:
                 show("assistant>", completion.text)
@@ -200,18 +203,20 @@ def tell_rules(recipe: RecipeConfig, world: World, chosen: Chosen, split: str) -
     tell(f"env {recipe.env.name}, reward {recipe.reward.name}, {most}")
 
 
-def tell_end(group: Group, reward: object, seen: Sequence[Transcript], *, color: bool) -> bytes:
+def tell_end(group: Group, reward: object, seen: Sequence[Transcript], *, color: bool) -> Played:
     (trajectory,) = group.trajectories
-    outcome = trajectory.reward
+    # No tokens were sampled here: those who score the line count them as they would for any text.
+    record = replace(record_of(trajectory, group), token_ids=(), num_tokens=None, weight_versions=())
+    written, outcome = line_of(to_json(record)) if trajectory.turns else b"", trajectory.reward
+    if outcome is NO_MORE:
+        return Played(line=written, failure=outcome)
     tell(f"end: {trajectory.ended or trajectory.end}")
     if isinstance(outcome, Failure):
         for line in trace_of(outcome):
             tell(line)
-        raise RunFailed(f"no reward: {outcome.kind} in {outcome.where}: {visible(outcome.detail)}")
+        return Played(line=written, failure=outcome)
     transcript = replace(seen[-1], correct=outcome.correct, judgements=outcome.judgements)
     findings = reward.findings(transcript) if isinstance(reward, Explains) else ()
     for line in explanation("", transcript, findings, outcome, color=color):
         tell(line)
-    # No tokens were sampled here: those who score the line count them as they would for any text.
-    record = replace(record_of(trajectory, group), token_ids=(), num_tokens=None, weight_versions=())
-    return line_of(to_json(record))
+    return Played(line=written, failure=None)

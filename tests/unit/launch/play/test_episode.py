@@ -100,6 +100,19 @@ def test_what_cannot_be_played_is_one_line(play: Played, argv: list[str], said: 
     assert code == 2 and err.count("\n") == 1 and expected in err, err
 
 
+def test_what_was_played_is_written_though_the_messages_end_early(play: Played, tmp_path: Path) -> None:
+    out = tmp_path / "played.jsonl"
+    code, _, err = play("--output", str(out), said="<math_exp>60 / 3</math_exp>")
+    assert (code, err.count("\n")) == (2, 1)
+    line = json.loads(out.read_text())
+    said = [message["content"] for message in line["messages"]]
+    assert said == ["<math_exp>60 / 3</math_exp>", "60 / 3 -> 20.0"]
+    assert (line["end"], line.get("reward"), line["failure"]["where"]) == ("failed", None, "messages")
+    assert play("--output", str(out), said="")[0] == 2 and len(out.read_text().splitlines()) == 1
+    assert play("--output", str(out), "reward.name=long_cot", said="<answer>5</answer>")[0] == 1
+    assert [json.loads(line)["end"] for line in out.read_text().splitlines()] == ["failed"] * 2
+
+
 def test_messages_that_nobody_waited_for_are_said(play: Played) -> None:
     code, _, err = play(said=SAID + "one more\n")
     assert code == 0 and "ended before the messages did" in err
