@@ -11,6 +11,8 @@ from __future__ import annotations
 import argparse
 import importlib
 import logging
+import os
+import select
 import sys
 import traceback
 from typing import NoReturn
@@ -78,7 +80,11 @@ def run(argv: list[str]) -> int:
     logging.basicConfig(format="rlsys: %(message)s", level=logging.WARNING, stream=sys.stderr)
     try:
         options = parse(argv)
-        return int(options.run(options))
+        code = int(options.run(options))
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError as error:
+        return unread(error)
     except BadInput as error:
         print(f"rlsys: error: {visible_lines(str(error))}", file=sys.stderr)
         return 2
@@ -88,10 +94,24 @@ def run(argv: list[str]) -> int:
     except KeyboardInterrupt:
         return 130
     except Exception as error:
-        if not (isinstance(error, OSError) and error.filename is not None):  # a full disk is no defect of ours
-            sys.stderr.write(visible_lines(traceback.format_exc()))
-        print(f"rlsys: failed: {visible_lines(told(error))}", file=sys.stderr)
-        return 1
+        return failed(error)
+
+
+def failed(error: Exception) -> int:
+    if not (isinstance(error, OSError) and error.filename is not None):  # a full disk is no defect of ours
+        sys.stderr.write(visible_lines("".join(traceback.format_exception(error))))
+    print(f"rlsys: failed: {visible_lines(told(error))}", file=sys.stderr)
+    return 1
+
+
+def unread(error: BrokenPipeError) -> int:
+    """Whoever reads, `| head`, has seen enough: a quiet end. Another pipe than that is a failure."""
+    out = select.poll()
+    out.register(1, 0)  # of a pipe that nobody reads the system tells POLLERR, asked for or not
+    if not any(event & select.POLLERR for _, event in out.poll(0)):
+        return failed(error)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nothing is left to fail when Python ends
+    return 0
 
 
 def main() -> NoReturn:

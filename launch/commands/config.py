@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -54,10 +52,7 @@ def run(options: argparse.Namespace) -> int:
         lines = list(listed(sections))
     else:
         lines = explained(options.what, sections) or held(options.what, sections)
-    try:
-        print("\n".join(lines), flush=True)
-    except BrokenPipeError:  # whoever reads, `| head`, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    print("\n".join(lines), flush=True)
     return 0
 
 

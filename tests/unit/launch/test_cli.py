@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +13,7 @@ import launch.cli
 from launch.cli import COMMANDS, run
 from launch.config.layers import CONFIGS
 from rlsys.errors import BadInput, RunFailed
+from tests.paths import ROOT
 
 
 def rlsys(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
@@ -29,12 +31,15 @@ def rlsys(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str
         (["eval", "quickstart", "engine.tensor_parallel=3"], "engine.tensor_parallel=3: expected"),
         (["train", "quickstart", "stages.rl.loop.running_kv=keep"], "loop.running_kv holds for the whole run"),
         (["train", "quickstart", "--rundir", "x"], "--rundir"),
-        (["train", "quickstart", "model.path=./nowhere", "--run-dir", "/tmp/never-made"], "no such folder"),
-        (["train", "quickstart", "env.data=/no/such.jsonl", "--run-dir", "/tmp/never-made"], "/no/such.jsonl"),
-        (["train", "quickstart", "engine.kv_cache_mb=99999999", "--run-dir", "/tmp/never-made"], "too little memory"),
+        (["train", "quickstart", "model.path=./nowhere", "--run-dir", "NEW"], "no such folder"),
+        (["train", "quickstart", "env.data=/no/such.jsonl", "--run-dir", "NEW"], "/no/such.jsonl"),
+        (
+            ["train", "quickstart", "engine.kv_cache_mb=99999999", "--run-dir", "NEW"],
+            "too little memory",
+        ),
         (["train", "quickstart", "cluster.weights_dir=/never/made"], "/never/made: versions of the weights cannot lie"),
         (["train", "quickstart", "cluster.weights_dir=made"], "cluster.weights_dir='made': expected a whole path"),
-        (["train", "quickstart", "--resume", "--run-dir", "/tmp/never-made"], "there is no run directory"),
+        (["train", "quickstart", "--resume", "--run-dir", "NEW"], "there is no run directory"),
         (["eval", "quickstart", "--checkpoint", "/no/where"], "no such folder"),
         ([], "required: COMMAND"),
         (["train"], "required: CONFIG (see"),
@@ -42,12 +47,14 @@ def rlsys(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str
         (["fly"], "invalid choice"),
     ],
 )
-def test_bad_input_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture[str], argv: list[str], part: str) -> None:
-    code, out, err = rlsys(capsys, *argv)
+def test_bad_input_is_one_line_and_exit_code_2(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, argv: list[str], part: str
+) -> None:
+    code, out, err = rlsys(capsys, *(str(tmp_path / "never-made") if word == "NEW" else word for word in argv))
     assert (code, out) == (2, "")
     assert part in err
     assert err.count("\n") == 1
-    assert not Path("/tmp/never-made").exists()
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("kind", [BadInput, RunFailed, ValueError])
@@ -61,6 +68,26 @@ def test_a_last_line_rules_no_terminal(
     run([])
     err = capsys.readouterr().err
     assert "no move \\x1b]0;owned\\x07\\x1b[2J\n" in err and "\x1b" not in err
+
+
+def test_a_reader_that_has_seen_enough_is_a_quiet_end() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "launch", "recipes"]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, cwd=ROOT, text=True)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_another_pipe_that_breaks_is_a_failure(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def breaks(options: argparse.Namespace) -> int:
+        raise BrokenPipeError("a tool's")
+
+    monkeypatch.setattr("launch.commands.recipes.run", breaks)
+    code, _, err = rlsys(capsys, "recipes")
+    assert code == 1 and "failed: BrokenPipeError: a tool's" in err
 
 
 def test_a_malformed_record_is_named_by_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -27,10 +27,13 @@ def download(home: Path, name: str, config: str = '{"model_type": "qwen2"}') -> 
     return folder
 
 
-def test_what_cannot_be_had_is_one_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    assert run(["train", "quickstart", "model.path=some/model", "--run-dir", "/tmp/never-made"]) == 2
+def test_what_cannot_be_had_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_dir = tmp_path / "never-made"
+    assert run(["train", "quickstart", "model.path=some/model", "--run-dir", str(run_dir)]) == 2
     err = capsys.readouterr().err
-    assert err.count("\n") == 1 and not Path("/tmp/never-made").exists()
+    assert err.count("\n") == 1 and not run_dir.exists()
     assert f"model.path='some/model': no folder, not downloaded before, and {NOBODY} cannot be reached" in err
     monkeypatch.setenv(hub.OFFLINE, "1")
     assert run(["eval", "quickstart", "--checkpoint", "some/model"]) == 2
