@@ -86,6 +86,12 @@ def token_streams(config: Any) -> Mapping[str, str]:
     return streams
 
 
+def evaluates_only(config: Any) -> str:
+    """`evaluates_only` of a reward's config: why nothing may be trained on it; "" where it may."""
+    reason: str = getattr(config, "evaluates_only", "")
+    return reason
+
+
 def length_limit(config: Any) -> int | None:
     """`length_limit` of a reward's config: the tokens of `max_length`, where the reward looks at how near they are."""
     limit: int | None = getattr(config, "length_limit", None)

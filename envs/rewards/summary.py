@@ -47,6 +47,16 @@ class SummaryRewardConfig:
     judge: JudgeConfig = field(default_factory=JudgeConfig)
     """Who summarises. Without one the rules read the answer."""
 
+    @property
+    def evaluates_only(self) -> str:
+        """Why nothing may be trained on it; "" where it may."""
+        if self.kind != "wikidyk" or self.judge.given:
+            return ""
+        return (
+            "reward.kind='wikidyk' without a judge is for evaluation: it pays for a list of names with the right one "
+            "among them, and for 'certainly not' the right one; expected reward.judge.model, or reward.name=research"
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:

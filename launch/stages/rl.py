@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from envs import make_world
-from envs.rewards import token_streams
+from envs.rewards import evaluates_only, token_streams
 from launch.evaluation.sets import plays_of
 from launch.stages.base import Head, Stage, check_judge, check_response_length, check_tags
 from learners.algorithms import ALGORITHMS, make_algorithm
@@ -32,6 +32,8 @@ class RL(Stage):
                 f"{where}: algorithm.name='dpo' in an rl stage, which makes no preference pairs: "
                 "expected a generate stage, and then one of kind dpo with its name as data"
             )
+        if reason := evaluates_only(recipe.reward):
+            raise BadInput(f"{where}: {reason}")
         _check_streams(where, recipe)
         _check_signal(where, recipe)
         recipe.window.check(where, recipe)

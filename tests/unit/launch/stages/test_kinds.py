@@ -327,6 +327,16 @@ def test_an_algorithm_that_a_kind_has_nothing_for_is_refused() -> None:
         compose("quickstart", ["stages.sft.algorithm.name=rloo"])
 
 
+def test_a_reward_that_a_list_of_names_would_earn_is_for_evaluation() -> None:
+    own = ["reward.name=summary", "reward.kind=wikidyk"]
+    with pytest.raises(
+        BadInput, match=r"stages\.rl: reward\.kind='wikidyk' without a judge .* expected reward\.judge\.model"
+    ):
+        compose("quickstart", own)
+    compose("quickstart", [*own, "reward.judge.model=m", "reward.judge.endpoint=http://127.0.0.1:1/v1"])
+    compose("quickstart", ["reward.name=summary", "reward.kind=strategyqa"])
+
+
 # -- a kind of one's own ----------------------------------------------------------------------------------------------
 
 
