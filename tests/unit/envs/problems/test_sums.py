@@ -67,6 +67,11 @@ def test_generated_sums_differ_and_keep_to_the_config_and_the_split() -> None:
     assert generate(100, 1, config, held_out=False) != train[:100]
 
 
+def test_every_digit_is_asked_for() -> None:
+    drawn = generate(60, 0, SumsConfig(min_terms=2, max_terms=3, digits=1), held_out=False)
+    assert {term for terms in drawn for term in terms} == set(range(1, 10))
+
+
 def test_more_terms_are_a_longer_solution() -> None:
     lengths = [len(solution(tuple([57] * number), columns=True)[0]) for number in (2, 4, 8)]
     assert lengths[1] > 2 * lengths[0] and lengths[2] > 2 * lengths[1]

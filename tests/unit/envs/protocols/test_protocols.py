@@ -1,7 +1,7 @@
 """envs.protocols: what counts as a call and as an answer, and how every kind of message ends."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from envs.base import Step
@@ -201,6 +201,13 @@ def test_turns_are_the_calls_the_answer_and_a_warning_where_one_is_given(
     assert max_turns(protocol, 3) == 3 + (protocol.over_limit is not None)
 
 
+def test_a_search_shows_as_many_passages_as_the_papers_say() -> None:
+    """A recipe states its own; the baselines rely on these."""
+    passages = {"research": 5, "icrl": 3, "swirl": 1, "o2_searcher": 3, "rag": 5, "iter_retgen": 5, "ircot": 5}
+    without = {"direct": 0, "cot": 0, "swirl_math": None, "retool": None, "graph_rl": None}
+    assert {name: protocol.topk for name, protocol in PROTOCOLS.items()} == passages | without
+
+
 @pytest.mark.parametrize("protocol", CALLING, ids=lambda protocol: protocol.name)
 def test_exactly_the_calls_of_the_protocol_are_executed(protocol: Protocol) -> None:
     allowed = protocol.calls if protocol.calls is not None else 50
@@ -233,11 +240,13 @@ def test_a_malformed_message_ends_the_episode_or_costs_a_turn(protocol: Protocol
 TAGS = sorted(
     {tag for protocol in PROTOCOLS.values() for tag in protocol.tags} | {"```python", "```", "<", ">", "/", "1", " "}
 )
-NOISE = st.lists(st.sampled_from(TAGS) | st.text(max_size=3), max_size=25).map("".join)
+WHOLE = sorted({protocol.write_answer("5") for protocol in PROTOCOLS.values()})
+NOISE = st.lists(st.sampled_from(TAGS) | st.sampled_from(WHOLE) | st.text(max_size=3), max_size=25).map("".join)
 
 
 @settings(max_examples=150)
 @given(NOISE)
+@example("so <answer>5</answer>")
 def test_parsers_never_raise_and_find_only_what_is_there(text: str) -> None:
     for protocol in PROTOCOLS.values():
         parsed = protocol.parse(text)
@@ -277,6 +286,7 @@ def test_generation_stops_right_after_a_call_and_in_some_protocols_after_an_answ
         assert sum(written.count(stop) for stop in protocol.stop) == stops
 
 
+@pytest.mark.timeout(5)
 def test_a_megabyte_of_tags_is_read_in_one_pass() -> None:
     text = "<answer>" * 125_000
     assert answer(text) is None

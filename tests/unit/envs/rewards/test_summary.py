@@ -120,6 +120,23 @@ def test_proscript_is_pooled_and_single_facts_need_a_judge() -> None:
     assert reward("facts").always_judged and not reward("stance").always_judged
 
 
+def test_proscript_is_pooled_over_constraints_and_not_over_tasks() -> None:
+    script = {"steps": {f"step{n}": "x" for n in range(4)}}
+    script |= {"constraints": [["step1", "step0"], ["step2", "step0"], ["step3", "step0"]]}  # type: ignore[dict-item]
+    task = Task(task_id="p", question="q", record=script)
+    answer = Message(role="assistant", content="step1->step0->step2->step3")
+    pooled = measures(reward("proscript"), Transcript(task=task, messages=(answer,)))["constraints_pooled"]
+    assert (pooled.total, pooled.weight) == (1.0, 3.0)
+
+
+@pytest.mark.parametrize("facts", [None, [], "Ann is odd."])
+def test_a_task_without_facts_says_so(facts: Any) -> None:
+    task = Task(task_id="f", question="q", answers=("x",), record={} if facts is None else {"facts": facts})
+    answered = Transcript(task=task, messages=(Message(role="assistant", content="Ann"),))
+    with pytest.raises(BadInput, match='task f: "facts" is missing, empty or no list'):
+        reward("facts", JUDGE).judging(answered)
+
+
 def test_a_prompt_file_shows_fields_of_the_task(tmp_path: Any) -> None:
     own = tmp_path / "own.md"
     own.write_text("<!-- mine -->\nQ: {question} {steps} {constraints}{choices}\n")

@@ -120,5 +120,10 @@ def test_a_state_that_cannot_be_is_found_out(words: str) -> None:
     assert contradiction(state(words))
 
 
+def test_a_block_that_is_held_and_clear_is_named_with_both() -> None:
+    held = state("the hand is currently holding red block, the red block is clear")
+    assert contradiction(held) == (Fact(Kind.HOLDING, "red"), Fact(Kind.CLEAR, "red"))
+
+
 def test_real_states_have_no_contradiction() -> None:
     assert contradiction(TOWER) == contradiction(apply(TOWER, LIFT)) == contradiction(frozenset({HAND_EMPTY})) == ()
