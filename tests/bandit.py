@@ -13,6 +13,7 @@ from launch.run.run import Run
 from launch.run.rundir import RunDir
 from rlsys.channels.shm import SharedMemory
 from rlsys.config import RunConfig
+from rlsys.device import DEVICES
 from rlsys.journal import Journal
 from rlsys.types import Message
 from tests.fakes import BanditLearner, BanditPool
@@ -54,7 +55,7 @@ def bandit_run(
         journal=Journal(directory.journal, keep=mark),
         world=make_world(config.recipe.env),
         renderer=Renderer(),  # type: ignore[arg-type]
-        device=None,  # type: ignore[arg-type]
+        device=DEVICES["cpu"],
         learner=BanditLearner(),  # type: ignore[arg-type]
         pool=pool,  # type: ignore[arg-type]
         services=Services([], env_vars={}, start_timeout_s=1),

@@ -64,7 +64,7 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
         refuse_foreign(Path(options.run_dir))  # before anything that its config.yaml names is imported
     config = compose(options.config, with_more_steps(options.overrides, options.run_dir))
     if options.dry_run:
-        return dry_run(config, progress)
+        return dry_run(config, progress, options.run_dir)
     check(config)
 
     import asyncio
@@ -72,7 +72,8 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
     from launch.evaluation.sets import recipes_of
     from launch.run import cleanup
     from launch.run.beginning import refuse_impossible
-    from launch.run.cluster import killed_too_early
+    from launch.run.cluster import expected_device, killed_too_early
+    from launch.run.disk import check_disk, room_for
     from launch.run.parts import make_run, shown
     from launch.run.progress import begun
     from launch.run.session import go_through
@@ -89,6 +90,7 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
             return say_finished(config, directory, state, progress)
         entered = config.stages[state.stage_index]
         checked = checkpoint is None or directory.verify(checkpoint, progress.say)
+        check_disk(room_for(config, expected_device(config.recipe.cluster)), directory.path)
         if checkpoint is not None:
             refuse_impossible(entered, state, checkpoint, directory)
         if extended and checkpoint is not None:
@@ -129,20 +131,24 @@ def say_finished(config: RunConfig, directory: RunDir, state: DriverState, progr
     return 0
 
 
-def dry_run(config: RunConfig, progress: Progress) -> int:
+def dry_run(config: RunConfig, progress: Progress, run_dir: str | None) -> int:
     """What is known is shown, also where something is missing: that is raised at the end."""
     from launch.config.compose import to_yaml
     from launch.run.cluster import expected_device
+    from launch.run.disk import check_disk, room_for, told_room
     from launch.stages.train import arithmetic, check_gpus
     from rlsys.device import resolved_run
 
+    device, place = expected_device(config.recipe.cluster), Path(run_dir or f"runs/{config.recipe.name}")
     follows, problem = arithmetic(config)
+    room = room_for(config, device) if problem is None else None
     progress.close()
-    print(to_yaml(resolved_run(config, expected_device(config.recipe.cluster))))
+    print(to_yaml(resolved_run(config, device)))
     print("# what follows from it")
-    for line in follows:
+    for line in [*follows, f"{'checkpoints (disk)':<25} {told_room(room, place)}"]:
         print(f"#   {line}")
     check_gpus(config)
+    check_disk(room, place)
     if problem is not None:
         raise problem
     return 0

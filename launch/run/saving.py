@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from launch.run.beginning import KEPT
 from launch.run.checkpoints import DriverState, step_of
+from launch.run.disk import room_for, when_full
 from launch.run.run import health, summed
 from rlsys.config import StageConfig
 from rlsys.errors import told
@@ -43,7 +44,7 @@ async def checkpoint(run: Run, stage: StageConfig) -> None:
         run.dir.renew_checkpoint(newest, state)
         return
     folder = run.dir.begin_checkpoint(state.step)
-    with _room_given_back(folder):
+    with _room_given_back(run, folder):
         await run.learner.snapshot(folder, run.model_path)
     run.writing = asyncio.create_task(_write(run, folder, state, stage.config.checkpoint.keep))
 
@@ -106,7 +107,7 @@ async def end_writing(run: Run) -> None:
 async def _write(run: Run, folder: Path, state: DriverState, keep: int) -> None:
     unwanted = threading.Event()
     try:
-        with _room_given_back(folder):
+        with _room_given_back(run, folder):
             await run.learner.write()
             args = (folder, state, keep, unwanted.is_set, run.reference)
             final = await asyncio.to_thread(run.dir.commit_checkpoint, *args)
@@ -118,7 +119,7 @@ async def _write(run: Run, folder: Path, state: DriverState, keep: int) -> None:
 
 
 @contextlib.contextmanager
-def _room_given_back(folder: Path) -> Iterator[None]:
+def _room_given_back(run: Run, folder: Path) -> Iterator[None]:
     """Half a checkpoint is worth nothing, and a full disk needs its room. OSError where the disk is full."""
     try:
         yield
@@ -126,5 +127,6 @@ def _room_given_back(folder: Path) -> Iterator[None]:
         full = shutil.disk_usage(folder).free < FULL_BYTES
         shutil.rmtree(folder, ignore_errors=True)
         if full:  # torch says "unexpected pos 5781888 vs 5781776"
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder)) from error
+            cure = when_full(room_for(run.config, run.device))
+            raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}{cure}", str(folder)) from error
         raise
