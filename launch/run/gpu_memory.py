@@ -16,6 +16,8 @@ LIVE_PARAMETERS = 1_000_000_000  # that ZeRO-3 keeps gathered at a time, DeepSpe
 BUCKET_PARAMETERS = 200_000_000  # of learners.zero.deepspeed_config
 ENGINE_TOKENS = 8192  # that vLLM computes in one step, at most
 VERSIONS_IN_MEMORY = 2  # in /dev/shm: the one in use, and the one that is being written or carried
+# Whose head is the embedding where config.json does not say: transformers' defaults of the types that can be trained.
+TIED = frozenset({"cohere", "cohere2", "ernie4_5", "gemma", "gemma2", "gemma3_text", "gpt2", "minicpm3", "opt"})
 
 Parts = tuple[tuple[str, float], ...]  # what, and its bytes
 
@@ -78,12 +80,18 @@ def shape_of(config: Mapping[str, Any], parameters: int | None = None) -> ModelS
     kv_heads = text.get("num_key_value_heads") or heads
     head_dim = text.get("head_dim") or hidden // heads
     attention = hidden * head_dim * 2 * (heads + kv_heads)
-    head_and_embedding = vocab * hidden * (1 if text.get("tie_word_embeddings") else 2)
+    head_and_embedding = vocab * hidden * (1 if tied(config) else 2)
     counted = layers * (attention + 3 * hidden * intermediate + 2 * hidden) + head_and_embedding + hidden
     return ModelShape(
         parameters=parameters or counted, layers=layers, hidden=hidden, intermediate=intermediate, heads=heads,
         kv_heads=kv_heads, head_dim=head_dim, vocab=vocab,
     )  # fmt: skip
+
+
+def tied(config: Mapping[str, Any]) -> bool:
+    """Whether the head is the embedding."""
+    text = config.get("text_config") or config
+    return bool(text.get("tie_word_embeddings", text.get("model_type") in TIED))
 
 
 def rank_memory(shape: ModelShape, plan: RankPlan) -> Parts:
@@ -126,6 +134,20 @@ def _states(shape: ModelShape, plan: RankPlan) -> Parts:
     if plan.offload != "none":
         optimizer, gradients = 0.0, min(gradients, buckets)
     return (("weights", weights), ("gradients", gradients), ("optimizer", optimizer))
+
+
+def host_memory(shape: ModelShape, plan: RankPlan, ranks: int) -> Parts:
+    """Of a node's RAM, what this many ranks keep there at their fullest moment, which is while a checkpoint is written.
+
+    Offloaded are masters, two moments and the gradients that the step reads: 16 bytes a parameter.
+    """
+    each, models, share = BYTES[plan.dtype], 2 if plan.critic else 1, shape.parameters * ranks / plan.ranks
+    parts = []
+    if plan.offload != "none":
+        parts.append(("offloaded", share * (16 + (each if plan.offload == "all" else 0)) * models))
+    if plan.reference and plan.offload_reference:
+        parts.append(("reference", each * (share if plan.zero_stage == 3 else float(shape.parameters * ranks))))
+    return (*parts, ("a checkpoint", checkpoint_bytes(shape, plan) * ranks / plan.ranks))
 
 
 def checkpoint_bytes(shape: ModelShape, plan: RankPlan) -> float:

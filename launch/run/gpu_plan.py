@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
-from launch.run import architectures, hub
+from launch.run.described import described
 from launch.run.gpu_memory import (
     BYTES,
     GIGA,
     VERSIONS_IN_MEMORY,
     EnginePlan,
     ModelShape,
+    Parts,
     RankPlan,
     checkpoint_bytes,
     engine_memory,
+    host_memory,
     rank_memory,
     shape_of,
     told,
@@ -40,16 +41,21 @@ class GpuPlan:
 
 
 def gpu_plan(
-    recipe: RecipeConfig, training: Sequence[tuple[str, RecipeConfig]], device: Device, parameters: int | None
+    recipe: RecipeConfig,
+    training: Sequence[tuple[str, RecipeConfig]],
+    device: Device,
+    parameters: int | None,
+    ram: float | None = None,
 ) -> GpuPlan:
     """The recipes are resolved for this device. training: name and recipe of the stages that train.
 
-    parameters: counted in the model's files, if they are here.
+    parameters: counted in the model's files, if they are here. ram: bytes of the node that learner ranks are on, if
+    that is known.
     """
-    described = _described(recipe)
-    shape = shape_of(described, parameters) if described is not None else None
+    config = _described(recipe)
+    shape = shape_of(config, parameters) if config is not None else None
     if shape is None:
-        why = "not on this machine" if described is None else "of an architecture whose sizes are not known"
+        why = "not on this machine, nor can its hub be asked" if config is None else "of sizes that are not known"
         return GpuPlan(lines=[f"unknown: model.path={recipe.model.path!r} is {why}"], problem=None)
     dtype, card = dtype_of(recipe.model.dtype, device), card_gb(recipe.cluster)
     copy = shape.parameters * BYTES[dtype] / GIGA
@@ -60,7 +66,9 @@ def gpu_plan(
         lines.append(f"rank      {plan.ranks} x ({told(rank_memory(shape, plan))}) of {card:g}, in stage {name}")
         problems.append(_too_small_for_rank(shape, plan, recipe, card))
     line, problem = _engine(shape, recipe, dtype, card)
-    room = f"{VERSIONS_IN_MEMORY} x {copy:.1f} = {VERSIONS_IN_MEMORY * copy:.1f} GB on each node"
+    versions = VERSIONS_IN_MEMORY * copy
+    beside = "" if recipe.cluster.weights_dir else ", in /dev/shm beside Ray's object store"
+    room = f"{VERSIONS_IN_MEMORY} x {copy:.1f} = {versions:.1f} GB on each node{beside}"
     lines += [line, f"versions  {room}, weights.channel={recipe.weights.channel}"]
     if plan is not None:
         readers = "on the node of rank 0, which reads" if plan.zero_stage == 3 else "for each rank of a node: all read"
@@ -68,7 +76,18 @@ def gpu_plan(
         lines.append(f"host      {copy:.1f} GB {readers} the model; {less}")
         size = checkpoint_bytes(shape, plan) / GIGA
         lines.append(f"host      {size:.1f} GB over all ranks while a checkpoint is written, and as much disk for each")
+        lines.append(f"host      {told(_node(shape, plan))} on a node with {_together(plan)} ranks, at most")
+        problems.append(_too_small_for_node(shape, plan, card, ram))
     return GpuPlan(lines=lines, problem=next((found for found in [*problems, problem] if found), None))
+
+
+def host_bytes(recipe: RecipeConfig, training: Sequence[RecipeConfig], device: Device, parameters: int | None) -> float:
+    """That one rank keeps in its node's RAM at most; 0 where the model's sizes are not known."""
+    config, dtype = _described(recipe), dtype_of(recipe.model.dtype, device)
+    shape = shape_of(config, parameters) if config is not None else None
+    if shape is None or not device.gpus_per_actor:
+        return 0.0
+    return max((total(host_memory(shape, _rank_plan(each, dtype), 1)) for each in training), default=0.0)
 
 
 def card_gb(config: ClusterConfig) -> float:
@@ -83,7 +102,7 @@ def card_gb(config: ClusterConfig) -> float:
 
 
 def _described(recipe: RecipeConfig) -> Mapping[str, Any] | None:
-    """config.json of the model, or what a scratch model's would say. None for a hub name that was never downloaded."""
+    """config.json of the model, or what a scratch model's would say. None for a hub name that cannot be asked."""
     path, scratch = recipe.model.path, recipe.model.scratch
     if path is None:
         return {
@@ -92,8 +111,7 @@ def _described(recipe: RecipeConfig) -> Mapping[str, Any] | None:
             "num_key_value_heads": scratch.num_kv_heads, "head_dim": scratch.head_dim,
             "vocab_size": scratch.vocab_size,
         }  # fmt: skip
-    folder = Path(path) if Path(path).is_dir() else hub.cached(path)
-    return None if folder is None else architectures.read_config(folder, f"model.path={path!r}")
+    return described(path)
 
 
 # -- learner ranks ----------------------------------------------------------------------------------------------------
@@ -158,6 +176,26 @@ def _too_small_for_rank(shape: ModelShape, plan: RankPlan, recipe: RecipeConfig,
         remedy = " and ".join(keys if fits(whole) else [*keys, more])
     needed = total(rank_memory(shape, plan)) / GIGA
     return f"a learner rank needs about {needed:.0f} GB of a GPU's {card:g} (cluster.gpu_memory_gb): try {remedy}"
+
+
+def _together(plan: RankPlan) -> int:
+    """Ranks on the node that has most of them: they are packed."""
+    return min(plan.ranks, GPUS_OF_A_NODE)
+
+
+def _node(shape: ModelShape, plan: RankPlan) -> Parts:
+    versions = float(VERSIONS_IN_MEMORY * BYTES[plan.dtype] * shape.parameters)
+    return (*host_memory(shape, plan, _together(plan)), ("versions", versions))
+
+
+def _too_small_for_node(shape: ModelShape, plan: RankPlan, card: float, ram: float | None) -> str | None:
+    needed = total(_node(shape, plan))
+    if ram is None or needed <= ram:
+        return None
+    on_card = replace(plan, offload="none", offload_reference=False)
+    fits = total(rank_memory(shape, on_card)) <= card * GIGA and total(_node(shape, on_card)) <= ram
+    remedy = "learner.offload=none learner.offload_reference=false" if fits else "ranks on more nodes, or one with more"
+    return f"the learner ranks of a node keep {needed / GIGA:.0f} GB in its RAM of {ram / GIGA:.0f} GB: try {remedy}"
 
 
 # -- engines ----------------------------------------------------------------------------------------------------------

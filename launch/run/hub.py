@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
+from functools import cache
+from http.client import HTTPException
 from pathlib import Path
+from typing import Any
 
 from rlsys.errors import BadInput
 
 OFFLINE = "HF_HUB_OFFLINE"
 DEADLINE_S = 5.0
+MOST_CONFIG_BYTES = 1 << 20
 
 
 def cached(name: str) -> Path | None:
@@ -22,6 +28,22 @@ def cached(name: str) -> Path | None:
     return None if newest is None else newest.parent
 
 
+@cache
+def fetched_config(name: str) -> Mapping[str, Any] | None:
+    """config.json alone, a few kilobytes, kept nowhere; None where it cannot be had."""
+    if _offline() or _unreachable() is not None:
+        return None
+    request = urllib.request.Request(f"{_endpoint()}/{name}/resolve/main/config.json")
+    if token := os.environ.get("HF_TOKEN"):
+        request.add_unredirected_header("Authorization", f"Bearer {token}")
+    try:
+        with urllib.request.urlopen(request, timeout=DEADLINE_S) as answer:
+            config = json.loads(answer.read(MOST_CONFIG_BYTES))
+    except (OSError, ValueError, HTTPException):  # no such model, one for members alone, no JSON
+        return None
+    return config if isinstance(config, dict) else None
+
+
 def require(name: str, where: str) -> str | None:
     """Raises BadInput for a model that is neither here nor to be had. `where` begins the line: "model.path='a/b'".
 
@@ -29,7 +51,7 @@ def require(name: str, where: str) -> str | None:
     to say about it is returned.
     """
     here = cached(name)
-    if os.environ.get(OFFLINE, "").upper() in ("1", "ON", "YES", "TRUE"):
+    if _offline():
         if here is None:
             raise BadInput(f"{where}: no folder, not downloaded before, and {OFFLINE} is set: nothing is downloaded")
         return None
@@ -44,9 +66,17 @@ def require(name: str, where: str) -> str | None:
     return f"{reason}: the copy of {name} in {here} is used ({OFFLINE}=1 says so from the start)"
 
 
+def _offline() -> bool:
+    return os.environ.get(OFFLINE, "").upper() in ("1", "ON", "YES", "TRUE")
+
+
+def _endpoint() -> str:
+    return os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
+
+
 def _unreachable() -> str | None:
     """Why the hub cannot be reached; None where it answers, whatever it says."""
-    endpoint = os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
+    endpoint = _endpoint()
     try:
         urllib.request.urlopen(urllib.request.Request(endpoint, method="HEAD"), timeout=DEADLINE_S).close()
     except urllib.error.HTTPError:

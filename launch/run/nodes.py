@@ -43,7 +43,9 @@ class Holds:
     playing: tuple[RecipeConfig, ...] = ()  # whose episodes are played there
     serving: tuple[ServiceSpec, ...] = ()
     memory_mb: int = 0  # of its processes; 0 where that is not counted
-    weights: tuple[str, str | None, int] | None = None  # weights.channel, cluster.weights_dir, bytes of its versions
+    # weights.channel, cluster.weights_dir, bytes of its versions, and of Ray's store where that lies beside them
+    weights: tuple[str, str | None, int, int] | None = None
+    host_bytes: float = 0.0  # of RAM that learner ranks keep for good beside those
     gpus: bool = False
 
     def __add__(self, other: Holds) -> Holds:
@@ -54,6 +56,7 @@ class Holds:
             memory_mb=self.memory_mb + other.memory_mb,
             weights=self.weights or other.weights,
             gpus=self.gpus or other.gpus,
+            host_bytes=self.host_bytes + other.host_bytes,
         )
 
 
@@ -80,6 +83,8 @@ def look(holds: Holds, marks: Sequence[Mark], make: Callable[[Any], World]) -> N
         spec.check(spec.config)
     if holds.weights is not None:
         preflight.check_room(*holds.weights)
+    if holds.host_bytes:
+        preflight.check_host(holds.host_bytes + (holds.weights[2] if holds.weights is not None else 0))
     if holds.memory_mb:
         preflight.check_memory(holds.memory_mb)
 
@@ -130,16 +135,17 @@ async def check_nodes(
     model: tuple[str, str],
     shared: Sequence[tuple[str, Path]],
     ranks: int = 0,
+    host_bytes: float = 0.0,
 ) -> None:
     """Raises BadInput: one line, of the first node on which something is wrong. Does nothing on a cluster of our own.
 
     placement: of the ranks, the engines and the services; it may end after the ranks. playing: the stages whose
     episodes the engines play. model: what names it, and where it is. shared: what names a folder that all nodes must
-    see, and the folder.
+    see, and the folder. host_bytes: that each rank keeps in RAM, if that is known.
     """
     if is_local(recipe.cluster):
         return
-    parts = holds_of(recipe, playing, services.servers, device, model, ranks=ranks)
+    parts = holds_of(recipe, playing, services.servers, device, model, ranks=ranks, host_bytes=host_bytes)
     by_node: dict[str, Holds] = {}
     for where, part in zip(placement, parts, strict=False):
         node = node_of(where)
@@ -164,14 +170,15 @@ def holds_of(
     model: tuple[str, str],
     *,
     ranks: int,
+    host_bytes: float = 0.0,
 ) -> list[Holds]:
     """What each part needs, in the order in which they are placed: ranks, engines, services."""
     count = preflight.parameters(recipe) or 0
     engine_mb, rank_mb = (0, 0) if device.gpus_per_actor else preflight.memory_of_parts(recipe, count)
-    size = preflight.weights_bytes(recipe, device) or 0
-    weights = (recipe.weights.channel, recipe.cluster.weights_dir, size) if ranks else None
+    size, store = preflight.weights_bytes(recipe, device) or 0, preflight.store_bytes(recipe, device)
+    weights = (recipe.weights.channel, recipe.cluster.weights_dir, size, store) if ranks else None
     gpus = device.gpus_per_actor > 0
-    rank = Holds(models=(model,), memory_mb=rank_mb, weights=weights, gpus=gpus)
+    rank = Holds(models=(model,), memory_mb=rank_mb, weights=weights, gpus=gpus, host_bytes=host_bytes)
     engine = Holds(models=(model,), playing=tuple(playing), memory_mb=engine_mb, weights=weights, gpus=gpus)
     return [rank] * ranks + [engine] * recipe.rollout.workers + [Holds(serving=(spec,)) for spec in servers]
 

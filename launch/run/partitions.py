@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
-from launch.run import architectures, hub
+from launch.run.described import described
 from rlsys.config import RecipeConfig
 from rlsys.errors import require
 
@@ -18,7 +17,7 @@ NAMES = (("num_heads", "num_attention_heads"), ("num_kv_heads", "num_key_value_h
 def check(recipe: RecipeConfig, path: str | None) -> None:
     """Raises BadInput unless each of `engine.tensor_parallel` processes gets whole attention heads.
 
-    path: a folder, a hub name, or None for the recipe's scratch model. A hub name that was never fetched, and an
+    path: a folder, a hub name, or None for the recipe's scratch model. A hub name that nothing describes, and an
     architecture that names its sizes otherwise, are left to the engine.
     """
     ways = recipe.engine.tensor_parallel
@@ -38,9 +37,8 @@ def check(recipe: RecipeConfig, path: str | None) -> None:
 def _sizes(recipe: RecipeConfig, path: str | None) -> dict[str, Any]:
     if path is None:
         return asdict(recipe.model.scratch)
-    folder = Path(path) if Path(path).is_dir() else hub.cached(path)
-    if folder is None:
+    config = described(path)
+    if config is None:
         return {}
-    config = architectures.read_config(folder, f"model.path={path!r}")
     inner = config.get("text_config")
     return dict(inner if isinstance(inner, dict) else config)

@@ -15,10 +15,11 @@ from actors.placement import place
 from actors.renderer import ChatRenderer
 from actors.services import Services
 from envs import make_world
-from launch.run import nodes, wire
+from launch.run import nodes, preflight, wire
 from launch.run.checkpoints import DriverState
 from launch.run.cluster import connect
 from launch.run.gauges import Gauges
+from launch.run.gpu_plan import host_bytes
 from launch.run.progress import Progress
 from launch.run.run import Run
 from launch.run.rundir import RunDir
@@ -119,9 +120,11 @@ async def start_parts(run: Run, *, engines: bool) -> None:
     placement = await place(needs, one_node=one_node, timeout_s=timeout_s, run=recipe.name)
     shared = [(f"--run-dir {run.dir.path}", run.dir.path)]
     model = ("model.path", run.model_path)
+    trained = [stage.config for stage in run.config.stages]
     await nodes.check_nodes(
-        placement, recipe, run.playing, run.services, run.device, model=model, shared=shared, ranks=ranks
-    )
+        placement, recipe, run.playing, run.services, run.device, model=model, shared=shared, ranks=ranks,
+        host_bytes=host_bytes(recipe, trained, run.device, preflight.parameters(recipe)),
+    )  # fmt: skip
     if engines:
         for_workers, for_services = placement[ranks : ranks + workers], placement[ranks + workers :]
         run.pool_start = asyncio.create_task(start_engines(run, for_workers, for_services))

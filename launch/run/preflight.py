@@ -18,7 +18,8 @@ from envs.services.judge.judge import open_judge
 from envs.services.judge.templates import Prompts
 from launch.run import architectures, hub, partitions
 from launch.run.cluster import inside_ray_job, is_local
-from launch.run.gpu_memory import BYTES, VERSIONS_IN_MEMORY
+from launch.run.described import described
+from launch.run.gpu_memory import BYTES, GIGA, VERSIONS_IN_MEMORY, shape_of, tied
 from launch.run.safetensors_files import parameters_in
 from rlsys.channels import CHANNELS
 from rlsys.choices import load
@@ -36,7 +37,7 @@ DRIVER_MB = 1200  # driver, Ray's own processes, wandb
 
 
 def parameters(recipe: RecipeConfig) -> int | None:
-    """How many the policy has; None when that takes a download to know."""
+    """How many the policy has: counted in its files, or by config.json of a hub name. None where nothing says it."""
     scratch = recipe.model.scratch
     if recipe.model.path is None:
         heads = (scratch.num_heads * 2 + scratch.num_kv_heads * 2) * scratch.head_dim * scratch.hidden_size
@@ -44,7 +45,11 @@ def parameters(recipe: RecipeConfig) -> int | None:
         layer = heads + 3 * scratch.hidden_size * scratch.intermediate_size
         return scratch.num_layers * layer + norms + 2 * scratch.vocab_size * scratch.hidden_size
     folder = Path(recipe.model.path)
-    return parameters_in(folder, f"model.path={recipe.model.path!r}") if folder.is_dir() else None
+    if folder.is_dir():
+        return parameters_in(folder, f"model.path={recipe.model.path!r}")
+    config = described(recipe.model.path)
+    shape = None if config is None else shape_of(config)
+    return None if shape is None else shape.parameters
 
 
 def memory_of_parts(recipe: RecipeConfig, count: int) -> tuple[int, int]:
@@ -84,29 +89,47 @@ def check_memory(needed: int) -> None:
 
 
 def weights_bytes(recipe: RecipeConfig, device: Device) -> int | None:
-    """Of all versions that a node holds at once; None when it takes a download to know."""
+    """Of all versions that a node holds at once; None where the model's sizes are not known."""
     count = parameters(recipe)
     if count is None:
         return None
     if recipe.model.path is not None:
-        text = architectures.read_config(Path(recipe.model.path), f"model.path={recipe.model.path!r}")
-        text = text.get("text_config") or text
+        config = described(recipe.model.path) or {}
         # a tied head is one tensor in the files, and two in a version
-        tied = text.get("tie_word_embeddings", False)
-        count += text.get("vocab_size", 0) * text.get("hidden_size", 0) if tied else 0
+        text = config.get("text_config") or config
+        count += text.get("vocab_size", 0) * text.get("hidden_size", 0) if tied(config) else 0
     return VERSIONS_IN_MEMORY * count * BYTES[dtype_of(recipe.model.dtype, device)]
+
+
+def store_bytes(recipe: RecipeConfig, device: Device) -> int:
+    """What a run's batches take of Ray's object store, where that shares /dev/shm with versions of the weights."""
+    store_mb = known(resolved_cluster(recipe.cluster, device).object_store_mb)
+    return store_mb * 2**20 if recipe.cluster.weights_dir is None else 0
 
 
 def check_weights_room(recipe: RecipeConfig, device: Device) -> None:
     """Whether this machine has room where engines load their weights from. Raises BadInput."""
-    check_room(recipe.weights.channel, recipe.cluster.weights_dir, weights_bytes(recipe, device) or 0)
+    needed, store = weights_bytes(recipe, device) or 0, store_bytes(recipe, device)
+    check_room(recipe.weights.channel, recipe.cluster.weights_dir, needed, store)
 
 
-def check_room(channel: str, weights_dir: str | None, needed: int) -> None:
-    """Whether this node has room for so many bytes of versions. Raises BadInput."""
-    problem = load(CHANNELS[channel]).room(Path(weights_dir) if weights_dir is not None else None, needed)
+def check_room(channel: str, weights_dir: str | None, needed: int, store: int = 0) -> None:
+    """Whether this node has room for so many bytes of versions beside Ray's store. Raises BadInput."""
+    room, root = load(CHANNELS[channel]).room, Path(weights_dir) if weights_dir is not None else None
+    beside = store and not room(root, store)  # else Ray takes a folder on the disk
+    problem = room(root, needed + store if beside else needed)
     if problem:
         raise BadInput(problem)
+
+
+def check_host(needed: float) -> None:
+    """Whether this node's RAM has room for what learner ranks keep in it; bytes. Raises BadInput."""
+    total = psutil.virtual_memory().total
+    if needed > total:
+        raise BadInput(
+            f"its learner ranks keep about {needed / GIGA:,.0f} GB in RAM, the node has {total / GIGA:,.0f}: "
+            "divide them among more nodes (learner.ranks), or keep the optimizer on the cards (learner.offload=none)"
+        )
 
 
 def check_model_folder(path: str | None, key: str = "model.path") -> None:

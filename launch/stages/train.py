@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import psutil
 
 from envs import make_world, new_player
 from envs.rewards import judge_of
 from launch.evaluation.sets import plays_of, recipes_of
 from launch.evaluation.told import planned
 from launch.run import architectures, partitions, preflight
-from launch.run.cluster import expected_device, is_local
+from launch.run.cluster import DRIVERS, expected_device, is_local
 from launch.run.gpu_plan import GpuPlan, gpu_plan
 from launch.run.health import NOTHING
 from launch.stages.base import needs_engines, stage_of
@@ -68,7 +71,9 @@ def _gpu_plan(config: RunConfig) -> GpuPlan | None:
         return None
     full = resolved_run(config, device)
     training = [(stage.name, stage.config) for stage in full.stages if stage_of(stage.kind).has_length]
-    return gpu_plan(full.recipe, training, device, preflight.parameters(full.recipe))
+    here = is_local(full.recipe.cluster) and any(map(os.path.exists, DRIVERS))
+    ram = psutil.virtual_memory().total if here else None
+    return gpu_plan(full.recipe, training, device, preflight.parameters(full.recipe), ram)
 
 
 def arithmetic(config: RunConfig) -> tuple[list[str], BadInput | None]:
@@ -76,8 +81,10 @@ def arithmetic(config: RunConfig) -> tuple[list[str], BadInput | None]:
     preflight.check_model(config.recipe.model.path, learner=True, ask=False)
     partitions.check(config.recipe, config.recipe.model.path)
     count = preflight.parameters(config.recipe)
-    lines = [f"parameters                {count:,}"] if count is not None else []
     folder = Path(config.recipe.model.path or "")
+    exact = config.recipe.model.path is None or folder.is_dir()
+    told = "" if count is None else f"{count:,}" if exact else f"{count / 1e9:.2f} G, by config.json"
+    lines = [f"{'parameters':<25} {told}"] if told else []
     if (folder / "config.json").is_file():
         lines += architectures.untried(architectures.read_config(folder, f"model.path={str(folder)!r}"))
     problem: BadInput | None = None
@@ -105,9 +112,10 @@ def _devices(config: RunConfig) -> str:
     recipe = config.recipe
     playing = [stage.config for stage in config.stages if needs_engines(config, stage)]
     workers, ways, ranks = recipe.rollout.workers if playing else 0, recipe.engine.tensor_parallel, recipe.learner.ranks
-    asked = [judge_of(each.reward) for each in playing]
-    judges = {(one.model, one.prompts): one.gpus for one in asked if one and one.model and one.endpoint is None}
-    tools = {world.service: world.service_gpus for world in (new_player(each.env) for each in playing)}
+    played = [each for stage in playing for each in recipes_of(stage)]  # evaluation sets have judges of their own
+    asked = [judge_of(each.reward) for each in played]
+    judges = {one.server: one.gpus for one in asked if one and one.server and one.endpoint is None}
+    tools = {world.service: world.service_gpus for world in (new_player(each.env) for each in played)}
     served = sum(judges.values()) + sum(tools.values())
     more = f" + {served} of services" if served else ""
     return f"{workers} engines x {ways} + {ranks} ranks{more} = {workers * ways + ranks + served}"

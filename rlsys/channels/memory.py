@@ -49,8 +49,9 @@ def room(root: Path, needed: int) -> str:
         return f"{root}: versions of the weights cannot lie there ({error}); set cluster.weights_dir"
     if free < needed:
         return (
-            f"{root} has {_size(free)} free, two versions of the weights take {_size(needed)}; enlarge it (docker run "
-            "--shm-size), or set cluster.weights_dir to a folder on a fast local disk of every node"
+            f"{root} has {_size(free)} free, two versions of the weights (and Ray's object store, where it lies there) "
+            f"take {_size(needed)}; enlarge it (docker run --shm-size), or set cluster.weights_dir to a folder on a "
+            "fast local disk of every node"
         )
     return ""
 

@@ -13,6 +13,7 @@ from launch.run.gpu_memory import (
     ModelShape,
     RankPlan,
     engine_memory,
+    host_memory,
     rank_memory,
     shape_of,
     told,
@@ -99,6 +100,21 @@ def test_what_is_offloaded_is_not_on_the_card() -> None:
     assert gigabytes(offload="optimizer")["optimizer"] == 0
     everything = gigabytes(offload="all", zero_stage=3)
     assert everything["weights"] + everything["gradients"] < 7
+
+
+def test_what_is_offloaded_is_in_the_nodes_ram() -> None:
+    def of(config: dict[str, Any], ranks_of_a_node: int, **changes: Any) -> dict[str, float]:
+        parts = host_memory(shape(config), replace(PLAN, zero_stage=3, **changes), ranks_of_a_node)
+        return {what: size / GIGA for what, size in parts}
+
+    # 16 x 32.76 G = 524 GB of masters, moments and gradients; 14 x 32.76 G = 459 GB of a checkpoint
+    whole = of(QWEN_32B, 8, ranks=8, offload="optimizer")
+    assert whole == {"offloaded": pytest.approx(524.2, rel=1e-3), "a checkpoint": pytest.approx(458.7, rel=1e-3)}
+    assert of(QWEN_32B, 8, ranks=16, offload="optimizer")["offloaded"] == pytest.approx(262.1, rel=1e-3)  # two nodes
+    assert of(QWEN_32B, 1, ranks=8, offload="all")["offloaded"] == pytest.approx(18 * 32.76 / 8, rel=1e-3)
+    assert of(QWEN_7B, 4) == {"a checkpoint": pytest.approx(14 * 7.615, rel=1e-3)}
+    assert of(QWEN_7B, 4, critic=True, offload="optimizer")["offloaded"] == pytest.approx(2 * 16 * 7.615, rel=1e-3)
+    assert of(QWEN_7B, 4, reference=True, offload_reference=True)["reference"] == pytest.approx(15.2, abs=0.1)
 
 
 def test_fp32_has_a_gradient_of_its_own_width_and_masters_below_zero_3() -> None:
