@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from launch.analysis.episodes import ANSWERED
-from launch.analysis.figures import Figure, Panel, derived
+from launch.analysis.figures import EPISODES, Figure, Panel, derived
 from launch.analysis.runs import Row, Run, Setting
 from rlsys.stats import mean_and_spread
 from rlsys.tool_use import CALLS, MOST_TURNS, REPEATED, VALID, column
@@ -24,6 +24,8 @@ class Point:
     mean: float
     spread: float | None  # standard deviation over seeds (ddof 1); None of a single one
     seeds: int
+    low: float | None = None  # 95 % interval over the tasks of an evaluation, of a single seed
+    high: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,32 +95,40 @@ def _chart(
 
 
 def _curve(label: str, key: str, runs: Mapping[Run, Sequence[Row]], by: By) -> Curve:
-    values: dict[tuple[int, str], list[float]] = {}
+    values: dict[tuple[int, str], list[Row]] = {}
     single: dict[str, dict[int, float]] = {}
     for run, rows in runs.items():
         order = {stage: place for place, stage in enumerate(run.stages)}
-        own: dict[tuple[int, str], float] = {}  # of two evaluations after one step the later one counts
+        own: dict[tuple[int, str], Row] = {}  # of two evaluations after one step the later one counts
         for row in sorted(rows, key=lambda row: order.get(row.stage, len(order))):
             if key in row.values:
-                own[row.stage_step if by == "stage" else row.step, row.stage] = row.values[key]
-        for place, value in own.items():
-            values.setdefault(place, []).append(value)
-        single[str(run.path)] = {x: value for (x, _), value in sorted(own.items())}
-    points = (_point(stage, x, own) for (x, stage), own in values.items())
+                own[row.stage_step if by == "stage" else row.step, row.stage] = row
+        for place, row in own.items():
+            values.setdefault(place, []).append(row)
+        single[str(run.path)] = {place[0]: own[place].values[key] for place in sorted(own)}
+    points = (_point(stage, x, key, own) for (x, stage), own in values.items())
     return Curve(label=label, points=tuple(sorted(points, key=lambda point: point.x)), runs=single)
 
 
-def _point(stage: str, x: int, own: Sequence[float]) -> Point:
-    mean, spread = mean_and_spread(own)
-    return Point(stage=stage, x=x, mean=mean, spread=spread if len(own) > 1 else None, seeds=len(own))
+def _point(stage: str, x: int, key: str, own: Sequence[Row]) -> Point:
+    mean, spread = mean_and_spread([row.values[key] for row in own])
+    if len(own) > 1:
+        return Point(stage=stage, x=x, mean=mean, spread=spread, seeds=len(own))
+    low, high = (own[0].values.get(f"{key}_{end}") for end in ("low", "high"))
+    return Point(stage=stage, x=x, mean=mean, spread=None, seeds=1, low=low, high=high)
 
 
-def with_derived(rows: Sequence[Row]) -> list[Row]:
-    """With the shares of DERIVED. A step without a single call has no column of them: that is 0, where others call."""
-    calling = {row.stage for row in rows if column(CALLS) in row.values}
+def any_calls(runs: Iterable[Run]) -> bool:
+    """Whether some of them call a tool: what the others do not is 0 then, and nothing that nobody knows."""
+    return any(column(CALLS) in row.values for run in runs for row in run.rows)
+
+
+def with_derived(rows: Sequence[Row], calling: bool) -> list[Row]:
+    """With the shares of DERIVED. calling: whether any run calls tools: steps of episodes without a call, which have
+    no column of calls, have 0 of them then."""
     found = []
     for row in rows:
-        none = dict.fromkeys(COUNTED, 0.0) if row.stage in calling else {}
+        none = dict.fromkeys(COUNTED, 0.0) if calling and EPISODES in row.values else {}
         values = {**none, **row.values}
         found.append(replace(row, values={**values, **derived(values)}))
     return found

@@ -74,7 +74,9 @@ def draw(
 def _band(charts: Sequence[Chart]) -> str:
     seeds = {point.seeds for chart in charts for curve in chart.curves for point in curve.points if point.seeds > 1}
     count = " to ".join(map(str, sorted({min(seeds), max(seeds)}))) if seeds else ""
-    return f"band: standard deviation over {count} seeds" if seeds else ""
+    bars = any(point.low is not None for chart in charts for curve in chart.curves for point in curve.points)
+    said = [f"band: standard deviation over {count} seeds"] * bool(seeds) + ["bars: 95 % interval over tasks"] * bars
+    return "; ".join(said)
 
 
 def style_of(place: int) -> tuple[str, str]:
@@ -139,6 +141,9 @@ def _curve(axes: Axes, curve: Curve, window: int, share: bool, colour: str, styl
             low = [max(mean - spread, least) for mean, spread in zip(means, spreads, strict=True)]
             high = [min(mean + spread, most) for mean, spread in zip(means, spreads, strict=True)]
             axes.fill_between(xs, low, high, color=colour, alpha=0.18, linewidth=0)
+        for point in points:
+            if point.low is not None and point.high is not None:
+                axes.vlines(point.x, point.low, point.high, color=colour, alpha=0.5, linewidth=1.2)
 
 
 def smoothed(values: Sequence[float], window: int) -> list[float]:

@@ -11,6 +11,7 @@ from launch.analysis.episodes import KEYWORDS
 
 Source = Literal["rows", "evaluations", "episodes", "finish", "compared"]
 SHARE = "share of episodes"
+EPISODES = "episode/tokens"  # every row of episodes has it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,10 +155,12 @@ FIGURES: Mapping[str, Figure] = {
     "kl": Figure(
         question="How far from the reference is the policy?",
         papers="Long CoT: figure 7 (4)",
-        panels=(
-            Panel(title="KL from the reference", unit="nats per token", key="kl/reference"),
-            Panel(title="KL from the policy that sampled", unit="nats per token", key="kl/behavior"),
-        ),
+        panels=(Panel(title="KL from the reference", unit="nats per token", key="kl/reference"),),
+    ),
+    "behavior": Figure(
+        question="How far from what it is trained on is the policy?",
+        papers="none; old weights and the engine's rounding show here",
+        panels=(Panel(title="KL from the policy that sampled", unit="nats per token", key="kl/behavior"),),
     ),
     "entropy": Figure(
         question="Is the policy still trying things?",
@@ -210,6 +213,7 @@ def needed(names: Sequence[str]) -> Callable[[str], bool]:
     patterns = {panel.key for name in names for panel in FIGURES[name].panels}
     patterns |= {panel.beside for name in names for panel in FIGURES[name].panels}
     patterns |= {key for name in patterns & set(DERIVED) for key in DERIVED[name]}
+    patterns.add(EPISODES)
     return lambda key: any(fnmatchcase(key, pattern) for pattern in patterns)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from launch.analysis.curves import LAST, By, Chart, charts, finished, with_derived
+from launch.analysis.curves import LAST, By, Chart, any_calls, charts, finished, with_derived
 from launch.analysis.draw import draw, draw_entries, draw_scatters, window_of
 from launch.analysis.episodes import TRAINING, files_of, read_episodes
 from launch.analysis.figures import FIGURES, Figure
@@ -39,14 +39,16 @@ def make(settings: Sequence[Setting], making: Making, say: Callable[[str], None]
     runs = [run for setting in settings for run in setting.runs]
     of = {"episodes"} if making.episodes == TRAINING else {"episodes", "finish"}
     counted = _counted(runs, making.episodes) if of & {FIGURES[name].source for name in making.names} else {}
-    papers = papers_of_all(settings)
+    papers, calling = papers_of_all(settings), any_calls(runs)
     left = Left([], [])
     for name in making.names:
         figure = FIGURES[name]
         if figure.source == "compared":
             lines = COMPARED[name](figure, settings, making.folder)
         else:
-            found = {each: {run: _rows(figure, run, making, counted) for run in each.runs} for each in settings}
+            found = {
+                each: {run: _rows(figure, run, making, counted, calling) for run in each.runs} for each in settings
+            }
             made = charts(figure, found, making.by, papers, every=making.asked)
             empty = figure.source == "episodes" and not making.asked
             shown = [chart for chart in made if not (empty and chart.flat)]
@@ -122,7 +124,9 @@ def _counted(runs: Sequence[Run], episodes: str) -> dict[Path, list[Row]]:
         return {run.path: list(read_episodes(run, episodes, told)) for run in runs}
 
 
-def _rows(figure: Figure, run: Run, making: Making, counted: Mapping[Path, Sequence[Row]]) -> Sequence[Row]:
+def _rows(
+    figure: Figure, run: Run, making: Making, counted: Mapping[Path, Sequence[Row]], calling: bool
+) -> Sequence[Row]:
     if figure.source == "evaluations":
         return run.evaluations
     if figure.source == "episodes":
@@ -130,7 +134,7 @@ def _rows(figure: Figure, run: Run, making: Making, counted: Mapping[Path, Seque
     if figure.source == "finish":
         key, training = figure.panels[0].key, making.episodes == TRAINING
         return finished(run.rows if training else counted[run.path], making.by, key, LAST if training else 1)
-    return with_derived(run.rows)
+    return with_derived(run.rows, calling)
 
 
 def _x_label(figure: Figure, by: By) -> str:

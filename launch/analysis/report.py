@@ -17,13 +17,13 @@ from launch.analysis.results import Entry, Scatter
 from rlsys.files import replace_file
 
 Row = tuple[Any, ...]
-HEAD = ("key", "label", "stage", "x", "mean", "spread", "seeds")
+HEAD = ("key", "label", "stage", "x", "mean", "spread", "seeds", "low", "high")
 
 
 def write(folder: Path, name: str, figure: Figure, x_label: str, charts: Sequence[Chart]) -> None:
     """NAME.json with the runs by themselves, NAME.csv with a line for each point. Nothing in them is smoothed."""
     rows = [
-        (chart.key, curve.label, point.stage, point.x, point.mean, point.spread, point.seeds)
+        (chart.key, curve.label, point.stage, point.x, point.mean, point.spread, point.seeds, point.low, point.high)
         for chart in charts
         for curve in chart.curves
         for point in curve.points

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from launch.analysis.curves import charts, finished, with_derived
+from launch.analysis.curves import any_calls, charts, finished, with_derived
 from launch.analysis.draw import smoothed
 from launch.analysis.episodes import episode_metrics, read_episodes
 from launch.analysis.figures import FIGURES, Figure, Panel, needed
@@ -197,15 +197,49 @@ def rl(path: Path, *rows: Mapping[str, float]) -> Run:
 
 
 def test_a_step_without_any_call_has_none_where_others_have(tmp_path: Path) -> None:
-    found = rl(tmp_path / "a", {"episode/calls": 2.0, "episode/valid_calls": 1.5}, {"groups/trained": 3.0})
-    first, second = (row.values for row in with_derived(found.rows))
+    tokens = {"episode/tokens": 9.0}
+    found = rl(tmp_path / "a", {"episode/calls": 2.0, "episode/valid_calls": 1.5, **tokens}, tokens)
+    first, second = (row.values for row in with_derived(found.rows, any_calls([found])))
     assert first["derived/valid_share"] == 0.75 and first["episode/repeated_calls"] == 0
     assert second["episode/calls"] == 0 and "derived/valid_share" not in second
-    assert "episode/calls" not in with_derived(rl(tmp_path / "b", {"reward/mean": 1.0}).rows)[0].values
+    silent = rl(tmp_path / "b", {"reward/mean": 1.0, **tokens}, {"loss/nll": 1.0})
+    episodes, examples = (row.values for row in with_derived(silent.rows, any_calls([found, silent])))
+    assert episodes["episode/calls"] == 0 and "episode/calls" not in examples
+    assert "episode/calls" not in with_derived(silent.rows, any_calls([silent]))[0].values
+
+
+def test_a_seed_that_never_calls_is_a_curve_at_0_and_in_the_mean(tmp_path: Path) -> None:
+    searching = rl(tmp_path / "a", {"episode/calls": 2.0, "episode/tokens": 9.0})
+    silent = rl(tmp_path / "b", {"episode/tokens": 5.0})
+    folder = tmp_path / "out"
+    labels = ["--labels", "x,x", "--figures", "searches,kl", "--output", str(folder)]
+    assert run(["analyse", str(searching.path), str(silent.path), *labels]) == 0
+    chart = json.loads((folder / "searches.json").read_text())["charts"][0]
+    (point,) = chart["curves"][0]["points"]
+    assert (point["mean"], point["seeds"]) == (1.0, 2)
+
+
+def test_an_accuracy_of_one_run_has_the_interval_of_its_evaluation(tmp_path: Path) -> None:
+    ends = {"greedy/accuracy_low": 0.1, "greedy/accuracy_high": 0.4}
+    for name in "ab":
+        path = evaluated(made(tmp_path / name), {"greedy/accuracy": 0.2, **ends}, {"greedy/accuracy": 0.3, **ends})
+    figure, folder = ["--figures", "accuracy", "--output", str(tmp_path / "out")], tmp_path / "out"
+    assert run(["analyse", str(path), *figure]) == 0
+    with (folder / "accuracy.csv").open() as file:
+        assert [(each["low"], each["high"]) for each in csv.DictReader(file)] == [("0.1", "0.4")] * 2
+    assert run(["analyse", str(tmp_path / "a"), str(path), "--labels", "x,x", *figure]) == 0
+    with (folder / "accuracy.csv").open() as file:
+        assert [(each["spread"], each["low"]) for each in csv.DictReader(file)] == [("0.0", "")] * 2
+
+
+def test_without_a_reference_no_figure_speaks_of_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = rl(tmp_path / "a", {"kl/behavior": 0.1})
+    assert run(["analyse", str(found.path), "--figures", "kl,behavior"]) == 0
+    assert "no numbers for: kl\n" in capsys.readouterr().out
 
 
 def test_the_share_of_groups_with_a_signal(tmp_path: Path) -> None:
-    (row,) = with_derived(rl(tmp_path / "a", {"groups/trained": 5.0, "groups/filtered": 27.0}).rows)
+    (row,) = with_derived(rl(tmp_path / "a", {"groups/trained": 5.0, "groups/filtered": 27.0}).rows, False)
     assert row.values["derived/signal_share"] == 5 / 32
 
 
