@@ -2,19 +2,26 @@
 
 Reads tests/data/maths_pairs.jsonl, where each line is `{"family", "given", "gold", "equal", "blind"}`: what a teacher
 would say of `given` where `gold` is the answer key. Blind pairs were written before the rules that decide them.
+`--held-out` reads tests/data/maths_held_out.jsonl, on which no rule was tuned, `--cases FOLDER` the tests of another
+grader, in the form of Math-Verify's: functions under `pytest.mark.parametrize("gold, pred, expected", [...])`.
 """
 
 from __future__ import annotations
 
+import ast
 import json
+import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 
 from envs.rewards.maths.compare import decided, equivalent
+from envs.rewards.maths.text import clean, is_prose
 
 TABLE = Path(__file__).parents[1] / "tests" / "data" / "maths_pairs.jsonl"
+HELD_OUT = TABLE.with_name("maths_held_out.jsonl")
+_MATHS = re.compile(r"\$\$(.+?)\$\$|\$(.+?)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,8 +44,42 @@ class Rates:
     accepted: int
 
 
-def pairs() -> list[Pair]:
-    return [Pair(**json.loads(line)) for line in TABLE.read_text("utf-8").splitlines()]
+def pairs(table: Path = TABLE) -> list[Pair]:
+    return [Pair(**json.loads(line)) for line in table.read_text("utf-8").splitlines()]
+
+
+def cases(folder: Path) -> list[Pair]:
+    """The literal cases of another grader's tests, with a test function as their family; each pair once."""
+    found: dict[tuple[str, str], Pair] = {}
+    for file in sorted(folder.rglob("test_*.py")):
+        for function in ast.walk(ast.parse(file.read_text("utf-8"))):
+            for gold, pred, expected in _parameters(function) if isinstance(function, ast.FunctionDef) else ():
+                pair = Pair(
+                    family=getattr(function, "name", ""),
+                    given=answer_of(pred),
+                    gold=answer_of(gold),
+                    equal=bool(expected),
+                    blind=True,
+                )
+                found.setdefault((pair.given, pair.gold), pair)
+    return list(found.values())
+
+
+def _parameters(function: ast.FunctionDef) -> Iterator[tuple[str, str, object]]:
+    for mark in function.decorator_list:
+        if not isinstance(mark, ast.Call) or len(mark.args) != 2 or not isinstance(mark.args[1], ast.List):
+            continue
+        names = str(getattr(mark.args[0], "value", "")).replace(" ", "").split(",")
+        for row in mark.args[1].elts if names[:3] == ["gold", "pred", "expected"] else ():
+            values = [getattr(value, "value", None) for value in getattr(row, "elts", ())[:3]]
+            if len(values) == 3 and isinstance(values[0], str) and isinstance(values[1], str):
+                yield values[0], values[1], values[2]
+
+
+def answer_of(text: str) -> str:
+    """What an episode would hand over: the text itself, or the last mathematics in a sentence without a box."""
+    found = list(_MATHS.finditer(text)) if "boxed" not in text and is_prose(clean(text)) else []
+    return next(part for part in found[-1].groups() if part) if found else text
 
 
 def wrong(table: Iterable[Pair]) -> list[Pair]:
@@ -72,8 +113,11 @@ def main() -> None:
     given = parser(__doc__)
     given.add_argument("--blind", action="store_true", help="only the pairs that were written before the rules")
     given.add_argument("--show", action="store_true", help="also each pair that is judged wrong")
+    given.add_argument("--held-out", action="store_true", help="the pairs on which no rule was tuned")
+    given.add_argument("--cases", type=Path, help="the folder of another grader's tests, in place of the tables here")
     options = given.parse_args()
-    table = [pair for pair in pairs() if pair.blind or not options.blind]
+    table = cases(options.cases) if options.cases else pairs(HELD_OUT if options.held_out else TABLE)
+    table = [pair for pair in table if pair.blind or not options.blind]
     started = time.perf_counter()
     wrongly = wrong(table)
     seconds = time.perf_counter() - started

@@ -129,13 +129,16 @@ def mathematics(record: Located) -> Task:
 
 
 def theorem_qa(record: Located) -> Task:
-    """TheoremQA: "Answer" is a text, a number, true or false, or one list: `True`, `[1, 2]`."""
+    """TheoremQA: "Answer" is a text, a number, true or false, or one list, which people write without its brackets."""
     value = record.lower.get("answer")
     if isinstance(value, bool):
-        value = str(value)
+        answers: tuple[str, ...] = (str(value), "Yes" if value else "No")
     elif isinstance(value, list):
-        value = json.dumps([number for number in value if isinstance(number, int | float)])
-    return record.task(record.text("question"), (record.value_text(value, "answer"),))
+        listed = json.dumps([number for number in value if isinstance(number, int | float)])
+        answers = (listed, f"({listed[1:-1]})", listed[1:-1]) if len(value) > 1 else (listed,)
+    else:
+        answers = (record.value_text(value, "answer"),)
+    return record.task(record.text("question"), answers)
 
 
 def question_answer(record: Located) -> Task:

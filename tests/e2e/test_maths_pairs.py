@@ -1,8 +1,11 @@
 """The maths verifier against a table of answers by family: how often it is wrong, with the algebra in this process."""
 
-from benchmarks.maths import Pair, pairs, rates, shares, wrong
+from pathlib import Path
+
+from benchmarks.maths import HELD_OUT, Pair, cases, pairs, rates, shares, wrong
 from envs.rewards.maths.compare import decided
 
+UNTUNED_MISSED = 0.12
 MISSED, ACCEPTED = 0.08, 0.01  # at most, of the equal and of the unequal pairs
 
 
@@ -19,6 +22,24 @@ def test_the_verifier_is_seldom_wrong_in_any_family() -> None:
     # What is told at once is what the algebra says, too.
     for pair in table:
         assert decided(pair.given, (pair.gold,)) in (None, pair.equal is not (pair in wrongly)), pair
+
+
+def test_on_pairs_that_no_rule_was_tuned_on_it_is_seldom_wrong() -> None:
+    table = pairs(HELD_OUT)
+    wrongly = wrong(table)
+    every = rates(table, wrongly)[-1]
+    assert every.equal >= 200 and every.unequal >= 130
+    assert every.missed <= UNTUNED_MISSED * every.equal and every.accepted <= ACCEPTED * every.unequal, wrongly
+
+
+def test_the_cases_of_another_grader_are_read_without_running_them(tmp_path: Path) -> None:
+    (tmp_path / "test_all.py").write_text(
+        "import nowhere\n\n"
+        '@pytest.mark.parametrize("gold, pred, expected, more", [("$5$", "not $4$ but $5$", 1, 2), (a, "5", 0, 1)])\n'
+        "def test_numbers(gold, pred, expected, more): ...\n"
+        '@pytest.mark.parametrize("other", [1])\ndef test_other(other): ...\n'
+    )
+    assert cases(tmp_path) == [Pair(family="test_numbers", given="5", gold="$5$", equal=True, blind=True)]
 
 
 def test_the_table_asks_both_ways_in_every_family() -> None:

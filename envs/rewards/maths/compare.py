@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from envs.rewards.maths.quantity import Quantity, quantity
+from envs.rewards.maths.bases import same_based
+from envs.rewards.maths.dates import date, is_no_arithmetic, same_time, time
+from envs.rewards.maths.quantity import quantity, same_quantity
 from envs.rewards.maths.structure import (
     REALS,
     Collection,
@@ -19,18 +21,19 @@ from envs.rewards.maths.structure import (
     as_tuple,
     collection,
     is_variable,
+    labelled,
     named_interval,
+    named_matrix,
     relation,
     spans,
 )
 from envs.rewards.maths.text import clean, flat, is_prose, split_name
 from envs.rewards.maths.units import same_unit, split_unit
-from envs.rewards.maths.words import choice, date, same_words
+from envs.rewards.maths.words import choice, said, same_words
 
 MAX_ANSWER = 2000  # characters; a longer answer is right only when it is the gold, letter by letter
 MAX_ELEMENTS = 64
 MAX_DEPTH = 8
-ROUNDED_FROM = 6  # decimals from which a rounded decimal stands for a number that has no finite one
 
 Verdict = bool | None
 
@@ -47,9 +50,10 @@ _SETS = re.compile(r"\\(?:cup|cap|setminus|mathbb|le|ge|ne)(?![a-zA-Z])|[<>]")
 # The left side of `AB = 5`, `x + y = 7`, `\text{Area} = 12`: it says what is asked. `2x = 4` does not.
 _LABEL = re.compile(
     r"(?:[A-Za-z]|\\(?:text|angle|triangle|overline|vec|theta|alpha|beta|phi|lambda|mu|sigma)(?![a-zA-Z])"
-    r"|_\s?(?:[0-9]|\{\s?[0-9]{1,3}\s?\})|[\s+(),|{}_])+"
+    r"|\\frac(?=\s?\{)|_\s?(?:[0-9]|\{\s?[0-9]{1,3}\s?\})|[\s+(),|{}_:/])+"
 )
 _WORD = re.compile(r"[A-Za-z]{3}")
+_MOMENT = re.compile(r"[0-9]\s?[-:/][\s0-9]|[A-Za-z]{3}|[0-9]\s?(?:\\text\s?\{\s?)?[ap]\.?m|[\u5e74\u6708]")
 
 
 def decided(given: str, golds: Sequence[str]) -> Verdict:
@@ -94,11 +98,33 @@ def _compare(given: str, gold: str, means: Means) -> Verdict:
         picked, key = choice(given), choice(gold)
         if picked is not None and key is not None:
             return picked[0] == key[0]
-    if is_prose(given) and is_prose(gold):
-        day = date(gold)
-        if same_words(given, gold) or (day is not None and date(given) == day):
-            return True
-    return _statement(given, gold, means, MAX_DEPTH)
+    if is_prose(given) and is_prose(gold) and same_words(given, gold):
+        return True
+    verdict = _same_moment(given, gold)
+    if verdict is None:
+        verdict = same_based(_value(given), _value(gold))
+    if verdict is not None:
+        return verdict
+    if labelled(given) is not None or labelled(gold) is not None:
+        return _same(given, gold, means, MAX_DEPTH)
+    verdict = _statement(given, gold, means, MAX_DEPTH)
+    what = said(given) if verdict is False and is_prose(given) and not said(gold) else ""
+    return _compare(what, gold, means) if what else verdict
+
+
+def _same_moment(given: str, gold: str) -> Verdict:
+    """Two dates, times or scores, of which nothing is computed; None where it takes other rules."""
+    if not _MOMENT.search(given) and not _MOMENT.search(gold):
+        return None
+    ours, theirs = time(given), time(gold)
+    if ours is not None and theirs is not None:
+        return same_time(ours, theirs)
+    day = date(gold)
+    if day is not None and date(given) == day:
+        return True
+    if is_no_arithmetic(given) or is_no_arithmetic(gold):
+        return flat(given).replace(" ", "").replace("-", ":") == flat(gold).replace(" ", "").replace("-", ":")
+    return None
 
 
 def _statement(given: str, gold: str, means: Means, depth: int) -> Verdict:
@@ -197,9 +223,15 @@ def _same(given: str, gold: str, means: Means, depth: int) -> Verdict:
         if verdict is not None:
             return verdict
         ours, theirs = collection(given), collection(gold)
+        if ours is not None and theirs is None and ours.kind.startswith("matrix"):
+            theirs = named_matrix(gold, ours.kind)
+        elif theirs is not None and ours is None and theirs.kind.startswith("matrix"):
+            ours = named_matrix(given, theirs.kind)
         if ours is not None and theirs is not None:
             return _same_collection(ours, theirs, means, depth - 1)
         for mine, text, other in ((ours, given, gold), (theirs, gold, given)):
+            if mine is not None and mine.kind == "parts":
+                return False
             inside = _inside(mine)
             if inside is not None and (mine is None or mine.kind != "set" or depth == MAX_DEPTH):
                 pair = (inside, other) if text is given else (other, inside)
@@ -255,8 +287,12 @@ def _same_collection(given: Collection, gold: Collection, means: Means, depth: i
         return False
     if "list" in kinds:
         return _paired(given.elements, gold.elements, means, depth)
-    pairs = zip(given.elements, gold.elements, strict=True)
-    return _all(_same(_value(ours), _value(theirs), means, depth) for ours, theirs in pairs)
+    pairs = list(zip(given.elements, gold.elements, strict=True))
+    verdict = _all(_same(_value(ours), _value(theirs), means, depth) for ours, theirs in pairs)
+    if verdict or given.kind != "ratio":
+        return verdict
+    first, target = f"({given.elements[0]})", f"({gold.elements[0]})"  # 4:10 is 2:5: the cross products agree
+    return _all(means.same(rf"{first}\cdot ({theirs})", rf"{target}\cdot ({ours})") for ours, theirs in pairs[1:])
 
 
 def _paired(given: Sequence[str], golds: Sequence[str], means: Means, depth: int) -> Verdict:
@@ -286,7 +322,7 @@ def _plain(given: str, gold: str) -> Verdict:
     """Two texts without structure, as numbers or as words."""
     ours, theirs = quantity(given), quantity(gold)
     if ours is not None and theirs is not None:
-        return _same_quantity(ours, theirs)
+        return same_quantity(ours, theirs)
     if is_prose(given) or is_prose(gold):
         return same_words(given, gold)
     return None
@@ -321,31 +357,6 @@ def _algebra_rounds(exact: str, decimal: str) -> Verdict:
 
 PLAIN = Means(_plain, _plainly_rounds)
 ALGEBRA = Means(_with_algebra, _algebra_rounds)
-
-
-def _same_quantity(given: Quantity, gold: Quantity) -> bool:
-    if "%" in (given.unit, gold.unit) and given.unit != gold.unit:
-        percent, plain = (given, gold) if given.unit == "%" else (gold, given)
-        if plain.unit:
-            return False
-        if percent.value / 100 == plain.value:
-            return True
-        # A unit may be left out, or added: 50 for 50%, and 50% for 50. But 0.5% is not 0.5: there the sign is a factor.
-        return percent.value == plain.value and (percent is gold or plain.value > 1)
-    if not same_unit(given.unit, gold.unit):
-        return False
-    return given.value == gold.value or _rounded(given, gold) or _rounded(gold, given)
-
-
-def _rounded(decimal: Quantity, exact: Quantity) -> bool:
-    """Whether 0.333333 is written for 1/3: correctly rounded, and only where no finite decimal would be exact."""
-    if decimal.decimals is None or decimal.decimals < ROUNDED_FROM or exact.decimals is not None:
-        return False
-    rest = exact.value.denominator
-    for prime in (2, 5):
-        while rest % prime == 0:
-            rest //= prime
-    return rest > 1 and abs(decimal.value - exact.value) <= Fraction(1, 2 * 10**decimal.decimals)
 
 
 def _any(verdicts: Iterable[Verdict]) -> Verdict:

@@ -6,10 +6,14 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+from itertools import pairwise
 
-from envs.rewards.maths.units import split_unit
+from envs.rewards.maths.measure import ratio
+from envs.rewards.maths.units import same_unit, split_unit
 
 MAX_DIGITS = 200  # characters of a number that is read exactly
+ROUNDED_FROM = 6  # decimals from which a rounded decimal stands for a number that has no finite one
+MAX_TOGETHER = 4  # units in `1 day 2 h 3 min 4 s`
 
 _DECIMAL = r"(?:[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]*)?|[0-9]+(?:\.[0-9]*)?|\.[0-9]+)"
 _INTEGER = re.compile(r"[+-]?[0-9]{1,40}")
@@ -25,7 +29,7 @@ _FORMS = tuple(
         r"(?P<sign>[+-]?)\s?(?P<a>[0-9]*\.[0-9]*)\\(?:overline|bar|dot)\s?(?P<repeated>\{\s?[0-9]+\s?\}|[0-9])",
     )
 )
-_BASE = re.compile(r"(?P<body>.*)_\s?\{?\s?(?P<base>[0-9]{1,2})\s?\}?")
+_TOGETHER = re.compile(r"(?:,\s?)?(?P<number>[0-9]+(?:\.[0-9]+)?)\s?(?:\\text\s?\{\s?)?(?P<unit>[A-Za-z]+)\s?\}?\s?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +38,7 @@ class Quantity:
 
     value: Fraction
     decimals: int | None  # digits after the point; None when it was written as a fraction
-    unit: str  # "" without one; "%" for per cent, "base 8" for 12_8, "egg" for 18 eggs
+    unit: str  # "" without one; "%" for per cent, "egg" for 18 eggs
 
 
 @lru_cache(maxsize=1024)
@@ -50,7 +54,7 @@ def quantity(text: str) -> Quantity | None:
         if match is not None:
             break
     else:
-        return None
+        return _together(text)
     group = match.groupdict()
     a, b = group["a"].replace(",", ""), (group.get("b") or "1").replace(",", "")
     if Fraction(b) == 0:
@@ -68,7 +72,51 @@ def quantity(text: str) -> Quantity | None:
 def _split(text: str) -> tuple[str, str]:
     if text.endswith("%"):
         return text[:-1].strip(), "%"
-    based = _BASE.fullmatch(text)
-    if based is not None:
-        return based["body"].strip(), f"base {based['base']}"
     return split_unit(text)
+
+
+def _together(text: str) -> Quantity | None:
+    """`2 h 30 min`, in the smallest of its units; None where they measure different things."""
+    parts: list[tuple[Fraction, str]] = []
+    at = 0
+    while at < len(text) and len(parts) < MAX_TOGETHER:
+        match = _TOGETHER.match(text, at)
+        if match is None:
+            return None
+        parts.append((Fraction(match["number"]), split_unit(rf"1 \text{{{match['unit']}}}")[1]))
+        at = match.end()
+    if at < len(text) or len(parts) < 2 or not all(unit for _, unit in parts):
+        return None
+    steps = [ratio(unit, parts[-1][1]) for _, unit in parts]
+    sizes = [step for step in steps if step is not None]
+    if len(sizes) != len(parts) or any(size <= after for size, after in pairwise(sizes)):
+        return None
+    total = sum((number * size for (number, _), size in zip(parts, sizes, strict=True)), Fraction())
+    return Quantity(total, None, parts[-1][1])
+
+
+def same_quantity(given: Quantity, gold: Quantity) -> bool:
+    """Whether they are the same amount, converted where both units are known; a unit may be left out on either side."""
+    if "%" in (given.unit, gold.unit) and given.unit != gold.unit:
+        percent, plain = (given, gold) if given.unit == "%" else (gold, given)
+        if plain.unit:
+            return False
+        if percent.value / 100 == plain.value:
+            return True
+        # A unit may be left out, or added: 50 for 50%, and 50% for 50. But 0.5% is not 0.5: there the sign is a factor.
+        return percent.value == plain.value and (abs(plain.value) >= 1 if percent is gold else abs(plain.value) > 1)
+    if not same_unit(given.unit, gold.unit):
+        step = ratio(given.unit, gold.unit)
+        return step is not None and given.value * step == gold.value
+    return given.value == gold.value or _rounded(given, gold) or _rounded(gold, given)
+
+
+def _rounded(decimal: Quantity, exact: Quantity) -> bool:
+    """Whether 0.333333 is written for 1/3: correctly rounded, and only where no finite decimal would be exact."""
+    if decimal.decimals is None or decimal.decimals < ROUNDED_FROM or exact.decimals is not None:
+        return False
+    rest = exact.value.denominator
+    for prime in (2, 5):
+        while rest % prime == 0:
+            rest //= prime
+    return rest > 1 and abs(decimal.value - exact.value) <= Fraction(1, 2 * 10**decimal.decimals)

@@ -13,6 +13,16 @@ from envs.rewards.maths.text import is_prose, split_name
 _MATRIX = re.compile(r"\\begin\s?\{[pbBv]?(?:small)?matrix\}(.*)\\end\s?\{([pbBv]?)(?:small)?matrix\}", re.DOTALL)
 _UNIT_VECTOR = re.compile(r"\\unitvector\{([ijk])\}")
 _POINT = re.compile(r"[A-Z]\s?(?=\([^(),]*[0-9][^(),]*,)")  # P(1,2)
+_TRANSPOSED = re.compile(
+    r"(?P<body>.*[)\]}])\s?\^\s?\{?\s?(?:\\text\s?\{\s?)?(?:\\(?:top|intercal)|T|t)\s?\}?\s?\}?", re.DOTALL
+)
+_IDENTITY = re.compile(r"(?:I|E)_\s?\{?\s?(?P<size>[1-9])\s?\}?|(?:I|E)")
+_DIAGONAL = re.compile(r"(?:\\text\s?\{\s?diag\s?\}|\\?diag)\s?\((?P<cells>[^()]*)\)")
+_LABEL = re.compile(
+    r"(?:^|(?<=[\s,.}\\]))(?:\\text\s?\{)?\s?(?:[Pp]art\s)?(?:\(\s?(?P<a>[a-h]|[ivx]{1,4}|[1-9])\s?\)|(?P<b>[a-h]|[1-9])\)"
+    r"|(?<=[Pp]art )(?P<c>[a-hA-H]|[1-9])\s?:)\s?:?\s?\}?\s?"
+)
+_SERIES = ("abcdefgh", "12345678", ("i", "ii", "iii", "iv", "v", "vi", "vii", "viii"))
 _BRACKETS = {"(": ")", "[": "]"}
 _OPEN, _CLOSE = "([{", ")]}"
 _OPERATOR = re.compile(r"\\(?:le|ge|ne|approx)(?![a-zA-Z])|[<>=]")
@@ -26,7 +36,8 @@ _INFINITY = {r"\infty": 1, r"+\infty": 1, r"-\infty": -1, r"- \infty": -1}
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    kind: str  # "()", "(]", "[)", "[]" in order; "set", "list", "union" in any; "ratio"; "matrix 2x3", row by row
+    # "()", "(]", "[)", "[]" in order; "set", "list", "union" in any; "ratio"; "parts"; "matrix 2x3", row by row
+    kind: str
     elements: tuple[str, ...]
 
 
@@ -46,10 +57,13 @@ class Relation:
 
 def collection(text: str) -> Collection | None:
     """What a cleaned text holds, where it is a list, a set, a tuple or interval, a union, or a matrix."""
-    if "matrix}" in text or "[" in text or r"\unitvector" in text:
+    if "matrix}" in text or "[" in text or r"\unitvector" in text or "^" in text[-12:]:
         matrix = _matrix(text) or _components(text)
         if matrix is not None:
             return matrix
+    parts = labelled(text)
+    if parts is not None:
+        return Collection("parts", parts)
     if r"\cup" in text:
         parts = split(text, r"\cup")
         if len(parts) > 1:
@@ -85,10 +99,50 @@ def _matrix(text: str) -> Collection | None:
             rows = [list(row.elements) for row in nested if row is not None and row.kind == "[]"]
             return _cells(rows) if len(rows) == len(nested) else None
         text = inside
+    turned = _TRANSPOSED.fullmatch(text) if "^" in text else None
+    if turned is not None:
+        return _transposed(turned["body"].strip())
     matrix = _MATRIX.fullmatch(text)
     if matrix is None or matrix[2] == "v":
         return None
     return _cells([row.split("&") for row in matrix[1].strip().removesuffix(r"\\").split(r"\\")])
+
+
+def _transposed(body: str) -> Collection | None:
+    """Of a matrix, and of a row such as `(1, 2, 3)`, which becomes a column."""
+    held = collection(body)
+    if held is None or not ((held.kind == "()" and len(held.elements) > 1) or held.kind.startswith("matrix")):
+        return None
+    if held.kind == "()":
+        return _cells([[element] for element in held.elements])
+    columns = int(held.kind.rpartition("x")[2])
+    return _cells([list(held.elements[at::columns]) for at in range(columns)])
+
+
+def named_matrix(text: str, kind: str) -> Collection | None:
+    """`I_2`, `I` and `\\text{diag}(1, 2)`, where a matrix of the kind is expected."""
+    identity, diagonal = _IDENTITY.fullmatch(text), _DIAGONAL.fullmatch(text)
+    if identity is None and diagonal is None:
+        return None
+    cells = (
+        split(diagonal["cells"], ",")
+        if diagonal is not None
+        else ("1",) * int((identity and identity["size"]) or kind.rpartition("x")[2])
+    )
+    return _cells([[cell if at == row else "0" for at in range(len(cells))] for row, cell in enumerate(cells)])
+
+
+def labelled(text: str) -> tuple[str, ...] | None:
+    """What stands behind `(a)`, `(b)` and so on, in order, each once; None where the labels are no such series."""
+    if ")" not in text and ":" not in text:
+        return None
+    marks = list(_LABEL.finditer(text))
+    names = [(mark["a"] or mark["b"] or mark["c"]).lower() for mark in marks]
+    if len(marks) < 2 or marks[0].start() != 0 or not any(list(series[: len(names)]) == names for series in _SERIES):
+        return None
+    ends = [*(mark.start() for mark in marks[1:]), len(text)]
+    parts = tuple(text[mark.end() : end].strip(" ,.\\") for mark, end in zip(marks, ends, strict=True))
+    return parts if all(parts) else None
 
 
 def _cells(rows: list[list[str]]) -> Collection | None:
@@ -111,7 +165,16 @@ def _components(text: str) -> Collection | None:
 
 
 def as_tuple(given: Collection, kind: str) -> Collection:
-    """A vector as a tuple, and `x = 1, y = 2` as the tuple (1, 2), where `kind` is "()"; else as it is."""
+    """A vector as a tuple, and `x = 1, y = 2` as the tuple (1, 2), where `kind` is "()"; else as it is.
+
+    A list, tuple or vector is in the order of the parts where `kind` is "parts". `[2, 3, 5]` can be no interval.
+    """
+    if given.kind == "[]" and len(given.elements) > 2 and kind not in ("[]", "list"):
+        given = Collection("list" if kind == "set" else "()", given.elements)
+    if given.kind == "[]" and kind == "list":
+        given = Collection("list", given.elements)
+    if kind == "parts" and given.kind in ("list", "()"):
+        return Collection("parts", given.elements)
     if kind != "()":
         return given
     if given.kind.startswith("matrix") and ("x1" in given.kind[-2:] or given.kind.startswith("matrix 1x")):

@@ -9,6 +9,8 @@ import re
 import unicodedata
 from functools import lru_cache
 
+from envs.rewards.maths.chinese import spelled
+from envs.rewards.maths.numerals import in_digits
 from envs.text.boxed import last_boxed
 
 _CHARACTERS = str.maketrans(
@@ -19,6 +21,8 @@ _CHARACTERS = str.maketrans(
         "\u00b1": r"\pm ", "\u2248": r"\approx ", "\u2205": r"\emptyset ", "\u211d": r"\mathbb{R}", "\u2044": "/",
         "\u2032": "'", "\u2033": "''", "\u27e8": r"\langle ", "\u27e9": r"\rangle ", "\u2a7d": r"\le ",
         "\u2a7e": r"\ge ", "\u03b8": r"\theta ", "\u2061": "", "\u200b": "", "\u2019": "'",
+        "\u00a2": " cents", "\u3002": ".", "\u3001": ", ", "\u03a9": r"\Omega ", "\u2126": r"\Omega ",
+        "\u00b5": r"\mu ", "\u03bc": r"\mu ",
     }
 )  # fmt: skip
 _SUPERSCRIPT = {**dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789", strict=True)), "⁻": "-", "⁺": "+"}
@@ -41,7 +45,7 @@ _COMMANDS = _rules(
     (r"\\(?:mathbf|vec|hat|boldsymbol)\s?\{\s?(?:\\hat\s?\{?)?\s?\\?([ijk])(?:math)?\s?\}+", r"\\unitvector{\1}"),
     (r"\\(?:mathrm|text|operatorname)\s?\{([ei])\}", r" \1"),
     (r"\\(?:math(?:rm|bf|it|sf)|text(?:bf|it|rm|sf|normal)|operatorname|mbox|emph)(?![a-zA-Z])", r"\\text"),
-    (r"\\text\s?\{([^{}a-zA-Z\\]*)\}", r" \1 "),
+    (r"\\text\s?\{([^{}a-zA-Z\\\u3400-\u9fff]*)\}", r" \1 "),
     (r"(\\text\s?\{[^{}]*)\^\s?\{([23])\}([^{}]*\})", r"\1^\2\3"),
     (r"\^\s?(?:\\circ(?![a-zA-Z])|\{\s?\\circ\s?\})|\\degree(?![a-zA-Z])", r"^\\circ "),
     (r"\^\\circ\s+(?:\\text\s?\{\s?)?([CF])\s?\}?$", r"\\text{ degrees \1}"),
@@ -64,26 +68,43 @@ _COMMANDS = _rules(
     (r"\\frac\s?([0-9])\s?([0-9])", r"\\frac{\1}{\2}"),
     (r"(?:\\\\\s*)+$", ""),
 )
-_SIZES = "hundred|thousand|million|billion|trillion|dozen"
+_SIZES = "hundred|thousand|million|billion|trillion|dozen|lakh|crore|gross|score|mn|bn"
 _ANSWER = r"(?:(?:[Tt]he|[Mm]y|[Ff]inal|[Cc]orrect)\s)*[Aa]nswer\s?(?:is(?!\s?no)\s?:?|:|=)\s?"
+_DEGREES = r"(?:\s?(?:\^\\circ|degrees?))?\s?(?:(?:\\text\s?\{\s?)?[CF])?"
 _PLAIN_WORDS = _rules(
     (rf"^\\text\s?\{{\s?{_ANSWER}\s?\}}\s?", ""),
     (rf"^(\\text\s?\{{\s?)?{_ANSWER}", r"\1"),
     (r"^(?:[Aa]bout|[Aa]pproximately|[Aa]pprox\.?|[Rr]oughly|[Aa]round)\s(?=[-+$0-9\\.\u00a4])", r"\\approx "),
     (r"\s?\((?:approximately|approx\.?|about|rounded)\)$", ""),
-    (r"\s?\\text\s?\{\s?percent\s?\}|(?<=[0-9.}])\s?percent\b", "%"),
+    (r"\s?\\text\s?\{\s?(?:per ?cent|pct)\.?\s?\}|(?<=[0-9.}])\s?(?:per ?cent|pct)\b\.?", "%"),
+    (
+        rf"^([0-9.]+)({_DEGREES})\s(?:\\text\s?\{{\s?)?below (?:zero|freezing)\s?\}}?$",
+        r"-\1\2",
+    ),
+    (r"^(-?\s?\u00a4\s?[0-9.]+)\s?[kK]$", r"\1\\cdot 10^{3}"),
+    (r"^(-?\s?\u00a4\s?[0-9.]+)\s?[mM]$", r"\1\\cdot 10^{6}"),
+    (r"^(-?\s?\u00a4\s?[0-9.]+)\s?[bB]$", r"\1\\cdot 10^{9}"),
+    (r"^EUR\s?(?=[0-9])", "\u20ac"),
+    (r"^GBP\s?(?=[0-9])", "\u00a3"),
+    (r"(?<=[0-9])(\s?(?:\\text\s?\{\s?)?)(?:US|U\.S\.) (?=dollar)", r"\1"),
+    (r"(?:^(?=[A-Z]|[^,]*,)|(?<=, ))([A-Za-z]{2,20})\s?:\s?(?=[-0-9\\\u00a4])", r"\1 = "),
     (r"(?<![A-Za-z\\])pi(?![A-Za-z])", r"\\pi "),
     (r"(?<![A-Za-z\\])(?:infinity|inf|oo)(?![A-Za-z])", r"\\infty "),
     (r"(?<![A-Za-z\\])sqrt(?![A-Za-z])", r"\\sqrt"),
-    (r"^(?:USD|US\u00a4)\s?(?=[0-9.])", "\u00a4"),
+    (r"^(?:USD|US\u00a4|[CA]\u00a4)\s?(?=[0-9.])", "\u00a4"),
+    (r"^[Rr]s\.?\s?(?=[0-9])|^\\text\s?\{\s?[Rr]s\.?\s?\}\s?(?=[0-9])", "\u20b9"),
     (rf"(?<=[0-9}}])\s?\\text\s?\{{\s?({_SIZES})s?\s?\}}", r" \1"),
     (rf"(?<=[0-9}}])\s?\\text\s?\{{\s?({_SIZES})s?\s", r" \1 \\text{"),
     (r"(?<=[0-9}])\s?(?:\\text\s?\{\s?to\s?\}|to)\s?(?=[0-9\\])", ":"),
 )
 _CLOCK = re.compile(r"(?<=[0-9])\s?(?:\\text\s?\{\s?)?([apAP])\.?\s?[mM]\.?\s?\}?$")
-_POWERS_OF_TEN = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
+_POWERS_OF_TEN = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12, "lakh": 5, "crore": 7}
+_POWERS_OF_TEN |= {"mn": 6, "bn": 9}
+_COUNTED = {"dozen": 12, "gross": 144, "score": 20}
 _SIZE = re.compile(rf"(?<=[0-9}}])\s({_SIZES})s?(?![a-zA-Z])")
-_AND_OR = re.compile(r"(?:\s?,)?\s?\\text\s?\{\s?(and|or)\s?\}\s?|(?:\s?,)?\s(and|or)\s")
+_AND_OR = re.compile(
+    r"(?:\s?,)?\s?\\text\s?\{\s?(and|or)\s?\}\s?|(?:\s?,)?\s(and|or)\s|(?<=[)0-9}])(and|or)(?=[(0-9\\])"
+)
 _INEQUALITY = re.compile(r"[<>]|\\(?:le|ge|ne)(?![a-zA-Z])")
 _OPERATORS = _rules((r">=", r"\\ge "), (r"<=", r"\\le "), (r"!=", r"\\ne "))
 _SETS = _rules(  # {x | x > 3} is x > 3
@@ -92,15 +113,19 @@ _SETS = _rules(  # {x | x > 3} is x > 3
 _ROOT = re.compile(r"\\sqrt\s?\(([^()]*)\)")
 _EXPONENT = re.compile(r"\^\s?(-[0-9]+|[0-9]{2,})(?![0-9.])")
 _ALL_TEXT = re.compile(r"\\text\s?\{\s?([0-9.\u00a4-][^{}]*|[^{}]{0,20}\([^{}]*\)\s?)\}")
-_MIXED_WORDS = re.compile(r"(?<![A-Za-z\\])(?:[A-Za-z]{2}|[apAP]\.\s?[mM])")  # a word that is no command
+_MIXED_WORDS = re.compile(
+    r"(?<![A-Za-z\\])(?:[A-Za-z]{2}|[apAP]\.\s?[mM]|[kKmMbB]$)|[\u3400-\u9fff]"
+)  # a word that is no command
 _PHRASES = tuple(
     (re.compile(pattern, re.IGNORECASE), by)
     for pattern, by in (
         (r"(?:there (?:is|are) )?no (?:real |possible |valid )?(?:solutions?|roots?)(?: exists?)?|none", r"\emptyset"),
         (r"(?:the )?(?:empty|null) set", r"\emptyset"),
         (r"(?:all|any|every) (?:real numbers?|reals)(?: [a-z])?", r"\mathbb{R}"),
+        ("\u65e0\u89e3|\u65e0\u5b9e\u6570?[\u89e3\u6839]|\u7a7a\u96c6", r"\emptyset"),
+        ("(?:\u4efb\u610f|\u5168\u4f53|\u6240\u6709|\u4e00\u5207)\u5b9e\u6570", r"\mathbb{R}"),
         (r"infinite(?:ly many)?(?: solutions)?", "infinitely many"),
-        (r"(?:it |the limit )?does(?: not|n't) exist|dne", "does not exist"),
+        (r"(?:it |the limit )?does(?: not|n't) exist|dne|\u4e0d\u5b58\u5728", "does not exist"),
     )
 )
 _TEXT = re.compile(r"\\text\s?\{([^{}]*)\}")
@@ -108,6 +133,9 @@ _SPACE = re.compile(r"(?<!\w) | (?!\w)")
 _NAME = re.compile(
     r"\s*(?P<name>\\?[A-Za-z](?:[A-Za-z]{0,9}\([A-Za-z]\)|_\{?\w{1,8}\}?)?|\\(?:theta|alpha|beta|phi|lambda|mu|sigma)"
     r"|\\vec\s?\{?\s?[A-Za-z]{1,2}\s?\}?|\\text\s?\{[A-Za-z]\}|\([A-Za-z](?:\s?,\s?[A-Za-z]){1,3}\))\s?(?:=|\\in(?![a-z]))(?!=)"
+)
+_DECIMAL_COMMA = re.compile(  # 1.500,00 and, of euros, 12,50
+    r"(?<![0-9.,])[0-9]{1,3}(?:\.[0-9]{3})+,[0-9]{1,2}(?![0-9,])|(?<=^\u20ac)[0-9]{1,3},[0-9]{2}$|^[0-9]{1,3},[0-9]{2}(?=\s?\u20ac$)"
 )
 # 10 000, but 1 200/300 is a mixed number.
 _THOUSANDS = re.compile(r"(?<![0-9.,}])[0-9]{1,3}(?: [0-9]{3})+(?![0-9]|\s?/)")
@@ -117,7 +145,7 @@ FUNCTIONS = frozenset(
     + ("log", "exp", "det", "gcd", "lcm", "max", "min", "mod")
 )
 _COMMAND = re.compile(r"\\(?:begin|end)\s?\{[a-z]+\}|\\[A-Za-z]+")
-_WORD = re.compile(r"[A-Za-z]{3,}")
+_WORD = re.compile(r"[A-Za-z]{3,}|[\u3400-\u9fff]+")
 
 
 @lru_cache(maxsize=1024)  # siblings of one group share the gold, and often the answer
@@ -127,9 +155,11 @@ def clean(text: str) -> str:
     if "boxed" in text or "fbox" in text:
         text = last_boxed(text) or text
     if not text.isascii():
-        text = _ascii(text)
+        text = _ascii(spelled(text))
     text = _undelimited(text).replace(r"\$", "\u00a4").replace("$", "\u00a4").replace("~", " ").replace(";", ",")
-    text = text.replace("{,}", ",").replace("{:}", ":")
+    text = text.replace("{,}", ",").replace("{:}", ":").replace(r"\colon", ":")
+    if "," in text and ("." in text or "\u20ac" in text):
+        text = _DECIMAL_COMMA.sub(lambda number: number.group().replace(".", "").replace(",", "."), text)
     if "\\" in text:
         for pattern, by in _COMMANDS:
             text = pattern.sub(by, text)
@@ -186,11 +216,15 @@ def _undelimited(text: str) -> str:
 
 def _words(text: str) -> str:
     """With the words that mean a sign or a number written as such."""
+    phrase = flat(text)
+    number = in_digits(phrase)
+    if number != phrase:
+        text = number
     for pattern, by in _PLAIN_WORDS:
         text = pattern.sub(by, text)
     text = _CLOCK.sub(lambda match: rf" \text{{{match[1].lower()}m}}", _SIZE.sub(_size, text))
     joins = {"and": r" \cap ", "or": r" \cup "} if _INEQUALITY.search(text) else {"and": ", ", "or": ", "}
-    text = _AND_OR.sub(lambda match: joins[match[1] or match[2]], text)
+    text = _AND_OR.sub(lambda match: joins[match[1] or match[2] or match[3]], text)
     whole = _ALL_TEXT.fullmatch(text.strip())
     if whole is not None:
         text = whole[1]
@@ -203,7 +237,9 @@ def _words(text: str) -> str:
 
 
 def _size(match: re.Match[str]) -> str:
-    return r"\cdot 12" if match[1] == "dozen" else rf"\cdot 10^{{{_POWERS_OF_TEN[match[1]]}}}"
+    if match[1] in _COUNTED:
+        return rf"\cdot {_COUNTED[match[1]]}"
+    return rf"\cdot 10^{{{_POWERS_OF_TEN[match[1]]}}}"
 
 
 def flat(text: str) -> str:

@@ -5,14 +5,20 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from envs.rewards.maths.measure import measure, ratio
+
 _UNIT_NAMES = {
     "mm": "mm millimeter millimetre", "cm": "cm centimeter centimetre", "m": "m meter metre",
     "km": "km kilometer kilometre", "in": "in inch", "ft": "ft foot feet", "yd": "yd yard", "mi": "mi mile",
     "mg": "mg milligram", "g": "g gram", "kg": "kg kilogram", "lb": "lb lbs pound", "oz": "oz ounce", "t": "ton tonne",
     "s": "s sec second", "min": "min minute", "h": "h hr hrs hour", "day": "day", "week": "week", "month": "month",
-    "year": "year yr yrs", "l": "l L liter litre", "ml": "ml mL milliliter millilitre", "gal": "gal gallon",
-    "$": "dollar usd \u00a4", "cent": "cent", "euro": "euro eur \u20ac", "pound sterling": "\u00a3 gbp",
-    "rupee": "rupee rs inr \u20b9", "yen": "yen \u00a5", "deg": "deg degree", "rad": "rad radian",
+    "year": "year yr yrs", "decade": "decade", "century": "century centuries", "pint": "pint", "cup": "cup",
+    "l": "l L liter litre", "ml": "ml mL milliliter millilitre", "gal": "gal gallon",
+    "quart": "quart qt",
+    "$": "dollar usd \u00a4", "cent": "cent", "pence": "pence",
+    "euro": "euro eur \u20ac", "pound sterling": "\u00a3 gbp",
+    "rupee": "rupee rs Rs inr \u20b9", "yen": "yen jpy \u00a5", "deg": "deg degree", "rad": "rad radian",
+    "yuan": "yuan rmb cny", "jiao": "jiao", "chf": "chf", "won": "won krw", "ruble": "ruble rub",
     "celsius": "celsius C", "fahrenheit": "fahrenheit F", "mi/h": "mph", "km/h": "kmh kmph kph", "unit": "unit",
     "am": "am", "pm": "pm",
     "N": "N newton", "J": "J joule", "W": "W watt", "V": "V volt", "A": "A ampere", "K": "K kelvin", "Hz": "Hz hertz",
@@ -29,13 +35,15 @@ _OTHERWISE = """
     three four five six seven eight nine ten eleven twelve twenty thirty forty fifty hundred hundreds thousand
     thousands million millions billion billions trillion trillions dozen dozens even odd prime positive negative
     real solution january february march april may june july august september october november december
+    below above under short debt deficit loss owed owing negative behind mega kilo giga tera peta micro milli nano
+    myriad tens gross score scores lakh lakhs crore crores
     sin cos tan cot csc sinh cosh tanh log ln exp gcd lcm max det th st nd rd choose pi sqrt frac
 """
 _NO_NOUN = frozenset(_OTHERWISE.split())
 _FIRST = frozenset(("to", "for", "from", "with", "by", "out", "at", "as", "the", "a", "an", "on", "times"))
 _INSIDE = frozenset(("of", "in", "to", "at", "a", "on"))  # short words of a phrase
-_WORDS = re.compile(r"[A-Za-z]+|\^\s?[23]|/")
-_LETTERS = re.compile(r"[A-Za-z/ .^23-]{1,60}")
+_WORDS = re.compile(r"[A-Za-z]+|[\u3400-\u9fff]+|\^\s?[23]|/")
+_LETTERS = re.compile(r"[A-Za-z\u3400-\u9fff/ .^23-]{1,60}")
 
 # One letter is a unit only inside \text: elsewhere it is a variable.
 _TEXT_UNIT = re.compile(
@@ -45,12 +53,35 @@ _TEXT_UNIT = re.compile(
 _BARE_UNIT = re.compile(
     r"(?P<body>.*?[0-9.})])(?P<space>\s?)(?P<unit>[A-Za-z][A-Za-z/ .-]{1,60}?)\s?(?P<power>\^\s?\{?[23]\}?)?"
 )
+_NUMBER = re.compile(
+    r"[+-]?\s?(?:[0-9.,]+|\\frac\s?\{\s?-?[0-9]+\s?\}\s?\{\s?[0-9]+\s?\})(?:\s?/\s?[0-9]+)?"
+    r"(?:\s?(?:\\times|\\cdot|\*)\s?10\s?\^\s?\{?\s?[+-]?[0-9]{1,3}\s?\}?)?(?:\s?\\cdot(?![a-z]))?"
+)
+_SAYS_UNIT = re.compile(r"\\(?:text|Omega|mu|ohm|frac)(?![a-z])|\^\s?\{?\s?-")
+_UNIT_ENDS = "})0123456789"
+MAX_UNIT = 120  # characters of what stands behind the number
+_UNIT_SPELLING = tuple(
+    (re.compile(pattern), by)
+    for pattern, by in (
+        (r"\\(?:Omega|ohm)(?![a-zA-Z])", "ohm"),
+        (r"\\mu(?![a-zA-Z])\s?(?:\\text\s?\{\s?)?", "u"),
+        (r"\\text\s?\{([^{}]*)\}", r" \1 "),
+        (r"\^\s?\{\s?(-?)\s?([0-9])\s?\}", r"^\1\2"),
+        (r"\\frac\s?\{([^{}]*)\}\s?\{([^{}]*)\}", r"\1/(\2)"),
+        (r"\\text(?![a-zA-Z])\s?|\\[cl]?dot(?![a-zA-Z])|\\times(?![a-zA-Z])|[.*{}]|\\ |\^\s?\{\s?\\text", " "),
+        (r"(?<=[0-9a-zA-Z])\s*\^\s*(-?)\s*([0-9])", r"^\1\2"),
+        (r"\b([GMkdcmunph])\s+ohm", r"\1ohm"),
+    )
+)
 _TRIGONOMETRY = re.compile(r"sin|cos|tan|cot|sec|csc")
 _CURRENCIES = "\u00a4\u20ac\u00a3\u20b9\u00a5"
 
 
 def split_unit(text: str) -> tuple[str, str]:
     """`6\\pi \\text{ cm}^2` gives ("6\\pi", "cm2"), `\\$5` ("5", "$"), `18 eggs` ("18", "egg"); else (text, "")."""
+    measured = _measured(text)
+    if measured is not None:
+        return measured
     sign, rest = (text[0], text[1:].lstrip()) if text[:1] in ("-", "+") else ("", text)
     if rest[:1] and rest[0] in _CURRENCIES:
         body, unit = _split_words(rest[1:].strip())
@@ -62,6 +93,25 @@ def split_unit(text: str) -> tuple[str, str]:
     if text[-1:] and text[-1] in _CURRENCIES:
         return text[:-1].strip(), _UNITS[text[-1]]
     return _split_words(text)
+
+
+def _measured(text: str) -> tuple[str, str] | None:
+    """`6\\text{ m}\\cdot\\text{s}^{-1}` is ("6", "m s^-1"): a number and a product of units that have names."""
+    if not text[-1:] or text[-1] not in _UNIT_ENDS and not text[-1].isalpha():
+        return None
+    match = _NUMBER.match(text)
+    tail = text[match.end() :] if match is not None else ""
+    if match is None or not tail or len(tail) > MAX_UNIT or not (_SAYS_UNIT.search(tail) or "/" in tail):
+        return None
+    for pattern, by in _UNIT_SPELLING:
+        tail = pattern.sub(by, tail)
+    if not tail.isascii() or not any(map(str.isalpha, tail)):
+        return None
+    unit = " ".join(tail.split())
+    unit = _UNITS.get(unit, unit)
+    if unit in ("C", "F") or measure(unit) is None:
+        return None
+    return match.group().removesuffix(r"\cdot").strip(), unit
 
 
 def _split_words(text: str) -> tuple[str, str]:
@@ -106,7 +156,7 @@ def _unit(name: str, *, bare: bool) -> str:
         elif (
             low in _NO_NOUN
             or (not words and low in _FIRST and not known and len(name.split()) > 1)
-            or (known is None and len(word) < 3 and low not in _INSIDE)
+            or (known is None and len(word) < 3 and low not in _INSIDE and word.isascii())
             or (bare and len(word) == 1 and not words and "/" not in name)
         ):
             return ""
@@ -126,7 +176,7 @@ def _singular(word: str) -> str:
 
 def same_unit(given: str, gold: str) -> bool:
     """Whether they may stand for each other: one of them left out, the same, or one with fewer adjectives."""
-    if not given or not gold or given == gold:
+    if not given or not gold or given == gold or ratio(given, gold) == 1:
         return True
     if "$" in (given, gold):  # 15 dollars per hour are $15
         return given.partition("/")[0] == gold.partition("/")[0]

@@ -1,9 +1,10 @@
-"""Answers that are words: choices under their letter, dates and sentences under one spelling."""
+"""Answers that are words: choices under their letter, yes and true, sentences under one spelling."""
 
 from __future__ import annotations
 
 import re
 
+from envs.rewards.maths.numerals import ordinal
 from envs.rewards.maths.text import flat, is_prose
 
 # B, (B), [B], B), B., Option B, (B) 12, B: 12
@@ -13,18 +14,30 @@ _CHOICE = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _NO_REST = re.compile(r"[(^_+\-*/=<>!,&|']|(?:and|or|[A-J])\b", re.IGNORECASE)
-_YEAR = "january february march april may june july august september october november december"
-_MONTHS = _YEAR.split()
-_MONTH = "|".join(f"{month[:3]}(?:{month[3:]})?" if len(month) > 3 else month for month in _MONTHS)
-_DATES = tuple(
-    re.compile(form, re.IGNORECASE)
-    for form in (
-        rf"(?P<month>{_MONTH})\.? (?P<day>[0-9]{{1,2}})(?:st|nd|rd|th)?(?:[, ]+(?P<year>[0-9]{{4}}))?",
-        rf"(?P<day>[0-9]{{1,2}})(?:st|nd|rd|th)?(?: of)? (?P<month>{_MONTH})\.?(?:[, ]+(?P<year>[0-9]{{4}}))?",
-    )
-)
 _TEXT = re.compile(r"\\text\s?\{([^{}]*)\}")
 _PUNCTUATION = re.compile(r"(?<![0-9])[.,!?;:'\"]|[.,!?;:'\"](?![0-9])")
+
+_TRUTHS = dict.fromkeys(("yes", "true", "correct", "\u662f", "\u662f\u7684", "\u5bf9", "\u6b63\u786e"), True)
+_TRUTHS |= dict.fromkeys(
+    ("no", "false", "incorrect", "\u5426", "\u4e0d\u662f", "\u4e0d\u5bf9", "\u9519", "\u9519\u8bef"), False
+)
+_TOLD = re.compile(r"[,.;:!]|\s?[-\u2014]+\s?")
+_DENIED = re.compile(r"\b(?:not|never|cannot|no|false|incorrect)\b|n't\b")
+_UNSURE = re.compile(r"\b(?:or|but|yes|true|maybe|if|unless|except|however|sometimes)\b")
+_SUBJECT = re.compile(r"^(?:it|this|they|he|she)(?: is| are| was| were|'s) ")
+_ARTICLE = re.compile(r"^(?:the|an?) (?=\w\w)")
+
+_SAID = re.compile(
+    r"(?:(?:so|thus|therefore|hence),? ?)?(?:it|this|that|they|he|she|there|(?:the|its|their) [a-z' -]{1,40}?) "
+    r"(?:(?:is|are|was|were|equals)(?: equal to)? ?(?P<what>.+)|(?P<verb>[a-z]{2,20}s))",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+def said(text: str) -> str:
+    """What a sentence says of its subject: `The function is odd` gives "odd", `It diverges` "diverges"; "" for none."""
+    match = _SAID.fullmatch(flat(text).strip(" .!")) if len(text) < 200 else None
+    return (match["what"] or match["verb"]) if match is not None else ""
 
 
 def choice(text: str) -> tuple[str, bool] | None:
@@ -39,23 +52,27 @@ def choice(text: str) -> tuple[str, bool] | None:
     return (letter.upper(), marked) if marked or letter.isupper() else None
 
 
-def date(text: str) -> tuple[int, int, str] | None:
-    """`July 4, 1776` and `4 July 1776` are (7, 4, "1776")."""
-    words = flat(text)
-    for form in _DATES:
-        match = form.fullmatch(words)
-        if match is not None:
-            month = next(at for at, name in enumerate(_MONTHS) if name.startswith(match["month"][:3].lower()))
-            return month + 1, int(match["day"]), match["year"] or ""
-    return None
+def truth(text: str) -> bool | None:
+    """`Yes`, `True.`, `correct` and `Yes, it converges` are True, `No, it does not` is False; None for all else."""
+    words = _SUBJECT.sub("", flat(text).casefold().strip(" .!"))
+    first, *more = _TOLD.split(words, maxsplit=1)
+    value, rest = _TRUTHS.get(first.strip()), more[0] if more else ""
+    return None if _UNSURE.search(rest) or (value and _DENIED.search(rest)) else value
 
 
 def same_words(given: str, gold: str) -> bool:
     """Whether two texts, one of them prose, are the same but for case and punctuation."""
     if not (is_prose(given) or is_prose(gold)):
         return False
+    told = truth(gold)
+    if told is not None and truth(given) is told:
+        return True
+    place = ordinal(flat(gold))
+    if place is not None and ordinal(flat(given)) == place:
+        return True
     return _spelled(given) == _spelled(gold)
 
 
 def _spelled(text: str) -> str:
-    return " ".join(_PUNCTUATION.sub(" ", flat(text)).casefold().split())
+    words = " ".join(_PUNCTUATION.sub(" ", flat(text)).casefold().split())
+    return _ARTICLE.sub("", _SUBJECT.sub("", words)) or words

@@ -99,8 +99,13 @@ def one(record: dict[str, Any]) -> Task:
         ({"problem": "p", "solution": BOXED, "level": "Level 1"}, "math", "p", ("\\frac{1}{2}",)),
         ({"id": 1, "problem": "p", "answer": 33}, "aime", "p", ("33",)),
         ({"ID": "x", "Problem": "p", "Solution": "s", "Answer": 33}, "math", "p", ("33",)),
-        ({"Question": "q?", "Answer": True, "Answer_type": "bool"}, "theoremqa", "q?", ("True",)),
-        ({"Question": "q?", "Answer": [1, 2.5], "Answer_type": "list"}, "theoremqa", "q?", ("[1, 2.5]",)),
+        ({"Question": "q?", "Answer": True, "Answer_type": "bool"}, "theoremqa", "q?", ("True", "Yes")),
+        (
+            {"Question": "q?", "Answer": [1, 2.5], "Answer_type": "list"},
+            "theoremqa",
+            "q?",
+            ("[1, 2.5]", "(1, 2.5)", "1, 2.5"),
+        ),
         ({"question": "q?", "options": ["x", "y"], "answer": "B", "answer_index": 1}, "mmlu_pro", "q?", ("B",)),
         ({"question": "q?", "answer": False, "term": "t", "facts": []}, "strategyqa", "q?", ("no",)),
         (

@@ -116,7 +116,6 @@ DIFFERENT = [
     ("no", "north"),
     ("nothing", "no"),
     ("not false", "false"),
-    ("yes", "true"),
     ("True", "1"),
     ("None", "0"),
     ("Mon", "Monday"),

@@ -1,0 +1,105 @@
+"""Numbers in English words: `twenty-three` is 23, `minus two thirds` -2/3, `ten apples` 10 apples."""
+
+from __future__ import annotations
+
+import re
+
+_SMALL = """
+    zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen
+    eighteen nineteen
+"""
+_TENS = "twenty thirty forty fifty sixty seventy eighty ninety"
+_ORDINALS = """
+    zeroth first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth fourteenth
+    fifteenth sixteenth seventeenth eighteenth nineteenth twentieth
+"""
+_CARDINAL = {word: at for at, word in enumerate(_SMALL.split())} | {
+    word: 10 * at for at, word in enumerate(_TENS.split(), 2)
+}
+_ORDINAL = {word: at for at, word in enumerate(_ORDINALS.split())} | {
+    f"{word[:-1]}ieth": value for word, value in _CARDINAL.items() if value in range(20, 100, 10)
+}
+_PARTS = {word: value for word, value in _ORDINAL.items() if value > 2} | {"half": 2, "quarter": 4, "hundredth": 100}
+_PARTS |= {f"{word}s": value for word, value in _PARTS.items()} | {"halves": 2}
+_MULTIPLES = {"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
+_NUMBER_WORDS = frozenset((*_CARDINAL, *_MULTIPLES))
+_BEGINS = re.compile(
+    r"(?:minus|negative|a|an|[a-z]*(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|teen|ty|zero))\b",
+    re.I,
+)
+_TH = re.compile(r"([0-9]{1,6})\s?(?:\^\s?\{?)?\s?(?:st|nd|rd|th)\b\}?", re.I)
+_WORDS = re.compile(r"[A-Za-z]+")
+_NOT_THEN = frozenset(
+    ("or", "and", "to", "less", "more", "times", "of", "point", "than", "plus", "minus", "is", "by", "over", "if")
+)
+MAX_WORDS = 12
+
+
+def in_digits(text: str) -> str:
+    """A text that begins with a number in words, with that number in digits; any other text as it is."""
+    if len(text) > 100 or _BEGINS.match(text) is None:
+        return text
+    words = [(match.group().lower(), match.end()) for match in _WORDS.finditer(text)][: MAX_WORDS + 1]
+    if re.search(r"[^A-Za-z .-]", text) or len(words) > MAX_WORDS:
+        return text
+    names = [word for word, _ in words]
+    sign = ""
+    if names[0] in ("minus", "negative"):
+        sign, names, words = "-", names[1:], words[1:]
+    used = _length(names)
+    if used == 0:
+        return text
+    value, rest = _cardinal(names[:used]), names[used:]
+    if value is None:
+        return text
+    below = 1
+    if rest and rest[0] in _PARTS:
+        below, used, rest = _PARTS[rest[0]], used + 1, rest[1:]
+    if rest and (rest[0] in _NOT_THEN or rest[0] in _NUMBER_WORDS or rest[0] in _ORDINAL or len(rest) > 3):
+        return text
+    number = str(value) if below == 1 else rf"\frac{{{value}}}{{{below}}}"
+    return sign + number + text[words[used - 1][1] :].rstrip(".")
+
+
+def ordinal(text: str) -> int | None:
+    """`3rd`, `3^{rd}` and `third` are 3; None for all else."""
+    match = _TH.fullmatch(text)
+    if match is not None:
+        return int(match[1])
+    words = text.lower().replace("-", " ").split()
+    if len(words) == 2 and words[0] in _TENS.split() and 0 < _ORDINAL.get(words[1], 0) < 10:
+        return _CARDINAL[words[0]] + _ORDINAL[words[1]]
+    return _ORDINAL.get(words[0]) if len(words) == 1 else None
+
+
+def _length(names: list[str]) -> int:
+    """How many words the number takes: `one hundred and five apples` four of them."""
+    used = 0
+    for at, name in enumerate(names):
+        if name in _NUMBER_WORDS or (
+            at == 0 and name in ("a", "an") and names[1:2] and names[1] in (*_MULTIPLES, *_PARTS)
+        ):
+            used = at + 1
+        elif not (name == "and" and used == at and names[at - 1 : at] and names[at - 1] in _MULTIPLES):
+            break
+    return used
+
+
+def _cardinal(names: list[str]) -> int | None:
+    total = current = 0
+    last = 10**15
+    for name in names:
+        if name in _MULTIPLES and name != "hundred":
+            if _MULTIPLES[name] >= last:
+                return None
+            last = _MULTIPLES[name]
+            total, current = total + (current or 1) * last, 0
+        elif name == "hundred":
+            current = (current or 1) * 100
+        elif name != "and":
+            value = 1 if name in ("a", "an") else _CARDINAL[name]
+            room = 100 if current % 100 == 0 and current else 10 if current % 100 >= 20 and current % 10 == 0 else 0
+            if current and not value < room:
+                return None
+            current += value
+    return total + current
