@@ -10,7 +10,7 @@ from typing import Any
 from ray.exceptions import RayError
 
 from actors.arrivals import Arrival, Publication, allowed_gap, differs, measure
-from actors.calls import call, reason
+from actors.calls import call
 from actors.carriers import Carriers, Superseded
 from actors.direct import Direct
 from actors.members import Member, PoolOptions, State, close
@@ -28,11 +28,11 @@ class Deliveries:
         roster: Roster,
         options: PoolOptions,
         way: Carriers | Direct | None,
-        dead: Callable[[Member, Any, str], None],
+        dead: Callable[[Member, Any, Exception], None],
     ) -> None:
         """way: None where nothing will be published.
 
-        dead: hears of a worker that a delivery found dead, with the handle that was called and the reason.
+        dead: hears of a worker that a delivery found dead, with the handle that was called and its error.
         """
         self._roster, self._options = roster, options
         self._way = way
@@ -48,8 +48,9 @@ class Deliveries:
     async def publish(self, publication: Publication) -> list[Arrival]:
         """Deliver a version to every worker that is up; those that come up later get it before they serve.
 
-        A worker that is late serves nothing new until it holds the newest version. Raises RunFailed when an engine,
-        loaded twice, still computes something else than the learner, and when the version reaches no worker at all.
+        A worker that is late serves nothing new until it holds the newest version; half of them are waited for. Raises
+        RunFailed when an engine, loaded twice, still computes something else than the learner, and when the version
+        reaches no worker at all.
         """
         assert self._way is not None
         self._current = publication
@@ -58,10 +59,14 @@ class Deliveries:
         _, late = await asyncio.wait(refits, timeout=self._options.publish_deadline_s) if refits else ((), set())
         for member in (refits[task] for task in late):
             close(member, publication.version, "it did not come in time (loop.publish_deadline_s)")
+        while late and 2 * sum(member.state is State.READY for member in members) < len(refits):
+            # Each has deadlines of its own, after which it holds this version or is dead: to go on with one or two of
+            # many would keep the learner waiting for longer.
+            _, late = await asyncio.wait(late, return_when=asyncio.FIRST_COMPLETED)
         without = [member for member in members if member.without[0] == publication.version]
         if len(without) == len(members) and not late:
             raise RunFailed(f"version {publication.version} reaches no rollout worker: {without[0].without[1]}")
-        await self._roster.least_loaded()  # had every worker died under it, this waits for a restarted one
+        await self._roster.ready()  # had every worker died under it, this waits for a restarted one
         await self._way.keep(publication.version)
         arrived = [member.arrival for member in members if member.arrival is not None]
         return [arrival for arrival in arrived if arrival.delivery.version == publication.version]
@@ -106,10 +111,11 @@ class Deliveries:
                 try:
                     what = f"{member.spec.name} loading version {publication.version}"
                     loading = handle.load_weights.remote(published, publication.probe)
-                    delivery: Delivery = await call(loading, what, self._options.call_timeout_s)
+                    timeout_s = 2 * self._options.call_timeout_s  # the load and the probe each take theirs
+                    delivery: Delivery = await call(loading, what, timeout_s)
                 except (RayError, RunFailed) as error:
                     if self._current is publication:
-                        self._dead(member, handle, reason(error))
+                        self._dead(member, handle, error)
                         return
                     continue  # it was forgotten when a newer version came: that one is loaded instead
                 arrival = measure(delivery, publication)

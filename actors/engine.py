@@ -41,6 +41,8 @@ log = logging.getLogger("rlsys.engine")
 PARENT_VARIABLE = "RLSYS_ENGINE_PARENT"  # set while an EngineCore is being spawned: the pid that it must not outlive
 STOP_GRACE_S = 5.0
 KILL_DEADLINE_S = 10.0  # for the kernel to end a process after SIGKILL
+FIRST = -1  # vLLM's priority of a probe: a delivery ends when it is answered, and must not queue behind episodes
+SPARE = 1  # sequences beside `max_num_seqs`: for a probe, when every seat is taken
 
 
 # Runs at import, in a process that vLLM started. `_ImportHere` brings the import about while the process unpickles its
@@ -136,7 +138,7 @@ class Engine:
         """Log-probability of each token after the first ([L-1]) under the current weights, at temperature 1."""
         self._room(token_ids)
         parameters = _parameters(max_tokens=1, temperature=0.0, prompt_logprobs=0, detokenize=False)
-        output = await self._run(token_ids, parameters, f"logprobs-{id(parameters)}")
+        output = await self._run(token_ids, parameters, f"logprobs-{id(parameters)}", FIRST)
         return [entry[token].logprob for entry, token in zip(output.prompt_logprobs[1:], token_ids[1:], strict=True)]
 
     async def load(self, published: Published) -> None:
@@ -246,14 +248,14 @@ class Engine:
         finally:
             answer.cancel()
 
-    async def _run(self, token_ids: Sequence[int] | Ints, parameters: Any, request_id: str) -> Any:
-        output = await self._request(token_ids, parameters, request_id)
+    async def _run(self, token_ids: Sequence[int] | Ints, parameters: Any, request_id: str, priority: int = 0) -> Any:
+        output = await self._request(token_ids, parameters, request_id, priority)
         while request_id in self._again:
             self._again.remove(request_id)
-            output = await self._request(token_ids, parameters, request_id)
+            output = await self._request(token_ids, parameters, request_id, priority)
         return output
 
-    async def _request(self, token_ids: Sequence[int] | Ints, parameters: Any, request_id: str) -> Any:
+    async def _request(self, token_ids: Sequence[int] | Ints, parameters: Any, request_id: str, priority: int) -> Any:
         from vllm.inputs import tokens_input
 
         self._check()
@@ -261,7 +263,7 @@ class Engine:
         # The salt makes only prefixes of the same weights equal: a new request never reads what older ones left.
         prompt = tokens_input(np.asarray(token_ids, np.int32).tolist(), cache_salt=str(self._loads))
         with self._translated():
-            async for output in self._llm.generate(prompt, parameters, request_id):
+            async for output in self._llm.generate(prompt, parameters, request_id, priority=priority):
                 last = output
         if last is None:
             raise EngineFailed(self._failure or "a request ended without an output")
@@ -297,7 +299,8 @@ def _arguments(spec: EngineSpec) -> Any:
         model=spec.model_path,
         dtype=spec.dtype,  # type: ignore[arg-type]
         max_model_len=spec.max_model_len,
-        max_num_seqs=spec.max_num_seqs,
+        max_num_seqs=spec.max_num_seqs + SPARE,
+        scheduling_policy="priority",
         seed=spec.seed,
         enable_prefix_caching=spec.prefix_cache,
         enforce_eager=spec.enforce_eager,

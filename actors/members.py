@@ -15,7 +15,9 @@ from actors.arrivals import Arrival
 from actors.calls import call, reason
 from actors.placement import actor_name
 from actors.worker import WorkerSpec, WorkerStatus
+from rlsys.channels.base import WeightsRejected
 from rlsys.errors import RunFailed
+from rlsys.lost_nodes import surely_lost
 
 log = logging.getLogger("rlsys.pool")
 
@@ -31,6 +33,17 @@ class State(StrEnum):
 GONE = (State.DEAD, State.LOST)
 
 
+@dataclass(slots=True, eq=False)
+class Play:
+    """One group's place on a worker."""
+
+    episodes: int
+    alone: bool  # nothing else is played there meanwhile
+    member: Member | None = None  # with the incarnation that it was given
+    handle: Any = None
+    by_itself: bool = False  # known of one whose worker died: nothing else was played there then
+
+
 @dataclass(slots=True)
 class Member:
     """One worker, over all its incarnations."""
@@ -40,16 +53,22 @@ class Member:
     handle: Any = None
     node: str = ""  # of Ray's, on which it runs
     state: State = State.DEAD
-    in_flight: int = 0
+    playing: set[Play] = field(default_factory=set)
     restarts: int = 0
     futile: int = 0  # restarts since it last finished a group
     died_of: str = ""  # its last incarnation that was found dead
+    blameless: bool = False  # what was played on that had nothing to do with it
     without: tuple[int | None, str] = (None, "")  # the version that it last went without, and why
     arrival: Arrival | None = None  # of the version that it holds
     refitting: asyncio.Lock = field(default_factory=asyncio.Lock)
     last_status: WorkerStatus | None = None
     delivered: int = 0  # tokens of the groups that this incarnation finished
     lost_tokens: int = 0  # tokens of groups that earlier ones did not finish, as of their last sign of life
+
+    @property
+    def in_flight(self) -> int:
+        """Episodes."""
+        return sum(play.episodes for play in self.playing)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +78,8 @@ class PoolOptions:
     env_vars: dict[str, str]
     start_timeout_s: float
     call_timeout_s: float
-    group_timeout_s: float
+    seats: int  # episodes of one worker that sample at the same time
+    in_flight: int  # episodes that one worker is given at the same time
     infra_attempts: int
     min_workers: int  # that have a node: with fewer the run stops after `placement_timeout_s`
     placement_timeout_s: float
@@ -76,15 +96,17 @@ def close(member: Member, version: int, why: str) -> None:
         member.state = State.STALE
 
 
-def bury(member: Member, why: str) -> None:
+def bury(member: Member, error: Exception) -> None:
     """This incarnation is dead, and what it sampled for groups that it did not finish is lost."""
-    where = ""
+    why, where, refused = reason(error), "", isinstance(getattr(error, "cause", None), WeightsRejected)
+    member.state, member.died_of, member.blameless = State.DEAD, why, refused or surely_lost(error)
     if member.last_status is not None:
         where = f"; its log is {member.last_status.log}" if member.last_status.log else ""
         member.lost_tokens += max(0, member.last_status.generated_tokens - member.delivered)
         member.last_status = None
+    for play in member.playing:
+        play.by_itself = len(member.playing) == 1 and not member.blameless
     log.warning("%s is dead (%s): restarting it%s", member.spec.name, why, where)
-    member.state, member.died_of = State.DEAD, why
 
 
 def placed(worker: type, options: PoolOptions, member: Member) -> Any:

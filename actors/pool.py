@@ -7,16 +7,19 @@ Each worker is in one state:
 A worker is found dead by the call that it broke or by a ping with a deadline; it is killed, started again and refitted
 with the current weights before it serves. One whose node is gone is `lost` until another node has room for it; the run
 goes on as long as `min_workers` are not. Groups in flight on it are started again on another worker with a new attempt
-number, `infra_attempts` times at most, then recorded as typed failures.
+number: alone, since one of them may be what ended it. One that was alone, `infra_attempts` times in all, is recorded
+as a typed failure; the others have lost nothing but time.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import ray
@@ -55,7 +58,7 @@ class RolloutPool:
     ) -> None:
         """way: of new weights to the engines; without, there are none, and `adopt` opens the workers."""
         self._members = [Member(spec=spec) for spec in specs]
-        self._roster = Roster(self._members)
+        self._roster = Roster(self._members, options.in_flight)
         self._deliveries = Deliveries(self._roster, options, way, self._mark_dead)
         self._way = way
         self._options = options
@@ -98,7 +101,7 @@ class RolloutPool:
             what = f"{member.spec.name} hearing of the services"
             await call(handle.connect.remote(self._addresses), what, self._options.call_timeout_s)
         except (RayError, RunFailed) as error:
-            self._mark_dead(member, handle, reason(error))
+            self._mark_dead(member, handle, error)
 
     async def stop(self) -> None:
         self._closing = True
@@ -117,37 +120,53 @@ class RolloutPool:
     # -- groups -----------------------------------------------------------------------------------------------------
 
     async def run(self, ticket: Ticket, plan: RolloutPlan, on_retry: Callable[[Ticket], None]) -> Played:
-        """Play one group on the least loaded ready worker; on another one when that dies.
+        """Play one group on the least loaded ready worker; alone on another one when that dies.
 
         Its tokens and text stay on the worker's node, and outlive the worker. Raises RunFailed for a bug in what it
         plays, never for a death.
         """
-        last = "no worker"
-        for attempt in range(self._options.infra_attempts):
-            if attempt:
-                ticket = replace(ticket, attempt=ticket.attempt + 1)
-                on_retry(ticket)
-            member = await self._roster.least_loaded()
-            member.in_flight += 1
-            handle = member.handle
+        timeout_s, suspect = self._group_timeout_s(plan), False
+        for starts in count(1):
+            play = await self._roster.admit(plan.group_size, alone=suspect)
+            member, handle = play.member, play.handle
+            assert member is not None
             try:
                 what = f"{member.spec.name} playing group {ticket.sequence}"
                 # Both are results of the call, so that the driver owns them: what a worker puts itself dies with it.
                 seen, source = handle.run_group.options(num_returns=2).remote(ticket, plan)
-                outlines: tuple[Outline, ...] = await call(seen, what, self._options.group_timeout_s)
+                outlines: tuple[Outline, ...] = await call(seen, what, timeout_s)
                 member.futile = 0
                 member.delivered += sum(each.num_sampled + each.discarded_tokens for each in outlines)
                 return Played(ticket=ticket, outlines=outlines, source=source)
             except (RayError, RunFailed) as error:
                 if isinstance(error, RayTaskError) and not isinstance(error.cause, (EngineFailed, MemoryError)):
                     raise RunFailed(f"{member.spec.name} playing group {ticket.sequence}: {reason(error)}") from error
-                self._mark_dead(member, handle, reason(error))
-                # Where a ping had it ended, Ray's error says no more than that it was killed.
-                last = f"{member.spec.name}: {member.died_of or reason(error)}"
+                self._mark_dead(member, handle, error)
+                suspect = suspect or not member.blameless
+                if starts >= self._options.infra_attempts and (play.by_itself or member.blameless):
+                    # Where a ping had it ended, Ray's error says no more than that it was killed.
+                    last = f"{member.spec.name}: {member.died_of or reason(error)}"
+                    break
             finally:
-                member.in_flight -= 1
-                await self._roster.notify()
-        return played(failed_group(ticket, plan, Failure(kind=FailureKind.INFRA, where="rollout", detail=last)))
+                await self._roster.leave(play)
+            ticket = replace(ticket, attempt=ticket.attempt + 1)
+            on_retry(ticket)
+        what = f"task {ticket.task.task_id} of {getattr(plan.env, 'name', plan.env)}"
+        detail = f"{what} was alone when its worker ended; {last}" if play.by_itself else last
+        if play.by_itself:
+            log.warning("%s; it was started %d times and fails", detail, starts)
+        return played(failed_group(ticket, plan, Failure(kind=FailureKind.INFRA, where="rollout", detail=detail)))
+
+    def _group_timeout_s(self, plan: RolloutPlan) -> float:
+        """Of one group on its worker. Its episodes' own deadlines end them before: this finds what hangs without one.
+
+        An episode waits there for one seat after another, while as many as are given to the worker take theirs; and
+        for as long as one attempt may take it is played again for what others did.
+        """
+        options = self._options
+        waves = math.ceil(max(options.in_flight, plan.group_size) / options.seats)
+        attempts = 3 + plan.infra_retries + plan.data_retries
+        return waves * attempts * plan.timeout_s + options.call_timeout_s
 
     async def group(self, ticket: Ticket, plan: RolloutPlan, on_retry: Callable[[Ticket], None]) -> Group:
         """Play one group and bring it here; play it again where it is lost on the way."""
@@ -214,15 +233,15 @@ class RolloutPool:
                 log.warning("%s: %s; the other episodes are played again", member.spec.name, why)
             member.last_status = status
         except (RayError, RunFailed) as error:
-            self._mark_dead(member, handle, reason(error))
+            self._mark_dead(member, handle, error)
 
-    def _mark_dead(self, member: Member, handle: Any, why: str) -> None:
+    def _mark_dead(self, member: Member, handle: Any, error: Exception) -> None:
         """The first to notice starts the restart; later reports about the same incarnation change nothing."""
         if self._closing or member.handle is not handle or member.state in GONE:
             return
-        bury(member, why)
+        bury(member, error)
         ray.kill(handle)
-        self._roster.spawn(self._revive(member, why))
+        self._roster.spawn(self._revive(member, reason(error)))
 
     async def _revive(self, member: Member, why: str) -> None:
         while not self._closing and await self._find_place(member):

@@ -1,13 +1,21 @@
-"""The workers of a pool, for all who wait for one: who is ready, and whether the run can go on at all."""
+"""The workers of a pool, for all who wait for one: who is ready, who has room, and whether the run can go on at all.
+
+A worker is given `in_flight` episodes at most, or one group; the others wait here, in order of arrival. So a worker
+that comes back gets its share and no more, however many wait.
+
+A group that was in flight when its worker died may be what ended it. It is a suspect: it waits until no other group
+does, and plays alone on its worker, so that the next death is its own or nobody's.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from actors.members import Member, State
+from actors.members import Member, Play, State
 from rlsys.errors import RunFailed
 
 log = logging.getLogger("rlsys.pool")
@@ -16,9 +24,12 @@ log = logging.getLogger("rlsys.pool")
 class Roster:
     """Belongs to the driver's event loop, and so do the tasks that run beside its calls."""
 
-    def __init__(self, members: Sequence[Member]) -> None:
+    def __init__(self, members: Sequence[Member], in_flight: int) -> None:
         self.members = members
         self.failure: RunFailed | None = None
+        self._in_flight = in_flight
+        self._waiting: deque[tuple[Play, asyncio.Future[Play]]] = deque()
+        self._suspects: deque[tuple[Play, asyncio.Future[Play]]] = deque()
         self._changed = asyncio.Condition()
         self._background: set[asyncio.Task[Any]] = set()
 
@@ -27,15 +38,63 @@ class Roster:
         """Those that answer, with whatever weights."""
         return [member for member in self.members if member.state in (State.STALE, State.READY)]
 
-    async def least_loaded(self) -> Member:
-        """Waits for one that is ready. Raises RunFailed when the run cannot go on."""
+    async def admit(self, episodes: int, *, alone: bool = False) -> Play:
+        """A place for a group on the least loaded worker that has room. Whoever gets it gives it back with `leave`.
+
+        Raises RunFailed when the run cannot go on.
+        """
+        given: asyncio.Future[Play] = asyncio.get_running_loop().create_future()
+        (self._suspects if alone else self._waiting).append((Play(episodes=episodes, alone=alone), given))
+        self._serve()
+        try:
+            return await given
+        except asyncio.CancelledError:
+            if given.done() and not given.cancelled() and given.exception() is None:
+                await self.leave(given.result())  # it came at the moment at which nobody wanted it any more
+            raise
+
+    async def leave(self, play: Play) -> None:
+        assert play.member is not None
+        play.member.playing.discard(play)
+        await self.notify()
+
+    def _serve(self) -> None:
+        """Give out the places that there are: to suspects only where nobody else waits."""
+        for queue in (self._waiting, self._suspects):
+            while queue:
+                play, given = queue[0]
+                if given.done():  # whoever waited has gone
+                    queue.popleft()
+                    continue
+                if self.failure is not None:
+                    queue.popleft()
+                    given.set_exception(self.failure)
+                    continue
+                open_to = [member for member in self.members if self._has_room(member, play)]
+                if not open_to:
+                    return
+                queue.popleft()
+                play.member = min(open_to, key=lambda member: member.in_flight)
+                play.handle = play.member.handle
+                play.member.playing.add(play)
+                given.set_result(play)
+
+    def _has_room(self, member: Member, play: Play) -> bool:
+        if member.state is not State.READY:
+            return False
+        if not member.playing:
+            return True
+        alone = play.alone or any(other.alone for other in member.playing)
+        return not alone and member.in_flight + play.episodes <= self._in_flight
+
+    async def ready(self) -> None:
+        """Waits for a worker that serves. Raises RunFailed when the run cannot go on."""
         async with self._changed:
             await self._changed.wait_for(
                 lambda: self.failure is not None or any(m.state is State.READY for m in self.members)
             )
             if self.failure is not None:
                 raise self.failure
-            return min((m for m in self.members if m.state is State.READY), key=lambda m: m.in_flight)
 
     async def open(self, member: Member) -> None:
         """From now on it is given groups."""
@@ -48,6 +107,7 @@ class Roster:
         await self.notify()
 
     async def notify(self) -> None:
+        self._serve()
         async with self._changed:
             self._changed.notify_all()
 

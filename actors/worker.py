@@ -6,10 +6,11 @@ A worker serves nothing until it holds published weights (docs/laws.md, law 8): 
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 import psutil
@@ -25,6 +26,7 @@ from actors.watched import WorldsSpec
 from actors.worlds import Worlds
 from envs.services.stats import ToolStats
 from rlsys.channels.base import Published
+from rlsys.clock import stopped
 from rlsys.group_rollout import run_group
 from rlsys.outlines import Outline, outlines
 from rlsys.rollout import EpisodeBroken, RolloutPlan, TurnRequest
@@ -65,7 +67,8 @@ class Delivery:
     """Proof that a version arrived."""
 
     version: int
-    seconds: float
+    seconds: float  # that the load took
+    probe_s: float = 0.0
     probe_logprobs: tuple[tuple[float, ...], ...]  # the engine's log-probabilities of the probe under these weights
 
 
@@ -84,6 +87,8 @@ class RolloutWorker:
         self.engine: Engine | None = None
         self.version: int | None = None
         self._requests = 0
+        self._seats = asyncio.Semaphore(spec.engine.max_num_seqs)
+        self._waiting = 0  # requests, for a seat
         self._in_flight = 0
         self._busy_since = 0.0
         self._busy_s = 0.0
@@ -131,6 +136,19 @@ class RolloutWorker:
         return outlines(group), group
 
     async def _generate(self, context: Ints, request: TurnRequest) -> Completion:
+        """One completion, once there is a seat. First come, first served; no episode's clock runs meanwhile."""
+        self._waiting += 1
+        try:
+            with stopped():
+                await self._seats.acquire()
+        finally:
+            self._waiting -= 1
+        try:
+            return await self._seated(context, request)
+        finally:
+            self._seats.release()
+
+    async def _seated(self, context: Ints, request: TurnRequest) -> Completion:
         self._requests += 1
         if not self._in_flight:
             self._busy_since = time.monotonic()
@@ -155,10 +173,11 @@ class RolloutWorker:
         except BaseException:
             self.version = None  # half loaded or old: either way it may not serve
             raise
-        seconds = time.monotonic() - started
-        logprobs = [tuple(await engine.prompt_logprobs(ids)) for ids in probe]
+        loaded = time.monotonic()
+        logprobs = tuple([tuple(await engine.prompt_logprobs(ids)) for ids in probe])
         self.version = published.version
-        return Delivery(version=published.version, seconds=seconds, probe_logprobs=tuple(logprobs))
+        seconds, probe_s = loaded - started, time.monotonic() - loaded
+        return Delivery(version=published.version, seconds=seconds, probe_s=probe_s, probe_logprobs=logprobs)
 
     async def adopt(self) -> None:
         """Serve the weights of the folder that the engine was started from, as version 0."""
@@ -183,7 +202,7 @@ class RolloutWorker:
             busy_s=self._busy_s + (now - self._busy_since if self._in_flight else 0.0),
             alive_s=now - self._started,
             rss_mb=rss / 2**20,
-            engine=stats if stats is not None else IDLE,
+            engine=replace(stats or IDLE, waiting=(stats or IDLE).waiting + self._waiting),
             tools=await self.worlds.tool_stats(),
             worlds_lost=tuple(self.worlds.lost),
         )

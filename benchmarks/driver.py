@@ -209,7 +209,8 @@ def make_run(options: argparse.Namespace, folder: Path) -> Run:
     variables = {"BENCH_TOKENS": str(options.tokens), "BENCH_TURNS": str(options.turns)}
     pool = PoolOptions(
         cpus=0, gpus=0, env_vars=variables, start_timeout_s=900.0, call_timeout_s=options.deadline,
-        group_timeout_s=600.0, infra_attempts=3, mismatch_limit=0.1, min_workers=1, placement_timeout_s=900.0,
+        seats=1 << 20, in_flight=1 << 20, infra_attempts=3, mismatch_limit=0.1, min_workers=1,
+        placement_timeout_s=900.0,
     )  # fmt: skip
     rank = RankSpec(
         rank=0, world_size=1, master_addr="", master_port=0, device=DEVICES["cpu"], dtype="float32",

@@ -76,7 +76,8 @@ class EngineConfig:
     max_model_len: int = 512
     """Context window in tokens: the prompt and everything after it. A prompt that does not fit is a data failure."""
     max_num_seqs: int = 128
-    """Completions that one engine samples at the same time. More is faster until the cores or the KV cache are full."""
+    """Completions that one engine samples at the same time: its seats, for which further requests wait outside of it.
+    More is faster until the cores or the KV cache are full."""
     kv_cache_mb: int = 256
     """KV cache of one engine on a CPU, in MiB. On a GPU `gpu_memory_utilization` decides."""
     gpu_memory_utilization: float = 0.85
@@ -107,6 +108,10 @@ class RolloutConfig:
     without it, unless fewer than these are left for `cluster.placement_timeout_s`."""
     threads: Optional[int] = None
     """CPU threads of one engine, divided among its processes. null: 1 on a CPU, 8 beside a GPU."""
+    in_flight: Optional[int] = None
+    """Episodes that one worker is given at the same time; one group it is given always, and all others wait in the
+    driver. `engine.max_num_seqs` of them sample at once, the clock of the rest stands still. null: twice that many, so
+    that the engine stays full while the last siblings of a group end, or wait for their tools."""
     max_turn_tokens: int = 64
     """Tokens that the model may write in one message."""
     max_response_tokens: Optional[int] = None
@@ -127,7 +132,8 @@ class RolloutConfig:
     grader_deadline_s: float = 5.0
     """Seconds that comparing one mathematical answer may take. Past them it is a failure, and no wrong answer."""
     episode_timeout_s: float = 300.0
-    """Seconds that one episode may take, tools and scoring included. Raise it for slow tools or long answers."""
+    """Seconds that one episode may take, tools and scoring included, waiting for a seat in the engine not. Raise it for
+    slow tools or long answers."""
     block_timeout_s: float = 30.0
     """Seconds that an environment or a reward may block its worker's other episodes, by a call that is not awaited.
     After that its group fails, and the others are played again; at most half of `episode_timeout_s`."""
@@ -140,7 +146,7 @@ class RolloutConfig:
     def __post_init__(self) -> None:
         counts = ("workers", "max_turn_tokens", "infra_attempts", "grader_workers")
         require_bounds(self, "rollout.", "at least 1", *counts)
-        require_bounds(self, "rollout.", "at least 1, or null", "threads", "max_response_tokens")
+        require_bounds(self, "rollout.", "at least 1, or null", "threads", "in_flight", "max_response_tokens")
         least, most = self.min_workers, self.workers
         require(1 <= least <= most, "rollout.min_workers", least, f"1 to rollout.workers={most}")
         require_bounds(self, "rollout.", "above 0 and at most 2", "temperature")

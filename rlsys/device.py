@@ -86,6 +86,7 @@ FILLED_IN = (
     ("loop", "mismatch_limit"),
     ("loop", "running_kv"),
     ("cluster", "object_store_mb"),
+    ("rollout", "in_flight"),
 )
 
 
@@ -113,7 +114,11 @@ def resolved(recipe: RecipeConfig, device: Device) -> RecipeConfig:
         recipe,
         model=replace(model, gradient_checkpointing=_or(model.gradient_checkpointing, device.gradient_checkpointing)),
         engine=resolved_engine(recipe.engine, device),
-        rollout=replace(recipe.rollout, threads=_or(recipe.rollout.threads, device.engine_threads)),
+        rollout=replace(
+            recipe.rollout,
+            threads=_or(recipe.rollout.threads, device.engine_threads),
+            in_flight=_or(recipe.rollout.in_flight, 2 * recipe.engine.max_num_seqs),
+        ),
         learner=resolved_learner(recipe.learner, device),
         loop=replace(
             loop,

@@ -34,3 +34,8 @@ def lost_node(error: BaseException) -> str:
     node, why = _NODE.search(text), _WHY.search(text)
     name = f"the Ray node {node[1]}" if node else "the Ray node"
     return f"{name} died ({why[1].strip()[:200]})" if why else f"{name} died"
+
+
+def surely_lost(error: BaseException) -> bool:
+    """Whether its node is gone, and not the process alone."""
+    return bool(lost_node(error)) and type(error).__name__ != _UNCLEAR

@@ -6,7 +6,6 @@ Knows neither Ray nor vLLM: tokens come from `generate`, text from `env`, ids of
 
 from __future__ import annotations
 
-import asyncio
 import math
 import time
 from collections import Counter
@@ -20,6 +19,7 @@ import numpy as np
 from rlsys.broken import Budget
 from rlsys.broken import EpisodeBroken as EpisodeBroken
 from rlsys.broken import failure_of as failure_of
+from rlsys.clock import Clock, deadline
 from rlsys.errors import BadInput
 from rlsys.seeds import derive
 from rlsys.state import final_state
@@ -157,6 +157,7 @@ class _Attempt:
     broken: EpisodeBroken | None = None
     generate_s: float = 0.0
     tool_s: float = 0.0
+    ran_s: float = 0.0  # on the clock of its deadline
     metrics: Counter[str] = field(default_factory=Counter)
     state: Mapping[str, Any] | None = None
 
@@ -185,6 +186,7 @@ async def run_episode(
         attempt_seed = derive(seed, "retry", len(budget.spent)) if budget.spent else seed
         attempt = await _attempt(task, make_env, max_turns, plan, attempt_seed, renderer, generate)
         generate_s, tool_s = generate_s + attempt.generate_s, tool_s + attempt.tool_s
+        budget.ran_s += attempt.ran_s
         if attempt.broken is None or not budget.allows(attempt.broken):
             break
         discarded += sum(len(turn.completion.token_ids) for turn in attempt.turns)
@@ -221,7 +223,7 @@ async def _attempt(
     """One attempt: turn by turn until the environment, a limit or something broken ends it."""
     done = _Attempt()
     try:
-        async with asyncio.timeout(plan.timeout_s):
+        async with deadline(plan.timeout_s) as clock:
             with _data_boundary("environment"):
                 made = make_env(task)
                 env = await made if isinstance(made, Awaitable) else made
@@ -248,7 +250,7 @@ async def _attempt(
                     stop=stop,
                     messages=tuple(done.messages[done.since :]),
                 )
-                completion = await _sampled(done, context, request, generate)
+                completion = await _sampled(done, context, request, generate, clock)
                 if completion.stop is TurnStop.LENGTH:
                     done.end = EpisodeEnd.TOKEN_LIMIT
                     break
@@ -270,6 +272,7 @@ async def _attempt(
         done.broken = EpisodeBroken(Failure(kind=FailureKind.TIMEOUT, where="episode", detail=late))
     except EpisodeBroken as error:
         done.broken = error
+    done.ran_s = clock.ran_s
     return done
 
 
@@ -283,13 +286,13 @@ def _going_on(
     return Continuation(context_ids=ids, reply=reply, num_reply_tokens=len(ids))
 
 
-async def _sampled(done: _Attempt, context: Ints, request: TurnRequest, generate: Generate) -> Completion:
+async def _sampled(done: _Attempt, context: Ints, request: TurnRequest, generate: Generate, clock: Clock) -> Completion:
     """The model's next message."""
-    started = time.monotonic()
+    started = clock.ran_s
     try:
         completion = await generate(context, request)
     finally:  # what ends in an error or at the deadline took its time too
-        done.generate_s += time.monotonic() - started
+        done.generate_s += clock.ran_s - started
     done.turns.append(turn_after(done.seen, context, completion))
     done.seen = np.concatenate([context, completion.token_ids])
     done.messages.append(Message(role="assistant", content=completion.text))
@@ -336,7 +339,7 @@ def checked(reward: Reward) -> Reward:
 
 async def _scored(score: Score, transcript: Transcript, timeout_s: float) -> Reward | EpisodeBroken:
     try:
-        async with asyncio.timeout(timeout_s):
+        async with deadline(timeout_s):
             return checked(await score(transcript))
     except EpisodeBroken as broken:
         return broken

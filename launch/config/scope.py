@@ -21,6 +21,7 @@ RUN_KEYS: tuple[str, ...] = (
     "rollout.workers",
     "rollout.min_workers",
     "rollout.threads",
+    "rollout.in_flight",
     "rollout.infra_attempts",
     "rollout.grader_workers",
     "rollout.grader_deadline_s",

@@ -251,6 +251,7 @@ class Run:
         return {
             "weights/publish_s": seconds,
             "weights/pause_s": max(arrival.delivery.seconds for arrival in arrivals),
+            "weights/probe_s": max(arrival.delivery.probe_s for arrival in arrivals),
             "weights/carried_mb": carried / 2**20,
             "weights/carry_s": carry_s,
         }

@@ -150,10 +150,8 @@ def pool(
         env_vars=environment(engine_environment(threads) | hidden(gpus)),
         start_timeout_s=rollout.start_timeout_s,
         call_timeout_s=rollout.call_timeout_s,
-        # A group may wait in the engine's queue before its episodes' own clock starts to matter, and for as long as an
-        # episode may take they are played again for what others did.
-        group_timeout_s=(3 + rollout.infra_retries + rollout.data_retries) * rollout.episode_timeout_s
-        + rollout.call_timeout_s,
+        seats=recipe.engine.max_num_seqs,
+        in_flight=known(rollout.in_flight),
         infra_attempts=rollout.infra_attempts,
         min_workers=rollout.min_workers,
         placement_timeout_s=recipe.cluster.placement_timeout_s,

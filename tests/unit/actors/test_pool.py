@@ -1,31 +1,395 @@
-"""How far an engine may be from the learner: numbers measured in bf16 with two implementations of one model."""
+"""The pool's rules over fake actors: who is played where, what a death costs whom, and when a run gives up."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
-from actors.arrivals import allowed_gap
-from rlsys.device import MISMATCH_LIMIT
+from actors.members import State
+from actors.pool import MAX_RESTARTS, RolloutPool
+from actors.specs import EngineFailed
+from rlsys.errors import RunFailed
+from rlsys.outlines import Played
+from rlsys.rollout import RolloutPlan
+from rlsys.types import EpisodeEnd, Failure, Ticket
+from tests.fake_ray import FakeRay
+from tests.fake_ray import fake_ray as fake_ray
+from tests.fake_workers import PLAY, Script, make_pool, run, until, version
+from tests.made import ticket
 
-# Gap of the true weights, gap of the perturbed ones, what the perturbation moved: small logits, a trained model's.
-MEASURED = [(0.016, 0.033, 1.1), (0.10, 0.23, 8.4)]
-
-
-@pytest.mark.parametrize(("true", "perturbed", "moved"), MEASURED)
-def test_a_healthy_bf16_engine_passes_and_a_stale_one_does_not(true: float, perturbed: float, moved: float) -> None:
-    limit = MISMATCH_LIMIT["bfloat16"]
-    assert true <= allowed_gap(limit, 0.0) == limit
-    assert perturbed <= allowed_gap(limit, moved)
-    assert moved > 2 * allowed_gap(limit, moved) - 1e-9  # an engine that kept its old weights
-
-
-def test_a_trained_models_canary_would_have_failed_by_a_fixed_limit() -> None:
-    _, perturbed, moved = MEASURED[1]
-    assert perturbed > MISMATCH_LIMIT["float32"]
-    assert allowed_gap(MISMATCH_LIMIT["float32"], moved) == pytest.approx(0.84)
+pytestmark = pytest.mark.usefixtures("fake_ray")
 
 
-def test_what_moved_little_allows_little() -> None:
-    """However wide the limit is, stale and fresh can be told apart."""
-    assert allowed_gap(0.5, 0.6) == pytest.approx(0.3)
-    assert allowed_gap(0.1, 0.3) == pytest.approx(0.1)
+async def play(pool: RolloutPool, count: int, plan: RolloutPlan = PLAY) -> tuple[list[Played], list[Ticket]]:
+    retried: list[Ticket] = []
+    groups = await asyncio.gather(*(pool.run(ticket(sequence), plan, retried.append) for sequence in range(count)))
+    return list(groups), retried
+
+
+def failed(groups: list[Played]) -> dict[int, str]:
+    """What is said of each that failed, by its sequence."""
+    return {
+        group.ticket.sequence: each.reward.detail
+        for group in groups
+        for each in group.outlines
+        if isinstance(each.reward, Failure)
+    }
+
+
+def deadly(*sequences: int) -> Callable[[Any, Ticket], Awaitable[None]]:
+    """The worker dies when it plays one of these, while all that it was given is under way."""
+
+    async def hook(worker: Any, ticket: Ticket) -> None:
+        await asyncio.sleep(0.002)
+        if ticket.sequence in sequences:
+            worker.die()
+        await asyncio.sleep(0.002)
+
+    return hook
+
+
+def test_one_task_that_kills_its_worker_costs_that_task_alone_and_is_named() -> None:
+    script = Script(play=deadly(13))
+
+    async def scenario(pool: RolloutPool) -> None:
+        await pool.publish(version(1))
+        groups, retried = await play(pool, 24)
+        said = failed(groups)
+        assert set(said) == {13} and "t:13 of None was alone when its worker ended" in said[13]
+        assert all(group.outlines[0].end is EpisodeEnd.ANSWERED for group in groups if group.ticket.sequence != 13)
+        attempts = {group.ticket.sequence: group.ticket.attempt for group in groups}
+        assert attempts == dict.fromkeys(range(24), 1) | {13: 2}  # one death cost the others one start
+        assert sorted(again.sequence for again in retried) == sorted([*range(24), 13])
+        await until(lambda: pool.restarts == {"w0": 3})
+
+    run(script, scenario)
+
+
+def test_suspects_play_alone_after_all_others_even_where_there_is_room() -> None:
+    together: list[set[int]] = []
+    playing: set[int] = set()
+
+    async def hook(worker: Any, ticket: Ticket) -> None:
+        playing.add(ticket.sequence)
+        together.append(set(playing))
+        try:
+            await asyncio.sleep(0.002)
+            if script.starts["w0"] == 1:
+                worker.die()
+        finally:
+            playing.discard(ticket.sequence)
+
+    script = Script(play=hook)
+
+    async def scenario(pool: RolloutPool) -> None:
+        await pool.publish(version(1))
+        first = asyncio.create_task(play(pool, 3))
+        await until(lambda: len(script.played) == 3)
+        others = [asyncio.create_task(pool.run(ticket(number), PLAY, lambda _: None)) for number in (10, 11)]
+        groups, _ = await first
+        assert not failed(groups)
+        await asyncio.gather(*others)
+        assert [{10}, {10, 11}] == [each for each in together if each & {10, 11}][-2:]
+        assert sorted(together[-3:], key=min) == [{0}, {1}, {2}]
+
+    run(script, scenario, in_flight=6)
+
+
+def test_several_deadly_tasks_cost_themselves_alone() -> None:
+    script = Script(play=deadly(2, 7, 11))
+
+    async def scenario(pool: RolloutPool) -> None:
+        await pool.publish(version(1))
+        groups, _ = await play(pool, 16)
+        assert set(failed(groups)) == {2, 7, 11}
+
+    run(script, scenario, workers=2)
+
+
+def test_a_group_that_was_alone_from_the_beginning_has_as_many_starts_as_any() -> None:
+    script = Script(play=deadly(0))
+
+    async def scenario(pool: RolloutPool) -> None:
+        await pool.publish(version(1))
+        groups, retried = await play(pool, 1)
+        assert set(failed(groups)) == {0} and len(retried) == 1
+        await until(lambda: pool.restarts == {"w0": 2})
+
+    run(script, scenario, infra_attempts=2)
+
+
+def test_nobody_is_charged_for_company_even_where_a_group_has_one_start() -> None:
+    script = Script(play=deadly(3))
+
+    async def scenario(pool: RolloutPool) -> None:
+        await pool.publish(version(1))
+        groups, _ = await play(pool, 5)
+        assert set(failed(groups)) == {3}
+
+    run(script, scenario, infra_attempts=1)
+
+
+def test_an_engine_that_fails_is_a_death_like_any_other() -> None:
+    async def hook(worker: Any, ticket: Ticket) -> None:
+        await asyncio.sleep(0)
+        if ticket.sequence == 1 or worker.version is None:
+            worker.version = None
+            raise EngineFailed("the EngineCore died")
+
+    async def scenario(pool: RolloutPool) -> None:
+        await pool.publish(version(1))
+        groups, _ = await play(pool, 4)
+        said = failed(groups)
+        assert set(said) == {1} and "EngineFailed: the EngineCore died" in said[1]
+
+    run(Script(play=hook), scenario)
+
+
+def test_a_bug_in_what_is_played_ends_the_run_and_kills_no_worker() -> None:
+    async def hook(worker: Any, ticket: Ticket) -> None:
+        raise TypeError("a bug")
+
+    async def scenario(pool: RolloutPool) -> None:
+        await pool.publish(version(1))
+        with pytest.raises(RunFailed, match="w0 playing group 0: TypeError: a bug"):
+            await play(pool, 1)
+        assert pool.restarts == {"w0": 0}
+
+    run(Script(play=hook), scenario)
+
+
+def test_memory_that_ran_out_is_a_death_and_no_bug() -> None:
+    async def hook(worker: Any, ticket: Ticket) -> None:
+        if script.starts["w0"] == 1:
+            raise MemoryError
+
+    script = Script(play=hook)
+
+    async def scenario(pool: RolloutPool) -> None:
+        await pool.publish(version(1))
+        groups, _ = await play(pool, 1)
+        assert not failed(groups) and pool.restarts == {"w0": 1}
+
+    run(script, scenario)
+
+
+def test_a_worker_that_keeps_dying_without_finishing_a_group_ends_the_run() -> None:
+    script = Script(play=deadly(*range(99)))
+
+    async def scenario(pool: RolloutPool) -> None:
+        await pool.publish(version(1))
+        with pytest.raises(RunFailed, match=rf"w0 was restarted {MAX_RESTARTS} times without finishing a group; last:"):
+            await play(pool, 8)
+        assert MAX_RESTARTS == 5 and script.starts["w0"] == 1 + MAX_RESTARTS
+
+    run(script, scenario)
+
+
+def test_a_finished_group_makes_the_restarts_before_it_count_no_more() -> None:
+    script = Script(play=deadly(0, 1, 2, 3))
+
+    async def scenario(pool: RolloutPool) -> None:
+        await pool.publish(version(1))
+        for number in range(4):  # each costs two restarts, and a group is finished between them
+            groups, _ = await play_these(pool, number, 50)
+            assert set(failed(groups)) == {number}
+        assert pool.restarts["w0"] > MAX_RESTARTS
+
+    run(script, scenario, infra_attempts=2)
+
+
+async def play_these(pool: RolloutPool, *sequences: int) -> tuple[list[Played], None]:
+    return list(await asyncio.gather(*(pool.run(ticket(each), PLAY, lambda _: None) for each in sequences))), None
+
+
+def test_a_worker_whose_first_restart_fails_is_started_again() -> None:
+    def start(worker: Any) -> None:
+        if script.starts["w0"] == 2:
+            raise RuntimeError("no memory just now")
+
+    async def hook(worker: Any, ticket: Ticket) -> None:
+        if script.starts["w0"] == 1:
+            worker.die()
+            await asyncio.sleep(0)
+
+    script = Script(play=hook, start=start)
+
+    async def scenario(pool: RolloutPool) -> None:
+        await pool.publish(version(1))
+        groups, _ = await play(pool, 2)
+        assert not failed(groups) and pool.restarts == {"w0": 2}
+        assert pool._members[0].state is State.READY
+
+    run(script, scenario)
+
+
+def test_a_worker_that_cannot_start_at_all_is_an_error_of_the_run() -> None:
+    def start(worker: Any) -> None:
+        raise RuntimeError("no such model")
+
+    with pytest.raises(RunFailed, match="w0 could not start: RuntimeError: no such model"):
+        run(Script(start=start), lambda pool: asyncio.sleep(0))
+
+
+def test_a_worker_that_comes_back_hears_of_the_services_before_it_plays() -> None:
+    heard: list[Any] = []
+
+    async def hook(worker: Any, ticket: Ticket) -> None:
+        heard.append(dict(worker.heard))
+        if script.starts["w0"] == 1:
+            worker.die()
+
+    script = Script(play=hook)
+
+    async def scenario(pool: RolloutPool) -> None:
+        await pool.connect({"judge": "http://here"})
+        await pool.publish(version(1))
+        await play(pool, 1)
+        assert heard == [{"judge": "http://here"}] * 2
+
+    run(script, scenario)
+
+
+def test_an_evaluation_survives_a_death_without_published_weights() -> None:
+    script = Script(play=deadly(0))
+
+    async def scenario(pool: RolloutPool) -> None:
+        await pool.adopt()
+        groups, _ = await play(pool, 3)
+        assert set(failed(groups)) == {0}
+
+    run(script, scenario)
+
+
+def test_too_few_workers_with_a_node_are_waited_for_and_then_end_the_run(fake_ray: FakeRay) -> None:
+    script = Script(play=deadly(0))
+
+    async def scenario(pool: RolloutPool) -> None:
+        await pool.publish(version(1))
+        fake_ray.placed = lambda: False
+        with pytest.raises(RunFailed, match=r"^0 of 1 rollout workers have a node .*=1\), for 0.05 s"):
+            await play(pool, 1)
+        assert pool.lost == 1 and pool.restarts == {"w0": 0}
+
+    run(script, scenario)
+
+
+def test_enough_workers_with_a_node_go_on_however_long_one_is_lost(fake_ray: FakeRay) -> None:
+    async def hook(worker: Any, ticket: Ticket) -> None:
+        if worker.name == "w0" and script.starts["w0"] == 1:
+            worker.die()
+            await asyncio.sleep(0)
+
+    script = Script(play=hook)
+
+    async def scenario(pool: RolloutPool) -> None:
+        await pool.publish(version(1))
+        fake_ray.placed = lambda: False
+        await play(pool, 2)
+        await asyncio.sleep(0.02)  # longer than the placement may take
+        groups, _ = await play(pool, 2)
+        assert pool.lost == 1 and not failed(groups)
+        fake_ray.placed = lambda: True
+        await until(lambda: not pool.lost and pool._members[0].state is State.READY)
+        assert pool.restarts == {"w0": 1, "w1": 0}
+
+    run(script, scenario, workers=2, placement_timeout_s=0.005)
+
+
+def test_a_place_that_comes_back_in_time_ends_nothing(fake_ray: FakeRay) -> None:
+    script = Script(play=deadly(0))
+
+    async def scenario(pool: RolloutPool) -> None:
+        await pool.publish(version(1))
+        fake_ray.placed = lambda: False
+        playing = asyncio.create_task(play(pool, 1))
+        await until(lambda: pool.lost == 1)
+        fake_ray.placed = lambda: True
+        groups, _ = await playing
+        assert set(failed(groups)) == {0}
+        await until(lambda: pool.restarts == {"w0": 2})
+
+    run(script, scenario, infra_attempts=2, placement_timeout_s=60)
+
+
+def test_what_was_sampled_for_unfinished_groups_is_lost_and_what_was_delivered_is_not() -> None:
+    async def hook(worker: Any, ticket: Ticket) -> None:
+        if ticket.sequence == 9 and script.starts["w0"] == 1:
+            worker.generated += 5
+            await asyncio.sleep(0.01)  # a ping sees it
+            worker.die()
+
+    script = Script(play=hook)
+
+    async def scenario(pool: RolloutPool) -> None:
+        await pool.publish(version(1))
+        await play(pool, 3)
+        await pool.run(ticket(9), PLAY, lambda _: None)
+        assert pool.lost_tokens == 5
+        assert [status.generated_tokens for status in await pool.status()] == [PLAY.group_size]
+
+    run(script, scenario)
+
+
+def test_each_lost_process_of_environments_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    script = Script()
+
+    async def scenario(pool: RolloutPool) -> None:
+        await pool.publish(version(1))
+        for lost in (("first",), ("first", "second")):
+            script.lost["w0"] = lost
+            await pool.status()
+            await pool.status()
+
+    run(script, scenario)
+    said = [record.getMessage() for record in caplog.records if "other episodes" in record.getMessage()]
+    assert said == [f"w0: {why}; the other episodes are played again" for why in ("first", "second")]
+
+
+def test_a_stop_lets_those_that_answer_stop_and_ends_every_actor(fake_ray: FakeRay) -> None:
+    script = Script()
+
+    async def scenario(pool: RolloutPool) -> None:
+        await pool.publish(version(1))
+        pool._members[1].state = State.STARTING
+
+    run(script, scenario, workers=3)
+    assert sorted(script.stopped) == ["w0", "w2"] and all(handle.killed for handle in fake_ray.handles)
+    assert pool_is_over(script, fake_ray)
+
+
+def pool_is_over(script: Script, ray: FakeRay) -> bool:
+    """Nobody was started again."""
+    return len(ray.handles) == sum(script.starts.values())
+
+
+def test_groups_wait_in_the_driver_for_room_and_a_large_one_is_played_all_the_same() -> None:
+    most = 0
+    playing = 0
+
+    async def hook(worker: Any, ticket: Ticket) -> None:
+        nonlocal most, playing
+        playing += 1
+        most = max(most, playing)
+        await asyncio.sleep(0.001)
+        playing -= 1
+
+    async def scenario(pool: RolloutPool) -> None:
+        await pool.publish(version(1))
+        groups, retried = await play(pool, 20)
+        assert most == 3 and not failed(groups) and not retried
+        groups, _ = await play(pool, 3, replace(PLAY, group_size=50))
+        assert not failed(groups) and {len(group.outlines) for group in groups} == {50}
+
+    run(Script(play=hook), scenario, in_flight=7)
+
+
+@pytest.mark.parametrize(("in_flight", "size", "waves"), [(16, 2, 2), (17, 2, 3), (1, 2, 1), (1, 50, 7)])
+def test_a_groups_deadline_is_that_of_the_plan_it_is_played_with(in_flight: int, size: int, waves: int) -> None:
+    plan = replace(PLAY, group_size=size, timeout_s=100.0, infra_retries=2, data_retries=1)
+    pool = make_pool(Script(), in_flight=in_flight)
+    assert pool._group_timeout_s(plan) == waves * 6 * 100.0 + 5.0

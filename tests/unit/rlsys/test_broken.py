@@ -16,7 +16,7 @@ def test_what_another_did_is_free_for_as_long_as_an_attempt_may_take() -> None:
     budget = Budget(infra_retries=1, data_retries=0, timeout_s=60.0)
     assert [budget.allows(TakenDown(INFRA)) for _ in range(5)] == [True] * 5
     assert (budget.spent, len(budget.spared)) == ([], 5)
-    budget.began -= 61.0
+    budget.ran_s += 61.0
     assert [budget.allows(TakenDown(INFRA)) for _ in range(2)] == [True, False]
     assert len(budget.spent) == 1
 

@@ -30,15 +30,15 @@ def values(recipe: RecipeConfig) -> list[Any]:
 def test_a_cpu_is_what_it_was_and_a_gpu_is_not_starved() -> None:
     plain = RecipeConfig()
     assert values(plain) == [None] * len(FILLED_IN)
-    assert values(resolved(plain, DEVICES["cpu"])) == [False, True, 1, 4096, True, 0.1, "recompute", 256]
-    assert values(resolved(plain, DEVICES["cuda"])) == [True, False, 8, 16384, False, 0.5, "keep", 8192]
+    assert values(resolved(plain, DEVICES["cpu"])) == [False, True, 1, 4096, True, 0.1, "recompute", 256, 256]
+    assert values(resolved(plain, DEVICES["cuda"])) == [True, False, 8, 16384, False, 0.5, "keep", 8192, 256]
 
 
 def test_what_is_given_stays() -> None:
     given = RecipeConfig(
         model=ModelConfig(gradient_checkpointing=False),
         engine=EngineConfig(enforce_eager=True),
-        rollout=RolloutConfig(threads=3),
+        rollout=RolloutConfig(threads=3, in_flight=5),
         learner=LearnerConfig(tokens_per_row=17, rows_in_order=True),
         loop=LoopConfig(mismatch_limit=0.2, running_kv="recompute"),
         cluster=ClusterConfig(object_store_mb=80),

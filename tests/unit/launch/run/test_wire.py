@@ -18,7 +18,7 @@ from envs.worlds.search_config import SearchQAConfig
 from launch.config import compose
 from launch.run import nodes, wire
 from rlsys.config import RecipeConfig
-from rlsys.device import DEVICES, resolved
+from rlsys.device import DEVICES, resolved, resolved_run
 from rlsys.errors import BadInput
 
 KEY = "sk-very-secret-key"
@@ -86,14 +86,26 @@ def test_a_judge_that_cannot_be_served_is_said_before_anything_starts(tmp_path: 
 
 
 def test_what_blocks_is_found_before_the_deadlines_of_the_episodes_that_wait_for_it() -> None:
-    def limits(*overrides: str) -> tuple[float, float]:
+    def limit(*overrides: str) -> float:
         plain = compose.compose("quickstart", list(overrides)).recipe
         pool = wire.pool(resolved(plain, DEVICES["cpu"]), DEVICES["cpu"], "model", "token", {})
-        return pool._members[0].spec.block_s, pool._options.group_timeout_s
+        return pool._members[0].spec.block_s
 
-    assert limits() == (30.0, (3 + 2 + 1) * 300.0 + 120.0)
-    assert limits("rollout.block_timeout_s=5")[0] == 5.0
-    assert limits("rollout.episode_timeout_s=20")[0] == 10.0
+    assert limit() == 30.0
+    assert limit("rollout.block_timeout_s=5") == 5.0
+    assert limit("rollout.episode_timeout_s=20") == 10.0
+
+
+@pytest.mark.parametrize(("given", "waves"), [([], 2), (["rollout.in_flight=5"], 3), (["rollout.in_flight=1"], 2)])
+def test_a_group_has_time_for_every_seat_that_it_waits_for_by_the_plan_it_is_played_with(
+    given: list[str], waves: int
+) -> None:
+    run = compose.compose("quickstart", ["engine.max_num_seqs=2", "stages.rl.rollout.episode_timeout_s=900", *given])
+    run = resolved_run(run, DEVICES["cpu"])
+    pool = wire.pool(run.recipe, DEVICES["cpu"], "model", "token", {})
+    (stage,) = (each.config for each in run.stages if each.name == "rl")
+    plan = wire.rollout_plan(stage, "rl", group_size=4, temperature=1.0)
+    assert pool._group_timeout_s(plan) == waves * (3 + 2 + 1) * 900.0 + 120.0
 
 
 def test_an_engine_takes_a_gpu_for_each_of_its_partitions_and_the_run_says_what_becomes_of_running_caches() -> None:

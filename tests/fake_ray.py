@@ -1,0 +1,113 @@
+"""Actors without Ray: plain objects in the test's event loop, whose calls are tasks and whose deaths are exact."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from ray.exceptions import ActorDiedError, RayTaskError
+
+import actors.members
+import actors.pool
+import actors.services
+
+
+class Handle:
+    """An actor that was started; `handle.method.remote(...)` is a future of what its method gives or raises."""
+
+    def __init__(self, actor: Any, name: str) -> None:
+        self.actor, self.name, self.killed = actor, name, False
+        self.calls: set[asyncio.Future[Any]] = set()
+        actor.die = self.die
+
+    def __getattr__(self, method: str) -> Method:
+        return Method(self, method)
+
+    def die(self) -> None:
+        """As a process that ends: whoever waits for an answer hears it, and so does whoever asks from now on."""
+        self.killed = True
+        for answer in list(self.calls):
+            if not answer.done():
+                answer.set_exception(ActorDiedError())
+                answer.exception()  # nobody may be waiting
+
+    async def answer(self, method: str, arguments: Any, answer: asyncio.Future[Any]) -> None:
+        try:
+            value = getattr(self.actor, method)(*arguments)
+            value = await value if hasattr(value, "__await__") else value
+            if not answer.done():
+                answer.set_result(value)
+        except Exception as error:
+            if not answer.done():
+                answer.set_exception(RayTaskError(method, "", error))
+                answer.exception()
+
+
+class Method:
+    def __init__(self, handle: Handle, name: str, returns: int = 1) -> None:
+        self.handle, self.name, self.returns = handle, name, returns
+
+    def options(self, *, num_returns: int) -> Method:
+        return Method(self.handle, self.name, num_returns)
+
+    def remote(self, *arguments: Any) -> Any:
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Any] = loop.create_future()
+        if self.handle.killed:
+            answer.set_exception(ActorDiedError())
+            answer.exception()
+        else:
+            self.handle.calls.add(answer)
+            answer.add_done_callback(self.handle.calls.discard)
+            answering = loop.create_task(self.handle.answer(self.name, arguments, answer))
+            answer.add_done_callback(lambda _: answering.cancel())
+        return answer if self.returns == 1 else [self._part(answer, index) for index in range(self.returns)]
+
+    @staticmethod
+    def _part(whole: asyncio.Future[Any], index: int) -> asyncio.Future[Any]:
+        async def part() -> Any:
+            return (await whole)[index]
+
+        found = asyncio.ensure_future(part())
+        found.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return found
+
+
+class FakeRay:
+    """In the place of the module `ray`, for whoever starts and kills actors."""
+
+    def __init__(self) -> None:
+        self.handles: list[Handle] = []
+        self.options: dict[str, Any] = {}
+        self.placed: Callable[[], bool] = lambda: True
+
+    def remote(self, actor: type) -> FakeRay.Starter:
+        return FakeRay.Starter(self, actor)
+
+    def kill(self, handle: Handle) -> None:
+        handle.die()
+
+    class Starter:
+        def __init__(self, ray: FakeRay, actor: type, name: str = "") -> None:
+            self.ray, self.actor, self.name = ray, actor, name
+
+        def options(self, **given: Any) -> FakeRay.Starter:
+            self.ray.options[given["name"]] = given
+            return FakeRay.Starter(self.ray, self.actor, given["name"])
+
+        def remote(self, *arguments: Any) -> Handle:
+            handle = Handle(self.actor(*arguments), self.name)
+            self.ray.handles.append(handle)
+            return handle
+
+
+@pytest.fixture
+def fake_ray(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
+    ray = FakeRay()
+    for module in (actors.pool, actors.members, actors.services):
+        monkeypatch.setattr(module, "ray", ray)
+    monkeypatch.setattr(actors.pool, "has_place", lambda where: ray.placed())
+    monkeypatch.setattr(actors.pool, "PING_EVERY_S", 0.001)
+    return ray

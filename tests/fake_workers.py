@@ -1,0 +1,163 @@
+"""A rollout pool over fake actors: workers whose faults are written into the test."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from actors.arrivals import Publication
+from actors.members import PoolOptions
+from actors.pool import RolloutPool
+from actors.scoring import ScoringSpec
+from actors.specs import IDLE
+from actors.worker import Delivery, WorkerSpec, WorkerStatus
+from rlsys.channels.base import Published
+from rlsys.errors import RunFailed
+from rlsys.outlines import outlines
+from rlsys.rollout import RolloutPlan
+from rlsys.types import Ticket
+from tests.fakes import bandit_group
+from tests.made import engine_spec, plan
+
+PLAY = plan(group_size=2)
+OPTIONS = PoolOptions(
+    cpus=1, gpus=0, env_vars={}, start_timeout_s=5, call_timeout_s=5, seats=8, in_flight=64, infra_attempts=3,
+    min_workers=1, placement_timeout_s=0.05, mismatch_limit=0.1,
+)  # fmt: skip
+
+
+@dataclass
+class Script:
+    """What the workers do, by the test's word. A hook gets the worker and what it was asked."""
+
+    play: Callable[[Any, Ticket], Awaitable[None]] | None = None
+    load: Callable[[Any, int], Awaitable[None]] | None = None
+    start: Callable[[Any], None] | None = None
+    said: float = 0.0  # log-probability of the probe
+    starts: Counter[str] = field(default_factory=Counter)
+    played: list[tuple[str, int]] = field(default_factory=list)  # worker and sequence, as they began
+    stopped: list[str] = field(default_factory=list)
+    lost: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    outages: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    @property
+    def worker(self) -> type:
+        return type("ScriptedWorker", (_Worker,), {"script": self})
+
+
+class _Worker:
+    script: Script
+    die: Callable[[], None]  # set by whoever holds it
+
+    def __init__(self, spec: WorkerSpec) -> None:
+        self.spec, self.name = spec, spec.name
+        self.version: int | None = None
+        self.generated = 0
+        self.heard: Mapping[str, str] = {}
+
+    async def start(self) -> WorkerStatus:
+        self.script.starts[self.name] += 1
+        if self.script.start is not None:
+            self.script.start(self)
+        return await self.ping()
+
+    async def connect(self, addresses: Mapping[str, str]) -> None:
+        self.heard = addresses
+
+    async def run_group(self, ticket: Ticket, plan: RolloutPlan) -> Any:
+        self.script.played.append((self.name, ticket.sequence))
+        if self.script.play is not None:
+            await self.script.play(self, ticket)
+        await asyncio.sleep(0)
+        self.generated += plan.group_size
+        group = bandit_group(ticket, plan, [0.0, 0.0], self.version or 0, self.name)
+        return outlines(group), group
+
+    async def load_weights(self, published: Published, probe: Sequence[Sequence[int]]) -> Delivery:
+        if self.script.load is not None:
+            await self.script.load(self, published.version)
+        self.version = published.version
+        return Delivery(version=published.version, seconds=0.0, probe_logprobs=((self.script.said,),))
+
+    async def adopt(self) -> None:
+        self.version = 0
+
+    async def ping(self) -> WorkerStatus:
+        return WorkerStatus(
+            pid=1, log="", version=self.version, generated_tokens=self.generated, busy_s=0.0, alive_s=1.0, rss_mb=1.0,
+            engine=IDLE, tools={}, worlds_lost=self.script.lost.get(self.name, ()),
+        )  # fmt: skip
+
+    async def stop(self) -> None:
+        self.script.stopped.append(self.name)
+
+    def __ray_call__(self, function: Any) -> str:
+        return "here"
+
+
+class Way:
+    """Of new weights: `brings` says what becomes of a version on its way to a worker."""
+
+    def __init__(self, brings: Callable[[Published], Awaitable[None]] | None = None) -> None:
+        self.brings, self.kept, self.stops = brings, [], 0
+        self.kept: list[int] = []
+
+    async def ensure(self, nodes: Iterable[str]) -> None: ...
+
+    async def bring(self, published: Published, node: str) -> Published:
+        if self.brings is not None:
+            await self.brings(published)
+        return published
+
+    async def keep(self, version: int) -> None:
+        self.kept.append(version)
+
+    def moved(self) -> tuple[int, float]:
+        return 3, 0.5
+
+    async def stop(self) -> None:
+        self.stops += 1
+
+
+def version(number: int, expected: float = 0.0) -> Publication:
+    return Publication(published=Published(channel="", version=number), probe=((1, 2),), expected=((expected,),))
+
+
+def make_pool(script: Script, workers: int = 1, way: Way | None = None, **options: Any) -> RolloutPool:
+    scoring = ScoringSpec(grader_workers=1, grader_deadline_s=5.0)
+    seconds: dict[str, Any] = {"stall_s": 60.0, "block_s": 30.0, "start_timeout_s": 60.0}
+    specs = [
+        WorkerSpec(name=f"w{index}", engine=engine_spec(), run_seed=0, scoring=scoring, **seconds)
+        for index in range(workers)
+    ]
+    return RolloutPool(specs, replace(OPTIONS, **options), script.worker, way or Way())  # type: ignore[arg-type]
+
+
+def run(
+    script: Script,
+    scenario: Callable[[RolloutPool], Awaitable[None]],
+    workers: int = 1,
+    way: Way | None = None,
+    **options: Any,
+) -> None:
+    async def whole() -> None:
+        pool = make_pool(script, workers, way, **options)
+        await pool.start()
+        try:
+            await scenario(pool)
+        finally:
+            await pool.stop()
+
+    asyncio.run(asyncio.wait_for(whole(), 10))
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():
+        await asyncio.sleep(0.001)
+
+
+def refused(*_: Any) -> Any:
+    raise RunFailed("no way there")

@@ -1,0 +1,130 @@
+"""No episode times out that its engine served in time, however many wait for a seat there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import actors.worker
+from actors.scoring import ScoringSpec
+from actors.specs import EngineStats
+from actors.worker import RolloutWorker, WorkerSpec
+from rlsys.rollout import TurnRequest
+from rlsys.types import Completion, Group, Reward, TurnStop
+from tests import made
+from tests.local_worlds import play_here
+from tests.unit.rlsys.test_clock import run
+from tests.unit.rlsys.test_rollout import completion, play_group
+
+SEATS, EPISODES, SECONDS = 2, 64, 3.0
+
+
+class Engine:
+    """Says as many letters as its request has left, each in a second; it refuses more requests than it has seats."""
+
+    def __init__(self) -> None:
+        self.running = self.most = 0
+        self.steps = EngineStats(waiting=1)
+
+    def stop(self) -> None:
+        self.steps = EngineStats()
+
+    def stats(self) -> EngineStats:
+        return self.steps
+
+    async def generate(self, context: Sequence[int], request: TurnRequest, name: str) -> Completion:
+        self.running += 1
+        self.most = max(self.most, self.running)
+        try:
+            await asyncio.sleep(1 + request.seed % SECONDS)
+        finally:
+            self.running -= 1
+        return completion("a" * (1 + request.seed % 3) + "!", TurnStop.STOP)
+
+
+@pytest.fixture
+def worker(monkeypatch: pytest.MonkeyPatch) -> RolloutWorker:
+    monkeypatch.setattr(actors.worker, "ChatRenderer", lambda path: None)
+    seconds: dict[str, Any] = {"stall_s": 9.0, "block_s": 9.0, "start_timeout_s": 9.0}
+    scoring = ScoringSpec(grader_workers=1, grader_deadline_s=5.0)
+    engine = made.engine_spec(max_num_seqs=SEATS)
+    return RolloutWorker(WorkerSpec(name="rollout:0", engine=engine, run_seed=0, scoring=scoring, **seconds))
+
+
+def test_a_deadline_above_the_time_in_a_seat_is_enough_however_long_the_queue_is(worker: RolloutWorker) -> None:
+    async def scenario() -> Group:
+        worker.engine = Engine()  # type: ignore[assignment]
+        plan = made.plan(group_size=EPISODES, max_turn_tokens=4, max_context=40, timeout_s=SECONDS + 1)
+        return await play_group(worker._generate, plan=plan)
+
+    group = run(scenario())
+    assert worker.engine.most == SEATS  # type: ignore[union-attr]
+    assert all(isinstance(each.reward, Reward) and not each.retried for each in group.trajectories)
+    lengths = {len(each.turns[0].completion.token_ids) for each in group.trajectories}
+    assert lengths == {2, 3, 4}
+    took = [each.timings.generate_s for each in group.trajectories]
+    assert max(took) <= SECONDS  # in the seat: the queue is nobody's slowness
+
+
+def test_an_engine_that_is_too_slow_for_the_deadline_is_found_out_all_the_same(worker: RolloutWorker) -> None:
+    async def scenario() -> Group:
+        worker.engine = Engine()  # type: ignore[assignment]
+        plan = made.plan(group_size=8, max_turn_tokens=4, max_context=40, timeout_s=0.5)
+        return await play_group(worker._generate, plan=plan)
+
+    group = run(scenario())
+    assert {each.reward.kind for each in group.trajectories} == {"timeout"}  # type: ignore[union-attr]
+
+
+def test_seats_are_free_again_whatever_became_of_their_requests(worker: RolloutWorker) -> None:
+    async def scenario() -> int:
+        worker.engine = Engine()  # type: ignore[assignment]
+        request = TurnRequest(max_tokens=4, temperature=1.0, top_p=1.0, seed=2)
+        asked = [asyncio.create_task(worker._generate(made.ints([1]), request)) for _ in range(9)]
+        await asyncio.sleep(0.5)
+        waiting = worker._waiting
+        for task in asked[:8]:  # two in their seats, six that wait
+            task.cancel()
+        await asked[8]
+        await asyncio.gather(*(worker._generate(made.ints([1]), request) for _ in range(4)))
+        return waiting
+
+    assert run(scenario()) == 7
+    assert worker.engine.most == SEATS and worker._waiting == worker._in_flight == 0  # type: ignore[union-attr]
+
+
+def test_an_engine_is_busy_while_it_has_a_request_and_what_waits_for_a_seat_is_told(
+    worker: RolloutWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = SimpleNamespace(monotonic=lambda: asyncio.get_running_loop().time())
+    monkeypatch.setattr(actors.worker, "time", clock)
+    request = TurnRequest(max_tokens=4, temperature=1.0, top_p=1.0, seed=0)  # a second each
+    told: list[tuple[float, int, int]] = []
+
+    async def tell() -> None:
+        status = await worker.ping()
+        told.append((status.busy_s, status.engine.waiting, status.generated_tokens))
+
+    async def scenario() -> None:
+        play_here(worker)
+        worker.engine = Engine()  # type: ignore[assignment]
+        worker.spec = replace(worker.spec, stall_s=99.0)
+        await tell()
+        asked = [asyncio.create_task(worker._generate(made.ints([1]), request)) for _ in range(3)]
+        await asyncio.sleep(0.5)
+        await tell()
+        await asyncio.gather(*asked)
+        await asyncio.sleep(7)
+        await tell()
+        await asyncio.gather(worker._generate(made.ints([1]), request), asyncio.sleep(3))
+        await tell()
+        engine, _ = worker.engine, await worker.stop()
+        assert worker.engine is None and engine.stats() == EngineStats()  # it was stopped
+
+    run(scenario())
+    assert told == [(0.0, 1, 0), (0.5, 1 + 1, 0), (2.0, 1, 6), (3.0, 1, 8)]

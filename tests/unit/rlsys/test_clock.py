@@ -1,0 +1,105 @@
+"""A deadline counts the time in which its clock runs, and no other. Time itself is the test's."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from rlsys.clock import deadline, stopped
+
+
+class Time(asyncio.SelectorEventLoop):
+    """A loop whose clock jumps to the next timer."""
+
+    now = 0.0
+
+    def time(self) -> float:
+        return self.now
+
+    def _run_once(self) -> None:
+        timers = [timer.when() for timer in self._scheduled if not timer.cancelled()]  # type: ignore[attr-defined]
+        if not self._ready and timers:  # type: ignore[attr-defined]
+            self.now = max(self.now, min(timers))
+        super()._run_once()  # type: ignore[misc]
+
+
+def run(scenario: Coroutine[Any, Any, Any]) -> Any:
+    with asyncio.Runner(loop_factory=Time) as runner:
+        return runner.run(scenario)
+
+
+def test_what_is_waited_for_with_a_stopped_clock_is_no_part_of_the_deadline() -> None:
+    async def scenario() -> tuple[float, float]:
+        async with deadline(10.0) as clock:
+            await asyncio.sleep(4)
+            with stopped():
+                await asyncio.sleep(1000)
+            await asyncio.sleep(5)
+            with stopped():
+                await asyncio.sleep(100)
+        return clock.ran_s, clock.waited_s
+
+    assert run(scenario()) == (9.0, 1100.0)
+
+
+def test_what_is_left_of_it_ends_it_after_the_wait() -> None:
+    async def scenario() -> float:
+        try:
+            async with deadline(10.0) as clock:
+                await asyncio.sleep(4)
+                with stopped():
+                    await asyncio.sleep(1000)
+                await asyncio.sleep(7)
+        except TimeoutError:
+            return clock.ran_s
+        raise AssertionError
+
+    assert run(scenario()) == 10.0
+
+
+def test_a_stop_within_a_stop_counts_once_and_one_without_a_deadline_does_nothing() -> None:
+    async def scenario() -> float:
+        with stopped():
+            await asyncio.sleep(1)
+        async with deadline(10.0) as clock:
+            with stopped():
+                await asyncio.sleep(20)
+                with stopped():
+                    await asyncio.sleep(20)
+            await asyncio.sleep(3)
+        with stopped():  # of nothing: that deadline is over
+            await asyncio.sleep(1)
+        return clock.waited_s
+
+    assert run(scenario()) == 40.0
+
+
+def test_who_is_cancelled_while_the_clock_stands_still_leaves_as_ever() -> None:
+    async def scenario() -> None:
+        async def waits() -> None:
+            async with deadline(10.0):
+                with stopped():
+                    await asyncio.Event().wait()
+
+        task = asyncio.create_task(waits())
+        await asyncio.sleep(100)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    run(scenario())
+
+
+def test_a_deadline_inside_another_is_the_one_that_stands_still() -> None:
+    async def scenario() -> None:
+        async with deadline(10.0):
+            async with deadline(5.0):
+                with stopped():
+                    await asyncio.sleep(8)
+            await asyncio.sleep(3)
+
+    with pytest.raises(TimeoutError):
+        run(scenario())
