@@ -134,7 +134,7 @@ def say_finished(config: RunConfig, directory: RunDir, state: DriverState, progr
 def dry_run(config: RunConfig, progress: Progress, run_dir: str | None) -> int:
     """What is known is shown, also where something is missing: that is raised at the end."""
     from launch.config.compose import to_yaml
-    from launch.run.cluster import expected_device
+    from launch.run.cluster import expected_device, runs_elsewhere
     from launch.run.disk import check_disk, room_for, told_room
     from launch.stages.train import arithmetic, check_gpus
     from rlsys.device import resolved_run
@@ -148,7 +148,8 @@ def dry_run(config: RunConfig, progress: Progress, run_dir: str | None) -> int:
     for line in [*follows, f"{'checkpoints (disk)':<25} {told_room(room, place)}"]:
         print(f"#   {line}")
     check_gpus(config)
-    check_disk(room, place)
+    if not runs_elsewhere(config.recipe.cluster, device):
+        check_disk(room, place)
     if problem is not None:
         raise problem
     return 0

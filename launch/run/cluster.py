@@ -58,6 +58,11 @@ def expected_device(config: ClusterConfig) -> Device:
     return choose("auto", torch.cuda.device_count())
 
 
+def runs_elsewhere(config: ClusterConfig, device: Device) -> bool:
+    """Whether a run for GPUs is looked at on a machine that has none: this one's disk and RAM are not the run's."""
+    return is_local(config) and device.gpus_per_actor > 0 and not any(map(os.path.exists, DRIVERS))
+
+
 def connect(config: ClusterConfig, needs: Callable[[Device], Sequence[Need]], *, run: str = "") -> Device:
     """`cluster.address`, else RAY_ADDRESS, else a local cluster of this machine's cores.
 

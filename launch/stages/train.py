@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +13,7 @@ from envs.rewards import judge_of
 from launch.evaluation.sets import plays_of, recipes_of
 from launch.evaluation.told import planned
 from launch.run import architectures, partitions, preflight
-from launch.run.cluster import DRIVERS, expected_device, is_local
+from launch.run.cluster import expected_device, is_local, runs_elsewhere
 from launch.run.gpu_plan import GpuPlan, gpu_plan
 from launch.run.health import NOTHING
 from launch.stages.base import needs_engines, stage_of
@@ -71,8 +70,8 @@ def _gpu_plan(config: RunConfig) -> GpuPlan | None:
         return None
     full = resolved_run(config, device)
     training = [(stage.name, stage.config) for stage in full.stages if stage_of(stage.kind).has_length]
-    here = is_local(full.recipe.cluster) and any(map(os.path.exists, DRIVERS))
-    ram = psutil.virtual_memory().total if here else None
+    cluster = full.recipe.cluster
+    ram = psutil.virtual_memory().total if is_local(cluster) and not runs_elsewhere(cluster, device) else None
     return gpu_plan(full.recipe, training, device, preflight.parameters(full.recipe), ram)
 
 

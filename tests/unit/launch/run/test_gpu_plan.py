@@ -11,6 +11,7 @@ import pytest
 from launch.cli import run
 from launch.config.compose import compose
 from launch.config.layers import CONFIGS
+from launch.run import cluster
 from launch.run.described import KNOWN
 from launch.run.gpu_memory import shape_of
 from launch.run.gpu_plan import _engine, gpu_plan, host_bytes
@@ -28,6 +29,8 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         lines = [json.dumps({"question": f"What is {first + index} + 1?", "answer": "1"}) for index in range(64)]
         (tmp_path / f"{name}.jsonl").write_text("\n".join(lines))
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(cluster, "DRIVERS", ())  # no GPU: this machine's disk and RAM are not the run's
     DATA[:] = [f"env.data={tmp_path / 'train.jsonl'}", f"env.eval_data={tmp_path / 'held_out.jsonl'}"]
 
 
