@@ -237,17 +237,39 @@ names = st.sampled_from(
 )
 
 
-@settings(max_examples=80)
-@given(st.dictionaries(names | st.text(max_size=5), values, max_size=6), st.sampled_from(sorted(FORMATS)))
-def test_any_object_is_a_task_or_bad_input(record: dict[str, Any], name: str) -> None:
-    located = Located(where="here", task_id="t", fields=record)
-    readers: list[Callable[[Located], Task]] = [FORMATS[name].read, lambda given: recognise(given).read(given)]
-    for read in readers:
-        try:
-            task = read(located)
-            assert task.question and all(task.answers)
-        except BadInput as error:
-            assert str(error).startswith("here")
+READABLE: list[dict[str, Any]] = [
+    {"question": "q?", "answers": ["a"]},
+    {"question": "q?", "golden_answers": ["a"]},
+    {"question": "q?", "answer": "a", "answer_aliases": [], "paragraphs": []},
+    {"question": "q?", "answer": "2\n#### 4"},
+    {"problem": "p", "solution": BOXED},
+    {"question": "q?", "options": ["x", "y"], "answer": "B"},
+    {"question": "q?", "answer": True, "term": "t"},
+    {"question": "q?", "question_source": "s", "answer": {"value": "a", "aliases": ["b"]}},
+    CROSSWORD,
+    SCRIPT,
+]
+changes = st.dictionaries(names | st.text(max_size=5), values, max_size=6)
+
+
+def test_any_object_is_a_task_or_bad_input() -> None:
+    tasks: list[Task] = []
+
+    @settings(max_examples=60)
+    @given(st.just({}) | st.sampled_from(READABLE), changes, st.sampled_from(sorted(FORMATS)))
+    def read(record: dict[str, Any], changed: dict[str, Any], name: str) -> None:
+        located = Located(where="here", task_id="t", fields=record | changed)
+        readers: list[Callable[[Located], Task]] = [FORMATS[name].read, lambda given: recognise(given).read(given)]
+        for each in readers:
+            try:
+                task = each(located)
+                assert task.question and all(task.answers)
+                tasks.append(task)
+            except BadInput as error:
+                assert str(error).startswith("here")
+
+    read()
+    assert len(tasks) > 5
 
 
 # Where records lie

@@ -289,6 +289,15 @@ def test_tasks_are_the_same_where_they_ask_the_same(tmp_path: Path, monkeypatch:
     assert paired is not None and paired.tasks == 3
 
 
+def test_the_mean_reward_stands_beside_the_accuracy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Play, "digest", lambda self: "")
+    rewarded = result_of([episode(Reward(value=1.1, parts={"correct": 1.0, "format": 0.1}))], played())
+    none = result_of([episode(BROKEN)], played())
+    found = report({}, {"a": played(), "b": played()}, {"a": rewarded, "b": none})
+    assert found["accuracy"] == {"a": 1.0, "b": None} and found["mean_reward"] == {"a": 1.1, "b": None}
+    assert "mean_reward" not in report({}, {"b": played()}, {"b": none})
+
+
 def test_nothing_right_has_an_interval() -> None:
     none = result_of([episode(reward(0.0), task) for task in range(30)], played())
     found = none.metrics
