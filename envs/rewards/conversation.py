@@ -85,8 +85,12 @@ def _level(lengths: Sequence[int], room: int) -> int:
 
 
 def _beginning(text: str, most: int) -> str:
-    return text if len(text) <= most else text[: max(0, most - len(REST))] + REST
+    if len(text) <= most:
+        return text
+    return text[: most - len(REST)] + REST if most > len(REST) else ""
 
 
 def _end(text: str, most: int) -> str:
-    return text if len(text) <= most else CUT + text[len(text) - max(0, most - len(CUT)) :]
+    if len(text) <= most:
+        return text
+    return CUT + text[len(CUT) - most :] if most > len(CUT) else ""

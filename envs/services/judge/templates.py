@@ -23,7 +23,8 @@ _SLOT = re.compile(r"(?<![\\A-Za-z])\{([a-z_]+)\}")  # after a letter it is an a
 _TILDES = re.compile(r"~+")
 # What some tokenizers take for the end of a turn, and the form of a verdict that a judge would quote.
 _MARK = re.compile(
-    r"<\||\|>|<\uff5c|\uff5c>|</?s>|<(?:bos|eos|start_of_turn|end_of_turn)>|\[/?INST\]|judgement:", re.IGNORECASE
+    r"<\||\|>|<\uff5c|\uff5c>|</?s>|<(?:bos|eos|start_of_turn|end_of_turn)>|\[/?INST\]|judgement(?:\*\*)?:",
+    re.IGNORECASE,
 )
 # In what nobody wrote to mislead (a question about F# has its `|>`), only what would be one token.
 _WHOLE_MARK = re.compile(

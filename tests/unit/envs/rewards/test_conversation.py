@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from envs.protocols.swirl import SWIRL, SWIRL_MATH, result_of, tool_reply
@@ -91,6 +91,7 @@ def test_five_long_articles_all_keep_their_beginnings_and_earlier_words_their_en
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 30_000)), max_size=24), st.integers(0, MAX_JUDGED))
+@example([(at % 2 == 0, 2_000) for at in range(600)], MAX_JUDGED)
 def test_any_conversation_fits(sizes: list[tuple[bool, int]], last: int) -> None:
     talk = [Message(role="assistant" if mine else "user", content="x" * size) for mine, size in sizes]
     text = shown([*talk, Message(role="assistant", content="y" * last)], SWIRL)
