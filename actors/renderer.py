@@ -16,6 +16,7 @@ import numpy as np
 from cachetools import LRUCache
 
 from rlsys.errors import BadInput
+from rlsys.raised import worded
 from rlsys.rollout import Continuation
 from rlsys.types import Completion, Ints, Message, TurnStop
 
@@ -27,7 +28,8 @@ _PRIVATE_USE = (*range(0xE000, 0xF900), *range(0xF0000, 0x110000))  # letters th
 
 class ChatRenderer:
     def __init__(self, model_path: str) -> None:
-        """Loads the tokenizer of a hub name or local folder. Raises BadInput when there is none."""
+        """Loads the tokenizer of a hub name or local folder. Raises BadInput when there is none, or its chat template
+        cannot be used."""
         from transformers import AutoTokenizer
 
         try:
@@ -35,12 +37,17 @@ class ChatRenderer:
         except Exception as error:  # transformers raises a dozen kinds for one cause: no usable tokenizer there
             reason = str(error).strip().split("\n")[0][:200]
             raise BadInput(f"model.path={model_path!r}: no tokenizer can be loaded from it ({reason})") from error
-        if self.tokenizer.chat_template is None:
+        self.has_template = self.tokenizer.chat_template is not None
+        if not self.has_template:
             self.tokenizer.chat_template = PLAIN_TEMPLATE
         added = self.tokenizer.added_tokens_decoder.values()
         self.marks = sorted((token.content for token in added if token.special), key=len, reverse=True)
         self._mark_ids = frozenset(self.tokenizer.convert_tokens_to_ids(self.marks))
-        self._keeps_thoughts = self._thoughts_kept()
+        try:
+            self._keeps_thoughts = self._thoughts_kept()
+        except Exception as error:  # a template is a program of the model's
+            broken = f"model.path={model_path!r}: its chat template cannot be used"
+            raise BadInput(f"{broken}: {worded(error)}") from error
         self._deltas: LRUCache[tuple[str, str], tuple[int, ...]] = LRUCache(4096)
 
     def _thoughts_kept(self) -> bool:
@@ -51,6 +58,12 @@ class ChatRenderer:
             Message(role="user", content="."),
         ]
         return thought in self._render(chat, open_turn=True)
+
+    def around(self) -> tuple[str, str]:
+        """What the chat template writes before and after a message of the model's, between two of the user."""
+        chat = [Message(role="user", content="."), Message(role="assistant", content=_MARK)]
+        before, _, after = self._render([*chat, chat[0]], open_turn=True).partition(_MARK)
+        return before, after
 
     def _render(self, messages: Sequence[Message], *, open_turn: bool) -> str:
         chat = [{"role": message.role, "content": message.content} for message in folded(messages)]

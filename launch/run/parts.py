@@ -21,6 +21,7 @@ from launch.run.cluster import connect
 from launch.run.gauges import Gauges
 from launch.run.gpu_plan import host_bytes
 from launch.run.progress import Progress
+from launch.run.prompts import prompt_lines
 from launch.run.run import Run
 from launch.run.rundir import RunDir
 from launch.run.tracking import Tracker, nested
@@ -31,6 +32,8 @@ from rlsys.config import RecipeConfig, RunConfig
 from rlsys.device import Device, resolved, resolved_run
 from rlsys.files import files_or_bad_input
 from rlsys.journal import Journal
+
+SHOWN_AT_START = 400  # characters of the first prompt
 
 
 def make_run(
@@ -54,6 +57,8 @@ def make_run(
         directory.keep_reserve()
         model_path = starting_model(config.recipe, directory, progress)
     renderer = ChatRenderer(model_path)
+    for line in prompt_lines(renderer, model_path, playing, most=SHOWN_AT_START):
+        progress.say(line)
     needed = wire.services(playing)
     progress.begin("starting Ray")
     needs = partial(_needs, config.recipe, needed if playing else None)

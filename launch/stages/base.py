@@ -98,7 +98,9 @@ class Stage:
         """The lines of `--dry-run`."""
         total = stage.steps * stage.config.loop.groups_per_step
         tasks = self.epoch(stage.config, None)
-        return [f"tasks = {product(stage)} ({total / tasks:.2f} epochs of {tasks})"]
+        apart = len(make_world(stage.config.env).tasks("held_out"))
+        held = f"; {apart} others are held out for evaluation" if apart else ""
+        return [f"tasks = {product(stage)} ({total / tasks:.2f} epochs of {tasks}{held})"]
 
     async def run(self, run: Run, stage: StageConfig) -> None:
         """Go through the stage, or through what a resumed run has left of it."""

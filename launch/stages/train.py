@@ -12,12 +12,12 @@ from envs import make_world, new_player
 from envs.rewards import judge_of
 from launch.evaluation.sets import plays_of, recipes_of
 from launch.evaluation.told import planned
-from launch.run import architectures, partitions, preflight
+from launch.run import architectures, hub, partitions, preflight, prompts
 from launch.run.cluster import expected_device, is_local, runs_elsewhere
 from launch.run.gpu_plan import GpuPlan, gpu_plan
 from launch.run.health import NOTHING
 from launch.stages.base import needs_engines, stage_of
-from rlsys.config import RunConfig, StageConfig
+from rlsys.config import RecipeConfig, RunConfig, StageConfig
 from rlsys.device import filled_in, resolved_run
 from rlsys.errors import BadInput, LearnerLost, RunFailed
 
@@ -38,9 +38,27 @@ def check(config: RunConfig) -> None:
     for stage in config.stages:
         check_stage(config, stage)
     if recipe.model.path is not None:
-        ChatRenderer(recipe.model.path)  # its tokenizer
+        prompts.prompt_lines(ChatRenderer(recipe.model.path), recipe.model.path, _playing(config))
         preflight.check_model(recipe.model.path, learner=True, ask=False)  # of a hub name: config.json lies here now
     check_gpus(config)
+
+
+def _playing(config: RunConfig) -> list[RecipeConfig]:
+    """The stages whose prompts are rendered: those that play, and supervised ones on the world's demonstrations."""
+    return [stage.config for stage in config.stages if needs_engines(config, stage) or stage.data is None]
+
+
+def _prompts(config: RunConfig) -> list[str]:
+    """The lines of `--dry-run`."""
+    from actors.renderer import ChatRenderer
+
+    path = config.recipe.model.path
+    if path is None:
+        return ["known once the policy and its tokenizer are built from nothing: the run says it"]
+    folder = path if Path(path).is_dir() else hub.cached(path)
+    if folder is None:
+        return ["not known before the model is on this machine"]
+    return prompts.prompt_lines(ChatRenderer(str(folder)), str(folder), _playing(config))
 
 
 def check_stage(config: RunConfig, stage: StageConfig) -> None:
@@ -97,6 +115,7 @@ def arithmetic(config: RunConfig) -> tuple[list[str], BadInput | None]:
         except BadInput as error:
             problem, facts = problem or error, [f"not known: {error}"]
         lines += [f"{stage.name + ' (' + stage.kind + ')':<25} {fact}" for fact in facts]
+    lines += [f"{'prompts':<25} {line}" for line in (_prompts(config) if problem is None else [])]
     lines.append(f"{'device':<25} {filled_in(config.recipe, expected_device(config.recipe.cluster))}")
     lines.append(f"{'devices (GPU)':<25} {_devices(config)}")
     planned = _gpu_plan(config)

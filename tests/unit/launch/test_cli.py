@@ -153,7 +153,7 @@ def test_a_dry_run_of_own_data_says_how_to_do_without_demonstrations(
     assert "not known: " in out and "memory (CPU)" in out  # the rest of the arithmetic is shown
     assert "no training task has a demonstration" in err and "leave the stage out with stages.sft=null" in err
     code, out, _ = rlsys(capsys, "train", recipe, "stages.sft=null", *own)
-    assert code == 0 and "epochs of 2)" in out
+    assert code == 0 and "epochs of 2; 2 others are held out for evaluation)" in out
 
 
 def test_csv_is_refused_by_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -25,6 +25,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 def test_what_is_made_is_complete_and_has_its_own_names(made: Path) -> None:
     assert sorted(path.name for path in made.iterdir()) == FILES
     text = "".join(path.read_text() for path in made.iterdir())
+    assert "`rlsys play lamp_hall/lamp_hall.yaml`" in (made / "__init__.py").read_text()
     assert "LampHallWorld" in text and "PACKAGE" not in text and "NAME" not in text
 
 

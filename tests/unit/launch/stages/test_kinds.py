@@ -372,7 +372,7 @@ def test_a_new_kind_is_composed_and_its_arithmetic_shown(tmp_path: Path, capsys:
     path.write_text(driver.HEAD + DRILL)
     assert rlsys(["train", str(path), "--dry-run"]) == 0
     shown = capsys.readouterr().out
-    assert "warm (drill)              tasks = 4 steps x 4 = 16 (1.00 epochs of 16)" in shown
+    assert "warm (drill)              tasks = 4 steps x 4 = 16 (1.00 epochs of 16; " in shown
     assert "warm (drill)              drills = always the same" in shown
     assert rlsys(["train", str(path), "--dry-run", "stages.warm.data=x.jsonl"]) == 2
     assert "stages.warm.data: a drill knows what to say" in capsys.readouterr().err

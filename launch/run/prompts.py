@@ -1,0 +1,133 @@
+"""The first prompt as the model gets it: rendered by its own chat template, counted, and shown before a run starts.
+
+A template that does not fit its model destroys a policy without an error: the model never ends a message, or reads
+marks as plain words. What can be seen of that without the model is said here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from envs import make_world
+from envs.base import World
+from rlsys.config import RecipeConfig
+from rlsys.errors import BadInput
+from rlsys.raised import worded
+from rlsys.types import Task
+from rlsys.visible import visible
+
+if TYPE_CHECKING:
+    from actors.renderer import ChatRenderer
+
+COUNTED = 256  # prompts, spread over the training tasks
+SHOWN = 1200  # characters of the first one
+MARK = re.compile(r"<\|[^<>|\s]{1,40}\|>|<｜[^<>｜]{1,40}｜>|</?s>|<(?:start|end)_of_turn>|\[/?INST\]")
+
+
+def prompt_lines(renderer: ChatRenderer, model: str, playing: Sequence[RecipeConfig], most: int = SHOWN) -> list[str]:
+    """For people. playing: the stages whose episodes are played; each of their worlds and windows is looked at once.
+    most: characters of a prompt that are shown.
+
+    Raises BadInput where the template cannot render a prompt, or none of a world's prompts leaves room for an answer.
+    """
+    lines = [
+        f"chat template: {template_of(renderer, model)}",
+        *(f"chat template: {each}" for each in doubts(renderer, model)),
+    ]
+    seen: set[str] = set()
+    for recipe in playing:
+        key = repr((recipe.env, recipe.engine.max_model_len))
+        if key not in seen:
+            seen.add(key)
+            lines += _of_world(renderer, recipe, model, most)
+    return lines
+
+
+def template_of(renderer: ChatRenderer, model: str) -> str:
+    if not renderer.has_template:
+        return (
+            "none in the tokenizer: messages are plain text, one a line (chat_template.jinja in its folder gives one)"
+        )
+    file = "chat_template.jinja" if (Path(model) / "chat_template.jinja").is_file() else "tokenizer_config.json"
+    return f"the model's own, of {file}"
+
+
+def ends_of(renderer: ChatRenderer, model: str) -> dict[str, int]:
+    """The tokens that end a message of the model, by their text: the tokenizer's, and those that its config names."""
+    ids = {renderer.tokenizer.eos_token_id}
+    for file in (Path(model) / "generation_config.json", Path(model) / "config.json"):
+        if file.is_file():
+            named = json.loads(file.read_text()).get("eos_token_id")
+            ids |= set(named) if isinstance(named, list) else {named}
+    return {renderer.decode([one]): one for one in sorted(one for one in ids if isinstance(one, int))}
+
+
+def doubts(renderer: ChatRenderer, model: str) -> list[str]:
+    """What of the template does not fit the tokenizer."""
+    if not renderer.has_template:
+        return []
+    ends, (before, after) = ends_of(renderer, model), renderer.around()
+    found = []
+    if not set(ends.values()) & set(renderer.encode(after)):
+        what = " or ".join(map(visible, ends)) or "a token that the tokenizer names as its end"
+        found.append(f"it never ends a message of the model: {what} does not stand after it, and is not learned")
+    for mark in dict.fromkeys(MARK.findall(before + after)):
+        if (count := len(renderer.encode(mark))) > 1:
+            found.append(f"its mark {mark} is no token of this tokenizer, which reads {count} pieces of text")
+    return found
+
+
+def _of_world(renderer: ChatRenderer, recipe: RecipeConfig, model: str, most: int) -> list[str]:
+    world, window = make_world(recipe.env), recipe.engine.max_model_len
+    tasks = world.tasks("train") or world.tasks("held_out")
+    some = [tasks[at * len(tasks) // COUNTED] for at in range(COUNTED)] if len(tasks) > COUNTED else list(tasks)
+    made, broken = [], []
+    for task in some:
+        try:
+            prompt = _prompt(renderer, world, task, recipe, model)
+        except BadInput as error:  # one of a bad record: the run counts it, and goes on
+            broken.append(error)
+            continue
+        made.append(prompt)
+    if not made:
+        if broken:
+            raise broken[0]
+        return []
+    ids, stop = made[0]
+    ends = ", ".join(map(visible, [*ends_of(renderer, model), *stop])) or "nothing but a token limit"
+    text = renderer.decode(ids)
+    cut = f" ... ({len(text) - most} characters more)" if len(text) > most else ""
+    lines = [f"first prompt: {len(ids)} tokens, in a window of {window}; a message ends at {ends}"]
+    lines += [f"  | {visible(line)}" for line in f"{text[:most]}{cut}".split("\n")]
+    lines.append(_lengths([len(ids) for ids, _ in made], window))
+    return lines + [f"prompts: {len(broken)} of {len(some)} cannot be made; the first: {each}" for each in broken[:1]]
+
+
+def _lengths(counts: Sequence[int], window: int) -> str:
+    over = sum(count >= window for count in counts)
+    if not over:
+        return f"prompts: at most {max(counts)} tokens, of {len(counts)} looked at"
+    of = f"of {len(counts)} prompts looked at, up to {max(counts)} tokens long,"
+    if over == len(counts):
+        raise BadInput(f"engine.max_model_len={window}: expected more: {of} none leaves room for an answer")
+    return f"prompts: {of} {over} leave no room for an answer: raise engine.max_model_len={window}"
+
+
+def _prompt(
+    renderer: ChatRenderer, world: World, task: Task, recipe: RecipeConfig, model: str
+) -> tuple[tuple[int, ...], Sequence[str]]:
+    """Its tokens, without what a world looks up when an episode begins, and the strings at which a message ends."""
+    try:
+        env = world.env(task)
+        messages, stop = env.first_messages(), env.stop_strings
+    except Exception as error:  # their own code
+        raise BadInput(f"env.name={recipe.env.name}: no prompt for task {task.task_id}: {worded(error)}") from error
+    try:
+        return renderer.prompt_ids(messages), stop
+    except Exception as error:
+        what = f"its chat template cannot render a prompt of env.name={recipe.env.name}"
+        raise BadInput(f"model.path={model!r}: {what}: {worded(error)}") from error
