@@ -81,19 +81,23 @@ class TeacherPlays:
         if self._config.constructs:
             problem = "\n\n".join(each.content for each in question.messages)
             text = await construct(self._teacher, self._prompts, problem, question, self._config.max_steps)
-            return self.completion(text, request.stop, truncated=False)
+            return self.completion(text, request, truncated=False)
         choice = await self._teacher.answer(question, {"seed": question.seed})
-        return self.completion(said(choice), request.stop, truncated=choice.truncated)
+        return self.completion(said(choice), request, truncated=choice.truncated)
 
-    def completion(self, text: str, stop: Sequence[str], *, truncated: bool) -> Completion:
-        """As an engine would have ended it: after the first stop string, which the text keeps.
+    def completion(self, text: str, request: TurnRequest, *, truncated: bool) -> Completion:
+        """As an engine would have ended it: after the first stop string, which the text keeps, or where as many tokens
+        of the policy's are spent as the policy itself would have.
 
-        Servers differ in whether they keep it, so they are not told of it.
+        Servers differ in whether they keep a stop string, so they are not told of it.
         """
-        ends = [text.find(each) + len(each) for each in stop if each in text]
+        ends = [text.find(each) + len(each) for each in request.stop if each in text]
         text = text[: min(ends)] if ends else text
         how = TurnStop.STOP if ends else TurnStop.LENGTH if truncated else TurnStop.EOS
         ids = [*self._renderer.text_ids(text), *([self._renderer.tokenizer.eos_token_id] * (how is TurnStop.EOS))]
+        if len(ids) > request.max_tokens:
+            ids, how = ids[: request.max_tokens], TurnStop.LENGTH
+            text = self._renderer.decode(ids)
         return Completion(
             token_ids=np.asarray(ids, np.int32), logprobs=np.zeros(len(ids), np.float32), spans=(), stop=how, text=text
         )

@@ -287,6 +287,8 @@ class LearnerGroup:
                 raise BadInput(str(error.cause)) from error
             if (died := await self._died()) is not None:  # then what the others say is that they heard of it
                 raise LearnerLost(f"learner {what}: {died}") from error
+            if isinstance(error.cause, RunFailed):
+                raise RunFailed(f"learner {what}: {error.cause}") from error
             lines = [line for line in str(error).strip().split("\n") if line.strip()]
             raise RunFailed(f"learner {what}: {lines[-1][:300]}") from error
         except TimeoutError as error:

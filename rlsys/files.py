@@ -7,9 +7,11 @@ import errno
 import gzip
 import os
 import shutil
+import stat
 import tempfile
 import zlib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import IO
 
@@ -70,11 +72,31 @@ def is_packed(head: bytes) -> bool:
     return head[:1] == b"\x1f"
 
 
+def is_there(path: Path) -> bool:
+    """Raises BadInput for what nobody can read to its end: to open a pipe would wait for ever."""
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return False
+    if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+        raise BadInput(f"{path}: expected a file, found a pipe, a socket or a device")
+    return True
+
+
 def unpacked(path: Path) -> Path:
-    """The file, or where it is compressed a plain copy, which has no name and is gone with this process."""
+    """The file, or where it is compressed a plain copy, which has no name and is gone with this process.
+
+    Of a file that has not changed meanwhile the copy is the same one.
+    """
     with path.open("rb") as file:
         if not is_packed(file.read(1)):
             return path
+    found = path.stat()
+    return _plain_copy(path.resolve(), found.st_ino, found.st_mtime_ns, found.st_size)
+
+
+@cache
+def _plain_copy(path: Path, *_: int) -> Path:
     with gzip.open(path) as packed, tempfile.TemporaryFile() as copy:
         try:
             shutil.copyfileobj(packed, copy)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Literal
 
 from rlsys.errors import BadInput
-from rlsys.files import naming
+from rlsys.files import is_there, naming
 from rlsys.jsonl import decode, encode, json_object, kind_of
 from rlsys.types import Ticket
 
@@ -105,7 +105,15 @@ class Journal:
         torn = _cut_torn_row(path)
         self.lineage = 1 + max((row.lineage for row in rows), default=-1)
         self._file = path.open("a")
-        self._write(Begin(keep=self.mark if keep is None else keep, torn_bytes=torn))
+        self._begin(self.mark if keep is None else keep, torn)
+
+    def go_back(self, keep: int) -> None:
+        """Begin another lineage within this process: what was written since that mark is void. Nothing is read."""
+        self.lineage += 1
+        self._begin(keep)
+
+    def _begin(self, keep: int, torn_bytes: int = 0) -> None:
+        self._write(Begin(keep=keep, torn_bytes=torn_bytes))
         self.commit()
 
     def _write(self, row: Row) -> None:
@@ -159,7 +167,7 @@ def _cut_torn_row(path: Path) -> int:
 
 def read(path: Path) -> list[Row]:
     """All rows, the void ones too, but not a torn last one. Raises BadInput with the line that is damaged."""
-    if not path.exists():
+    if not is_there(path):
         return []
     with path.open("rb") as lines:
         return [_row(line, f"{path} line {n}") for n, line in enumerate(lines, start=1) if line.endswith(b"\n")]

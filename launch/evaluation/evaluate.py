@@ -148,8 +148,7 @@ async def settle(run: Run, one: Evaluation, apart: Path | None) -> Values:
     mixed = f"; weights of versions {one.version} to {newest}" if newest > one.version else ""
     together = of_several(one.plays, {name: each.played for name, each in results.items()})[0]
     run.progress.say(f"held-out {measure} {at}: {'; '.join([told(results), *together])}{mixed}")
-    state.generated += one.tokens
-    state.discarded += one.discarded
+    run.spend(one.tokens, one.discarded)
     # What the run began with stays its first number, whatever later stages begin with.
     if one.when == "after" or (one.when == "before" and "before" not in state.eval_measure):
         state.eval_measure[one.when] = measure

@@ -12,7 +12,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from launch.run.checkpoints import STATE, step_of
+from launch.run.checkpoints import STATE, set_aside, step_of
 from rlsys.files import link_or_copy, replace_file
 
 BEST = re.compile(r"best-step-\d{6,}")
@@ -67,4 +67,4 @@ def drop(apart: Path) -> None:
 def forget_after(run: Path, step: int) -> list[Path]:
     """Of a run that went back to `step`: a later best is no model of it any more. It is kept, under another name."""
     later = [path for path in (run / "checkpoints").glob("best-step-*") if step_of(path) > step]
-    return [path.rename(path.with_name(f"aside-{path.name}")) for path in later]
+    return [set_aside(path) for path in later]

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, fields
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ OWN = "sha256"  # in driver.json: of its other keys
 READERS = min(8, os.cpu_count() or 1)  # threads: digests of large files take longer than reading them
 BLOCK_BYTES = 2**23  # read at once
 LONG_BYTES = 2**30  # more is worth a line that says why one waits
+RECENT = 1000  # publications whose seconds are remembered
 SAY_EVERY_S = 10.0
 
 
@@ -62,7 +64,8 @@ class DriverState:
     lag_count: int = 0
     reward_first: float | None = None
     reward_last: float | None = None
-    publish_s: list[float] = field(default_factory=list)
+    published: int = 0  # versions of the weights that went live
+    publish_s: list[float] = field(default_factory=list)  # seconds that the last ones took
     restarts: dict[str, int] = field(default_factory=dict)
     failures: dict[str, int] = field(default_factory=dict)  # trajectories by kind; `retried`: broke, tried again
     eval_before: dict[str, float] = field(default_factory=dict)
@@ -80,10 +83,21 @@ class DriverState:
     stage_s: dict[str, float] = field(default_factory=dict)
     health: list[dict[str, Any]] = field(default_factory=list)  # of launch.run.health: one for each Finding
 
+    def add_publish(self, seconds: float) -> None:
+        before = max(self.published, len(self.publish_s))  # an older checkpoint has them all, and no count
+        self.published = before + 1
+        self.publish_s = [*self.publish_s[-(RECENT - 1) :], seconds]
+
 
 def step_of(checkpoint: Path) -> int:
     """ "step-000160", or "aside-step-000160" once a run went back behind it."""
     return int(checkpoint.name.rpartition("-")[2])
+
+
+def set_aside(checkpoint: Path) -> Path:
+    """Under a name that nothing continues and nothing takes: a run may go back behind the same step more than once."""
+    free = (checkpoint.with_name(f"aside{n or ''}-{checkpoint.name}") for n in count())
+    return checkpoint.rename(next(path for path in free if not path.exists()))
 
 
 def model_step(model: Path) -> int | None:
@@ -172,6 +186,8 @@ def _read(folder: Path) -> dict[str, Any]:
     path = folder / STATE
     if not folder.is_dir():
         raise Damaged(f"{folder}: damaged: expected the folder of a checkpoint")
+    if path.exists() and not path.is_file():
+        raise Damaged(f"{path}: damaged: it is no file")  # to read a pipe would take for ever
     try:
         content = json_object(path.read_bytes(), str(path))
     except OSError as error:

@@ -13,7 +13,8 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -22,6 +23,7 @@ from rlsys import channels, semaphores
 
 VARIABLE = semaphores.VARIABLE
 GRACE_S = 3.0
+LOOKS = 4  # at most: whoever starts another process as fast as they end is ended by the next run
 STOPS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -65,25 +67,40 @@ def owned(owner: str | None = None) -> list[psutil.Process]:
     return found
 
 
-def end_orphans() -> int:
-    """End the processes of dead drivers. Returns how many there were."""
-    return _end(owned())
+def end_orphans() -> list[psutil.Process]:
+    """End the processes of dead drivers. Returns those that are there all the same."""
+    return _end(owned)
 
 
-def end_own() -> int:
+def end_own() -> list[psutil.Process]:
     """The same for every process that this one, or a child of its, has started."""
-    return _end(owned(tag()))
+    return _end(partial(owned, tag()))
 
 
-def _end(processes: list[psutil.Process]) -> int:
-    """SIGTERM, a moment, SIGKILL."""
-    left = processes
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        for process in left:
-            with contextlib.suppress(psutil.Error):  # it ended by itself
-                process.send_signal(number)
-        _, left = psutil.wait_procs(left, timeout=GRACE_S)
-    return len(processes)
+def _end(look: Callable[[], list[psutil.Process]]) -> list[psutil.Process]:
+    """SIGTERM, a moment, SIGKILL; and again for what one of them has started meanwhile."""
+    left: list[psutil.Process] = []
+    for _ in range(LOOKS):
+        processes = [process for process in look() if process not in left]
+        if not processes:
+            break
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            for process in processes:
+                with contextlib.suppress(psutil.Error):  # it ended by itself
+                    process.send_signal(number)
+            _, processes = psutil.wait_procs(processes, timeout=GRACE_S)
+        left += processes
+    return left
+
+
+def survivors(left: Sequence[psutil.Process]) -> str:
+    """One line about processes that not even SIGKILL has ended, or "" where there are none."""
+    named = []
+    for process in left:
+        with contextlib.suppress(psutil.Error):  # gone by now
+            named.append(f"{process.pid} {process.name()}")
+    what = "they hold what they have, a GPU perhaps, until the kernel lets go of them"
+    return f"rlsys: processes that do not end: {', '.join(named)}: {what}" if named else ""
 
 
 class Early:
@@ -143,7 +160,8 @@ def orderly_exit() -> Iterator[None]:
     global _early
     _early = Early()
     try:
-        end_orphans()
+        if said := survivors(end_orphans()):
+            print(said, file=sys.stderr)
         channels.sweep()
         semaphores.remove(dead)
         yield
@@ -156,5 +174,6 @@ def orderly_exit() -> Iterator[None]:
             import ray
 
             ray.shutdown()
-        end_own()
+        if said := survivors(end_own()):
+            print(said, file=sys.stderr)
         semaphores.remove(tag().__eq__)

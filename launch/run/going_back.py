@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from launch.run.checkpoints import DriverState, step_of
 from launch.run.saving import written
 from rlsys.errors import LearnerLost, RunFailed
-from rlsys.journal import Journal
 
 if TYPE_CHECKING:
     from launch.run.run import Run
@@ -48,10 +47,9 @@ def _rewind(run: Run, state: DriverState, why: str) -> None:
     stage, step = run.stage, run.state.step
     if run.state.version:
         state.version = run.state.version + 1
-    run.state = state
+    run.state, run.before_row = state, None
     run.dir.rewind_metrics(state.step)
-    run.journal.close()
-    run.journal = Journal(run.dir.journal, keep=state.mark)
+    run.journal.go_back(state.mark)
     run.journal.note(stage.name, step, f"{why}: back to step {state.step}")
     run.buffer, run.curriculum, run.watch = None, None, None
     run.reissue.clear()

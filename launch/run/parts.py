@@ -23,7 +23,7 @@ from launch.run.gpu_plan import host_bytes
 from launch.run.progress import Progress
 from launch.run.prompts import prompt_lines
 from launch.run.run import Run
-from launch.run.rundir import RunDir
+from launch.run.rundir import METRICS, RunDir
 from launch.run.tracking import Tracker, nested
 from learners.rope import scaled_copy
 from learners.zero import require_device
@@ -51,7 +51,11 @@ def make_run(
     text: the configuration as YAML. playing: of the stages that need engines.
     """
     with files_or_bad_input():
-        directory.rewind_metrics(state.step)
+        if missing := directory.rewind_metrics(state.step):
+            progress.say(
+                f"{shown(directory.path / METRICS)}: the rows of {len(missing)} of {state.step} steps are missing, the "
+                f"first of step {missing[0]}: the run goes on, its curves have a hole and `health` has not seen them"
+            )
         journal = Journal(directory.journal, keep=state.mark)
         directory.write("config.yaml", text)
         directory.keep_reserve()

@@ -88,6 +88,7 @@ class Run:
     gap: dict[str, float] = field(default_factory=dict)  # between their log-probabilities, as last measured
     canaries: int = 0  # perturbed versions so far: -1, -2 ...; never trained, never sampled from
     reference: Path | None = None  # of the running stage (launch.run.beginning): in the newest checkpoint
+    before_row: DriverState | None = None  # where the account stood before a step whose row is yet to be written
     buffer: SlotBuffer | None = None  # of the rl stage that is running
     curriculum: Curriculum | None = None  # of the rl stage that is running
     watch: Watch | None = None  # on the rows of the stage that is running
@@ -289,10 +290,21 @@ class Run:
         counts = self.pool.restarts | self.services.restarts | {"learner": self.learner.restarts}
         return {name: self.earlier_restarts.get(name, 0) + count for name, count in counts.items()}
 
+    def count_step(self) -> None:
+        """Before a step enters the account: until it has its row, whoever sums up the run leaves it out."""
+        self.before_row = replace(self.state, failures=dict(self.state.failures))
+
+    def spend(self, generated: int, discarded: int) -> None:
+        """Tokens of an evaluation, which belong to no step."""
+        for account in filter(None, (self.state, self.before_row)):
+            account.generated += generated
+            account.discarded += discarded
+
     def record(self, row: StepRow, stage_steps: int, raised: Failure | None = None) -> None:
         """Into metrics.jsonl, to the tracker, and onto the terminal. raised: the first of what its episodes raised."""
         line = row.to_json() | self.pulse.row() | {"wall_s": self.wall_s}
         self.dir.log(line)
+        self.before_row = None
         self.tracker.log(line)
         self.gauges.set(line)
         self.progress.step(row, stage_steps)

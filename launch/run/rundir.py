@@ -17,7 +17,6 @@ import os
 import pwd
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import count
 from pathlib import Path
 from typing import IO, Any, TextIO, TypeVar
 
@@ -29,13 +28,14 @@ from launch.run.checkpoints import (
     digests,
     read_digests,
     read_state,
+    set_aside,
     step_of,
     verify,
     write_state,
 )
 from launch.run.cluster import inside_ray_job
 from rlsys.errors import BadInput
-from rlsys.files import link_or_copy, naming, replace_file
+from rlsys.files import is_there, link_or_copy, naming, replace_file
 from rlsys.jsonl import json_object, kind_of, line_of
 from rlsys.records import record_of, to_json
 from rlsys.types import Group
@@ -43,6 +43,7 @@ from rlsys.types import Group
 T = TypeVar("T")
 
 GZIP_LEVEL = 3  # twice as fast as the usual 6, for a tenth more bytes
+METRICS = "metrics.jsonl"
 RESERVE = ".reserve"
 RESERVE_BYTES = 2**16
 
@@ -124,8 +125,7 @@ class RunDir:
         """Newer checkpoints are not continued any more. They are kept, under another name."""
         aside: list[Path] = []
         for newer in [path for path in self.checkpoints() if step_of(path) > step_of(checkpoint)]:
-            free = (newer.with_name(f"aside{n or ''}-{newer.name}") for n in count())
-            aside.append(newer.rename(next(path for path in free if not path.exists())))
+            aside.append(set_aside(newer))
         return aside
 
     def begin_checkpoint(self, step: int) -> Path:
@@ -166,24 +166,29 @@ class RunDir:
 
     # -- rows and trajectories ----------------------------------------------------------------------------------------
 
-    def rewind_metrics(self, step: int) -> None:
+    def rewind_metrics(self, step: int) -> list[int]:
         """Drop the rows of steps that no surviving weights have seen, and a last one torn by a crash.
 
-        Raises BadInput for a line before them that is no row.
+        Returns the steps up to this one that have no row of metrics. Raises BadInput for a line before them that is no
+        row.
         """
+        missing = set(range(1, step + 1))
         if self._metrics is not None:
             self._metrics.close()
             self._metrics = None
-        for path in (self.path / "metrics.jsonl", self.path / "evaluations.jsonl"):
-            if not path.exists():
+        for path in (self.path / METRICS, self.path / "evaluations.jsonl"):
+            if not is_there(path):
                 continue
             kept: list[bytes] = []
             with path.open("rb") as lines:
                 for number, line in enumerate(lines, start=1):
-                    if not line.endswith(b"\n") or _step_of(line, f"{path} line {number}") > step:
+                    if not line.endswith(b"\n") or (found := _step_of(line, f"{path} line {number}")) > step:
                         break  # rows stand in the order of their steps
                     kept.append(line)
+                    if path.name == METRICS:
+                        missing.discard(int(found))
             replace_file(path, b"".join(kept))
+        return sorted(missing)
 
     def log(self, row: Mapping[str, Any]) -> None:
         if self._metrics is None:
@@ -311,7 +316,7 @@ def refuse_foreign(path: Path) -> None:
     for file in (path, saved, *kept):
         try:
             owner = file.stat().st_uid
-        except FileNotFoundError:  # a link to nothing, or gone meanwhile
+        except OSError:  # a link to nothing or to itself, or gone meanwhile
             continue
         if owner not in trusted_owners():
             what = "it" if file == path else file.relative_to(path)

@@ -14,7 +14,7 @@ import os
 import shutil
 import threading
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,7 +52,9 @@ async def checkpoint(run: Run, stage: StageConfig) -> None:
 def state_to_save(run: Run, stage: StageConfig) -> DriverState:
     run.journal.commit()
     run.remember(stage)
-    state = copy.deepcopy(run.state)
+    known = run.state.curriculum  # of each stage made anew by `remember`: long, and never changed
+    state = copy.deepcopy(replace(run.state, curriculum={}))
+    state.curriculum = dict(known)
     state.mark = run.journal.mark
     state.health = [asdict(finding) for finding in health(run)]
     state.wall_s, state.lost_tokens, state.restarts = run.wall_s, run.lost_tokens, run.restarts

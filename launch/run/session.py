@@ -64,7 +64,7 @@ async def go_through(run: Run, work: Callable[[Run], Awaitable[None]], *, engine
             run.pool_start.cancel()
             await asyncio.gather(run.pool_start, return_exceptions=True)
         try:
-            leave_summary(run, status, reason)
+            await asyncio.to_thread(leave_summary, run, status, reason)  # a long journal takes long to read
         finally:
             with contextlib.suppress(Exception):  # the parts may be what failed
                 async with asyncio.timeout(END_DEADLINE_S):

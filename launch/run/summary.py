@@ -7,17 +7,18 @@ from dataclasses import asdict
 from typing import Any
 
 from launch.run.run import Run, health
-from rlsys.journal import ledger, read, surviving
+from rlsys.journal import Finished, ledger, read, surviving
 
 EVALUATION = ("before", "after", "measure", "episodes", "failures", "stages")
 PROMPTS = ("dispatched", "trained", "failed", "filtered", "in_flight")
 
 
 def summary(run: Run, status: str, reason: str | None = None) -> dict[str, Any]:
-    """By key, for JSON."""
-    state = run.state
+    """By key, for JSON. A step that has no row, since the run failed in it, is in no number: it is taken again."""
+    state = run.before_row or run.state
     run.journal.commit()
-    book = ledger(surviving(read(run.dir.journal)))
+    rows = surviving(read(run.dir.journal))
+    book = ledger([row for row in rows if not (isinstance(row, Finished) and row.step > state.step)])
     recipe = run.config.recipe
     publish = sorted(state.publish_s)
     return {
@@ -41,7 +42,7 @@ def summary(run: Run, status: str, reason: str | None = None) -> dict[str, Any]:
         "health": [asdict(finding) for finding in health(run)],
         "restarts": run.restarts,
         "weights": {
-            "published": len(publish),
+            "published": max(state.published, len(publish)),
             "publish_s_median": round(publish[len(publish) // 2], 4) if publish else None,
         },
         **({"generated": state.played} if state.played else {}),

@@ -132,6 +132,7 @@ class Stepper:
             metrics.append(report.metrics)
             packed, trained = batch.num_tokens, batch.num_loss_tokens if report.applied else 0
         # From here to the end of `account` nothing may wait: the weights, the journal and the state are one.
+        run.count_step()
         state.step += 1
         state.stage_step += 1
         state.trained += trained
@@ -283,7 +284,7 @@ async def publish_step(
         await evaluations.held(row.step)
         published = await run.publish(publication)
         metrics = metrics | published
-        run.state.publish_s.append(published["weights/publish_s"])
+        run.state.add_publish(published["weights/publish_s"])
         run.journal.publish(version, step=row.step)
     await buffer.release(buffer.groups_per_step, live_version=version)
     metrics = {**metrics, **run.gap, **(run.curriculum.row() if run.curriculum else {}), **await engine_metrics(run)}

@@ -132,6 +132,7 @@ async def train_steps(
         following = start(state.stage_step + 1)
         with clock.phase("update"):
             report = await run.complete(run.learner.update(batch))
+        run.count_step()
         state.step += 1
         state.stage_step += 1
         trained = batch.num_loss_tokens if report.applied else 0

@@ -23,6 +23,7 @@ PREFIX = "rlsys-versions-"
 GRACE_S = 15.0  # for another process to take over what one that died has held
 LOCK_WAIT_S = 10.0
 POLL_S = 0.1
+WAYS = "enlarge it (docker run --shm-size), or set cluster.weights_dir to a folder on a fast local disk of every node"
 
 
 def memory_root(given: Path | None = None) -> Path:
@@ -50,10 +51,15 @@ def room(root: Path, needed: int) -> str:
     if free < needed:
         return (
             f"{root} has {_size(free)} free, two versions of the weights (and Ray's object store, where it lies there) "
-            f"take {_size(needed)}; enlarge it (docker run --shm-size), or set cluster.weights_dir to a folder on a "
-            "fast local disk of every node"
+            f"take {_size(needed)}; {WAYS}"
         )
     return ""
+
+
+def full(folder: Path, needed: int) -> str:
+    """Why so many bytes of a version cannot be written there; empty where it is not for lack of room."""
+    free = shutil.disk_usage(folder).free
+    return f"{folder} has {_size(free)} free, {_size(needed)} of the weights are to go there; {WAYS}" * (free < needed)
 
 
 def _size(count: int) -> str:

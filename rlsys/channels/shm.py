@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from rlsys.channels import memory
 from rlsys.channels.base import Bucket, Part, Published, WeightsRejected
+from rlsys.errors import RunFailed
 
 if TYPE_CHECKING:
     import torch
@@ -78,16 +79,23 @@ class SharedMemory:
         )
 
     def _write(self, folder: Path, name: str, tensors: Mapping[str, torch.Tensor]) -> tuple[Part, int, int]:
-        """(the file, tensors in it, their bytes)"""
+        """(the file, tensors in it, their bytes). Raises RunFailed where there is no room for them."""
         from safetensors.torch import save_file
 
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         draft = folder / f".{name}.tmp"
-        save_file(dict(tensors), draft)
+        size = sum(tensor.nbytes for tensor in tensors.values())
+        try:
+            save_file(dict(tensors), draft)
+        except Exception as error:  # whatever the library calls it
+            draft.unlink(missing_ok=True)
+            if lacks := memory.full(folder, size):
+                raise RunFailed(lacks) from error
+            raise
         digest = digest_of(draft)[1] if self.digests else None
         part = Part(name=name, bytes=draft.stat().st_size, digest=digest, node=self.node)
         draft.rename(folder / name)
-        return part, len(tensors), sum(tensor.nbytes for tensor in tensors.values())
+        return part, len(tensors), size
 
     def here(self, published: Published) -> Published:
         """The same version, as it lies on this node once it is whole there."""

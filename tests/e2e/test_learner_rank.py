@@ -591,6 +591,14 @@ def test_an_empty_batch_is_refused_and_a_weightless_one_takes_no_step(learner, p
     assert same(tensors(learner), before)
 
 
+def test_a_minibatch_without_weight_is_passed_over_and_the_next_one_is_trained(learner, path) -> None:
+    begin(learner, path)
+    before, given = tensors(learner), batch(minibatches=2)
+    report = learner.update(dataclasses.replace(given, denominators=(0.0, given.denominators[1])))
+    assert report.applied and report.metrics["learner/steps"].value == 1
+    assert not same(tensors(learner), before)
+
+
 # -- two ranks ---------------------------------------------------------------------------------------------------------
 
 

@@ -1,10 +1,13 @@
 """Stopped, terminated and killed: the run goes on where it was, and no process outlives it."""
 
+import contextlib
 import signal
 from pathlib import Path
 
+import psutil
 import pytest
 
+from launch.run import cleanup
 from rlsys.journal import ledger, read, surviving
 from tests.e2e.runs import left_behind, rlsys, rows, steps_of, summary
 
@@ -73,3 +76,38 @@ def test_a_finished_run_goes_on_with_more_steps(tmp_path: Path) -> None:
     assert (summary(run)["status"], summary(run)["steps"]) == ("done", 7)
     again = rlsys(*command, "stages.sft.steps=7")
     assert (again.code, "is finished after 7 steps" in again.output) == (0, True)
+
+
+def end_rank(run: Path) -> None:
+    """SIGKILL to the learner's only rank."""
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, KeyError):
+            driver = psutil.Process(int(process.environ()[cleanup.VARIABLE].split(":")[1]))
+            if "LearnerActor" in " ".join(process.cmdline()) and str(run) in driver.cmdline():
+                process.kill()
+
+
+@pytest.mark.slow
+def test_a_stage_with_a_reference_outlives_its_first_checkpoint_and_its_rank(tmp_path: Path) -> None:
+    """Five checkpoints in one process, of which two are kept; the rank dies after the fourth; then five steps more."""
+    run, fourth = tmp_path / "run", "step-000042"
+    died: list[str] = []
+    command = ["train", "quickstart", "--run-dir", str(run), "algorithm.kl_coef=0.01", "checkpoint.every=3"]
+    command += ["checkpoint.keep=2", "stages.sft.steps=30", "stages.rl.loop.groups_per_step=8", "eval.tasks=4"]
+
+    def kill_once() -> bool:
+        if not died and (run / "checkpoints" / fourth).is_dir():
+            died.append(fourth)
+            end_rank(run)
+        return False
+
+    result = rlsys(*command, "stages.rl.steps=15", send=signal.SIGTERM, when=kill_once)
+    assert result.code == 0, result.output[-3000:]
+    assert died and summary(run)["restarts"]["learner"] == 1
+    origin = (run / "checkpoints" / "step-000045" / "learner" / "reference" / "model.safetensors").stat()
+    assert origin.st_nlink == 2  # in each checkpoint that is kept, and one file
+    longer = rlsys(*command, "--resume", "stages.rl.steps=+5")
+    assert longer.code == 0, longer.output[-3000:]
+    assert [row["step"] for row in rows(run)] == list(range(1, 51))
+    assert all(row["kl/reference"] >= 0 for row in rows(run) if row["stage"] == "rl" and row["tokens/trained"])
+    assert left_behind() == []

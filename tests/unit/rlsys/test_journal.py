@@ -139,3 +139,28 @@ def test_the_account_of_a_killed_run_is_read_without_its_torn_row(tmp_path: Path
     with path.open("a") as file:
         file.write('{"event": "outcome", "sta')
     assert [type(row) for row in read(path)] == [Begin]
+
+
+def test_going_back_voids_what_a_resume_would_and_reads_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = Journal(tmp_path / "journal.jsonl")
+    journal.dispatch("rl", ticket(0))
+    mark = journal.mark
+    journal.outcome("rl", 0, "trained", step=1)
+    monkeypatch.setattr("rlsys.journal.read", None)  # of a long journal it takes seconds
+    journal.go_back(mark)
+    monkeypatch.undo()
+    journal.outcome("rl", 0, "filtered", step=1)
+    journal.close()
+    rows = read(tmp_path / "journal.jsonl")
+    assert rows[3] == Begin(keep=mark, lineage=1) and journal.mark == len(rows)
+    book = ledger(surviving(rows))
+    assert (book.trained, book.filtered, book.problems) == (0, 1, ())
+    assert Journal(tmp_path / "journal.jsonl").lineage == 2
+
+
+def test_a_row_of_a_later_version_without_a_lineage_is_of_the_first(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    path.write_text('{"event": "later"}\n')
+    assert Journal(path).lineage == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from launch.config.compose import compose
 from launch.config.layers import CONFIGS
 from rlsys.errors import BadInput
 from rlsys.generate_config import TeacherConfig
+from rlsys.rollout import TurnRequest
 from rlsys.types import FailureKind, Message, TurnStop
 from tests.judge_endpoint import scripted
 
@@ -147,13 +149,33 @@ class Letters:
     def text_ids(self, text: str) -> tuple[int, ...]:
         return tuple(map(ord, text))
 
+    def decode(self, token_ids: Sequence[int]) -> str:
+        return "".join(map(chr, token_ids))
+
+
+def asks(*stop: str, max_tokens: int = 9) -> TurnRequest:
+    return TurnRequest(max_tokens=max_tokens, temperature=1.0, top_p=1.0, seed=0, stop=stop)
+
+
+def test_an_answer_is_no_longer_than_the_policy_could_write_it() -> None:
+    """Whoever wrote it in how many tokens: a constructed chain of thought is as long as its actions make it."""
+    plays = TeacherPlays(TeacherConfig(), None, None, Letters(), 0)  # type: ignore[arg-type]
+    found = [plays.completion("abc", asks(max_tokens=most), truncated=False) for most in (4, 3, 2)]
+    assert [(each.text, each.stop, len(each.token_ids)) for each in found] == [
+        ("abc", TurnStop.EOS, 4),
+        ("abc", TurnStop.LENGTH, 3),  # there was no room for its end
+        ("ab", TurnStop.LENGTH, 2),
+    ]
+    ended = plays.completion("abc</s>", asks("</s>", max_tokens=6), truncated=False)
+    assert (ended.text, ended.stop) == ("abc</s", TurnStop.LENGTH)
+
 
 def test_an_answer_ends_where_an_engine_would_have_ended_it() -> None:
     plays = TeacherPlays(TeacherConfig(), None, None, Letters(), 0)  # type: ignore[arg-type]
     found = [
-        plays.completion("a</s>b", ("</s>", "b"), truncated=True),
-        plays.completion("ab", (), truncated=True),
-        plays.completion("ab", ("</s>",), truncated=False),
+        plays.completion("a</s>b", asks("</s>", "b"), truncated=True),
+        plays.completion("ab", asks(), truncated=True),
+        plays.completion("ab", asks("</s>"), truncated=False),
     ]
     assert [(each.text, each.stop) for each in found] == [
         ("a</s>", TurnStop.STOP),

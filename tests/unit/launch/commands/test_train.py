@@ -1,6 +1,7 @@
 """`rlsys train` on a damaged run directory: one line with the file, exit code 2, and nothing was started."""
 
 import contextlib
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -54,10 +55,26 @@ def into_a_folder(path: Path) -> None:
     path.mkdir()
 
 
+def into_a_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def into_a_loop(path: Path) -> None:
+    path.unlink()
+    path.symlink_to(path)
+
+
 DAMAGES: list[tuple[str, Callable[[Path], object], str]] = [
     ("checkpoints/step-000101/driver.json", cut, "--resume-from step-000100"),
     ("checkpoints/step-000101/hf/model.safetensors", cut, "40 bytes, 707 were saved; .*--resume-from step-000100"),
+    ("checkpoints/step-000101/driver.json", into_a_pipe, "it is no file; .*--resume-from step-000100"),
+    ("checkpoints/step-000101/driver.json", into_a_loop, "Too many levels.*--resume-from step-000100"),
+    ("checkpoints/step-000101/hf/model.safetensors", into_a_loop, "missing; .*--resume-from step-000100"),
     ("config.yaml", Path.unlink, "missing"),
+    ("config.yaml", into_a_pipe, "missing"),
+    ("journal.jsonl", into_a_pipe, "found a pipe"),
+    ("journal.jsonl", into_a_loop, "Too many levels"),
     ("config.yaml", into_a_folder, "missing"),
     ("config.yaml", lambda path: path.write_bytes(b"\xff\xfe"), "not readable as YAML"),
     ("journal.jsonl", Path.unlink, "it has 0 rows, and the checkpoint was saved after 3"),
@@ -69,6 +86,7 @@ DAMAGES: list[tuple[str, Callable[[Path], object], str]] = [
 ]
 
 
+@pytest.mark.timeout(30)  # a pipe is waited for
 @pytest.mark.parametrize(("name", "damage", "found"), DAMAGES)
 def test_damage_is_one_line_with_the_file(
     begun: Path, capsys: pytest.CaptureFixture[str], name: str, damage: Callable[[Path], object], found: str
@@ -86,6 +104,7 @@ def test_an_undamaged_run_goes_on(begun: Path, capsys: pytest.CaptureFixture[str
     said = capsys.readouterr()
     assert said.err == "rlsys: error: this far\n"
     assert "continuing from step-000101: stage sft, step 101" in said.out
+    assert "metrics.jsonl: the rows of 99 of 101 steps are missing, the first of step 1: " in said.out
     assert (begun / "metrics.jsonl").read_text().count("\n") == 2
 
 

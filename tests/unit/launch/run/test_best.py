@@ -70,3 +70,11 @@ def test_a_run_at_best_is_a_checkpoint(tmp_path: Path, monkeypatch: pytest.Monke
     assert find_checkpoint(RecipeConfig(), f"{tmp_path}@best") == str(best / "hf")
     assert (model_step(best / "hf"), model_step(tmp_path / "model")) == (10, None)
     assert model_step(Path("checkpoints/aside2-step-000160/hf")) == 160
+
+
+def test_a_run_may_go_back_behind_the_same_best_twice(tmp_path: Path) -> None:
+    for _ in range(3):
+        assert offered(tmp_path, 40, 0.9)
+        forget_after(tmp_path, 20)
+    assert folders(tmp_path) == [f"aside{n}-best-step-000040" for n in ("", 1, 2)]
+    assert best_of(tmp_path) is None

@@ -190,3 +190,11 @@ def test_much_to_compare_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     verify(folder, said.append)
     assert said[0].startswith("comparing 0.0 GB of step-000160")
     assert len(said) == 1 + len(FILES)
+
+
+def test_the_seconds_of_publications_take_a_bounded_place_and_all_are_counted() -> None:
+    state = DriverState(publish_s=[0.5] * 3000)  # of an older checkpoint
+    for seconds in range(1500):
+        state.add_publish(float(seconds))
+    assert (state.published, len(state.publish_s)) == (4500, 1000)
+    assert (state.publish_s[0], state.publish_s[-1]) == (500.0, 1499.0)

@@ -5,6 +5,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -74,6 +75,30 @@ def test_without_a_signal_nothing_ends(early: cleanup.Early) -> None:
     os.kill(os.getpid(), signal.SIGCHLD)
     cleanup.stop_if_asked()
     assert cleanup.noted() == []
+
+
+class Process:
+    def __init__(self, pid: int, *, stuck: bool = False) -> None:
+        self.pid, self.stuck = pid, stuck
+        self.signals: list[int] = []
+
+    def send_signal(self, number: int) -> None:
+        self.signals.append(number)
+
+    def name(self) -> str:
+        return f"sleeper{self.pid}"
+
+
+def test_what_is_born_while_others_end_goes_too_and_what_survives_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, born, stuck = Process(1), Process(2), Process(3, stuck=True)
+    looks = iter([[first, stuck], [born, stuck], [stuck]])
+    waited: Any = lambda processes, timeout: ([], [each for each in processes if each.stuck])  # noqa: E731
+    monkeypatch.setattr(cleanup.psutil, "wait_procs", waited)
+    left = cleanup._end(lambda: next(looks))  # type: ignore[arg-type,return-value]
+    assert left == [stuck]
+    assert [each.signals for each in (first, born, stuck)] == [[15], [15], [15, 9]]
+    assert cleanup.survivors(left).startswith("rlsys: processes that do not end: 3 sleeper3: ")
+    assert cleanup.survivors([]) == ""
 
 
 def test_semaphores_of_killed_engines_go_and_others_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,12 +2,14 @@
 
 import gzip
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from launch.run.rundir import RunDir, choose_run_dir, sampled
 from rlsys.errors import BadInput
+from rlsys.journal import Journal
 from tests import made
 
 
@@ -38,6 +40,27 @@ def test_a_torn_last_row_is_dropped(tmp_path: Path) -> None:
         (tmp_path / "metrics.jsonl").write_bytes(b'{"step": 1}\n' + torn)
         run.rewind_metrics(2)
         assert (tmp_path / "metrics.jsonl").read_bytes() == b'{"step": 1}\n'
+
+
+def test_rows_that_are_missing_are_known(tmp_path: Path) -> None:
+    run = RunDir(tmp_path)
+    assert run.rewind_metrics(0) == [] and run.rewind_metrics(2) == [1, 2]
+    for step in (1, 2, 5, 6):
+        run.log({"step": step})
+    (tmp_path / "evaluations.jsonl").write_text('{"step": 3}\n')  # an evaluation is no step
+    assert run.rewind_metrics(5) == [3, 4]
+
+
+@pytest.mark.timeout(10)  # who opens it waits until somebody writes
+def test_a_pipe_in_the_place_of_a_file_is_bad_input(tmp_path: Path) -> None:
+    run = RunDir(tmp_path)
+    for name, read in (
+        ("metrics.jsonl", lambda: run.rewind_metrics(1)),
+        ("journal.jsonl", lambda: Journal(run.journal)),
+    ):
+        os.mkfifo(tmp_path / name)
+        with pytest.raises(BadInput, match=f"{name}: expected a file, found a pipe"):
+            read()
 
 
 def test_a_file_in_the_place_of_a_folder_is_bad_input(tmp_path: Path) -> None:

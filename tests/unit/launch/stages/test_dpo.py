@@ -213,6 +213,7 @@ def test_pair_loss_by_hand() -> None:
     found = pair_loss([-1.0, -4.0, -1.0, -1.0], [-3.0, -2.0, -1.0, -3.0], 0.5)
     losses = [math.log1p(math.exp(-2.0)), math.log1p(math.exp(1.0))]
     assert found == pytest.approx({"eval/loss": sum(losses) / 2, "eval/margin": 0.5, "eval/accuracy": 0.5})
+    assert pair_loss([-1.0, -2.0], [-1.1, -2.0], 0.5)["eval/accuracy"] == 1.0  # a margin of 0.05: most are below 1
     assert pair_loss([0.0, 2000.0], [0.0, 0.0], 1.0)["eval/loss"] == pytest.approx(2000.0)  # no overflow
 
 

@@ -559,6 +559,40 @@ def test_the_account_of_sampled_tokens_closes_through_stops(tmp_path: Path) -> N
     assert [row["when"] for row in evaluations(tmp_path)] == ["before", "after"]
 
 
+@pytest.mark.parametrize("what", ["export", "publish"])
+def test_a_run_that_fails_between_an_update_and_its_row_sums_up_its_rows(tmp_path: Path, what: str) -> None:
+    """That step is taken again by whoever continues the run."""
+
+    def fail_later(run: Run, row: dict[str, Any]) -> None:
+        if row["step"] == 5:
+
+            async def full(*given: Any, **named: Any) -> None:
+                raise RunFailed("no room")
+
+            setattr(run.learner if what == "export" else run.pool, what, full)
+
+    outcome = play(tmp_path, on_row=fail_later)
+    logged, summary = rows(tmp_path), outcome.summary
+    assert str(outcome.error) == "no room" and outcome.run.state.step == len(logged) + 1
+    assert summary["steps"] == len(logged)
+    assert summary["tokens"]["trained"] == sum(row["tokens/trained"] for row in logged)
+    assert summary["tokens"]["generated"] == sampled_tokens(tmp_path)
+    prompts = summary["prompts"]
+    assert prompts["trained"] + prompts["filtered"] == 4 * len(logged)
+    assert prompts["dispatched"] == 4 * len(logged) + prompts["in_flight"]
+    assert play(tmp_path).summary["tokens"]["generated"] == sampled_tokens(tmp_path)
+
+
+def test_an_error_of_a_background_task_ends_what_is_awaited(tmp_path: Path) -> None:
+    def broken(run: Run, row: dict[str, Any]) -> None:
+        async def raises() -> None:
+            raise RunFailed("a bug in the background")
+
+        run.spawn(raises())
+
+    assert str(play(tmp_path, on_row=broken).error) == "a bug in the background"
+
+
 def test_what_is_wrong_is_said_once_and_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A bandit answers at once and learns its task: no tool was called, and soon no group has contrast."""
     stop = lambda run, row: run.stop.set() if row["step"] == 9 else None  # noqa: E731

@@ -5,6 +5,7 @@ import shutil
 import zlib
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from learners.export import export_version
 from rlsys.channels import CHANNELS, open_channel, receiver
 from rlsys.channels.base import Published, WeightsRejected, joined
 from rlsys.channels.shm import SharedMemory
-from rlsys.errors import BadInput
+from rlsys.errors import BadInput, RunFailed
 from tests.pickled_channel import Pickled
 
 NUM_RANKS = 2
@@ -83,6 +84,21 @@ def test_a_version_that_is_not_whole_is_refused_before_anything_is_loaded(tmp_pa
     cut.unlink()
     with pytest.raises(WeightsRejected, match="version 900 is not whole"):
         SharedMemory.check(published)
+
+
+def test_memory_that_is_full_is_named_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(tensors: Any, path: Path) -> None:
+        path.write_bytes(b"half")
+        raise RuntimeError("I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr("safetensors.torch.save_file", full)
+    channel = SharedMemory(tmp_path / "rlsys-versions-x")
+    with pytest.raises(RuntimeError, match="os error 28"):
+        send(channel, 1, torch.zeros(4))  # for another reason: there is room
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=15))
+    with pytest.raises(RunFailed, match=r"rlsys-versions-x/v000002 has 0 MB free, .*set cluster\.weights_dir"):
+        send(channel, 2, torch.zeros(4))
+    assert not list(tmp_path.rglob("*.tmp"))
 
 
 def test_every_node_has_a_folder_of_its_own(tmp_path: Path) -> None:
