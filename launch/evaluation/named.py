@@ -27,7 +27,8 @@ def named(given: Sequence[str]) -> list[Named]:
     split = [("", [word]) if os.path.exists(word) else _split(word) for word in given]
     files = [tuple(_file(Path(path)) for path in paths) for _, paths in split]
     alone = [paths[0] for (name, _), paths in zip(split, files, strict=True) if not name]
-    calling = next((each for each in WAYS if len({each(path) for path in alone}) == len(alone)), str)
+    ways = WAYS[1:] if any(os.path.isdir(word) for word in given) else WAYS
+    calling = next((each for each in ways if len({each(path) for path in alone}) == len(alone)), str)
     found = [
         Named(name=visible(name or calling(paths[0])), files=paths)
         for (name, _), paths in zip(split, files, strict=True)
@@ -56,9 +57,10 @@ def _file(path: Path) -> Path:
     if not lines:
         raise BadInput(f"{path}: no evaluation in it yet")
     last = json_object(lines[-1], f"{path}/evaluations.jsonl line {len(lines)}")
-    if not {"stage", "when", "step"} <= last.keys():
+    stage, when, step = (last.get(key) for key in ("stage", "when", "step"))
+    if not (isinstance(stage, str) and isinstance(when, str) and type(step) is int):
         raise BadInput(f"{path}/evaluations.jsonl line {len(lines)}: expected stage, when and step")
-    return path / "evaluations" / f"{result_name(str(last['stage']), str(last['when']), int(last['step']))}.json"
+    return path / "evaluations" / f"{result_name(stage, when, step)}.json"
 
 
 def _run(path: Path) -> str:
@@ -67,7 +69,8 @@ def _run(path: Path) -> str:
     return (folder.parent if folder.name == "evaluations" else folder).name
 
 
-# How files without a name of their own are called: the first way in which no two are called the same.
+# How files without a name of their own are called: the first way in which no two are called the same. Where a run is
+# given as such, it gives its name.
 WAYS: tuple[Callable[[Path], str], ...] = (
     lambda path: path.stem,
     _run,

@@ -90,10 +90,8 @@ def paired_test(differences: Sequence[float]) -> tuple[str, float]:
     exact test; others, where at most `FEW` tasks differ, the exact test over all of their signs, else the t-test.
     paired_test([1, 0, 0, 0, 1]) is ("McNemar", 0.5). Raises ValueError without values.
     """
-    count, differ = (
-        require_values(differences),
-        [kept for each in differences if (kept := round(each, 12))],
-    )  # no rounding errors
+    count = require_values(differences)
+    differ = [kept for each in differences if (kept := round(each, 12))]  # what is smaller is rounding
     if not differ:
         return "McNemar", 1.0
     if set(differ) <= {-1, 1}:
