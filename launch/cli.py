@@ -18,7 +18,7 @@ import traceback
 from typing import NoReturn
 
 from rlsys import VERSION
-from rlsys.errors import BadInput, RunFailed, told
+from rlsys.errors import BadInput, RunFailed, nearest, told
 from rlsys.visible import visible_lines
 
 COMMANDS: dict[str, tuple[str, str]] = {  # name: (module, what `rlsys --help` says of it)
@@ -37,6 +37,7 @@ COMMANDS: dict[str, tuple[str, str]] = {  # name: (module, what `rlsys --help` s
     "index": ("launch.commands.index", "build a retrieval index"),
     "judge-errors": ("launch.commands.judge_errors", "a judge's confusion table on labelled answers"),
 }
+ALIASES = {"analyze": "analyse"}
 EXAMPLES = """examples:
   rlsys train quickstart                                  the main job, on this machine
   rlsys eval quickstart                                   the last run's checkpoint on held-out tasks
@@ -51,6 +52,9 @@ class Parser(argparse.ArgumentParser):
 
 def parse(argv: list[str]) -> argparse.Namespace:
     """The options of a command, with the `run` of its module. key=value words may stand before and after the flags."""
+    argv = [ALIASES.get(word, word) for word in argv[:1]] + argv[1:]
+    if argv and not argv[0].startswith("-") and argv[0] not in COMMANDS:
+        raise BadInput(f"no command {argv[0]!r}{nearest(argv[0], COMMANDS)}")
     top = Parser(
         prog="rlsys",
         description="Train language models by reinforcement learning to reason in steps and use tools.",
@@ -69,7 +73,10 @@ def parse(argv: list[str]) -> argparse.Namespace:
     options, rest = top.parse_known_args(argv)
     unknown = [word for word in rest if word.startswith("-") or "=" not in word or "overrides" not in options]
     if unknown:
-        raise BadInput(f"unrecognized argument {unknown[0]!r} (see `rlsys {options.command} --help`)")
+        from launch.commands.shared import as_key
+
+        hint = as_key(unknown[0]) if "overrides" in options else ""
+        raise BadInput(f"unrecognized argument {unknown[0]!r}{hint} (see `rlsys {options.command} --help`)")
     if rest:
         options.overrides = [*options.overrides, *rest]
     return options

@@ -26,7 +26,7 @@ from learners.snapshot import Snapshot, saving_into
 from learners.stage import Stage
 from rlsys.batch import Batch, UpdateReport
 from rlsys.config import LearnerConfig
-from rlsys.device import Device, known, resolved_learner
+from rlsys.device import Device, known, require_device, resolved_learner
 from rlsys.packing import consecutive
 
 if TYPE_CHECKING:
@@ -98,7 +98,6 @@ class LearnerRank:
         are not those that it began with. Raises BadInput for what does not fit this device or cannot be loaded.
         """
         from learners import models
-        from learners.zero import require_device
 
         learner = resolved_learner(learner, self.spec.device)
         require_device(learner, self.spec.device)

@@ -10,20 +10,9 @@ import torch
 
 from rlsys.config import LearnerConfig
 from rlsys.device import Device
-from rlsys.errors import BadInput
 
 if TYPE_CHECKING:
     from learners.policy import CriticModel, PolicyModel
-
-
-def require_device(learner: LearnerConfig, device: Device) -> None:
-    """Raise BadInput for what means nothing on this device."""
-    if device.torch_device == "cuda":
-        return
-    if learner.offload != "none":
-        raise BadInput(f"learner.offload={learner.offload!r}: expected 'none' on a CPU, where everything is there")
-    if learner.offload_reference:
-        raise BadInput("learner.offload_reference=True: expected False on a CPU, where everything is there")
 
 
 def trained(model: PolicyModel | CriticModel, learner: LearnerConfig, device: Device, *, dtype: str, lr: float) -> Any:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
 from rlsys.config import ClusterConfig, EngineConfig, LearnerConfig, RecipeConfig, RunConfig
+from rlsys.errors import BadInput
 
 T = TypeVar("T")
 RunningKV = Literal["keep", "recompute"]
@@ -152,6 +153,16 @@ def resolved_learner(learner: LearnerConfig, device: Device) -> LearnerConfig:
         tokens_per_row=_or(learner.tokens_per_row, device.tokens_per_row),
         rows_in_order=_or(learner.rows_in_order, device.rows_in_order),
     )
+
+
+def require_device(learner: LearnerConfig, device: Device) -> None:
+    """Raise BadInput for what means nothing on this device."""
+    if device.torch_device == "cuda":
+        return
+    if learner.offload != "none":
+        raise BadInput(f"learner.offload={learner.offload!r}: expected 'none' on a CPU, where everything is there")
+    if learner.offload_reference:
+        raise BadInput("learner.offload_reference=True: expected False on a CPU, where everything is there")
 
 
 def resolved_cluster(cluster: ClusterConfig, device: Device) -> ClusterConfig:

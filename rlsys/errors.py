@@ -83,13 +83,14 @@ def _short(value: object) -> str:
     return text if len(text) <= 80 else f"{text[:60]} ... {text[-16:]}"
 
 
-def nearest(word: str, known: Iterable[object], *, otherwise: str | None = None) -> str:
+def nearest(word: str, known: Iterable[object], *, otherwise: str | None = None, alike: float = 0.4) -> str:
     """The known name most like `word`, for the end of an error line: ` (did you mean 'learner.lr'?)`.
 
-    Where none is alike: `otherwise`, and without it the whole list, ` (known: learner.lr, loop.group_size)`.
+    alike: how much the two must have in common, from 0 to 1. Where none is: `otherwise`, and without it the whole list,
+    ` (known: learner.lr, loop.group_size)`.
     """
     names = list(map(str, known))
-    close = difflib.get_close_matches(word[:80], names, n=1, cutoff=0.4)
+    close = difflib.get_close_matches(word[:80], names, n=1, cutoff=alike)
     if close:
         return f" (did you mean {close[0]!r}?)"
     return f" (known: {', '.join(names)})" if otherwise is None else otherwise

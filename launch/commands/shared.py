@@ -18,6 +18,17 @@ def chosen(config: type[Config], options: argparse.Namespace, **more: Any) -> Co
     return config(**{name: value for name, value in vars(options).items() if name in names} | more)
 
 
+def as_key(word: str) -> str:
+    """How an option of another system is given here, where `--lr` is a key of the configuration."""
+    from launch.config.compose import TABLES
+    from launch.config.keys import known_names
+    from launch.config.synonyms import meant
+
+    name = word.lstrip("-").partition("=")[0].replace("-", "_")
+    known = known_names(TABLES, {})
+    return f": keys are given as key=value, without dashes{f' ({name}=...)' if name in known else meant(name, known)}"
+
+
 def add_config(parser: argparse.ArgumentParser, overrides: str = "override a key of the config") -> None:
     parser.add_argument("config", metavar="CONFIG", help="a name under configs/ (quickstart) or a path to a YAML file")
     parser.add_argument("overrides", metavar="key=value", nargs="*", default=[], help=overrides)
@@ -27,7 +38,8 @@ def add_checkpoint(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--checkpoint",
         metavar="D|HF_ID",
-        help="run directory, RUN_DIR@best, checkpoint, model folder or hub name (default: the last run's)",
+        help="run directory, RUN_DIR@best, checkpoint, model folder or hub name (default: the last run's; without one "
+        "model.path, or the untrained policy)",
     )
 
 

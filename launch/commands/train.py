@@ -136,7 +136,7 @@ def dry_run(config: RunConfig, progress: Progress, run_dir: str | None) -> int:
     from launch.config.compose import to_yaml
     from launch.run.cluster import expected_device, runs_elsewhere
     from launch.run.disk import check_disk, room_for, told_room
-    from launch.stages.train import arithmetic, check_gpus
+    from launch.stages.train import arithmetic, check_gpus, check_offload
     from rlsys.device import resolved_run
 
     device, place = expected_device(config.recipe.cluster), Path(run_dir or f"runs/{config.recipe.name}")
@@ -148,6 +148,7 @@ def dry_run(config: RunConfig, progress: Progress, run_dir: str | None) -> int:
     for line in [*follows, f"{'checkpoints (disk)':<25} {told_room(room, place)}"]:
         print(f"#   {line}")
     check_gpus(config)
+    check_offload(config)
     if not runs_elsewhere(config.recipe.cluster, device):
         check_disk(room, place)
     if problem is not None:

@@ -34,13 +34,14 @@ class Layer:
 
 def find_config(name: str) -> Path:
     """A path, or a name under configs/. Raises BadInput with the nearest name."""
-    for candidate in (Path(name), CONFIGS / name, CONFIGS / f"{name}.yaml", CONFIGS / name / PAPER):
+    for candidate in (Path(name), CONFIGS / name, CONFIGS / f"{name}.yaml", CONFIGS / name / PAPER, ROOT / name):
         if candidate.is_file():
             return candidate
     files = (path.relative_to(CONFIGS) for path in CONFIGS.rglob("*.yaml"))
     known = sorted(str(path.parent if path.name == PAPER else path.with_suffix("")) for path in files)
     named = [each for each in known if each.rpartition("/")[2] == name]
-    hint = f" (did you mean {named[0]!r}?)" if named else nearest(name, known)
+    listed = "; quickstart is one, `rlsys recipes` lists those of papers"
+    hint = f" (did you mean {named[0]!r}?)" if named else nearest(name, known, otherwise=listed, alike=0.6)
     for key, table in (("reward", REWARDS), ("env", WORLDS), ("algorithm", ALGORITHMS)):
         if name in table and not named:
             hint = f"; a config picks it with {key}.name={name}"

@@ -49,13 +49,16 @@ def is_local(config: ClusterConfig) -> bool:
 
 def expected_device(config: ClusterConfig) -> Device:
     """As far as it can be known before Ray answers: `auto` is what this machine has."""
-    if config.device != "auto":
-        return choose(config.device, 0)
+    return choose(config.device, local_gpus() if config.device == "auto" else 0)
+
+
+def local_gpus() -> int:
+    """GPUs of this machine."""
     if not any(map(os.path.exists, DRIVERS)):
-        return choose("auto", 0)  # torch takes seconds to load, and would count none
+        return 0  # torch takes seconds to load, and would count none
     import torch
 
-    return choose("auto", torch.cuda.device_count())
+    return torch.cuda.device_count()
 
 
 def runs_elsewhere(config: ClusterConfig, device: Device) -> bool:

@@ -77,7 +77,7 @@ def find_checkpoint(recipe: RecipeConfig, given: str | None) -> str | None:
     found = _given(given) if given is not None else wire.resolved_model_path(recipe) or _last_run(recipe.name)
     if found is not None and model_step(Path(found)) is not None:
         _check_digests(Path(found).parent)
-    preflight.check_model(found, learner=False)
+    preflight.check_model(found, learner=False, key="--checkpoint" if given is not None else "model.path")
     partitions.check(recipe, found)
     return found
 

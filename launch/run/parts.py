@@ -26,10 +26,9 @@ from launch.run.run import Run
 from launch.run.rundir import METRICS, RunDir
 from launch.run.tracking import Tracker, nested
 from learners.rope import scaled_copy
-from learners.zero import require_device
 from rlsys.channels.base import WeightChannel
 from rlsys.config import RecipeConfig, RunConfig
-from rlsys.device import Device, resolved, resolved_run
+from rlsys.device import Device, require_device, resolved, resolved_run
 from rlsys.files import files_or_bad_input
 from rlsys.journal import Journal
 

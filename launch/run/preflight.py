@@ -17,13 +17,13 @@ from envs.rewards.asks import NeedsJudging
 from envs.services.judge.judge import open_judge
 from envs.services.judge.templates import Prompts
 from launch.run import architectures, hub, partitions
-from launch.run.cluster import inside_ray_job, is_local
+from launch.run.cluster import inside_ray_job, is_local, local_gpus
 from launch.run.described import described
 from launch.run.gpu_memory import BYTES, GIGA, VERSIONS_IN_MEMORY, shape_of, tied
 from launch.run.safetensors_files import parameters_in
 from rlsys.channels import CHANNELS
 from rlsys.choices import load
-from rlsys.config import RecipeConfig
+from rlsys.config import ClusterConfig, RecipeConfig
 from rlsys.device import DEVICES, Device, dtype_of, known, resolved_cluster
 from rlsys.errors import BadInput, require
 
@@ -150,12 +150,15 @@ def check_model_folder(path: str | None, key: str = "model.path") -> None:
     parameters_in(folder, f"{key}={path!r}")
 
 
-def check_model(path: str | None, *, learner: bool, ask: bool = True) -> None:
-    """It must be a model that can be trained or, without a learner, be played. ask: a hub name is looked for."""
-    check_model_folder(path)
+def check_model(path: str | None, *, learner: bool, ask: bool = True, key: str = "model.path") -> None:
+    """It must be a model that can be trained or, without a learner, be played. ask: a hub name is looked for.
+
+    key: what gave the path.
+    """
+    check_model_folder(path, key)
     if path is None:
         return
-    name = f"model.path={path!r}"
+    name = f"{key}={path!r}"
     if not Path(path).is_dir() and ask:
         said = hub.require(path, name)
         if said is not None:
@@ -221,7 +224,17 @@ def check_judge(config: JudgeServiceConfig) -> None:
     Prompts(config.judge.prompts)
 
 
+def check_device(config: ClusterConfig) -> None:
+    """A cluster of this machine has a GPU or has none; one that is joined says so itself."""
+    if config.device == "cuda" and is_local(config) and not local_gpus():
+        raise BadInput(
+            "cluster.device='cuda': no GPU on this machine: expected auto or cpu, or cluster.address of a Ray cluster "
+            "with GPUs"
+        )
+
+
 def check(recipe: RecipeConfig, *, learner: bool) -> None:
+    check_device(recipe.cluster)
     check_model(recipe.model.path, learner=learner)
     if learner:  # else a checkpoint is played, which `launch.run.engines.find_checkpoint` looks at
         partitions.check(recipe, recipe.model.path)

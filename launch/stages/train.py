@@ -18,7 +18,7 @@ from launch.run.gpu_plan import GpuPlan, gpu_plan
 from launch.run.health import NOTHING
 from launch.stages.base import needs_engines, stage_of
 from rlsys.config import RecipeConfig, RunConfig, StageConfig
-from rlsys.device import filled_in, resolved_run
+from rlsys.device import filled_in, require_device, resolved_run
 from rlsys.errors import BadInput, LearnerLost, RunFailed
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ def check(config: RunConfig) -> None:
     recipe = config.recipe
     make_world(recipe.env)
     preflight.check(recipe, learner=True)
+    check_offload(config)
     if any(needs_engines(config, stage) for stage in config.stages) and is_local(recipe.cluster):
         preflight.check_weights_room(recipe, expected_device(recipe.cluster))
     for stage in config.stages:
@@ -59,6 +60,14 @@ def _prompts(config: RunConfig) -> list[str]:
     if folder is None:
         return ["not known before the model is on this machine"]
     return prompts.prompt_lines(ChatRenderer(str(folder)), str(folder), _playing(config))
+
+
+def check_offload(config: RunConfig) -> None:
+    """What a learner on a CPU has no use for. Where another machine has the last word, it is asked again there."""
+    device = expected_device(config.recipe.cluster)
+    if is_local(config.recipe.cluster) or config.recipe.cluster.device != "auto":
+        for stage in config.stages:
+            require_device(stage.config.learner, device)
 
 
 def check_stage(config: RunConfig, stage: StageConfig) -> None:

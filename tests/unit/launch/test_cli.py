@@ -11,7 +11,8 @@ import pytest
 
 import launch.cli
 from launch.cli import COMMANDS, run
-from launch.config.layers import CONFIGS
+from launch.config.layers import CONFIGS, find_config
+from launch.data.recipes import RECIPES
 from rlsys.errors import BadInput, RunFailed
 from tests.paths import ROOT
 
@@ -44,7 +45,22 @@ def rlsys(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str
         ([], "required: COMMAND"),
         (["train"], "required: CONFIG (see"),
         (["serve", "judge", "--model", "/no/such/model"], "--model='/no/such/model': no such folder"),
-        (["fly"], "invalid choice"),
+        (["fly"], "no command 'fly'"),
+        (["trian", "quickstart"], "no command 'trian' (did you mean 'train'?)"),
+        (
+            ["train", "quickstart", "--lr", "1e-5"],
+            "'--lr': keys are given as key=value, without dashes (did you mean 'lear",
+        ),
+        (["train", "quickstart", "--learner.lr=1e-5"], "without dashes (learner.lr=...)"),
+        (["train", "my"], "no config 'my': neither a file nor a name under configs/; quickstart is one"),
+        (["config", "nonsense_key"], "'nonsense_key' is no key, and no config 'nonsense_key'"),
+        (["eval", "quickstart", "--checkpoint", "nowhere"], "--checkpoint='nowhere': "),
+        (["train", "quickstart", "cluster.device=cuda", "--run-dir", "/tmp/never-made"], "no GPU on this machine"),
+        (
+            ["train", "quickstart", "learner.offload=optimizer", "cluster.device=cpu"],
+            "learner.offload='optimizer': expected",
+        ),
+        (["train", "research", "--run-dir", "/tmp/never-made"], "`rlsys data prepare research` makes it"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(
@@ -252,3 +268,31 @@ def test_a_run_of_another_user_is_continued_on_request_only(
     assert not (tmp_path / "ran").exists()
     code, _, err = rlsys(capsys, *argv, "--trust-run-dir")
     assert code == 2 and "env.name='of_another_user.World'" in err and (tmp_path / "ran").exists()
+
+
+def test_what_a_cpu_has_no_use_for_is_refused_in_a_dry_run(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = rlsys(
+        capsys, "train", "quickstart", "learner.offload=optimizer", "cluster.device=cpu", "--dry-run"
+    )
+    assert code == 2 and "# what follows from it" in out and "expected 'none' on a CPU" in err
+
+
+@pytest.mark.parametrize("name", sorted(RECIPES))
+def test_missing_data_are_said_with_their_command_behind_what_is_known(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if not (CONFIGS / name / "paper.yaml").is_file():
+        pytest.skip("no recipe of its own")
+    code, out, err = rlsys(capsys, "train", name, "--dry-run")
+    assert code == 2 and f"`rlsys data prepare {name}` makes it" in err and err.count("\n") == 1
+    assert "devices (GPU)" in out
+
+
+def test_a_path_below_configs_is_found_from_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert find_config("configs/quickstart.yaml") == CONFIGS / "quickstart.yaml"
+
+
+def test_analyze_is_analyse(capsys: pytest.CaptureFixture[str]) -> None:
+    assert rlsys(capsys, "analyze", "/no/such/run") == rlsys(capsys, "analyse", "/no/such/run")

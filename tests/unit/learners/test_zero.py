@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import torch
 
-from learners.zero import deepspeed_config, load, parameter_groups, require_device
+from learners.zero import deepspeed_config, load, parameter_groups
 from rlsys.config import LearnerConfig
-from rlsys.device import DEVICES
+from rlsys.device import DEVICES, require_device
 from rlsys.errors import BadInput
 
 
