@@ -211,8 +211,8 @@ def _read_path(tokens: list[str], names: Labels, *, strict: bool) -> Claim | Non
     if strict and len(sums) > 1:
         return None
     if not strict:
-        lengths = _sums(_NO_LENGTH.sub(" ", " ".join(rest)).split()) + _lengths_before(tokens[: first - 1])
-        if len({total for _, total in lengths}) > 1 and not _adds_up(lengths, len(nodes) - 1):
+        lengths = _lengths_before(tokens[: first - 1]) + _sums(_NO_LENGTH.sub(" ", " ".join(rest)).split())
+        if len({round(total or 0.0, 6) for _, total in lengths}) > 1 and not _adds_up(lengths, len(nodes) - 1):
             return None
         sums = [_as_length(said) for said in lengths]
     addends, total = sums[-1] if sums else ([], None)

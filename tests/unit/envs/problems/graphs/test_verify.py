@@ -168,6 +168,7 @@ def test_no_is_wrong_and_neither_or_both_is_missing() -> None:
         ("length 5 or length 4: 0->3->2", Verdict.MISSING),
         ("length 5: 0->3->2, length 4", Verdict.MISSING),
         ("length 4: 0->3->2 with 3 + 1 = 4", Verdict.CORRECT),
+        ("length 4: 0->3->2 with 2 + 2 = 4", Verdict.HALLUCINATED_WEIGHT),
         ("0->3->2 with weights 3 and 1, length 4", Verdict.CORRECT),
         ("0->3->2. It leads from 0 to 2 over 3 nodes and 2 edges, and its length is 4.", Verdict.CORRECT),
     ],
@@ -194,6 +195,7 @@ def test_weights_with_fractions_add_up() -> None:
     )
     assert verdict(tenths, "0 -> 1 -> 2 with a total weight of 0.1 + 0.2 = 0.3.") is Verdict.CORRECT
     assert answered(tenths, "0->1->2, length 0.3") is Verdict.CORRECT
+    assert answered(tenths, "length 0.3: 0->1->2 with 0.1 + 0.2") is Verdict.CORRECT
 
 
 @pytest.mark.parametrize(
