@@ -3,12 +3,14 @@ cannot be, or a grader that breaks, is a typed failure. Nothing else pays for it
 
 import asyncio
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 
 import pytest
 
-from envs.rewards.maths.grader import GoldUngradable, Grader, GraderFailed, GraderTimeout
+from envs.rewards.maths.grader import WORKER, GoldUngradable, Grader, GraderFailed, GraderTimeout
 from rlsys.rollout import EpisodeBroken
 from rlsys.types import FailureKind
 
@@ -36,6 +38,19 @@ def test_algebra_from_two_loops_and_a_thread(grader: Grader) -> None:
     thread.start()
     thread.join(30)
     assert seen == [True]
+
+
+def test_a_worker_that_answered_lives_on_when_its_alarm_would_have_rung() -> None:
+    command = [sys.executable, "-I", str(WORKER), "512", "1"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as worker:
+        assert worker.stdin is not None and worker.stdout is not None
+        assert worker.stdout.readline() == '"ready"\n'
+        print('["1+1", "2"]', file=worker.stdin, flush=True)
+        assert worker.stdout.readline() == "true\n"
+        with pytest.raises(subprocess.TimeoutExpired):
+            worker.wait(1.5)
+        worker.stdin.close()
+        assert worker.wait(30) == 0
 
 
 @pytest.mark.parametrize("given", [HANGS, "(10^9)!", "(10^{9})! + x"])

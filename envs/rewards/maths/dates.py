@@ -15,7 +15,7 @@ _MONTH, _DAY = rf"(?P<month>{_NAMES})\.?", r"(?P<day>[0-9]{1,2})(?:\^?\{?(?:st|n
 _DATES = tuple(
     re.compile(form, re.IGNORECASE)
     for form in (
-        rf"(?:the )?{_MONTH} {_DAY}(?:[, ]+(?P<year>[0-9]{{4}}))?",
+        rf"(?:the )?{_MONTH}\s?{_DAY}(?:[, ]+(?P<year>[0-9]{{4}}))?",
         rf"(?:the )?{_DAY}(?: of)? {_MONTH}(?:[, ]+(?P<year>[0-9]{{4}}))?",
         rf"{_MONTH}[, ]+(?P<year>[0-9]{{4}})",
         r"(?P<year>[12][0-9]{3})(?P<mark>[-/.])(?P<month>[0-9]{1,2})(?P=mark)(?P<day>[0-9]{1,2})",

@@ -20,7 +20,8 @@ _LONG = {
 # What takes a prefix: in other units, as `factor unit^power unit^power`; by itself, where it is a base.
 _SYMBOLS = {
     "m": "1 m", "g": "1 g", "s": "1 s", "A": "1 A", "K": "1 K", "mol": "1 mol", "cd": "1 cd", "bit": "1 bit",
-    "l": "1/1000 m^3", "N": "1000 g m s^-2", "J": "1000 g m^2 s^-2", "W": "1000 g m^2 s^-3", "Pa": "1000 g m^-1 s^-2",
+    "l": "1/1000 m^3", "N": "1000 g m s^-2", "J": "1000 g m^2 s^-2", "W": "1000 g m^2 s^-3",
+    "Wh": "3600000 g m^2 s^-2", "Pa": "1000 g m^-1 s^-2",
     "Hz": "1 s^-1", "C": "1 A s", "V": "1000 g m^2 s^-3 A^-1", "ohm": "1000 g m^2 s^-3 A^-2",
     "F": "1/1000 g^-1 m^-2 s^4 A^2", "T": "1000 g s^-2 A^-1", "Wb": "1000 g m^2 s^-2 A^-1",
     "H": "1000 g m^2 s^-2 A^-2", "S": "1/1000 g^-1 m^-2 s^3 A^2", "Bq": "1 s^-1", "eV": "1 eV",
@@ -68,7 +69,7 @@ def measure(unit: str) -> Measure | None:
         if mark is not None:
             if mark[1] == "/":
                 if below:
-                    return None if inside else _done(factor, powers) if at + 1 == len(unit) else None
+                    return None
                 below = True
             elif mark[1]:
                 if not below or inside is (mark[1] == "("):

@@ -54,6 +54,7 @@ _COMMANDS = _rules(
     (r"\\gt(?![a-zA-Z])", ">"),
     (r"\\(?:simeq|sim|doteq|approxeq)(?![a-zA-Z])", r"\\approx "),
     (r"\\varnothing(?![a-zA-Z])", r"\\emptyset "),
+    (r"^(\\\{[^:|]*?)\s?(?::|\\colon)\s?([^:]*\\\})$", r"\1|\2"),
     (r"\\lbrace(?![a-zA-Z])", r"\\{"),
     (r"\\rbrace(?![a-zA-Z])", r"\\}"),
     (r"\\langle(?![a-zA-Z])", "("),

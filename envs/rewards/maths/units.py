@@ -42,6 +42,11 @@ _OTHERWISE = """
 _NO_NOUN = frozenset(_OTHERWISE.split())
 _FIRST = frozenset(("to", "for", "from", "with", "by", "out", "at", "as", "the", "a", "an", "on", "times"))
 _INSIDE = frozenset(("of", "in", "to", "at", "a", "on"))  # short words of a phrase
+# A counted noun is in the plural: `7 apples`, but `7 double` and `7 overdrawn` say something else.
+_MANY = re.compile(
+    r"[a-z]s\b|[A-Z]{2}|\b(?:people|m[ei]n|women|children|feet|geese|mice|teeth|sheep|fish|deer|dice|oxen|cattle|data|criteria|vertices"
+    r"|matrices|indices|aircraft|money|baht|pesos?|kron[ae]r?|dong|ringgit|yuan|won|water|candy|fruit|bacteria|maxima|minima|loci|foci)\b"
+)
 _WORDS = re.compile(r"[A-Za-z]+|[\u3400-\u9fff]+|\^\s?[23]|/")
 _LETTERS = re.compile(r"[A-Za-z\u3400-\u9fff/ .^23-]{1,60}")
 
@@ -130,7 +135,18 @@ def _split_words(text: str) -> tuple[str, str]:
             unit = ""
     body = match["body"].strip()
     counts = any(letter.isdigit() for letter in body) or r"\pi" in body or unit in _UNIT_NAMES
-    return (body, unit) if unit and counts else (text, "")
+    many = (
+        body.lstrip("+-") == "1"
+        or "frac" in body
+        or "/" in unit
+        or _MANY.search(match["unit"])
+        or not match["unit"].isascii()
+    )
+    return (body, unit) if unit and counts and (many or unit in _UNIT_NAMES or _measures(unit)) else (text, "")
+
+
+def _measures(unit: str) -> bool:
+    return any(_UNITS.get(word.rstrip("0123456789"), "") for word in unit.split())
 
 
 def _power(marks: str | None) -> str:

@@ -94,6 +94,15 @@ SAME = {
         (r"\frac12", r"\frac{AB}{CD} = \frac12"),
         ("7:32", "S_1:S_2 = 7:32"),
     ],
+    "names": [
+        ("3 = A", "3"),
+        ("A = x", "x"),
+        ("E = m", "m"),
+        ("B", "option B"),
+        ("2 cups", "2 cups of flour"),
+        (r"\frac{7}{12}\text{ of the cake}", r"\frac{7}{12}"),
+        (r"x = \sqrt{2} \approx 1.414", r"\sqrt{2}"),
+    ],
     "money": [
         ("12 US dollars", r"\$12"),
         ("EUR 12", "€12"),
@@ -170,6 +179,14 @@ DIFFERENT = {
         ("(b) 10 (a) 20", "(a) 10 (b) 20"),
         ("(4, 6, 5)", "[4, 5, 6]"),
         (r"\frac13", r"\frac{AB}{CD} = \frac12"),
+    ],
+    "names": [
+        ("3 = A", "4"),
+        ("C", "option B"),
+        ("2x = 4", "4"),
+        ("30 overdrawn", "30"),
+        ("4 double", "4"),
+        ("x = 5 = 6", "5"),
     ],
     "money": [
         ("12 EUR", r"12 \text{ USD}"),
