@@ -166,9 +166,9 @@ def test_runs_are_compared_by_their_last_evaluations(tmp_path: Path, capsys: pyt
         ["b", "0.100"],
     ]
     assert shown(a / "evaluations" / "sft-after.json", a) == [["a/sft-after", "0.100"], ["a/rl-step-000007", "0.700"]]
+    assert shown(f"two={a},{b}", a)[0] == ["two", "0.750"]
     (b / "evaluations.jsonl").write_text('{"stage": "sft", "when": "after", "step": 5}\n')
     assert shown(a, b) == [["a", "0.700"], ["b", "0.100"]]
-    assert shown(f"two={a},{b}", a)[0] == ["two", "0.750"]
     (tmp_path / "c").mkdir()
     assert run(["compare", str(a), str(tmp_path / "c")]) == 2
     assert "c: a folder without evaluations.jsonl" in capsys.readouterr().err
