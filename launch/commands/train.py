@@ -140,16 +140,17 @@ def dry_run(config: RunConfig, progress: Progress, run_dir: str | None) -> int:
     from rlsys.device import resolved_run
 
     device, place = expected_device(config.recipe.cluster), Path(run_dir or f"runs/{config.recipe.name}")
+    here = not runs_elsewhere(config.recipe.cluster, device)
     follows, problem = arithmetic(config)
-    room = room_for(config, device) if problem is None else None
+    room = room_for(config, device)
     progress.close()
     print(to_yaml(resolved_run(config, device)))
     print("# what follows from it")
-    for line in [*follows, f"{'checkpoints (disk)':<25} {told_room(room, place)}"]:
+    for line in [*follows, f"{'checkpoints (disk)':<25} {told_room(room, place if here else None)}"]:
         print(f"#   {line}")
     check_gpus(config)
     check_offload(config)
-    if not runs_elsewhere(config.recipe.cluster, device):
+    if here:
         check_disk(room, place)
     if problem is not None:
         raise problem

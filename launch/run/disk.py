@@ -82,11 +82,11 @@ def check_disk(room: Room | None, run: Path) -> None:
         )
 
 
-def told_room(room: Room | None, run: Path) -> str:
-    """Of `--dry-run`."""
+def told_room(room: Room | None, run: Path | None) -> str:
+    """Of `--dry-run`. run: None where the run's disk is another than this machine's."""
     if room is None:
         return "not known yet"
-    return f"{room.told()}; {shown(_free(run))} are free in {run}"
+    return room.told() if run is None else f"{room.told()}; {shown(_free(run))} are free in {run}"
 
 
 def when_full(room: Room | None) -> str:

@@ -126,6 +126,8 @@ class Watch:
         """Nearly all episodes ended at a token limit."""
         if row.cut < NEARLY_ALL:
             return ""
+        if worse := self._worse(row):
+            return f"{row.cut:.0%} of the episodes were cut off by a token limit, and {worse}: {self._slower()}"
         return f"{row.cut:.0%} of the episodes were cut off by a token limit: raise {self._limit(row)}"
 
     def _limit(self, row: Row) -> str:
@@ -168,10 +170,10 @@ class Watch:
         more = f"a higher rollout.temperature={warmth:g} or loop.group_size={size}"
         right = self._right(row)
         same = row.reward_min == row.reward_max  # then a mean is what every episode has
-        if self.cut(row):
-            return "nearly all are cut off", f"raise {self._limit(row)}"
         if worse := self._worse(row):
             return worse, self._slower()
+        if self.cut(row):
+            return "nearly all are cut off", f"raise {self._limit(row)}"
         look = self._look(row) if same else ""
         if right and all(self._hardly(mean) or (same and mean < 0) for mean in right.values()):
             none = "no" if all(mean == 0 or same for mean in right.values()) else "hardly any"
@@ -204,6 +206,8 @@ class Watch:
             best, step = self._solved[part]
             if best > 0.2 * top > 0 and mean <= FELL * best and best - mean > self._chance(row) * top:
                 return f"the policy has lost what it could do ({part} {best:.3f} at step {step}, now {mean:.3f})"
+        if self._best is not None and self.fell(row):
+            return f"the policy has lost what it could do (mean reward {self._best[0]:.3f} at step {self._best[1]})"
         return ""
 
     def _chance(self, row: Row) -> float:
@@ -235,9 +239,9 @@ class Watch:
         """No tool was called: a call is answered, and what is answered is not the last message."""
         if self._setting.max_turns < 2 or not 0 < row.turns <= ONE_MESSAGE or self.cut(row):
             return ""
-        every = "every" if row.turns <= 1 else "nearly every"
-        if row.malformed >= NEARLY_ALL:
+        if row.malformed >= NEARLY_ALL or self._worse(row):
             return ""  # that says more
+        every = "every" if row.turns <= 1 else "nearly every"
         most = f"{every} episode ended with the first of the {self._setting.max_turns} messages that it may have"
         none = "no" if row.turns <= 1 else "hardly any"
         return f"{none} tool was called, {most}: {SHOW}, or a reward for calls (reward.*)"
@@ -259,8 +263,8 @@ class Watch:
         if row.malformed < NEARLY_ALL:
             return ""
         said = f"{row.malformed:.0%} of the episodes are malformed"
-        if worse := self._worse(row) or self.fell(row):
-            return f"{said}: {worse if worse.startswith('the policy') else 'it could write them'}: {self._slower()}"
+        if worse := self._worse(row):
+            return f"{said}, and {worse}: {self._slower()}"
         form = "the model does not write what the environment reads"
         return f"{said}, {form}: {SHOW}, or look at the chat template (--dry-run shows a prompt) and at env.*"
 
@@ -281,7 +285,9 @@ class Watch:
     def drifted(self, row: Row) -> str:
         if row.kl is None or not DRIFTED < row.kl <= BLOWN_UP:
             return ""
-        return f"the KL from the reference is {row.kl:.3g} nats a token, that model is of no use: {self._slower()}"
+        return (
+            f"the KL from the reference is {row.kl:.3g} nats a token, far from anything it would say: {self._slower()}"
+        )
 
     def steep(self, row: Row) -> str:
         clip = self._setting.recipe.learner.clip_grad

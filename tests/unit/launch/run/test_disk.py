@@ -66,5 +66,7 @@ def test_the_plan_has_the_line_and_refuses(
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=9_000_000))
     assert run(argv) == 2
     assert "too little room for checkpoints" in capsys.readouterr().err
+    assert run([*argv, "cluster.device=cuda"]) == 0  # to be run on a machine that has GPUs, whose disk is another
+    assert "are free in" not in capsys.readouterr().out
     assert run([each for each in argv if each != "--dry-run"]) == 2  # before Ray
     assert "too little room for checkpoints" in capsys.readouterr().err

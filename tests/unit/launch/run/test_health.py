@@ -163,15 +163,21 @@ def test_a_policy_that_blows_up_is_told_the_learning_rate_and_no_easier_tasks() 
     first = said(watching, seen)
     assert [each.split(":")[0] for each in first] == ["step 2"]
     assert "2.4e+03 nats a token: lower learner.lr=" in first[0]
-    nothing = no_contrast(**LOST, reward__max=0.0, episode__malformed=1.0)
-    later = said(watching, [*rows(1, 3, **LOST), *rows(4, 4, **nothing)])
+    nothing = no_contrast(**LOST, reward__max=0.0, episode__malformed=1.0, episode__turns=1.0)
+    rambles = {**LOST, "episode__token_limit": 0.99, "episode__turns": 1.0, "episode__tokens_max": 64.0}
+    later = said(watching, [*rows(1, 3, **LOST), *rows(4, 4, **nothing), *rows(3, 8, **rambles)])
     found = {finding.what: finding.says for finding in watching.findings()}
-    assert {"blown_up", "fell", "scattered", "malformed", "untrained"} == set(found)
+    assert {"blown_up", "fell", "scattered", "malformed", "untrained", "cut"} == set(found)
     assert "fell from 1.080 at step 1 to 0.002: lower learner.lr=0.0005" in found["fell"]
     assert "entropy rose from 0.026 to 4.7 nats" in found["scattered"]
     assert "lost what it could do (correct 0.980 at step 1, now 0.000); lower learner.lr=" in found["untrained"]
     for sentence in [*first, *later]:
-        assert "easier" not in sentence and "sft" not in sentence and "learner.lr=" in sentence, sentence
+        assert (
+            "easier" not in sentence
+            and "max_turn_tokens" not in sentence
+            and "sft" not in sentence
+            and "learner.lr=" in sentence
+        ), sentence
 
 
 @pytest.mark.parametrize(
