@@ -9,6 +9,7 @@ from envs import make_world
 from envs.rewards import evaluates_only, token_streams
 from launch.evaluation.sets import plays_of
 from launch.stages.base import Head, Stage, check_judge, check_response_length, check_tags
+from launch.stages.marks import check_marks
 from learners.algorithms import ALGORITHMS, make_algorithm
 from rlsys.choices import choose
 from rlsys.config import RecipeConfig, RunConfig, StageConfig
@@ -42,6 +43,7 @@ class RL(Stage):
                 f"{where}: rollout.top_p={recipe.rollout.top_p:g}: expected 1 in an rl stage, where the engine's "
                 "log-probabilities would be of the cut distribution and the learner's of the whole one"
             )
+        check_marks(where, recipe)
         check_response_length(where, recipe)
         check_tags(where, recipe)
         check_judge(where, recipe)

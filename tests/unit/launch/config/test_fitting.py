@@ -65,8 +65,8 @@ def test_what_it_has_not_is_said(caplog: pytest.LogCaptureFixture) -> None:
 def test_one_of_ours_begins_with_its_own_defaults_and_what_is_left_out_is_said(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    env: Any = compose("quickstart", ["env.name=questions"]).recipe.env
-    assert env == type(env)()
+    env: Any = compose("quickstart", ["env.name=questions", "env.style=answer_tag"]).recipe.env
+    assert env == type(env)(style="answer_tag")
     (said,) = caplog.messages
     assert said.startswith("env.name=questions: left out of configs/quickstart.yaml, which names another: env.demo")
 

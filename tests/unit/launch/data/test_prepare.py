@@ -314,6 +314,13 @@ def test_a_file_of_ones_own_takes_a_splits_place(downloads: Path, tmp_path: Path
     assert [row["question"] for row in lines(tmp_path / "made" / "test.jsonl")] == ["Mine?"]
 
 
+def test_an_evaluation_file_takes_as_many_tasks_as_are_asked_for(downloads: Path, tmp_path: Path, rlsys: Rlsys) -> None:
+    own = jsonl(tmp_path / "mine.jsonl", [flash(f"Mine {number}?") for number in range(5)])
+    ask = ("data", "prepare", "bamboogle", "--from", downloads, "--output", tmp_path / "made", "--partial")
+    assert rlsys(*ask, "--file", f"bamboogle.test={own}", "--eval-tasks", "2")[0] == 0
+    assert len(lines(tmp_path / "made" / "test.jsonl")) == 2
+
+
 @pytest.mark.parametrize(
     ("argv", "said"),
     [

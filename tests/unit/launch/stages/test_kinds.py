@@ -8,6 +8,8 @@ import pytest
 
 from launch.cli import run as rlsys
 from launch.config.compose import compose, refuse_other_config, to_yaml
+from launch.config.extend import goes_on
+from launch.run.checkpoints import DriverState
 from launch.run.run import Run
 from launch.stages import STAGES
 from launch.stages.base import Head, Stage, maker_of, needs_engines, stage_of
@@ -419,3 +421,18 @@ def test_the_last_supervised_step_is_saved_before_what_follows_it(
             assert newest is not None and newest.name == "step-000004"
     assert outcome.error is None
     assert [row["stage"] for lineage, row in taken if lineage == 1] == ["rl"] * 3
+
+
+def test_data_that_cannot_be_read_are_found_before_a_run_starts(tmp_path: Path) -> None:
+    config = composed(tmp_path, "{name: a, kind: sft, steps: 2, data: /no/such.jsonl}")
+    (stage,) = config.stages
+    with pytest.raises(BadInput, match=r"/no/such\.jsonl: cannot be read"):
+        stage_of(stage.kind).ready(config, stage)
+
+
+@pytest.mark.parametrize(("before", "now"), [("epochs: 2", "steps: 5"), ("steps: 5", "epochs: 2")])
+def test_a_stage_whose_length_was_in_epochs_is_not_extended(tmp_path: Path, before: str, now: str) -> None:
+    """Its steps follow from data: neither of the two numbers says how many more there are."""
+    learns = "{name: learn, kind: sft, data: tries, "
+    (tmp_path / "config.yaml").write_text(to_yaml(composed(tmp_path, GENERATE, learns + before + "}")))
+    assert not goes_on(DriverState(), tmp_path, composed(tmp_path, GENERATE, learns + now + "}"))
