@@ -64,6 +64,7 @@ class RolloutPool:
         self._options = options
         self._worker = worker
         self._addresses: Mapping[str, str] = {}
+        self._away: dict[str, str] = {}  # tools that answer nobody, and why
         self._closing = False
         self._adopted = False
 
@@ -288,7 +289,18 @@ class RolloutPool:
     async def status(self) -> list[WorkerStatus]:
         """A fresh status of every ready worker."""
         await asyncio.gather(*(self._ping(m) for m in self._members if m.state is State.READY))
+        self._say_outages()
         return [m.last_status for m in self._members if m.last_status is not None]
+
+    def _say_outages(self) -> None:
+        """Of tools, as they begin and end: what needs one waits, and nothing else would say for what."""
+        counted = [member.last_status.tools for member in self._members if member.last_status is not None]
+        away = {tool: stats.outage for tools in counted for tool, stats in tools.items() if stats.outage}
+        for tool in sorted(away.keys() - self._away.keys()):
+            log.warning("the %s does not answer (%s): what needs it waits", tool, away[tool])
+        for tool in sorted(self._away.keys() - away.keys()):
+            log.warning("the %s answers again", tool)
+        self._away = away
 
     @property
     def lost_tokens(self) -> int:

@@ -5,7 +5,8 @@ tells who is at work and on which line. The process is ended, and every call und
 
     of the culprit's group     TookOthersDown: a typed failure, for good
     of any other               TakenDown: played again in the next process, at no cost
-    of all, without a culprit  EpisodeBroken: a typed failure of the infrastructure, tried again within its budget
+    of all, without a culprit  TakenDown too, but they are suspects: each group plays alone in a process from now on
+    of one that was alone      EpisodeBroken: a typed failure of the infrastructure, tried again within its budget
 """
 
 from __future__ import annotations
@@ -49,11 +50,12 @@ class WorldsSpec:
 
 
 class Asker(Protocol):
-    """A group whose calls these are. `failed` is set when it has ended the process."""
+    """A group whose calls these are. `failed` is set when it has ended the process, `suspect` when it may have."""
 
     number: int
     what: str  # "task 12 of badenv.BadWorld"
     failed: EpisodeBroken | None
+    suspect: bool
 
 
 class CannotStart(Exception):
@@ -82,6 +84,7 @@ class WorldProcess:
         self._numbers = count(1)
         self._up = False
         self._culprit: Asker | None = None
+        self._alone = False  # a single group was there when it ended
         self._unsent: list[bytes] = []
         self._writer: asyncio.StreamWriter | None = None
         ours, theirs = socket.socketpair()
@@ -243,7 +246,12 @@ class WorldProcess:
         elif call is not None and call.method == "prepare":
             self._up, detail = False, f"making the world or its reward {did}{at}"
         else:
-            detail = f"something in the process of the environments {did}{at}"
+            there = list(self._askers.values())
+            self._alone = len(there) == 1
+            for asker in there:
+                asker.suspect = True
+            where = f"{there[0].what}, alone in its process," if self._alone else "the process of the environments"
+            detail = f"something in {where} {did}{at}"
         self._end(detail)
         self._lost(self)
 
@@ -254,7 +262,7 @@ class WorldProcess:
         if not self._up:
             return CannotStart(f"{self.spec.worker}: its environments did not start: {self.reason}; see its log")
         failure = Failure(kind=FailureKind.INFRA, where="environment", detail=self.reason)
-        return TakenDown(failure) if self._culprit is not None else EpisodeBroken(failure)
+        return EpisodeBroken(failure) if self._alone and asker is not None else TakenDown(failure)
 
     def _end(self, reason: str) -> None:
         if self.over:

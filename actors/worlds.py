@@ -4,7 +4,8 @@
     tokens, engine, weights, pings   -- text -->  environments, their tools, rewards
 
 Code that blocks, crashes or never ends is found and ended there (`actors.watched`). The engine goes on sampling
-meanwhile, and whoever else was played in that process is played again in the next one.
+meanwhile, and whoever else was played in that process is played again in the next one. Where nobody knows who it was,
+each of those groups plays alone, one after the other, in a process beside: so the next end is its own doing.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 from actors.watched import CannotStart, WorldProcess, WorldsSpec
 from envs.services.stats import ToolStats, merge
 from rlsys.broken import EpisodeBroken, TakenDown
+from rlsys.clock import deadline, stopped
 from rlsys.rollout import RolloutPlan
 from rlsys.types import Message, Reward, Step, Task, Transcript
 
@@ -40,6 +42,10 @@ class Worlds:
         self._playing: Counter[str] = Counter()  # groups by world
         self._retired: list[Mapping[str, ToolStats]] = []
         self._addresses: Mapping[str, str] = {}
+        self._apart: Worlds | None = None  # where suspects play
+        self._suspects = 0  # that play there, or wait for it
+        self._turn = asyncio.Lock()
+        self._stopping: set[asyncio.Task[None]] = set()
 
     def start(self) -> WorldProcess:
         """The process, which comes up beside whatever happens meanwhile."""
@@ -53,6 +59,8 @@ class Worlds:
         self._addresses = addresses
         if self._process is not None:
             self._tell(self._process)
+        if self._apart is not None:
+            self._apart.connect(addresses)
 
     def _tell(self, process: WorldProcess) -> None:
         if self._addresses:
@@ -87,6 +95,36 @@ class Worlds:
         if self._process is not None:
             self._process.end_group(group)
 
+    async def apart(self) -> Worlds:
+        """Where a suspect plays alone, once the others before it are done. `leave` gives it back."""
+        self._suspects += 1
+        try:
+            with stopped():
+                await self._turn.acquire()
+        except BaseException:
+            self._suspects -= 1
+            raise
+        if self._apart is None:
+            self._apart = Worlds(self.spec, self._start)
+            self._apart.lost = self.lost
+            self._apart.connect(self._addresses)
+        return self._apart
+
+    def leave(self) -> None:
+        self._suspects -= 1
+        self._turn.release()
+        if not self._suspects and self._apart is not None:
+            self._apart.rest()
+
+    def rest(self) -> None:
+        """Nobody plays here for now: the process ends."""
+        if self._process is not None:
+            process, self._process = self._process, None
+            self._retire(process)
+            stopping = asyncio.create_task(process.stop())
+            self._stopping.add(stopping)
+            stopping.add_done_callback(self._stopping.discard)
+
     async def tool_stats(self) -> Mapping[str, ToolStats]:
         """By tool, counted since the worker's start. As of its last answer where the process is busy."""
         process = self._process
@@ -94,7 +132,8 @@ class Worlds:
         if self._process is not process:
             current = {}  # it ended meanwhile, and what it had counted stands among the others
         found: defaultdict[str, list[ToolStats]] = defaultdict(list)
-        for counted in [*self._retired, current]:
+        beside = await self._apart.tool_stats() if self._apart is not None else {}
+        for counted in [*self._retired, current, beside]:
             for tool, stats in counted.items():
                 found[tool].append(stats)
         return {tool: merge(all_stats) for tool, all_stats in found.items()}
@@ -103,12 +142,21 @@ class Worlds:
         process, self._process = self._process, None
         if process is not None:
             await process.stop()
+        if self._apart is not None:
+            await self._apart.stop()
+        await asyncio.gather(*self._stopping)
 
     def _over(self, process: WorldProcess) -> None:
         log.warning("%s: %s; the others are played again\n%s", self.spec.worker, process.reason, process.stack)
         self.lost.append(process.reason)
         self._process = None
-        counted = {tool: replace(s, breaker_open=False, queued=0, in_flight=0) for tool, s in process.stats.items()}
+        self._retire(process)
+
+    def _retire(self, process: WorldProcess) -> None:
+        """What it counted, of now nothing."""
+        counted = {
+            tool: replace(s, breaker_open=False, queued=0, in_flight=0, outage="") for tool, s in process.stats.items()
+        }
         self._retired.append(counted)
 
 
@@ -120,7 +168,10 @@ class Playing:
         self.world = repr(plan.env)
         self.what = f"task {task.task_id} of {getattr(plan.env, 'name', self.world)}"
         self.failed: EpisodeBroken | None = None  # once it has ended a process
+        self.suspect = False  # once it may have
         self._worlds, self._plan = worlds, plan
+        self._home = worlds
+        self._moving = asyncio.Lock()
         self._episodes = count()
         self._compares = False
 
@@ -130,6 +181,8 @@ class Playing:
 
     def __exit__(self, *_: object) -> None:
         self._worlds.ended(self)
+        if self._worlds is not self._home:
+            self._home.leave()
 
     async def max_turns(self) -> int:
         while True:
@@ -154,7 +207,7 @@ class Playing:
         """The rewards of the siblings, seen together; as they are for most."""
         while self._compares:
             try:
-                async with asyncio.timeout(self._plan.timeout_s):
+                async with deadline(self._plan.timeout_s):
                     process = await self._process()
                     compared: Sequence[Reward] = await process.ask(
                         self, "compare", self._plan.reward, transcripts, rewards
@@ -167,7 +220,22 @@ class Playing:
     async def _process(self) -> WorldProcess:
         if self.failed is not None:
             raise self.failed
+        if self.suspect and self._worlds is self._home:
+            await self._go_apart()
         return (await self._worlds.prepared(self._plan))[0]
+
+    async def _go_apart(self) -> None:
+        """All siblings together: the first of them moves the group."""
+        with stopped():
+            await self._moving.acquire()
+        try:
+            if self._worlds is self._home:
+                apart = await self._home.apart()
+                self._home.ended(self)
+                self._worlds = apart
+                apart.began(self)
+        finally:
+            self._moving.release()
 
 
 class RemoteEnv:

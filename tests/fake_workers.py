@@ -14,6 +14,7 @@ from actors.pool import RolloutPool
 from actors.scoring import ScoringSpec
 from actors.specs import IDLE
 from actors.worker import Delivery, WorkerSpec, WorkerStatus
+from envs.services.stats import ToolStats
 from rlsys.channels.base import Published
 from rlsys.errors import RunFailed
 from rlsys.outlines import outlines
@@ -41,7 +42,7 @@ class Script:
     played: list[tuple[str, int]] = field(default_factory=list)  # worker and sequence, as they began
     stopped: list[str] = field(default_factory=list)
     lost: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    outages: dict[str, dict[str, str]] = field(default_factory=dict)
+    tools: dict[str, dict[str, ToolStats]] = field(default_factory=dict)
 
     @property
     def worker(self) -> type:
@@ -88,7 +89,7 @@ class _Worker:
     async def ping(self) -> WorkerStatus:
         return WorkerStatus(
             pid=1, log="", version=self.version, generated_tokens=self.generated, busy_s=0.0, alive_s=1.0, rss_mb=1.0,
-            engine=IDLE, tools={}, worlds_lost=self.script.lost.get(self.name, ()),
+            engine=IDLE, tools=self.script.tools.get(self.name, {}), worlds_lost=self.script.lost.get(self.name, ()),
         )  # fmt: skip
 
     async def stop(self) -> None:

@@ -248,6 +248,9 @@ class FakeWorker:
             raise RuntimeError("stale worker was asked to serve")
         if self._take(f"die-{self.spec.name}"):
             os._exit(1)
+        if (self.faults / f"deadly-{ticket.sequence}").exists():
+            await asyncio.sleep(0.3)  # until all that it was given is under way
+            os._exit(1)
         if self._take(f"hang-{self.spec.name}"):
             time.sleep(3600)  # the whole event loop: pings go unanswered too
         self.generated += plan.group_size

@@ -115,6 +115,7 @@ class Guard(Generic[Q, R]):
         self._counts: Counter[str] = Counter()  # fields of ToolStats
         self._errors: Counter[str] = Counter()
         self._latency = list(ToolStats().latency)
+        self._reason = ""  # of the last failed attempt
 
     async def __call__(self, query: Q) -> R:
         """The tool's result. Raises ToolFailed. A cancelled caller leaves the others who share its call alone."""
@@ -148,6 +149,7 @@ class Guard(Generic[Q, R]):
             errors=dict(self._errors),
             breaker_opened=self._circuit.opened,
             breaker_open=self._circuit.open,
+            outage=self._reason if self._circuit.open else "",
             latency=tuple(self._latency),
         )
 
@@ -200,8 +202,10 @@ class Guard(Generic[Q, R]):
                 raise
             works = False
             raise ConnectionError("the tool cancelled the call") from error  # nobody here did
-        except Exception:
-            works = False
+        except Exception as error:
+            works, late = False, isinstance(error, TimeoutError)
+            said = f"no answer within {self._config.deadline_s:g} s" if late else f"{type(error).__name__}: {error}"
+            self._reason = said[:200]
             raise
         finally:
             self._counts["in_flight"] -= 1

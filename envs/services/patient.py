@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Generic, Protocol, TypeVar
 
 from envs.services.guard import Guard, GuardConfig, ToolBusy, ToolFailed
@@ -52,7 +53,8 @@ class Patient(Generic[Q, R]):
         self._warned = False
 
     def stats(self) -> ToolStats:
-        return self._guard.stats()
+        stats = self._guard.stats()
+        return replace(stats, outage=self._reason[:200] or "no answer") if self._warned else stats
 
     async def __call__(self, query: Q) -> R:
         """What `_call` answers. Raises ToolFailed."""

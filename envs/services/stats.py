@@ -15,7 +15,7 @@ LATENCY_BOUNDS_MS = tuple(10 ** (step / 4) for step in range(-4, 21))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolStats:
-    """Counts since the guard was made; `breaker_open`, `queued` and `in_flight` are of now.
+    """Counts since the guard was made; `breaker_open`, `queued`, `in_flight` and `outage` are of now.
 
     ToolStats(calls=10, cache_hits=4, shared=1, errors={"timeout": 1}, retries=2)
     """
@@ -29,6 +29,7 @@ class ToolStats:
     breaker_open: bool = False
     queued: int = 0  # waiting for a slot or for a broken tool
     in_flight: int = 0
+    outage: str = ""  # why it answers nobody now
     latency: tuple[int, ...] = (0,) * (len(LATENCY_BOUNDS_MS) + 1)  # attempts per bucket, failed ones too
 
     @property
@@ -72,5 +73,6 @@ def merge(stats: Iterable[ToolStats]) -> ToolStats:
         **{name: sum(getattr(part, name) for part in parts) for name in counted},
         errors=dict(errors),
         breaker_open=any(part.breaker_open for part in parts),
+        outage=next((part.outage for part in parts if part.outage), ""),
         latency=tuple(map(sum, zip(*(part.latency for part in parts), strict=True))) or ToolStats().latency,
     )

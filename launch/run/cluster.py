@@ -75,6 +75,8 @@ def connect(config: ClusterConfig, needs: Callable[[Device], Sequence[Need]], *,
     os.environ[cleanup.VARIABLE] = cleanup.tag()  # inherited by every process that starts from here
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
+    # Calls that were given up, at a stop or when ranks are started again, fail later: Ray would print each whole.
+    os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")
     if not sys.stdout.isatty():
         os.environ.setdefault("RAY_COLOR_PREFIX", "0")  # what Ray itself says, of a lost node for one
     # Ray 2.60 warns that this will become the default: actors with num_gpus=0 keep their view of the devices.

@@ -26,7 +26,7 @@ from learners.group import fetched
 from rlsys.channels.shm import SharedMemory
 from rlsys.errors import RunFailed
 from rlsys.outlines import Played, outlines
-from rlsys.types import EpisodeEnd, Ticket
+from rlsys.types import EpisodeEnd, Failure, Ticket
 from tests.fakes import FakeWorker
 from tests.made import engine_spec, plan, ticket
 from tests.paths import ROOT
@@ -323,3 +323,16 @@ def test_too_few_workers_with_a_node_for_too_long_stop_the_run(tmp_path: Path, m
                 await play(pool, 1)
 
     run(scenario, tmp_path, min_workers=2, placement_timeout_s=0.2)
+
+
+def test_one_task_of_many_that_kills_its_worker_costs_that_task_alone(tmp_path: Path) -> None:
+    (tmp_path / "deadly-17").touch()
+
+    async def scenario(pool: RolloutPool) -> None:
+        await pool.publish(publication(tmp_path, 1))
+        groups, _ = await play(pool, 24)
+        ended = [(group.ticket.sequence, each.reward) for group in groups for each in group.outlines]
+        failed = {sequence: reward.detail for sequence, reward in ended if isinstance(reward, Failure)}
+        assert set(failed) == {17} and "t:17" in failed[17] and "was alone when its worker ended" in failed[17]
+
+    run(scenario, tmp_path, workers=1)

@@ -12,6 +12,7 @@ import pytest
 from actors.members import State
 from actors.pool import MAX_RESTARTS, RolloutPool
 from actors.specs import EngineFailed
+from envs.services.stats import ToolStats
 from rlsys.errors import RunFailed
 from rlsys.outlines import Played
 from rlsys.rollout import RolloutPlan
@@ -393,3 +394,20 @@ def test_a_groups_deadline_is_that_of_the_plan_it_is_played_with(in_flight: int,
     plan = replace(PLAY, group_size=size, timeout_s=100.0, infra_retries=2, data_retries=1)
     pool = make_pool(Script(), in_flight=in_flight)
     assert pool._group_timeout_s(plan) == waves * 6 * 100.0 + 5.0
+
+
+def test_an_outage_of_a_tool_is_said_once_while_it_lasts_whoever_sees_it(caplog: pytest.LogCaptureFixture) -> None:
+    script = Script()
+    away = {"judge": ToolStats(outage="503"), "grader": ToolStats()}
+
+    async def scenario(pool: RolloutPool) -> None:
+        await pool.publish(version(1))
+        for seen in ({}, {"w0": away}, {"w0": away, "w1": away}, {"w1": away}, {}, {"w1": away}):
+            script.tools = seen
+            await pool.status()
+            await pool.status()
+
+    run(script, scenario, workers=2)
+    said = [record.getMessage() for record in caplog.records if "judge" in record.getMessage()]
+    begins, ends = "the judge does not answer (503): what needs it waits", "the judge answers again"
+    assert said == [begins, ends, begins]

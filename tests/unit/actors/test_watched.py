@@ -13,8 +13,8 @@ import pytest
 from actors import black_box
 from actors.watched import WorldProcess
 from actors.world_process import pack, packed, receive, unpacked
-from rlsys.broken import EpisodeBroken
-from rlsys.types import EpisodeEnd, Step
+from rlsys.broken import EpisodeBroken, TakenDown, TookOthersDown
+from rlsys.types import EpisodeEnd, FailureKind, Step
 from tests.bad_worlds import odd
 
 
@@ -93,3 +93,43 @@ def test_an_answer_is_what_was_given_or_raised_there() -> None:
     with pytest.raises(EpisodeBroken, match="pickle"):
         unpacked(*received(packed(7, "value", lambda: None))[1:], "step")
     assert received(pack((7, "end"))) == (7, "end")
+
+
+class Group:
+    def __init__(self, number: int) -> None:
+        self.number, self.what, self.failed, self.suspect = number, f"task {number}", None, False
+
+
+def ended(groups: list[Any], monkeypatch: pytest.MonkeyPatch, mark: Any = black_box.NOBODY) -> tuple[Any, list[Any]]:
+    """A process in which these groups were played, after something ended it; and what calls hear, nobody's last."""
+    process: Any = WorldProcess.__new__(WorldProcess)
+    process.reason, process._up, process._culprit, process._alone, process._calls = "", True, None, False, {}
+    process._askers = {group.number: group for group in groups}
+    told: list[Any] = []
+    process._box, process._stack_start, process._lost = black_box.create(), 0, told.append
+    monkeypatch.setattr(WorldProcess, "_end", lambda self, reason: setattr(self, "reason", reason))
+    process._blame(mark, FailureKind.INFRA, "ended the process (exit code -9)")
+    os.close(process._box)
+    assert told == [process]
+    return process, [process._ending(group) for group in [*groups, None]]
+
+
+def test_without_a_culprit_nobody_is_charged_and_everybody_is_a_suspect(monkeypatch: pytest.MonkeyPatch) -> None:
+    groups = [Group(1), Group(2), Group(3)]
+    process, said = ended(groups, monkeypatch)
+    assert all(isinstance(each, TakenDown) for each in said) and all(group.suspect for group in groups)
+    assert process.reason == "something in the process of the environments ended the process (exit code -9)"
+
+
+def test_who_was_alone_is_charged_and_named_within_its_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, (mine, nobodys) = ended([Group(7)], monkeypatch)
+    assert type(mine) is EpisodeBroken and mine.failure.kind is FailureKind.INFRA
+    assert mine.failure.detail.startswith("something in task 7, alone in its process, ended")
+    assert isinstance(nobodys, TakenDown)  # a group that was about to come
+
+
+def test_a_culprit_is_charged_for_good_and_makes_no_suspects(monkeypatch: pytest.MonkeyPatch) -> None:
+    groups = [Group(1), Group(2)]
+    _, (culprits, others, _) = ended(groups, monkeypatch, black_box.NOBODY._replace(group=1))
+    assert isinstance(culprits, TookOthersDown) and isinstance(others, TakenDown)
+    assert not any(group.suspect for group in groups)

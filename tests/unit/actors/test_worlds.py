@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -242,3 +242,77 @@ def test_a_world_that_cannot_be_connected_is_told(
 
     asyncio.run(scenario())
     assert "rollout:0: a world does not go where its service is: 'RLSYS_SERVICE_TOKEN'" in caplog.text
+
+
+class Crowd(LocalProcess):
+    """Ends when it plays task `bad`. Nobody knows who did it, but where one group alone is there."""
+
+    made: ClassVar[list[Crowd]] = []
+
+    def __init__(self, spec: WorldsSpec, lost: Any) -> None:
+        super().__init__(spec, lost)
+        self.reason, self.stack, self._lost = "", "", lost
+        self.there: dict[int, Any] = {}
+        self.together, self.stopped = 0, False
+        Crowd.made.append(self)
+
+    def ask(self, asker: Any, method: str, *arguments: Any) -> asyncio.Future[Any]:
+        if asker is not None:
+            self.there[asker.number] = asker
+            self.together = max(self.together, len(self.there))
+        return asyncio.ensure_future(self._watched(asker, method, *arguments))
+
+    async def _watched(self, asker: Any, method: str, *arguments: Any) -> Any:
+        if asker is not None:
+            await asyncio.sleep(0.002)  # until all are there
+        if method == "open" and arguments[-1].task_id == "bad" and not self.reason:
+            self.reason, self.alone = "something ended it", len(self.there) == 1
+            for each in self.there.values():
+                each.suspect = True
+            self._lost(self)
+        if self.reason:
+            raise EpisodeBroken(GONE) if self.alone else TakenDown(GONE)
+        return await super()._ask(method, *(() if asker is None else (asker.number,)), *arguments)
+
+    def end_group(self, asker: Any) -> None:
+        self.there.pop(asker.number, None)
+        super().end_group(asker)
+
+    async def stop(self) -> None:
+        self.stopped = True
+        await super().stop()
+
+
+def test_after_an_end_without_a_culprit_each_plays_alone_and_only_the_bad_one_fails() -> None:
+    Crowd.made.clear()
+    worlds = Worlds(SPEC, Crowd)  # type: ignore[arg-type]
+    several = plan(env=BadConfig(), reward=BadRewardConfig(), group_size=2, infra_retries=1)
+
+    async def generate(context: Sequence[int], request: TurnRequest) -> Completion:
+        return completion("ab")
+
+    async def group(name: str) -> list[str]:
+        task = Task(task_id=name, question="?")
+        with worlds.play(several, task) as playing:
+            turns = await playing.max_turns()
+            played = await run_group(
+                ticket(task=task), worker="w", make_env=playing.env, max_turns=turns, plan=several, run_seed=0,
+                renderer=LETTERS, generate=generate, score=playing.score, compare=playing.compare,
+            )  # fmt: skip
+        assert all(name == "bad" or each.retried in ((), (GONE,)) for each in played.trajectories)
+        return [str(each.end) for each in played.trajectories]
+
+    async def scenario() -> dict[str, list[str]]:
+        names = ["a", "b", "bad", "c", "d"]
+        found = dict(zip(names, await asyncio.gather(*map(group, names)), strict=True))
+        found["later"] = await group("later")
+        await worlds.stop()
+        return found
+
+    found = asyncio.run(asyncio.wait_for(scenario(), 20))
+    assert found.pop("bad") == ["failed"] * 2
+    assert all("failed" not in ends for ends in found.values())
+    first, *others = Crowd.made
+    assert first.together == 5 and all(process.together <= 1 for process in others)
+    assert all(process.stopped or process.reason for process in Crowd.made)
+    assert worlds.lost == ["something ended it"] * len([process for process in Crowd.made if process.reason])
