@@ -121,7 +121,8 @@ class RolloutConfig:
     top_p: float = 1.0
     """Sample only from the most likely tokens that together have this probability. It has to be 1 in an rl stage."""
     infra_attempts: int = 3
-    """How often a group is started in all, when workers die while they play it. After that it is a failure."""
+    """How often a group is started in all, when workers die while they play it. Once one died it plays alone; only a
+    group that was alone when its worker died is a failure after that."""
     infra_retries: int = 2
     """How often an episode is tried again after the engine, a tool or a deadline failed it. If only its scoring failed,
     only that is tried again."""

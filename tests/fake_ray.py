@@ -41,7 +41,7 @@ class Handle:
                 answer.set_result(value)
         except Exception as error:
             if not answer.done():
-                answer.set_exception(RayTaskError(method, "", error))
+                answer.set_exception(RayTaskError(method, "", error, proctitle="fake", pid=1, ip="here"))
                 answer.exception()
 
 

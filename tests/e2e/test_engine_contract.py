@@ -21,15 +21,19 @@ import psutil
 import pytest
 import torch
 
+import actors.worker
 from actors import engine as engine_module
 from actors.engine import Engine
 from actors.orphans import SHARED
+from actors.scoring import ScoringSpec
 from actors.specs import IDLE, EngineFailed, EngineSpec, EngineStats, PromptTooLong, engine_environment
+from actors.worker import RolloutWorker, WorkerSpec
 from rlsys.channels.base import Published, WeightsRejected
 from rlsys.rollout import TurnRequest
-from rlsys.types import Completion, TurnStop, VersionSpan
+from rlsys.types import Completion, Group, Reward, TurnStop, VersionSpan
 from tests import device, made
 from tests.e2e.tiny_models import END, Kind, logits, logprobs, publish, save_tiny, tiny_model, tiny_tokenizer
+from tests.unit.rlsys.test_rollout import play_group
 
 pytestmark = pytest.mark.e2e
 
@@ -254,6 +258,45 @@ def test_a_load_in_mid_generation_is_recorded_in_spans_and_every_token_is_of_the
         ids = PROMPT + list(completion.token_ids)
         by_old, by_new = (logprobs(model, ids)[len(PROMPT) - 1 :] for model in (old, new))
         assert gap(completion.logprobs, by_old[: first.end] + by_new[first.end :]) < close()
+
+
+def test_a_probe_passes_the_queue_and_needs_no_seat(served: Served) -> None:
+    """As many requests as the engine takes run, and as many wait: none of them has ended when the probe is answered."""
+
+    async def probed() -> tuple[list[float], int]:
+        tasks = [asyncio.create_task(served.generate(seed=seed, max_tokens=400)) for seed in range(32)]
+        await asyncio.sleep(0.1)
+        found = await served.engine.prompt_logprobs(PROMPT)
+        ended = sum(task.done() for task in tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return found, ended
+
+    found, ended = served.run(probed())
+    assert ended == 0 and gap(found, logprobs(served.model, PROMPT)) < close()
+
+
+def test_256_episodes_on_two_seats_need_no_more_time_than_they_hold_one(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(actors.worker, "ChatRenderer", lambda path: None)
+    seconds: dict[str, Any] = {"stall_s": 60.0, "block_s": 60.0, "start_timeout_s": 60.0}
+    scoring = ScoringSpec(grader_workers=1, grader_deadline_s=5.0)
+    worker = RolloutWorker(
+        WorkerSpec(name="w", engine=made.engine_spec(max_num_seqs=2), run_seed=0, scoring=scoring, **seconds)
+    )
+    worker.engine = served.engine
+    play = made.plan(group_size=256, max_turn_tokens=16, max_context=CONTEXT, timeout_s=2.0)
+
+    async def played() -> tuple[Group, float]:
+        began = asyncio.get_running_loop().time()
+        group = await play_group(worker._generate, plan=play, max_turns=1)
+        return group, asyncio.get_running_loop().time() - began
+
+    group, took = served.run(played())
+    assert took > play.timeout_s  # the last of them have waited for longer than an episode may take
+    assert all(isinstance(each.reward, Reward) and not each.retried for each in group.trajectories)
 
 
 @pytest.fixture

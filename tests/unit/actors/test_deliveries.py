@@ -1,0 +1,208 @@
+"""How a version reaches engines that are late, wrong or dead, over fake actors; and one that reaches nobody."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from actors.members import State
+from actors.pool import RolloutPool
+from rlsys.channels.base import Published, WeightsRejected
+from rlsys.errors import RunFailed
+from rlsys.types import Ticket
+from tests.fake_ray import FakeRay
+from tests.fake_ray import fake_ray as fake_ray
+from tests.fake_workers import PLAY, Script, Way, refused, run, until, version
+from tests.made import ticket
+
+pytestmark = pytest.mark.usefixtures("fake_ray")
+
+
+class Gate:
+    """Holds the loads of some workers until the test opens it."""
+
+    def __init__(self, *names: str) -> None:
+        self.names, self.opened = set(names), asyncio.Event()
+
+    async def load(self, worker: Any, version: int) -> None:
+        if worker.name in self.names:
+            await self.opened.wait()
+
+
+def test_a_version_reaches_every_engine_and_older_ones_are_tidied_up() -> None:
+    way = Way()
+
+    async def scenario(pool: RolloutPool) -> None:
+        arrivals = await pool.publish(version(1))
+        assert [arrival.delivery.version for arrival in arrivals] == [1, 1, 1]
+        assert (way.kept, pool.carried) == ([1], (3, 0.5))
+
+    run(Script(), scenario, workers=3, way=way)
+    assert way.stops == 1
+
+
+def test_a_late_engine_serves_nothing_old_and_joins_when_it_has_come() -> None:
+    script = Script()
+
+    async def scenario(pool: RolloutPool) -> None:
+        await pool.publish(version(1))
+        gate = Gate("w1")
+        script.load = gate.load
+        arrivals = await pool.publish(version(2))
+        assert len(arrivals) == 1 and pool._members[1].state is State.STALE
+        groups = [await pool.run(ticket(number), PLAY, lambda _: None) for number in range(3)]
+        assert {name for name, _ in script.played} == {"w0"} and len(groups) == 3
+        gate.opened.set()
+        await until(lambda: pool._members[1].state is State.READY)
+        assert pool._members[1].arrival.delivery.version == 2  # type: ignore[union-attr]
+
+    run(script, scenario, workers=2, publish_deadline_s=0.01)
+
+
+def test_when_most_are_late_the_run_waits_for_half_of_them_and_not_for_the_first() -> None:
+    script = Script()
+
+    async def scenario(pool: RolloutPool) -> None:
+        await pool.publish(version(1))
+        early, late = Gate("w1"), Gate("w2", "w3")
+
+        async def load(worker: Any, number: int) -> None:
+            await early.load(worker, number)
+            await late.load(worker, number)
+
+        script.load = load
+        publishing = asyncio.create_task(pool.publish(version(2)))
+        await until(lambda: pool._members[3].state is State.STALE and pool._members[0].state is State.READY)
+        await asyncio.sleep(0.01)
+        assert not publishing.done()
+        early.opened.set()
+        assert len(await publishing) == 2
+        late.opened.set()
+
+    run(script, scenario, workers=4, publish_deadline_s=0.01)
+
+
+def test_a_version_that_reaches_nobody_ends_the_run() -> None:
+    async def scenario(pool: RolloutPool) -> None:
+        with pytest.raises(RunFailed, match="version 1 reaches no rollout worker: no way there"):
+            await pool.publish(version(1))
+        assert pool.restarts == {"w0": 0, "w1": 0}
+
+    run(Script(), scenario, workers=2, way=Way(refused))
+
+
+def test_one_that_a_version_does_not_reach_is_left_out_and_the_others_go_on() -> None:
+    async def brings(published: Published) -> None:
+        if published.version == 2:
+            turns.append(0)
+            if len(turns) == 1:
+                refused()
+
+    turns: list[int] = []
+
+    async def scenario(pool: RolloutPool) -> None:
+        await pool.publish(version(1))
+        assert len(await pool.publish(version(2))) == 1
+        assert sorted(member.state for member in pool._members) == [State.READY, State.STALE]
+        assert len(await pool.publish(version(3))) == 2
+
+    run(Script(), scenario, workers=2, way=Way(brings))
+
+
+def test_an_engine_that_computes_something_else_is_loaded_twice_and_then_ends_the_run() -> None:
+    loads: list[int] = []
+
+    async def load(worker: Any, number: int) -> None:
+        loads.append(number)
+
+    async def scenario(pool: RolloutPool) -> None:
+        with pytest.raises(RunFailed, match="w0 does not compute what the learner computes"):
+            await pool.publish(version(1, expected=2.0))
+        assert loads == [1, 1]
+
+    run(Script(load=load), scenario)
+
+
+def test_a_second_load_that_is_right_is_enough() -> None:
+    async def load(worker: Any, number: int) -> None:
+        script.said, script.load = (2.0, None) if loads else (0.0, load)
+        loads.append(number)
+
+    loads: list[int] = []
+    script = Script(load=load)
+
+    async def scenario(pool: RolloutPool) -> None:
+        (arrival,) = await pool.publish(version(1, expected=2.0))
+        assert (arrival.gap_mean, loads) == (0.0, [1, 1])
+
+    run(script, scenario)
+
+
+def test_a_worker_that_dies_while_its_weights_are_brought_is_asked_for_nothing_more(fake_ray: FakeRay) -> None:
+    loaded: list[Any] = []
+
+    async def load(worker: Any, number: int) -> None:
+        loaded.append((worker, number))
+
+    async def brings(published: Published) -> None:
+        if published.version == 2 and not died.is_set():
+            died.set()
+            pool_of[0]._mark_dead(pool_of[0]._members[0], pool_of[0]._members[0].handle, RuntimeError("died"))
+
+    died, pool_of = asyncio.Event(), []
+
+    async def scenario(pool: RolloutPool) -> None:
+        pool_of.append(pool)
+        await pool.publish(version(1))
+        (arrival,) = await pool.publish(version(2))
+        assert arrival.delivery.version == 2
+        first, second = (handle.actor for handle in fake_ray.handles)
+        assert [each for each in loaded if each[0] is first] == [(first, 1)]
+        assert [each for each in loaded if each[0] is second] == [(second, 2)]
+
+    run(Script(load=load), scenario, way=Way(brings))
+
+
+def test_a_death_by_refused_weights_makes_nobody_a_suspect() -> None:
+    async def load(worker: Any, number: int) -> None:
+        if number == 2 and script.starts["w0"] == 1:
+            await until(lambda: len(script.played) == 2)
+            raise WeightsRejected("not whole")
+
+    async def play(worker: Any, ticket: Ticket) -> None:
+        if script.starts["w0"] == 1:
+            await asyncio.Event().wait()
+        together.append(len(pool_of[0]._members[0].playing))
+        await asyncio.sleep(0.002)
+
+    script, together, pool_of = Script(load=load, play=play), [], []  # type: ignore[var-annotated]
+
+    async def scenario(pool: RolloutPool) -> None:
+        pool_of.append(pool)
+        await pool.publish(version(1))
+        playing = [asyncio.create_task(pool.run(ticket(number), PLAY, lambda _: None)) for number in range(2)]
+        await pool.publish(version(2))
+        await asyncio.gather(*playing)
+        assert together == [2, 2] and pool.restarts == {"w0": 1}
+
+    run(script, scenario)
+
+
+def test_a_worker_that_comes_back_holds_the_newest_version_before_it_plays() -> None:
+    async def play(worker: Any, ticket: Ticket) -> None:
+        held.append(worker.version)
+        if script.starts["w0"] == 1:
+            worker.die()
+
+    held: list[int] = []
+    script = Script(play=play)
+
+    async def scenario(pool: RolloutPool) -> None:
+        for number in (1, 2):
+            await pool.publish(version(number))
+        await pool.run(ticket(0), PLAY, lambda _: None)
+        assert held == [2, 2]
+
+    run(script, scenario)
