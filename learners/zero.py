@@ -83,11 +83,14 @@ def deepspeed_config(learner: LearnerConfig, device: Device, *, dtype: str, num_
 
 
 def load(engine: Any, folder: Path, tag: str) -> dict[str, Any]:
-    """Weights and the optimizer's moments, as they were saved; how it moves the weights (weight decay, betas) stays as
-    the engine was made. Returns what was saved beside them."""
-    ours = [{key: value for key, value in group.items() if key != "params"} for group in engine.optimizer.param_groups]
+    """Weights and the optimizer's moments, as they were saved; how it moves the weights (weight decay, betas, clipping)
+    stays as the engine was made. Returns what was saved beside them."""
+    optimizer = engine.optimizer
+    ours = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
+    clip_grad = optimizer.clip_grad  # which ZeRO below 3 saves and loads, too
     _, state = engine.load_checkpoint(str(folder), tag=tag)
-    for group, own in zip(engine.optimizer.param_groups, ours, strict=True):
+    optimizer.clip_grad = clip_grad
+    for group, own in zip(optimizer.param_groups, ours, strict=True):
         group.update(own)
     found: dict[str, Any] = state
     return found

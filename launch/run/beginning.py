@@ -46,7 +46,7 @@ def reference_of(stage: StageConfig, state: DriverState, checkpoint: Path | None
 
 def takes_optimizer(stage: StageConfig, state: DriverState) -> bool:
     """Whether the stage goes on with the optimizer of the checkpoint: its own, or that of the stage before it."""
-    inherited = stage.config.learner.optimizer == "run" and stage.steps > 0 and state.step > 0
+    inherited = stage.config.learner.optimizer == "run" and bool(stage.steps or stage.epochs) and state.step > 0
     return state.stage_step > 0 or inherited
 
 

@@ -404,12 +404,13 @@ def test_a_loaded_optimizer_moves_weights_as_the_configuration_says(learner, pat
     learner.update(batch())
     save(learner, tmp_path / "learner")
     for alone in (False, True):
-        begin(learner, path, zero_stage=zero_stage, weight_decay=0.1, betas=(0.8, 0.99))
+        begin(learner, path, zero_stage=zero_stage, weight_decay=0.1, betas=(0.8, 0.99), clip_grad=0.5)
         learner.load(tmp_path / "learner", optimizers_alone=alone)
-        groups = learner.stage.models.policy_engine.optimizer.param_groups
+        optimizer = learner.stage.models.policy_engine.optimizer
+        groups = optimizer.param_groups
         found = [(group["weight_decay"], tuple(group["betas"])) for group in groups]
         assert found == [(0.1, (0.8, 0.99)), (0.0, (0.8, 0.99))]
-        assert learner.update(batch(1)).applied
+        assert optimizer.clip_grad == 0.5 and learner.update(batch(1)).applied
 
 
 @pytest.mark.parametrize("zero_stage", [1, 2, 3])

@@ -62,20 +62,23 @@ class Engine:
         self.optimizer = torch.optim.AdamW(
             parameter_groups(model, learner.weight_decay), lr=learner.lr, betas=learner.betas
         )
+        self.optimizer.clip_grad = learner.clip_grad
         model(torch.ones(2)).sum().backward()
         self.saved = saved
 
     def load_checkpoint(self, folder: str, tag: str) -> tuple[str, dict[str, Any]]:
         self.optimizer.load_state_dict(self.saved)
+        self.optimizer.clip_grad = 99.0
         return folder, {"step": 3}
 
 
 def test_a_loaded_optimizer_moves_weights_as_its_configuration_says() -> None:
     before = Engine(LearnerConfig(weight_decay=0.0, betas=(0.9, 0.95)))
     before.optimizer.step()
-    engine = Engine(LearnerConfig(weight_decay=0.1, betas=(0.8, 0.99)), before.optimizer.state_dict())
+    engine = Engine(LearnerConfig(weight_decay=0.1, betas=(0.8, 0.99), clip_grad=0.5), before.optimizer.state_dict())
     assert load(engine, Path("learner"), "state") == {"step": 3}
     groups = engine.optimizer.param_groups
     assert [(group["weight_decay"], group["betas"]) for group in groups] == [(0.1, (0.8, 0.99)), (0.0, (0.8, 0.99))]
+    assert engine.optimizer.clip_grad == 0.5
     (weight,) = groups[0]["params"]
     assert engine.optimizer.state[weight]["step"] == 1  # and the moments are those that were saved
