@@ -375,11 +375,12 @@ def _head(stage: StageConfig) -> Raw:
 
 
 def _difference(values: Any, base: Any) -> Raw:
-    """What `values` says that `base` does not; the algorithm in whole, since it may be another one."""
+    """What `values` says that `base` does not; in whole what another name picks, and the algorithm."""
     changed: Raw = {}
     for key, value in values.items():
         if value == base.get(key):
             continue
-        whole = key == "algorithm" or not isinstance(value, dict) or not isinstance(base.get(key), dict)
+        both = isinstance(value, dict) and isinstance(base.get(key), dict)
+        whole = key == "algorithm" or not both or value.get("name") != base[key].get("name")
         changed[key] = value if whole else _difference(value, base[key])
     return changed

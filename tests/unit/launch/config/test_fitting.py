@@ -10,7 +10,7 @@ import pytest
 
 from envs.rewards.answer import AnswerReward, AnswerRewardConfig
 from envs.worlds.calculator import CalculatorConfig, CalculatorWorld
-from launch.config.compose import compose
+from launch.config.compose import compose, to_yaml
 from rlsys.errors import BadInput
 
 
@@ -103,3 +103,14 @@ def test_a_key_that_fits_elsewhere_is_said_with_the_way(config: str, override: s
 def test_a_key_that_fits_every_stage_is_taken() -> None:
     assert compose("quickstart", ["reward.format=0.2"]).stages[-1].config.reward.format == 0.2
     assert compose("swirl/tiny", ["stages.swirl.reward.aggregate=last"])
+
+
+@pytest.mark.parametrize("other", ["questions, style: answer_tag", f"{__name__}.Flaky", f"{__name__}.Plain"])
+def test_a_stage_with_another_environment_reads_back_to_the_same(other: str, tmp_path: Path) -> None:
+    """A value that both environments have is written for both: what is left of it is not the default."""
+    recipe = tmp_path / "r.yaml"
+    stage = f"name: rl, kind: rl, steps: 1, env: {{name: {other}, held_out_tasks: 200}}"
+    recipe.write_text(f"env: {{name: calculator, held_out_tasks: 200}}\nstages: [{{{stage}}}]\n")
+    first = compose(str(recipe), [])
+    recipe.write_text(to_yaml(first))
+    assert compose(str(recipe), [], saved=True).stages == first.stages
