@@ -37,6 +37,7 @@ _SET_MARKS = re.compile(r"\\(?:cup|cap|setminus|mathbb|le|ge|ne)(?![a-zA-Z])|[<>
 _DECIMAL = re.compile(r"(\^\s?)?(?<![0-9])([0-9]*)\.([0-9]+)")
 # Two numbers side by side, and a mark behind a number, are read in ways that nobody means.
 _UNREADABLE = re.compile(r"[0-9.]\s+[0-9.]|[0-9)}]\s?'|\\unitvector|\\[vh]?phantom|\\color|\$")
+_TURNED = re.compile(r"\^\s?\{?\s?T(?![a-zA-Z])")  # of a number it would be the number
 _LOG_BASE = re.compile(r"_([0-9])(?=\s[0-9])")  # \log_2 8
 _CONSTANT = re.compile(r"\+\s?(?:[cCkK]|\\text\s?\{\s?(?:[cC]onst(?:ant)?\.?|[cC])\s?\})$")
 _TRIGONOMETRY = re.compile(r"\\?(?:sin|cos|tan|cot|sec|csc)(?![a-z])")
@@ -231,7 +232,7 @@ def _solved(statement: Any, variable: Any) -> Any:
 def _parsed(text: str) -> Any:
     """An expression or a matrix of exact numbers, `i` the imaginary unit; None for what is neither."""
     text = _LOG_BASE.sub(r"_{\1}", text)
-    if _nesting(text) > MAX_NESTING or _UNREADABLE.search(text):
+    if _nesting(text) > MAX_NESTING or _UNREADABLE.search(text) or (_TURNED.search(text) and "matrix}" not in text):
         return None
     try:
         text = _DECIMAL.sub(_fraction, text)

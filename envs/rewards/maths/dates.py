@@ -33,7 +33,7 @@ _CLOCK = re.compile(
     re.IGNORECASE,
 )
 _SPOKEN = {"noon": (12, 0, "p"), "midday": (12, 0, "p"), "midnight": (12, 0, "a")}
-_SCORE = re.compile(r"[0-9]{1,3}\s?-\s?[0-9]{1,3}")
+_SCORE = re.compile(r"[0-9]{1,4}\s?-\s?[0-9]{1,4}")
 _UNCERTAIN = re.compile(r"[0-9]+/[0-9]{4}")
 
 

@@ -187,6 +187,12 @@ def test_any_gold_will_do_and_an_open_one_leaves_it_open() -> None:
     assert decided("2", []) is False
 
 
+def test_what_differs_in_shape_needs_no_algebra() -> None:
+    assert decided(r"\sqrt{4}, 1, 2", ["2, 1"]) is False
+    assert decided(r"\{\sqrt{4}\}", [r"[1, 2)"]) is False
+    assert decided("1:2:3", ["1:2"]) is False
+
+
 def test_a_long_answer_is_compared_as_it_stands() -> None:
     long = "1" * (MAX_ANSWER + 1)
     assert decided(long, [f" {long} "]) is True and decided(long, ["1"]) is False

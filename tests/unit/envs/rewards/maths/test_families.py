@@ -139,6 +139,9 @@ DIFFERENT = {
     ],
     "moments": [
         ("4-1", "3"),
+        ("noon", "12:00 AM"),
+        ("midnight", "12:00 PM"),
+        ("2024-01", "2023"),
         ("3", "4-1"),
         ("10:30", "1/3"),
         ("6 pm", "6 am"),
@@ -171,6 +174,8 @@ DIFFERENT = {
     "matrices": [
         (r"\begin{pmatrix}1&2\end{pmatrix}^T", r"\begin{pmatrix}1&2\end{pmatrix}"),
         (r"\begin{pmatrix}1&0\\0&1\end{pmatrix}", "I_3"),
+        ("A^T", "A"),
+        (r"\mathbf{i} + 2", r"\begin{pmatrix}1\\0\end{pmatrix}"),
         (r"\text{diag}(1,2)", r"\begin{pmatrix}2&0\\0&1\end{pmatrix}"),
     ],
     "parts": [
