@@ -26,7 +26,7 @@ import psutil
 from actors.completions import completion
 from actors.gauges import Gauges
 from actors.orphans import die_with, unname
-from actors.specs import IDLE, EngineFailed, EngineSpec, EngineStats, PromptTooLong, engine_environment
+from actors.specs import IDLE, EngineFailed, EngineSpec, EngineStats, PromptTooLong, compile_cache, engine_environment
 from rlsys import semaphores
 from rlsys.channels import receiver
 from rlsys.channels.base import Published, WeightsRejected
@@ -86,6 +86,7 @@ class Engine:
         The EngineCore dies with the calling thread: call it on a thread that lives as long as the process.
         """
         os.environ.update(engine_environment(max(1, spec.threads // spec.tensor_parallel), spec.model_path))
+        os.environ.setdefault("VLLM_CACHE_ROOT", compile_cache())
         if spec.enforce_eager:
             # vLLM compiles some helpers all the same: 20 s at the first request, and it needs a C++ compiler.
             os.environ["TORCH_COMPILE_DISABLE"] = "1"
@@ -106,14 +107,18 @@ class Engine:
         engine = cls(spec, llm, processes, gauges)
         try:
             await engine._ask(llm.update_weight_version("0"))
-            # The first request with log-probabilities pays for what is built lazily: nobody should wait for that later.
-            await engine.generate([0], TurnRequest(max_tokens=2, temperature=1.0, top_p=1.0, seed=0), "warm-up")
+            await engine.warm_up()
             pids = await engine._ask(llm.collective_rpc("rl_pid"))
             engine._parts = [psutil.Process(pid) for pid in pids if pid not in engine.core_pids()]
         except BaseException:  # nobody else holds the engine yet
             engine.stop()
             raise
         return engine
+
+    async def warm_up(self) -> None:
+        """The first request of each kind pays for what is built lazily: nobody should wait for that later."""
+        await self.generate([0], TurnRequest(max_tokens=2, temperature=1.0, top_p=1.0, seed=0), "warm-up")
+        await self.prompt_logprobs([0, 0])
 
     async def generate(self, prompt_ids: Sequence[int] | Ints, request: TurnRequest, request_id: str) -> Completion:
         """Sample one completion. Raises PromptTooLong and EngineFailed; cancelling it aborts the request.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import platform
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -66,6 +68,12 @@ def openmp(threads: int) -> dict[str, str]:
     By default they spin: an engine and a learner that share cores would each wait for the other's waiting.
     """
     return {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "PASSIVE"}
+
+
+def compile_cache() -> str:
+    """Where vLLM keeps what it compiled on this node: nodes that share a home would write one folder at once."""
+    home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return str(Path(home).expanduser() / "vllm" / f"of-{platform.node() or 'this-node'}")
 
 
 def engine_environment(threads: int, model_path: str = "") -> dict[str, str]:

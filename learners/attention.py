@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -40,24 +42,41 @@ class LengthGroup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PackedLayout:
-    """Where each token of a row goes: worked out once per row, used by every layer."""
+class Padding:
+    """Where each computed token of a row goes when samples of similar length are padded side by side."""
 
     groups: tuple[LengthGroup, ...]
     slots: torch.Tensor  # [U] the slot of each computed token in the groups' concatenated outputs
+    repeated: torch.Tensor | None  # [R] the slots of those that are not computed: keys and values once more
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackedLayout:
+    """Where the samples of a row are: worked out once per row, used by every layer."""
+
     cu_seqlens: torch.Tensor  # [S+1] int32, where samples begin and end
-    longest: int
+    bounds: tuple[int, ...]  # the same numbers in host memory
     shared: Shared | None = None  # None: all T tokens of the row are computed
-    repeated: torch.Tensor | None = None  # [R] the slots of those that are not: keys and values once more
+
+    @property
+    def longest(self) -> int:
+        return max((end - start for start, end in pairwise(self.bounds)), default=0)
+
+    @cached_property
+    def padding(self) -> Padding:
+        """Made where it is asked for: a GPU's own kernel needs none of it."""
+        return _padding(self)
 
 
 def packed_layout(cu_seqlens: torch.Tensor, shared: Shared | None = None) -> PackedLayout:
-    """cu_seqlens: [S+1] int32. Deterministic: samples are grouped by falling length, ties in row order.
+    """cu_seqlens: [S+1] int32. shared: what of the row is not computed again; on a CPU alone."""
+    return PackedLayout(cu_seqlens=cu_seqlens, bounds=tuple(cu_seqlens.tolist()), shared=shared)
 
-    shared: what of the row is not computed again; on a CPU alone.
-    """
-    bounds = cu_seqlens.tolist()
-    samples = [(end - start, start) for start, end in zip(bounds, bounds[1:], strict=False) if end > start]
+
+def _padding(layout: PackedLayout) -> Padding:
+    """Deterministic: samples are grouped by falling length, ties in row order."""
+    bounds, shared = layout.bounds, layout.shared
+    samples = [(end - start, start) for start, end in pairwise(bounds) if end > start]
     samples.sort(key=lambda sample: (-sample[0], sample[1]))
     grouped: list[list[tuple[int, int]]] = []
     for length, start in samples:
@@ -65,7 +84,7 @@ def packed_layout(cu_seqlens: torch.Tensor, shared: Shared | None = None) -> Pac
             grouped.append([])
         grouped[-1].append((length, start))
 
-    device = cu_seqlens.device
+    device = layout.cu_seqlens.device
     groups, offset = [], 0
     slots = torch.empty(bounds[-1], dtype=torch.int64, device=device)
     for members in grouped:
@@ -79,12 +98,9 @@ def packed_layout(cu_seqlens: torch.Tensor, shared: Shared | None = None) -> Pac
         tokens = tokens_SL.flatten() if shared is None else shared.stand_in[tokens_SL.flatten()]
         groups.append(LengthGroup(num_samples=len(members), max_length=max_length, tokens=tokens))
         offset += len(members) * max_length
-    return PackedLayout(
+    return Padding(
         groups=tuple(groups),
         slots=slots if shared is None else slots[shared.kept],
-        cu_seqlens=cu_seqlens,
-        longest=samples[0][0] if samples else 0,
-        shared=shared,
         repeated=None if shared is None else slots[shared.repeats],
     )
 
@@ -101,9 +117,10 @@ class _Pad(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None, None]:
         layout: PackedLayout = ctx.layout
-        of_own = grads[0].index_select(0, layout.slots)
-        if layout.shared is not None and layout.repeated is not None:
-            of_own.index_add_(0, layout.shared.originals, grads[0].index_select(0, layout.repeated))
+        padding = layout.padding
+        of_own = grads[0].index_select(0, padding.slots)
+        if layout.shared is not None and padding.repeated is not None:
+            of_own.index_add_(0, layout.shared.originals, grads[0].index_select(0, padding.repeated))
         return of_own, None, None
 
 
@@ -198,15 +215,16 @@ def packed_sdpa(
         return _attend(query, key, value, scores).transpose(1, 2).contiguous(), None
     qkv_UHD = [x.transpose(1, 2).squeeze(0) for x in (query, key, value)]
     # One gather for all groups, then a view of each, so that the backward is one gather as well.
-    tokens = torch.cat([group.tokens for group in packed_layout.groups])
+    padding = packed_layout.padding
+    tokens = torch.cat([group.tokens for group in padding.groups])
     padded = [_Pad.apply(x, tokens, packed_layout) for x in qkv_UHD]
     outputs, offset = [], 0
-    for group in packed_layout.groups:
+    for group in padding.groups:
         size = group.num_samples * group.max_length
         parts = [x[offset : offset + size] for x in padded]
         outputs.append(_group_attention(parts, group, scores))
         offset += size
-    return _Unpad.apply(torch.cat(outputs), packed_layout.slots)[None], None
+    return _Unpad.apply(torch.cat(outputs), padding.slots)[None], None
 
 
 def _group_attention(padded: list[torch.Tensor], group: LengthGroup, scores: _Scores) -> torch.Tensor:

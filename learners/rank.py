@@ -56,6 +56,18 @@ class RankSpec:
     fp32_head: bool = False
 
 
+def leave_op_unbuilt(device: Device) -> None:
+    """On a CPU this op would be compiled at start-up; a killed build leaves a lock that hangs every later start.
+
+    On GPUs nothing asks for it, and this list is made by looking at every op for a compiler of CUDA's.
+    """
+    if device.torch_device != "cpu":
+        return
+    import deepspeed.ops
+
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+
+
 class LearnerRank:
     def __init__(self, spec: RankSpec) -> None:
         self.spec = spec
@@ -72,11 +84,9 @@ class LearnerRank:
         os.environ.setdefault("LOCAL_RANK", "0")
         os.environ.setdefault("LOCAL_SIZE", "1")
         import deepspeed
-        import deepspeed.ops
 
         logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
-        # On a CPU this op would be compiled at start-up; a killed build leaves a lock that hangs every later start.
-        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+        leave_op_unbuilt(spec.device)
         self.torch_device = torch.device(spec.device.torch_device)
         if self.torch_device.type == "cuda":
             self.torch_device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))

@@ -58,7 +58,8 @@ class SearchConfig:
     faiss: str = "Flat"
     """Of an index to be built: Flat, HNSW32, IVF4096,PQ64 (dense, hybrid)."""
     gpus: int = 0
-    """That the started server takes for its encoder and its index (dense, hybrid), where there are any. 0: CPUs."""
+    """That the started server takes for its encoder and its index (dense, hybrid), where there are any. 0: CPUs,
+    which read a Flat index whole for every batch of queries: 64 GB of them for 21 million passages of width 768."""
     web: WebSearchConfig = field(default_factory=WebSearchConfig)
     on_failure: Literal["fail", "empty"] = "fail"
     """Of the retriever. fail: the episode is a typed failure; empty: its policy sees an empty result, as in ICRL."""

@@ -233,8 +233,9 @@ def test_gradient_checkpointing_changes_no_number(policy, path) -> None:
 def test_every_token_has_one_slot_and_no_sample_is_padded_by_more_than_a_quarter(lengths) -> None:
     cu_seqlens = torch.tensor([0, *lengths]).cumsum(0).to(torch.int32)
     layout = attention.packed_layout(cu_seqlens)
-    tokens = torch.cat([group.tokens for group in layout.groups])
-    assert torch.equal(tokens[layout.slots], torch.arange(sum(lengths)))
+    padding = layout.padding
+    tokens = torch.cat([group.tokens for group in padding.groups])
+    assert torch.equal(tokens[padding.slots], torch.arange(sum(lengths)))
     assert len(tokens) <= sum(lengths) / 0.8
 
 
@@ -270,10 +271,10 @@ def save_gemma(folder: Path, attention_cap: float | None) -> str:
     return str(folder)
 
 
-def test_a_soft_capped_head_is_noticed_and_its_own_logits_are_used(tmp_path) -> None:
+def test_a_soft_capped_head_is_noticed_and_its_own_logits_are_used(tmp_path, caplog) -> None:
     path = save_gemma(tmp_path, None)
     policy = load_policy(path, dtype="float32", attention_key="packed_sdpa")
-    assert not policy.linear_head
+    assert not policy.linear_head and "its head is not linear alone" in caplog.text
     logp, _ = logprobs(policy, SAMPLES)
     expected, _ = full_logprobs(path, SAMPLES[2], 1.0)
     torch.testing.assert_close(logp[9:19].double(), expected, atol=1e-5, rtol=0)
@@ -313,6 +314,63 @@ def test_the_gradient_of_soft_capped_attention_is_that_of_the_plain_model(tmp_pa
 
 def test_a_plain_head_is_noticed(policy) -> None:
     assert policy.linear_head
+
+
+def deep(layers: int, dtype: torch.dtype) -> LlamaForCausalLM:
+    torch.manual_seed(0)
+    attention.register()
+    config = LlamaConfig(**SHAPE | {"num_hidden_layers": layers}, attn_implementation="packed_sdpa")
+    return LlamaForCausalLM(config).to(dtype)
+
+
+def other_kernels(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+    """Products of rows of this many tokens are rounded otherwise, as on a GPU that sums them in another order: by so
+    much that a narrow model comes as far off as a wide one of 64 layers."""
+    plain, noise = F.linear, torch.Generator().manual_seed(1)
+
+    def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        if x.shape[-2] != rows:
+            return plain(x, weight, bias)
+        exact = plain(x, weight, bias)
+        return exact * (1 + 2**-5 * (torch.rand(exact.shape, generator=noise) - 0.5).sign()).to(exact.dtype)
+
+    monkeypatch.setattr(F, "linear", linear)
+
+
+@pytest.mark.parametrize("layers", [28, 64])
+def test_rounding_of_a_deep_model_is_no_leak(layers: int, monkeypatch) -> None:
+    """The second sample alone has 3 tokens, both together 8."""
+    other_kernels(monkeypatch, rows=3)
+    assert PolicyModel(deep(layers, torch.bfloat16)).linear_head
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("layers", [2, 64])
+def test_samples_that_see_each_other_are_refused(layers: int, dtype: torch.dtype, monkeypatch) -> None:
+    whole = attention.packed_layout
+
+    def leaking(cu_seqlens: torch.Tensor, shared: object = None) -> attention.PackedLayout:
+        return whole(torch.stack([cu_seqlens[0], cu_seqlens[-1]]))  # one sample, from the first token to the last
+
+    monkeypatch.setattr(attention, "packed_layout", leaking)
+    with pytest.raises(BadInput, match="see each other"):
+        PolicyModel(deep(layers, dtype))
+
+
+def test_the_head_is_found_linear_whatever_another_pass_rounds(monkeypatch, caplog) -> None:
+    model, calls = deep(28, torch.bfloat16), []
+    plain = F.linear
+
+    def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        calls.append(weight.shape)
+        if len(calls) <= 28 * 7 + 1:  # the first pass, with the head
+            return plain(x, weight, bias)
+        half = x.shape[-1] // 2
+        return plain(x[..., :half], weight[:, :half], bias) + plain(x[..., half:], weight[:, half:])
+
+    monkeypatch.setattr(F, "linear", linear)
+    assert PolicyModel(model).linear_head and not caplog.records
+    assert len(calls) > 28 * 7 + 1
 
 
 def test_an_architecture_that_carries_state_from_sample_to_sample_is_refused(tmp_path) -> None:
