@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +24,8 @@ from rlsys.visible import visible
 if TYPE_CHECKING:
     from actors.renderer import ChatRenderer
 
-COUNTED = 256  # prompts, spread over the training tasks
+COUNTED = 64  # prompts, spread over the training tasks
+PATIENCE_S = 2.0  # for them, but the first: a world may take its time for each
 SHOWN = 1200  # characters of the first one
 MARK = re.compile(r"<\|[^<>|\s]{1,40}\|>|<｜[^<>｜]{1,40}｜>|</?s>|<(?:start|end)_of_turn>|\[/?INST\]")
 
@@ -85,8 +87,12 @@ def _of_world(renderer: ChatRenderer, recipe: RecipeConfig, model: str, most: in
     world, window = make_world(recipe.env), recipe.engine.max_model_len
     tasks = world.tasks("train") or world.tasks("held_out")
     some = [tasks[at * len(tasks) // COUNTED] for at in range(COUNTED)] if len(tasks) > COUNTED else list(tasks)
-    made, broken = [], []
+    made: list[tuple[tuple[int, ...], Sequence[str]]] = []
+    broken: list[BadInput] = []
+    started = time.monotonic()
     for task in some:
+        if made and time.monotonic() - started > PATIENCE_S:
+            break
         try:
             prompt = _prompt(renderer, world, task, recipe, model)
         except BadInput as error:  # one of a bad record: the run counts it, and goes on
@@ -104,7 +110,9 @@ def _of_world(renderer: ChatRenderer, recipe: RecipeConfig, model: str, most: in
     lines = [f"first prompt: {len(ids)} tokens, in a window of {window}; a message ends at {ends}"]
     lines += [f"  | {visible(line)}" for line in f"{text[:most]}{cut}".split("\n")]
     lines.append(_lengths([len(ids) for ids, _ in made], window))
-    return lines + [f"prompts: {len(broken)} of {len(some)} cannot be made; the first: {each}" for each in broken[:1]]
+    return lines + [
+        f"prompts: {len(broken)} of {len(made) + len(broken)} cannot be made; the first: {each}" for each in broken[:1]
+    ]
 
 
 def _lengths(counts: Sequence[int], window: int) -> str:

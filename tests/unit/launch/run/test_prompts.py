@@ -2,14 +2,18 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from actors.renderer import ChatRenderer
+from envs.worlds.calculator import CalculatorWorld
 from launch.config.compose import compose
+from launch.run import prompts
 from launch.run.prompts import prompt_lines
 from rlsys.config import RecipeConfig
 from rlsys.errors import BadInput
+from rlsys.types import Task
 from tests.played import tokenizer_in
 
 CHATML = (
@@ -90,6 +94,25 @@ def test_prompts_that_leave_no_room_are_counted_or_refused(folder: Path, tmp_pat
     )
     with pytest.raises(BadInput, match="engine.max_model_len=16: expected more: .* none leaves room"):
         lines(model, "engine.max_model_len=16", "rollout.max_turn_tokens=8")
+
+
+def test_a_world_that_takes_its_time_is_asked_for_few_prompts_and_its_bad_records_are_counted(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, clock = with_template(folder, tmp_path, CHATML), [0.0]
+
+    def made(self: CalculatorWorld, task: Task, usual: Any = CalculatorWorld.env) -> Any:
+        clock[0] += 0.9
+        if clock[0] < 1:
+            raise KeyError("inventory")
+        return usual(self, task)
+
+    monkeypatch.setattr(CalculatorWorld, "env", made)
+    monkeypatch.setattr(prompts.time, "monotonic", lambda: clock[0])
+    *_, lengths, broken = lines(model, "engine.max_model_len=2048")
+    assert lengths.endswith(" of 2 looked at")
+    assert "prompts: 1 of 3 cannot be made; the first: env.name=calculator: no prompt for task" in broken
+    assert "KeyError: 'inventory' (test_prompts.py:" in broken
 
 
 def test_a_tokenizer_without_a_template_is_said(folder: Path, tmp_path: Path) -> None:
