@@ -9,6 +9,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from actors.addresses import interfaces, listening
 from rlsys.channels import memory
 from rlsys.channels.base import Published
 from rlsys.channels.shm import SharedMemory, digest_of, folder_name
@@ -20,8 +21,10 @@ if TYPE_CHECKING:
 class Carrier:
     """Plain class; `actors.carriers` makes it a Ray actor whose calls run on threads."""
 
-    def __init__(self, channel: SharedMemory) -> None:
+    def __init__(self, channel: SharedMemory, host: str | None = None) -> None:
+        """host: as `cluster.service_host`."""
         self.channel = channel
+        self._host = host
         self._one = threading.Lock()
         self._mover: Mover | None = None
         self._known: set[tuple[Path, int | None]] = set()  # files and their digests, brought or looked at
@@ -49,7 +52,8 @@ class Carrier:
 
         with self._one:
             if self._mover is None:
-                self._mover = Mover(self.channel.folder, ray.util.get_node_ip_address(), token)
+                place = listening(self._host, ray.util.get_node_ip_address(), interfaces())
+                self._mover = Mover(self.channel.folder, place.bind, token, announce=place.announce)
         return self._mover.address
 
     def stand(self) -> None:

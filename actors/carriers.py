@@ -54,6 +54,7 @@ class CarrierOptions:
     start_timeout_s: float
     fetch_timeout_s: float  # of one part from one source
     run: str = ""  # names the actors
+    host: str | None = None  # cluster.service_host
 
 
 @dataclass(slots=True)
@@ -127,7 +128,7 @@ class Carriers:
                 scheduling_strategy=NodeAffinitySchedulingStrategy(node.name, soft=False),
                 runtime_env={"env_vars": options.env_vars | ALLOCATOR},
             )
-            .remote(self._channel.on_node(node.name))
+            .remote(self._channel.on_node(node.name), options.host)
         )
         try:
             await call(node.handle.start.remote(self._kept), what, options.start_timeout_s)

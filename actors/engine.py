@@ -87,6 +87,7 @@ class Engine:
         """
         os.environ.update(engine_environment(max(1, spec.threads // spec.tensor_parallel), spec.model_path))
         os.environ.setdefault("VLLM_CACHE_ROOT", compile_cache())
+        os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
         if spec.enforce_eager:
             # vLLM compiles some helpers all the same: 20 s at the first request, and it needs a C++ compiler.
             os.environ["TORCH_COMPILE_DISABLE"] = "1"
@@ -300,9 +301,9 @@ def _arguments(spec: EngineSpec) -> Any:
         optional["hf_overrides"] = {"head_dtype": "float32"}
     if spec.tensor_parallel > 1:  # by name: in a placement group vLLM would take Ray's, with actors of its own
         optional["distributed_executor_backend"] = "mp"
-    return AsyncEngineArgs(
+    arguments: dict[str, Any] = dict(
         model=spec.model_path,
-        dtype=spec.dtype,  # type: ignore[arg-type]
+        dtype=spec.dtype,
         max_model_len=spec.max_model_len,
         max_num_seqs=spec.max_num_seqs + SPARE,
         scheduling_policy="priority",
@@ -313,10 +314,11 @@ def _arguments(spec: EngineSpec) -> Any:
         logprobs_mode="processed_logprobs",
         tensor_parallel_size=spec.tensor_parallel,
         worker_extension_cls=spec.extension,
-        additional_config=_ImportHere(),  # type: ignore[arg-type]
+        additional_config=_ImportHere(),
         disable_log_stats=True,  # vLLM's own loggers; ours is passed below
         **optional,
     )
+    return AsyncEngineArgs(**arguments | dict(spec.vllm))  # `actors.vllm_arguments` keeps our own out of the last
 
 
 def _disconnect(resources: Any) -> threading.Thread:

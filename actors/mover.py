@@ -33,13 +33,14 @@ class SourceFailed(Exception):
 class Mover:
     """Gives away the files of `folder`, and fetches files into it. Many threads may fetch at once."""
 
-    def __init__(self, folder: Path, host: str, token: str) -> None:
+    def __init__(self, folder: Path, host: str, token: str, *, announce: str = "") -> None:
+        """host: the address to listen on; announce: the one by which other nodes reach it, where that is another."""
         self.folder = folder
         self._word = f"Bearer {token}"
         # It answers from here on. `serve` would only wait and take this process's signals, and when it ends it may shut
         # down another server of the process.
         self._server = _Server(folder, host, self._word)
-        self.address = f"grpc://{host}:{self._server.port}"
+        self.address = f"grpc://{announce or host}:{self._server.port}"
 
     def fetch(self, address: str, name: str, size: int, digest: int, timeout_s: float) -> None:
         """Bring the file `name` ("v000017/bucket-003.safetensors") here. Raises SourceFailed, and OSError of this side.

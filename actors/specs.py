@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import platform
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from rlsys.config import EngineConfig
 from rlsys.device import Device, RunningKV, dtype_of, known
@@ -32,6 +34,7 @@ class EngineSpec:
     chunked_prefill: bool = True
     """False on a CPU: vLLM 0.32 dies of a seeded request whose prefill is cut (CPU generators have no offset)."""
     fp32_head: bool = False  # logits in float32, whatever the weights are
+    vllm: Mapping[str, Any] = field(default_factory=dict)  # further arguments, by vLLM's names
     extension: str = "actors.engine.ReloadExtension"
 
 
@@ -84,7 +87,6 @@ def engine_environment(threads: int, model_path: str = "") -> dict[str, str]:
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # else every engine of a machine binds to the same cores
         **openmp(threads),
         "TOKENIZERS_PARALLELISM": "false",
-        "VLLM_LOGGING_LEVEL": "WARNING",
         "VLLM_NO_USAGE_STATS": "1",
         "DO_NOT_TRACK": "1",
     }

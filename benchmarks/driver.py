@@ -148,6 +148,9 @@ class ScriptedRank(LearnerActor):
     def start(self, spec: RankSpec, address: tuple[str, int]) -> int:
         return os.getpid()
 
+    def measure_gbps(self) -> float:
+        return 1.0
+
     def begin(self, model_path: str, learner: Any, algorithm: Any, **stage: Any) -> None: ...
 
     def update(self, batch: Any) -> UpdateReport:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ import ray.util
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from learners.algorithms import make_algorithm
+from learners.meeting import LOOPBACK, VARIABLES, describe_links, open_store, timed_out
 from learners.patience import Patience, Ping
 from learners.rank import LearnerRank, RankSpec
 from learners.snapshot import Snapshot
@@ -30,8 +32,11 @@ from rlsys.metrics import Max, finite, merge
 from rlsys.packing import split_rows
 from rlsys.types import Group
 
+log = logging.getLogger("rlsys.learner")
+
 # Calls that an actor answers on other threads than its work: the ping, and writing a checkpoint that was copied.
 BESIDE, WRITING = "beside", "writing"
+MEETING, MEASURING = "starting, where the ranks meet", "measuring an all-reduce"
 DEATH_KNOWN_S = 10.0  # in which Ray tells of a process that died
 
 
@@ -77,25 +82,26 @@ class LearnerActor:
         """Where it runs."""
         return Place(ray.util.get_node_ip_address(), ",".join(map(str, ray.get_gpu_ids())), node_id())
 
-    def open_store(self) -> tuple[str, int]:
+    def open_store(self, alone: bool) -> tuple[str, int]:
         """(address, port) where the ranks meet: asked of rank 0, which listens there from now on.
 
-        `init_process_group` finds this store by its port, so nobody else can take that in between.
+        alone: all ranks are on this node, so that no other one needs to reach it.
         """
-        from torch.distributed import TCPStore  # type: ignore[attr-defined]
-
-        node = ray.util.get_node_ip_address()
-        self._store = TCPStore(node, 0, is_master=True, wait_for_workers=False, multi_tenant=True)
-        return node, self._store.port
+        address = LOOPBACK if alone else ray.util.get_node_ip_address()
+        self._store = open_store(address)
+        return address, self._store.port
 
     def start(self, spec: RankSpec, address: tuple[str, int]) -> int:
         """Join the process group. Returns the process id."""
         # Else gloo takes what the host name stands for, which may be an address that no other node reaches.
-        interface = interface_of(ray.util.get_node_ip_address())
+        interface = interface_of(LOOPBACK if address[0] == LOOPBACK else ray.util.get_node_ip_address())
         if interface:
             os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
         self.rank = LearnerRank(replace(spec, master_addr=address[0], master_port=address[1]))
         return os.getpid()
+
+    def measure_gbps(self) -> float:
+        return self.rank.measure_gbps()
 
     def begin(self, model_path: str, learner: LearnerConfig, algorithm: Any, **stage: Any) -> None:
         """As `LearnerRank.begin`, with the algorithm's configuration."""
@@ -190,10 +196,19 @@ class LearnerGroup:
         self._actors = [self._actors[index] for index in order]
         self.nodes = [places[index].node for index in order]
         self.node_ids = [places[index].node_id for index in order]
-        (address,) = await self._wait([self._actors[0].open_store.remote()], "opening a port", options.start_timeout_s)
+        opening = self._actors[0].open_store.remote(len(set(self.nodes)) == 1)
+        (address,) = await self._wait([opening], "opening a port", options.start_timeout_s)
         specs = iter(self._specs)
         starting = [rank.start.remote(next(specs), address) for rank in self._actors]
-        await self._wait(starting, "starting", options.start_timeout_s)  # imports hold the lock that a ping needs
+        await self._wait(starting, MEETING, options.start_timeout_s)  # imports hold the lock that a ping needs
+        if self.num_ranks > 1:
+            await self._measure_links()
+
+    async def _measure_links(self) -> None:
+        """Before the model loads: a wrong interface is told in seconds, and not by an update that never ends."""
+        measured = await self._all(lambda rank: rank.measure_gbps.remote(), MEASURING, self._options.start_timeout_s)
+        text, slow = describe_links(min(measured), self.nodes, on_gpus=self._options.gpus > 0)
+        log.log(logging.WARNING if slow or self._options.gpus else logging.INFO, "%s", text)
 
     async def begin(self, model_path: str, learner: LearnerConfig, algorithm: Any, **stage: Any) -> None:
         """As `LearnerRank.begin`, on every rank, with the algorithm's configuration."""
@@ -289,6 +304,10 @@ class LearnerGroup:
                 raise LearnerLost(f"learner {what}: {died}") from error
             if isinstance(error.cause, RunFailed):
                 raise RunFailed(f"learner {what}: {error.cause}") from error
+            if timed_out(error.cause):
+                raise LearnerLost(
+                    f"learner {what}: a collective waited for a rank in vain; {_hint(MEETING)}"
+                ) from error
             lines = [line for line in str(error).strip().split("\n") if line.strip()]
             raise RunFailed(f"learner {what}: {lines[-1][:300]}") from error
         except TimeoutError as error:
@@ -313,6 +332,8 @@ class LearnerGroup:
 def _hint(what: str) -> str:
     if what == "starting":
         return "raise cluster.placement_timeout_s if the cluster gets its nodes late, or learner.start_timeout_s"
+    if what in (MEETING, MEASURING):
+        return f"the ranks may not reach each other: look at {VARIABLES}, or raise learner.start_timeout_s"
     return "raise learner.update_timeout_s if the step is honestly that long"
 
 

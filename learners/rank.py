@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from learners import layout as layouts
+from learners.meeting import measure_gbps
 from learners.restore import as_data
 from learners.snapshot import Snapshot, saving_into
 from learners.stage import Stage
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     from learners.algorithms.base import Algorithm
     from rlsys.channels.base import Published, WeightChannel
 
-# The caller's deadline ends a call that hangs and names it; the process group must not do so first, with less to say.
-_COLLECTIVE_TIMEOUT = timedelta(days=1)
 _CHECKPOINT_TAG = "state"
 _CRITIC_TAG = "critic"
 # Noise of the start-up canary, relative to each tensor: moves log-probabilities by whole nats, and leaves them finite.
@@ -54,6 +53,7 @@ class RankSpec:
     gradient_checkpointing: bool
     seed: int
     fp32_head: bool = False
+    collective_timeout_s: float = 3600.0  # of one collective: how long a rank waits for the others in it
 
 
 def leave_op_unbuilt(device: Device) -> None:
@@ -91,7 +91,12 @@ class LearnerRank:
         if self.torch_device.type == "cuda":
             self.torch_device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
             torch.cuda.set_device(self.torch_device)
-        deepspeed.init_distributed(dist_backend=spec.device.dist_backend, timeout=_COLLECTIVE_TIMEOUT, verbose=False)
+        timeout = timedelta(seconds=spec.collective_timeout_s)
+        deepspeed.init_distributed(dist_backend=spec.device.dist_backend, timeout=timeout, verbose=False)
+
+    def measure_gbps(self) -> float:
+        """As `learners.meeting` measures it."""
+        return measure_gbps(self.torch_device)
 
     def begin(
         self,

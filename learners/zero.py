@@ -69,6 +69,8 @@ def deepspeed_config(learner: LearnerConfig, device: Device, *, dtype: str, num_
         "managed_gradient_accumulation": False,  # step() ends the accumulation, whatever the number of rows
         "gradient_clipping": learner.clip_grad,
         "bf16": {"enabled": dtype == "bfloat16"},
+        # DeepSpeed would add the ranks' gradients in the weights' format, after dividing by their number.
+        "communication_data_type": {"float32": "fp32", "bfloat16": "bf16"}[learner.reduce_dtype],
         "steps_per_print": None,
         "zero_optimization": zero,
     }

@@ -89,6 +89,9 @@ class EngineConfig:
     tensor_parallel: int = 1
     """Processes that one engine divides the model among, all on one node; on GPUs each has a GPU of its own. For models
     that one GPU does not hold. It must divide the number of attention heads."""
+    vllm: dict[str, Any] = field(default_factory=dict)
+    """Further arguments of vLLM's engine by vLLM's own names, such as `{max_num_batched_tokens: 8192, kv_cache_dtype:
+    fp8}`. A name that vLLM does not have, or that another key of rlsys sets, is refused."""
 
     def __post_init__(self) -> None:
         require(self.max_model_len >= 16, "engine.max_model_len", self.max_model_len, "at least 16")
@@ -203,6 +206,9 @@ class LearnerConfig:
     optimizer: Literal["stage", "run"] = "stage"
     """stage: its moments begin anew with each stage. run: a stage begins with those of the stage before it, with a
     schedule of its own; both need the same ranks, ZeRO stage and critic."""
+    reduce_dtype: Literal["float32", "bfloat16"] = "float32"
+    """Number format in which the gradients of several ranks are added. bfloat16 halves the traffic between them, and
+    loses what is 256 times smaller than the sum."""
     offload_reference: bool = False
     """Keep the reference model in host memory while it is not needed (GPUs only)."""
     offload: Literal["none", "optimizer", "all"] = "none"

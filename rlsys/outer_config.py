@@ -2,11 +2,36 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal, Optional
 
 from rlsys.channels import CHANNELS
-from rlsys.errors import require, require_bounds
+from rlsys.errors import BadInput, require, require_bounds
+
+SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL")
+# Of vLLM and CUDA, set by rlsys for each actor by itself.
+OWN_VARIABLES = (
+    "CUDA_VISIBLE_DEVICES",
+    "OMP_NUM_THREADS",
+    "VLLM_ENABLE_V1_MULTIPROCESSING",
+    "VLLM_WORKER_MULTIPROC_METHOD",
+)
+
+
+def check_variables(env: Mapping[str, str]) -> None:
+    """Raises BadInput, without the value of what may be a secret."""
+    for name in env:
+        if SECRET.search(name.upper()):
+            raise BadInput(
+                f"cluster.env.{name}: Ray writes these into its logs; export the variable on every node, or name it in "
+                "a key_env (value not shown)"
+            )
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            raise BadInput(f"cluster.env: {name!r} is no name of an environment variable")
+        if name in OWN_VARIABLES or name.startswith("RLSYS_"):
+            raise BadInput(f"cluster.env.{name}: rlsys sets it for each actor by itself")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,13 +107,17 @@ class ClusterConfig:
     """Folder that all nodes see, where `rlsys eval` and `rlsys generate` build the policy of a recipe that has no model
     and no run. null: this machine's temporary folder, on a cluster the folder of --output."""
     service_host: Optional[str] = None
-    """Address or network interface (eth0) on which the run's own services listen, on whichever node they are. null: the
-    loopback where the cluster has one node, else the node's address. 0.0.0.0: every interface."""
+    """Address or network interface (eth0) on which the run's own services and weight carriers listen, on whichever node
+    they are. null: the loopback where the cluster has one node, else the node's address. 0.0.0.0: every interface."""
     weights_dir: Optional[str] = None
     """Folder on every node for the weights that engines load, where shared memory is too small for two versions of
     them: on a fast local disk, by its whole path. null: /dev/shm."""
+    env: dict[str, str] = field(default_factory=dict)
+    """Environment variables of every actor, such as `{NCCL_SOCKET_IFNAME: ib0, VLLM_LOGGING_LEVEL: INFO}`. Ray writes
+    them into its logs, so a name that speaks of a key, token, password or secret is refused."""
 
     def __post_init__(self) -> None:
+        check_variables(self.env)
         port = self.dashboard_port
         require(port is None or 0 < port < 65536, "cluster.dashboard_port", port, "1 to 65535, or null")
         require_bounds(self, "cluster.", "above 0, or null", "gpu_memory_gb")

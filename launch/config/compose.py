@@ -19,6 +19,7 @@ from cachetools import LRUCache
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from actors.vllm_arguments import check_arguments
 from envs import REWARDS, WORLDS
 from launch.config.fitting import Picked, check_choices, kept_keys, say_left_out
 from launch.config.keys import inside_named, keys_of, known_names
@@ -79,6 +80,7 @@ def compose(config: str, overrides: Sequence[str], *, saved: bool = False) -> Ru
     names = [source.name for source in stages]
     if len(set(names)) != len(names):
         raise BadInput(f"{config}: stages need different names, found {', '.join(names)}")
+    check_arguments(recipe.engine.vllm)
     return RunConfig(recipe=recipe, stages=tuple(built))
 
 

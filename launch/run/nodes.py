@@ -150,7 +150,7 @@ async def check_nodes(
     for where, part in zip(placement, parts, strict=False):
         node = node_of(where)
         by_node[node] = by_node.get(node, Holds()) + part
-    addresses, given, env_vars = _addresses(), wire.secrets_of(playing), wire.environment(hidden(0))
+    addresses, given, env_vars = _addresses(), wire.secrets_of(playing), wire.environment(recipe.cluster, hidden(0))
     with _marked([*shared, *cache_folders(playing)]) as marks:
         asked = (_ask(node, addresses[node], holds, marks, given, env_vars) for node, holds in by_node.items())
         wrong = [error for error in await asyncio.gather(*asked, return_exceptions=True) if error is not None]

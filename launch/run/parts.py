@@ -80,7 +80,7 @@ def make_run(
         world=make_world(recipe.env),
         renderer=renderer,
         device=device,
-        learner=wire.learner(recipe, device),
+        learner=wire.learner(recipe, device, directory.path / "nccl"),
         pool=wire.pool(recipe, device, model_path, services.token, wire.secrets_of(playing), weights),
         services=services,
         progress=progress,

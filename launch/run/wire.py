@@ -23,30 +23,35 @@ from envs.rewards import judge_of
 from envs.services.secrets import secret_variables
 from launch.run import preflight
 from learners.group import GroupOptions, LearnerGroup, rank_specs
+from learners.meeting import collective_timeout_s
 from learners.rank import RankSpec
 from rlsys.channels.base import WeightChannel
 from rlsys.channels.shm import SharedMemory
 from rlsys.choices import own_folders
-from rlsys.config import LearnerConfig, RecipeConfig
+from rlsys.config import ClusterConfig, LearnerConfig, RecipeConfig
 from rlsys.device import Device, dtype_of, hidden, known, resolved
 from rlsys.errors import BadInput
+from rlsys.outer_config import SECRET
 from rlsys.rollout import RolloutPlan
 from rlsys.seeds import derive
 
 # What every actor inherits from the driver's environment on a cluster of its own nodes: names, and how names begin.
-PASSED_ON = ("RLSYS_OWNER", "HF_HUB_OFFLINE", "HF_HOME", "WANDB_MODE", "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
-FAMILIES = ("NCCL_", "TORCH_NCCL_", "GLOO_")
+PASSED_ON = ("RLSYS_OWNER", "HF_HUB_OFFLINE", "HF_HOME", "HF_HUB_CACHE", "HF_ENDPOINT", "WANDB_MODE",
+             "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "TRITON_CACHE_DIR", "LD_LIBRARY_PATH",
+             "CUDA_HOME")  # fmt: skip
+FAMILIES = ("NCCL_", "TORCH_NCCL_", "TORCH_FR_", "GLOO_", "VLLM_")
 SECRETS = ("HF_TOKEN",)  # these too, but not where Ray would write them into a log
 ROOT = str(Path(__file__).resolve().parents[2])
 
 
-def environment(more: dict[str, str]) -> dict[str, str]:
+def environment(cluster: ClusterConfig, more: dict[str, str]) -> dict[str, str]:
     """Variables of every actor's process, and `more`. No secrets: Ray writes them into its logs."""
-    passed = {name: value for name, value in os.environ.items() if name in PASSED_ON or name.startswith(FAMILIES)}
+    named = (name for name in os.environ if name in PASSED_ON or name.startswith(FAMILIES))
+    passed = {name: os.environ[name] for name in named if not SECRET.search(name)}
     own = own_folders()  # environments and rewards of the user's own may lie there
     if own:
         passed["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), ROOT, *own]))
-    return passed | {"TOKENIZERS_PARALLELISM": "false"} | more
+    return passed | {"TOKENIZERS_PARALLELISM": "false"} | more | cluster.env
 
 
 def resolved_model_path(recipe: RecipeConfig) -> str | None:
@@ -61,7 +66,7 @@ def services(recipes: Sequence[RecipeConfig]) -> Services:
     timeout_s = max((recipe.rollout.start_timeout_s for recipe in recipes), default=0.0)
     return Services(
         specs,
-        env_vars=environment({}),
+        env_vars=environment(recipes[0].cluster if recipes else ClusterConfig(), {}),
         secrets=secrets_of(recipes),
         start_timeout_s=timeout_s,
         run=recipes[0].name if recipes else "",
@@ -102,10 +107,11 @@ def way_of(recipe: RecipeConfig, weights: WeightChannel) -> Carriers | Direct:
         return Direct(weights)
     assert isinstance(weights, SharedMemory)  # the only folders that carriers know
     options = CarrierOptions(
-        env_vars=environment(hidden(0)),
+        env_vars=environment(recipe.cluster, hidden(0)),
         start_timeout_s=recipe.rollout.start_timeout_s,
         fetch_timeout_s=recipe.loop.publish_deadline_s,
         run=recipe.name,
+        host=recipe.cluster.service_host,
     )
     return Carriers(weights, options)
 
@@ -147,7 +153,7 @@ def pool(
     options = PoolOptions(
         cpus=threads,
         gpus=gpus,
-        env_vars=environment(engine_environment(threads) | hidden(gpus)),
+        env_vars=environment(recipe.cluster, engine_environment(threads) | hidden(gpus)),
         start_timeout_s=rollout.start_timeout_s,
         call_timeout_s=rollout.call_timeout_s,
         seats=recipe.engine.max_num_seqs,
@@ -192,9 +198,13 @@ def engine_needs(recipe: RecipeConfig, services: Services, device: Device) -> li
     return [worker] * rollout.workers + services.needs(on_gpus=bool(device.gpus_per_actor))
 
 
-def learner(recipe: RecipeConfig, device: Device) -> LearnerGroup:
-    """Every learner rank of a recipe, not yet started."""
+def learner(recipe: RecipeConfig, device: Device, dumps: Path | None = None) -> LearnerGroup:
+    """Every learner rank of a recipe, not yet started. dumps: where NCCL's flight recorder writes, if it has to."""
     config = recipe.learner
+    env_vars = learner_environment(config, device) | hidden(device.gpus_per_actor)
+    if dumps is not None and device.dist_backend == "nccl" and config.ranks > 1:
+        dumps.mkdir(exist_ok=True)
+        env_vars |= {"TORCH_NCCL_DUMP_ON_TIMEOUT": "1", "TORCH_FR_DUMP_TEMP_FILE": str(dumps / "rank-")}
     first = RankSpec(
         rank=0,
         world_size=config.ranks,
@@ -205,11 +215,12 @@ def learner(recipe: RecipeConfig, device: Device) -> LearnerGroup:
         gradient_checkpointing=known(recipe.model.gradient_checkpointing),
         fp32_head=recipe.model.fp32_head,
         seed=derive(recipe.seed, "learner"),
+        collective_timeout_s=collective_timeout_s(config.update_timeout_s, config.start_timeout_s),
     )
     options = GroupOptions(
         cpus=config.threads or 1,
         gpus=device.gpus_per_actor,
-        env_vars=environment(learner_environment(config, device) | hidden(device.gpus_per_actor)),
+        env_vars=environment(recipe.cluster, env_vars),
         start_timeout_s=config.start_timeout_s,
         call_timeout_s=config.update_timeout_s,
         ping_timeout_s=config.ping_timeout_s,

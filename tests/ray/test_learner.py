@@ -45,6 +45,9 @@ class Rank:
 
     busy: bool
 
+    def measure_gbps(self) -> float:
+        return 1.0
+
     def update(self, batch: Any) -> int:
         until = time.monotonic() + (BUSY_S if self.busy else 600.0)
         while time.monotonic() < until:
@@ -138,7 +141,7 @@ def _pids() -> list[int]:
 
 class Counter(LearnerActor):
     def start(self, spec: Any, address: tuple[str, int]) -> int:
-        self.rank = SimpleNamespace(update=counted)  # type: ignore[assignment]
+        self.rank = SimpleNamespace(update=counted, measure_gbps=lambda: 1.0)  # type: ignore[assignment]
         return os.getpid()
 
 

@@ -17,7 +17,7 @@ from envs.worlds.calculator import CalculatorConfig
 from envs.worlds.search_config import SearchQAConfig
 from launch.config import compose
 from launch.run import nodes, wire
-from rlsys.config import RecipeConfig
+from rlsys.config import ClusterConfig, RecipeConfig
 from rlsys.device import DEVICES, resolved, resolved_run
 from rlsys.errors import BadInput
 
@@ -153,6 +153,45 @@ def test_what_the_user_says_of_the_network_reaches_every_actor(monkeypatch: pyte
         assert said.items() <= env_vars.items() and KEY not in env_vars.values()
     for secrets in (pool._members[0].spec.secrets, group._secrets, services.secrets):
         assert secrets["HF_TOKEN"] == KEY
+
+
+def test_variables_of_the_configuration_reach_every_actor_and_win(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VLLM_LOGGING_LEVEL", "DEBUG")
+    monkeypatch.setenv("VLLM_API_KEY", KEY)
+    monkeypatch.setenv("HF_HUB_CACHE", "/cache")
+    given = ["cluster.env={VLLM_LOGGING_LEVEL: INFO, NCCL_SOCKET_IFNAME: ib0}", "learner.ranks=2"]
+    asked, device = compose.compose("quickstart", given).recipe, DEVICES["cpu"]
+    pool = wire.pool(resolved(asked, device), device, "m", "token", {})
+    group, services = wire.learner(resolved(asked, device), device), wire.services([asked])
+    for env_vars in (pool._options.env_vars, group._options.env_vars, services.env_vars):
+        assert env_vars["VLLM_LOGGING_LEVEL"] == "INFO" and env_vars["NCCL_SOCKET_IFNAME"] == "ib0"
+        assert env_vars["HF_HUB_CACHE"] == "/cache" and KEY not in env_vars.values()
+
+
+@pytest.mark.parametrize(
+    ("variable", "said"),
+    [
+        ("JUDGE_API_KEY", "writes these into its logs"),
+        ("hf_token", "writes these into its logs"),
+        ("CUDA_VISIBLE_DEVICES", "sets it"),
+        ("RLSYS_OWNER", "sets it"),
+        ("A-B", "no name"),
+    ],
+)
+def test_variables_that_no_configuration_may_hold(variable: str, said: str) -> None:
+    with pytest.raises(BadInput, match=said) as refused:
+        ClusterConfig(env={variable: "hidden value"})
+    assert "hidden value" not in str(refused.value)
+
+
+def test_dumps_of_nccl_lie_in_the_run_directory_and_a_collective_ends_before_its_call(tmp_path: Path) -> None:
+    given = ["learner.ranks=2", "learner.update_timeout_s=900", "learner.start_timeout_s=600"]
+    asked, device = compose.compose("quickstart", given).recipe, DEVICES["cuda"]
+    group = wire.learner(resolved(asked, device), device, tmp_path / "nccl")
+    env_vars = group._options.env_vars
+    assert Path(env_vars["TORCH_FR_DUMP_TEMP_FILE"]).parent == tmp_path / "nccl" and (tmp_path / "nccl").is_dir()
+    assert env_vars["TORCH_NCCL_DUMP_ON_TIMEOUT"] == "1"
+    assert [spec.collective_timeout_s for spec in group._specs] == [540.0, 540.0]
 
 
 def test_ranks_on_gpus_grow_their_segments_unless_the_user_says_how(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,63 @@
+"""`engine.vllm`: further arguments of vLLM's engine, checked against vLLM's own list without importing it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from rlsys.errors import BadInput, nearest
+
+SOURCE = "engine/arg_utils.py"  # of the package: importing it takes ten seconds
+# What rlsys gives vLLM itself, with the key that decides on it; None: the loop relies on the value.
+OWN: dict[str, str | None] = {
+    "model": "model.path",
+    "tokenizer": "model.path",
+    "dtype": "model.dtype",
+    "seed": "seed",
+    "max_model_len": "engine.max_model_len",
+    "max_num_seqs": "engine.max_num_seqs",
+    "kv_cache_memory_bytes": "engine.kv_cache_mb",
+    "gpu_memory_utilization": "engine.gpu_memory_utilization",
+    "enable_prefix_caching": "engine.prefix_cache",
+    "enforce_eager": "engine.enforce_eager",
+    "tensor_parallel_size": "engine.tensor_parallel",
+    "hf_overrides": "model.fp32_head",
+    "logprobs_mode": None,
+    "worker_extension_cls": None,
+    "additional_config": None,
+    "disable_log_stats": None,
+    "distributed_executor_backend": None,
+    "scheduling_policy": None,
+    "pipeline_parallel_size": None,
+    "data_parallel_size": None,
+    "skip_tokenizer_init": None,
+    "trust_remote_code": None,
+}
+
+
+def check_arguments(given: Mapping[str, Any]) -> None:
+    """Raises BadInput for a name that vLLM does not have, and for one that rlsys sets."""
+    for name in given:
+        if name in OWN:
+            key = OWN[name]
+            raise BadInput(
+                f"engine.vllm.{name}: " + (f"say {key}" if key else "rlsys relies on the value that it sets")
+            )
+        if name not in known_arguments():
+            raise BadInput(f"engine.vllm.{name}: no argument of vLLM's{nearest(name, known_arguments(), otherwise='')}")
+
+
+@cache
+def known_arguments() -> frozenset[str]:
+    """The fields of vLLM's EngineArgs and AsyncEngineArgs, read from its source."""
+    package = find_spec("vllm")
+    if package is None or package.origin is None:
+        raise BadInput("engine.vllm: vLLM is not installed here, so that its arguments cannot be checked")
+    tree = ast.parse((Path(package.origin).parent / SOURCE).read_text())
+    classes = [each for each in tree.body if isinstance(each, ast.ClassDef) and each.name.endswith("EngineArgs")]
+    fields = [each for found in classes for each in found.body if isinstance(each, ast.AnnAssign)]
+    return frozenset(each.target.id for each in fields if isinstance(each.target, ast.Name))

@@ -1,0 +1,42 @@
+"""Where ranks meet, how long they wait for each other, and what is said of the links between them."""
+
+import psutil
+import pytest
+
+from learners.meeting import collective_timeout_s, describe_links, open_store, timed_out
+
+GLOO = "[unbound_buffer.cc:78] Timed out waiting 3000ms for recv operation to complete"
+
+
+def test_the_store_listens_on_its_address_alone() -> None:
+    store = open_store("127.0.0.1")
+    listening = [each.laddr for each in psutil.Process().net_connections("tcp") if each.status == psutil.CONN_LISTEN]
+    assert {place.ip for place in listening if place.port == store.port} == {"127.0.0.1"}
+    store.set("here", "1")
+    assert store.get("here") == b"1"
+
+
+def test_a_collective_ends_before_the_call_that_it_hangs_in() -> None:
+    assert collective_timeout_s(1800.0, 300.0) == 240.0
+    assert collective_timeout_s(20.0, 300.0) == 15.0
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (RuntimeError(GLOO), True),
+        (RuntimeError("Watchdog caught collective operation timeout: WorkNCCL(OpType=ALLREDUCE)"), True),
+        (RuntimeError("Connection closed by peer"), False),
+        (ValueError("Timed out waiting"), False),
+        (None, False),
+    ],
+)
+def test_a_collective_that_waited_in_vain_is_known_by_what_torch_says(error: Exception | None, expected: bool) -> None:
+    assert timed_out(error) is expected
+
+
+def test_a_slow_link_between_gpus_names_the_variables() -> None:
+    assert describe_links(200.0, ["a", "a"], on_gpus=True)[1] is False
+    text, slow = describe_links(0.1, ["a", "b"], on_gpus=True)
+    assert slow and "NCCL_SOCKET_IFNAME" in text and "several nodes" in text
+    assert describe_links(0.1, ["a", "a"], on_gpus=False)[1] is False
