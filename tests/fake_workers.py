@@ -56,7 +56,7 @@ class _Worker:
     def __init__(self, spec: WorkerSpec) -> None:
         self.spec, self.name = spec, spec.name
         self.version: int | None = None
-        self.generated = 0
+        self.generated = self.pings = 0
         self.heard: Mapping[str, str] = {}
 
     async def start(self) -> WorkerStatus:
@@ -87,6 +87,7 @@ class _Worker:
         self.version = 0
 
     async def ping(self) -> WorkerStatus:
+        self.pings += 1
         return WorkerStatus(
             pid=1, log="", version=self.version, generated_tokens=self.generated, busy_s=0.0, alive_s=1.0, rss_mb=1.0,
             engine=IDLE, tools=self.script.tools.get(self.name, {}), worlds_lost=self.script.lost.get(self.name, ()),

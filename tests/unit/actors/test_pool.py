@@ -321,7 +321,8 @@ def test_what_was_sampled_for_unfinished_groups_is_lost_and_what_was_delivered_i
     async def hook(worker: Any, ticket: Ticket) -> None:
         if ticket.sequence == 9 and script.starts["w0"] == 1:
             worker.generated += 5
-            await asyncio.sleep(0.01)  # a ping sees it
+            seen = worker.pings
+            await until(lambda: worker.pings > seen + 1)  # the first of them has told the pool
             worker.die()
 
     script = Script(play=hook)
