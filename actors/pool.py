@@ -41,6 +41,7 @@ from rlsys.group_rollout import failed_group
 from rlsys.outlines import Outline, Played, played
 from rlsys.rollout import RolloutPlan
 from rlsys.types import Failure, FailureKind, Group, Ticket
+from rlsys.visible import visible
 
 log = logging.getLogger("rlsys.pool")
 
@@ -297,7 +298,7 @@ class RolloutPool:
         counted = [member.last_status.tools for member in self._members if member.last_status is not None]
         away = {tool: stats.outage for tools in counted for tool, stats in tools.items() if stats.outage}
         for tool in sorted(away.keys() - self._away.keys()):
-            log.warning("the %s does not answer (%s): what needs it waits", tool, away[tool])
+            log.warning("the %s does not answer (%s): what needs it waits", tool, visible(away[tool]))
         for tool in sorted(self._away.keys() - away.keys()):
             log.warning("the %s answers again", tool)
         self._away = away

@@ -84,7 +84,8 @@ class WorldProcess:
         self._numbers = count(1)
         self._up = False
         self._culprit: Asker | None = None
-        self._alone = False  # a single group was there when it ended
+        self._blamed = False  # it was over by itself, or stood still
+        self._alone = False  # a single group was there then
         self._unsent: list[bytes] = []
         self._writer: asyncio.StreamWriter | None = None
         ours, theirs = socket.socketpair()
@@ -234,6 +235,7 @@ class WorldProcess:
         """End it, and give every call under way its share."""
         if self.over:
             return
+        self._blamed = True
         call, self._culprit = self._calls.get(mark.call), self._askers.get(mark.group)
         self.stack = black_box.read_stack(self._box, self._stack_start)
         line = black_box.place(self.stack)
@@ -262,7 +264,8 @@ class WorldProcess:
         if not self._up:
             return CannotStart(f"{self.spec.worker}: its environments did not start: {self.reason}; see its log")
         failure = Failure(kind=FailureKind.INFRA, where="environment", detail=self.reason)
-        return EpisodeBroken(failure) if self._alone and asker is not None else TakenDown(failure)
+        charged = not self._blamed or (self._alone and asker is not None)
+        return EpisodeBroken(failure) if charged else TakenDown(failure)
 
     def _end(self, reason: str) -> None:
         if self.over:

@@ -127,12 +127,12 @@ class Worlds:
 
     async def tool_stats(self) -> Mapping[str, ToolStats]:
         """By tool, counted since the worker's start. As of its last answer where the process is busy."""
+        beside = await self._apart.tool_stats() if self._apart is not None else {}
         process = self._process
         current = await process.fresh_stats() if process is not None else {}
         if self._process is not process:
             current = {}  # it ended meanwhile, and what it had counted stands among the others
         found: defaultdict[str, list[ToolStats]] = defaultdict(list)
-        beside = await self._apart.tool_stats() if self._apart is not None else {}
         for counted in [*self._retired, current, beside]:
             for tool, stats in counted.items():
                 found[tool].append(stats)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from actors.carriers import Superseded
 from actors.members import State
 from actors.pool import RolloutPool
 from rlsys.channels.base import Published, WeightsRejected
@@ -206,3 +207,25 @@ def test_a_worker_that_comes_back_holds_the_newest_version_before_it_plays() -> 
         assert held == [2, 2]
 
     run(script, scenario)
+
+
+def test_a_delivery_to_a_worker_that_died_meanwhile_is_over() -> None:
+    brought: list[State] = []
+
+    async def brings(published: Published) -> None:
+        if published.version == 2:
+            member = pool_of[0]._members[0]
+            brought.append(member.state)
+            if len(brought) == 1:
+                pool_of[0]._mark_dead(member, member.handle, RuntimeError("died"))
+                raise Superseded
+
+    pool_of: list[RolloutPool] = []
+
+    async def scenario(pool: RolloutPool) -> None:
+        pool_of.append(pool)
+        await pool.publish(version(1))
+        await pool.publish(version(2))
+        assert brought == [State.READY, State.STALE]  # and not once more for the dead one
+
+    run(Script(), scenario, way=Way(brings))

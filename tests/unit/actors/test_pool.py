@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+import actors.pool
 from actors.members import State
+from actors.placement import NoPlace
 from actors.pool import MAX_RESTARTS, RolloutPool
 from actors.specs import EngineFailed
 from envs.services.stats import ToolStats
@@ -228,6 +230,32 @@ def test_a_worker_whose_first_restart_fails_is_started_again() -> None:
     run(script, scenario)
 
 
+def test_a_start_whose_place_went_away_is_no_restart_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
+    places: list[int] = []
+
+    async def while_placed(work: Awaitable[Any], where: Any, what: str) -> Any:
+        places.append(1)
+        found = await work
+        if 1 < len(places) <= 2 + 2 * MAX_RESTARTS:
+            raise NoPlace("its node is gone")
+        return found
+
+    async def hook(worker: Any, ticket: Ticket) -> None:
+        if script.starts["w0"] == 1:
+            worker.die()
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(actors.pool, "while_placed", while_placed)
+    script = Script(play=hook)
+
+    async def scenario(pool: RolloutPool) -> None:
+        await pool.publish(version(1))
+        groups, _ = await play(pool, 1)
+        assert not failed(groups) and len(places) == 3 + 2 * MAX_RESTARTS
+
+    run(script, scenario)
+
+
 def test_a_worker_that_cannot_start_at_all_is_an_error_of_the_run() -> None:
     def start(worker: Any) -> None:
         raise RuntimeError("no such model")
@@ -399,7 +427,7 @@ def test_a_groups_deadline_is_that_of_the_plan_it_is_played_with(in_flight: int,
 
 def test_an_outage_of_a_tool_is_said_once_while_it_lasts_whoever_sees_it(caplog: pytest.LogCaptureFixture) -> None:
     script = Script()
-    away = {"judge": ToolStats(outage="503"), "grader": ToolStats()}
+    away = {"judge": ToolStats(outage="\x1b[2J503"), "grader": ToolStats()}
 
     async def scenario(pool: RolloutPool) -> None:
         await pool.publish(version(1))
@@ -410,5 +438,5 @@ def test_an_outage_of_a_tool_is_said_once_while_it_lasts_whoever_sees_it(caplog:
 
     run(script, scenario, workers=2)
     said = [record.getMessage() for record in caplog.records if "judge" in record.getMessage()]
-    begins, ends = "the judge does not answer (503): what needs it waits", "the judge answers again"
+    begins, ends = "the judge does not answer (\\x1b[2J503): what needs it waits", "the judge answers again"
     assert said == [begins, ends, begins]

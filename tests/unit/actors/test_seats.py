@@ -18,7 +18,7 @@ from rlsys.rollout import TurnRequest
 from rlsys.types import Completion, Group, Reward, TurnStop
 from tests import made
 from tests.local_worlds import play_here
-from tests.unit.rlsys.test_clock import run
+from tests.unit.envs.services.test_guard import play as run
 from tests.unit.rlsys.test_rollout import completion, play_group
 
 SEATS, EPISODES, SECONDS = 2, 64, 3.0

@@ -133,3 +133,9 @@ def test_a_culprit_is_charged_for_good_and_makes_no_suspects(monkeypatch: pytest
     _, (culprits, others, _) = ended(groups, monkeypatch, black_box.NOBODY._replace(group=1))
     assert isinstance(culprits, TookOthersDown) and isinstance(others, TakenDown)
     assert not any(group.suspect for group in groups)
+
+
+def test_what_is_stopped_is_played_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    process: Any = WorldProcess.__new__(WorldProcess)
+    process.reason, process._up, process._blamed, process._alone = "it was stopped", True, False, False
+    assert type(process._ending(Group(1))) is type(process._ending(None)) is EpisodeBroken

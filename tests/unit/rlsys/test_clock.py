@@ -3,32 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any
 
 import pytest
 
 from rlsys.clock import deadline, stopped
-
-
-class Time(asyncio.SelectorEventLoop):
-    """A loop whose clock jumps to the next timer."""
-
-    now = 0.0
-
-    def time(self) -> float:
-        return self.now
-
-    def _run_once(self) -> None:
-        timers = [timer.when() for timer in self._scheduled if not timer.cancelled()]  # type: ignore[attr-defined]
-        if not self._ready and timers:  # type: ignore[attr-defined]
-            self.now = max(self.now, min(timers))
-        super()._run_once()  # type: ignore[misc]
-
-
-def run(scenario: Coroutine[Any, Any, Any]) -> Any:
-    with asyncio.Runner(loop_factory=Time) as runner:
-        return runner.run(scenario)
+from tests.unit.envs.services.test_guard import play as run
 
 
 def test_what_is_waited_for_with_a_stopped_clock_is_no_part_of_the_deadline() -> None:

@@ -307,6 +307,24 @@ def test_the_details_of_an_open_circuit_are_told() -> None:
     play(main())
 
 
+def test_why_a_tool_answers_nobody_is_told_while_it_does() -> None:
+    async def main() -> None:
+        told: list[str] = []
+        guard = Guard("t", Tool(seconds=1, answer=failing(count=5)), GuardConfig(attempts=1, breaker_s=9, cache_size=0))
+        for _ in range(4):
+            await outcome(guard(1))
+            told.append(guard.stats().outage)
+        await outcome(guard(1))
+        told.append(guard.stats().outage)
+        assert await guard(1) == 10
+        assert [*told, guard.stats().outage] == [""] * 4 + ["ConnectionError: refused", ""]
+        slow = Guard("t", Tool(seconds=99), GuardConfig(attempts=1, deadline_s=2, breaker_failures=1))
+        await outcome(slow(1))
+        assert merge([ToolStats(), slow.stats(), ToolStats(outage="other")]).outage == "no answer within 2 s"
+
+    play(main())
+
+
 def test_a_cancelled_trial_hands_the_trial_on() -> None:
     async def main() -> None:
         tool = Tool(seconds=1, answer=failing(5))

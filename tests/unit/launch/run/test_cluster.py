@@ -1,0 +1,28 @@
+"""What stands in the environment before Ray starts."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+import ray
+
+from launch.run import cluster
+from rlsys.config import ClusterConfig
+from rlsys.errors import RunFailed
+
+
+def test_ray_prints_no_errors_of_calls_that_were_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stop, and ranks that are started again, leave hundreds of them."""
+
+    def init(**_: Any) -> None:
+        raise RuntimeError("not here")
+
+    for name in ("RAY_IGNORE_UNHANDLED_ERRORS", cluster.cleanup.VARIABLE, "RAY_ADDRESS"):
+        monkeypatch.setenv(name, "")  # put back afterwards
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(ray, "init", init)
+    with pytest.raises(RunFailed, match="not here"):
+        cluster.connect(ClusterConfig(device="cpu"), lambda _: [])
+    assert os.environ["RAY_IGNORE_UNHANDLED_ERRORS"] == "1"
