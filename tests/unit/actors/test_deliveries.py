@@ -229,3 +229,29 @@ def test_a_delivery_to_a_worker_that_died_meanwhile_is_over() -> None:
         assert brought == [State.READY, State.STALE]  # and not once more for the dead one
 
     run(Script(), scenario, way=Way(brings))
+
+
+def test_a_version_that_arrives_after_the_next_was_published_opens_nothing() -> None:
+    gate, states = Gate("w0"), []
+
+    async def load(worker: Any, number: int) -> None:
+        if number == 2:
+            await gate.load(worker, number)
+        if number == 3 and worker.name == "w0":
+            states.append(pool_of[0]._members[0].state)
+
+    script = Script(load=load)
+    pool_of: list[RolloutPool] = []
+
+    async def scenario(pool: RolloutPool) -> None:
+        pool_of.append(pool)
+        await pool.publish(version(1))
+        await pool.publish(version(2))
+        publishing = asyncio.create_task(pool.publish(version(3)))
+        await until(lambda: pool._deliveries._current == version(3))
+        gate.opened.set()
+        await publishing
+        await until(lambda: pool._members[0].state is State.READY)
+        assert states == [State.STALE]
+
+    run(script, scenario, workers=2, publish_deadline_s=0.01)
