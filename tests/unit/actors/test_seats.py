@@ -12,8 +12,9 @@ import pytest
 
 import actors.worker
 from actors.scoring import ScoringSpec
-from actors.specs import EngineStats
+from actors.specs import EngineFailed, EngineStats
 from actors.worker import RolloutWorker, WorkerSpec
+from rlsys.channels.base import Published, WeightsRejected
 from rlsys.rollout import TurnRequest
 from rlsys.types import Completion, Group, Reward, TurnStop
 from tests import made
@@ -128,3 +129,38 @@ def test_an_engine_is_busy_while_it_has_a_request_and_what_waits_for_a_seat_is_t
 
     run(scenario())
     assert told == [(0.0, 1, 0), (0.5, 1 + 1, 0), (2.0, 1, 6), (3.0, 1, 8)]
+
+
+class Loading(Engine):
+    refuses = False
+
+    async def load(self, published: Published) -> None:
+        await asyncio.sleep(3)
+        if self.refuses:
+            raise WeightsRejected("not whole")
+
+    async def prompt_logprobs(self, token_ids: Sequence[int]) -> list[float]:
+        await asyncio.sleep(2)
+        return [-1.0] * (len(token_ids) - 1)
+
+
+def test_a_delivery_says_how_long_the_load_took_and_how_long_the_probe(
+    worker: RolloutWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = SimpleNamespace(monotonic=lambda: asyncio.get_running_loop().time())
+    monkeypatch.setattr(actors.worker, "time", clock)
+
+    async def scenario() -> None:
+        with pytest.raises(EngineFailed, match="has no engine"):
+            await worker.load_weights(Published(channel="", version=7), [])
+        await asyncio.sleep(100)
+        engine = worker.engine = Loading()  # type: ignore[assignment]
+        found = await worker.load_weights(Published(channel="", version=7), [[1, 2], [1, 2, 3]])
+        assert (found.version, found.seconds, found.probe_s, worker.version) == (7, 3.0, 4.0, 7)
+        assert found.probe_logprobs == ((-1.0,), (-1.0, -1.0))
+        engine.refuses = True
+        with pytest.raises(WeightsRejected):
+            await worker.load_weights(Published(channel="", version=8), [])
+        assert worker.version is None  # it may hold half of it
+
+    run(scenario())
