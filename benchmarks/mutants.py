@@ -1,8 +1,8 @@
-"""Would the unit tests notice a mistake? `python benchmarks/mutants.py PACKAGE... [--count N] [--seed S] [--json F]`.
+"""Would the unit tests notice a mistake? `python benchmarks/mutants.py PACKAGE... [--count N] [--seed S]`.
 
 Each mutant changes one place of one file in a copy of the tree: a comparison, an operator, a constant, a condition, a
-default, a statement. Its mirrored test file runs first, then every unit test file that names the module. A mutant that
-no test notices is printed with its place; whether it is equivalent to the original is for the reader to say.
+default, a statement. Its mirrored test file runs first, then the unit tests that name the module, then those beside. A
+mutant that no test notices is printed with its place; whether it is equivalent is for the reader to say.
 """
 
 import ast
@@ -106,12 +106,12 @@ def changes(node: ast.AST) -> Iterator[tuple[str, str]]:
             yield "slice", f":({write(upper)}) - 1"
 
 
-def sample(package: str, count: int, seed: int) -> list[Mutant]:
+def sample(package: str, count: int, seed: int, without: Path) -> list[Mutant]:
     """No line twice, and no kind of change more than a quarter: files are full of constants."""
-    found = [each for path in sorted((ROOT / package).rglob("*.py")) for each in find_mutants(path.relative_to(ROOT))]
+    paths = sorted(path.relative_to(ROOT) for path in (ROOT / package).rglob("*.py"))
+    found = [each for path in paths if without not in path.parents for each in find_mutants(path)]
     random.Random(f"{package} {seed}").shuffle(found)
-    drawn: dict[tuple[Path, int], Mutant] = {}
-    kinds: Counter[str] = Counter()
+    drawn, kinds = dict[tuple[Path, int], Mutant](), Counter[str]()
     for each in found:
         if len(drawn) < count and (each.path, each.line) not in drawn and kinds[each.kind] < max(1, count // 4):
             drawn[each.path, each.line] = each
@@ -120,17 +120,16 @@ def sample(package: str, count: int, seed: int) -> list[Mutant]:
 
 
 def tests_of(path: Path, tree: Path) -> Iterator[list[str]]:
-    """The mirrored test file or folder, then the other unit tests that name the module."""
-    unit = tree / "tests" / "unit"
-    mirrored = unit / path.parent / f"test_{path.stem}.py"
-    first = mirrored if mirrored.exists() else unit / path.parent
-    package = ".".join(path.parent.parts)
+    """The mirrored test file, then the other unit tests that name the module, then the rest of its folder's."""
+    unit, package, seen = tree / "tests" / "unit", ".".join(path.parent.parts), set[Path]()
     names = (package,) if path.stem == "__init__" else (f"{package}.{path.stem}", f"from {package} import {path.stem}")
-    rest = [file for file in sorted(unit.rglob("test_*.py")) if first != file and first not in file.parents]
-    if first.exists():
-        yield [str(first)]
-    if others := [str(file) for file in rest if any(name in file.read_text() for name in names)]:
-        yield others
+    beside = sorted((unit / path.parent).glob("test_*.py"))
+    mirrored = [file for file in beside if file.stem == f"test_{path.stem}"]
+    naming = [file for file in sorted(unit.rglob("test_*.py")) if any(name in file.read_text() for name in names)]
+    for files in (mirrored, naming, beside):
+        if rest := [file for file in files if file not in seen]:
+            seen.update(rest)
+            yield list(map(str, rest))
 
 
 def is_noticed(mutant: Mutant, tree: Path) -> bool:
@@ -145,8 +144,7 @@ def is_noticed(mutant: Mutant, tree: Path) -> bool:
 
 def fail(files: list[str], tree: Path) -> bool:
     """Whether one of these tests fails, or they never end."""
-    child = os.fork()
-    if not child:
+    if not (child := os.fork()):
         os.setsid()
         os.chdir(tree)
         for stream in (1, 2):
@@ -177,23 +175,24 @@ def main() -> None:
     given.add_argument("packages", nargs="+", metavar="PACKAGE", help="a folder of the source, such as envs/rewards")
     given.add_argument("--count", type=int, default=40, help="mutants of each package (40)")
     given.add_argument("--seed", type=int, default=0, help="of the sample (0)")
+    given.add_argument("--without", type=Path, default=Path("tests"), metavar="PACKAGE", help="a part that is left out")
     options = given.parse_args()
-    for name in THIRD_PARTY.split():
-        importlib.import_module(name)
-    totals = []
+    list(map(importlib.import_module, THIRD_PARTY.split()))
+    drawn, noticed = Counter[str](), Counter[str]()
     with tempfile.TemporaryDirectory() as folder, Report(options) as report:
         copy_to(tree := Path(folder))
         report.head("survivor", "kind", "was", "is")
         for package in options.packages:
-            drawn = sample(package, options.count, options.seed)
-            alive = [each for each in drawn if not is_noticed(each, tree)]
-            for each in alive:
+            for each in sample(package, options.count, options.seed, options.without):
+                drawn[package] += 1
+                if is_noticed(each, tree):
+                    noticed[package] += 1
+                    continue
                 was, now = (" ".join(code.split())[:60] for code in (each.before, each.after))
                 report.row(f"{each.path}:{each.line}", each.kind, was, now)
-            totals.append((package, len(drawn), len(drawn) - len(alive)))
         report.head("package", "mutants", "noticed", "share (%)")
-        for package, count, noticed in totals:
-            report.row(package, count, noticed, 100 * noticed / max(1, count))
+        for package, count in drawn.items():
+            report.row(package, count, noticed[package], 100 * noticed[package] / count)
 
 
 if __name__ == "__main__":

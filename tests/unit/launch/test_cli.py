@@ -55,12 +55,12 @@ def rlsys(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str
         (["train", "my"], "no config 'my': neither a file nor a name under configs/; quickstart is one"),
         (["config", "nonsense_key"], "'nonsense_key' is no key, and no config 'nonsense_key'"),
         (["eval", "quickstart", "--checkpoint", "nowhere"], "--checkpoint='nowhere': "),
-        (["train", "quickstart", "cluster.device=cuda", "--run-dir", "/tmp/never-made"], "no GPU on this machine"),
+        (["train", "quickstart", "cluster.device=cuda", "--run-dir", "NEW"], "no GPU on this machine"),
         (
             ["train", "quickstart", "learner.offload=optimizer", "cluster.device=cpu"],
             "learner.offload='optimizer': expected",
         ),
-        (["train", "research", "--run-dir", "/tmp/never-made"], "`rlsys data prepare research` makes it"),
+        (["train", "research", "--run-dir", "NEW"], "`rlsys data prepare research` makes it"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(

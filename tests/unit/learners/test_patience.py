@@ -1,6 +1,7 @@
 """A call to all ranks that takes long says so; a rank that does not answer beside it ends it."""
 
 import asyncio
+import time
 from collections.abc import Awaitable
 from typing import Any
 
@@ -47,7 +48,7 @@ def test_a_long_call_is_told_of_with_what_calls_of_its_kind_take(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(learners.patience, "LONG", 0.001)  # 0.02 s, then 0.04 s ...
-    patience = Patience(60.0)
+    patience, began = Patience(60.0), time.monotonic()
     patience._took["updating"].extend([21.0, 21.0])
 
     def told(word: str) -> list[str]:
@@ -62,6 +63,7 @@ def test_a_long_call_is_told_of_with_what_calls_of_its_kind_take(
     assert set(told("updating")) == {"learner updating on v has taken 0 s so far; usual are 21 s (the median of 2)"}
     assert set(told("exporting")) == {"learner exporting version 3 has taken 0 s so far; it is the first of its kind"}
     assert (len(patience._took["updating"]), len(patience._took["exporting"])) == (3, 1)
+    assert 0 < patience._took["updating"][-1] + patience._took["exporting"][-1] <= time.monotonic() - began
 
 
 def test_a_rank_that_does_not_answer_is_named_while_the_others_work() -> None:

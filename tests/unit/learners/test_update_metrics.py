@@ -113,8 +113,9 @@ POLICY = policy()
 
 
 def reports(ranks: int, tokens_per_row: int, samples: Sequence[Sample] = SAMPLES, **changes: Any) -> list[UpdateReport]:
-    """Of each rank. changes: of the algorithm, its `needs` among them, and of the learner."""
+    """Of each rank. changes: of the algorithm, its `needs` among them, the learner, the batch (`denominators`)."""
     minibatches, needs = changes.get("minibatches", 1), changes.pop("needs", frozenset())
+    denominators = changes.pop("denominators", None)
     learner = LearnerConfig(behavior=changes.pop("behavior", "engine"))
 
     class Asking(PPO):
@@ -124,6 +125,7 @@ def reports(ranks: int, tokens_per_row: int, samples: Sequence[Sample] = SAMPLES
 
     meeting = Meeting(ranks)
     batch = make_batch(samples, tokens_per_row, VERSION, minibatches=minibatches)
+    batch = replace(batch, denominators=denominators or batch.denominators)
 
     def run(rank: int) -> UpdateReport:
         critic = [VALUES.get(token, 0.0) for token in range(8)]
@@ -274,3 +276,8 @@ def test_the_steps_that_were_taken_are_shown_without_the_one_that_was_not(ranks:
     assert report.applied and (found["learner/steps"], found["learner/skipped"]) == (4, 2)
     assert found["ratio/mean"] == pytest.approx((1.0 + 1.5) / 2) and found["clip/high"] == 0.5
     assert found["loss/policy"] == pytest.approx(-(0.5 + 1.2) / 2)
+
+
+def test_a_minibatch_without_weight_takes_no_step_and_the_next_one_does() -> None:
+    report = merged(reports(1, 1000, minibatches=2, denominators=(0.0, 2.0)))
+    assert report.applied and values(report.metrics)["learner/steps"] == 1

@@ -150,4 +150,5 @@ def test_normalized_advantages_have_mean_zero_and_deviation_one_over_the_mask() 
 
 
 def test_equal_advantages_are_normalized_to_zero_and_not_to_their_rounding() -> None:
-    close(normalized(torch.tensor([0.3, 0.3]), torch.ones(2), mean=0.1 + 0.2, std=4e-17), [0, 0], 0)
+    equal = torch.tensor([0.3, 0.3], dtype=torch.float64)
+    close(normalized(equal, torch.ones(2), mean=0.1 + 0.2, std=4e-17), [0, 0], 0)

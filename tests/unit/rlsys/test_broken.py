@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from rlsys.broken import Budget, EpisodeBroken, TakenDown, TookOthersDown
+from rlsys.broken import Budget, EpisodeBroken, TakenDown, TookOthersDown, failure_of
+from rlsys.errors import BadInput
 from rlsys.rollout import TurnRequest
 from rlsys.types import Completion, Failure, FailureKind, Reward, Task, Transcript
 from tests.unit.rlsys.test_rollout import Counting, completion, one, play, saying
@@ -19,6 +20,15 @@ def test_what_another_did_is_free_for_as_long_as_an_attempt_may_take() -> None:
     budget.ran_s += 61.0
     assert [budget.allows(TakenDown(INFRA)) for _ in range(2)] == [True, False]
     assert len(budget.spent) == 1
+
+
+def test_what_broke_keeps_its_kind_and_what_never_came_is_late() -> None:
+    assert failure_of(EpisodeBroken(INFRA), "scoring") is INFRA
+    late = failure_of(TimeoutError(), "scoring")
+    assert (late.kind, late.where) == (FailureKind.TIMEOUT, "scoring")
+    assert failure_of(BadInput("no answer"), "scoring") == Failure(
+        kind=FailureKind.DATA, where="scoring", detail="no answer"
+    )
 
 
 def test_who_ended_others_is_not_tried_again() -> None:

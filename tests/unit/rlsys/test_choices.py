@@ -105,6 +105,7 @@ def test_the_working_folder_shadows_nothing(folder: Path) -> None:
         ("tabel", r"env\.name='tabel': expected one of table, tablet, or module\.Class \(did you mean 'table'\?\)"),
         ("zzz", r"env\.name='zzz': expected one of table, tablet, or module\.Class$"),
         ("nowhere.Chair", "No module named 'nowhere'; expected module.Class, importable from /"),
+        ("envs.maze.Maze", "expected envs to be the package of rlsys: give a folder of your own another name"),
         ("chairs.Sofa", "no attribute 'Sofa'; expected module.Class, importable from /"),
         ("chairs.", "expected module.Class"),
         ("chairs..Chair", "expected module.Class"),

@@ -160,7 +160,19 @@ def test_going_back_voids_what_a_resume_would_and_reads_nothing(
     assert Journal(tmp_path / "journal.jsonl").lineage == 2
 
 
-def test_a_row_of_a_later_version_without_a_lineage_is_of_the_first(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "row",
+    [
+        '{"event": "later"}',
+        '{"event": "begin", "keep": 0}',
+        '{"event": "dispatch", "stage": "rl", "sequence": 0, "attempt": 0, "epoch": 0, "task": "t", "version": 0}',
+        '{"event": "outcome", "stage": "rl", "sequence": 0, "outcome": "trained", "step": 0}',
+        '{"event": "publish", "version": 0, "step": 0}',
+        '{"event": "health", "stage": "rl", "step": 0, "says": "slow"}',
+    ],
+)
+def test_a_row_without_a_lineage_is_of_the_first(tmp_path: Path, row: str) -> None:
     path = tmp_path / "journal.jsonl"
-    path.write_text('{"event": "later"}\n')
+    path.write_text(f"{row}\n")
+    assert read(path)[0].lineage == 0
     assert Journal(path).lineage == 1

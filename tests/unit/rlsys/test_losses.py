@@ -73,6 +73,11 @@ def test_policy_metrics_are_shares_of_masked_tokens() -> None:
     assert found["loss/policy"] == pytest.approx(-(1.0 + 1.05 + 1.28 - 0.8) / 4)
 
 
+def test_a_token_without_advantage_has_no_gradient_for_a_bound_to_stop() -> None:
+    found = values(clipped([1.5, 0.5], [0.0, 0.0])[1].metrics)
+    assert found["clip/low"] == found["clip/high"] == 0
+
+
 @pytest.mark.parametrize("poison", [NAN, INF, -INF])
 def test_masked_positions_never_reach_loss_gradient_or_metrics(poison: float) -> None:
     policy = tensor(poison, -1.0).requires_grad_()

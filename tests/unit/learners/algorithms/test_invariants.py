@@ -265,6 +265,40 @@ def test_a_bad_value_names_its_key(name: str, options: dict[str, Any], message: 
     assert str(caught.value) == message
 
 
+# Key: values that are just right, and values that are just wrong.
+BOUNDS: dict[str, tuple[list[float], list[float]]] = {
+    "epochs": ([1], [0]),
+    "minibatches": ([1], [0]),
+    "kl_coef": ([0.0], [-0.01]),
+    "entropy_coef": ([0.0], [-0.01]),
+    "kl_clamp": ([0.01], [0.0]),
+    "is_cap": ([0.01], [0.0]),
+    "is_floor": ([0.0, 1.99], [-0.01, 2.0]),
+    "clip_low": ([0.01, 0.99], [0.0, 1.0]),
+    "clip_high": ([0.01, 1.5], [0.0]),
+    "dual_clip": ([1.01], [1.0]),
+    "value_clip": ([0.01], [0.0]),
+    "reward_clip": ([0.01], [0.0]),
+    "discount": ([0.0, 1.0], [-0.01, 1.01]),
+    "lam": ([0.0, 1.0], [-0.01, 1.01]),
+    "beta": ([0.01, 1.5], [0.0]),
+}
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_number_is_taken_up_to_its_bounds_and_no_further(name: str) -> None:
+    schema = choose("algorithm", ALGORITHMS, name).schema
+    numbers = [each.name for each in fields(schema) if "int" in str(each.type) or "float" in str(each.type)]
+    assert set(numbers) <= set(BOUNDS)
+    for key in numbers:
+        right, wrong = BOUNDS[key]
+        for value in right:
+            assert getattr(schema(**{key: value}), key) == value
+        for value in wrong:
+            with pytest.raises(BadInput, match=rf"^algorithm\.{key}={value}: expected"):
+                schema(**{key: value})
+
+
 def test_the_name_is_the_first_key_of_every_algorithm() -> None:
     assert all(fields(choose("algorithm", ALGORITHMS, name).schema)[0].name == "name" for name in ALGORITHMS)
 
