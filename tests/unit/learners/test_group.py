@@ -69,3 +69,8 @@ def test_ranks_are_numbered_node_by_node_and_there_by_gpu() -> None:
 def test_the_interface_of_an_address() -> None:
     assert interface_of("127.0.0.1") == "lo"
     assert interface_of("203.0.113.9") == ""
+
+
+def test_a_collective_that_a_rank_did_not_come_to_is_a_lost_learner_whose_ranks_can_be_started_again() -> None:
+    with pytest.raises(LearnerLost, match="NCCL_SOCKET_IFNAME"):
+        call(RuntimeError("[unbound_buffer.cc:78] Timed out waiting 3000ms for recv operation to complete"))
