@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -38,10 +40,12 @@ class Play:
     """One group's place on a worker."""
 
     episodes: int
-    alone: bool  # nothing else is played there meanwhile
+    company: object = None  # of suspects that play together, and with nobody else; None: nothing is held against it
     member: Member | None = None  # with the incarnation that it was given
     handle: Any = None
-    by_itself: bool = False  # known of one whose worker died: nothing else was played there then
+    # Known of one whose worker died:
+    by_itself: bool = False  # nothing else was played there then
+    suspected: object = None  # the company that it plays in next
 
 
 @dataclass(slots=True)
@@ -104,9 +108,20 @@ def bury(member: Member, error: Exception) -> None:
         where = f"; its log is {member.last_status.log}" if member.last_status.log else ""
         member.lost_tokens += max(0, member.last_status.generated_tokens - member.delivered)
         member.last_status = None
-    for play in member.playing:
-        play.by_itself = len(member.playing) == 1 and not member.blameless
+    if not member.blameless:
+        suspect(list(member.playing))
     log.warning("%s is dead (%s): restarting it%s", member.spec.name, why, where)
+
+
+def suspect(plays: Sequence[Play]) -> None:
+    """One of these may have ended their worker. Of n each plays next in a company of about the square root of n, and by
+    itself when that company ends a worker again: so a death that was nobody's doing costs a few rounds, and one task
+    that kills its worker is found by the third."""
+    anew = any(play.company is not None for play in plays)
+    companies = [object() for _ in range(len(plays) if anew else math.isqrt(max(0, len(plays) - 1)) + 1)]
+    for number, play in enumerate(plays):
+        play.by_itself = len(plays) == 1
+        play.suspected = companies[number % len(companies)]
 
 
 def placed(worker: type, options: PoolOptions, member: Member) -> Any:

@@ -7,8 +7,8 @@ Each worker is in one state:
 A worker is found dead by the call that it broke or by a ping with a deadline; it is killed, started again and refitted
 with the current weights before it serves. One whose node is gone is `lost` until another node has room for it; the run
 goes on as long as `min_workers` are not. Groups in flight on it are started again on another worker with a new attempt
-number: alone, since one of them may be what ended it. One that was alone, `infra_attempts` times in all, is recorded
-as a typed failure; the others have lost nothing but time.
+number, in small companies and at last alone, since one of them may be what ended it. One that was alone and had
+`infra_attempts` starts is recorded as a typed failure; the others have lost nothing but time.
 """
 
 from __future__ import annotations
@@ -122,14 +122,14 @@ class RolloutPool:
     # -- groups -----------------------------------------------------------------------------------------------------
 
     async def run(self, ticket: Ticket, plan: RolloutPlan, on_retry: Callable[[Ticket], None]) -> Played:
-        """Play one group on the least loaded ready worker; alone on another one when that dies.
+        """Play one group on the least loaded ready worker; on another one, among suspects, when that dies.
 
         Its tokens and text stay on the worker's node, and outlive the worker. Raises RunFailed for a bug in what it
         plays, never for a death.
         """
-        timeout_s, suspect = self._group_timeout_s(plan), False
+        timeout_s, company = self._group_timeout_s(plan), None
         for starts in count(1):
-            play = await self._roster.admit(plan.group_size, alone=suspect)
+            play = await self._roster.admit(plan.group_size, company=company)
             member, handle = play.member, play.handle
             assert member is not None
             try:
@@ -144,7 +144,7 @@ class RolloutPool:
                 if isinstance(error, RayTaskError) and not isinstance(error.cause, (EngineFailed, MemoryError)):
                     raise RunFailed(f"{member.spec.name} playing group {ticket.sequence}: {reason(error)}") from error
                 self._mark_dead(member, handle, error)
-                suspect = suspect or not member.blameless
+                company = company if member.blameless else play.suspected or object()
                 if starts >= self._options.infra_attempts and (play.by_itself or member.blameless):
                     # Where a ping had it ended, Ray's error says no more than that it was killed.
                     last = f"{member.spec.name}: {member.died_of or reason(error)}"

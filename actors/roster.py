@@ -4,7 +4,8 @@ A worker is given `in_flight` episodes at most, or one group; the others wait he
 that comes back gets its share and no more, however many wait.
 
 A group that was in flight when its worker died may be what ended it. It is a suspect: it waits until no other group
-does, and plays alone on its worker, so that the next death is its own or nobody's.
+does, and plays on a worker with those of its company alone (`actors.members.suspect`), so that the next death is not
+theirs who had nothing to do with it.
 """
 
 from __future__ import annotations
@@ -38,13 +39,14 @@ class Roster:
         """Those that answer, with whatever weights."""
         return [member for member in self.members if member.state in (State.STALE, State.READY)]
 
-    async def admit(self, episodes: int, *, alone: bool = False) -> Play:
+    async def admit(self, episodes: int, *, company: object = None) -> Play:
         """A place for a group on the least loaded worker that has room. Whoever gets it gives it back with `leave`.
 
         Raises RunFailed when the run cannot go on.
         """
         given: asyncio.Future[Play] = asyncio.get_running_loop().create_future()
-        (self._suspects if alone else self._waiting).append((Play(episodes=episodes, alone=alone), given))
+        queue = self._waiting if company is None else self._suspects
+        queue.append((Play(episodes=episodes, company=company), given))
         self._serve()
         try:
             return await given
@@ -60,32 +62,35 @@ class Roster:
 
     def _serve(self) -> None:
         """Give out the places that there are: to suspects only where nobody else waits."""
-        for queue in (self._waiting, self._suspects):
-            while queue:
-                play, given = queue[0]
-                if given.done():  # whoever waited has gone
-                    queue.popleft()
-                    continue
-                if self.failure is not None:
-                    queue.popleft()
-                    given.set_exception(self.failure)
-                    continue
-                open_to = [member for member in self.members if self._has_room(member, play)]
-                if not open_to:
-                    return
-                queue.popleft()
-                play.member = min(open_to, key=lambda member: member.in_flight)
-                play.handle = play.member.handle
-                play.member.playing.add(play)
-                given.set_result(play)
+        while self._waiting and self._served(*self._waiting[0]):
+            self._waiting.popleft()
+        if not self._waiting:
+            # Not only the first: those of a company that is playing may join it.
+            self._suspects = deque(each for each in self._suspects if not self._served(*each))
+
+    def _served(self, play: Play, given: asyncio.Future[Play]) -> bool:
+        """Whether it waits no more."""
+        if given.done():  # whoever waited has gone
+            return True
+        if self.failure is not None:
+            given.set_exception(self.failure)
+            return True
+        open_to = [member for member in self.members if self._has_room(member, play)]
+        if not open_to:
+            return False
+        play.member = min(open_to, key=lambda member: member.in_flight)
+        play.handle = play.member.handle
+        play.member.playing.add(play)
+        given.set_result(play)
+        return True
 
     def _has_room(self, member: Member, play: Play) -> bool:
         if member.state is not State.READY:
             return False
         if not member.playing:
             return True
-        alone = play.alone or any(other.alone for other in member.playing)
-        return not alone and member.in_flight + play.episodes <= self._in_flight
+        together = all(other.company is play.company for other in member.playing)
+        return together and member.in_flight + play.episodes <= self._in_flight
 
     async def ready(self) -> None:
         """Waits for a worker that serves. Raises RunFailed when the run cannot go on."""

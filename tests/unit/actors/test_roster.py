@@ -21,8 +21,8 @@ def run(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(asyncio.wait_for(scenario(), 5))
 
 
-async def asked(roster: Roster, *episodes: int, alone: bool = False) -> list[asyncio.Task[Play]]:
-    tasks = [asyncio.create_task(roster.admit(each, alone=alone)) for each in episodes]
+async def asked(roster: Roster, *episodes: int, company: object = None) -> list[asyncio.Task[Play]]:
+    tasks = [asyncio.create_task(roster.admit(each, company=company)) for each in episodes]
     await settled()
     return tasks
 
@@ -77,12 +77,12 @@ def test_a_group_larger_than_a_workers_room_is_played_and_keeps_its_turn() -> No
     run(scenario)
 
 
-def test_suspects_play_alone_and_when_nobody_else_waits() -> None:
+def test_suspects_play_with_their_company_alone_and_when_nobody_else_waits() -> None:
     async def scenario() -> None:
         only = member()
         roster = Roster([only], in_flight=4)
         (first,) = await asked(roster, 2)
-        suspects = await asked(roster, 2, 2, alone=True)
+        suspects = await asked(roster, 2, company="a") + await asked(roster, 2, company="b")
         (other,) = await asked(roster, 4)
         assert given([*suspects, other]) == [False] * 3
         await roster.leave(first.result())
@@ -94,9 +94,10 @@ def test_suspects_play_alone_and_when_nobody_else_waits() -> None:
         await roster.leave(suspects[0].result())
         await settled()
         assert given([*suspects, late]) == [True, False, True]
+        (mate,) = await asked(roster, 2, company="b")
         await roster.leave(late.result())
         await settled()
-        assert suspects[1].done()
+        assert suspects[1].done() and mate.done() and only.in_flight == 4
 
     run(scenario)
 
@@ -119,7 +120,7 @@ def test_who_gave_up_waiting_holds_no_place() -> None:
 def test_everybody_who_waits_hears_that_the_run_cannot_go_on() -> None:
     async def scenario() -> None:
         roster = Roster([member(State.DEAD)], in_flight=2)
-        tasks = await asked(roster, 1, 1) + await asked(roster, 1, alone=True)
+        tasks = await asked(roster, 1, 1) + await asked(roster, 1, company="a")
         ready = asyncio.create_task(roster.ready())
         await settled()
         await roster.fail("no way")
