@@ -31,6 +31,7 @@ OUTSIDE: dict[str, tuple[float, ...]] = {
             "rollout.threads",
             "rollout.max_turn_tokens",
             "rollout.max_response_tokens",
+            "rollout.in_flight",
             "rollout.infra_attempts",
             "rollout.grader_workers",
             "learner.ranks",

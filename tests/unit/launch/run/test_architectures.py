@@ -11,6 +11,7 @@ from launch.cli import run
 from launch.run.architectures import REFUSED, SIGNS, TRAINED, check, untried
 from rlsys.errors import BadInput
 from tests.paths import ROOT
+from tests.played import tokenizer_in
 
 
 @pytest.mark.parametrize(
@@ -71,6 +72,7 @@ def test_a_model_is_refused_before_anything_starts(tmp_path: Path, capsys: pytes
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "t5", "is_encoder_decoder": True}))
     assert run(["eval", "quickstart", "--checkpoint", str(tmp_path)]) == 2
     assert "a t5 model cannot be played" in capsys.readouterr().err
+    tokenizer_in(tmp_path, ["1 + 2 = 3"], ["<math_exp>"])
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "some_llm"}))
     assert run(["train", "quickstart", f"model.path={tmp_path}", "--dry-run"]) == 0
     out = capsys.readouterr().out
