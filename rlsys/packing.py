@@ -186,7 +186,7 @@ def make_batch(
 
 
 def plan_rows(
-    samples: Sequence[S], tokens_per_row: int, *, minibatches: int = 1, together: int = 1, in_order: bool = False
+    samples: Sequence[S], tokens_per_row: int, *, minibatches: int, together: int = 1, in_order: bool = False
 ) -> list[list[list[S]]]:
     """Which samples share a row, by minibatch and row: see `make_batch`."""
     if not any(sample.num_loss_tokens for sample in samples):

@@ -3,6 +3,7 @@
 import asyncio
 import math
 import re
+import time
 from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from typing import Any
@@ -353,6 +354,12 @@ def test_what_a_broken_tool_cost_is_counted() -> None:
     failed = play(saying("5!"), make_env)
     assert failed.end is EpisodeEnd.FAILED and (failed.num_sampled, failed.discarded_tokens) == (2, 0)
     assert failed.timings.tool_s > 0.005
+
+
+def test_an_episode_accounts_for_no_more_seconds_than_it_took() -> None:
+    began = time.monotonic()
+    spent = play(saying("5!")).timings
+    assert 0 <= spent.generate_s + spent.tool_s + spent.score_s <= time.monotonic() - began
 
 
 def test_seconds_up_to_a_deadline_are_counted() -> None:

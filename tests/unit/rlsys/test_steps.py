@@ -53,6 +53,11 @@ def test_a_state_is_a_task_that_holds_what_was_said() -> None:
     assert state_of(plain) is None and earlier(plain) == ()
 
 
+def test_of_a_task_without_question_and_answers_nothing_is_made_up() -> None:
+    task = state_task(decompose(replace(trajectory(said("a")), task={"task_id": "q-1"}))[0])
+    assert (task.question, task.answers) == ("", ())
+
+
 def test_no_state_ends_inside_of_a_turn() -> None:
     inside = Message(role="tool", content="<result>r</result>", inline=True)
     with pytest.raises(BadInput, match="task q-1: what tools said stands inside of the model's turn"):

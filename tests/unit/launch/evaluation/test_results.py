@@ -242,6 +242,7 @@ def test_a_papers_figure_stands_beside_ours() -> None:
     assert shown["pass@2"][2] == "0.750" and shown["pass@2"][-1] == "0.900"
     assert shown["judge"][2:] == ["-", "paper", "0.700"]  # which this reward does not have
     assert "mean_reward" in shown and "part/correct" not in shown
+    assert (shown["tokens"][2], shown["truncated"][2]) == ("3.0", "0.000")  # a number, and a share
 
 
 def written(tmp_path: Path, records: list[TrajectoryRecord]) -> dict[str, Played]:

@@ -1,7 +1,9 @@
 """`rlsys play`: the episode of training with a person for a model. The reward is that of `rlsys score`."""
 
+import io
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +113,23 @@ def test_what_was_played_is_written_though_the_messages_end_early(play: Played, 
     assert play("--output", str(out), said="")[0] == 2 and len(out.read_text().splitlines()) == 1
     assert play("--output", str(out), "reward.name=long_cot", said="<answer>5</answer>")[0] == 1
     assert [json.loads(line)["end"] for line in out.read_text().splitlines()] == ["failed"] * 2
+
+
+def test_a_message_of_several_lines_is_shown_in_whole(play: Played) -> None:
+    out = play(said='"first\\nsecond\\n\\n<answer>31</answer>"')[1]
+    assert "\nassistant> first\n           second\n\n           <answer>31</answer>\n" in out
+
+
+@pytest.mark.parametrize(("typed", "cut"), [("<answer>3</answer> and more\n", 1), ("<answer>3</answer>\n", 0)])
+def test_whoever_types_is_told_where_an_engine_would_have_stopped(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, typed: str, cut: int
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(typed))
+    for stream in (sys.stdin, sys.stdout):
+        monkeypatch.setattr(stream, "isatty", lambda: True)
+    assert run(["play", "quickstart"]) == 0
+    out = capsys.readouterr().out
+    assert "end: answered" in out and out.count("(cut after '<answer>3</answer>'") == out.count("(cut") == cut
 
 
 def test_messages_that_nobody_waited_for_are_said(play: Played) -> None:

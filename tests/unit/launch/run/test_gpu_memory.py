@@ -78,6 +78,8 @@ def test_a_rank_of_the_7b_model(
 def test_without_checkpointing_a_row_fits_no_card() -> None:
     more = gigabytes(checkpointing=False)["sum"] - gigabytes()["sum"]
     assert more == pytest.approx(116, rel=0.06)
+    kept, computed = (gigabytes(QWEN_7B | {"num_hidden_layers": 1}, checkpointing=each) for each in (True, False))
+    assert (kept["sum"] - computed["sum"]) * GIGA == pytest.approx(17_000 * 3584 * 2)  # one layer has no other to keep
 
 
 def test_the_32b_model_wants_two_nodes_of_ranks() -> None:

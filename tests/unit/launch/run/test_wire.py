@@ -198,6 +198,7 @@ def test_ranks_on_gpus_grow_their_segments_unless_the_user_says_how(monkeypatch:
     for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
         monkeypatch.delenv(name, raising=False)
     config = compose.compose("quickstart", []).recipe.learner
+    assert wire.learner_environment(replace(config, ranks=10**6), DEVICES["cpu"])["OMP_NUM_THREADS"] == "1"
     assert wire.learner_environment(config, DEVICES["cuda"])["PYTORCH_ALLOC_CONF"] == "expandable_segments:True"
     assert "PYTORCH_ALLOC_CONF" not in wire.learner_environment(config, DEVICES["cpu"])
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:128")

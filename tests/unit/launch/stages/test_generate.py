@@ -71,7 +71,7 @@ def test_filters() -> None:
     assert keeping(keep="best") == [1, 4]
     assert keeping(keep="best", per_task=1) == [1]
     assert keeping(per_task=3) == [1, 3, 4]
-    assert keeping(min_reward=1.05) == [1, 4]
+    assert keeping(min_reward=1.05) == keeping(min_reward=1.1) == [1, 4]
     assert keeping(keep="best", min_reward=2.0) == []
 
 

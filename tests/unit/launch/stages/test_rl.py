@@ -6,7 +6,7 @@ import json
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from launch.run.rundir import RunDir
 from launch.run.saving import end_writing, save_at_stop
 from launch.run.session import closing_line
 from launch.run.summary import summary as summary_of
-from launch.stages.train import train
+from launch.stages.train import never_trained, train
 from rlsys.batch import UpdateReport
 from rlsys.device import DEVICES, resolved_run
 from rlsys.drafting import BatchDraft
@@ -611,6 +611,12 @@ def test_what_is_wrong_is_said_once_and_kept(tmp_path: Path, capsys: pytest.Capt
     assert easy["what"] == "untrained" and "every episode solved its task; give harder tasks" in easy["says"]
     noted = [row for row in surviving(read(tmp_path / "run" / "journal.jsonl")) if isinstance(row, Noted)]
     assert [row.step for row in noted][0] == 3 and noted[-1].says.endswith(easy["says"])
+
+
+def test_a_run_that_has_not_begun_has_done_nothing_and_may_yet_train() -> None:
+    assert not any(asdict(DriverState()).values())
+    assert not never_trained(DriverState())
+    assert never_trained(DriverState(step=1)) and not never_trained(DriverState(step=2, trained=1))
 
 
 def test_a_run_that_never_trained_is_not_done(tmp_path: Path) -> None:
