@@ -2,7 +2,8 @@
 
 Reads tests/data/maths_pairs.jsonl, where each line is `{"family", "given", "gold", "equal", "blind"}`: what a teacher
 would say of `given` where `gold` is the answer key. Blind pairs were written before the rules that decide them.
-`--held-out` reads tests/data/maths_held_out.jsonl, on which no rule was tuned, `--cases FOLDER` the tests of another
+`--held-out` reads tests/data/maths_held_out.jsonl, on which no rule was tuned; `--fresh` maths_fresh.jsonl, written
+before its writer had read a rule or a table, judged once, and tuned on since; `--cases FOLDER` the tests of another
 grader, in the form of Math-Verify's: functions under `pytest.mark.parametrize("gold, pred, expected", [...])`.
 """
 
@@ -21,6 +22,7 @@ from envs.rewards.maths.text import clean, is_prose
 
 TABLE = Path(__file__).parents[1] / "tests" / "data" / "maths_pairs.jsonl"
 HELD_OUT = TABLE.with_name("maths_held_out.jsonl")
+FRESH = TABLE.with_name("maths_fresh.jsonl")
 _MATHS = re.compile(r"\$\$(.+?)\$\$|\$(.+?)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
 
 
@@ -114,9 +116,11 @@ def main() -> None:
     given.add_argument("--blind", action="store_true", help="only the pairs that were written before the rules")
     given.add_argument("--show", action="store_true", help="also each pair that is judged wrong")
     given.add_argument("--held-out", action="store_true", help="the pairs on which no rule was tuned")
+    given.add_argument("--fresh", action="store_true", help="the pairs of a writer who had read no rule and no table")
     given.add_argument("--cases", type=Path, help="the folder of another grader's tests, in place of the tables here")
     options = given.parse_args()
-    table = cases(options.cases) if options.cases else pairs(HELD_OUT if options.held_out else TABLE)
+    file = HELD_OUT if options.held_out else FRESH if options.fresh else TABLE
+    table = cases(options.cases) if options.cases else pairs(file)
     table = [pair for pair in table if pair.blind or not options.blind]
     started = time.perf_counter()
     wrongly = wrong(table)

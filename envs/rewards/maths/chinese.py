@@ -12,7 +12,17 @@ _PLACES = {"十": 10, "百": 100, "千": 1000}
 _NUMERAL = re.compile(f"[{''.join((*_DIGITS, *_PLACES))}]{{1,7}}")
 _SIZES = {"万亿": 12, "亿": 8, "百万": 6, "千万": 7, "万": 4, "千": 3, "百": 2}
 _LENGTHS = {"米": "m", "厘米": "cm", "毫米": "mm", "分米": "dm", "千米": "km", "公里": "km", "微米": "um", "纳米": "nm"}
+_SIZED = {
+    f"{size}{name}": f"{prefix}{unit}"
+    for size, prefix in (("千", "k"), ("兆", "M"), ("毫", "m"), ("微", "u"), ("纳", "n"))
+    for name, unit in (
+        *(("克", "g"), ("秒", "s"), ("牛", "N"), ("牛顿", "N"), ("焦", "J"), ("焦耳", "J"), ("瓦", "W"), ("瓦特", "W")),
+        *(("伏", "V"), ("伏特", "V"), ("安", "A"), ("安培", "A"), ("欧", "ohm"), ("欧姆", "ohm"), ("赫", "Hz")),
+        *(("赫兹", "Hz"), ("帕", "Pa"), ("法", "F"), ("法拉", "F"), ("特", "T"), ("特斯拉", "T"), ("库仑", "C")),
+    )
+}
 _UNITS = {
+    **_SIZED,
     **_LENGTHS,
     **{f"平方{name}": f"{unit}^2" for name, unit in _LENGTHS.items()},
     **{f"立方{name}": f"{unit}^3" for name, unit in _LENGTHS.items()},
@@ -25,6 +35,7 @@ _UNITS = {
     "安": "A", "安培": "A", "欧": "ohm", "欧姆": "ohm", "赫兹": "Hz", "帕": "Pa", "帕斯卡": "Pa", "摩尔": "mol",
     "公顷": "ha", "弧度": "rad",
 }  # fmt: skip
+_CLASSIFIERS = frozenset("个名位只条张件本辆")  # they stand between a number and a noun, and count nothing themselves
 # What says something else about the number than what is counted.
 _OTHERWISE = re.compile(
     "[半多余几不非没无或和与及加减乘除负点又]|分之|以上|以下|次方|平方$|立方$|分数|亏|欠|零下|打$|对半"
@@ -47,7 +58,7 @@ _RULES = tuple(
         (r"第(?=[0-9])", ""),
         (rf"^(?:(?![不非没无未])[{HAN}]){{0,14}}?(?:是|为|等于)\s?(?=[-0-9\\.$(])", ""),
         *(
-            (rf"(?<=[0-9}}])\s?{name}(?![克米瓦帕焦伏赫升])", rf"\\cdot 10^{{{power}}}")
+            (rf"(?<=[0-9}}])\s?{name}(?![克米瓦帕焦伏赫升牛安欧秒])", rf"\\cdot 10^{{{power}}}")
             for name, power in _SIZES.items()
         ),
     )
@@ -78,6 +89,8 @@ def _unit(match: re.Match[str]) -> str:
     noun = match[1]
     if _OTHERWISE.search(noun):
         return match.group()
+    if noun in _CLASSIFIERS:
+        return ""
     names = noun.replace("每", "/").split("/")
     return rf" \text{{ {'/'.join(_UNITS.get(name, name) for name in names)}}}"
 

@@ -13,6 +13,7 @@ from fractions import Fraction
 
 from envs.rewards.maths.bases import same_based
 from envs.rewards.maths.dates import date, is_no_arithmetic, same_time, time
+from envs.rewards.maths.measure import ratio
 from envs.rewards.maths.quantity import quantity, same_quantity
 from envs.rewards.maths.structure import (
     REALS,
@@ -28,8 +29,8 @@ from envs.rewards.maths.structure import (
     spans,
 )
 from envs.rewards.maths.text import clean, flat, is_prose, split_name
-from envs.rewards.maths.units import same_unit, split_unit
-from envs.rewards.maths.words import choice, said, same_words
+from envs.rewards.maths.units import same_unit, split_unit, told_by
+from envs.rewards.maths.words import choice, said, same_choices, same_words
 
 MAX_ANSWER = 2000  # characters; a longer answer is right only when it is the gold, letter by letter
 MAX_ELEMENTS = 64
@@ -52,6 +53,8 @@ _LABEL = re.compile(
     r"(?:[A-Za-z]|\\(?:text|angle|triangle|overline|vec|theta|alpha|beta|phi|lambda|mu|sigma)(?![a-zA-Z])"
     r"|\\frac(?=\s?\{)|_\s?(?:[0-9]|\{\s?[0-9]{1,3}\s?\})|[\s+(),|{}_:/])+"
 )
+_DECIMAL_COMMA = re.compile(r"[+-]?[0-9]{1,9},(?:[0-9]{2}|[0-9]{4,9})(?![0-9])[^,]*$")  # 1,2 is a list, 1,222 1222
+_DECIMAL = re.compile(r"[+-]?[0-9]*\.[0-9]+(?![0-9])[^,]*$")
 _WORD = re.compile(r"[A-Za-z]{3}")
 _MOMENT = re.compile(r"[0-9]\s?[-:/][\s0-9]|[A-Za-z]{3}|[0-9]\s?(?:\\text\s?\{\s?)?[ap]\.?m|[\u5e74\u6708]")
 
@@ -94,12 +97,17 @@ def _compare(given: str, gold: str, means: Means) -> Verdict:
     given, gold = clean(given), clean(gold)
     if not given or not gold:
         return False
+    if _DECIMAL_COMMA.match(given) and _DECIMAL.match(gold):
+        given = given.replace(",", ".")
     if gold[-1:].isalpha() or gold[-1:] in ")]}.:" or gold[:1] in "([\\ABCDEFGHIJ":
         picked, key = choice(given), choice(gold)
         if picked is not None and key is not None:
             return picked[0] == key[0]
+        several = same_choices(given, gold)
+        if several is not None:
+            return several
     if is_prose(given) and is_prose(gold) and same_words(given, gold):
-        return True
+        return ratio(split_unit(given)[1], split_unit(gold)[1]) in (None, 1)  # MHz and mHz are the same letters
     verdict = _same_moment(given, gold)
     if verdict is None:
         verdict = same_based(_value(given), _value(gold))
@@ -269,6 +277,10 @@ def _same_but_units(given: str, gold: str, means: Means, depth: int) -> Verdict:
         target = target.removesuffix(unit)
     elif asked and value.endswith(f" {asked}"):
         value = value.removesuffix(asked)
+    elif unit and not asked and told_by(unit, gold) != gold:
+        return _same(given, told_by(unit, gold), means, depth - 1)
+    elif asked and not unit and told_by(asked, given) != given:
+        return _same(told_by(asked, given), gold, means, depth - 1)
     if not unit and not asked:
         return means.same(given, gold)
     return same_unit(unit, asked) and _same(value.strip(), target.strip(), means, depth - 1)

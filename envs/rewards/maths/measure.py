@@ -13,9 +13,12 @@ from functools import lru_cache
 MAX_FACTORS = 8
 Powers = tuple[tuple[str, int], ...]
 
-_PREFIXES = {"G": 9, "M": 6, "k": 3, "h": 2, "d": -1, "c": -2, "m": -3, "u": -6, "n": -9, "p": -12}
+_PREFIXES = {
+    "P": 15, "T": 12, "G": 9, "M": 6, "k": 3, "h": 2, "d": -1, "c": -2, "m": -3, "u": -6, "n": -9, "p": -12, "f": -15
+}  # fmt: skip
 _LONG = {
-    "giga": 9, "mega": 6, "kilo": 3, "deci": -1, "centi": -2, "milli": -3, "micro": -6, "nano": -9, "pico": -12
+    "peta": 15, "tera": 12, "giga": 9, "mega": 6, "kilo": 3, "deci": -1, "centi": -2, "milli": -3, "micro": -6,
+    "nano": -9, "pico": -12, "femto": -15,
 }  # fmt: skip
 # What takes a prefix: in other units, as `factor unit^power unit^power`; by itself, where it is a base.
 _SYMBOLS = {

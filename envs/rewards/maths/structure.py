@@ -169,16 +169,16 @@ def as_tuple(given: Collection, kind: str) -> Collection:
 
     A list, tuple or vector is in the order of the parts where `kind` is "parts". `[2, 3, 5]` can be no interval.
     """
-    if given.kind == "[]" and len(given.elements) > 2 and kind not in ("[]", "list"):
+    if given.kind == "[]" and len(given.elements) > 2 and kind in ("()", "set", "parts", "ratio"):
         given = Collection("list" if kind == "set" else "()", given.elements)
     if given.kind == "[]" and kind == "list":
         given = Collection("list", given.elements)
     if kind == "parts" and given.kind in ("list", "()"):
         return Collection("parts", given.elements)
+    if kind in ("()", "[]") and given.kind.startswith("matrix") and (given.kind.endswith("x1") or " 1x" in given.kind):
+        return Collection(kind, given.elements)
     if kind != "()":
         return given
-    if given.kind.startswith("matrix") and ("x1" in given.kind[-2:] or given.kind.startswith("matrix 1x")):
-        return Collection("()", given.elements)
     if given.kind == "list":
         named = sorted(split_name(element) for element in given.elements)
         names = [name for name, _ in named]

@@ -58,6 +58,7 @@ _TEXT_UNIT = re.compile(
 _BARE_UNIT = re.compile(
     r"(?P<body>.*?[0-9.})])(?P<space>\s?)(?P<unit>[A-Za-z][A-Za-z/ .-]{1,60}?)\s?(?P<power>\^\s?\{?[23]\}?)?"
 )
+_LONE = re.compile(r"(?P<body>.*[0-9}])\s(?P<unit>[A-Za-z])")
 _NUMBER = re.compile(
     r"[+-]?\s?(?:[0-9.,]+|\\frac\s?\{\s?-?[0-9]+\s?\}\s?\{\s?[0-9]+\s?\})(?:\s?/\s?[0-9]+)?"
     r"(?:\s?(?:\\times|\\cdot|\*)\s?10\s?\^\s?\{?\s?[+-]?[0-9]{1,3}\s?\}?)?(?:\s?\\cdot(?![a-z]))?"
@@ -146,7 +147,7 @@ def _split_words(text: str) -> tuple[str, str]:
 
 
 def _measures(unit: str) -> bool:
-    return any(_UNITS.get(word.rstrip("0123456789"), "") for word in unit.split())
+    return measure(unit) is not None or any(_UNITS.get(word.rstrip("0123456789"), "") for word in unit.split())
 
 
 def _power(marks: str | None) -> str:
@@ -162,7 +163,7 @@ def _unit(name: str, *, bare: bool) -> str:
     power_of_next = ""
     for word in _WORDS.findall(name.replace(".", " ").replace("-", " ")):
         low = word.lower()
-        known = _UNITS.get(word) or _UNITS.get(low) or _UNITS.get(_singular(low))
+        known = _known(word)
         if word[0] == "^" or (low in ("squared", "cubed") and words):
             words[-1:] = [last + _POWERS.get(low, word[-1]) for last in words[-1:]]
         elif low in _POWERS and not words and not power_of_next:
@@ -180,6 +181,25 @@ def _unit(name: str, *, bare: bool) -> str:
             words.append((known or _singular(low)) + power_of_next)
             power_of_next = ""
     return " ".join(words).replace(" / ", "/") if words and words[-1] != "/" else ""
+
+
+def _known(word: str) -> str | None:
+    """`Mm` is no mm and `H` no hour: another case is only another spelling where the word means nothing itself."""
+    low = word.lower()
+    loose = _UNITS.get(low) or _UNITS.get(_singular(low))
+    exact = _UNITS.get(word)
+    if exact is not None or (loose is not None and word == low):
+        return exact or loose
+    itself = measure(word)
+    return loose if itself is None or (loose is not None and measure(loose) == itself) else word
+
+
+def told_by(unit: str, text: str) -> str:
+    """`5000 m` with `m` as text where the other side is in km: one letter is a unit when it measures the same thing."""
+    match = _LONE.fullmatch(text)
+    if match is None or ratio(match["unit"], unit) is None:
+        return text
+    return rf"{match['body']}\text{{ {match['unit']} }}"
 
 
 def _singular(word: str) -> str:

@@ -13,6 +13,8 @@ _CHOICE = re.compile(
     r"(?:[(\[]\s?(?P<inside>[A-J])\s?[)\]]|(?P<letter>[A-J])(?P<mark>\s?\)|[.:](?=\s|$))?)(?P<rest>.*)",
     re.IGNORECASE | re.DOTALL,
 )
+_CHOICES = re.compile(r"(?:\([A-H]\)|[A-H])(?:(?:\s?,)?\s?(?:\([A-H]\)|[A-H])){1,7}")
+_CAPITAL = re.compile(r"[A-H]")
 _NO_REST = re.compile(r"[(^_+\-*/=<>!,&|']|(?:and|or|[A-J])\b", re.IGNORECASE)
 _TEXT = re.compile(r"\\text\s?\{([^{}]*)\}")
 _PUNCTUATION = re.compile(r"(?<![0-9])[.,!?;:'\"]|[.,!?;:'\"](?![0-9])")
@@ -50,6 +52,14 @@ def choice(text: str) -> tuple[str, bool] | None:
     if rest and (match["word"] or not marked or letter.islower() or rest[0] != " " or _NO_REST.match(rest.strip())):
         return None
     return (letter.upper(), marked) if marked or letter.isupper() else None
+
+
+def same_choices(given: str, gold: str) -> bool | None:
+    """Several choices, of which one side parts the letters: `A, C` is AC; None where it takes other rules."""
+    ours, theirs = _CHOICES.fullmatch(given), _CHOICES.fullmatch(gold)
+    if ours is None or theirs is None or not ("," in given or "," in gold):
+        return None
+    return sorted(_CAPITAL.findall(given)) == sorted(_CAPITAL.findall(gold))
 
 
 def truth(text: str) -> bool | None:

