@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from actors.calls import call
 from actors.carriers import Carriers, Superseded
 from actors.direct import Direct
 from actors.members import Member, PoolOptions, State, close
+from actors.pace import Pace
 from actors.roster import Roster
 from actors.worker import Delivery
 from rlsys.channels.base import WeightChannel
@@ -38,6 +40,7 @@ class Deliveries:
         self._way = way
         self._dead = dead
         self._current: Publication | None = None
+        self._pace = Pace()
 
     async def sending(self, nodes: Sequence[str]) -> WeightChannel:
         """The run's channel, as ranks on these nodes are to send a version now."""
@@ -54,11 +57,14 @@ class Deliveries:
         """
         assert self._way is not None
         self._current = publication
-        members = self._roster.members
+        members, size, began = self._roster.members, publication.published.bytes, time.monotonic()
+        deadline_s = self._pace.deadline_s(self._options.publish_deadline_s, size)
         refits = {self._roster.spawn(self._refit(member)): member for member in self._roster.up}
-        _, late = await asyncio.wait(refits, timeout=self._options.publish_deadline_s) if refits else ((), set())
+        _, late = await asyncio.wait(refits, timeout=deadline_s) if refits else ((), set())
         for member in (refits[task] for task in late):
-            close(member, publication.version, "it did not come in time (loop.publish_deadline_s)")
+            close(member, publication.version, f"it did not come within {deadline_s:g} s (loop.publish_deadline_s)")
+        if not late:
+            self._pace.note(size, time.monotonic() - began)
         while late and 2 * sum(member.state is State.READY for member in members) < len(refits):
             # Each has deadlines of its own, after which it holds this version or is dead: to go on with one or two of
             # many would keep the learner waiting for longer.

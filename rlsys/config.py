@@ -263,8 +263,10 @@ class LoopConfig:
     tokens sampled by new weights over a cache of old ones, as `mismatch/mixed_versions` shows. recompute: everything in
     flight is prefilled again, exact and slow with long contexts. null: keep on GPUs, recompute on a CPU."""
     publish_deadline_s: float = 60.0
-    """Seconds for new weights to reach every engine. One that is late starts no group until it holds the newest; the
-    others go on. It also limits how long one node may take to send one bucket (64 MB or one tensor) to another."""
+    """Seconds for new weights to reach every engine, and more where the model is large: three times what its size takes
+    at the rate of the last delivery, 100 MB/s before there is one. An engine that is late starts no group until it
+    holds the newest; the others go on. It also limits how long one node may take to send one bucket (64 MB or one
+    tensor) to another."""
     oversample: float = 1.0
     """Groups without signal (all rewards alike) give their places to others, up to this many times `groups_per_step`
     in a step: 3 plays at most three times as many. 1: none does. More than 1 needs an algorithm with a baseline of the
