@@ -28,7 +28,10 @@ def test_a_saved_folder_loads_in_transformers_and_does_not_repeat_a_tied_head(so
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.25)
-    save(policy, tmp_path / "hf", str(source))
+    (tmp_path / "runs" / "a").mkdir(parents=True)
+    for name in ("runs/a", "runs/b/hf", "hf"):  # a folder that is there, one below what is not, and a plain one
+        save(policy, tmp_path / name, str(source))
+        assert (tmp_path / name / "config.json").is_file()
     again = AutoModelForCausalLM.from_pretrained(tmp_path / "hf")
     assert all(torch.equal(tensor, again.state_dict()[name]) for name, tensor in model.state_dict().items())
     stored = load_file(tmp_path / "hf" / "model.safetensors")

@@ -58,6 +58,16 @@ def test_a_norm_that_computes_something_else_stays_as_it_is() -> None:
     assert [type(module) for module in model] == kinds
 
 
+def test_a_norm_that_differs_by_little_is_another_kind() -> None:
+    class Shifted(Qwen3RMSNorm):
+        def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+            return super().forward(hidden_states) + 1e-3
+
+    model = nn.Sequential(Shifted(8))
+    use_fused_norms(model)
+    assert type(model[0]) is Shifted
+
+
 def test_a_row_without_tokens_still_reaches_the_weight() -> None:
     weight = draw(6, seed=1).float().requires_grad_()
     rms_norm(torch.zeros(0, 6), weight, 1e-6).sum().backward()

@@ -205,7 +205,8 @@ def test_a_larger_rope_base_is_applied_once_and_saved_with_the_model(path, tmp_p
 
 
 def test_a_scaled_copy_is_what_engines_can_load(path, tmp_path) -> None:
-    copy = scaled_copy(path, 10.0, tmp_path / "copy")
+    copy = scaled_copy(path, 10.0, tmp_path / "run" / "copy")
+    assert scaled_copy(path, 10.0, tmp_path / "run" / "copy") == copy  # as a run that goes on does
     scaled = load_policy(path, dtype="float32", attention_key="packed_sdpa", rope_theta_scale=10.0)
     plain = AutoModelForCausalLM.from_pretrained(copy)
     logp = plain(torch.tensor([SAMPLES[0]])).logits[0, :-1].log_softmax(-1)

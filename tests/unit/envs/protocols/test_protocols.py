@@ -1,5 +1,7 @@
 """envs.protocols: what counts as a call and as an answer, and how every kind of message ends."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -9,7 +11,8 @@ from envs.episode import UNLIMITED, max_turns, read_turn
 from envs.protocols import PROTOCOLS, Answer, Call, Malformed, Parsed, Protocol, o2_searcher
 from envs.protocols.graph_rl import formatted, write_parts
 from envs.protocols.icrl import INVALID_ACTION
-from envs.protocols.record import write_answer
+from envs.protocols.record import Asked, write_answer
+from envs.protocols.research import RESEARCH
 from envs.protocols.scan import answer, first_between, one_answer
 from envs.protocols.swirl import MATH_CLOSE, MATH_OPEN, OVER_LIMIT, SWIRL_MATH, tool_reply
 from rlsys.types import EpisodeEnd, Message
@@ -303,3 +306,13 @@ def test_the_page_on_protocols_names_every_one_with_its_stop_strings() -> None:
         (row,) = [line for line in page.splitlines() if line.startswith(f"| `{protocol.name}` |")]
         stops = row.split(" | ")[3]
         assert stops == ", ".join(f"`{stop}`" for stop in protocol.stop)
+
+
+def test_a_base_model_reads_one_text_and_a_chat_an_instruction_of_its_own() -> None:
+    asked = Asked(question="Who?", instruction="Think.")
+    assert RESEARCH.prompt(replace(asked, raw=True)) == (
+        Message(role="user", content="Think. User: Who?. Assistant:", inline=True),
+    )
+    question = Message(role="user", content="Who?")
+    assert RESEARCH.prompt(asked) == (Message(role="system", content="Think."), question)
+    assert RESEARCH.prompt(replace(asked, instruction="")) == (question,)

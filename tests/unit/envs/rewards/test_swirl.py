@@ -1,5 +1,7 @@
 """envs.rewards.swirl: verdicts, per-step rewards, aggregation and the four filters (arXiv 2504.04736)."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +19,7 @@ from envs.rewards.swirl import (
 from envs.text.words import outcome_verdict, step_verdict
 from rlsys.errors import BadInput
 from rlsys.steps import SubTrajectory, state_task
-from rlsys.types import Message, Transcript
+from rlsys.types import Message, Task, Transcript
 from rlsys.verdicts import VerdictsConfig
 from tests.made import transcript
 
@@ -169,3 +171,16 @@ def test_a_state_is_judged_in_sight_of_what_was_said_before() -> None:
     answered = Transcript(task=played.task, messages=(Message(role="assistant", content="<answer>b</answer>"),))
     _, request = reward.judging(answered)
     assert (request.kind, dict(request.fields)) == ("outcome_math", {"question": "Who?", "answers": "a", "answer": "b"})
+
+
+def test_answers_are_pooled_where_somebody_was_asked_about_them() -> None:
+    def pooled(outcome: Any, answer: str, correct: bool | None) -> dict[str, Any]:
+        said = (Message(role="assistant", content=f"<answer>{answer}</answer>"),)
+        task = Task(task_id="t", question="Who?", answers=("Bo",))
+        graded = Transcript(task=task, messages=said, correct=correct)
+        return dict(SwirlReward(SwirlRewardConfig(process="process_math", outcome=outcome)).pooled(graded))
+
+    assert pooled(None, "Bo", True) == {}
+    assert pooled("outcome_math", "Bo", None) == {}  # not judged yet
+    assert pooled("outcome_math", "Bo", False) == pooled("exact", "Al", None) == {"outcome": (0.0, 1.0)}
+    assert pooled("exact", "bo", None) == {"outcome": (1.0, 1.0)}

@@ -7,6 +7,8 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -276,3 +278,16 @@ def test_an_encoder_that_cannot_be_loaded_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="cannot be loaded") as caught:
         make_retriever(RetrieverConfig(kind="dense", encoder=str(folder)), CORPUS)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("threads", "searchers", "each"), [(1, 1, []), (2, 2, [1]), (5, 2, [2])])
+def test_searchers_share_the_cores(
+    threads: int, searchers: int, each: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_torch: list[int] = []
+    of_faiss: list[int] = []
+    monkeypatch.setattr(dense, "limit_threads", of_faiss.append)
+    encoder: Any = SimpleNamespace(threads=threads, limit_threads=of_torch.append)
+    ranker = dense.DenseRanker(encoder, index=None)
+    ranker.enter_thread()
+    assert (ranker.searchers, of_torch, of_faiss) == (searchers, each, each)
