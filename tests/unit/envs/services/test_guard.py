@@ -20,7 +20,8 @@ from rlsys.types import FailureKind
 
 
 class JumpingLoop(asyncio.SelectorEventLoop):
-    """Its clock starts at 0 and jumps to the next timer instead of waiting for it. For coroutines without I/O."""
+    """Its clock starts at 0 and jumps to the next timer instead of waiting for it. For coroutines whose I/O, if any, is
+    with each other."""
 
     def __init__(self) -> None:
         loop = self
@@ -28,6 +29,8 @@ class JumpingLoop(asyncio.SelectorEventLoop):
 
         class Selector(selectors.SelectSelector):
             def select(self, timeout: float | None = None) -> list[Any]:
+                if found := super().select(0):
+                    return found
                 if timeout is None:
                     raise AssertionError("everything waits and no timer is set: a deadlock")
                 loop.now += max(timeout, 0)
