@@ -1,7 +1,11 @@
-"""One version and one licence, wherever they stand."""
+"""One version and one licence, wherever they stand; how the project is installed."""
 
 import re
+import shutil
+import subprocess
+import sys
 import tomllib
+from pathlib import Path
 
 import pytest
 import yaml
@@ -21,3 +25,12 @@ def test_every_file_names_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         run(["--version"])
     assert (ended.value.code, capsys.readouterr().out) == (0, f"rlsys {VERSION}\n")
+
+
+def test_a_wheel_without_recipes_and_prompts_is_not_built(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "setup.py", tmp_path)
+    built = subprocess.run(
+        [sys.executable, "setup.py", "-q", "bdist_wheel"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert built.returncode != 0 and not (tmp_path / "dist").exists()
+    assert built.stderr.splitlines()[-1].startswith("rlsys: error: ") and "pip install -e ." in built.stderr
