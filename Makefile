@@ -34,7 +34,7 @@ help:
 	TEXT
 
 setup: $(READY)
-	@[ "$(MAKECMDGOALS)" != setup ] || echo "setup: $(VENV) is ready"
+	@[ -z "$(filter setup quickstart,$(MAKECMDGOALS))" ] || echo "setup: $(VENV) is ready: \`source $(VENV)/bin/activate\` puts rlsys on the PATH"
 
 setup-gpu:
 	@exec $(MAKE) --no-print-directory setup VENV=$(GPU_VENV) LOCK=$(GPU_LOCK) TORCH_INDEX=
