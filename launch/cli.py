@@ -15,8 +15,10 @@ import os
 import select
 import sys
 import traceback
+from functools import partial
 from typing import NoReturn
 
+from launch.run.parent import with_parent
 from rlsys import VERSION
 from rlsys.errors import BadInput, RunFailed, nearest, told
 from rlsys.visible import visible_lines
@@ -37,6 +39,7 @@ COMMANDS: dict[str, tuple[str, str]] = {  # name: (module, what `rlsys --help` s
     "index": ("launch.commands.index", "build a retrieval index"),
     "judge-errors": ("launch.commands.judge_errors", "a judge's confusion table on labelled answers"),
 }
+STARTING_RAY = ("train", "eval", "generate")
 ALIASES = {"analyze": "analyse"}
 EXAMPLES = """examples:
   rlsys train quickstart                                  the main job, on this machine
@@ -121,5 +124,14 @@ def unread(error: BrokenPipeError) -> int:
     return 0
 
 
+def end_run(owner: str) -> str:
+    from launch.run.cleanup import end_run
+
+    return end_run(owner)
+
+
 def main() -> NoReturn:
-    sys.exit(run(sys.argv[1:]))
+    """The same as a command: one that starts Ray runs under a parent, which outlives what Ray does to it."""
+    argv = sys.argv[1:]
+    work = partial(run, argv)
+    sys.exit(with_parent(work, end_run) if argv[:1] and argv[0] in STARTING_RAY else work())

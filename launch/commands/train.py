@@ -70,7 +70,7 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
     import asyncio
 
     from launch.evaluation.sets import recipes_of
-    from launch.run import cleanup
+    from launch.run import cleanup, parent
     from launch.run.beginning import refuse_impossible
     from launch.run.cluster import expected_device, killed_too_early
     from launch.run.disk import check_disk, room_for
@@ -100,6 +100,7 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
     engines = any(stage in playing for stage in config.stages[state.stage_index :])
     cluster = config.recipe.cluster
     weights = open_channel(config.recipe.weights.channel, cleanup.tag(), cluster.weights_dir)
+    parent.tell(run=str(directory.path))
     with cleanup.orderly_exit():
         progress.say(f"run directory {shown(directory.path)}; {begun()}")
         if early := killed_too_early(config.recipe.checkpoint.stop_deadline_s):

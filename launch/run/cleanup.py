@@ -9,22 +9,26 @@ an orphan, and the next run removes it. What a weight channel stores belongs to 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 import psutil
 
+from launch.run import parent
 from rlsys import channels, semaphores
 
 VARIABLE = semaphores.VARIABLE
 GRACE_S = 3.0
 LOOKS = 4  # at most: whoever starts another process as fast as they end is ended by the next run
-STOPS = (signal.SIGINT, signal.SIGTERM)
+SAME_S = 1.0  # in which two signals are one stop
+STOPS = parent.STOPS
 
 
 def _machine() -> str:
@@ -77,6 +81,14 @@ def end_own() -> list[psutil.Process]:
     return _end(partial(owned, tag()))
 
 
+def end_run(owner: str) -> str:
+    """What a driver does at its end, after the end of a driver that did not. Returns what is to be said of it."""
+    said = survivors(_end(partial(owned, owner)))
+    channels.sweep()
+    semaphores.remove(dead)
+    return said
+
+
 def _end(look: Callable[[], list[psutil.Process]]) -> list[psutil.Process]:
     """SIGTERM, a moment, SIGKILL; and again for what one of them has started meanwhile."""
     left: list[psutil.Process] = []
@@ -115,6 +127,7 @@ class Early:
         self._reader.setblocking(False)
         self._writer.setblocking(False)
         self._noted: list[int] = []
+        self._raised = -math.inf  # when
         self.take_over()
 
     def take_over(self) -> None:
@@ -123,7 +136,10 @@ class Early:
             signal.signal(number, self._stop)
 
     def _stop(self, number: int, _: object) -> None:
-        raise SystemExit(128 + number)
+        """A stop that is sent to all processes of a group may come twice: the second must not break into tidying up."""
+        before, self._raised = self._raised, time.monotonic()
+        if self._raised - before > SAME_S:
+            raise SystemExit(128 + number)
 
     def noted(self) -> list[int]:
         """Those that ask to stop, in their order."""
@@ -159,6 +175,7 @@ def orderly_exit() -> Iterator[None]:
     """Orphans of dead runs go first; afterwards no process of this one is left."""
     global _early
     _early = Early()
+    parent.tell(owner=tag())
     try:
         if said := survivors(end_orphans()):
             print(said, file=sys.stderr)

@@ -14,7 +14,7 @@ import psutil
 
 from actors.bundles import Need
 from actors.placement import check
-from launch.run import cleanup, cuda
+from launch.run import cleanup, cuda, parent
 from rlsys.config import ClusterConfig
 from rlsys.device import Device, choose, known, resolved_cluster
 from rlsys.errors import BadInput, RunFailed
@@ -113,6 +113,7 @@ def connect(config: ClusterConfig, needs: Callable[[Device], Sequence[Need]], *,
         raise BadInput(silent) from error
     finally:
         cleanup.stop_if_asked()
+    parent.tell(log=_own_log())
     counted = ray.cluster_resources().get("GPU", 0)
     device = choose(config.device, counted)
     if local and device.gpus_per_actor and counted:  # by Ray, which asks neither torch nor whether the driver fits it
@@ -120,6 +121,14 @@ def connect(config: ClusterConfig, needs: Callable[[Device], Sequence[Need]], *,
     if local:
         check(needs(device))
     return device
+
+
+def _own_log() -> str | None:
+    """Where Ray's part of this process writes, and says last what ended it."""
+    from ray._private.worker import global_worker
+
+    name = f"python-core-driver-{global_worker.worker_id.hex()}_{os.getpid()}.log"
+    return str(Path(global_worker.node.get_logs_dir_path()) / name) if global_worker.node is not None else None
 
 
 def _reachable(address: str) -> bool:

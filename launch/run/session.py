@@ -10,7 +10,7 @@ import signal
 import time
 from collections.abc import Awaitable, Callable
 
-from launch.run import cleanup
+from launch.run import cleanup, parent
 from launch.run.checkpoints import DriverState, step_of
 from launch.run.held_out import fall
 from launch.run.parts import shown, start_parts
@@ -32,6 +32,8 @@ async def go_through(run: Run, work: Callable[[Run], Awaitable[None]], *, engine
 
     def on_signal(number: int) -> None:
         signals.append(number)
+        if len(signals) > 1:  # of one group's two, or from somebody who does not like to wait
+            return
         run.stopped_at = run.stopped_at or time.monotonic()
         run.stop.set()
         run.progress.begin("stopping: a checkpoint is written, then every process ends")
@@ -101,6 +103,7 @@ def leave_summary(run: Run, status: str, reason: str | None) -> None:
 
 def write_summary(run: Run, status: str, reason: str | None) -> None:
     run.dir.write("summary.json", json.dumps(summary(run, status, reason), indent=1) + "\n")
+    parent.tell(summary=True)
     run.journal.close()
 
 

@@ -111,3 +111,32 @@ def test_a_stage_with_a_reference_outlives_its_first_checkpoint_and_its_rank(tmp
     assert [row["step"] for row in rows(run)] == list(range(1, 51))
     assert all(row["kl/reference"] >= 0 for row in rows(run) if row["stage"] == "rl" and row["tokens/trained"])
     assert left_behind() == []
+
+
+def end_node_manager(run: Path) -> None:
+    """SIGKILL to the raylet of a run's own cluster."""
+    for driver in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if str(run) in driver.cmdline():
+                for child in driver.children():
+                    if child.name() == "raylet":
+                        child.kill()
+
+
+@pytest.mark.slow
+def test_the_death_of_rays_node_manager_is_said_and_leaves_nothing(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    command = ["train", "quickstart", "--run-dir", str(run), *SHORT]
+    killed: list[int] = []
+
+    def kill_once() -> bool:
+        if not killed and steps_of(run, "rl") >= 3:
+            killed.append(steps_of(run, "rl"))
+            end_node_manager(run)
+        return False
+
+    result = rlsys(*command, send=signal.SIGTERM, when=kill_once)
+    assert killed and result.code == 1, result.output[-3000:]
+    assert "rlsys: failed: " in result.output and "the same command continues" in result.output
+    assert (summary(run)["status"], "raylet" in summary(run)["reason"]) == ("failed", True)
+    assert left_behind() == []

@@ -31,7 +31,7 @@ ROOMS = {  # of launch: the rooms that each may import, besides itself
     "play": {"run", "stages", "config", "scoring"},
     "commands": {"run", "analysis", "data", "evaluation", "stages", "config", "scoring", "play"},
     "analysis": {"run"},
-    "cli": {"commands"},
+    "cli": {"commands", "run"},
     "__main__": {"cli"},
 }
 CORE_MAY_IMPORT = {"rlsys", "numpy", "torch", "omegaconf"}

@@ -1,0 +1,147 @@
+"""The process that a driver runs under: it waits, and says how the run ended where the driver could not.
+
+Ray ends a driver from C++ when the node manager or the head of its cluster is gone, and the kernel ends one with
+SIGKILL when memory runs out: no `finally` runs then, nothing is said and processes stay. The parent is forked before
+anything heavy is imported, and stays the process that the shell knows: exit codes and job control are as they were.
+What it has to know the driver tells it on the way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from actors.orphans import die_with
+
+STOPS = (signal.SIGINT, signal.SIGTERM)
+FROM_KERNEL = 0x80  # si_code of a terminal's Ctrl-C, which the driver got as well; kill(2) has another
+SAID_LAST = 20  # lines of a log in which the reason is looked for
+HEAD, NODE = "Ray's head (gcs_server)", "Ray's node manager (raylet)"
+WORDS = {  # of Ray's part of a driver, before it ends the process
+    HEAD: re.compile(r"Failed to connect to GCS|GCS has been unavailable"),
+    NODE: re.compile(r"connection to the plasma store is failed|[Rr]aylet (is terminated|died|has died)"),
+}
+
+
+_pipe: int | None = None  # to the parent; of a driver that has one
+
+
+def tell(**facts: Any) -> None:
+    """What the parent needs should this process be ended. Nothing where there is no parent."""
+    if _pipe is not None:
+        with contextlib.suppress(OSError):  # it is gone: SIGKILL for this process is on its way
+            os.write(_pipe, (json.dumps(facts) + "\n").encode())
+
+
+def with_parent(work: Callable[[], int], end_run: Callable[[str], str]) -> int:
+    """`work` in a child. Both processes return: the child with its exit code, this one with that of the command.
+
+    end_run: ends what bears the tag of a driver that is gone, and returns what is to be said of it.
+    """
+    global _pipe
+    parent, (reader, writer) = os.getpid(), os.pipe()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {*STOPS, signal.SIGCHLD})
+    if child := os.fork():
+        os.close(writer)
+        code = _wait(child)
+        return _after(code, _heard(reader), end_run)
+    os.close(reader)
+    die_with(parent)  # whoever kills the parent with SIGKILL means the run
+    _pipe = writer
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    try:
+        return work()
+    finally:
+        tell(farewell=True)
+
+
+def _wait(child: int) -> int:
+    """The exit code. A signal to this process alone is passed on; what a terminal, or Ray, sends to both is not."""
+    both = "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ  # `ray job stop` sends its signal to every descendant
+    while True:
+        came = signal.sigwaitinfo({*STOPS, signal.SIGCHLD})
+        if came.si_signo != signal.SIGCHLD:
+            if came.si_code != FROM_KERNEL and not both:
+                os.kill(child, came.si_signo)
+            continue
+        pid, status = os.waitpid(child, os.WNOHANG)  # SIGCHLD comes for one that is only stopped, too
+        if pid:
+            return os.waitstatus_to_exitcode(status)
+
+
+def _heard(reader: int) -> dict[str, Any]:
+    """All that was told. The pipe may have other writers, forked by the driver: nobody waits for its end."""
+    os.set_blocking(reader, False)
+    text = b""
+    with contextlib.suppress(BlockingIOError):
+        while read := os.read(reader, 65536):
+            text += read
+    facts: dict[str, Any] = {}
+    for line in text.decode().splitlines():
+        facts |= json.loads(line)
+    return facts
+
+
+def _after(code: int, facts: Mapping[str, Any], end_run: Callable[[str], str]) -> int:
+    if "farewell" not in facts and -code not in STOPS:
+        _speak_for(code, facts)
+        if "owner" in facts and (left := end_run(facts["owner"])):
+            print(left, file=sys.stderr)
+        return 1
+    if -code in STOPS:  # before the driver had a handler: the shell is to see the same
+        signal.signal(-code, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {-code})
+        os.kill(os.getpid(), -code)
+    return code if code >= 0 else 128 - code
+
+
+def _speak_for(code: int, facts: Mapping[str, Any]) -> None:
+    """The run's last line and its summary, in the place of a driver that is gone."""
+    run = Path(facts["run"]) if "run" in facts else None
+    reason = why(code, facts.get("log"))
+    again = f"; the same command continues the run from {_newest(run)}" if run is not None else ""
+    if sys.stdout.isatty():
+        print("\r\x1b[2K\x1b[?25h", end="", flush=True)  # the clock's line goes, the cursor comes back
+    with contextlib.suppress(OSError):  # the terminal may be what is gone
+        print(f"rlsys: failed: {reason}{again}", file=sys.stderr, flush=True)
+    if run is not None and "summary" not in facts:
+        with contextlib.suppress(OSError):
+            summary = {"status": "failed", "reason": reason, "steps": _steps(run)}
+            (run / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
+
+
+def why(code: int, log: str | None) -> str:
+    """What ended a driver that could not say so itself. log: where Ray's part of it wrote."""
+    if code == -signal.SIGKILL:
+        return "the driver was killed (SIGKILL), by the kernel perhaps: see whether the machine ran out of memory"
+    ended = f"the driver was ended by {signal.Signals(-code).name}" if code < 0 else "the driver was ended from outside"
+    said: list[str] = []
+    with contextlib.suppress(OSError):
+        said = Path(log).read_text(errors="replace").splitlines()[-SAID_LAST:] if log is not None else []
+    for line in reversed(said):
+        for what, pattern in WORDS.items():
+            if pattern.search(line):
+                return f"{what} died, and with it the driver; see {Path(log or '').parent}"
+    return f"{ended} (its own last words: {log})" if log is not None else f"{ended} before it could say why"
+
+
+def _newest(run: Path) -> str:
+    names = sorted(path.name for path in run.glob("checkpoints/step-*"))
+    return f"step {int(names[-1].removeprefix('step-'))}" if names else "the beginning"
+
+
+def _steps(run: Path) -> int:
+    """That stand in metrics.jsonl; its last line may be half a line."""
+    steps = 0
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        for line in (run / "metrics.jsonl").read_text().splitlines():
+            steps = int(json.loads(line)["step"])
+    return steps
