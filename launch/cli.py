@@ -89,6 +89,7 @@ def run(argv: list[str]) -> int:
     """Parse, dispatch, and turn every ending into an exit code and a last line."""
     logging.basicConfig(format="rlsys: %(message)s", level=logging.WARNING, stream=sys.stderr)
     try:
+        refuse_lost_folder()
         options = parse(argv)
         code = int(options.run(options))
         sys.stdout.flush()
@@ -105,6 +106,17 @@ def run(argv: list[str]) -> int:
         return 130
     except Exception as error:
         return failed(error)
+
+
+def refuse_lost_folder() -> None:
+    """Raises BadInput where the working folder was removed, or made anew, since this process entered it."""
+    try:
+        os.getcwd()
+    except FileNotFoundError as error:
+        way = "enter it again"
+        if "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ:  # two nodes on one machine share the folder that Ray unpacks
+            way = "submit the job without --working-dir, as bash -c 'cd CHECKOUT && python -m launch ...'"
+        raise BadInput(f"the working folder ({os.environ.get('PWD', 'unknown')}) is there no more: {way}") from error
 
 
 def failed(error: Exception) -> int:

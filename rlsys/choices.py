@@ -7,6 +7,7 @@ name may itself be a dotted path, `my_rewards.Brief`: then the class is yours.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
 import os
@@ -71,11 +72,18 @@ def look_beside(recipe: Path) -> None:
 
 def own_folders() -> list[str]:
     """Where classes that are not ours were looked for: other processes have to look there too."""
-    return [folder for folder in dict.fromkeys((*_beside, os.getcwd())) if folder in sys.path]
+    return [folder for folder in _places() if folder in sys.path]
+
+
+def _places() -> list[str]:
+    """Folders of recipes, and the working one, which may have been removed under a run that goes on."""
+    with contextlib.suppress(FileNotFoundError):
+        return list(dict.fromkeys((*_beside, os.getcwd())))
+    return list(_beside)
 
 
 def _elsewhere(key: str, name: str) -> Choice:
-    places = list(dict.fromkeys((*_beside, os.getcwd())))
+    places = _places()
     sys.path.extend(folder for folder in places if folder not in sys.path)  # behind ours
     try:
         built = load(name)

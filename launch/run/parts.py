@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
 from collections.abc import Sequence
 from functools import partial
@@ -158,4 +159,6 @@ async def start_engines(run: Run, for_workers: list[Any], for_services: list[Any
 
 def shown(path: Path) -> Path:
     """As a person at this prompt would write it."""
-    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    with contextlib.suppress(FileNotFoundError):  # the working folder may be gone by the end
+        return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    return path

@@ -296,3 +296,17 @@ def test_a_path_below_configs_is_found_from_elsewhere(monkeypatch: pytest.Monkey
 
 def test_analyze_is_analyse(capsys: pytest.CaptureFixture[str]) -> None:
     assert rlsys(capsys, "analyze", "/no/such/run") == rlsys(capsys, "analyse", "/no/such/run")
+
+
+def test_a_working_folder_that_is_gone_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert run(["train", "quickstart", "--dry-run"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("rlsys: error: the working folder ") and said.count("\n") == 1
+    monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}")
+    assert run(["train", "quickstart"]) == 2
+    assert "without --working-dir" in capsys.readouterr().err

@@ -143,3 +143,14 @@ def test_a_class_is_looked_for_beside_its_recipe_or_beside_the_package_that_hold
     choices.look_beside(tmp_path / "mazes" / "maze.yaml")
     choices.look_beside(tmp_path / "plain.yaml")
     assert list(choices._beside) == [str(tmp_path)]
+
+
+def test_a_working_folder_that_goes_under_a_run_ends_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    monkeypatch.setattr(choices, "_beside", {str(tmp_path): None})
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert choices.own_folders() == [str(tmp_path)]
+    with pytest.raises(BadInput, match="expected module.Class, importable from"):
+        choose("env", TABLE, "no_such_module.World")
