@@ -132,16 +132,16 @@ class ClusterConfig:
 class WandbConfig:
     mode: Literal["auto", "online", "offline", "disabled"] = "auto"
     """auto is online where wandb has a key, else offline: rows are written to the run directory."""
-    project: str = "rlsys"
-    """Project in wandb that runs are listed under."""
+    project: Optional[str] = None
+    """Project in wandb that runs are listed under. null is WANDB_PROJECT, else "rlsys"."""
     entity: Optional[str] = None
-    """User or team that the project belongs to. null is the key's own."""
+    """User or team that the project belongs to. null is WANDB_ENTITY, else the key's own."""
     group: Optional[str] = None
-    """Group of runs that belong together, such as the seeds of one setting."""
+    """Group of runs that belong together, such as the seeds of one setting. null is WANDB_RUN_GROUP."""
     name: Optional[str] = None
-    """What the run is called there. null is the recipe's `name`."""
+    """What the run is called there. null is WANDB_NAME, else the recipe's `name` and its seed."""
     tags: tuple[str, ...] = ()
-    """Words to filter runs by."""
+    """Words to filter runs by. Without any, those of WANDB_TAGS."""
     notes: Optional[str] = None
     """A remark on the run."""
     samples: int = 4

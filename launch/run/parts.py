@@ -85,7 +85,7 @@ def make_run(
         pool=wire.pool(recipe, device, model_path, services.token, wire.secrets_of(playing), weights),
         services=services,
         progress=progress,
-        tracker=Tracker(recipe.wandb, directory.path, recipe.name, nested(text)),
+        tracker=Tracker(recipe.wandb, directory.path, f"{recipe.name} seed {recipe.seed}", nested(text)),
         gauges=Gauges(recipe.name),
         weights=weights,
         model_path=model_path,

@@ -22,6 +22,7 @@ from rlsys.types import Failure, Message, Reward, Trajectory
 
 log = logging.getLogger("rlsys.tracking")
 FINISH_DEADLINE_S = 15.0
+PROJECT = "rlsys"
 SERVICE = "WANDB_SERVICE"  # where wandb looks for its service
 SERVICE_DEADLINE_S = 60.0
 COLUMNS = ("step", "task", "prompt", "messages", "end", "reward", "parts", "tokens")  # of the table of samples
@@ -35,6 +36,23 @@ def wandb_mode(config: WandbConfig) -> str:
     if asked := os.environ.get("WANDB_MODE"):
         return asked
     return "online" if os.environ.get("WANDB_API_KEY") or _key_in_netrc() else "offline"
+
+
+def listed(config: WandbConfig, name: str) -> dict[str, Any]:
+    """Where a run is listed, and as what: by the configuration, else by wandb's own variables, else by us.
+
+    name: ours. wandb looks at its variables where nothing is given.
+    """
+    ours = {"WANDB_PROJECT": PROJECT, "WANDB_NAME": name}
+    free = {variable: None if os.environ.get(variable) else value for variable, value in ours.items()}
+    return {
+        "project": config.project or free["WANDB_PROJECT"],
+        "entity": config.entity,
+        "group": config.group,
+        "name": config.name or free["WANDB_NAME"],
+        "tags": list(config.tags) or None,
+        "notes": config.notes,
+    }
 
 
 def _key_in_netrc() -> bool:
@@ -65,19 +83,16 @@ class Tracker:
                 start_service_apart()
             import wandb
 
+            # On a terminal a clock is drawn, which is no line of a log.
+            console = "off" if sys.stdout.isatty() else "wrap"
             self._run = wandb.init(
-                project=config.project,
-                entity=config.entity,
-                group=config.group,
-                tags=list(config.tags),
-                notes=config.notes,
+                **listed(config, name),
                 id=_run_id(run_dir),
-                name=config.name or name,
                 mode=mode,  # type: ignore[arg-type]
                 dir=str(run_dir),
                 config=dict(resolved),
                 resume="allow" if mode == "online" else None,
-                settings=wandb.Settings(silent=True, console="off", init_timeout=60, x_disable_stats=True),
+                settings=wandb.Settings(silent=True, console=console, init_timeout=60),
             )
             self._run.define_metric("*", step_metric="step")
         except Exception as error:

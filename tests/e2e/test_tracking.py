@@ -85,6 +85,16 @@ def test_what_reaches_wandb(tmp_path: Path) -> None:
     assert exit_codes(tmp_path) == [0]
 
 
+def test_wandb_obeys_its_own_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {"PROJECT": "mine", "NAME": "x", "ENTITY": "us", "RUN_GROUP": "g", "TAGS": "a,b", "MODE": "offline"}
+    for name, value in given.items():
+        monkeypatch.setenv(f"WANDB_{name}", value)
+    Tracker(WandbConfig(), tmp_path, "quickstart seed 3", {}).finish()
+    run = run_record(tmp_path)
+    assert (run.project, run.display_name, run.entity, run.run_group) == ("mine", "x", "us", "g")
+    assert list(run.tags) == ["a", "b"]
+
+
 SCRIPT = """
 import sys, signal, psutil, time
 from pathlib import Path

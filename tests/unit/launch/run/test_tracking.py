@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from launch.config.compose import compose, to_yaml
-from launch.run.tracking import cells, nested, spread, wandb_mode
+from launch.run.tracking import cells, listed, nested, spread, wandb_mode
 from rlsys.config import WandbConfig
 from rlsys.errors import BadInput
 from rlsys.types import EpisodeEnd, Failure, FailureKind, Message, Reward, Task, Timings, Trajectory
@@ -72,3 +72,17 @@ def test_auto_is_offline_without_a_key(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert wandb_mode(WandbConfig()) == "offline"
     monkeypatch.setenv("WANDB_API_KEY", "k")
     assert wandb_mode(WandbConfig()) == "online"
+
+
+def test_wandbs_variables_hold_where_the_configuration_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None is what wandb fills in from its own variables."""
+    for variable in ("WANDB_PROJECT", "WANDB_NAME"):
+        monkeypatch.delenv(variable, raising=False)
+    ours = listed(WandbConfig(), "quickstart seed 3")
+    assert (ours["project"], ours["name"]) == ("rlsys", "quickstart seed 3")
+    monkeypatch.setenv("WANDB_PROJECT", "mine")
+    monkeypatch.setenv("WANDB_NAME", "x")
+    assert set(listed(WandbConfig(), "quickstart seed 3").values()) == {None}
+    said = WandbConfig(project="p", name="n", entity="e", group="g", tags=("a",), notes="t")
+    expected = {"project": "p", "name": "n", "entity": "e", "group": "g", "tags": ["a"], "notes": "t"}
+    assert listed(said, "quickstart seed 3") == expected
