@@ -16,6 +16,7 @@ import torch
 from learners.export import BUCKET_BYTES, Weight, buckets, gathered, weights
 from learners.rope import local_folder
 from learners.snapshot import Snapshot
+from rlsys.files import as_readable_as_its_folder
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -105,6 +106,7 @@ def _write(content: Mapping[str, torch.Tensor], path: Path) -> None:
 
     path.parent.mkdir(parents=True, exist_ok=True)
     save_file(dict(content), path, metadata={"format": "pt"})
+    as_readable_as_its_folder(path)
 
 
 def _write_rest(policy: PolicyModel, folder: Path, tokenizer_from: str) -> None:

@@ -15,6 +15,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from rlsys.config import ScratchModel
 from rlsys.errors import BadInput
+from rlsys.files import as_readable_as_its_folder
 
 START, END, PAD = "<|im_start|>", "<|im_end|>", "<|pad|>"
 ROLES = ("system", "user", "assistant", "tool")
@@ -60,6 +61,7 @@ def build(
     folder.mkdir(parents=True, exist_ok=True)
     disable_progress_bar()
     model.save_pretrained(folder)
+    as_readable_as_its_folder(folder / "model.safetensors")
     tokenizer.save_pretrained(folder)
 
 

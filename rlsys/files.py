@@ -37,6 +37,11 @@ def files_or_bad_input() -> Iterator[None]:
         raise BadInput(f"{error.filename or 'a file'}: cannot be read or written ({error.strerror})") from error
 
 
+def as_readable_as_its_folder(path: Path) -> None:
+    """safetensors makes files for their owner alone, whatever the umask says: others may read what they may enter."""
+    path.chmod(path.parent.stat().st_mode & 0o666)
+
+
 def replace_file(path: Path, content: str | bytes) -> None:
     """Written beside its place, brought to the disk and renamed into it: there is the old file or the new one."""
     with whole_file(path) as file:

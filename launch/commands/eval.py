@@ -194,7 +194,7 @@ def about_model(model: str, config: RunConfig, plays: Mapping[str, Play]) -> dic
 
     from launch.config.compose import to_yaml
     from launch.run.checkpoints import model_step
-    from launch.run.summary import versions
+    from launch.run.provenance import versions
     from launch.stages.trajectories import weights_id
 
     return {

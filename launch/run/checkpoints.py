@@ -28,6 +28,7 @@ FOLDER = re.compile(r"step-\d{6,}")
 ASIDE = re.compile(r"aside\d*-step-\d{6,}")
 STATE = "driver.json"
 FILES = "files"  # in driver.json: {"hf/config.json": {"bytes": 700, "sha256": "..."}}
+CARD = Path("hf") / "README.md"  # for people, who may write in it; an evaluation adds a line to it
 OWN = "sha256"  # in driver.json: of its other keys
 READERS = min(8, os.cpu_count() or 1)  # threads: digests of large files take longer than reading them
 BLOCK_BYTES = 2**23  # read at once
@@ -138,8 +139,12 @@ def read_digests(folder: Path) -> dict[str, dict[str, Any]] | None:
 
 
 def digests(folder: Path, unwanted: Callable[[], bool] = lambda: False) -> dict[str, dict[str, Any]] | None:
-    """Size and digest of every file in `folder` but `driver.json`, by its path within. None once they are unwanted."""
-    paths = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / STATE)
+    """Size and digest of every file in `folder` but `driver.json` and the model's card, by its path within.
+
+    None once they are unwanted.
+    """
+    without = (folder / STATE, folder / CARD)
+    paths = sorted(path for path in folder.rglob("*") if path.is_file() and path not in without)
     with ThreadPoolExecutor(READERS) as pool:
         found = list(pool.map(partial(_digest, unwanted=unwanted), paths))
     if None in found:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from launch.run.beginning import KEPT
+from launch.run.card import GENERATION, a_prompt, write_card, write_stops
 from launch.run.checkpoints import DriverState, step_of
 from launch.run.disk import room_for, when_full
 from launch.run.run import health, summed
@@ -42,11 +43,12 @@ async def checkpoint(run: Run, stage: StageConfig) -> None:
     newest = run.dir.newest()
     if newest is not None and step_of(newest) == state.step:
         run.dir.renew_checkpoint(newest, state)
+        describe(run, stage, newest / "hf", state.step)  # there may be an evaluation of it by now
         return
     folder = run.dir.begin_checkpoint(state.step)
     with _room_given_back(run, folder):
         await run.learner.snapshot(folder, run.model_path)
-    run.writing = asyncio.create_task(_write(run, folder, state, stage.config.checkpoint.keep))
+    run.writing = asyncio.create_task(_write(run, folder, state, stage))
 
 
 def state_to_save(run: Run, stage: StageConfig) -> DriverState:
@@ -62,6 +64,14 @@ def state_to_save(run: Run, stage: StageConfig) -> DriverState:
     state.open_sequences = [*(ticket.sequence for ticket in open_tickets), *run.reissue]
     state.dull = {str(group.ticket.sequence): summed(group) for group in run.buffer.dull} if run.buffer else {}
     return state
+
+
+def describe(run: Run, stage: StageConfig, model: Path, step: int) -> None:
+    """The card of a model that was saved, and the strings at which its messages end."""
+    if (model / GENERATION).is_file():
+        prompt = a_prompt(run.world)
+        write_stops(model, prompt[1])
+        write_card(model, run.config, stage, step, prompt, run.dir.evaluations())
 
 
 async def written(run: Run) -> None:
@@ -106,12 +116,13 @@ async def end_writing(run: Run) -> None:
         run.writing = None
 
 
-async def _write(run: Run, folder: Path, state: DriverState, keep: int) -> None:
+async def _write(run: Run, folder: Path, state: DriverState, stage: StageConfig) -> None:
     unwanted = threading.Event()
     try:
         with _room_given_back(run, folder):
             await run.learner.write()
-            args = (folder, state, keep, unwanted.is_set, run.reference)
+            describe(run, stage, folder / "hf", state.step)
+            args = (folder, state, stage.config.checkpoint.keep, unwanted.is_set, run.reference)
             final = await asyncio.to_thread(run.dir.commit_checkpoint, *args)
         if final is not None and run.reference is not None:
             run.reference = final / KEPT  # the one it was linked from may be gone by now

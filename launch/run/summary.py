@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 from dataclasses import asdict
 from typing import Any
 
+from launch.run.provenance import origin, versions
 from launch.run.run import Run, health
 from rlsys.journal import Finished, ledger, read, surviving
 
@@ -48,21 +48,7 @@ def summary(run: Run, status: str, reason: str | None = None) -> dict[str, Any]:
         **({"generated": state.played} if state.played else {}),
         "stage_s": {name: round(seconds, 1) for name, seconds in state.stage_s.items()},
         "versions": versions(),
+        **origin(),
         "learner": {"zero_stage": recipe.learner.zero_stage, "world_size": recipe.learner.ranks},
         "rollout": {"workers": recipe.rollout.workers},
     }
-
-
-def versions() -> dict[str, str | None]:
-    """Of the libraries that numbers depend on."""
-    return {name: _version(name) for name in ("vllm", "deepspeed", "ray", "torch")}
-
-
-def _version(name: str) -> str | None:
-    """vLLM's CPU build is a distribution of its own name."""
-    for candidate in (name, f"{name}-cpu"):
-        try:
-            return importlib.metadata.version(candidate)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return None

@@ -40,6 +40,12 @@ def test_a_saved_folder_loads_in_transformers_and_does_not_repeat_a_tied_head(so
     assert (tmp_path / "hf" / "tokenizer.json").read_text() == '{"not": "read here"}'
 
 
+def test_others_may_read_the_weights_where_they_may_read_the_rest(source, tmp_path) -> None:
+    save(load(source), tmp_path / "hf", str(source))
+    modes = {path.name: path.stat().st_mode for path in (tmp_path / "hf").iterdir()}
+    assert modes["model.safetensors"] == modes["config.json"]
+
+
 def test_a_saved_folder_keeps_a_generation_config_that_transformers_would_not_write(source, tmp_path) -> None:
     text = '{"eos_token_id": [7, 8], "temperature": 0.6, "top_p": 0.95}'  # no do_sample: refused by save_pretrained
     (source / "generation_config.json").write_text(text)
