@@ -14,10 +14,12 @@ import importlib
 import logging
 import multiprocessing
 import os
+import shutil
 import threading
 from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,7 +29,7 @@ from actors.completions import completion
 from actors.gauges import Gauges
 from actors.orphans import die_with, unname
 from actors.specs import IDLE, EngineFailed, EngineSpec, EngineStats, PromptTooLong, compile_cache, engine_environment
-from rlsys import semaphores
+from rlsys import semaphores, sockets
 from rlsys.channels import receiver
 from rlsys.channels.base import Published, WeightsRejected
 from rlsys.rollout import TurnRequest
@@ -72,6 +74,7 @@ class Engine:
         self._control = asyncio.Lock()  # one load at a time
         self._loads = 0  # prefixes are shared by requests that came between the same two
         self._again: set[str] = set()  # requests to be sent anew: see `_restart_waiting`
+        self._sockets: Path | None = None  # the folder of vLLM's
         self._failure: str | None = None
         self._ending: threading.Thread | None = None  # of vLLM's connections
         loop = asyncio.get_running_loop()
@@ -96,6 +99,7 @@ class Engine:
         from vllm.v1.engine.async_llm import AsyncLLM
 
         semaphores.tag_own()
+        own_sockets = sockets.make()
         gauges = Gauges()
         others = set(multiprocessing.active_children())
         os.environ[PARENT_VARIABLE] = str(os.getpid())
@@ -106,6 +110,7 @@ class Engine:
         _leave_out_token_texts(llm.output_processor)
         processes = [child for child in multiprocessing.active_children() if child not in others]
         engine = cls(spec, llm, processes, gauges)
+        engine._sockets = own_sockets
         try:
             await engine._ask(llm.update_weight_version("0"))
             await engine.warm_up()
@@ -215,6 +220,8 @@ class Engine:
             if process.is_alive():  # the kernel holds it, in a driver's call perhaps: waiting on would hold us too
                 log.warning("the EngineCore %d is there %g s after SIGKILL", process.pid, KILL_DEADLINE_S)
         psutil.wait_procs(self._parts, KILL_DEADLINE_S)  # the kernel ends them with the EngineCore
+        if self._sockets is not None:
+            shutil.rmtree(self._sockets, ignore_errors=True)
         if self._ending is None:
             self._ending = _disconnect(self._llm.engine_core.resources)
 

@@ -22,7 +22,7 @@ from pathlib import Path
 import psutil
 
 from launch.run import parent
-from rlsys import channels, semaphores
+from rlsys import channels, semaphores, sockets
 
 VARIABLE = semaphores.VARIABLE
 GRACE_S = 3.0
@@ -86,6 +86,7 @@ def end_run(owner: str) -> str:
     said = survivors(_end(partial(owned, owner)))
     channels.sweep()
     semaphores.remove(dead)
+    sockets.remove(dead)
     return said
 
 
@@ -181,6 +182,7 @@ def orderly_exit() -> Iterator[None]:
             print(said, file=sys.stderr)
         channels.sweep()
         semaphores.remove(dead)
+        sockets.remove(dead)
         yield
     finally:
         for number in STOPS:  # tidying up is short, and must not be left half-done
@@ -194,3 +196,4 @@ def orderly_exit() -> Iterator[None]:
         if said := survivors(end_own()):
             print(said, file=sys.stderr)
         semaphores.remove(tag().__eq__)
+        sockets.remove(tag().__eq__)
