@@ -55,6 +55,7 @@ _LABEL = re.compile(
 )
 _DECIMAL_COMMA = re.compile(r"[+-]?[0-9]{1,9},(?:[0-9]{2}|[0-9]{4,9})(?![0-9])[^,]*$")  # 1,2 is a list, 1,222 1222
 _DECIMAL = re.compile(r"[+-]?[0-9]*\.[0-9]+(?![0-9])[^,]*$")
+_EITHER = re.compile(r"\bor\b|\u6216|\\(?:lor|vee)(?![a-zA-Z])|\|")  # `B or D` chooses neither
 _WORD = re.compile(r"[A-Za-z]{3}")
 _MOMENT = re.compile(r"[0-9]\s?[-:/][\s0-9]|[A-Za-z]{3}|[0-9]\s?(?:\\text\s?\{\s?)?[ap]\.?m|[\u5e74\u6708]")
 
@@ -94,6 +95,7 @@ def _compare(given: str, gold: str, means: Means) -> Verdict:
         return bool(gold.strip())
     if len(given) > MAX_ANSWER or len(gold) > MAX_ANSWER:
         return False
+    either = _EITHER.search(given) is not None
     given, gold = clean(given), clean(gold)
     if not given or not gold:
         return False
@@ -105,7 +107,7 @@ def _compare(given: str, gold: str, means: Means) -> Verdict:
             return picked[0] == key[0]
         several = same_choices(given, gold)
         if several is not None:
-            return several
+            return several and not either
     if is_prose(given) and is_prose(gold) and same_words(given, gold):
         return ratio(split_unit(given)[1], split_unit(gold)[1]) in (None, 1)  # MHz and mHz are the same letters
     verdict = _same_moment(given, gold)

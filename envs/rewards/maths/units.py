@@ -21,6 +21,7 @@ _UNIT_NAMES = {
     "yuan": "yuan rmb cny", "jiao": "jiao", "chf": "chf", "won": "won krw", "ruble": "ruble rub",
     "celsius": "celsius C", "fahrenheit": "fahrenheit F", "mi/h": "mph", "km/h": "kmh kmph kph", "unit": "unit",
     "am": "am", "pm": "pm",
+    "atm": "atm atmosphere", "ha": "ha hectare",
     "N": "N newton", "J": "J joule", "W": "W watt", "V": "V volt", "A": "A ampere", "K": "K kelvin", "Hz": "Hz hertz",
     "person": "person people", "child": "child children", "man": "man men", "woman": "woman women",
 }  # fmt: skip
@@ -80,6 +81,7 @@ _UNIT_SPELLING = tuple(
     )
 )
 _TRIGONOMETRY = re.compile(r"sin|cos|tan|cot|sec|csc")
+_SCALES = {"C": "celsius", "F": "fahrenheit"}  # or coulomb and farad: the other side tells
 _CURRENCIES = "\u00a4\u20ac\u00a3\u20b9\u00a5"
 
 
@@ -180,6 +182,8 @@ def _unit(name: str, *, bare: bool) -> str:
         else:
             words.append((known or _singular(low)) + power_of_next)
             power_of_next = ""
+    if name.strip() in _SCALES:
+        return name.strip()
     return " ".join(words).replace(" / ", "/") if words and words[-1] != "/" else ""
 
 
@@ -213,6 +217,8 @@ def _singular(word: str) -> str:
 def same_unit(given: str, gold: str) -> bool:
     """Whether they may stand for each other: one of them left out, the same, or one with fewer adjectives."""
     if not given or not gold or given == gold or ratio(given, gold) == 1:
+        return True
+    if _SCALES.get(given) == gold.removeprefix("deg ") or _SCALES.get(gold) == given.removeprefix("deg "):
         return True
     if "$" in (given, gold):  # 15 dollars per hour are $15
         return given.partition("/")[0] == gold.partition("/")[0]

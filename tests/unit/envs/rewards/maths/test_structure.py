@@ -1,0 +1,99 @@
+"""envs.rewards.maths.structure: what an answer is made of."""
+
+import pytest
+
+from envs.rewards.maths.chinese import spelled
+from envs.rewards.maths.dates import date
+from envs.rewards.maths.measure import ratio
+from envs.rewards.maths.structure import Collection, collection, labelled, named_interval, relation, spans
+from envs.rewards.maths.units import split_unit
+
+INFINITE = float("inf")
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "low", "high"),
+    [
+        (r"3 > x \ge 1", "[)", "1", "3"),
+        (r"1 < x \le 2", "(]", "1", "2"),
+        (r"1 \le x < 2", "[)", "1", "2"),
+        (r"1 \le x \le 2", "[]", "1", "2"),
+        ("2 > x > 1", "()", "1", "2"),
+        ("x > 3", "()", "3", r"\infty"),
+        (r"3 \ge x", "(]", r"-\infty", "3"),
+        (r"x \ge 3", "[)", "3", r"\infty"),
+    ],
+)
+def test_an_inequality_is_an_interval(text: str, kind: str, low: str, high: str) -> None:
+    assert named_interval(text) == ("x", Collection(kind, (low, high)))
+
+
+@pytest.mark.parametrize(
+    "text", ["1 < x > 2", r"1 > x < 2", "x < x + 1", "1 < 2", "1 < x + 1 < x", "x = 3", "a < b < c < d"]
+)
+def test_what_is_no_interval_of_one_variable(text: str) -> None:
+    assert named_interval(text) is None
+
+
+def test_spans_are_merged_where_they_touch() -> None:
+    assert spans(r"[0,1] \cup (1,2)") == ((0, True, 2, False),)
+    assert spans(r"[0,1) \cup (1,2)") == ((0, True, 1, False), (1, False, 2, False))
+    assert spans(r"[0,3] \cup [1,2)") == ((0, True, 3, True),)
+    assert spans(r"(0,2) \cup [1,2]") == ((0, False, 2, True),)
+    assert spans(r"x \ne 3") == ((-INFINITE, False, 3, False), (3, False, INFINITE, False))
+    assert spans("(2, 1)") is None and spans("(1, 1)") is None and spans("(1, 2, 3)") is None
+
+
+def test_a_relation_says_what_it_takes_to_compare_it() -> None:
+    kinds = {r"a \approx b": r"\approx", r"a = b \approx c": r"\approx", "a = b": "=", "a < b": "<", "a = b < c": "<"}
+    found = {text: relation(text) for text in kinds}
+    assert {text: each.kind for text, each in found.items() if each is not None} == kinds
+    assert relation("= 3") is None and relation("3 =") is None and relation("f(x = 1)") is None
+    assert relation(r"\approx 3") is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (r"\{\}", Collection("set", ())),
+        (r"\{1, 2\}", Collection("set", ("1", "2"))),
+        ("1:2", Collection("ratio", ("1", "2"))),
+        ("P(1,2)", Collection("()", ("1", "2"))),
+        (r"(1,2] \cup \{3\}", Collection("union", ("(1,2]", r"\{3\}"))),
+        (r"\pm 2", Collection("list", ("+ 2", "- 2"))),
+        ("[[1,2],[3,4]]", Collection("matrix 2x2", ("1", "2", "3", "4"))),
+        ("((1,2))", Collection("()", ("(1,2)",))),
+        ("(1)(2)", None),
+        ("1:", None),
+        (r"\begin{vmatrix}1&2\\3&4\end{vmatrix}", None),
+        (r"\begin{pmatrix}1&2\\3\end{pmatrix}", None),
+    ],
+)
+def test_what_a_text_holds(text: str, found: Collection | None) -> None:
+    assert collection(text) == found
+
+
+def test_parts_are_labelled_in_order() -> None:
+    assert labelled("(a) 1, (b) 2") == ("1", "2") == labelled("(i) 1 (ii) 2")
+    assert labelled("(b) 1 (a) 2") is None and labelled("(a) 1") is None and labelled("(a) 1 (b)") is None
+
+
+def test_degrees_of_a_function_are_no_unit() -> None:
+    assert split_unit(r"30^\circ") == ("30", "deg")
+    assert split_unit(r"\sin 30^\circ") == (r"\sin 30^\circ", "")
+
+
+def test_the_month_of_a_date_is_one_of_twelve() -> None:
+    assert date("12/05/2020") == (12, 5, "2020") and date("13/05/2020") == (5, 13, "2020")
+    assert date("13/13/2020") is None and date("00/05/2020") is None and date("05/32/2020") is None
+    assert date("13/12/2020") == (12, 13, "2020")
+
+
+def test_a_prefix_in_letters_belongs_to_a_name_in_letters() -> None:
+    assert ratio("kilometers", "m") == 1000 and ratio("microfarad", "F") == ratio("uF", "F")
+    assert ratio("gigaOhm", "ohm") is None and ratio("megahertz", "Hz") == 10**6
+
+
+def test_a_chinese_fraction_of_no_number_stays_as_it_is() -> None:
+    assert spelled("一二分之三") == "一二分之三" and spelled("三分之二") == r"\frac{2}{3}"
+    assert spelled("百分之二十") == "20%" and spelled("5克拉") == r"5 \text{ 克拉}"
