@@ -31,7 +31,7 @@ SWAPPED = {ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=",
 DEFAULTED = {"get": 1, "pop": 1, "next": 1, "getattr": 2}  # the place of the default among the arguments
 QUIET = {"debug", "info", "warning", "error", "exception", "print", "say", "sleep", "warn"}
 UNREAD = {"annotation", "returns", "decorator_list", "exc", "msg", "bases"}  # fields of nodes: messages and types
-SECONDS = 120.0  # for the tests of one mutant, which may turn for ever
+SECONDS = 120.0  # for each file of tests: a mutant may turn for ever, and a machine may be busy
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ def fail(files: list[str], tree: Path) -> bool:
         sys.path.insert(0, str(tree))
         sys.dont_write_bytecode = True
         os._exit(importlib.import_module("pytest").main(["-xq", "-p", "no:cacheprovider", "--timeout", "60", *files]))
-    until = time.monotonic() + SECONDS
+    until = time.monotonic() + SECONDS * len(files)
     while time.monotonic() < until:
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:

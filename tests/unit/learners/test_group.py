@@ -1,6 +1,8 @@
 """How a call to all ranks ends when one of them fails. No Ray: what it would raise is built here."""
 
 import asyncio
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from ray.exceptions import ActorDiedError, NodeDiedError, RayError, RayTaskError
@@ -58,6 +60,27 @@ def test_a_rank_that_is_gone_is_told_from_a_node_that_is_gone(error: RayError, s
         asyncio.run(wait())
     assert str(caught.value) == f"learner updating on version 7: {said}"
     assert (type(caught.value) is LearnerLost) == ("died" in said)
+
+
+@pytest.mark.parametrize(
+    ("answers", "said"),
+    [
+        ([None, ActorDiedError()], "a rank died"),
+        ([ValueError("busy"), NodeDiedError("the node it was running on is dead")], "the Ray node died"),
+        ([None, RayError("no memory")], None),  # of this one nobody died
+    ],
+)
+def test_a_rank_that_died_is_found_among_those_that_answer(answers: list[Exception | None], said: str | None) -> None:
+    def rank(answer: Exception | None) -> Any:
+        async def ping() -> None:
+            if answer is not None:
+                raise answer
+
+        return SimpleNamespace(ping=SimpleNamespace(remote=ping))
+
+    group = LearnerGroup([], OPTIONS)
+    group._actors = list(map(rank, answers))
+    assert asyncio.run(group._died()) == said
 
 
 def test_ranks_are_numbered_node_by_node_and_there_by_gpu() -> None:
