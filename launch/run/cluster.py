@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import socket
@@ -114,6 +115,7 @@ def connect(config: ClusterConfig, needs: Callable[[Device], Sequence[Need]], *,
     finally:
         cleanup.stop_if_asked()
     parent.tell(log=_own_log())
+    close_token()
     counted = ray.cluster_resources().get("GPU", 0)
     device = choose(config.device, counted)
     if local and device.gpus_per_actor and counted:  # by Ray, which asks neither torch nor whether the driver fits it
@@ -121,6 +123,14 @@ def connect(config: ClusterConfig, needs: Callable[[Device], Sequence[Need]], *,
     if local:
         check(needs(device))
     return device
+
+
+def close_token() -> None:
+    """Ray lets everybody read the token that it makes: who may enter the home folder would have the run."""
+    token = Path("~/.ray/auth_token").expanduser()
+    with contextlib.suppress(OSError):  # there is none, or it is somebody else's
+        if (mode := token.stat().st_mode) & 0o077:
+            token.chmod(mode & 0o700)
 
 
 def _own_log() -> str | None:
