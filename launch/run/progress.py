@@ -37,7 +37,6 @@ class Progress:
         self._live: Live | None = None
         self._recent: list[tuple[float, int, str]] = []  # (seconds, step, stage) of the last steps, for the time left
         self._started = time.monotonic()
-        self._said = False
         self._last_line = -math.inf  # when a step or a count was last a line
         self._awaited, self._count, self._since = "", "", self._started
 
@@ -57,11 +56,9 @@ class Progress:
             self._live = None
 
     def say(self, text: str) -> None:
-        """The first line is at 0:00: imports come before it. The text may hold a failure's, and with it a model's."""
-        if not self._said:
-            self._said, self._started = True, time.monotonic()
+        """Broken between words on a terminal alone. The text may hold a failure's, and with it a model's."""
         at = duration(time.monotonic() - self._started)
-        self._console.print(f"[{at:>5}] {visible_lines(text)}", markup=False)
+        self._console.print(f"[{at:>5}] {visible_lines(text)}", markup=False, soft_wrap=not self._console.is_terminal)
         sys.stdout.flush()
 
     def begin(self, text: str) -> None:

@@ -122,9 +122,10 @@ def closing_line(run: Run, status: str) -> str:
     fell = f", but {found.told()}" if found is not None else ""
     newest = run.dir.newest()
     saved = f" from step {step_of(newest)}" if newest is not None else " from the beginning"
-    again = "" if status == "done" else f"; the same command continues it{saved}"
+    path = shown(run.dir.path)
+    then = f"`rlsys analyse {path}` draws it" if status == "done" else f"the same command continues it{saved}"
     taken = f"{status} after {run.state.step} steps in {run.wall_s:.0f} s"
-    return f"{taken}{fell}{change}; see {shown(run.dir.path)}{again}"
+    return f"{taken}{fell}{change}; see {path}; {then}"
 
 
 def compared(state: DriverState) -> tuple[dict[str, float], dict[str, float], str]:

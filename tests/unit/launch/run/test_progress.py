@@ -96,5 +96,24 @@ def test_counts_in_a_log_say_what_they_count(clock: Clock) -> None:
         clock.now += 1
         progress.count(done, 200)
     assert out.getvalue().splitlines() == [
-        f"[{duration(at - 1):>5}] evaluating after, sampled: tasks played: {at}/200" for at in (1, 11, 21)
+        f"[{duration(at):>5}] evaluating after, sampled: tasks played: {at}/200" for at in (1, 11, 21)
     ]
+
+
+def test_a_terminal_breaks_lines_between_words_and_a_log_breaks_none() -> None:
+    text = "stage rl  step 3/30  reward 0.250  tok/s generated 812  tok/s trained 640  lag 1  stage ends in 1:50"
+    for terminal in (True, False):
+        out = io.StringIO()
+        Progress(Console(file=out, force_terminal=terminal, width=40, highlight=False, soft_wrap=True)).say(text)
+        lines = out.getvalue().splitlines()
+        assert " ".join(out.getvalue().split()) == " ".join(f"[ 0:00] {text}".split())
+        assert len(lines) > 1 if terminal else len(lines) == 1
+        assert not terminal or max(map(len, lines)) <= 40
+
+
+def test_the_clock_runs_from_the_start_and_does_not_begin_anew(clock: Clock) -> None:
+    to, out = console(terminal=False)
+    progress = Progress(to)
+    clock.now += 10
+    progress.say("run directory runs/q")
+    assert out.getvalue() == "[ 0:10] run directory runs/q\n"
