@@ -31,8 +31,8 @@ tags: [rlsys, reinforcement-learning]
 
 # {name}
 
-Step {step} of the recipe `{name}`, stage `{stage}`, from `{model}`. Trained with rlsys {rlsys}, which has the whole
-configuration in the run's `config.yaml`.
+Step {step} of the recipe `{name}`, in stage `{stage}`, with rlsys {rlsys}; the run began with {model}. The whole
+configuration is the run's `config.yaml`.
 
 | | |
 |---|---|
@@ -86,7 +86,7 @@ def write_card(
         name=config.recipe.name,
         step=step,
         stage=stage.name,
-        model=config.recipe.model.path or "a model made for the recipe",
+        model=f"`{path}`" if (path := config.recipe.model.path) else "random weights",
         rlsys=versions()["rlsys"],
         env=of.env.name,
         protocol=f", protocol `{protocol}`" if isinstance(protocol, str) else "",
