@@ -163,12 +163,14 @@ class RolloutPool:
         """Of one group on its worker. Its episodes' own deadlines end them before: this finds what hangs without one.
 
         An episode waits there for one seat after another, while as many as are given to the worker take theirs; and
-        for as long as one attempt may take it is played again for what others did.
+        for as long as one attempt may take it is played again for what others did. Where the process of environments
+        ends without a culprit, the groups there play one after the other.
         """
         options = self._options
         waves = math.ceil(max(options.in_flight, plan.group_size) / options.seats)
         attempts = 3 + plan.infra_retries + plan.data_retries
-        return waves * attempts * plan.timeout_s + options.call_timeout_s
+        one_by_one = math.ceil(options.in_flight / plan.group_size)
+        return (waves * attempts + one_by_one) * plan.timeout_s + options.call_timeout_s
 
     async def group(self, ticket: Ticket, plan: RolloutPlan, on_retry: Callable[[Ticket], None]) -> Group:
         """Play one group and bring it here; play it again where it is lost on the way."""

@@ -21,6 +21,8 @@ from rlsys.errors import RunFailed
 
 log = logging.getLogger("rlsys.pool")
 
+SUSPECTS_WAIT_S = 30.0  # while others come and go; then a worker is kept free for them
+
 
 class Roster:
     """Belongs to the driver's event loop, and so do the tasks that run beside its calls."""
@@ -31,6 +33,8 @@ class Roster:
         self._in_flight = in_flight
         self._waiting: deque[tuple[Play, asyncio.Future[Play]]] = deque()
         self._suspects: deque[tuple[Play, asyncio.Future[Play]]] = deque()
+        self._since = 0.0  # when a suspect was last served, or began to wait for all
+        self._kept: Member | None = None  # for suspects that have waited long: nobody else is played there
         self._changed = asyncio.Condition()
         self._background: set[asyncio.Task[Any]] = set()
 
@@ -46,6 +50,8 @@ class Roster:
         """
         given: asyncio.Future[Play] = asyncio.get_running_loop().create_future()
         queue = self._waiting if company is None else self._suspects
+        if company is not None and not self._suspects:
+            self._since = asyncio.get_running_loop().time()
         queue.append((Play(episodes=episodes, company=company), given))
         self._serve()
         try:
@@ -62,11 +68,25 @@ class Roster:
 
     def _serve(self) -> None:
         """Give out the places that there are: to suspects only where nobody else waits."""
+        self._keep_one()
         while self._waiting and self._served(*self._waiting[0]):
             self._waiting.popleft()
-        if not self._waiting:
+        if not self._waiting or self._kept is not None:
             # Not only the first: those of a company that is playing may join it.
+            waited = len(self._suspects)
             self._suspects = deque(each for each in self._suspects if not self._served(*each))
+            if len(self._suspects) < waited:
+                self._since = asyncio.get_running_loop().time()
+
+    def _keep_one(self) -> None:
+        """Groups of an evaluation hold no place in the buffer, so that training may go on for ever without them."""
+        if not self._suspects:
+            self._kept = None
+        elif self._kept is None or self._kept.state is not State.READY:
+            waited_s = asyncio.get_running_loop().time() - self._since
+            open_to = [member for member in self.members if member.state is State.READY]
+            late = waited_s > SUSPECTS_WAIT_S and open_to
+            self._kept = min(open_to, key=lambda member: member.in_flight) if late else None
 
     def _served(self, play: Play, given: asyncio.Future[Play]) -> bool:
         """Whether it waits no more."""
@@ -85,7 +105,7 @@ class Roster:
         return True
 
     def _has_room(self, member: Member, play: Play) -> bool:
-        if member.state is not State.READY:
+        if member.state is not State.READY or (member is self._kept and play.company is None):
             return False
         if not member.playing:
             return True

@@ -34,8 +34,18 @@ OWN: dict[str, str | None] = {
     "scheduling_policy": None,
     "pipeline_parallel_size": None,
     "data_parallel_size": None,
+    "data_parallel_size_local": None,
+    "decode_context_parallel_size": None,
+    "enable_chunked_prefill": None,
+    "enable_lora": None,
+    "enable_sleep_mode": None,
+    "hf_token": None,
+    "load_format": None,
+    "revision": None,
     "skip_tokenizer_init": None,
+    "tokenizer_revision": None,
     "trust_remote_code": None,
+    "worker_cls": None,
 }
 
 

@@ -37,10 +37,9 @@ def open_store(address: str) -> Any:
     )
 
 
-def collective_timeout_s(*deadlines_s: float) -> float:
-    """How long a rank waits for the others within one collective: less than the shortest deadline of a call."""
-    shortest = min(deadlines_s)
-    return shortest - min(MARGIN_S, shortest / 4)
+def collective_timeout_s(call_s: float) -> float:
+    """How long a rank waits for the others within one collective: less than the deadline of the call around it."""
+    return call_s - min(MARGIN_S, call_s / 4)
 
 
 def measure_gbps(device: torch.device) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 
@@ -17,11 +17,36 @@ from dataclasses import dataclass
 class Clock:
     timeout: asyncio.Timeout
     began: float
+    outer: Clock | None = None  # of the deadline around this one: it stands still with it
     waited_s: float = 0.0  # while it stood still
+    waits: int = 0  # that go on, of this episode's tasks
+    since: float = 0.0  # when it was stopped
+    left_s: float | None = None  # of the deadline, while it stands still
 
     @property
     def ran_s(self) -> float:
-        return asyncio.get_running_loop().time() - self.began - self.waited_s
+        now = self.since if self.waits else asyncio.get_running_loop().time()
+        return now - self.began - self.waited_s
+
+    def stop(self) -> None:
+        self.waits += 1
+        if self.waits > 1:
+            return
+        self.since, when = asyncio.get_running_loop().time(), self.timeout.when()
+        if when is not None and not self.timeout.expired():
+            self.left_s = when - self.since
+            self.timeout.reschedule(None)
+
+    def go_on(self) -> None:
+        self.waits -= 1
+        if self.waits:
+            return
+        now = asyncio.get_running_loop().time()
+        self.waited_s += now - self.since
+        if self.left_s is not None:
+            with suppress(RuntimeError):  # the deadline is over: its task waited for no longer than this
+                self.timeout.reschedule(now + self.left_s)
+            self.left_s = None
 
 
 _CURRENT: ContextVar[Clock | None] = ContextVar("clock", default=None)
@@ -31,7 +56,7 @@ _CURRENT: ContextVar[Clock | None] = ContextVar("clock", default=None)
 async def deadline(seconds: float) -> AsyncIterator[Clock]:
     """Raises TimeoutError, as `asyncio.timeout` does, once its clock has run for so long."""
     async with asyncio.timeout(seconds) as timeout:
-        clock = Clock(timeout, asyncio.get_running_loop().time())
+        clock = Clock(timeout, asyncio.get_running_loop().time(), _CURRENT.get())
         before = _CURRENT.set(clock)
         try:
             yield clock
@@ -41,18 +66,16 @@ async def deadline(seconds: float) -> AsyncIterator[Clock]:
 
 @contextmanager
 def stopped() -> Iterator[None]:
-    """What is waited for in here is no part of the deadline around it."""
+    """What is waited for in here is no part of the deadlines around it."""
+    clocks: list[Clock] = []
     clock = _CURRENT.get()
-    when = clock.timeout.when() if clock is not None and not clock.timeout.expired() else None
-    if clock is None or when is None:  # without a deadline, too late, or it stands still already
-        yield
-        return
-    loop = asyncio.get_running_loop()
-    since = loop.time()
-    clock.timeout.reschedule(None)
+    while clock is not None:
+        clocks.append(clock)
+        clock = clock.outer
+    for each in clocks:
+        each.stop()
     try:
         yield
     finally:
-        waited = loop.time() - since
-        clock.waited_s += waited
-        clock.timeout.reschedule(when + waited)
+        for each in clocks:
+            each.go_on()

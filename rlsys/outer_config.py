@@ -10,7 +10,11 @@ from typing import Literal, Optional
 from rlsys.channels import CHANNELS
 from rlsys.errors import BadInput, require, require_bounds
 
-SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL")
+# A word of a variable's name, between underscores: API_KEY, HF_TOKEN, and not TOKENIZERS_PARALLELISM.
+SECRET = re.compile(
+    r"(?:^|_)(?:[A-Z0-9]*KEYS?|TOKEN|SECRETS?|PASS|PASSW\w*|PWD|AUTH|CREDENTIALS?)(?:_|$)", re.IGNORECASE
+)
+WITH_PASSWORD = re.compile(r"://[^/\s]*:[^/\s]*@")
 # Of vLLM and CUDA, set by rlsys for each actor by itself.
 OWN_VARIABLES = (
     "CUDA_VISIBLE_DEVICES",
@@ -22,8 +26,8 @@ OWN_VARIABLES = (
 
 def check_variables(env: Mapping[str, str]) -> None:
     """Raises BadInput, without the value of what may be a secret."""
-    for name in env:
-        if SECRET.search(name.upper()):
+    for name, value in env.items():
+        if SECRET.search(name) or WITH_PASSWORD.search(value):
             raise BadInput(
                 f"cluster.env.{name}: Ray writes these into its logs; export the variable on every node, or name it in "
                 "a key_env (value not shown)"

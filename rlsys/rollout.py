@@ -195,10 +195,10 @@ async def run_episode(
     outcome: Reward | EpisodeBroken | None = attempt.broken
     if outcome is None:
         transcript = transcript_of(task, attempt)
-        outcome = await _scored(score, transcript, plan.timeout_s)
+        outcome = await _scored(score, transcript, budget)
         mendable = FailureKind.INFRA, FailureKind.TIMEOUT
         while isinstance(outcome, EpisodeBroken) and outcome.failure.kind in mendable and budget.allows(outcome):
-            outcome = await _scored(score, transcript, plan.timeout_s)
+            outcome = await _scored(score, transcript, budget)
     broken = isinstance(outcome, EpisodeBroken)
     return Trajectory(
         task=task,
@@ -337,14 +337,17 @@ def checked(reward: Reward) -> Reward:
     return reward
 
 
-async def _scored(score: Score, transcript: Transcript, timeout_s: float) -> Reward | EpisodeBroken:
+async def _scored(score: Score, transcript: Transcript, budget: Budget) -> Reward | EpisodeBroken:
+    clock = None
     try:
-        async with deadline(timeout_s):
+        async with deadline(budget.timeout_s) as clock:
             return checked(await score(transcript))
     except EpisodeBroken as broken:
         return broken
     except Exception as error:
         return EpisodeBroken(failure_of(error, "reward"))
+    finally:
+        budget.ran_s += clock.ran_s if clock is not None else 0.0
 
 
 def transcript_of(task: Task, attempt: _Attempt | Trajectory) -> Transcript:

@@ -160,13 +160,17 @@ def dry_run(config: RunConfig, progress: Progress, run_dir: str | None) -> int:
 
 def opened(config: RunConfig, text: str, options: argparse.Namespace) -> tuple[RunDir, Path | None, DriverState]:
     """The run directory, the checkpoint in it to go on from, and where the driver was then. Raises BadInput."""
-    from launch.config.compose import refuse_other_config
+    from launch.config.compose import compose, refuse_other_config, to_yaml
     from launch.run.checkpoints import DriverState
     from launch.run.rundir import RunDir, choose_run_dir, refuse_foreign
 
     asked = options.resume_from
     must_resume = options.resume or asked is not None
-    path = choose_run_dir(config.recipe.name, text, options.run_dir, must_resume)
+
+    def reread(saved: Path) -> str:
+        return to_yaml(compose(str(saved), [], saved=True))
+
+    path = choose_run_dir(config.recipe.name, text, options.run_dir, must_resume, reread)
     if not options.trust_run_dir:
         refuse_foreign(path)
     directory = RunDir(path)

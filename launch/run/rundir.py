@@ -17,6 +17,7 @@ import os
 import pwd
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, TextIO, TypeVar
 
@@ -276,10 +277,13 @@ def locked(path: Path, mode: str, name: str, taken: str) -> IO[bytes]:
     return file
 
 
-def choose_run_dir(name: str, config: str, given: str | None, must_resume: bool) -> Path:
+def choose_run_dir(
+    name: str, config: str, given: str | None, must_resume: bool, reread: Callable[[Path], str] | None = None
+) -> Path:
     """`--run-dir`, else the newest unfinished runs/NAME of this very configuration, else the next free runs/NAME-N.
 
-    name: of the recipe. config: the text of the configuration, as a run directory keeps it.
+    name: of the recipe. config: the text of the configuration, as a run directory keeps it. reread: a saved one, as it
+    would be written today: an earlier rlsys had fewer keys. It may raise BadInput.
     """
     if inside_ray_job() and (given is None or not Path(given).is_absolute()):
         raise BadInput(
@@ -296,13 +300,21 @@ def choose_run_dir(name: str, config: str, given: str | None, must_resume: bool)
     while path.exists():
         saved, summary = path / "config.yaml", path / "summary.json"
         finished = summary.is_file() and b'"status": "done"' in summary.read_bytes()
-        if saved.is_file() and saved.read_bytes() == config.encode() and not finished:
+        if saved.is_file() and not finished and _same(saved, config, reread):
             return path
         number += 1
         path = base.with_name(f"{base.name}-{number}")
     if must_resume:
         raise BadInput(f"--resume: no unfinished run of this configuration under {base.parent}/; give its --run-dir")
     return path
+
+
+def _same(saved: Path, config: str, reread: Callable[[Path], str] | None) -> bool:
+    if saved.read_bytes() == config.encode():
+        return True
+    with suppress(BadInput):
+        return reread is not None and reread(saved) == config
+    return False
 
 
 def refuse_foreign(path: Path) -> None:

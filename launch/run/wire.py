@@ -37,8 +37,7 @@ from rlsys.seeds import derive
 
 # What every actor inherits from the driver's environment on a cluster of its own nodes: names, and how names begin.
 PASSED_ON = ("RLSYS_OWNER", "HF_HUB_OFFLINE", "HF_HOME", "HF_HUB_CACHE", "HF_ENDPOINT", "WANDB_MODE",
-             "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "TRITON_CACHE_DIR", "LD_LIBRARY_PATH",
-             "CUDA_HOME")  # fmt: skip
+             "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "TRITON_CACHE_DIR")  # fmt: skip
 FAMILIES = ("NCCL_", "TORCH_NCCL_", "TORCH_FR_", "GLOO_", "VLLM_")
 SECRETS = ("HF_TOKEN",)  # these too, but not where Ray would write them into a log
 ROOT = str(Path(__file__).resolve().parents[2])
@@ -51,7 +50,10 @@ def environment(cluster: ClusterConfig, more: dict[str, str]) -> dict[str, str]:
     own = own_folders()  # environments and rewards of the user's own may lie there
     if own:
         passed["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), ROOT, *own]))
-    return passed | {"TOKENIZERS_PARALLELISM": "false"} | more | cluster.env
+    made = passed | {"TOKENIZERS_PARALLELISM": "false"} | more | cluster.env
+    if "PYTHONPATH" in cluster.env and "PYTHONPATH" in passed:
+        made["PYTHONPATH"] = os.pathsep.join([cluster.env["PYTHONPATH"], passed["PYTHONPATH"]])
+    return made
 
 
 def resolved_model_path(recipe: RecipeConfig) -> str | None:
@@ -215,7 +217,7 @@ def learner(recipe: RecipeConfig, device: Device, dumps: Path | None = None) -> 
         gradient_checkpointing=known(recipe.model.gradient_checkpointing),
         fp32_head=recipe.model.fp32_head,
         seed=derive(recipe.seed, "learner"),
-        collective_timeout_s=collective_timeout_s(config.update_timeout_s, config.start_timeout_s),
+        collective_timeout_s=collective_timeout_s(config.update_timeout_s),
     )
     options = GroupOptions(
         cpus=config.threads or 1,

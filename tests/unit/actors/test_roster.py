@@ -102,6 +102,29 @@ def test_suspects_play_with_their_company_alone_and_when_nobody_else_waits() -> 
     run(scenario)
 
 
+def test_suspects_that_have_waited_long_get_a_worker_while_others_come_and_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("actors.roster.SUSPECTS_WAIT_S", 0.0)
+
+    async def scenario() -> None:
+        only = member()
+        roster = Roster([only], in_flight=4)
+        first, second = await asked(roster, 2, 2)
+        (suspect,) = await asked(roster, 2, company="a")
+        (late,) = await asked(roster, 2)
+        await asyncio.sleep(0.001)
+        await roster.leave(first.result())
+        await settled()
+        assert given([suspect, late]) == [False, False]  # the worker is kept until it is empty
+        await roster.leave(second.result())
+        await settled()
+        assert given([suspect, late]) == [True, False]
+        await roster.leave(suspect.result())
+        await settled()
+        assert late.done()
+
+    run(scenario)
+
+
 def test_who_gave_up_waiting_holds_no_place() -> None:
     async def scenario() -> None:
         only = member()

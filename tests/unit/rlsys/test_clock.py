@@ -72,13 +72,43 @@ def test_who_is_cancelled_while_the_clock_stands_still_leaves_as_ever() -> None:
     run(scenario())
 
 
-def test_a_deadline_inside_another_is_the_one_that_stands_still() -> None:
-    async def scenario() -> None:
-        async with deadline(10.0):
-            async with deadline(5.0):
-                with stopped():
-                    await asyncio.sleep(8)
-            await asyncio.sleep(3)
+def test_two_tasks_of_an_episode_that_wait_at_the_same_time_stop_it_until_the_last_goes_on() -> None:
+    async def scenario() -> float:
+        async def waits(seconds: float) -> None:
+            with stopped():
+                await asyncio.sleep(seconds)
 
-    with pytest.raises(TimeoutError):
-        run(scenario())
+        async with deadline(10.0) as clock:
+            await asyncio.gather(waits(20), waits(100))
+            await asyncio.sleep(9)
+        return clock.ran_s
+
+    assert run(scenario()) == 9.0
+
+
+def test_a_deadline_within_a_deadline_stands_still_with_it() -> None:
+    async def scenario() -> tuple[float, float]:
+        async with deadline(10.0) as outer:
+            async with deadline(5.0) as inner:
+                with stopped():
+                    await asyncio.sleep(100)
+                await asyncio.sleep(4)
+            await asyncio.sleep(5)
+        return outer.ran_s, inner.waited_s
+
+    assert run(scenario()) == (9.0, 100.0)
+
+
+def test_a_task_that_outlives_its_deadline_ends_its_wait_in_peace() -> None:
+    async def scenario() -> str:
+        async def waits() -> str:
+            with stopped():
+                await asyncio.sleep(100)
+            return "done"
+
+        async with deadline(10.0):
+            task = asyncio.create_task(waits())
+            await asyncio.sleep(1)
+        return await task
+
+    assert run(scenario()) == "done"

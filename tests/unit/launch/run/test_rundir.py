@@ -6,7 +6,9 @@ import os
 from pathlib import Path
 
 import pytest
+import yaml
 
+from launch.config.compose import compose, to_yaml
 from launch.run.rundir import RunDir, choose_run_dir, sampled
 from rlsys.errors import BadInput
 from rlsys.journal import Journal
@@ -82,6 +84,29 @@ def test_a_damaged_run_beside_it_does_not_hinder_a_new_one(tmp_path: Path, monke
     assert choose_run_dir("q", "name: q\n", None, must_resume=False) == begun
     (begun / "summary.json").write_text(json.dumps({"status": "done"}))
     assert choose_run_dir("q", "name: q\n", None, must_resume=False) == tmp_path / "runs" / "q-2"
+
+
+def test_a_run_of_an_earlier_version_that_had_fewer_keys_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    begun, now = tmp_path / "runs" / "quickstart", compose("quickstart", [])
+    begun.mkdir(parents=True)
+    old = yaml.safe_load(to_yaml(now))
+    del old["engine"]["vllm"], old["rollout"]["in_flight"], old["cluster"]["env"]
+    (begun / "config.yaml").write_text(yaml.safe_dump(old))
+
+    def reread(saved: Path) -> str:
+        return to_yaml(compose(str(saved), [], saved=True))
+
+    def chosen(*overrides: str) -> Path:
+        text = to_yaml(compose("quickstart", overrides))
+        return choose_run_dir("quickstart", text, None, must_resume=False, reread=reread)
+
+    assert chosen() == begun
+    assert chosen("seed=2") == tmp_path / "runs" / "quickstart-2"
+    (begun / "config.yaml").write_text("stages: [")
+    assert chosen() == tmp_path / "runs" / "quickstart-2"
 
 
 def test_a_large_file_of_trajectories_is_compressed_and_there_is_one_of_a_step(tmp_path: Path) -> None:

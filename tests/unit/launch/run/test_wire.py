@@ -96,16 +96,18 @@ def test_what_blocks_is_found_before_the_deadlines_of_the_episodes_that_wait_for
     assert limit("rollout.episode_timeout_s=20") == 10.0
 
 
-@pytest.mark.parametrize(("given", "waves"), [([], 2), (["rollout.in_flight=5"], 3), (["rollout.in_flight=1"], 2)])
+@pytest.mark.parametrize(
+    ("given", "waves", "groups"), [([], 2, 1), (["rollout.in_flight=5"], 3, 2), (["rollout.in_flight=1"], 2, 1)]
+)
 def test_a_group_has_time_for_every_seat_that_it_waits_for_by_the_plan_it_is_played_with(
-    given: list[str], waves: int
+    given: list[str], waves: int, groups: int
 ) -> None:
     run = compose.compose("quickstart", ["engine.max_num_seqs=2", "stages.rl.rollout.episode_timeout_s=900", *given])
     run = resolved_run(run, DEVICES["cpu"])
     pool = wire.pool(run.recipe, DEVICES["cpu"], "model", "token", {})
     (stage,) = (each.config for each in run.stages if each.name == "rl")
     plan = wire.rollout_plan(stage, "rl", group_size=4, temperature=1.0)
-    assert pool._group_timeout_s(plan) == waves * (3 + 2 + 1) * 900.0 + 120.0
+    assert pool._group_timeout_s(plan) == (waves * (3 + 2 + 1) + groups) * 900.0 + 120.0
 
 
 def test_an_engine_takes_a_gpu_for_each_of_its_partitions_and_the_run_says_what_becomes_of_running_caches() -> None:
@@ -173,6 +175,8 @@ def test_variables_of_the_configuration_reach_every_actor_and_win(monkeypatch: p
     [
         ("JUDGE_API_KEY", "writes these into its logs"),
         ("hf_token", "writes these into its logs"),
+        ("WANDB_PASS", "writes these into its logs"),
+        ("DB_PWD", "writes these into its logs"),
         ("CUDA_VISIBLE_DEVICES", "sets it"),
         ("RLSYS_OWNER", "sets it"),
         ("A-B", "no name"),
@@ -184,6 +188,18 @@ def test_variables_that_no_configuration_may_hold(variable: str, said: str) -> N
     assert "hidden value" not in str(refused.value)
 
 
+def test_what_only_sounds_like_a_secret_is_taken_and_an_address_with_a_password_is_not() -> None:
+    ClusterConfig(env={"TOKENIZERS_PARALLELISM": "true", "VLLM_KEEP": "1", "HTTPS_PROXY": "http://proxy:3128"})
+    with pytest.raises(BadInput, match="not shown"):
+        ClusterConfig(env={"HTTPS_PROXY": "http://me:word@proxy:3128"})
+
+
+def test_a_path_of_the_users_stands_beside_that_of_his_own_environments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "own_folders", lambda: ["/home/me/worlds"])
+    path = wire.environment(ClusterConfig(env={"PYTHONPATH": "/opt/site"}), {})["PYTHONPATH"].split(os.pathsep)
+    assert path[0] == "/opt/site" and "/home/me/worlds" in path
+
+
 def test_dumps_of_nccl_lie_in_the_run_directory_and_a_collective_ends_before_its_call(tmp_path: Path) -> None:
     given = ["learner.ranks=2", "learner.update_timeout_s=900", "learner.start_timeout_s=600"]
     asked, device = compose.compose("quickstart", given).recipe, DEVICES["cuda"]
@@ -191,7 +207,7 @@ def test_dumps_of_nccl_lie_in_the_run_directory_and_a_collective_ends_before_its
     env_vars = group._options.env_vars
     assert Path(env_vars["TORCH_FR_DUMP_TEMP_FILE"]).parent == tmp_path / "nccl" and (tmp_path / "nccl").is_dir()
     assert env_vars["TORCH_NCCL_DUMP_ON_TIMEOUT"] == "1"
-    assert [spec.collective_timeout_s for spec in group._specs] == [540.0, 540.0]
+    assert [spec.collective_timeout_s for spec in group._specs] == [840.0, 840.0]  # and not those of a start
 
 
 def test_ranks_on_gpus_grow_their_segments_unless_the_user_says_how(monkeypatch: pytest.MonkeyPatch) -> None:
