@@ -25,12 +25,13 @@ from launch.config.fitting import Picked, check_choices, kept_keys, say_left_out
 from launch.config.keys import inside_named, keys_of, known_names
 from launch.config.layers import Layer, Raw, find_config, label_of, over, parse_overrides, read_files
 from launch.config.plain import check_plain
-from launch.config.scope import check_scope, has
+from launch.config.scope import check_reads, check_scope, has
 from launch.config.synonyms import meant
 from launch.evaluation.sets import check_sets
 from launch.run.places import without_places
 from launch.stages import STAGES
 from launch.stages.base import STAGE_KEYS, Head, Stage, check_name, check_optimizer, stage_of
+from launch.stages.reads import holds
 from learners.algorithms import ALGORITHMS
 from rlsys.choices import Table, choose, look_beside
 from rlsys.config import RecipeConfig, RunConfig, StageConfig, WindowConfig
@@ -71,6 +72,8 @@ def compose(config: str, overrides: Sequence[str], *, saved: bool = False) -> Ru
         for layer in source.own if not saved else ():
             check_scope(source.where, layer.values)
         recipe_here = _recipe(source.layers, stage)
+        for layer in source.own if not saved else ():
+            check_reads(source.where, layer.values, source.head, recipe_here, [each.head for each in stages])
         if not saved:
             check_name(source.where, source.head)
             stage.check(source.where, source.head, recipe_here)
@@ -322,6 +325,9 @@ def to_yaml(config: RunConfig) -> str:
     """The resolved configuration, as written to a run directory: complete, and readable by `compose`."""
     recipe = asdict(config.recipe)
     stages = [_head(stage) | _difference(asdict(stage.config), recipe) for stage in config.stages]
+    for stage in stages:
+        if not holds(stage_of(stage["kind"]).reads, "algorithm"):
+            stage.pop("algorithm", None)  # it trains nothing: its kind says which
     recipe |= {"stages": stages}
     return yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True)
 

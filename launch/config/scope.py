@@ -1,10 +1,14 @@
-"""Which keys hold for the whole run, and are refused within a stage."""
+"""Which keys hold for the whole run, and which have no effect in a stage: both are refused within it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from launch.stages import STAGES
+from launch.stages.base import Head, stage_of
+from launch.stages.reads import Keys, holds
+from rlsys.config import RecipeConfig
 from rlsys.errors import BadInput
 
 # One set of actors serves all stages: what they are made from, and what watches over them, is read outside of stages.
@@ -47,6 +51,37 @@ def check_scope(source: str, values: Mapping[str, Any]) -> None:
     for key in RUN_KEYS:
         if has(values, key):
             raise BadInput(f"{source}: {key} holds for the whole run: give it outside of stages")
+
+
+def check_reads(
+    source: str, values: Mapping[str, Any], head: Head, recipe: RecipeConfig, beside: Sequence[Head]
+) -> None:
+    """Raises BadInput for a key given to one stage whose kind does not read it.
+
+    beside: all stages of the recipe, of which some may read it.
+    """
+    unread = next((key for key in leaves(values) if not holds(_read(head, recipe), key)), None)
+    if unread is None:
+        return
+    kinds = [kind for kind in STAGES if holds(stage_of(kind).reads, unread)]
+    others = [each for each in beside if each is not head and each.kind in kinds]
+    readers = [f"stages.{each.label}.{unread}" for each in others if holds(_read(each, recipe), unread)]
+    data = " without data" * (head.kind in kinds)
+    expected = " or ".join(readers) or f"it in a stage of kind {' or '.join(kinds)}"
+    raise BadInput(f"{source}: {unread} has no effect in a stage of kind {head.kind}{data}: expected {expected}")
+
+
+def _read(head: Head, recipe: RecipeConfig) -> Keys:
+    return stage_of(head.kind).reads_here(head, recipe)
+
+
+def leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """The dotted keys that are given."""
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from leaves(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key
 
 
 def has(values: Mapping[str, Any], key: str) -> bool:

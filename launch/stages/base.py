@@ -1,6 +1,6 @@
 """What a kind of stage is: one object that answers every question that depends on the kind.
 
-    compose        algorithm, check, build              may the recipe say this, and how many steps is it?
+    compose        algorithm, reads, check, build       may the recipe say this, and how many steps is it?
     --dry-run      arithmetic                           the numbers that follow
     before a run   ready, needs_engines                 what must be there before anything starts
     the run        run                                  the stage itself
@@ -25,6 +25,7 @@ from envs.protocols.swirl import SWIRL, SWIRL_MATH
 from envs.rewards import judge_of, length_limit, make_reward
 from envs.services.judge.config import JudgeConfig
 from launch.stages import STAGES
+from launch.stages.reads import Keys
 from learners.algorithms import make_algorithm
 from learners.layout import layout_of
 from rlsys.choices import load
@@ -69,9 +70,14 @@ class Stage:
     has_length = True  # `steps` or `epochs` has to be given
     plays = False  # it needs rollout engines
     makes_data = False  # later stages may name it as their `data`
+    reads: Keys = ()  # the sections and keys of a recipe that have an effect in such a stage
 
     def check(self, where: str, head: Head, recipe: RecipeConfig) -> None:
         """Raises BadInput for what this kind has no use for. `where` begins the line: "quickstart: stages.rl"."""
+
+    def reads_here(self, head: Head, recipe: RecipeConfig) -> Keys:
+        """Of `reads`, and more for a class of the user's own: what this stage reads."""
+        return self.reads
 
     def needs_engines(self, stage: StageConfig) -> bool:
         return self.plays

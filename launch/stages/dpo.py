@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from launch.stages.base import Head
 from launch.stages.datasets import DataStage
+from launch.stages.reads import EXAMPLES, REFERENCE
 from learners.algorithms import ALGORITHMS
 from rlsys.choices import choose
 from rlsys.config import RecipeConfig, StageConfig
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 class DPO(DataStage):
     algorithm = "dpo"
+    reads = (*EXAMPLES, *REFERENCE)
     made = "its preference pairs"
     nothing_made = "no task had two answers of different reward; raise generate.samples or generate.temperature"
     parse = staticmethod(read_pair)

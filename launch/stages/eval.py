@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from launch.evaluation.sets import plays_of
 from launch.stages.base import Head, Stage, check_judge, check_response_length
+from launch.stages.reads import DELIVERY, EVALUATION
 from rlsys.config import RecipeConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput
 
@@ -18,6 +19,7 @@ class Eval(Stage):
 
     has_length = False
     plays = True
+    reads = (*EVALUATION, *DELIVERY)
 
     def check(self, where: str, head: Head, recipe: RecipeConfig) -> None:
         check_response_length(where, recipe)

@@ -13,6 +13,7 @@ from envs.rewards import solved_by
 from envs.services.teacher import check_ready, check_teacher
 from launch.run.places import without_places
 from launch.stages.base import Head, Stage, check_judge, check_outcome, check_response_length, check_tags
+from launch.stages.reads import DELIVERY, EPISODE
 from rlsys.config import RecipeConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput
 from rlsys.generate_config import TeacherConfig
@@ -36,6 +37,7 @@ class Generate(Stage):
     has_length = False
     plays = True
     makes_data = True
+    reads = ("generate", *EPISODE, *DELIVERY)
 
     def check(self, where: str, head: Head, recipe: RecipeConfig) -> None:
         check_response_length(where, recipe)

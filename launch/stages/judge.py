@@ -20,6 +20,7 @@ from envs.tasks.jsonl import read_jsonl
 from launch.run.places import without_places
 from launch.stages.base import Head, Stage, check_outcome, check_tags, maker_of
 from launch.stages.generate import FEW
+from launch.stages.reads import HELD
 from rlsys.broken import failure_of
 from rlsys.config import RunConfig, StageConfig
 from rlsys.errors import BadInput, RunFailed
@@ -76,6 +77,7 @@ class Judge(Stage):
     has_length = False
     plays = True  # its judge may be a service of the run, which starts beside the engines
     makes_data = True
+    reads = ("env", "reward", "loop.max_failed_share", *HELD)
 
     def check(self, where: str, head: Head, recipe: RecipeConfig) -> None:
         for key in ("steps", "epochs"):

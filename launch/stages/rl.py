@@ -10,6 +10,7 @@ from envs.rewards import evaluates_only, token_streams
 from launch.evaluation.sets import plays_of
 from launch.stages.base import Head, Stage, check_judge, check_response_length, check_tags
 from launch.stages.marks import check_marks
+from launch.stages.reads import LOOP
 from learners.algorithms import ALGORITHMS, make_algorithm
 from rlsys.choices import choose
 from rlsys.config import RecipeConfig, RunConfig, StageConfig
@@ -25,6 +26,7 @@ class RL(Stage):
     algorithm = "grpo"
     recipe_algorithm = True
     plays = True
+    reads = ("curriculum", *LOOP)
 
     def check(self, where: str, head: Head, recipe: RecipeConfig) -> None:
         algorithm: Any = recipe.algorithm

@@ -11,6 +11,7 @@ from envs import make_world
 from envs.base import demonstrated
 from launch.stages.base import Head
 from launch.stages.datasets import DataStage
+from launch.stages.reads import DEMONSTRATIONS, EXAMPLES, Keys
 from learners.algorithms import ALGORITHMS
 from rlsys.config import DataSource, RecipeConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput
@@ -26,6 +27,11 @@ if TYPE_CHECKING:
 class SFT(DataStage):
     nothing_made = "nothing passed generate.keep and generate.min_reward"
     parse = staticmethod(read_answer)
+    reads = EXAMPLES
+
+    def reads_here(self, head: Head, recipe: RecipeConfig) -> Keys:
+        found = DEMONSTRATIONS if head.data is None else EXAMPLES
+        return found if recipe.algorithm.name in ALGORITHMS else (*found, "learner")  # it may have a critic
 
     def check(self, where: str, head: Head, recipe: RecipeConfig) -> None:
         name = recipe.algorithm.name

@@ -14,6 +14,7 @@ from envs import make_world
 from envs.protocols import PROTOCOLS
 from launch.stages.base import Head, maker_of, steps_for
 from launch.stages.datasets import verdicts_identity
+from launch.stages.reads import LOOP
 from launch.stages.rl import RL
 from rlsys.config import DataSource, RecipeConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput, RunFailed
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 class Stepwise(RL):
     algorithm = "swirl"
+    reads = ("verdicts", "curriculum.name", *LOOP)  # states have no levels: `check` says so
 
     def check(self, where: str, head: Head, recipe: RecipeConfig) -> None:
         if not isinstance(head.data, str) or not head.data:
