@@ -50,6 +50,7 @@ class StageSource:
     head: Head
     layers: tuple[Layer, ...]  # all that is merged for this stage, in order
     own: tuple[Layer, ...]  # those of them that speak to this stage alone
+    of_kind: tuple[Layer, ...]  # and those of them that know its kind: not a file's, where the command line has another
 
 
 def compose(config: str, overrides: Sequence[str], *, saved: bool = False) -> RunConfig:
@@ -72,7 +73,7 @@ def compose(config: str, overrides: Sequence[str], *, saved: bool = False) -> Ru
         for layer in source.own if not saved else ():
             check_scope(source.where, layer.values)
         recipe_here = _recipe(source.layers, stage)
-        for layer in source.own if not saved else ():
+        for layer in source.of_kind if not saved else ():
             check_reads(source.where, layer.values, source.head, recipe_here, [each.head for each in stages])
         if not saved:
             check_name(source.where, source.head)
@@ -133,7 +134,8 @@ def _read(config: str, overrides: Sequence[str]) -> tuple[list[Layer], list[Stag
         )
         head = Head(**{key: given.get(key, stage.get(key)) for key in STAGE_KEYS})
         layers = (*files, own, command_line, asked)
-        found.append(StageSource(where=where, name=name, head=head, layers=layers, own=(own, asked)))
+        of_kind = (own, asked) if head.kind == stage.get("kind") else (asked,)
+        found.append(StageSource(where=where, name=name, head=head, layers=layers, own=(own, asked), of_kind=of_kind))
     for layer in (*files, command_line, *(layer for source in found for layer in source.own)):
         _check_keys(layer.source, layer.values, RecipeConfig, {}, "")
     return [*files, command_line], found

@@ -132,6 +132,13 @@ def test_a_file_of_ones_own_is_held_to_the_same(tmp_path: Path) -> None:
     assert compose(str(tmp_path / "recipe.yaml"), [], saved=True).stages  # the file of an older run
 
 
+def test_what_a_file_says_to_another_kind_than_the_command_line_is_let_through() -> None:
+    """`stages.swirl.kind=sft` compares two kinds on one stage of a file, whose keys are the first one's."""
+    assert compose("swirl/tiny", ["stages.swirl.kind=sft"]).stages[-2].kind == "sft"
+    with pytest.raises(BadInput, match="has no effect in a stage of kind sft"):
+        compose("swirl/tiny", ["stages.swirl.kind=sft", "stages.swirl.loop.group_size=4"])
+
+
 @pytest.mark.parametrize("name", ["quickstart", "long_cot/tiny", "swirl/tiny"])
 def test_a_runs_config_is_a_recipe_again(name: str, tmp_path: Path) -> None:
     whole = compose(name, [])
