@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from envs.protocols.styles import STYLES
+from envs import REWARDS
+from envs.protocols import PROTOCOLS
+from envs.protocols.styles import STYLES, Style
+from rlsys.choices import choose
 from rlsys.config import RecipeConfig
 from rlsys.errors import BadInput
 
@@ -20,28 +23,51 @@ READ: Mapping[str, Callable[[Any], tuple[str, ...]]] = {
     "long_cot": lambda config: () if config.judge.given else (BOX,),  # a judge reads the whole response
     "research": lambda config: (TAG, BOX),
 }
+# These compare all that stands in the mark: a box in it is part of a wrong answer.
+EXACT: Mapping[str, Callable[[Any], bool]] = {
+    "answer": lambda config: True,
+    "icrl": lambda config: config.tool == "search",
+}
 
 
 def check_marks(where: str, recipe: RecipeConfig) -> None:
     """Raises BadInput for a reward to which every answer would be none."""
-    read, env = READ.get(recipe.reward.name), recipe.env
-    asked = _asked(env)
-    if read is None or asked is None:
+    reward, asked = recipe.reward, written_as(recipe.env)
+    if asked is None or seen(reward, asked):
         return
-    missing = [mark for mark in read(recipe.reward) if mark not in asked]
-    if not missing:
-        return
-    ways = [f"env.style={name}" for name, style in STYLES.items() if _seen(style.write("x"), read(recipe.reward))]
-    wanted = " or ".join(ways or ["another reward"])
-    reads = f"reward.name={recipe.reward.name!r} reads an answer in {missing[0]}"
-    raise BadInput(f"{where}: {reads}, and env.style={env.style!r} asks for {asked!r}: expected {wanted}")
+    marks = READ[reward.name](reward)
+    how = next((mark for mark in marks if mark not in asked), f"{TAG} alone")
+    if _style(recipe.env) is not None:
+        ways = [f"env.style={name}" for name, style in STYLES.items() if seen(reward, style.write("x"))]
+        asks = f"env.style={recipe.env.style!r}"
+    else:
+        names = [name for name in READ if seen(choose("reward", REWARDS, name).schema(), asked)]
+        ways = [f"reward.name={name}" for name in names]
+        asks = f"env.name={recipe.env.name!r} (protocol {recipe.env.protocol_name})"
+    expected = " or ".join(ways or ["another reward"])
+    says = f"reward.name={reward.name!r} reads an answer in {how}, and {asks} asks for {asked!r}"
+    raise BadInput(f"{where}: {says}: expected {expected}")
 
 
-def _asked(env: Any) -> str | None:
-    """How the answer x is written; None where the environment has no style, or leaves it to its prompt."""
+def seen(reward: Any, text: str) -> bool:
+    """Whether a reward finds the answer in a text that is written like this one. True where nobody can tell."""
+    if reward.name not in READ:
+        return True
+    marks = READ[reward.name](reward)
+    exact = reward.name in EXACT and EXACT[reward.name](reward)
+    return all(mark in text for mark in marks) and not (exact and BOX in text)
+
+
+def written_as(env: Any) -> str | None:
+    """How the answer x is written; None where the environment has no rule for it, or leaves it to its prompt."""
+    style, protocol = _style(env), PROTOCOLS.get(getattr(env, "protocol_name", None) or "")
+    if style is not None:
+        return style.write("x")
+    if protocol is None or BOX in (getattr(env, "instruction", None) or ""):
+        return None  # words of the user's own, which ask for a box within the protocol's marks or beside them
+    return protocol.write_answer("x")
+
+
+def _style(env: Any) -> Style | None:
     style = STYLES.get(getattr(env, "style", None) or "free")
-    return style.write("x") if style is not None and style is not STYLES["free"] else None
-
-
-def _seen(text: str, marks: tuple[str, ...]) -> bool:
-    return all(mark in text for mark in marks)
+    return None if style is STYLES["free"] else style

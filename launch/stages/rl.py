@@ -45,9 +45,9 @@ class RL(Stage):
                 f"{where}: rollout.top_p={recipe.rollout.top_p:g}: expected 1 in an rl stage, where the engine's "
                 "log-probabilities would be of the cut distribution and the learner's of the whole one"
             )
-        check_marks(where, recipe)
         check_response_length(where, recipe)
         check_tags(where, recipe)
+        check_marks(where, recipe)
         check_judge(where, recipe)
         every, saved = recipe.eval.every, recipe.checkpoint.every
         if recipe.checkpoint.best is not None and every % saved:

@@ -160,7 +160,7 @@ def test_a_window_sets_what_has_to_agree_and_refuses_what_does_not(tmp_path: Pat
         with pytest.raises(BadInput) as refused:
             compose(config, [*fitting, override])
         assert str(refused.value).endswith(line.format(override, expected))
-    bare = write(tmp_path, "window: {tokens: 640, prompt: 128}\nreward: {name: long_cot}\n" + PPO, "bare.yaml")
+    bare = write(tmp_path, "window: {tokens: 640, prompt: 128}\nreward: {name: long_cot}\n" + SUMS, "bare.yaml")
     recipe = compose(bare, []).stages[0].config
     assert (recipe.engine.max_model_len, recipe.rollout.max_turn_tokens, recipe.reward.max_length) == (640, 512, 512)
     plain = write(tmp_path, "window: {tokens: 640, prompt: 128}\nreward: {name: answer}\n" + PPO, "plain.yaml")
@@ -168,6 +168,7 @@ def test_a_window_sets_what_has_to_agree_and_refuses_what_does_not(tmp_path: Pat
 
 
 PPO = "algorithm: {name: ppo}\nstages: [{name: a, kind: rl, steps: 2}]\n"
+SUMS = "env: {name: questions, sums: {max_terms: 3}}\n" + PPO
 
 
 def test_a_file_changes_some_stages_of_the_one_that_it_extends(tmp_path: Path) -> None:

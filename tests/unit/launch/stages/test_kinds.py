@@ -220,7 +220,7 @@ def test_a_reward_that_is_written_for_another_way_of_calling_is_refused() -> Non
     line = "worlds/python: stages.rl: reward.name='research' looks for results in <result>, which the tool of "
     line += "env.name='python_math' does not write (protocol retool): expected the protocol research, or another reward"
     assert str(caught.value) == line
-    assert compose("worlds/python", [*few, "reward.name=answer"])  # reads the answer alone
+    assert compose("worlds/python", [*few, "reward.name=judged"])  # reads the answer alone
     with pytest.raises(BadInput, match=r"expected the protocol icrl, or another reward.tool"):
         compose("worlds/python", [*few, "reward.name=icrl"])
     assert compose("worlds/python", [*few, "reward.name=icrl", "reward.tool=code"])
@@ -265,12 +265,12 @@ def test_a_run_that_was_begun_before_a_rule_goes_on(tmp_path: Path) -> None:
 
 def test_one_critic_and_two_discounts_need_a_lambda_of_one() -> None:
     ppo = ["algorithm.name=ppo", "algorithm.lam=0.95"]
-    long_cot = ["reward.name=long_cot", "reward.max_length=128"]
+    few = ["env.train_tasks=64", "env.held_out_tasks=8"]
     assert compose("quickstart", ppo)
-    assert compose("quickstart", [*ppo, *long_cot, "reward.repetition_penalty=0"])
-    assert compose("quickstart", [*ppo, "reward.name=long_cot", "reward.kind=base_model"])  # as section 5 has it
+    assert compose("worlds/sums", [*ppo, *few, "reward.repetition_penalty=0"])
+    assert compose("worlds/sums", [*ppo, *few, "reward.kind=base_model"])  # as section 5 has it
     with pytest.raises(BadInput, match=r"stages.rl: algorithm.lam=0.95: expected 1 for a reward with token streams"):
-        compose("quickstart", [*ppo, *long_cot])
+        compose("worlds/sums", [*ppo, *few, "reward.repetition_penalty=null"])
 
 
 def test_a_run_goes_on_with_the_examples_that_it_began_with(tmp_path: Path) -> None:

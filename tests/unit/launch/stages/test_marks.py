@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from envs.protocols import PROTOCOLS
 from envs.protocols.styles import STYLES
 from envs.rewards import make_reward
 from envs.rewards.answer import AnswerRewardConfig
 from envs.rewards.judged import JudgedRewardConfig
 from envs.rewards.long_cot import LongCotRewardConfig
 from launch.config.compose import compose
-from launch.stages.marks import READ
+from launch.stages.marks import READ, seen
 from rlsys.errors import BadInput
 from rlsys.types import Message, Task, Transcript
 
@@ -21,11 +22,27 @@ from rlsys.types import Message, Task, Transcript
         ("worlds/sums", ["reward.name=answer"], "reads an answer in <answer>.*expected env.style=answer_tag or"),
         ("worlds/sums", ["env.style=answer_tag"], r"reward.name='long_cot' reads an answer in \\boxed\{, .*=boxed"),
         ("worlds/sums", ["reward.name=research"], "reads an answer in <answer>.*: expected another reward"),
+        (
+            "worlds/calculator",
+            ["reward.name=long_cot", "reward.max_length=32", "reward.repetition_penalty=0"],
+            r"in \\boxed\{, and env.name='calculator' \(protocol swirl_math\).*: expected reward.name=answer",
+        ),
+        ("worlds/python", ["reward.name=answer"], r"in <answer> alone, and .*retool.*reward.name=research"),
     ],
 )
 def test_what_no_answer_could_satisfy_is_refused(config: str, overrides: list[str], says: str) -> None:
     with pytest.raises(BadInput, match=rf"stages.rl: .*{says}"):
-        compose(config, [*overrides, "env.instruction=null"])
+        compose(config, [*overrides, *FEW, "env.instruction=null"])
+
+
+FEW = ["env.train_tasks=8", "env.held_out_tasks=8"]
+
+
+def test_words_of_the_users_own_may_ask_for_a_box() -> None:
+    own = ["reward.name=long_cot", "reward.kind=classic", "reward.max_length=32", "reward.repetition_penalty=0", *FEW]
+    assert compose("worlds/calculator", [*own, "env.instruction='End with <answer>\\boxed{5}</answer>.'"])
+    with pytest.raises(BadInput, match="reads an answer in"):
+        compose("worlds/calculator", [*own, "env.instruction=''"])
 
 
 def test_what_fits_is_not() -> None:
@@ -33,10 +50,13 @@ def test_what_fits_is_not() -> None:
     assert compose("worlds/sums", ["reward.name=long_cot", "reward.kind=classic", "env.style=boxed"])
 
 
-@pytest.mark.parametrize("style", [name for name in STYLES if name != "free"])
-def test_the_table_says_what_the_rewards_do(style: str) -> None:
-    """A right answer as a style writes it is right exactly where the table says that the reward can read it."""
-    text = STYLES[style].write("yes")
+WRITTEN = {name: style.write("yes") for name, style in STYLES.items() if name != "free"}
+WRITTEN |= {f"protocol {name}": protocol.write_answer("yes") for name, protocol in PROTOCOLS.items()}
+
+
+@pytest.mark.parametrize("text", WRITTEN.values(), ids=WRITTEN)
+def test_the_table_says_what_the_rewards_do(text: str) -> None:
+    """A right answer as a style or a protocol writes it is right exactly where the table says that it is seen."""
     transcript = Transcript(
         task=Task(task_id="a", question="?", answers=("yes",)),
         messages=(Message(role="assistant", content=text),),
@@ -44,6 +64,5 @@ def test_the_table_says_what_the_rewards_do(style: str) -> None:
     )
     for config in (AnswerRewardConfig(), LongCotRewardConfig(kind="classic")):
         reward = make_reward(config)(transcript)
-        seen = all(mark in text for mark in READ[config.name](config))
-        assert (reward.value >= 1) is seen, (config.name, reward)
+        assert (reward.value >= 1) is seen(config, text), (config.name, reward)
     assert READ["judged"](JudgedRewardConfig(answer="message")) == ()
