@@ -140,7 +140,8 @@ class RolloutConfig:
     slow tools or long answers."""
     block_timeout_s: float = 30.0
     """Seconds that an environment or a reward may block its worker's other episodes, by a call that is not awaited.
-    After that its group fails, and the others are played again; at most half of `episode_timeout_s`."""
+    After that its group fails, and the others are played again; at most half of the shortest `episode_timeout_s`
+    of a stage."""
     call_timeout_s: float = 120.0
     """Seconds that a worker may take to answer a control call (a ping, new weights) before it counts as hung."""
     start_timeout_s: float = 300.0

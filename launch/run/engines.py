@@ -48,7 +48,7 @@ def on_engines(
     services = wire.services(playing)
     services.on_gpus = bool(device.gpus_per_actor)
     needs = wire.engine_needs(recipe, services, device)
-    pool = wire.pool(recipe, device, model, services.token, wire.secrets_of(playing))
+    pool = wire.pool(recipe, device, model, services.token, wire.secrets_of(playing), playing=playing)
 
     async def go() -> T:
         workers, timeout_s = recipe.rollout.workers, recipe.cluster.placement_timeout_s

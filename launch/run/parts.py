@@ -82,7 +82,7 @@ def make_run(
         renderer=renderer,
         device=device,
         learner=wire.learner(recipe, device, directory.path / "nccl"),
-        pool=wire.pool(recipe, device, model_path, services.token, wire.secrets_of(playing), weights),
+        pool=wire.pool(recipe, device, model_path, services.token, wire.secrets_of(playing), weights, playing),
         services=services,
         progress=progress,
         tracker=Tracker(recipe.wandb, directory.path, f"{recipe.name} seed {recipe.seed}", nested(text)),

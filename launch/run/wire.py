@@ -125,8 +125,12 @@ def pool(
     service_token: str,
     secrets: dict[str, str],
     weights: WeightChannel | None = None,
+    playing: Sequence[RecipeConfig] = (),
 ) -> RolloutPool:
-    """Every rollout worker of a recipe, not yet started. weights: of a run that has a learner."""
+    """Every rollout worker of a recipe, not yet started.
+
+    weights: of a run that has a learner. playing: the stages whose episodes it plays, where they are not the recipe's.
+    """
     rollout = recipe.rollout
     threads = known(rollout.threads)
     specs = [
@@ -145,7 +149,7 @@ def pool(
             run_seed=recipe.seed,
             scoring=scoring(recipe),
             stall_s=rollout.call_timeout_s,
-            block_s=block_s(recipe),
+            block_s=block_s(recipe, playing),
             start_timeout_s=rollout.start_timeout_s,
             secrets={**secrets, SERVICE_TOKEN: service_token},
         )
@@ -175,9 +179,10 @@ def scoring(recipe: RecipeConfig) -> ScoringSpec:
     return ScoringSpec(grader_workers=rollout.grader_workers, grader_deadline_s=rollout.grader_deadline_s)
 
 
-def block_s(recipe: RecipeConfig) -> float:
-    """An episode that blocks the others is found before their own deadlines end them."""
-    return min(recipe.rollout.block_timeout_s, recipe.rollout.episode_timeout_s / 2)
+def block_s(recipe: RecipeConfig, playing: Sequence[RecipeConfig] = ()) -> float:
+    """An episode that blocks the others is found before their own deadlines end them, in every stage that plays."""
+    shortest = min(each.rollout.episode_timeout_s for each in playing or [recipe])
+    return min(recipe.rollout.block_timeout_s, shortest / 2)
 
 
 def teacher_worlds(recipe: RecipeConfig) -> WorldsSpec:

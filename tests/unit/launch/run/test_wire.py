@@ -87,13 +87,16 @@ def test_a_judge_that_cannot_be_served_is_said_before_anything_starts(tmp_path: 
 
 def test_what_blocks_is_found_before_the_deadlines_of_the_episodes_that_wait_for_it() -> None:
     def limit(*overrides: str) -> float:
-        plain = compose.compose("quickstart", list(overrides)).recipe
-        pool = wire.pool(resolved(plain, DEVICES["cpu"]), DEVICES["cpu"], "model", "token", {})
+        run = resolved_run(compose.compose("quickstart", list(overrides)), DEVICES["cpu"])
+        playing = [each.config for each in run.stages if each.kind == "rl"]
+        pool = wire.pool(run.recipe, DEVICES["cpu"], "model", "token", {}, playing=playing)
         return pool._members[0].spec.block_s
 
     assert limit() == 30.0
     assert limit("rollout.block_timeout_s=5") == 5.0
     assert limit("rollout.episode_timeout_s=20") == 10.0
+    assert limit("stages.rl.rollout.episode_timeout_s=8") == 4.0  # the workers are the run's, the deadlines a stage's
+    assert limit("rollout.episode_timeout_s=20", "stages.rl.rollout.episode_timeout_s=900") == 30.0
 
 
 @pytest.mark.parametrize(
