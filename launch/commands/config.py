@@ -64,11 +64,11 @@ def listed(sections: Sequence[Section]) -> Iterator[str]:
 
 def explained(what: str, sections: Sequence[Section]) -> list[str]:
     """A key, all keys below a section, or the keys that other systems call so. Empty where there is none."""
-    from launch.config.synonyms import ABSENT, SYNONYMS
+    from launch.config.synonyms import ABSENT, SEVERAL, SYNONYMS
 
     if what in ABSENT:
         return [f"{what}: {ABSENT[what]}"]
-    ours = {ours for ours, others in SYNONYMS.items() if what in others}
+    ours = {*SEVERAL.get(what, ()), *(ours for ours, others in SYNONYMS.items() if what in others)}
     lines: list[str] = []
     for section in sections:
         wanted = [key for key in section.keys if key.name in {what, *ours} or key.name.startswith(f"{what}.")]

@@ -21,7 +21,7 @@ SYNONYMS: Mapping[str, tuple[str, ...]] = {
     "algorithm.reduction": ("loss_agg_mode", "loss_type"),
     "algorithm.epochs": ("ppo_epochs", "num_ppo_epochs", "num_iterations", "max_epochs"),
     "algorithm.minibatches": ("ppo_mini_batch_size", "num_mini_batches", "mini_batch_size"),
-    "algorithm.kl_coef": ("beta", "kl_loss_coef", "init_kl_coef", "use_kl_loss", "kl_beta"),
+    "algorithm.kl_coef": ("kl_loss_coef", "init_kl_coef", "use_kl_loss", "kl_beta"),
     "algorithm.kl_kind": ("kl_estimator", "kl_loss_type", "kl_penalty"),
     "algorithm.kl_in": ("use_kl_in_reward",),
     "algorithm.entropy_coef": ("entropy_coeff", "entropy_loss_coef", "ent_coef"),
@@ -49,6 +49,7 @@ SYNONYMS: Mapping[str, tuple[str, ...]] = {
     "engine.prefix_cache": ("enable_prefix_caching", "enable_prefix_cache"),
     "engine.enforce_eager": ("vllm_enforce_eager", "use_cuda_graph"),
     "rollout.workers": ("vllm_num_engines", "num_rollout_workers", "num_workers", "data_parallel_size"),
+    "window.prompt": ("max_prompt_length", "prompt_max_len", "max_prompt_tokens"),
     "rollout.max_turn_tokens": ("max_completion_length", "max_new_tokens", "generate_max_len", "max_tokens"),
     "rollout.max_response_tokens": ("max_response_length", "response_length"),
     "learner.lr": ("learning_rate", "actor_learning_rate", "actor_lr"),
@@ -95,9 +96,24 @@ ABSENT: Mapping[str, str] = {
         ("pipeline_parallel_size", "context_parallel_size", "ring_attn_size", "ulysses_sequence_parallel_size"),
         "ranks divide weights and data alone: learner.ranks, learner.zero_stage",
     ),
-    **dict.fromkeys(("lora_rank", "lora_r", "lora_alpha", "use_peft", "load_in_4bit"), "all weights are trained"),
+    **dict.fromkeys(
+        ("lora", "lora_rank", "lora_r", "lora_alpha", "lora_dropout", "use_lora", "use_peft", "load_in_4bit"),
+        "there is no such thing here: all weights are trained",
+    ),
+    **dict.fromkeys(
+        ("use_vllm", "vllm_mode", "rollout_backend"),
+        "there is no such choice here: vLLM plays, on engines of its own beside the learner's GPUs",
+    ),
+    **dict.fromkeys(
+        ("tensorboard", "tensorboard_dir", "use_tensorboard"),
+        "there is none here: rows go to the run directory (`rlsys analyse` draws them) and to wandb (wandb.mode)",
+    ),
+    **dict.fromkeys(("logging_steps", "log_interval", "log_freq"), "there is no such key here: each step has its row"),
 }
+# What means one thing in one algorithm and another in the next.
+SEVERAL: Mapping[str, tuple[str, ...]] = {"beta": ("algorithm.kl_coef", "algorithm.beta")}
 ALIKE = 0.6  # how much two names must have in common
+NEARLY = 0.75  # and how much across sections
 MOST = 4  # keys that one line names
 
 
@@ -113,6 +129,10 @@ def meant(key: str, known: Iterable[str]) -> str:
     for end in ends:
         if end in ABSENT:
             return f": {ABSENT[end]}"
+    for end in ends:
+        several = [ours for ours in SEVERAL.get(end, ()) if ours in names]
+        if several and key not in several:
+            return _question(several)
     theirs = {name: ours for ours, others in SYNONYMS.items() for name in others if ours in names}
     for end in ends:
         if end in theirs:
@@ -120,10 +140,12 @@ def meant(key: str, known: Iterable[str]) -> str:
     elsewhere = [name for name in names if name.rpartition(".")[2] == parts[-1] and not name.startswith("eval.sets.")]
     if elsewhere:
         return _question(elsewhere[:MOST])
-    beside = [name for name in names if name.rpartition(".")[0] == key.rpartition(".")[0]]
+    section = key.rpartition(".")[0]
+    beside = [name for name in names if name.rpartition(".")[0] == section]
     anywhere = {name.rpartition(".")[2]: ours for name, ours in theirs.items()}
-    for group in (_by_last(beside), anywhere | _by_last(names)):
-        close = difflib.get_close_matches(ends[-1][:80], group, n=1, cutoff=ALIKE)
+    # In a section that there is, a word out of another has to be nearly the same to be what was meant.
+    for group, alike in ((_by_last(beside), ALIKE), (anywhere | _by_last(names), NEARLY if beside else ALIKE)):
+        close = difflib.get_close_matches(ends[-1][:80], group, n=1, cutoff=alike)
         if close:
             return _question([group[close[0]]])
     return ""

@@ -25,7 +25,9 @@ def test_every_target_is_a_key_and_no_name_leads_to_two() -> None:
         ("learner.learning_rate", " (did you mean 'learner.lr'?)"),
         ("learning_rate", " (did you mean 'learner.lr'?)"),
         ("lr", " (did you mean 'learner.lr'?)"),
-        ("beta", " (did you mean 'algorithm.kl_coef'?)"),
+        ("beta", " (did you mean 'algorithm.kl_coef' or 'algorithm.beta'?)"),
+        ("max_prompt_length", " (did you mean 'window.prompt'?)"),
+        ("reward.nope", ""),  # no reward has a key like it: not 'wandb.notes'
         ("num_generations", " (did you mean 'loop.group_size'?)"),
         ("num_generation", " (did you mean 'loop.group_size'?)"),
         ("loop.batch_size", " (did you mean 'loop.groups_per_step'?)"),
@@ -47,6 +49,11 @@ def test_every_target_is_a_key_and_no_name_leads_to_two() -> None:
 )
 def test_what_was_meant(typed: str, hint: str) -> None:
     assert meant(typed, KNOWN) == hint
+
+
+@pytest.mark.parametrize("typed", ["tensorboard", "vllm_mode", "use_vllm", "lora", "logging_steps"])
+def test_what_there_is_not_is_said_not_to_be(typed: str) -> None:
+    assert meant(typed, KNOWN).startswith(": there is no")
 
 
 def test_a_key_of_another_algorithm_is_not_proposed() -> None:
