@@ -66,6 +66,15 @@ def require(name: str, where: str) -> str | None:
     return f"{reason}: the copy of {name} in {here} is used ({OFFLINE}=1 says so from the start)"
 
 
+def why_away(name: str) -> str:
+    """Why a model that is not on this machine cannot be had by it either; "" where the hub has one of that name."""
+    if _offline():
+        return f"{OFFLINE} is set, nothing is downloaded"
+    if (reason := _unreachable()) is not None:
+        return reason
+    return "" if fetched_config(name) is not None else f"{_endpoint()} gives no config.json of that name"
+
+
 def _offline() -> bool:
     return os.environ.get(OFFLINE, "").upper() in ("1", "ON", "YES", "TRUE")
 

@@ -14,6 +14,7 @@ from launch.evaluation.sets import plays_of, recipes_of
 from launch.evaluation.told import planned
 from launch.run import architectures, hub, partitions, preflight, prompts
 from launch.run.cluster import expected_device, is_local, runs_elsewhere
+from launch.run.described import KNOWN
 from launch.run.gpu_plan import GpuPlan, gpu_plan
 from launch.run.health import NOTHING
 from launch.stages.base import needs_engines, stage_of
@@ -58,7 +59,8 @@ def _prompts(config: RunConfig) -> list[str]:
         return ["known once the policy and its tokenizer are built from nothing: the run says it"]
     folder = path if Path(path).is_dir() else hub.cached(path)
     if folder is None:
-        return ["not known before the model is on this machine"]
+        away = "" if path in KNOWN else hub.why_away(path)
+        return [f"not known before the model is on this machine{away and f'; {path}: {away}'}"]
     return prompts.prompt_lines(ChatRenderer(str(folder)), str(folder), _playing(config))
 
 
@@ -122,7 +124,8 @@ def arithmetic(config: RunConfig) -> tuple[list[str], BadInput | None]:
             stage_of(stage.kind).ready(config, stage)
             facts = stage_of(stage.kind).arithmetic(config, stage)
         except BadInput as error:
-            problem, facts = problem or error, [f"not known: {error}"]
+            problem = problem or error  # it is raised at the end, and said there alone
+            facts = [f"not known: {error if str(error) != str(problem) else 'the error at the end says why'}"]
         lines += [f"{stage.name + ' (' + stage.kind + ')':<25} {fact}" for fact in facts]
     lines += [f"{'prompts':<25} {line}" for line in (_prompts(config) if problem is None else [])]
     lines.append(f"{'device':<25} {filled_in(config.recipe, expected_device(config.recipe.cluster))}")

@@ -167,6 +167,7 @@ def test_a_dry_run_of_own_data_says_how_to_do_without_demonstrations(
     code, out, err = rlsys(capsys, "train", recipe, *steps, *own)
     assert (code, err.count("\n")) == (2, 1)
     assert "not known: " in out and "memory (CPU)" in out  # the rest of the arithmetic is shown
+    assert out.count("no training task has a demonstration") == 0  # the error says it once
     assert "no training task has a demonstration" in err and "leave the stage out with stages.sft=null" in err
     code, out, _ = rlsys(capsys, "train", recipe, "stages.sft=null", *own)
     assert code == 0 and "epochs of 2; 2 others are held out for evaluation)" in out

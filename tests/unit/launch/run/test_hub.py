@@ -41,6 +41,15 @@ def test_what_cannot_be_had_is_one_line(
     assert err.count("\n") == 1 and "HF_HUB_OFFLINE is set: nothing is downloaded" in err
 
 
+def test_a_dry_run_says_of_a_hub_name_that_it_cannot_be_had(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run(["train", "quickstart", "model.path=some/modle", "--dry-run"]) == 0
+    assert f"some/modle: {NOBODY} cannot be reached" in capsys.readouterr().out
+    monkeypatch.setenv(hub.OFFLINE, "1")
+    assert "HF_HUB_OFFLINE" in hub.why_away("some/modle")
+
+
 def test_an_earlier_download_serves_and_its_architecture_is_checked(
     nowhere: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
