@@ -299,6 +299,26 @@ def test_a_carrier_that_does_not_start_or_dies_again_and_again_is_given_up(disks
     run(scenario)
 
 
+def test_one_that_kept_a_version_has_all_its_tries_again(disks: Disks) -> None:
+    async def start(carrier: Any) -> None:
+        raise RuntimeError("the lock is taken")
+
+    async def scenario(carriers: Carriers) -> None:
+        await carriers.ensure("ab")
+        await carriers.keep(1)
+        disks.start = start
+        handle(carriers, "a").die()
+        await until(lambda: handle(carriers, "a") is None)
+        for _ in range(6):
+            with pytest.raises(RunFailed, match="the lock is taken"):
+                await carriers.ensure(["a"])
+        with pytest.raises(RunFailed, match="node a has no weight carrier"):
+            await carriers.ensure(["a"])
+        assert len(disks.starts) == 2 + 6
+
+    run(scenario)
+
+
 def test_one_that_kept_a_version_between_its_deaths_is_not_given_up(disks: Disks) -> None:
     async def scenario(carriers: Carriers) -> None:
         for number in range(8):

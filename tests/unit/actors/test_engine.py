@@ -373,9 +373,11 @@ def test_a_start_warms_it_up_as_version_0_and_knows_its_own_processes(children: 
 
 
 def test_a_start_that_fails_leaves_no_process(children: list[Process]) -> None:
+    """And a part of a model has one thread at least."""
     LLM.broken_start = True
     with pytest.raises(ValueError, match="no room"):
-        asyncio.run(Engine.start(engine_spec("m", enforce_eager=False)))
+        asyncio.run(Engine.start(engine_spec("m", enforce_eager=False, threads=1, tensor_parallel=2)))
+    assert os.environ["OMP_NUM_THREADS"] == "1"
     assert children[1].ended and not children[0].ended
     assert "TORCH_COMPILE_DISABLE" not in os.environ and PARENT_VARIABLE not in os.environ
 

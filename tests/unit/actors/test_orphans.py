@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import mmap
+import os
+import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,3 +26,29 @@ def test_shared_memory_without_a_name_stays_with_those_who_opened_it(
         orphans.unname(None)
         assert list(tmp_path.iterdir()) == [other]
         assert opened[:] == b"shared"
+
+
+@pytest.mark.parametrize("parent", ["lives", "died before"])
+def test_a_child_asks_the_kernel_for_its_end_and_ends_itself_where_that_comes_too_late(
+    monkeypatch: pytest.MonkeyPatch, parent: str
+) -> None:
+    done: list[Any] = []
+
+    class Kernel:
+        refuses = 0
+
+        def __init__(self, name: None, *, use_errno: bool) -> None:
+            assert use_errno  # else nobody would hear why
+
+        def prctl(self, *asked: int) -> int:
+            done.append(asked)
+            ctypes.set_errno(1)
+            return self.refuses
+
+    monkeypatch.setattr(ctypes, "CDLL", Kernel)
+    monkeypatch.setattr(os, "kill", lambda *asked: done.append(asked))
+    orphans.die_with(os.getppid() if parent == "lives" else -1)
+    assert done == [(1, signal.SIGKILL)] + [(os.getpid(), signal.SIGKILL)] * (parent != "lives")
+    Kernel.refuses = -1
+    with pytest.raises(OSError, match="PR_SET_PDEATHSIG"):
+        orphans.die_with(os.getppid())

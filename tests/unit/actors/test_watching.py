@@ -286,6 +286,16 @@ def test_a_stop_lets_the_worlds_close_and_waits_no_longer_than_a_moment(ended: l
     assert run(scenario) == []
 
 
+def test_a_stop_before_it_is_up_waits_for_nothing(ended: list[str]) -> None:
+    async def scenario(process: WorldProcess, child: Child, lost: list[Any]) -> None:
+        child.answers = {}
+        await process.stop()
+        assert now() == 0 and child.returncode == -9
+        assert isinstance(await heard(process.ask(None, "prepare")), CannotStart)
+
+    assert run(scenario) == []
+
+
 def test_what_tools_counted_is_as_of_the_last_answer_where_the_process_is_busy(ended: list[str]) -> None:
     async def scenario(process: WorldProcess, child: Child, lost: list[Any]) -> None:
         await asyncio.sleep(1.2)

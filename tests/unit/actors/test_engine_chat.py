@@ -1,0 +1,57 @@
+"""A judge that is an engine of this process."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import actors.judge
+from actors.engine import Engine
+from actors.judge import EngineChat
+from actors.specs import PromptTooLong
+from envs.services.endpoint import Choice
+from envs.services.guard import ToolRefused
+from rlsys.types import TurnStop
+from tests.made import engine_spec
+
+
+def test_a_question_is_one_message_of_the_users_and_its_end_says_whether_it_was_cut(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[Any] = []
+    stops = [TurnStop.EOS, TurnStop.LENGTH, TurnStop.ABORT]
+    stopped: list[int] = []
+
+    async def generate(ids: Any, request: Any, name: str) -> Any:
+        asked.append((ids, request, name))
+        if not stops:
+            raise PromptTooLong(9, 8)
+        return SimpleNamespace(text="YES", stop=stops.pop(0))
+
+    async def start(spec: Any) -> Any:
+        return SimpleNamespace(spec=spec, generate=generate, stop=lambda: stopped.append(1))
+
+    renderer = SimpleNamespace(prompt_ids=lambda messages: [(each.role, each.content) for each in messages])
+    monkeypatch.setattr(actors.judge, "ChatRenderer", lambda path: renderer)
+    monkeypatch.setattr(Engine, "start", start)
+
+    async def story() -> None:
+        chat = await EngineChat.start(engine_spec("judge"))
+        assert (chat.model, chat.where, chat.own) == ("judge", "", True)
+        how: dict[str, Any] = {"max_tokens": 5, "temperature": 0.25, "seed": 3}
+        assert await chat.complete("5?", **how) == Choice(text="YES", truncated=False)
+        assert await chat.complete("5?", **how) == Choice(text="YES", truncated=True)
+        with pytest.raises(ConnectionError, match="aborted"):
+            await chat.complete("5?", **how)
+        with pytest.raises(ToolRefused, match="a prompt of 9 tokens"):
+            await chat.complete("5?", **how)
+        await chat.close()
+
+    asyncio.run(story())
+    assert stopped == [1] and len({name for _, _, name in asked}) == 4
+    ids, request, _ = asked[0]
+    assert ids == [("user", "5?")]
+    assert (request.max_tokens, request.temperature, request.top_p, request.seed) == (5, 0.25, 1.0, 3)

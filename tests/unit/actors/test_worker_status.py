@@ -1,0 +1,131 @@
+"""What a worker says of itself, and how it begins and ends."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pytest
+
+import actors.worker
+from actors.engine import Engine
+from actors.scoring import ScoringSpec
+from actors.specs import IDLE, EngineFailed, EngineSpec, EngineStats, PromptTooLong
+from actors.worker import RolloutWorker, WorkerSpec
+from rlsys.rollout import EpisodeBroken, TurnRequest
+from rlsys.types import FailureKind
+from tests.local_worlds import play_here
+from tests.made import engine_spec, ints
+
+ASKED = TurnRequest(max_tokens=4, temperature=1.0, top_p=1.0, seed=0)
+
+
+class FakeEngine:
+    def __init__(self) -> None:
+        self.stopped = 0
+
+    def stats(self) -> EngineStats:
+        return EngineStats(running=3, waiting=1)
+
+    def stop(self) -> None:
+        self.stopped += 1
+
+    async def generate(self, context: Any, request: Any, name: str) -> Any:
+        raise PromptTooLong(len(context), 2)
+
+
+@pytest.fixture
+def worker(monkeypatch: pytest.MonkeyPatch) -> RolloutWorker:
+    monkeypatch.setattr(actors.worker, "ChatRenderer", lambda path: path)
+    seconds: dict[str, Any] = {"stall_s": 9.0, "block_s": 9.0, "start_timeout_s": 9.0}
+    monkeypatch.setenv("RLSYS_TEST_SECRET", "before")  # put back afterwards
+    made = RolloutWorker(
+        WorkerSpec(
+            name="rollout:0",
+            engine=engine_spec("m"),
+            run_seed=0,
+            scoring=ScoringSpec(grader_workers=1, grader_deadline_s=5.0),
+            secrets={"RLSYS_TEST_SECRET": "k"},
+            **seconds,
+        )
+    )
+    play_here(made)
+    return made
+
+
+def test_it_starts_with_its_engine_and_ends_with_it(worker: RolloutWorker, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, told = FakeEngine(), []
+
+    async def start(spec: EngineSpec) -> Any:
+        assert spec == worker.spec.engine and worker.worlds._process is not None  # which comes up meanwhile
+        return engine
+
+    monkeypatch.setattr(Engine, "start", start)
+    monkeypatch.setattr(worker.worlds, "connect", told.append)
+
+    async def story() -> None:
+        with pytest.raises(EngineFailed, match="rollout:0 has no engine"):
+            worker._engine()
+        before = await worker.ping()
+        assert before.engine == IDLE and before.version is None
+        found = await worker.start()
+        assert (found.engine.running, found.engine.waiting, found.version) == (3, 1, None)
+        assert worker._engine() is engine  # type: ignore[comparison-overlap]
+        await worker.connect({"judge": "http://here"})
+        await worker.adopt()
+        assert (await worker.ping()).version == 0
+        await worker.stop()
+        await worker.stop()
+
+    asyncio.run(story())
+    assert engine.stopped == 1 and told == [{"judge": "http://here"}] and repr(worker) == "rollout:0"
+    assert actors.worker.os.environ["RLSYS_TEST_SECRET"] == "k" and worker.renderer == "m"  # type: ignore[comparison-overlap]
+
+
+def test_its_memory_is_that_of_all_its_processes_in_mebibytes(
+    worker: RolloutWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def process(mebibytes: float, *children: Any) -> Any:
+        def memory_info() -> Any:
+            if not mebibytes:
+                raise psutil.NoSuchProcess(1)
+            return SimpleNamespace(rss=int(mebibytes * 1024 * 1024))
+
+        below = [each for child in children for each in (child, *child.children(recursive=True))]
+        return SimpleNamespace(
+            memory_info=memory_info, children=lambda recursive=False: below if recursive else list(children)
+        )
+
+    mine = process(3, process(1.5, process(0.25)), process(0))  # one ended meanwhile
+    monkeypatch.setattr(actors.worker.psutil, "Process", lambda: mine)
+    status = asyncio.run(worker.ping())
+    assert status.rss_mb == 4.75
+    assert status.pid == actors.worker.os.getpid() and 0 <= status.alive_s < 60
+
+
+def test_a_prompt_that_is_too_long_breaks_its_episode_and_no_worker(worker: RolloutWorker) -> None:
+    worker.engine = FakeEngine()  # type: ignore[assignment]
+    with pytest.raises(EpisodeBroken, match="a prompt of 3 tokens") as broken:
+        asyncio.run(worker._generate(ints([1, 2, 3]), ASKED))
+    assert (broken.value.failure.kind, broken.value.failure.where) == (FailureKind.DATA, "engine")
+    assert worker._in_flight == 0 and not worker._seats.locked()
+
+
+@pytest.mark.parametrize(
+    ("up", "alone", "says"),
+    [(False, False, "/l/w.out"), (True, True, "/l/w.out"), (True, False, "10.0.0.2:/l/w.out")],
+)
+def test_its_log_is_named_as_scp_takes_it_where_there_are_other_nodes(
+    monkeypatch: pytest.MonkeyPatch, up: bool, alone: bool, says: str
+) -> None:
+    find = actors.worker._log_file.__wrapped__
+    monkeypatch.setattr(actors.worker.os, "readlink", lambda path: "/l/w.out")
+    monkeypatch.setattr(actors.worker.os.path, "isfile", lambda path: True)
+    monkeypatch.setattr(actors.worker.ray, "is_initialized", lambda: up)
+    monkeypatch.setattr(actors.worker.ray.util, "get_node_ip_address", lambda: "10.0.0.2")
+    monkeypatch.setattr(actors.worker, "only_node", lambda: alone)
+    assert find() == says
+    monkeypatch.setattr(actors.worker.os.path, "isfile", lambda path: False)
+    assert find() == ""
