@@ -33,6 +33,7 @@ def test_ranks_are_divided_further_where_the_nodes_are_partly_taken() -> None:
     assert gpus(bundled(ranks(8), free(6, 2), free(8, 8))) == [6, 2]
     assert gpus(bundled(ranks(8), free(4, 4), free(8, 8))) == [4, 4]
     assert gpus(bundled(ranks(8), free(3, 2), free(8, 8))) == [8]  # when others end
+    assert gpus(bundled(ranks(2), free(1, 1), free(2))) == [1, 1]
 
 
 def test_cpus_can_be_what_divides_the_ranks() -> None:
@@ -54,7 +55,7 @@ def test_two_halves_of_a_node_are_no_node() -> None:
         "no node has room for rollout worker (8 GPUs and 8 CPUs): 10.0.0.2 comes closest and lacks 3 GPUs beside the "
         "other actors; lower rollout.workers, or wait for other jobs"
     )
-    assert not shortage(asked, free(4, 8))
+    assert shortage(asked, free(4, 8)) == ""
 
 
 def test_what_is_lacking_is_counted_beside_the_rest_of_the_run() -> None:

@@ -11,7 +11,7 @@ from tokenizers.models import Unigram
 from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from actors.renderer import ChatRenderer
+from actors.renderer import ChatRenderer, folded
 from rlsys.errors import BadInput
 from rlsys.packing import sample_trajectory
 from rlsys.rollout import Continuation
@@ -145,6 +145,19 @@ def test_a_long_reply_is_cut_to_its_first_tokens(renderer: ChatRenderer, inline:
         assert long.content.startswith(cut) and len(renderer.encode(cut)) <= limit
         assert len(renderer.encode(long.content[: len(cut) + 2])) > limit - 4
     assert extended(renderer, sampled, long, 10_000).reply == long
+    tokens = len(renderer.text_ids(long.content))
+    assert (
+        extended(renderer, sampled, long, tokens).reply == long != extended(renderer, sampled, long, tokens - 1).reply
+    )
+
+
+def test_what_stands_inline_belongs_to_the_models_turn_around_it() -> None:
+    told = [("user", "a", False), ("assistant", "b", False), ("tool", "c", True), ("assistant", "d", False)]
+    told += [("assistant", "e", False), ("user", "f", False)]
+    chat = [Message(role=role, content=content, inline=inline) for role, content, inline in told]  # type: ignore[arg-type]
+    assert [(each.role, each.content) for each in folded(chat)] == [
+        ("user", "a"), ("assistant", "bcd"), ("assistant", "e"), ("user", "f")
+    ]  # fmt: skip
 
 
 # How four families write a conversation. Qwen3 drops the thoughts before the last question, DeepSeek's R1 drops all of

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from actors.calls import SERVICE_TOKEN
@@ -15,7 +17,21 @@ def test_a_ping_does_not_go_through_the_machines_proxy(monkeypatch: pytest.Monke
     monkeypatch.delenv("no_proxy", raising=False)
     service = ToolService(ServiceSpec(name="echo", config=EchoConfig(), start=start_world), {SERVICE_TOKEN: "secret"})
     service.start("127.0.0.1", "")
+    assert repr(service) == "echo"
     try:
         service.ping()
     finally:
         service.stop()
+        service._service._server.server_close()  # type: ignore[union-attr]
+    with pytest.raises(OSError):
+        service.ping()
+
+
+def test_a_server_that_never_started_has_nothing_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped: list[int] = []
+    monkeypatch.setenv(SERVICE_TOKEN, "an earlier one's")
+    service = ToolService(ServiceSpec(name="echo", config=EchoConfig(), start=start_world), {})
+    service.stop()
+    service._service = SimpleNamespace(stop=lambda: stopped.append(1))  # type: ignore[assignment]
+    service.stop()
+    assert stopped == [1]

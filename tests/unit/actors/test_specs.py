@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from actors.specs import EngineStats, make_engine_spec
+from pathlib import Path
+
+from actors.specs import EngineStats, engine_environment, make_engine_spec
 from rlsys.config import EngineConfig
 from rlsys.device import DEVICES, resolved_engine
 from rlsys.metrics import merge, values
@@ -26,6 +28,12 @@ def test_the_device_decides_what_nobody_asked_for() -> None:
     assert (cpu.max_model_len, cpu.seed, cpu.threads) == (640, 3, 2)
     gpu_engine = resolved_engine(ENGINE, DEVICES["cuda"])
     assert make_engine_spec(gpu_engine, DEVICES["cuda"], dtype="float32", **common).dtype == "float32"
+
+
+def test_a_model_that_lies_here_is_looked_for_nowhere_else(tmp_path: Path) -> None:
+    offline = [engine_environment(3, model).get("HF_HUB_OFFLINE") for model in (str(tmp_path), "hub/name", "")]
+    assert offline == ["1", None, None]
+    assert engine_environment(3)["OMP_NUM_THREADS"] == "3"
 
 
 def test_the_gauges_of_several_engines_become_one_row() -> None:
