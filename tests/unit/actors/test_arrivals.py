@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from actors.arrivals import allowed_gap
+from actors.arrivals import Publication, allowed_gap, differs, logprob_gaps, measure
+from actors.worker import Delivery
+from rlsys.channels.base import Published
 from rlsys.device import MISMATCH_LIMIT
 
 # Gap of the true weights, gap of the perturbed ones, what the perturbation moved: small logits, a trained model's.
@@ -29,3 +31,20 @@ def test_what_moved_little_allows_little() -> None:
     """However wide the limit is, stale and fresh can be told apart."""
     assert allowed_gap(0.5, 0.6) == pytest.approx(0.3)
     assert allowed_gap(0.1, 0.3) == pytest.approx(0.1)
+
+
+def test_a_gap_is_of_every_token_and_of_as_many_on_both_sides() -> None:
+    nan = float("nan")
+    assert logprob_gaps([[1.0, 2.0], [3.0]], [[1.5, 1.0], [3.0]]) == [0.5, 1.0, 0.0]
+    assert logprob_gaps([[nan]], [[1.0]]) == [float("inf")]
+    for ours, theirs in (([[1.0]], [[1.0], [2.0]]), ([[1.0]], [[1.0, 2.0]])):
+        with pytest.raises(ValueError, match="shorter|longer"):
+            logprob_gaps(ours, theirs)
+    delivery = Delivery(version=3, seconds=1.0, probe_logprobs=((1.0, 2.0), (3.0, 1.0)))
+    publication = Publication(
+        published=Published(channel="", version=3), probe=((1, 2, 3), (4, 5, 6)), expected=((1.5, 1.0), (3.0, 1.0))
+    )
+    found = measure(delivery, publication)
+    assert (found.gap_mean, found.gap_max, publication.version) == (0.375, 1.0, 3)
+    assert "on version 0 " in differs("w0", 0, 1.0, 0.5)
+    assert "start-up check" in differs("w0", -1, 1.0, 0.5)

@@ -10,12 +10,13 @@ import multiprocessing
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import psutil
 import pytest
+import torch
 
 import actors.engine
 from actors.engine import PARENT_VARIABLE, Engine, ReloadExtension, _arguments, _leave_out_token_texts, _once
@@ -434,3 +435,77 @@ def test_the_side_within_vllm_says_who_it_is_and_reads_the_versions_channel(monk
     assert ReloadExtension().rl_pid() == os.getpid() and unnamed == ["mark"]
     monkeypatch.setattr(actors.engine, "receiver", lambda record: fields(receive=lambda given: (record, given)))
     assert ReloadExtension().rl_tensors({"channel": "c", "version": 7, "tensors": 3}) == (VERSION, VERSION)  # type: ignore[comparison-overlap]
+
+
+class Embedding:
+    """A vocabulary of 10 words, of 16 rows of 2 numbers on this process, 8 of them of words."""
+
+    num_embeddings_per_partition = 16
+    shard_indices = SimpleNamespace(num_org_elements=8)
+
+
+def layer(kind: type, load: int, total: int | None, *, loadable: bool = True, parameters: bool = True) -> Any:
+    made: Any = kind()
+    made.info = fields(can_load=lambda: loadable, load_numel=load, load_numel_total=total)
+    made._parameters = {"weight": 1} if parameters else {}
+    return made
+
+
+@pytest.fixture
+def reload(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is done to a model, in order."""
+    done: list[str] = []
+    layers = "vllm.model_executor.layers"
+    modules: dict[str, dict[str, Any]] = {
+        f"{layers}.attention": {"is_deferred_attention_layer": lambda layer: isinstance(layer, Deferred)},
+        f"{layers}.vocab_parallel_embedding": {"VocabParallelEmbedding": Embedding},
+        "vllm.model_executor.model_loader.reload.layerwise": {"get_layerwise_info": lambda layer: layer.info},
+        "vllm.model_executor.model_loader.reload": {
+            "initialize_layerwise_reload": lambda model: done.append("begin"),
+            "finalize_layerwise_reload": lambda model, config: done.append(f"end of {config}"),
+        },
+        "vllm.config": {"set_current_vllm_config": lambda config: nullcontext()},
+    }
+    for name, names in modules.items():
+        module = ModuleType(name)
+        module.__dict__.update(names)
+        monkeypatch.setitem(sys.modules, name, module)
+    return done
+
+
+class Plain: ...
+
+
+class Deferred: ...
+
+
+def test_a_layer_that_waits_for_elements_is_named_and_padding_is_never_waited_for(reload: list[str]) -> None:
+    found = {
+        "whole": layer(Plain, 6, 6),
+        "short": layer(Plain, 4, 6),
+        "done": layer(Plain, 0, 6, loadable=False),
+        "empty": layer(Plain, 0, 6, parameters=False),
+        "deferred": layer(Deferred, 0, 6),
+        "unknown": layer(Plain, 0, None),
+        "words": layer(Embedding, 16, 32),
+        "few words": layer(Embedding, 15, 32),
+    }
+    model = fields(named_modules=found.items)
+    assert ReloadExtension().rl_missing(model) == ["short: 4 of 6 elements", "few words: 15 of 16 elements"]
+
+
+def test_a_reload_counts_the_tensors_it_read_and_looks_before_it_ends(
+    reload: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load_weights(tensors: Iterator[tuple[str, Any]]) -> None:
+        reload.append(", ".join(name for name, _ in tensors))
+
+    parameters = [fields(device=torch.device("cpu"))]
+    model = fields(parameters=lambda: iter(parameters), load_weights=load_weights)
+    extension = ReloadExtension()
+    extension.model_runner = fields(get_model=lambda: model)
+    extension.vllm_config, extension.model_config = "vllm", "model"
+    monkeypatch.setattr(extension, "rl_tensors", lambda published: iter([("a", 1), ("b", 2)]))
+    monkeypatch.setattr(extension, "rl_missing", lambda model: [reload.append("look") or "head"])  # type: ignore[func-returns-value]
+    assert extension.rl_load({}) == (2, ["head"])
+    assert reload == ["begin", "a, b", "look", "end of model"]

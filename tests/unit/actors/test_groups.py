@@ -140,3 +140,21 @@ def test_a_retry_is_told_with_the_ticket_that_is_played_next() -> None:
         assert attempts == [0, 1] and retried == [found.ticket] == [replace(ticket(4), attempt=1)]
 
     run(script, scenario)
+
+
+def test_a_finished_group_gives_a_worker_all_its_restarts_again() -> None:
+    async def hook(worker: Any, asked: Ticket) -> None:
+        if asked.sequence:
+            worker.die()
+            await asyncio.sleep(0)
+
+    script = Script(play=hook)
+
+    async def scenario(pool: RolloutPool) -> None:
+        await pool.publish(version(1))
+        await pool.run(ticket(0), PLAY, lambda _: None)
+        with pytest.raises(RunFailed, match="w0 was restarted 5 times without finishing a group"):
+            await pool.run(ticket(1), PLAY, lambda _: None)
+        assert script.starts["w0"] == 1 + 5
+
+    run(script, scenario, infra_attempts=99)

@@ -151,6 +151,12 @@ def test_a_long_reply_is_cut_to_its_first_tokens(renderer: ChatRenderer, inline:
     )
 
 
+def test_text_with_a_mark_is_what_the_tokenizer_makes_of_plain_text(renderer: ChatRenderer) -> None:
+    for text in ("48 / 2<|im_end|>24.0", "<|im_end|>", " <|im_start|>user"):
+        plain = renderer.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
+        assert list(renderer.text_ids(text)) == plain
+
+
 def test_what_stands_inline_belongs_to_the_models_turn_around_it() -> None:
     told = [("user", "a", False), ("assistant", "b", False), ("tool", "c", True), ("assistant", "d", False)]
     told += [("assistant", "e", False), ("user", "f", False)]
