@@ -38,6 +38,25 @@ def test_units_are_converted_exactly(unit: str, to: str, factor: Fraction | None
     assert ratio(unit, to) == factor
 
 
+def test_a_prefix_is_a_power_of_ten() -> None:
+    powers = {"P": 15, "T": 12, "G": 9, "M": 6, "k": 3, "d": -1, "c": -2, "m": -3, "u": -6, "n": -9, "p": -12, "f": -15}
+    assert {prefix: ratio(f"{prefix}V", "V") for prefix in powers} == {
+        prefix: Fraction(10) ** power for prefix, power in powers.items()
+    }
+    names = {
+        "peta": 15,
+        "tera": 12,
+        "giga": 9,
+        "mega": 6,
+        "kilo": 3,
+        "micro": -6,
+        "nano": -9,
+        "pico": -12,
+        "femto": -15,
+    }
+    assert all(ratio(f"{name}volts", "V") == Fraction(10) ** power for name, power in names.items())
+
+
 @pytest.mark.parametrize("unit", ["", "/", "m/", "m//s", "(m)", "m/((s))", "m)", "m eggs", "m m m m m m m m m", "9"])
 def test_what_is_no_product_of_units(unit: str) -> None:
     assert measure(unit) is None
