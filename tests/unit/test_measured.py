@@ -9,17 +9,27 @@ import pytest
 from rlsys import OURS
 from tests.paths import ROOT
 
-PAGES = [ROOT / "README.md", *sorted(set((ROOT / "docs").rglob("*.md")) - {ROOT / "docs" / "configuration.md"})]
+PAGES = [ROOT / "README.md", *sorted(set((ROOT / "docs").rglob("*.md")) - {ROOT / "docs" / "configuration.md"}),
+         *sorted((ROOT / "configs").rglob("*.md"))]  # fmt: skip
 BENCHMARKS = sorted((ROOT / "benchmarks").glob("*.py"))
 PARTS = {"report.py", "study.py", "http_load.py"}  # of other benchmarks: no command of their own
 # A number with a unit of time, memory, speed or share.
 FIGURE = re.compile(
     r"(?<![\w.])\d[\d,.]*\s?(?:%|(?:ms|s|us|µs|minutes?|seconds?|MiB|GiB|MB|GB|GFLOP/s|tokens/s)\b|per second\b)"
 )
-COMMAND = re.compile(r"benchmarks/\w+\.py|`?make \w+|rlsys \w+|tests/[\w/]+\.py")
-# Sections whose figures are settings and limits, which somebody chose and nobody measured.
+# Commands that run, draw or compare, as a reader types them.
+RUNS = "train|eval|compare|generate|analyse|score|serve|index|data|judge-errors"
+MAKES = "quickstart|test|unit|slow|gpu|setup"
+COMMAND = re.compile(
+    rf"benchmarks/\w+\.py|(?:^|`)make (?:{MAKES})\b|(?:^|[`$ ]|&& )rlsys (?:{RUNS}) [\w./-]|tests/[\w/]+\.py|`pytest ",
+    re.M,
+)
+# Sections whose figures are settings and limits, which somebody chose, or a paper's own: nobody here measured them.
 CHOSEN = {
-    "docs/judge.md": {"## The service"},
+    "configs/icrl/README.md": {"## The paper beside ours"},
+    "configs/long_cot/README.md": {"## The paper's results, and ours"},
+    "docs/environments/writing.md": {"## A failure is not a zero"},
+    "docs/judge.md": {"## How often it is wrong", "## The service"},
     "docs/run-directory.md": {"## Health"},
     "docs/retriever.md": {"## The wire"},
     "docs/rewards/maths.md": {"# Comparing mathematical answers"},
@@ -73,3 +83,15 @@ def test_what_counts_as_a_figure(text: str) -> None:
 @pytest.mark.parametrize("text", ["Qwen2.5s", "v1.2 s", "25 steps", "section 4", "2x"])
 def test_what_does_not(text: str) -> None:
     assert not FIGURE.search(text)
+
+
+@pytest.mark.parametrize("text", ["what rlsys has measured", "`rlsys play`", "rlsys train", "make of it"])
+def test_words_that_are_no_command(text: str) -> None:
+    assert not COMMAND.search(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["`rlsys train icrl/tiny`", "rlsys compare a.json", "`make test`", "python benchmarks/fuzz.py"]
+)
+def test_words_that_are_one(text: str) -> None:
+    assert COMMAND.search(text)
