@@ -52,13 +52,21 @@ def room_for(config: RunConfig, device: Device) -> Room | None:
     trained = 1 + (VALUES in needs)
     keep = max(stage.config.checkpoint.keep for stage in training)
     made = sum(_made(stage) for stage in training)
-    apart = any(stage.config.checkpoint.best is not None for stage in training) + (REFERENCE in needs)
+    compared = any(map(_keeps_reference, config.stages[1:]))  # the first is compared with what lies elsewhere
+    apart = any(stage.config.checkpoint.best is not None for stage in training) + compared
     return Room(
         each=count * (weight + trained * (weight + ADAM)),
         most=min(keep + 1, made),
         beside=count * weight * apart,
         keep=keep,
     )
+
+
+def _keeps_reference(stage: StageConfig) -> bool:
+    """Whether its checkpoints hold the weights that it began with (`beginning.reference_of`)."""
+    trains = stage.steps or stage.epochs is not None
+    needs = make_algorithm(stage.config.algorithm).needs if trains else ()
+    return stage.config.learner.reference == "stage" and REFERENCE in needs
 
 
 def _made(stage: StageConfig) -> int:

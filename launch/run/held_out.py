@@ -1,19 +1,22 @@
 """Whether a run's weights do worse on held-out tasks than earlier ones of it did, from the lines of evaluations.jsonl.
 
-Two evaluations are compared where they played the same prompts in the same way, and where their intervals do not meet:
-the difference is then not the draw of the tasks.
+Two evaluations are compared where they played the same prompts in the same way. The best of many is lucky: intervals
+are widened for the number of earlier ones (Bonferroni's correction). Where they still do not meet, the difference is
+not the draw of the tasks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 
 from launch.run.health import Finding
 from rlsys.config import StageConfig
 
 LOW = "_low"
+ERROR = 0.05  # share of the draws that an interval of evaluations.jsonl leaves out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +50,11 @@ def _fall(key: str, newest: Mapping[str, Any], earlier: Sequence[Mapping[str, An
     prompts = newest.get("prompts", {}).get(play)
     same = [row for row in earlier if key in row and prompts and row.get("prompts", {}).get(play) == prompts]
     best = max(same, key=lambda row: float(row[key]), default=None)
-    if best is None or best[f"{key}{LOW}"] <= newest[f"{key}_high"]:
+    if best is None:
+        return None
+    wider = _deviations(ERROR / len(same)) / _deviations(ERROR)
+    least = best[key] - wider * (best[key] - best[f"{key}{LOW}"])
+    if least <= newest[key] + wider * (newest[f"{key}_high"] - newest[key]):
         return None
     return Fall(
         play=play,
@@ -58,6 +65,11 @@ def _fall(key: str, newest: Mapping[str, Any], earlier: Sequence[Mapping[str, An
         step=newest["step"],
         stage=newest["stage"],
     )
+
+
+def _deviations(error: float) -> float:
+    """How many standard deviations to either side leave out this share of a normal distribution."""
+    return NormalDist().inv_cdf(1 - error / 2)
 
 
 def fallen(rows: Sequence[Mapping[str, Any]], stages: Sequence[StageConfig]) -> list[Finding]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from actors.renderer import ChatRenderer
 
 COUNTED = 64  # prompts, spread over the training tasks
-PATIENCE_S = 2.0  # for them, but the first: a world may take its time for each
+PATIENCE_S = 2.0  # for them, but the first, made or not: a world may take its time for each
 SHOWN = 1200  # characters of the first one
 MARK = re.compile(r"<\|[^<>|\s]{1,40}\|>|<｜[^<>｜]{1,40}｜>|</?s>|<(?:start|end)_of_turn>|\[/?INST\]")
 
@@ -34,7 +34,8 @@ def prompt_lines(renderer: ChatRenderer, model: str, playing: Sequence[RecipeCon
     """For people. playing: the stages whose episodes are played; each of their worlds and windows is looked at once.
     most: characters of a prompt that are shown.
 
-    Raises BadInput where the template cannot render a prompt, or none of a world's prompts leaves room for an answer.
+    Raises BadInput where, of a sample that could be looked at in time, no prompt can be made or none leaves room for
+    an answer.
     """
     lines = [
         f"chat template: {template_of(renderer, model)}",
@@ -91,7 +92,7 @@ def _of_world(renderer: ChatRenderer, recipe: RecipeConfig, model: str, most: in
     broken: list[BadInput] = []
     started = time.monotonic()
     for task in some:
-        if made and time.monotonic() - started > PATIENCE_S:
+        if time.monotonic() - started > PATIENCE_S:
             break
         try:
             prompt = _prompt(renderer, world, task, recipe, model)
@@ -99,28 +100,28 @@ def _of_world(renderer: ChatRenderer, recipe: RecipeConfig, model: str, most: in
             broken.append(error)
             continue
         made.append(prompt)
+    whole = len(made) + len(broken) == len(some)  # few slow ones do not speak for the rest
+    if broken and not made and whole:
+        raise broken[0]
+    cannot = f"prompts: {len(broken)} of {len(made) + len(broken)} cannot be made; the first: "
+    spoilt = [f"{cannot}{each}" for each in broken[:1]]
     if not made:
-        if broken:
-            raise broken[0]
-        return []
+        return spoilt
     ids, stop = made[0]
     ends = ", ".join(map(visible, [*ends_of(renderer, model), *stop])) or "nothing but a token limit"
     text = renderer.decode(ids)
     cut = f" ... ({len(text) - most} characters more)" if len(text) > most else ""
     lines = [f"first prompt: {len(ids)} tokens, in a window of {window}; a message ends at {ends}"]
     lines += [f"  | {visible(line)}" for line in f"{text[:most]}{cut}".split("\n")]
-    lines.append(_lengths([len(ids) for ids, _ in made], window))
-    return lines + [
-        f"prompts: {len(broken)} of {len(made) + len(broken)} cannot be made; the first: {each}" for each in broken[:1]
-    ]
+    return [*lines, _lengths([len(ids) for ids, _ in made], window, whole), *spoilt]
 
 
-def _lengths(counts: Sequence[int], window: int) -> str:
+def _lengths(counts: Sequence[int], window: int, whole: bool) -> str:
     over = sum(count >= window for count in counts)
     if not over:
         return f"prompts: at most {max(counts)} tokens, of {len(counts)} looked at"
     of = f"of {len(counts)} prompts looked at, up to {max(counts)} tokens long,"
-    if over == len(counts):
+    if whole and over == len(counts):
         raise BadInput(f"engine.max_model_len={window}: expected more: {of} none leaves room for an answer")
     return f"prompts: {of} {over} leave no room for an answer: raise engine.max_model_len={window}"
 

@@ -30,7 +30,24 @@ def test_a_checkpoint_is_the_model_and_what_adam_knows() -> None:
     ppo = room("algorithm.name=ppo")
     assert ppo.each == 36 * count and ppo.beside == 0  # a critic has no copy for the hub
     assert room("checkpoint.best=greedy/accuracy").beside == 4 * count
-    assert room("algorithm.kl_coef=0.01", "checkpoint.best=greedy/accuracy").beside == 8 * count
+
+
+def test_a_model_to_compare_with_takes_room_where_a_checkpoint_holds_it() -> None:
+    kl = "algorithm.kl_coef=0.01"
+    count = parameters(compose("quickstart", QUICK).recipe)
+    assert count is not None
+    assert room(kl).beside == 0  # the first stage is compared with the model that the run began with
+    second = ("stages.sft.steps=5", "stages.rl.steps=100", "checkpoint.every=20", kl)
+
+    def beside(*overrides: str) -> int:
+        found = room_for(compose("quickstart", [*second, *overrides]), DEVICES["cpu"])
+        assert found is not None
+        return found.beside
+
+    assert beside("learner.reference=stage") == 4 * count
+    assert beside("learner.reference=stage", "checkpoint.best=greedy/accuracy") == 8 * count
+    assert beside("learner.reference=run") == 0
+    assert beside("learner.reference=stage", "algorithm.kl_coef=0") == 0
 
 
 def test_one_more_than_are_kept_lies_there_while_it_is_written_and_no_more_than_are_made() -> None:

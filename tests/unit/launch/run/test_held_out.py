@@ -1,8 +1,11 @@
 """A fall of what is measured on held-out tasks: the same prompts, and more than the draw of the tasks explains."""
 
+import random
+from functools import cache
 from typing import Any
 
 from launch.config.compose import compose
+from launch.evaluation.significance import share_interval
 from launch.run.held_out import fall, fallen
 
 STAGES = compose("quickstart", ["stages.rl.learner.lr=0.03"]).stages
@@ -36,3 +39,29 @@ def test_what_rose_what_the_draw_explains_and_other_prompts_are_no_fall() -> Non
     old = {key: value for key, value in row(0, 0.95).items() if key != "prompts"}  # of an earlier rlsys
     assert fall([old, row(10, 0.1)]) is None
     assert fallen([row(0, 0.95), row(10, 0.1) | {"stage": "gone"}], STAGES) == []
+
+
+TASKS, EVALUATIONS = 50, 20
+
+
+@cache
+def interval(right: int) -> tuple[float, float]:
+    return share_interval([1] * right + [0] * (TASKS - right))
+
+
+def counted(step: int, right: int) -> dict[str, Any]:
+    low, high = interval(right)
+    accuracy = {"greedy/accuracy": right / TASKS, "greedy/accuracy_low": low, "greedy/accuracy_high": high}
+    return {"step": step, "stage": "rl", "prompts": {"greedy": "a"}} | accuracy
+
+
+def test_the_best_of_many_evaluations_at_one_accuracy_is_luck_and_no_fall() -> None:
+    draw, runs, false = random.Random(0), 0, 0
+    for accuracy in (0.05, 0.2, 0.5, 0.8, 0.95):
+        for _ in range(60):
+            shares = [sum(draw.random() < accuracy for _ in range(TASKS)) for _ in range(EVALUATIONS)]
+            rows = [counted(step, right) for step, right in enumerate(shares)]
+            runs, false = runs + 1, false + any(fall(rows[:end]) is not None for end in range(2, EVALUATIONS + 1))
+    assert false <= 0.02 * runs
+    lost = [*(counted(step, 47 + step % 2) for step in range(EVALUATIONS)), counted(EVALUATIONS, 0)]
+    assert fall(lost) is not None and fall(lost[-2:]) is not None

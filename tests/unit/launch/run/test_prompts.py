@@ -115,6 +115,31 @@ def test_a_world_that_takes_its_time_is_asked_for_few_prompts_and_its_bad_record
     assert "KeyError: 'inventory' (test_prompts.py:" in broken
 
 
+def test_what_slow_prompts_show_refuses_no_run(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, clock, asked = with_template(folder, tmp_path, CHATML), [0.0], []
+    usual = CalculatorWorld.env
+
+    def slow(self: CalculatorWorld, task: Task) -> Any:
+        clock[0] += 30.0
+        asked.append(task)
+        return usual(self, task)
+
+    def broken(self: CalculatorWorld, task: Task) -> Any:
+        slow(self, task)
+        raise KeyError("inventory")
+
+    monkeypatch.setattr(prompts.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(CalculatorWorld, "env", slow)
+    small = ("engine.max_model_len=16", "rollout.max_turn_tokens=8")
+    assert "of 1 prompts looked at" in lines(model, *small)[-1] and len(asked) == 1  # the others may be shorter
+    monkeypatch.setattr(CalculatorWorld, "env", broken)
+    assert "prompts: 1 of 1 cannot be made; the first: env.name=calculator" in lines(model, *small)[-1]
+    assert len(asked) == 2
+    monkeypatch.setattr(prompts.time, "monotonic", lambda: 0.0)
+    with pytest.raises(BadInput, match="KeyError: 'inventory'"):  # of every task of the sample
+        lines(model, *small)
+
+
 def test_a_tokenizer_without_a_template_is_said(folder: Path, tmp_path: Path) -> None:
     model = with_template(folder, tmp_path, "")
     (tmp_path / "m" / "chat_template.jinja").unlink()
