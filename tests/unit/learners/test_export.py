@@ -79,6 +79,9 @@ def test_a_perturbation_touches_every_tensor_moves_every_logprob_and_leaves_no_t
         moved = policy(*row, 1.0, 100)[0]
         for name, tensor in policy.model.state_dict().items():
             assert (tensor != before[name]).float().mean() > 0.9, name
+            if tensor.numel() > 500:  # half of its own size, or of a matrix's usual one
+                usual = max(before[name].square().mean().sqrt(), tensor.shape[-1] ** -0.5)
+                assert (tensor - before[name]).std() == pytest.approx(0.5 * usual, rel=0.1), name
         first = {name: tensor.clone() for name, tensor in policy.model.state_dict().items()}
     assert torch.isfinite(moved).all()
     assert (moved - true)[1:].abs().mean() > 0.2

@@ -1,14 +1,18 @@
 """How a call to all ranks ends when one of them fails. No Ray: what it would raise is built here."""
 
 import asyncio
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import ray
 from ray.exceptions import ActorDiedError, NodeDiedError, RayError, RayTaskError
 
-from learners.group import GroupOptions, LearnerGroup, Place, interface_of, numbered
+from learners.group import GroupOptions, LearnerGroup, Place, fetched, interface_of, numbered
 from rlsys.errors import BadInput, LearnerLost, RunFailed
+from rlsys.types import Group
+from tests import made
 
 OPTIONS = GroupOptions(cpus=1, gpus=0, env_vars={}, start_timeout_s=60, call_timeout_s=60, ping_timeout_s=60)
 
@@ -81,6 +85,20 @@ def test_a_rank_that_died_is_found_among_those_that_answer(answers: list[Excepti
     group = LearnerGroup([], OPTIONS)
     group._actors = list(map(rank, answers))
     assert asyncio.run(group._died()) == said
+
+
+def test_groups_in_hand_need_nobody_and_those_of_a_lost_node_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = made.group(made.ticket(7))
+
+    def get(asked: str | list[str]) -> list[Group]:
+        if "lost" in asked:
+            raise RayError
+        return [replace(here, worker=ref) for ref in asked]
+
+    monkeypatch.setattr(ray, "get", get)
+    assert fetched({7: here}) == ({7: here}, frozenset())
+    assert fetched({7: here, 8: "there"}) == ({7: here, 8: replace(here, worker="there")}, frozenset())
+    assert fetched({7: here, 8: "there", 9: "lost"}) == ({7: here}, {9})
 
 
 def test_ranks_are_numbered_node_by_node_and_there_by_gpu() -> None:

@@ -4,10 +4,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from launch.run.preflight import parameters
 from launch.run.safetensors_files import parameters_in
+from learners import scratch
 from learners.scratch import build
 from rlsys.config import ModelConfig, RecipeConfig, ScratchModel
 from rlsys.errors import BadInput
@@ -84,6 +86,17 @@ def test_the_same_arguments_give_the_same_files(folder, tmp_path) -> None:
     assert names == sorted(file.name for file in (tmp_path / "again").iterdir())
     for name in names:
         assert (folder / name).read_bytes() == (tmp_path / "again" / name).read_bytes(), name
+
+
+def test_matrices_begin_by_their_fan_in_and_norms_at_one(folder) -> None:
+    for name, tensor in load_file(folder / "model.safetensors").items():
+        expected = 0.0 if tensor.ndim < 2 else tensor.shape[1] ** -0.5
+        if name.endswith(("o_proj.weight", "down_proj.weight")):
+            expected /= 2  # the root of twice the two layers
+        if "embed_tokens" in name:
+            expected = scratch._EMBEDDING_STD
+        assert tensor.std() == pytest.approx(expected, rel=0.1), name
+        assert tensor.ndim >= 2 or torch.equal(tensor, torch.ones_like(tensor)), name
 
 
 def test_another_seed_gives_other_weights(folder, tmp_path) -> None:

@@ -63,6 +63,7 @@ def test_a_folder_that_was_removed_and_made_anew_under_a_lock_is_not_that_lock(
     monkeypatch.setattr(memory.fcntl, "flock", sweep_first)
     lock = memory.lock(folder)
     assert os.fstat(lock).st_ino == folder.stat().st_ino
+    assert folder.stat().st_mode & 0o777 == 0o700
     os.close(lock)
 
 
