@@ -1,4 +1,8 @@
-"""What is seen in few tasks and what it says of all: intervals, and the test of a difference."""
+"""What is seen in few tasks and what it says of all: intervals, and the test of a difference.
+
+scipy's statistics load much, and every command that composes a recipe comes by here: they are imported
+where a number is computed.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
 
 from rlsys.stats import above_zero, require_confidence, require_values
 
@@ -79,6 +82,8 @@ def bootstrap_interval(
 
 
 def _wilson(k: int, n: int, confidence: float) -> tuple[float, float]:
+    from scipy import stats
+
     found = stats.binomtest(k, n).proportion_ci(confidence, method="wilson")
     return float(found.low), float(found.high)
 
@@ -90,6 +95,8 @@ def paired_test(differences: Sequence[float]) -> tuple[str, float]:
     exact test; others, where at most `FEW` tasks differ, the exact test over all of their signs, else the t-test.
     paired_test([1, 0, 0, 0, 1]) is ("McNemar", 0.5). Raises ValueError without values.
     """
+    from scipy import stats
+
     count = require_values(differences)
     differ = [kept for each in differences if (kept := round(each, 12))]  # what is smaller is rounding
     if not differ:
