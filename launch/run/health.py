@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from math import sqrt
 from typing import Any
 
 from launch.run.health_row import Row, read
+from launch.run.level import Level
 from rlsys.config import RecipeConfig
 from rlsys.types import Failure
 
@@ -27,7 +27,6 @@ DRIFTED = 3.0  # nats a token from the reference: what the policy says, that mod
 BLOWN_UP = 100.0  # nats a token from the reference
 STEEP = 100.0  # times learner.clip_grad
 FELL = 0.5  # of the distance between the lowest and the highest reward seen: how far a mean falls below the best mean
-NOISE = 1.5  # of that distance, for a step of one group: the share that chance alone may be, by the root of the groups
 UNLEARNED = 0.25  # how far the mean reward is below the best one seen, as a share of the distance from the worst
 
 
@@ -69,8 +68,8 @@ class Watch:
         self._entropy: float | None = None  # of the first row
         self._rewards: tuple[float, float] | None = None  # lowest and highest so far
         self._engines: tuple[float, float] | None = None  # busy and alive, as the row before says
-        self._best: tuple[float, int] | None = None  # the highest mean reward so far, and its step
-        self._solved: dict[str, tuple[float, int]] = {}  # the same of each part that says whether a task was solved
+        self._level: Level | None = None  # of the mean reward
+        self._solved: dict[str, Level] = {}  # the same of each part that says whether a task was solved
         self._raised = ""  # the first of what environments, rewards, tasks and templates raised
         self._rows = 0
         self._found: dict[str, Finding] = {}
@@ -99,11 +98,13 @@ class Watch:
         if row.reward_min is not None and row.reward_max is not None:
             low, high = self._rewards or (row.reward_min, row.reward_max)
             self._rewards = min(low, row.reward_min), max(high, row.reward_max)
-        if row.reward is not None and (self._best is None or row.reward > self._best[0]):
-            self._best = row.reward, row.step
+        low, high = self._rewards or (0.0, 0.0)
+        groups = row.with_signal + row.filtered + row.failed
+        if row.reward is not None:
+            self._level = self._level or Level()
+            self._level.add(row.step, row.reward, groups, high - low)
         for part, mean in self._right(row).items():
-            if part not in self._solved or mean > self._solved[part][0]:
-                self._solved[part] = mean, row.step
+            self._solved.setdefault(part, Level()).add(row.step, mean, groups, max(high, 0.0))
 
     def _note(self, what: str, says: str, step: int, patience: int) -> bool:
         """Count this step where it has held long enough. True the first time."""
@@ -202,17 +203,17 @@ class Watch:
     def _worse(self, row: Row) -> str:
         """Tasks that the policy solved before it does not solve any more: they are not too hard for it."""
         top = self._rewards[1] if self._rewards is not None else 0.0
-        for part, mean in self._right(row).items():
-            best, step = self._solved[part]
-            if best > 0.2 * top > 0 and mean <= FELL * best and best - mean > self._chance(row) * top:
-                return f"the policy has lost what it could do ({part} {best:.3f} at step {step}, now {mean:.3f})"
-        if self._best is not None and self.fell(row):
-            return f"the policy has lost what it could do (mean reward {self._best[0]:.3f} at step {self._best[1]})"
+        for part in self._right(row):
+            level = self._solved[part]
+            best, now = level.best, level.now.mean
+            if best.mean > 0.2 * top > 0 and now <= FELL * best.mean and level.lost(top, 0.0):
+                return (
+                    f"the policy has lost what it could do ({part} {best.mean:.3f} at step {best.step}, now {now:.3f})"
+                )
+        if self._level is not None and self.fell(row):
+            best = self._level.best
+            return f"the policy has lost what it could do (mean reward {best.mean:.3f} at step {best.step})"
         return ""
-
-    def _chance(self, row: Row) -> float:
-        """How far a mean reward may be from another by chance, as a share of the distance that rewards have."""
-        return NOISE / sqrt(max(row.with_signal + row.filtered + row.failed, 1.0))
 
     def _slower(self) -> str:
         recipe = self._setting.recipe
@@ -298,27 +299,29 @@ class Watch:
 
     def scattered(self, row: Row) -> str:
         """Entropy rises while the reward falls: the answers become noise."""
-        first, best = self._entropy, self._best
-        if row.entropy is None or first is None or row.reward is None or best is None or self._rewards is None:
+        first, level = self._entropy, self._level
+        if row.entropy is None or first is None or row.reward is None or level is None or self._rewards is None:
             return ""
-        low, high = self._rewards
-        if row.entropy < max(first + RISEN, 3 * first) or best[0] - row.reward <= UNLEARNED * (high - low):
+        (low, high), best = self._rewards, level.best
+        if row.entropy < max(first + RISEN, 3 * first) or best.mean - row.reward <= UNLEARNED * (high - low):
             return ""
         rose = f"entropy rose from {first:.3g} to {row.entropy:.3g} nats a token"
-        at = f"mean reward {row.reward:.3f}, {best[0]:.3f} at step {best[1]}"
+        at = f"mean reward {row.reward:.3f}, {best.mean:.3f} at step {best.step}"
         return f"{rose}, {at}: {self._slower()}"
 
     def fell(self, row: Row) -> str:
         """The mean reward is far below its own best, and farther than chance takes it."""
-        if row.reward is None or self._best is None or self._rewards is None:
+        if row.reward is None or self._level is None or self._rewards is None:
             return ""
-        (best, step), (low, high) = self._best, self._rewards
-        if best - row.reward <= max(FELL, self._chance(row)) * (high - low):
+        (low, high), best, now = self._rewards, self._level.best, self._level.now
+        if not self._level.lost(high - low, FELL * (high - low)):
             return ""
         harder = (
             "" if self._setting.recipe.curriculum.name == "uniform" else ", unless the curriculum gives harder tasks"
         )
-        return f"the mean reward fell from {best:.3f} at step {step} to {row.reward:.3f}: {self._slower()}{harder}"
+        return (
+            f"the mean reward fell from {best.mean:.3f} at step {best.step} to {now.mean:.3f}: {self._slower()}{harder}"
+        )
 
     def lopsided(self, row: Row) -> str:
         """On GPUs: engines wait for the learner, or it for them, much more than the other way round."""

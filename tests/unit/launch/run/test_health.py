@@ -1,5 +1,6 @@
 """What is said about the rows of a stage: what is so, once, with the key to turn. Of healthy rows nothing."""
 
+import random
 from collections.abc import Iterable
 from typing import Any
 
@@ -215,6 +216,33 @@ def test_a_mean_of_few_groups_may_fall_by_chance() -> None:
     few = {"groups__trained": 1.0, "groups__filtered": 1.0}
     lucky = {**few, "reward__mean": 1.1, "reward__part__correct": 1.0}
     assert said(watch(), [*rows(1, **lucky), *rows(9, 2, **few, reward__mean=0.1)]) == []
+
+
+def drawn(draw: random.Random, first: int, count: int, groups: int, easy: float) -> list[dict[str, Any]]:
+    """Steps of tasks that are solved nearly always or hardly ever; `easy`: the share of the former."""
+    means = []
+    for _ in range(count):
+        tasks = [0.95 if draw.random() < easy else 0.05 for _ in range(groups)]
+        means.append(sum(draw.random() < task for task in tasks for _ in range(8)) / (8 * groups))
+    few = {"groups__trained": float(groups), "groups__filtered": 0.0, "reward__max": 1.0}
+    return [
+        row
+        for at, mean in enumerate(means)
+        for row in rows(1, first + at, **few, reward__mean=mean, reward__part__correct=mean)
+    ]
+
+
+def test_a_mean_that_stands_still_never_fell_and_one_that_falls_is_seen_within_a_few_steps() -> None:
+    draw, runs, false = random.Random(0), 0, 0
+    for groups in (4, 8, 12, 16):
+        for easy in (0.5, 0.25):
+            for _ in range(4):
+                runs, false = runs + 1, false + bool(said(watch(), drawn(draw, 1, 200, groups, easy)))
+        falls = watch()
+        seen = [*drawn(draw, 1, 20, groups, 0.95), *drawn(draw, 21, 7, groups, 0.05)]
+        (sentence,) = said(falls, seen)
+        assert "the mean reward fell from" in sentence
+    assert false <= 0.02 * runs
 
 
 def test_all_rewards_of_one_number_lead_to_the_reward_itself() -> None:
