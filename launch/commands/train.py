@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,8 +68,6 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
         return dry_run(config, progress, options.run_dir)
     check(config)
 
-    import asyncio
-
     from launch.evaluation.sets import recipes_of
     from launch.run import cleanup, parent
     from launch.run.beginning import refuse_impossible
@@ -98,8 +97,7 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
             directory.write("config.yaml", text)
     playing = [stage for stage in config.stages if needs_engines(config, stage)]
     engines = any(stage in playing for stage in config.stages[state.stage_index :])
-    cluster = config.recipe.cluster
-    weights = open_channel(config.recipe.weights.channel, cleanup.tag(), cluster.weights_dir)
+    weights = open_channel(config.recipe.weights.channel, cleanup.tag(), config.recipe.cluster.weights_dir)
     parent.tell(run=str(directory.path))
     with cleanup.orderly_exit():
         progress.say(f"run directory {shown(directory.path)}; {begun()}")
@@ -111,8 +109,8 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
                 progress.say(f"set aside, to be removed by hand: {shown(aside)}")
         if not checked:
             progress.say("that checkpoint was saved without digests: its files are taken as they are")
-        recipes = [each for stage in playing for each in recipes_of(stage.config)]
-        parts = make_run(config, directory, state, progress, text=text, playing=recipes, weights=weights)
+        played = [each for stage in playing for each in recipes_of(stage.config)]
+        parts = make_run(config, directory, state, progress, text=text, playing=played, weights=weights)
         code = asyncio.run(go_through(parts, train, engines=engines))
         directory.close()
     return code
