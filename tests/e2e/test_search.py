@@ -32,10 +32,10 @@ def kill_in_turn(run: Path, killed: list[psutil.Process]) -> None:
     ):
         while not due():
             time.sleep(0.05)
-        (driver,) = [
-            process for process in psutil.process_iter(["cmdline"]) if str(run) in (process.info["cmdline"] or [])
-        ]
-        for process in driver.children(recursive=True):
+        # The command's process and the driver under it have one command line.
+        both = [each for each in psutil.process_iter(["cmdline"]) if str(run) in (each.info["cmdline"] or [])]
+        command = min(both, key=psutil.Process.create_time)
+        for process in command.children(recursive=True):
             with contextlib.suppress(psutil.NoSuchProcess):  # it ended by itself meanwhile
                 if actor in " ".join(process.cmdline()):
                     killed += [process, *process.children(recursive=True)]
