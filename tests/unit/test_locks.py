@@ -1,5 +1,6 @@
 """Both environments hold all that the project asks for, in versions that it allows, and what its tests need."""
 
+import os
 import subprocess
 import tomllib
 
@@ -14,6 +15,9 @@ from tests.paths import ROOT
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 HOW = "launch/locks/README.md says how a lock is made"
+
+# As from a shell: under `make test` another make says which folder it enters.
+ALONE = {name: value for name, value in os.environ.items() if not name.startswith("MAKE") and name != "MFLAGS"}
 
 
 def locked(name: str) -> dict[str, Version]:
@@ -74,13 +78,15 @@ def test_tests_that_are_asked_to_run_on_gpus_are_not_skipped(
 
 
 def test_make_gpu_without_an_environment_is_one_line() -> None:
-    done = subprocess.run(["make", "gpu", "PYTHON=/nowhere/python"], cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run(
+        ["make", "gpu", "PYTHON=/nowhere/python"], cwd=ROOT, capture_output=True, text=True, env=ALONE
+    )
     said = [line for line in done.stderr.splitlines() if not line.startswith("make")]
     assert done.returncode != 0 and done.stdout == ""
     assert len(said) == 1 and "/nowhere/python does not run" in said[0] and "make setup-gpu" in said[0]
 
 
 def test_the_environment_for_gpus_is_made_of_its_own_lock() -> None:
-    done = subprocess.run(["make", "-n", "setup-gpu"], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(["make", "-n", "setup-gpu"], cwd=ROOT, capture_output=True, text=True, check=True, env=ALONE)
     assert "-r launch/locks/gpu.txt" in done.stdout and "make setup VENV=" not in done.stderr
     assert ".venv-gpu/bin/python -m pip" in done.stdout and "cpu" not in done.stdout

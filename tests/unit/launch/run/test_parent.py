@@ -17,6 +17,8 @@ from launch.run.parent import HEAD, NODE, why
 
 DRIVER = """
 import os, signal, subprocess, sys
+for number in (signal.SIGINT, signal.SIGTERM):  # a run within the tests' own process may have left them ignored
+    signal.signal(number, signal.SIG_DFL if number == signal.SIGTERM else signal.default_int_handler)
 from launch.cli import end_run
 from launch.run.parent import tell, with_parent
 
