@@ -1,11 +1,12 @@
 """What somebody needs who gets a checkpoint's `hf/` alone: a card, and the strings at which a message ends.
 
 A policy that its engine stopped at a string never learned to end a message: without these strings it writes on. They go
-into `generation_config.json`, where transformers looks for them.
+into a file of our own: in `generation_config.json` they would make every `generate` without `tokenizer=` fail.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
     from envs.base import World
     from rlsys.config import RunConfig, StageConfig
 
-GENERATION = "generation_config.json"
+ABOUT = "rlsys.json"
+RESULTS = "\n## Held-out tasks\n"
 SHOWN = 4000  # characters of a prompt
 LOW, HIGH = "_low", "_high"
 
@@ -50,25 +52,29 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 tokenizer = AutoTokenizer.from_pretrained(FOLDER)
 model = AutoModelForCausalLM.from_pretrained(FOLDER)
 ids = tokenizer.apply_chat_template(MESSAGES, add_generation_prompt=True, return_tensors="pt", return_dict=True)
-out = model.generate(**ids, tokenizer=tokenizer, max_new_tokens={tokens})
+out = model.generate(**ids, {ends}max_new_tokens={tokens})
 print(tokenizer.decode(out[0, ids["input_ids"].shape[1]:]))
 ```
 
 {stops}"""
-STOPS = """`generation_config.json` holds the stop strings: because of them transformers asks for `tokenizer=`. A server
-of vLLM's takes them with each request: `"stop": {stop}, "include_stop_str_in_output": true`.
+STOPS = """`rlsys.json` holds the stop strings. A server of vLLM's takes them with each request: `"stop": {stop},
+"include_stop_str_in_output": true`.
 """
+UNKNOWN = "not known: the environment's code does not say it"
+
+Prompt = tuple[Sequence[Mapping[str, str]], Sequence[str] | None]  # messages, and stop strings if they are known
 
 
-def write_stops(folder: Path, stop: Sequence[str]) -> None:
-    """Into the generation config of a model's folder, in the place of those of an earlier environment."""
-    path = folder / GENERATION
-    config = json.loads(path.read_text())
-    had = config.pop("stop_strings", None)
-    if stop:
-        config["stop_strings"] = list(stop)
-    if config.get("stop_strings") != had:
-        replace_file(path, json.dumps(config, indent=2) + "\n")
+def write_about(folder: Path, config: RunConfig, stage: StageConfig, stop: Sequence[str] | None) -> None:
+    """For programs, into a model's folder: nothing that loads the model reads it. It has a digest, as the weights."""
+    about = {
+        "recipe": config.recipe.name,
+        "stage": stage.name,
+        "environment": stage.config.env.name,
+        "protocol": _protocol(stage),
+        "stop_strings": None if stop is None else list(stop),
+    }
+    replace_file(folder / ABOUT, json.dumps(about, indent=1) + "\n")
 
 
 def write_card(
@@ -76,12 +82,12 @@ def write_card(
     config: RunConfig,
     stage: StageConfig,
     step: int,
-    prompt: tuple[Sequence[Mapping[str, str]], Sequence[str]],
+    prompt: Prompt,
     evaluations: Sequence[Mapping[str, Any]],
 ) -> None:
     """Into a model's folder. prompt: of `a_prompt`. evaluations: lines of evaluations.jsonl, oldest first."""
     messages, stop = prompt
-    of, protocol = stage.config, getattr(stage.config.env, "protocol", None)
+    of, protocol = stage.config, _protocol(stage)
     text = HEAD.format(
         name=config.recipe.name,
         step=step,
@@ -89,25 +95,43 @@ def write_card(
         model=f"`{path}`" if (path := config.recipe.model.path) else "random weights",
         rlsys=versions()["rlsys"],
         env=of.env.name,
-        protocol=f", protocol `{protocol}`" if isinstance(protocol, str) else "",
+        protocol=f", protocol `{protocol}`" if protocol is not None else "",
         reward=of.reward.name,
         algorithm=of.algorithm.name if stage.kind == "rl" else stage.kind,
-        stop=", ".join(f"`{each}`" for each in stop) or "its end token",
+        stop=UNKNOWN if stop is None else ", ".join(f"`{each}`" for each in stop) or "its end token",
     )
     stops = STOPS.format(stop=json.dumps(list(stop))) if stop else ""
-    text += USE.format(tokens=of.rollout.max_turn_tokens, stops=stops)
+    ends = f"tokenizer=tokenizer, stop_strings={json.dumps(list(stop))}, " if stop else ""
+    text += USE.format(ends=ends, tokens=of.rollout.max_turn_tokens, stops=stops)
     text += _prompt(messages) + _results(evaluations)
     replace_file(folder / CARD.name, text.rstrip("\n") + "\n")
 
 
-def a_prompt(world: World) -> tuple[list[dict[str, str]], list[str]]:
-    """Messages and stop strings of one task; none where the world's own code does not give them here."""
-    try:
+def renew_results(folder: Path, evaluations: Sequence[Mapping[str, Any]]) -> None:
+    """There may be an evaluation of a saved model by now. All else that its card says is of the stage that trained it,
+    or of people."""
+    card = folder / CARD.name
+    if card.is_file():
+        text, heading = card.read_bytes(), RESULTS.encode()
+        before = text.find(heading, text.rfind(b"```") + 1)  # behind the prompt, which may hold such a line
+        text = text[:before] if before >= 0 else text
+        replace_file(card, (text.rstrip(b"\n") + b"\n" + _results(evaluations).encode()).rstrip(b"\n") + b"\n")
+
+
+def a_prompt(world: World) -> Prompt:
+    """Messages and stop strings of one task, as far as the world's own code gives them here."""
+    messages: list[dict[str, str]] = []
+    stop: list[str] | None = None
+    with contextlib.suppress(Exception):  # somebody else's code: a checkpoint is worth more than its card
         env = world.env((world.tasks("train") or world.tasks("held_out"))[0])
+        stop = list(env.stop_strings)
         messages = [{"role": each.role, "content": each.content} for each in env.first_messages()]
-        return messages, list(env.stop_strings)
-    except Exception:  # somebody else's code: a checkpoint is worth more than its card
-        return [], []
+    return messages, stop
+
+
+def _protocol(stage: StageConfig) -> str | None:
+    protocol = getattr(stage.config.env, "protocol", None)
+    return protocol if isinstance(protocol, str) else None
 
 
 def _prompt(messages: Sequence[Mapping[str, str]]) -> str:
@@ -133,6 +157,4 @@ def _results(evaluations: Sequence[Mapping[str, Any]]) -> str:
     ]
     if not rows:
         return ""
-    return "\n".join(
-        ("\n## Held-out tasks\n", "| step | evaluation | number | value | 95 % |", "|---|---|---|---|---|", *rows, "")
-    )
+    return "\n".join((RESULTS, "| step | evaluation | number | value | 95 % |", "|---|---|---|---|---|", *rows, ""))

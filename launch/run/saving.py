@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from launch.run.beginning import KEPT
-from launch.run.card import GENERATION, a_prompt, write_card, write_stops
+from launch.run.card import a_prompt, renew_results, write_about, write_card
 from launch.run.checkpoints import DriverState, step_of
 from launch.run.disk import room_for, when_full
 from launch.run.run import health, summed
@@ -43,7 +43,7 @@ async def checkpoint(run: Run, stage: StageConfig) -> None:
     newest = run.dir.newest()
     if newest is not None and step_of(newest) == state.step:
         run.dir.renew_checkpoint(newest, state)
-        describe(run, stage, newest / "hf", state.step)  # there may be an evaluation of it by now
+        renew_results(newest / "hf", run.dir.evaluations())
         return
     folder = run.dir.begin_checkpoint(state.step)
     with _room_given_back(run, folder):
@@ -67,10 +67,10 @@ def state_to_save(run: Run, stage: StageConfig) -> DriverState:
 
 
 def describe(run: Run, stage: StageConfig, model: Path, step: int) -> None:
-    """The card of a model that was saved, and the strings at which its messages end."""
-    if (model / GENERATION).is_file():
+    """The card of a model that is saved, and what programs may want to know of it."""
+    if (model / "config.json").is_file():
         prompt = a_prompt(run.world)
-        write_stops(model, prompt[1])
+        write_about(model, run.config, stage, prompt[1])
         write_card(model, run.config, stage, step, prompt, run.dir.evaluations())
 
 

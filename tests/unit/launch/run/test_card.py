@@ -1,7 +1,8 @@
-"""What a colleague gets with `hf/` alone: stop strings that transformers obeys, and a card that says what it is."""
+"""What a colleague gets with `hf/` alone: its stop strings, and a card that says what it is."""
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -9,7 +10,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from envs import make_world
 from launch.config.compose import compose
-from launch.run.card import a_prompt, write_card, write_stops
+from launch.run.card import a_prompt, renew_results, write_about, write_card
 from launch.run.checkpoints import digests
 from learners.scratch import build
 from rlsys.config import ScratchModel
@@ -29,35 +30,51 @@ def model_in(folder: Path) -> Path:
     return folder
 
 
-def said(folder: Path) -> str:
+def said(folder: Path, **options: Any) -> str:
     """By a policy that says its first token for ever."""
     model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
     with torch.no_grad():
         model.lm_head.weight.zero_()
-    ids = model.generate(torch.tensor([[5, 6, 7]]), max_new_tokens=9, do_sample=False, tokenizer=tokenizer)
+    if "stop_strings" in options:
+        options["tokenizer"] = tokenizer
+    ids = model.generate(torch.tensor([[5, 6, 7]]), max_new_tokens=9, do_sample=False, **options)
     return str(tokenizer.decode(ids[0, 3:]))
 
 
-def test_transformers_stops_where_the_engine_would_have_stopped(tmp_path: Path) -> None:
-    folder = model_in(tmp_path / "hf")
-    assert said(folder) == "!" * 9
-    write_stops(folder, ["!!!"])
-    assert said(folder) == "!!!"
+def test_transformers_generates_as_before_and_stops_where_it_is_asked_to(tmp_path: Path) -> None:
+    folder, config = model_in(tmp_path / "hf"), compose("quickstart", SMALL)
+    before = (folder / "generation_config.json").read_bytes()
+    write_about(folder, config, config.stages[-1], ["!!!"])
+    assert said(folder) == "!" * 9  # plain `generate`, without a tokenizer
+    assert (folder / "generation_config.json").read_bytes() == before
+    about = json.loads((folder / "rlsys.json").read_text())
+    assert (about["recipe"], about["stage"], about["protocol"]) == ("quickstart", "rl", None)
+    assert said(folder, stop_strings=about["stop_strings"]) == "!!!"
 
 
-def test_stop_strings_are_those_of_the_last_environment_and_nothing_else_changes(tmp_path: Path) -> None:
-    path = tmp_path / "generation_config.json"
-    path.write_text('{"eos_token_id": [7, 8], "temperature": 0.6, "stop_strings": ["</old>"]}')
-    write_stops(tmp_path, ["</answer>"])
-    assert json.loads(path.read_text()) == {"eos_token_id": [7, 8], "temperature": 0.6, "stop_strings": ["</answer>"]}
-    write_stops(tmp_path, [])
-    assert json.loads(path.read_text()) == {"eos_token_id": [7, 8], "temperature": 0.6}
+def test_a_renewed_card_has_the_new_numbers_and_else_what_it_said(tmp_path: Path) -> None:
+    """The stage that renews it may be another than the one that trained, with an environment of its own."""
+    config, folder = compose("quickstart", SMALL), tmp_path / "step-000012" / "hf"
+    folder.mkdir(parents=True)
+    renew_results(folder, [ROW])  # of a checkpoint without a card
+    assert not list(folder.iterdir())
+    write_about(folder, config, config.stages[-1], ["</answer>"])
+    prompt = ([{"role": "user", "content": "\n## Held-out tasks\n"}], ["</answer>"])
+    write_card(folder, config, config.stages[-1], 12, prompt, [])
+    saved = digests(folder.parent)
+    plain = (folder / "README.md").read_bytes()
+    for _ in range(2):
+        renew_results(folder, [ROW])
+        card = (folder / "README.md").read_bytes()
+        assert card.startswith(plain) and card.count(b"| 12 | rl, after | greedy/accuracy |") == 1
+    write_card(folder, config, config.stages[-1], 12, prompt, [ROW])
+    assert (folder / "README.md").read_bytes() == card
+    assert digests(folder.parent) == saved
 
 
 def test_a_card_says_what_the_model_was_trained_on_and_how_well_it_did(tmp_path: Path) -> None:
     config, folder = compose("quickstart", SMALL), tmp_path / "step-000012" / "hf"
     folder.mkdir(parents=True)
-    (folder / "generation_config.json").write_text("{}")
     stage, prompt = config.stages[-1], a_prompt(make_world(config.recipe.env))
     before = digests(folder.parent)
     write_card(folder, config, stage, 12, prompt, [ROW | {"greedy/passed_low": 0.1}])
@@ -65,7 +82,7 @@ def test_a_card_says_what_the_model_was_trained_on_and_how_well_it_did(tmp_path:
     assert card.startswith("---\nlibrary_name: transformers\n")
     assert f"`{stage.config.env.name}`" in card and f"`{stage.config.reward.name}`" in card
     assert "| 12 | rl, after | greedy/accuracy | 0.900 | 0.850 to 0.940 |" in card and "passed" not in card
-    assert all(f"`{stop}`" in card for stop in prompt[1]) and prompt[0][-1]["content"] in card
+    assert prompt[1] and all(f"`{stop}`" in card for stop in prompt[1]) and prompt[0][-1]["content"] in card
     assert digests(folder.parent) == before  # an edited card is no damage
 
 
@@ -77,5 +94,11 @@ def test_a_prompt_cannot_end_its_fence(tmp_path: Path) -> None:
     assert "`````text\nuser: ````" in card and "stop strings" not in card
 
 
-def test_a_world_that_cannot_tell_a_prompt_costs_no_checkpoint() -> None:
-    assert a_prompt(object()) == ([], [])  # type: ignore[arg-type]
+def test_a_world_that_cannot_tell_a_prompt_costs_no_checkpoint_and_no_stop_strings() -> None:
+    def failing() -> None:
+        raise RuntimeError("no service here")
+
+    assert a_prompt(object()) == ([], None)  # type: ignore[arg-type]
+    env = SimpleNamespace(stop_strings=("</answer>",), first_messages=failing)
+    world: Any = SimpleNamespace(tasks=lambda split: [1], env=lambda task: env)
+    assert a_prompt(world) == ([], ["</answer>"])
