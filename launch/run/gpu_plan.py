@@ -76,8 +76,8 @@ def gpu_plan(
         lines.append(f"host      {copy:.1f} GB {readers} the model; {less}")
         size = checkpoint_bytes(shape, plan) / GIGA
         lines.append(f"host      {size:.1f} GB over all ranks while a checkpoint is written, and as much disk for each")
-        lines.append(f"host      {told(_node(shape, plan))} on a node with {_together(plan)} ranks, at most")
-        problems.append(_too_small_for_node(shape, plan, card, ram))
+        lines.append(f"host      {told(_node(shape, plan, recipe))} on a node with {_together(plan)} ranks, at most")
+        problems.append(_too_small_for_node(shape, plan, recipe, card, ram))
     return GpuPlan(lines=lines, problem=next((found for found in [*problems, problem] if found), None))
 
 
@@ -183,17 +183,21 @@ def _together(plan: RankPlan) -> int:
     return min(plan.ranks, GPUS_OF_A_NODE)
 
 
-def _node(shape: ModelShape, plan: RankPlan) -> Parts:
-    versions = float(VERSIONS_IN_MEMORY * BYTES[plan.dtype] * shape.parameters)
-    return (*host_memory(shape, plan, _together(plan)), ("versions", versions))
+def _node(shape: ModelShape, plan: RankPlan, recipe: RecipeConfig) -> Parts:
+    kept = host_memory(shape, plan, _together(plan))
+    if recipe.cluster.weights_dir is not None:
+        return kept
+    return (*kept, ("versions", float(VERSIONS_IN_MEMORY * BYTES[plan.dtype] * shape.parameters)))
 
 
-def _too_small_for_node(shape: ModelShape, plan: RankPlan, card: float, ram: float | None) -> str | None:
-    needed = total(_node(shape, plan))
+def _too_small_for_node(
+    shape: ModelShape, plan: RankPlan, recipe: RecipeConfig, card: float, ram: float | None
+) -> str | None:
+    needed = total(_node(shape, plan, recipe))
     if ram is None or needed <= ram:
         return None
     on_card = replace(plan, offload="none", offload_reference=False)
-    fits = total(rank_memory(shape, on_card)) <= card * GIGA and total(_node(shape, on_card)) <= ram
+    fits = total(rank_memory(shape, on_card)) <= card * GIGA and total(_node(shape, on_card, recipe)) <= ram
     remedy = "learner.offload=none learner.offload_reference=false" if fits else "ranks on more nodes, or one with more"
     return f"the learner ranks of a node keep {needed / GIGA:.0f} GB in its RAM of {ram / GIGA:.0f} GB: try {remedy}"
 

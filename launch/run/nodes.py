@@ -84,7 +84,8 @@ def look(holds: Holds, marks: Sequence[Mark], make: Callable[[Any], World]) -> N
     if holds.weights is not None:
         preflight.check_room(*holds.weights)
     if holds.host_bytes:
-        preflight.check_host(holds.host_bytes + (holds.weights[2] if holds.weights is not None else 0))
+        _, folder, versions, _ = holds.weights or (None, None, 0, 0)
+        preflight.check_host(holds.host_bytes + (versions if folder is None else 0))
     if holds.memory_mb:
         preflight.check_memory(holds.memory_mb)
 

@@ -90,6 +90,8 @@ def test_what_a_node_keeps_in_ram_is_refused_past_it() -> None:
         plan = gpu_plan(full, [("rl", full)], DEVICES["cuda"], None, ram)
         assert (plan.problem is None) == fits
     assert plan.problem is not None and "keep 1114 GB in its RAM of 1000 GB: try ranks on more nodes" in plan.problem
+    on_disk = replace(full, cluster=replace(full.cluster, weights_dir="/local/weights"))
+    assert gpu_plan(on_disk, [("rl", on_disk)], DEVICES["cuda"], None, 1000e9).problem is None  # 983 GB
     each = host_bytes(full, [full], DEVICES["cuda"], None)
     assert each == pytest.approx((16 + 14) * 32.76e9 / 8, rel=1e-3)
     assert host_bytes(full, [full], DEVICES["cpu"], None) == 0

@@ -87,6 +87,15 @@ def test_a_shared_folder_is_told_from_one_of_the_same_name(tmp_path: Path) -> No
         pass
 
 
+def test_versions_in_a_folder_on_a_disk_take_no_ram(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[float] = []
+    monkeypatch.setattr(launch.run.nodes.preflight, "check_host", asked.append)
+    monkeypatch.setattr(launch.run.nodes.preflight, "check_room", lambda *_: None)
+    for folder in (None, "/local/weights"):
+        look(Holds(host_bytes=100.0, weights=("shm", folder, 20, 0)), (), make_world)
+    assert asked == [120.0, 100.0]
+
+
 def test_what_a_node_lacks_is_named_by_its_key(tmp_path: Path) -> None:
     def said(holds: Holds) -> str:
         with pytest.raises(BadInput) as error:
