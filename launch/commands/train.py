@@ -71,7 +71,7 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
     from launch.evaluation.sets import recipes_of
     from launch.run import cleanup, parent
     from launch.run.beginning import refuse_impossible
-    from launch.run.cluster import expected_device, killed_too_early
+    from launch.run.cluster import killed_too_early, smallest_device
     from launch.run.disk import check_disk, room_for
     from launch.run.parts import make_run, shown
     from launch.run.progress import begun
@@ -89,7 +89,7 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
             return say_finished(config, directory, state, progress)
         entered = config.stages[state.stage_index]
         checked = checkpoint is None or directory.verify(checkpoint, progress.say)
-        check_disk(room_for(config, expected_device(config.recipe.cluster)), directory.path)
+        check_disk(room_for(config, smallest_device(config.recipe.cluster)), directory.path)
         if checkpoint is not None:
             refuse_impossible(entered, state, checkpoint, directory)
         if extended and checkpoint is not None:
@@ -133,7 +133,7 @@ def say_finished(config: RunConfig, directory: RunDir, state: DriverState, progr
 def dry_run(config: RunConfig, progress: Progress, run_dir: str | None) -> int:
     """What is known is shown, also where something is missing: that is raised at the end."""
     from launch.config.compose import to_yaml
-    from launch.run.cluster import expected_device, runs_elsewhere
+    from launch.run.cluster import expected_device, runs_elsewhere, smallest_device
     from launch.run.disk import check_disk, room_for, told_room
     from launch.stages.train import arithmetic, check_gpus, check_offload
     from rlsys.device import resolved_run
@@ -141,7 +141,7 @@ def dry_run(config: RunConfig, progress: Progress, run_dir: str | None) -> int:
     device, place = expected_device(config.recipe.cluster), Path(run_dir or f"runs/{config.recipe.name}")
     here = not runs_elsewhere(config.recipe.cluster, device)
     follows, problem = arithmetic(config)
-    room = room_for(config, device)
+    room = room_for(config, smallest_device(config.recipe.cluster))
     progress.close()
     print(to_yaml(resolved_run(config, device)))
     print("# what follows from it")

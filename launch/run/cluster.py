@@ -17,7 +17,7 @@ from actors.bundles import Need
 from actors.placement import check
 from launch.run import cleanup, cuda, parent
 from rlsys.config import ClusterConfig
-from rlsys.device import Device, choose, known, resolved_cluster
+from rlsys.device import DEVICES, Device, choose, known, resolved_cluster
 from rlsys.errors import BadInput, RunFailed
 
 DRIVERS = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg")  # one of them is there where CUDA is (dxg: WSL)
@@ -51,6 +51,13 @@ def is_local(config: ClusterConfig) -> bool:
 def expected_device(config: ClusterConfig) -> Device:
     """As far as it can be known before Ray answers: `auto` is what this machine has."""
     return choose(config.device, local_gpus() if config.device == "auto" else 0)
+
+
+def smallest_device(config: ClusterConfig) -> Device:
+    """The same for what is refused before Ray answers: a cluster that is joined may have GPUs, whose weights are
+    smaller."""
+    joined = config.device == "auto" and not is_local(config)
+    return DEVICES["cuda"] if joined else expected_device(config)
 
 
 def local_gpus() -> int:
@@ -115,7 +122,8 @@ def connect(config: ClusterConfig, needs: Callable[[Device], Sequence[Need]], *,
     finally:
         cleanup.stop_if_asked()
     parent.tell(log=_own_log())
-    close_token()
+    if local:  # the token of a cluster that was joined may be shared with others on purpose
+        close_token()
     counted = ray.cluster_resources().get("GPU", 0)
     device = choose(config.device, counted)
     if local and device.gpus_per_actor and counted:  # by Ray, which asks neither torch nor whether the driver fits it

@@ -1,7 +1,7 @@
 """Whether the disk of a run directory has room for the run's checkpoints: said before anything starts.
 
-A checkpoint holds the policy for the hub, and what the ranks go on from: the weights again, and of AdamW a copy of them
-and two moments in 32 bits. docs/run-directory.md has the sum, which follows from the number of parameters.
+A checkpoint holds the policy for the hub, and what the ranks go on from (`gpu_memory.saved_bytes`).
+docs/run-directory.md has the sum, which follows from the number of parameters.
 """
 
 from __future__ import annotations
@@ -12,14 +12,13 @@ from pathlib import Path
 
 from launch.run import preflight
 from launch.run.best import best_of
-from launch.run.gpu_memory import BYTES
+from launch.run.gpu_memory import BYTES, saved_bytes
 from learners.algorithms import make_algorithm
 from learners.algorithms.base import REFERENCE, VALUES
 from rlsys.config import RunConfig, StageConfig
 from rlsys.device import Device, dtype_of
 from rlsys.errors import BadInput
 
-ADAM = 12  # bytes a parameter: its copy in 32 bits and two moments
 UNITS = ("kB", "MB", "GB", "TB")
 
 
@@ -47,19 +46,22 @@ def room_for(config: RunConfig, device: Device) -> Room | None:
     training = [stage for stage in config.stages if stage.steps or stage.epochs is not None]
     if count is None or not training:
         return None
-    weight = BYTES[dtype_of(config.recipe.model.dtype, device)]
-    needs = {need for stage in training for need in make_algorithm(stage.config.algorithm).needs}
-    trained = 1 + (VALUES in needs)
+    dtype = dtype_of(config.recipe.model.dtype, device)
     keep = max(stage.config.checkpoint.keep for stage in training)
     made = sum(_made(stage) for stage in training)
     compared = any(map(_keeps_reference, config.stages[1:]))  # the first is compared with what lies elsewhere
     apart = any(stage.config.checkpoint.best is not None for stage in training) + compared
     return Room(
-        each=count * (weight + trained * (weight + ADAM)),
+        each=count * max(_saved(stage, dtype) for stage in training),
         most=min(keep + 1, made),
-        beside=count * weight * apart,
+        beside=count * BYTES[dtype] * apart,
         keep=keep,
     )
+
+
+def _saved(stage: StageConfig, dtype: str) -> int:
+    critic = VALUES in make_algorithm(stage.config.algorithm).needs
+    return saved_bytes(dtype, stage.config.learner.zero_stage, critic=critic)
 
 
 def _keeps_reference(stage: StageConfig) -> bool:

@@ -153,8 +153,13 @@ def host_memory(shape: ModelShape, plan: RankPlan, ranks: int) -> Parts:
 def checkpoint_bytes(shape: ModelShape, plan: RankPlan) -> float:
     """On disk, and over all ranks in host memory from its copying to its writing: masters and moments, under ZeRO-1
     and 2 the weights as DeepSpeed keeps them, and the weights for everybody."""
-    each, models = BYTES[plan.dtype], 2 if plan.critic else 1
-    return float(shape.parameters) * ((12 + (each if plan.zero_stage < 3 else 0)) * models + each)
+    return float(shape.parameters) * saved_bytes(plan.dtype, plan.zero_stage, critic=plan.critic)
+
+
+def saved_bytes(dtype: str, zero_stage: int, *, critic: bool) -> int:
+    """The same of one parameter."""
+    each, models = BYTES[dtype], 2 if critic else 1
+    return (12 + (each if zero_stage < 3 else 0)) * models + each
 
 
 def _kept(shape: ModelShape, plan: RankPlan) -> float:

@@ -8,8 +8,10 @@ import pytest
 
 from launch.cli import run
 from launch.config.compose import compose
+from launch.run import cluster
 from launch.run.disk import Room, check_disk, room_for, when_full
 from launch.run.preflight import parameters
+from rlsys.config import ClusterConfig
 from rlsys.device import DEVICES
 from rlsys.errors import BadInput
 
@@ -28,8 +30,18 @@ def test_a_checkpoint_is_the_model_and_what_adam_knows() -> None:
     assert room().each == 20 * count  # 4 for the hub; 4, their copy and two moments for the ranks
     assert room(device="cuda").each == 16 * count  # in 16 bits: 122 GB of 7.6e9 parameters
     ppo = room("algorithm.name=ppo")
+    assert room("learner.zero_stage=3").each == 16 * count  # which keeps no second copy of the weights
+    assert room("learner.zero_stage=3", device="cuda").each == 14 * count
     assert ppo.each == 36 * count and ppo.beside == 0  # a critic has no copy for the hub
     assert room("checkpoint.best=greedy/accuracy").beside == 4 * count
+
+
+def test_of_a_cluster_that_is_joined_the_smaller_weights_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "local_gpus", lambda: 0)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    assert cluster.smallest_device(ClusterConfig()) == DEVICES["cpu"]
+    assert cluster.smallest_device(ClusterConfig(address="10.0.0.1:6379")) == DEVICES["cuda"]
+    assert cluster.smallest_device(ClusterConfig(address="10.0.0.1:6379", device="cpu")) == DEVICES["cpu"]
 
 
 def test_a_model_to_compare_with_takes_room_where_a_checkpoint_holds_it() -> None:
