@@ -129,13 +129,18 @@ def mathematics(record: Located) -> Task:
 
 
 def theorem_qa(record: Located) -> Task:
-    """TheoremQA: "Answer" is a text, a number, true or false, or one list, which people write without its brackets."""
+    """TheoremQA: "Answer" is a text, a number, true or false, or one list, which people write without its brackets.
+
+    Two numbers without brackets would be in any order: they are kept as parts instead, which are in theirs.
+    """
     value = record.lower.get("answer")
     if isinstance(value, bool):
         answers: tuple[str, ...] = (str(value), "Yes" if value else "No")
     elif isinstance(value, list):
-        listed = json.dumps([number for number in value if isinstance(number, int | float)])
-        answers = (listed, f"({listed[1:-1]})", listed[1:-1]) if len(value) > 1 else (listed,)
+        numbers = [json.dumps(number) for number in value if isinstance(number, int | float)]
+        listed = ", ".join(numbers)
+        bare = (f"(a) {numbers[0]}, (b) {numbers[1]}",) if len(numbers) == 2 else ()
+        answers = (f"[{listed}]", f"({listed})", *bare) if len(numbers) > 1 else (f"[{listed}]",)
     else:
         answers = (record.value_text(value, "answer"),)
     return record.task(record.text("question"), answers)

@@ -19,15 +19,17 @@ _CARDINAL = {word: at for at, word in enumerate(_SMALL.split())} | {
 _ORDINAL = {word: at for at, word in enumerate(_ORDINALS.split())} | {
     f"{word[:-1]}ieth": value for word, value in _CARDINAL.items() if value in range(20, 100, 10)
 }
-_PARTS = {word: value for word, value in _ORDINAL.items() if value > 2} | {"half": 2, "quarter": 4, "hundredth": 100}
-_PARTS |= {f"{word}s": value for word, value in _PARTS.items()} | {"halves": 2}
 _MULTIPLES = {"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
+PARTS = {word: value for word, value in _ORDINAL.items() if value > 2} | {"half": 2, "quarter": 4}
+PARTS |= {f"{word}th": value for word, value in _MULTIPLES.items()}
+PARTS |= {f"{word}s": value for word, value in PARTS.items()} | {"halves": 2}
 _NUMBER_WORDS = frozenset((*_CARDINAL, *_MULTIPLES))
 _BEGINS = re.compile(
     r"(?:minus|negative|a|an|[a-z]*(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|teen|ty|zero))\b",
     re.I,
 )
 _TH = re.compile(r"([0-9]{1,6})\s?(?:\^\s?\{?)?\s?(?:st|nd|rd|th)\b\}?", re.I)
+_SOME_PARTS = re.compile(r"([+-]?[0-9]{1,9})[ -]([a-z]+)\.?", re.I)
 _WORDS = re.compile(r"[A-Za-z]+")
 _NOT_THEN = frozenset(
     ("or", "and", "to", "less", "more", "times", "of", "point", "than", "plus", "minus", "is", "by", "over", "if")
@@ -36,8 +38,13 @@ MAX_WORDS = 12
 
 
 def in_digits(text: str) -> str:
-    """A text that begins with a number in words, with that number in digits; any other text as it is."""
-    if len(text) > 100 or _BEGINS.match(text) is None:
+    """A text that begins with a number in words, or is `5 sevenths`, with that number in digits; any other as it is."""
+    if len(text) > 100:
+        return text
+    some = _SOME_PARTS.fullmatch(text)
+    if some is not None and some[2].lower() in PARTS and (some[1].lstrip("+-") == "1" or some[2][-1] in "sS"):
+        return rf"\frac{{{some[1]}}}{{{PARTS[some[2].lower()]}}}"
+    if _BEGINS.match(text) is None:
         return text
     words = [(match.group().lower(), match.end()) for match in _WORDS.finditer(text)][: MAX_WORDS + 1]
     if re.search(r"[^A-Za-z .-]", text) or len(words) > MAX_WORDS:
@@ -53,8 +60,8 @@ def in_digits(text: str) -> str:
     if value is None:
         return text
     below = 1
-    if rest and rest[0] in _PARTS:
-        below, used, rest = _PARTS[rest[0]], used + 1, rest[1:]
+    if rest and rest[0] in PARTS:
+        below, used, rest = PARTS[rest[0]], used + 1, rest[1:]
     if rest and (rest[0] in _NOT_THEN or rest[0] in _NUMBER_WORDS or rest[0] in _ORDINAL or len(rest) > 3):
         return text
     number = str(value) if below == 1 else rf"\frac{{{value}}}{{{below}}}"
@@ -77,7 +84,7 @@ def _length(names: list[str]) -> int:
     used = 0
     for at, name in enumerate(names):
         if name in _NUMBER_WORDS or (
-            at == 0 and name in ("a", "an") and names[1:2] and names[1] in (*_MULTIPLES, *_PARTS)
+            at == 0 and name in ("a", "an") and names[1:2] and names[1] in (*_MULTIPLES, *PARTS)
         ):
             used = at + 1
         elif not (name == "and" and used == at and names[at - 1 : at] and names[at - 1] in _MULTIPLES):

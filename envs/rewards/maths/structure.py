@@ -167,12 +167,11 @@ def _components(text: str) -> Collection | None:
 def as_tuple(given: Collection, kind: str) -> Collection:
     """A vector as a tuple, and `x = 1, y = 2` as the tuple (1, 2), where `kind` is "()"; else as it is.
 
-    A list, tuple or vector is in the order of the parts where `kind` is "parts". `[2, 3, 5]` can be no interval.
+    A list, tuple or vector is in the order of the parts where `kind` is "parts". `[2, 3, 5]` can be no interval,
+    and `[2, 3]`, which can, is no list: its ends have an order.
     """
-    if given.kind == "[]" and len(given.elements) > 2 and kind in ("()", "set", "parts", "ratio"):
-        given = Collection("list" if kind == "set" else "()", given.elements)
-    if given.kind == "[]" and kind == "list":
-        given = Collection("list", given.elements)
+    if given.kind == "[]" and len(given.elements) > 2 and kind in ("()", "set", "list", "parts", "ratio"):
+        given = Collection("list" if kind in ("set", "list") else "()", given.elements)
     if kind == "parts" and given.kind in ("list", "()"):
         return Collection("parts", given.elements)
     if kind in ("()", "[]") and given.kind.startswith("matrix") and (given.kind.endswith("x1") or " 1x" in given.kind):
@@ -184,6 +183,8 @@ def as_tuple(given: Collection, kind: str) -> Collection:
         names = [name for name, _ in named]
         if all(len(name) == 1 for name in names) and len(set(names)) == len(names):
             return Collection("()", tuple(value for _, value in named))
+        if len(given.elements) > 2 and not any(names):  # two could be an interval's
+            return Collection("()", given.elements)
     return given
 
 

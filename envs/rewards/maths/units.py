@@ -6,6 +6,7 @@ import re
 from functools import lru_cache
 
 from envs.rewards.maths.measure import measure, ratio
+from envs.rewards.maths.numerals import PARTS
 
 _UNIT_NAMES = {
     "mm": "mm millimeter millimetre", "cm": "cm centimeter centimetre", "m": "m meter metre",
@@ -31,8 +32,8 @@ _POWERS = {"square": "2", "sq": "2", "squared": "2", "cubic": "3", "cu": "3", "c
 _OTHERWISE = """
     and or not no nor never neither either but if when where unless except than then thus so because since is are was
     were be isn't wrong incorrect more less fewer greater least most plus minus over under divided multiplied squared
-    cubed factorial power base mod modulo remainder half halves third thirds quarter quarters fourth fourths fifth
-    fifths sixth sixths seventh eighth eighths ninth tenth tenths hundredth hundredths thousandth thousandths one two
+    cubed factorial power powers base mod modulo remainder opposite opposites reciprocal reciprocals inverse inverses
+    multiple multiples one two
     three four five six seven eight nine ten eleven twelve twenty thirty forty fifty hundred hundreds thousand
     thousands million millions billion billions trillion trillions dozen dozens even odd prime positive negative
     real solution january february march april may june july august september october november december
@@ -40,7 +41,7 @@ _OTHERWISE = """
     myriad tens gross score scores lakh lakhs crore crores
     sin cos tan cot csc sinh cosh tanh log ln exp gcd lcm max det th st nd rd choose pi sqrt frac
 """
-_NO_NOUN = frozenset(_OTHERWISE.split())
+_NO_NOUN = frozenset((*_OTHERWISE.split(), *PARTS))
 _FIRST = frozenset(("to", "for", "from", "with", "by", "out", "at", "as", "the", "a", "an", "on", "times"))
 _INSIDE = frozenset(("of", "in", "to", "at", "a", "on"))  # short words of a phrase
 # A counted noun is in the plural: `7 apples`, but `7 double` and `7 overdrawn` say something else.

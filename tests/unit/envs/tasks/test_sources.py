@@ -104,7 +104,7 @@ def one(record: dict[str, Any]) -> Task:
             {"Question": "q?", "Answer": [1, 2.5], "Answer_type": "list"},
             "theoremqa",
             "q?",
-            ("[1, 2.5]", "(1, 2.5)", "1, 2.5"),
+            ("[1, 2.5]", "(1, 2.5)", "(a) 1, (b) 2.5"),
         ),
         ({"question": "q?", "options": ["x", "y"], "answer": "B", "answer_index": 1}, "mmlu_pro", "q?", ("B",)),
         ({"question": "q?", "answer": False, "term": "t", "facts": []}, "strategyqa", "q?", ("no",)),

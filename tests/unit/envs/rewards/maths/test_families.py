@@ -6,6 +6,10 @@ from envs.rewards.maths.compare import decided, equivalent
 
 SAME = {
     "chinese": [
+        ("5千克", "5 kg"),
+        ("5个红色的球", "5"),
+        ("5根绳子", "5"),
+        ("最少人数为5", "5"),
         ("6个", "6"),
         ("三十五个", "35"),
         ("5个苹果", "5"),
@@ -76,6 +80,10 @@ SAME = {
         ("6:9:12", "2:3:4"),
     ],
     "words": [
+        ("5 sevenths", "5/7"),
+        ("3 millionths", "0.000003"),
+        ("5 months", "5"),
+        ("2 roots", "2"),
         ("twenty five", "25"),
         ("five-eighths", "5/8"),
         ("minus two", "-2"),
@@ -111,7 +119,8 @@ SAME = {
         ("mean = 4, median = 5", "mean: 4, median: 5"),
         ("4, 5, 6", "[4, 5, 6]"),
         ("(4, 5, 6)", "[4, 5, 6]"),
-        ("4, 5", "[4, 5]"),
+        ("4, 5, 6", "(4, 5, 6)"),
+        ("4, 5", "(a) 4, (b) 5"),
         (r"\frac12", r"\frac{AB}{CD} = \frac12"),
         ("7:32", "S_1:S_2 = 7:32"),
     ],
@@ -147,6 +156,22 @@ SAME = {
 }
 DIFFERENT = {
     "chinese": [
+        *(
+            (given, "5")
+            for given in [
+                "至少5",
+                "最多5",
+                "最少为5",
+                "5以内",
+                "5的相反数",
+                "5倒数",
+                "5根号",
+                "5十",
+                "5成",
+                "5折",
+                "5之后",
+            ]
+        ),
         ("6个半", "6"),
         ("6万", "6"),
         ("不是6", "6"),
@@ -198,6 +223,11 @@ DIFFERENT = {
         ("2:3:4", "2:3"),
     ],
     "words": [
+        *(
+            (f"5 {what}", "5")
+            for what in ["sevenths", "ninths", "twelfths", "millionths", "opposites", "reciprocals", "inverses"]
+        ),
+        *((f"5 {what}", "5") for what in ("multiples", "powers")),
         ("twenty-three", "32"),
         ("two or three", "2"),
         ("one less than two", "2"),
@@ -218,6 +248,11 @@ DIFFERENT = {
         (r"\text{diag}(1,2)", r"\begin{pmatrix}2&0\\0&1\end{pmatrix}"),
     ],
     "parts": [
+        ("7, -2", "[-2, 7]"),
+        ("-2 and 7", "[-2, 7]"),
+        ("[4, 5]", "4, 5"),
+        ("5, 4", "(a) 4, (b) 5"),
+        ("4, 6, 5", "(4, 5, 6)"),
         ("20, 10", "(a) 10; (b) 20"),
         ("(a) 10", "(a) 10 (b) 20"),
         ("(b) 10 (a) 20", "(a) 10 (b) 20"),
