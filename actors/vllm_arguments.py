@@ -50,23 +50,24 @@ OWN: dict[str, str | None] = {
 
 
 def check_arguments(given: Mapping[str, Any]) -> None:
-    """Raises BadInput for a name that vLLM does not have, and for one that rlsys sets."""
+    """Raises BadInput for a name that rlsys sets, and for one that vLLM does not have, where it is installed."""
     for name in given:
         if name in OWN:
             key = OWN[name]
             raise BadInput(
                 f"engine.vllm.{name}: " + (f"say {key}" if key else "rlsys relies on the value that it sets")
             )
-        if name not in known_arguments():
-            raise BadInput(f"engine.vllm.{name}: no argument of vLLM's{nearest(name, known_arguments(), otherwise='')}")
+        known = known_arguments()
+        if known and name not in known:
+            raise BadInput(f"engine.vllm.{name}: no argument of vLLM's{nearest(name, known, otherwise='')}")
 
 
 @cache
 def known_arguments() -> frozenset[str]:
-    """The fields of vLLM's EngineArgs and AsyncEngineArgs, read from its source."""
+    """The fields of vLLM's EngineArgs and AsyncEngineArgs, read from its source; none without vLLM."""
     package = find_spec("vllm")
     if package is None or package.origin is None:
-        raise BadInput("engine.vllm: vLLM is not installed here, so that its arguments cannot be checked")
+        return frozenset()
     tree = ast.parse((Path(package.origin).parent / SOURCE).read_text())
     classes = [each for each in tree.body if isinstance(each, ast.ClassDef) and each.name.endswith("EngineArgs")]
     fields = [each for found in classes for each in found.body if isinstance(each, ast.AnnAssign)]

@@ -16,7 +16,7 @@ from envs.services.retriever.config import KINDS, UNREAD, RetrieverConfig, Retri
 from envs.services.retriever.documents import Document
 from envs.services.secrets import check_address, read_secret
 from envs.services.stats import ToolStats
-from rlsys.errors import BadInput, nearest, refuse_unread, require, require_bounds
+from rlsys.errors import BadInput, nearest, require, require_bounds
 
 if TYPE_CHECKING:
     from envs.services.retriever.client import RetrieverClient
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 WEB = "web"  # no server of ours: the live web, asked by every worker
 OF_OWN = ("corpus", "kind", "index", "encoder", "k1", "b", "query_tokens", "faiss", "gpus")  # of a server to start
+OF_OPTIONS = ("encoder", "k1", "b", "query_tokens", "faiss")
 MAX_TOPK = 100  # what the server allows
 CHECK_DEADLINE_S = 5.0
 MAX_QUERY = 1024  # characters; a longer query is cut before it is sent and remembered
@@ -71,11 +72,6 @@ class SearchConfig:
         require(self.kind in kinds, "env.retriever.kind", self.kind, known)
         self._check_web()
         require_bounds(self, "env.retriever.", "0 or more", "gpus")
-        if self.url is not None:
-            refuse_unread(self, "env.retriever.", OF_OWN, "beside env.retriever.url, whose server has its own")
-        else:
-            keys = (*UNREAD.get(self.kind, ()), *(["gpus"] if self.kind == "bm25" else []))
-            refuse_unread(self, "env.retriever.", keys, f"with env.retriever.kind={self.kind}")
         asked = self.token_env is None or self.url is not None
         require(asked, "env.retriever.token_env", self.token_env, "null without retriever.url")
         key = ("env.retriever.token_env", self.token_env)
@@ -86,22 +82,28 @@ class SearchConfig:
         named = web == (self.web.key_env is not None)
         expected = "the variable that holds the key" if web else "null without retriever.kind=web"
         require(named, "env.retriever.web.key_env", self.web.key_env, expected)
-        if web:
-            unread = [key for key in ("url", *OF_OWN) if key != "kind"]
-            refuse_unread(self, "env.retriever.", unread, f"with env.retriever.kind={WEB}")
+
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """Keys that nothing reads, as the others are."""
+        if self.kind == WEB:
+            return tuple(key for key in ("url", *OF_OWN) if key != "kind")
+        if self.url is not None:
+            return OF_OWN
+        return (*UNREAD.get(self.kind, ()), *(["gpus"] if self.kind == "bm25" else []))
+
+    @property
+    def switch(self) -> tuple[str, str]:
+        """The key that makes them so, and how an error says it."""
+        if self.url is not None and self.kind != WEB:
+            return "url", "beside env.retriever.url, whose server has its own"
+        return "kind", f"with env.retriever.kind={self.kind}"
 
     @property
     def options(self) -> RetrieverConfig:
         """Of the server to start."""
-        return RetrieverConfig(
-            kind=self.kind,
-            index=self.index,
-            encoder=self.encoder,
-            k1=self.k1,
-            b=self.b,
-            query_tokens=self.query_tokens,
-            faiss=self.faiss,
-        )
+        keys = [key for key in OF_OPTIONS if key not in UNREAD.get(self.kind, ())]
+        return RetrieverConfig(kind=self.kind, index=self.index, **{key: getattr(self, key) for key in keys})
 
 
 class SearchTool:

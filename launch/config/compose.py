@@ -23,10 +23,11 @@ from actors.vllm_arguments import check_arguments
 from envs import REWARDS, WORLDS
 from launch.config.fitting import Picked, check_choices, kept_keys, say_left_out
 from launch.config.keys import inside_named, keys_of, known_names
-from launch.config.layers import Layer, Raw, find_config, label_of, over, parse_overrides, read_files
+from launch.config.layers import Layer, Raw, find_config, is_written, label_of, over, parse_overrides, read_files
 from launch.config.plain import check_plain
 from launch.config.scope import check_reads, check_scope, has
 from launch.config.synonyms import meant
+from launch.config.unread import check_unread
 from launch.evaluation.sets import check_sets
 from launch.run.places import without_places
 from launch.stages import STAGES
@@ -49,7 +50,7 @@ class StageSource:
     name: str
     head: Head
     layers: tuple[Layer, ...]  # all that is merged for this stage, in order
-    own: tuple[Layer, ...]  # those of them that speak to this stage alone
+    own: tuple[Layer, ...]  # those of them that speak to this stage alone; not what a run has written
     of_kind: tuple[Layer, ...]  # and those of them that know its kind: not a file's, where the command line has another
 
 
@@ -80,11 +81,13 @@ def compose(config: str, overrides: Sequence[str], *, saved: bool = False) -> Ru
             stage.check(source.where, source.head, recipe_here)
             check_optimizer(source.where, source.head, recipe_here, built)
             check_sets(source.where, recipe_here)
+            check_unread(source.where, source.layers, recipe_here)
         built.append(stage.build(source.where, source.head, recipe_here, built))
     names = [source.name for source in stages]
     if len(set(names)) != len(names):
         raise BadInput(f"{config}: stages need different names, found {', '.join(names)}")
-    check_arguments(recipe.engine.vllm)
+    if not saved:
+        check_arguments(recipe.engine.vllm)
     return RunConfig(recipe=recipe, stages=tuple(built))
 
 
@@ -134,8 +137,9 @@ def _read(config: str, overrides: Sequence[str]) -> tuple[list[Layer], list[Stag
         )
         head = Head(**{key: given.get(key, stage.get(key)) for key in STAGE_KEYS})
         layers = (*files, own, command_line, asked)
-        of_kind = (own, asked) if head.kind == stage.get("kind") else (asked,)
-        found.append(StageSource(where=where, name=name, head=head, layers=layers, own=(own, asked), of_kind=of_kind))
+        checked = (asked,) if is_written(files) else (own, asked)
+        of_kind = checked if head.kind == stage.get("kind") else (asked,)
+        found.append(StageSource(where=where, name=name, head=head, layers=layers, own=checked, of_kind=of_kind))
     for layer in (*files, command_line, *(layer for source in found for layer in source.own)):
         _check_keys(layer.source, layer.values, RecipeConfig, {}, "")
     return [*files, command_line], found

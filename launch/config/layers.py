@@ -22,6 +22,9 @@ ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = ROOT / "configs"
 
 PAPER = "paper.yaml"  # of a recipe that is a folder
+# Every run's config.yaml has all of these sections; nobody writes them all by hand.
+WRITTEN = {"about", "model", "window", "env", "reward", "algorithm", "engine", "rollout", "learner", "loop"}
+WRITTEN |= {"eval", "trajectories", "checkpoint", "cluster", "weights", "wandb"}
 
 Raw = dict[str, Any]
 
@@ -30,6 +33,14 @@ Raw = dict[str, Any]
 class Layer:
     source: str  # for error lines: a file name or "command line"
     values: Raw
+
+
+def is_written(layers: Sequence[Layer]) -> bool:
+    """Whether a run's own config.yaml is among them: its writer, maybe an older one, says what its stages do not read.
+
+    What it says there changed nothing in that run and changes nothing now.
+    """
+    return any(layer.values.keys() >= WRITTEN for layer in layers)
 
 
 def find_config(name: str) -> Path:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from actors import engine
+from actors import engine, vllm_arguments
 from actors.specs import make_engine_spec
 from actors.vllm_arguments import OWN, known_arguments
 from launch.config.compose import compose
@@ -30,6 +30,17 @@ def test_vllms_list_is_read_without_importing_it() -> None:
 def test_what_is_not_vllms_or_ours_is_refused(given: str, said: str) -> None:
     with pytest.raises(BadInput, match=said):
         compose("quickstart", [f"engine.vllm.{given}=1"])
+
+
+def test_without_vllm_only_our_own_names_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vllm_arguments, "find_spec", lambda name: None)
+    known_arguments.cache_clear()
+    try:
+        compose("quickstart", ["engine.vllm.max_num_batched_token=1"])
+        with pytest.raises(BadInput, match="rlsys relies on"):
+            compose("quickstart", ["engine.vllm.logprobs_mode=1"])
+    finally:
+        known_arguments.cache_clear()
 
 
 def test_what_the_user_says_is_passed_to_vllm_beside_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
