@@ -60,9 +60,13 @@ def paired(ours: Sequence[Played], theirs: Sequence[Played]) -> Paired | str:
 
 
 def other_prompts(ours: Sequence[Played], theirs: Sequence[Played]) -> bool:
-    """Whether they were evaluated in another way: other sampling, limits, seeds, tasks or reward."""
+    """Whether they were evaluated in another way: other sampling, limits, seeds, tasks or reward.
+
+    Digests of different versions say nothing about one another.
+    """
     mine, other = ({each.prompts for each in side if each.prompts} for side in (ours, theirs))
-    return bool(mine and other) and not (mine <= other or other <= mine)
+    comparable = len({digest.rpartition(":")[0] for digest in mine | other}) == 1
+    return bool(comparable and mine and other) and not (mine <= other or other <= mine)
 
 
 def _others(everyone: Sequence[Played]) -> str | None:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 # Keys of a set that stand in the place of the same ones of `eval`.
 SAMPLING = ("tasks", "greedy", "samples", "seeds", "temperature", "top_p", "max_turn_tokens", "max_response_tokens")
 
+DIGEST_VERSION = 2  # one more whenever `Play.identity` says other things of the same evaluation
 FILES = ("data", "eval_data")  # of an environment's tasks, wherever they lie
 
 
@@ -131,7 +132,9 @@ class Play:
         return same | files | {"what the tasks ask": self.of.contents}
 
     def digest(self) -> str:
-        return hashlib.blake2b(repr(sorted(self.identity().items())).encode(), digest_size=8).hexdigest()
+        """Of two with one version before the colon: equal where `identity` is. Before there were versions: no colon."""
+        said = repr(sorted(self.identity().items())).encode()
+        return f"{DIGEST_VERSION}:{hashlib.blake2b(said, digest_size=8).hexdigest()}"
 
 
 def sets_of(recipe: RecipeConfig) -> tuple[TaskSet, ...]:

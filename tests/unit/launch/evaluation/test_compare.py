@@ -138,6 +138,10 @@ def test_another_way_of_evaluating_is_told() -> None:
     assert side_by_side([one], [other])["1"].other_prompts
     assert not side_by_side([one], [one])["1"].other_prompts
     assert not side_by_side([one, other], [one])["1"].other_prompts  # one seed of the two
+    before, now = of_tasks([0.0, 1.0], "1:a"), of_tasks([1.0, 1.0], "2:b")
+    assert not side_by_side([one], [now])["1"].other_prompts  # digests of different versions
+    assert not side_by_side([before], [now])["1"].other_prompts
+    assert side_by_side([now], [of_tasks([1.0, 1.0], "2:c")])["1"].other_prompts
     settings = [Setting(name=name, seeds=[{"x": each}]) for name, each in (("zero", one), ("ours", other))]
     said = "\n".join(lines(settings, 0.01, "paired"))
     assert "warning: ours was evaluated in another way than the first (prompts): x" in said
