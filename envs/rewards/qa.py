@@ -42,9 +42,10 @@ def f1(prediction: str, gold: str, *, style: Style) -> float:
 
     hotpotqa: words counted as often as they occur; 0 when one side is yes, no or noanswer and the other is not the
     same. musique: no such rule; where one side has no words, 1 if both have none, else 0. icrl: sets of words. In the
-    other two an answer such as `A`, of which nothing is left, is 1 where it is the gold itself, else 0.
+    other two an answer such as `A`, of which nothing is left, is 1 where it is the gold itself, else 0. Marks outside
+    of ASCII do not count, as in `exact_match`.
     """
-    given, key = normalize_answer(prediction), normalize_answer(gold)
+    given, key = _both(prediction, gold)
     if style != "musique" and not (given and key):
         return float(bool(prediction.strip()) and _as_written(prediction) == _as_written(gold))
     if style == "hotpotqa" and given != key and (given in _VERDICTS or key in _VERDICTS):
@@ -67,10 +68,25 @@ def best_f1(prediction: str, golds: Sequence[str], *, style: Style) -> float:
 
 
 def _same(given: str, gold: str) -> bool:
+    words, key = _both(given, gold)
+    return words == key if words and key else _as_written(given) == _as_written(gold)
+
+
+def _both(given: str, gold: str) -> tuple[str, str]:
+    """Both normalised; folded as well where that leaves words, and one has what the official scripts do not know."""
     words, key = normalize_answer(given), normalize_answer(gold)
-    if not (words and key):
-        return _as_written(given) == _as_written(gold)
-    return words == key or (bool(folded := _folded(given)) and folded == _folded(gold))
+    if words and key and words != key and not (_known(given) and _known(gold)):
+        folded, folded_key = _folded(given), _folded(gold)
+        return (folded, folded_key) if folded and folded_key else (words, key)
+    return words, key
+
+
+def _known(text: str) -> bool:
+    """Whether it has no punctuation outside of ASCII, and its accents are composed."""
+    return text.isascii() or not (
+        any(each > "\x7f" and unicodedata.category(each)[0] == "P" for each in text)
+        or not unicodedata.is_normalized("NFC", text)
+    )
 
 
 def _as_written(text: str) -> str:
@@ -79,8 +95,9 @@ def _as_written(text: str) -> str:
 
 
 def _folded(text: str) -> str:
-    composed = unicodedata.normalize("NFC", text)
-    return normalize_answer("".join(each for each in composed if unicodedata.category(each)[0] != "P"))
+    """Without any punctuation; a dash parts words, for 10-12 is not 1012."""
+    kinds = ((each, unicodedata.category(each)) for each in unicodedata.normalize("NFC", text))
+    return normalize_answer("".join(" " if kind == "Pd" else "" if kind[0] == "P" else each for each, kind in kinds))
 
 
 def _several(golds: Sequence[str]) -> Sequence[str]:

@@ -1,4 +1,4 @@
-"""Fair turns at a few places: who has used the least so far goes first, and a long queue is no failure."""
+"""Fair turns at a few places: who has used the least goes first, but for whom has waited longer than it saves."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ class Turns:
     async def _wait(self, used_s: float) -> None:
         loop = asyncio.get_running_loop()
         place: asyncio.Future[None] = loop.create_future()
-        heapq.heappush(self._waiting, (used_s, next(self._arrivals), place))
+        # Whoever has waited for longer than the difference in use goes first: new ones cannot keep a caller out.
+        heapq.heappush(self._waiting, (used_s + loop.time(), next(self._arrivals), place))
         try:
             while not place.done():
                 left_s = self._moved + self._stalled_s - loop.time()

@@ -13,9 +13,10 @@ from envs.text.words import outcome_verdict, step_verdict
 Parse = Callable[[str], Verdict | None]
 
 _FIRST_JUDGEMENT = re.compile(r"Judgement:\s+(correct|wrong|not_found)", re.IGNORECASE)
-# The form itself, `Judgement: correct/wrong/not_found`, is no verdict.
+# The form itself, `Judgement: correct/wrong/not_found`, is no verdict; `correct or equivalent` is one.
 _JUDGEMENT = re.compile(
-    r"\bJudgement(?:\*\*)?:(?:\*\*)?\s*(?:\*\*)?(correct|wrong|not_found)\b(?!\s?(?:[/|]|or\b|,\s?(?:wrong|not_found)\b))",
+    r"\bJudgement(?:\*\*)?:(?:\*\*)?\s*[*`\"'<]{0,3}(correct|wrong|not_found)\b"
+    r"(?![*`\"'>]{0,3}\s?(?:[/|,]|or\b)\s?[*`\"'<]{0,3}(?:(?:in)?correct|wrong|not_found)\b)",
     re.IGNORECASE,
 )
 _RESEARCH = re.compile(r'"judgement"\s*:\s*"(correct|incorrect)"', re.IGNORECASE)

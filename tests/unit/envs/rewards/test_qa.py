@@ -47,6 +47,7 @@ def test_exact_match_of_any_gold() -> None:
         ("\u300cParis\u300d", "Paris", True),
         ("\u201cParis\u201d", "paris", True),
         ("1914\u20131918", "1914-1918", True),
+        ("10\u201312", "1012", False),
         ("e\u0301cole", "\u00e9cole", True),
         ("ecole", "\u00e9cole", False),
         ("\u3002", "\u3001", False),
@@ -55,6 +56,14 @@ def test_exact_match_of_any_gold() -> None:
 )
 def test_an_answer_of_which_nothing_is_left_and_marks_of_other_scripts(given: str, gold: str, same: bool) -> None:
     assert exact_match(given, [gold]) is exact_match(gold, [given]) is same
+
+
+def test_f1_leaves_out_the_marks_that_exact_match_does() -> None:
+    for style in ("hotpotqa", "musique", "icrl"):
+        assert f1("Paris\u3002", "Paris", style=style) == f1("1914\u20131918", "1914-1918", style=style) == 1.0  # type: ignore[arg-type]
+        assert f1("\u201cParis\u201d, France", "Paris", style=style) == pytest.approx(2 / 3)  # type: ignore[arg-type]
+        assert f1("10\u201312", "1012", style=style) == 0.0  # type: ignore[arg-type]
+    assert f1("yes\u3002", "yes", style="hotpotqa") == 1.0
 
 
 def test_the_answer_a_is_itself_and_no_other_article() -> None:

@@ -54,6 +54,29 @@ def test_who_has_used_least_goes_first_and_equals_in_the_order_of_their_coming()
     asyncio.run(use())
 
 
+def test_who_used_much_waits_no_longer_than_that_while_others_come_again() -> None:
+    async def use() -> None:
+        now = 0.0
+        asyncio.get_running_loop().time = lambda: now  # type: ignore[method-assign]
+        queue = Queue(places=1)
+        await queue.join("a 0", 0.0)
+        await queue.join("used much", 5.0)
+        await queue.join("b 0", 0.0)
+        for turn in range(1, 9):
+            now += 1.0
+            holds = queue.served[-1]
+            if holds == "used much":
+                break
+            await queue.end(holds)
+            await queue.join(f"{holds[0]} {turn}", 0.0)
+        assert 4.0 <= now <= 8.0 and queue.served[-1] == "used much"
+        for task in queue.tasks.values():
+            task.cancel()
+        await settle()
+
+    asyncio.run(use())
+
+
 def test_no_more_than_the_places_at_once_and_none_is_lost_when_callers_give_up() -> None:
     async def use() -> None:
         queue = Queue(places=2)

@@ -30,6 +30,8 @@ def test_a_paired_test_by_hand() -> None:
     assert paired_test([0.25, 0.5, -0.5])[1] == 1.0
     assert paired_test([0.1 + 0.2 - 0.3] * 20)[1] == 1.0  # 5e-17 is no difference
     # mean 0.2, deviation sqrt(20 * 0.09 / 19): t = 0.2 / (0.3078 / sqrt(20)) = 2.906 with 19 degrees of freedom
+    # all of one sign: no p below that of 17 equal signs
+    assert paired_test([1] * 16 + [0.5]) == paired_test([-1] * 16 + [-0.5]) == ("t", pytest.approx(2.0**-16))
     assert paired_test([0.5, -0.1] * 10) == ("t", pytest.approx(0.00906, rel=1e-3))
 
 

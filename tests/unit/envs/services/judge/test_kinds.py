@@ -55,7 +55,12 @@ from rlsys.errors import BadInput
         ("reference", "**Judgement: correct**", "correct", True),
         ("reference", "Judgement:correct", "correct", True),
         ("reference", "Judgement: not_found", "not_found", False),
-        ("reference", "Judgement: <correct>", None, None),
+        ("reference", "Judgement: <correct>", "correct", True),
+        ("reference", "Judgement: `correct`", "correct", True),
+        ("reference", 'Judgement: "wrong"', "wrong", False),
+        ("reference", "Judgement: correct or equivalent", "correct", True),
+        ("reference", "Judgement: <correct/wrong/not_found>", None, None),
+        ("reference", "Judgement: `correct` or `wrong`", None, None),
         ("reference", "Judgment: correct", None, None),
         ("extract", "The final answer is $$\\boxed{\\frac{1}{2}}$$", "\\frac{1}{2}", None),
         ("extract", "The final answer is $$\\boxed{}$$", "", None),  # no short answer can be given
