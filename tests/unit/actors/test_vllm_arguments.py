@@ -34,13 +34,11 @@ def test_what_is_not_vllms_or_ours_is_refused(given: str, said: str) -> None:
 
 def test_without_vllm_only_our_own_names_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vllm_arguments, "find_spec", lambda name: None)
-    known_arguments.cache_clear()
-    try:
-        compose("quickstart", ["engine.vllm.max_num_batched_token=1"])
-        with pytest.raises(BadInput, match="rlsys relies on"):
-            compose("quickstart", ["engine.vllm.logprobs_mode=1"])
-    finally:
-        known_arguments.cache_clear()
+    assert known_arguments.__wrapped__() == frozenset()
+    monkeypatch.setattr(vllm_arguments, "known_arguments", known_arguments.__wrapped__)
+    compose("quickstart", ["engine.vllm.max_num_batched_token=1"])
+    with pytest.raises(BadInput, match="rlsys relies on"):
+        compose("quickstart", ["engine.vllm.logprobs_mode=1"])
 
 
 def test_what_the_user_says_is_passed_to_vllm_beside_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
