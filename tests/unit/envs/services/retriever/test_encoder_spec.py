@@ -37,6 +37,57 @@ def test_e5_is_known_by_its_name(name: str, prefixed: bool) -> None:
 
 
 @pytest.mark.parametrize(
+    "name",
+    [
+        "intfloat_e5-base-v2",
+        "models--intfloat--e5-base-v2",
+        "my-e5-base",
+        "E5-large",
+        "models--intfloat--multilingual-e5-base/snapshots/0a1b2c",
+    ],
+)
+def test_a_copy_of_e5_keeps_its_prefixes(name: str, tmp_path: Path) -> None:
+    folder = tmp_path / name
+    folder.mkdir(parents=True)
+    spec = spec_of(str(write(folder)))
+    assert (spec.pooling, spec.query_prefix, spec.passage_prefix) == ("mean", "query: ", "passage: ")
+    (tmp_path / "link").symlink_to(folder)
+    assert spec_of(str(tmp_path / "link")).query_prefix == "query: "
+
+
+@pytest.mark.parametrize("name", ["my-e5", "e5_tuned", "multilingual-e5-large-instruct", "e5-base-v2/model"])
+def test_another_e5_has_to_state_its_prefixes(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).mkdir(parents=True)
+    folder = write(tmp_path / name, MEAN)
+    with pytest.raises(BadInput, match="no file says its prefixes"):
+        spec_of(str(folder))
+    write(folder, config_sentence_transformers={"prompts": {"query": "query: ", "passage": "passage: "}})
+    assert spec_of(str(folder)).query_prefix == "query: "
+
+
+@pytest.mark.parametrize(
+    ("pooling", "stated", "said"),
+    [
+        ([MEAN], {}, r"1_Pooling/config.json holds a list"),
+        (MEAN, [], r"config_sentence_transformers.json holds a list"),
+        (MEAN, {"prompts": ["query: "]}, "its prompts are"),
+        (MEAN, {"prompts": {"query": 1}}, "its prompts are"),
+        (MEAN, {"prompts": {"web_search_query": "x", "sts": "y"}}, "web_search_query, sts, expected one"),
+        (MEAN, {"similarity_fn_name": "dot"}, "similarity_fn_name is 'dot', expected cosine"),
+    ],
+)
+def test_files_of_another_shape_are_refused(pooling: object, stated: object, said: str, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=said):
+        spec_of(str(write(tmp_path / "model", pooling, config_sentence_transformers=stated)))
+
+
+def test_a_prompt_of_null_is_no_prefix(tmp_path: Path) -> None:
+    stated = {"prompts": {"query": None, "document": None}, "similarity_fn_name": "cosine"}
+    spec = spec_of(str(write(tmp_path / "model", MEAN, config_sentence_transformers=stated)))
+    assert (spec.query_prefix, spec.passage_prefix) == ("", "")
+
+
+@pytest.mark.parametrize(
     "name", ["e5-mistral-7b-instruct", "multilingual-e5-large-instruct", "pipe5-base", "e5-mistral"]
 )
 def test_what_only_sounds_like_e5_has_to_state_its_pooling(name: str, tmp_path: Path) -> None:

@@ -252,6 +252,24 @@ def test_a_damaged_index_is_one_line(models: dict[str, str], tmp_path: Path, nam
     make_retriever(config, CORPUS)
 
 
+@pytest.mark.parametrize(("text", "same"), [("a café of words", True), ("a 東京都 of words", False)])
+def test_an_index_of_the_word_rule_of_before_is_taken_where_both_say_the_same(
+    text: str, same: bool, models: dict[str, str], tmp_path: Path
+) -> None:
+    corpus = ListCorpus([Document(id="0", contents=text)])
+    config = config_of(models, tmp_path, "bm25")
+    build_index(config, corpus)
+    facts = json.loads((tmp_path / "bm25" / "index.json").read_text())
+    facts["bm25"]["words"] = bm25.WORDS_BEFORE
+    (tmp_path / "bm25" / "index.json").write_text(json.dumps(facts))
+    for use in (make_retriever, build_index):
+        if same:
+            use(config, corpus)
+        else:
+            with pytest.raises(BadInput, match="was built with bm25"):
+                use(config, corpus)
+
+
 def test_two_builds_of_one_folder_do_not_meet(models: dict[str, str], tmp_path: Path) -> None:
     config = config_of(models, tmp_path / "index", "bm25")
 
