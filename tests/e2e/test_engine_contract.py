@@ -310,6 +310,7 @@ def keeping(served: Served) -> Iterator[Served]:
 
 def test_a_running_request_keeps_its_cache_and_what_comes_or_waits_gets_nothing_of_it(keeping: Served) -> None:
     old, new = keeping.model, tiny_model("qwen3", seed=8)
+    batch = keeping.engine.spec.max_num_seqs + engine_module.SPARE
     preempted: list[int] = []
     record = keeping.engine._gauges.record
 
@@ -318,9 +319,9 @@ def test_a_running_request_keeps_its_cache_and_what_comes_or_waits_gets_nothing_
         record(scheduler_stats, iteration_stats, *rest, **named)
 
     async def interrupted() -> tuple[int, list[Completion]]:
-        tasks = [asyncio.create_task(keeping.generate(seed=seed, max_tokens=400)) for seed in range(16)]
+        tasks = [asyncio.create_task(keeping.generate(seed=seed, max_tokens=400)) for seed in range(batch)]
         await asyncio.sleep(0)
-        tasks += [asyncio.create_task(keeping.generate(seed=seed)) for seed in (16, 17)]  # the batch holds 16
+        tasks += [asyncio.create_task(keeping.generate(seed=seed)) for seed in (batch, batch + 1)]
         while len(preempted) < 20 or keeping.engine.stats().waiting < 2:  # steps: all in the batch have tokens
             assert not any(task.done() for task in tasks), "the batch was over before the others came"
             await asyncio.sleep(0.01)
@@ -334,11 +335,11 @@ def test_a_running_request_keeps_its_cache_and_what_comes_or_waits_gets_nothing_
     finally:
         del keeping.engine._gauges.record
     assert sum(preempted) == 0
-    for completion in completions[:16]:
+    for completion in completions[:batch]:
         first, second = completion.spans
         assert first.version < second.version == version and second.end == 400
         assert gap(completion.logprobs, mixed_logprobs(old, new, completion, first.end)) < close()
-    for completion in completions[16:]:
+    for completion in completions[batch:]:
         assert [span.version for span in completion.spans] == [version]
         assert sampled_gap(new, completion) < close()
 
