@@ -14,6 +14,7 @@ from rlsys.errors import BadInput, require, require_bounds
 SECRET = re.compile(
     r"(?:^|_)(?:[A-Z0-9]*KEYS?|TOKEN|SECRETS?|PASS|PASSW\w*|PWD|AUTH|CREDENTIALS?)(?:_|$)", re.IGNORECASE
 )
+LIKE_KEY = re.compile(r"\b(?:sk-|hf_|gh[pousr]_|github_pat_|xox[abp]-|AKIA|eyJ)[\w-]{12,}")  # of well-known services
 WITH_PASSWORD = re.compile(r"://[^/\s]*:[^/\s]*@")
 # Of vLLM and CUDA, set by rlsys for each actor by itself.
 OWN_VARIABLES = (
@@ -27,7 +28,7 @@ OWN_VARIABLES = (
 def check_variables(env: Mapping[str, str]) -> None:
     """Raises BadInput, without the value of what may be a secret."""
     for name, value in env.items():
-        if SECRET.search(name) or WITH_PASSWORD.search(value):
+        if SECRET.search(name) or WITH_PASSWORD.search(value) or LIKE_KEY.search(value):
             raise BadInput(
                 f"cluster.env.{name}: Ray writes these into its logs; export the variable on every node, or name it in "
                 "a key_env (value not shown)"
@@ -118,7 +119,8 @@ class ClusterConfig:
     them: on a fast local disk, by its whole path. null: /dev/shm."""
     env: dict[str, str] = field(default_factory=dict)
     """Environment variables of every actor, such as `{NCCL_SOCKET_IFNAME: ib0, VLLM_LOGGING_LEVEL: INFO}`. Ray writes
-    them into its logs, so a name that speaks of a key, token, password or secret is refused."""
+    them into its logs, so a name that speaks of a key, token, password or secret is refused, and so is
+    a value that looks like one."""
 
     def __post_init__(self) -> None:
         check_variables(self.env)

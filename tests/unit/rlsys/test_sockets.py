@@ -1,5 +1,6 @@
 """vLLM's sockets: in a folder that a stopped engine removes, or whoever finds its run dead; their paths are short."""
 
+import os
 import tempfile
 from pathlib import Path
 
@@ -28,6 +29,29 @@ def test_each_engine_has_a_folder_that_goes_with_its_owner(temporary: Path) -> N
     assert first.exists() and second.exists()
     sockets.remove(lambda owner: owner == "here:1:2")
     assert [path.name for path in temporary.iterdir()] == ["rlsys-sockets-made-a-moment-ago"]
+
+
+def test_what_is_no_folder_of_ours_is_passed_over(temporary: Path) -> None:
+    ours = sockets.make()
+    assert ours is not None
+    folders = [temporary / f"rlsys-sockets-{name}" for name in ("bytes", "pipe", "folder", "link", "file")]
+    for folder in folders[:4]:
+        folder.mkdir()
+    (folders[0] / "owner").write_bytes(b"\xff\xfe")
+    os.mkfifo(folders[1] / "owner")
+    (folders[2] / "owner").mkdir()
+    (folders[3] / "owner").symlink_to(ours / "owner")
+    folders[4].touch()
+    sockets.remove("here:1:2".__eq__)
+    assert sorted(temporary.iterdir()) == sorted(folders)
+
+
+def test_a_folder_of_another_user_is_passed_over(monkeypatch: pytest.MonkeyPatch, temporary: Path) -> None:
+    ours = sockets.make()
+    assert ours is not None
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    sockets.remove(lambda owner: True)
+    assert ours.exists()
 
 
 def test_a_folder_that_a_person_has_named_is_left_to_them(monkeypatch: pytest.MonkeyPatch, temporary: Path) -> None:

@@ -222,3 +222,12 @@ def test_ranks_on_gpus_grow_their_segments_unless_the_user_says_how(monkeypatch:
     assert "PYTORCH_ALLOC_CONF" not in wire.learner_environment(config, DEVICES["cpu"])
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:128")
     assert "PYTORCH_ALLOC_CONF" not in wire.learner_environment(config, DEVICES["cuda"])
+
+
+@pytest.mark.parametrize("prefix", ["sk-proj-", "hf_", "ghp_"])
+def test_a_value_that_looks_like_a_key_is_refused_and_not_shown(prefix: str) -> None:
+    value = prefix + "a1B2c3D4e5F6g7H8"
+    with pytest.raises(BadInput, match="writes these into its logs") as refused:
+        compose.compose("quickstart", [f"cluster.env={{EXTRA: {value}}}"])
+    assert value not in str(refused.value)
+    compose.compose("quickstart", ["cluster.env={EXTRA: task-12, MODEL: hf_cache}"])
