@@ -27,6 +27,7 @@ from rlsys.jsonl import json_object, kind_of
 FOLDER = re.compile(r"step-\d{6,}")
 ASIDE = re.compile(r"aside\d*-step-\d{6,}")
 STATE = "driver.json"
+RESERVE = ".reserve"  # beside the checkpoints: room on a full disk for the end of the journal and the summary
 FILES = "files"  # in driver.json: {"hf/config.json": {"bytes": 700, "sha256": "..."}}
 CARD = Path("hf") / "README.md"  # for people, who may write in it; an evaluation adds a line to it
 OWN = "sha256"  # in driver.json: of its other keys

@@ -27,7 +27,7 @@ from rlsys import channels, semaphores, sockets
 VARIABLE = semaphores.VARIABLE
 GRACE_S = 3.0
 LOOKS = 4  # at most: whoever starts another process as fast as they end is ended by the next run
-SAME_S = 1.0  # in which two signals are one stop
+SAME_S = parent.SAME_S
 STOPS = parent.STOPS
 
 

@@ -10,18 +10,25 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import re
 import signal
 import sys
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Set
 from pathlib import Path
 from typing import Any
 
 from actors.orphans import die_with
+from launch.run.checkpoints import FOLDER, RESERVE, step_of
+from rlsys.files import replace_file
 
 STOPS = (signal.SIGINT, signal.SIGTERM)
+AS_TERM = (signal.SIGHUP, signal.SIGUSR1)  # of a terminal that is gone, of a batch system before its limit
+CAUGHT = (*STOPS, *AS_TERM, signal.SIGQUIT)  # none of them may end this process before the run
 FROM_KERNEL = 0x80  # si_code of a terminal's Ctrl-C, which the driver got as well; kill(2) has another
+SAME_S = 1.0  # in which two signals are one stop
 SAID_LAST = 20  # lines of a log in which the reason is looked for
 HEAD, NODE = "Ray's head (gcs_server)", "Ray's node manager (raylet)"
 WORDS = {  # of Ray's part of a driver, before it ends the process
@@ -31,6 +38,7 @@ WORDS = {  # of Ray's part of a driver, before it ends the process
 
 
 _pipe: int | None = None  # to the parent; of a driver that has one
+_interrupted = -math.inf  # when
 
 
 def tell(**facts: Any) -> None:
@@ -48,29 +56,50 @@ def with_parent(work: Callable[[], int], end_run: Callable[[str], str]) -> int:
     global _pipe
     parent, (reader, writer) = os.getpid(), os.pipe()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {*STOPS, signal.SIGCHLD})
+    caught = {number for number in CAUGHT if signal.getsignal(number) != signal.SIG_IGN}  # as under nohup
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {*caught, signal.SIGCHLD})
     if child := os.fork():
         os.close(writer)
-        code = _wait(child)
+        code = _wait(child, caught)
         return _after(code, _heard(reader), end_run)
     os.close(reader)
     die_with(parent)  # whoever kills the parent with SIGKILL means the run
     _pipe = writer
-    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    _take_stops(caught)
     try:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         return work()
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
     finally:
+        for number in caught.difference({signal.SIGQUIT}):  # Python's end would put the default back
+            signal.signal(number, signal.SIG_IGN)
         tell(farewell=True)
 
 
-def _wait(child: int) -> int:
+def _take_stops(caught: Set[signal.Signals]) -> None:
+    """In a driver, until it has its own handlers: what is sent to both processes comes twice, and is one stop."""
+    for number in caught & {*AS_TERM}:
+        signal.signal(number, lambda *_: signal.raise_signal(signal.SIGTERM))
+    if signal.SIGINT in caught:
+        signal.signal(signal.SIGINT, _interrupt)
+
+
+def _interrupt(*_: object) -> None:
+    global _interrupted
+    before, _interrupted = _interrupted, time.monotonic()
+    if _interrupted - before > SAME_S:  # the second must not break into what the first has begun
+        raise KeyboardInterrupt
+
+
+def _wait(child: int, caught: Set[signal.Signals]) -> int:
     """The exit code. A signal to this process alone is passed on; what a terminal, or Ray, sends to both is not."""
     both = "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ  # `ray job stop` sends its signal to every descendant
     while True:
-        came = signal.sigwaitinfo({*STOPS, signal.SIGCHLD})
+        came = signal.sigwaitinfo({*caught, signal.SIGCHLD})
         if came.si_signo != signal.SIGCHLD:
             if came.si_code != FROM_KERNEL and not both:
-                os.kill(child, came.si_signo)
+                os.kill(child, signal.SIGTERM if came.si_signo in AS_TERM else came.si_signo)
             continue
         pid, status = os.waitpid(child, os.WNOHANG)  # SIGCHLD comes for one that is only stopped, too
         if pid:
@@ -91,11 +120,16 @@ def _heard(reader: int) -> dict[str, Any]:
 
 
 def _after(code: int, facts: Mapping[str, Any], end_run: Callable[[str], str]) -> int:
-    if "farewell" not in facts and -code not in STOPS:
-        _speak_for(code, facts)
-        if "owner" in facts and (left := end_run(facts["owner"])):
-            print(left, file=sys.stderr)
-        return 1
+    if "farewell" not in facts:
+        try:
+            if -code not in STOPS:
+                with contextlib.suppress(OSError, ValueError):  # whatever is wrong with a folder or a terminal
+                    _speak_for(code, facts)
+        finally:
+            if "owner" in facts and (left := end_run(facts["owner"])):
+                _say(left)
+        if -code not in STOPS:
+            return 1
     if -code in STOPS:  # before the driver had a handler: the shell is to see the same
         signal.signal(-code, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {-code})
@@ -108,14 +142,19 @@ def _speak_for(code: int, facts: Mapping[str, Any]) -> None:
     run = Path(facts["run"]) if "run" in facts else None
     reason = why(code, facts.get("log"))
     again = f"; the same command continues the run from {_newest(run)}" if run is not None else ""
-    if sys.stdout.isatty():
-        print("\r\x1b[2K\x1b[?25h", end="", flush=True)  # the clock's line goes, the cursor comes back
-    with contextlib.suppress(OSError):  # the terminal may be what is gone
-        print(f"rlsys: failed: {reason}{again}", file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError, ValueError):
+        if sys.stdout is not None and sys.stdout.isatty():  # None where it was closed (>&-)
+            print("\r\x1b[2K\x1b[?25h", end="", flush=True)  # the clock's line goes, the cursor comes back
+    _say(f"rlsys: failed: {reason}{again}")
     if run is not None and "summary" not in facts:
-        with contextlib.suppress(OSError):
-            summary = {"status": "failed", "reason": reason, "steps": _steps(run)}
-            (run / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
+        (run / RESERVE).unlink(missing_ok=True)  # kept for this
+        summary = {"status": "failed", "reason": reason, "steps": _steps(run)}
+        replace_file(run / "summary.json", json.dumps(summary, indent=1) + "\n")
+
+
+def _say(line: str) -> None:
+    with contextlib.suppress(OSError, ValueError):  # the terminal may be what is gone
+        print(line, file=sys.stderr, flush=True)
 
 
 def why(code: int, log: str | None) -> str:
@@ -134,8 +173,8 @@ def why(code: int, log: str | None) -> str:
 
 
 def _newest(run: Path) -> str:
-    names = sorted(path.name for path in run.glob("checkpoints/step-*"))
-    return f"step {int(names[-1].removeprefix('step-'))}" if names else "the beginning"
+    steps = [step_of(path) for path in run.glob("checkpoints/step-*") if FOLDER.fullmatch(path.name)]
+    return f"step {max(steps)}" if steps else "the beginning"
 
 
 def _steps(run: Path) -> int:

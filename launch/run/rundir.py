@@ -24,6 +24,7 @@ from typing import IO, Any, TextIO, TypeVar
 from launch.run.beginning import KEPT
 from launch.run.checkpoints import (
     FOLDER,
+    RESERVE,
     Damaged,
     DriverState,
     digests,
@@ -45,7 +46,6 @@ T = TypeVar("T")
 
 GZIP_LEVEL = 3  # twice as fast as the usual 6, for a tenth more bytes
 METRICS = "metrics.jsonl"
-RESERVE = ".reserve"
 RESERVE_BYTES = 2**16
 
 

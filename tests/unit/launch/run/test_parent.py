@@ -12,8 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from launch.run import cleanup
-from launch.run.parent import HEAD, NODE, why
+from launch.run import cleanup, parent
+from launch.run.checkpoints import RESERVE
+from launch.run.parent import HEAD, NODE, _after, why
 
 DRIVER = """
 import os, signal, subprocess, sys
@@ -25,6 +26,7 @@ from launch.run.parent import tell, with_parent
 def driver():
 {body}
 
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup may have started the tests
 sys.exit(with_parent(driver, end_run))
 """
 SAYS_EACH = """
@@ -63,6 +65,54 @@ def test_a_signal_to_the_command_reaches_the_driver_once() -> None:
     assert line(process) == "2"
     process.send_signal(signal.SIGTERM)
     assert (process.communicate(), process.returncode) == (("15\n", ""), 143)
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGUSR1])
+def test_other_requests_to_end_stop_the_driver(number: signal.Signals) -> None:
+    process = started(SAYS_EACH)
+    line(process)
+    process.send_signal(number)
+    assert (process.communicate(), process.returncode) == (("15\n", ""), 143)
+
+
+def test_an_interrupt_of_the_whole_group_is_one_and_leaves_no_traceback() -> None:
+    process = started("""
+        try:
+            print(1, flush=True)
+            while True:
+                signal.pause()
+        finally:
+            print(2, flush=True)
+    """)
+    line(process)
+    os.killpg(process.pid, signal.SIGINT)
+    assert (process.communicate(), process.returncode) == (("2\n", ""), 130)
+
+
+def test_sigquit_leaves_no_processes(tmp_path: Path) -> None:
+    process = started(ends_without_a_word(begun(tmp_path), "signal.pause()"))
+    child = psutil.Process(int(line(process)))
+    process.send_signal(signal.SIGQUIT)
+    assert "continues the run" in process.communicate()[1]
+    assert process.returncode == 1 and not child.is_running()
+
+
+def test_nothing_odd_keeps_the_parent_from_ending_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (begun(tmp_path) / "checkpoints" / "step-000009.aside").mkdir()
+    (tmp_path / RESERVE).write_bytes(b"x")
+    monkeypatch.setattr(sys, "stdout", None)  # `>&-`
+    ended: list[str] = []
+    facts = {"run": str(tmp_path), "owner": "here:1:2"}
+    assert _after(1, facts, lambda owner: ended.append(owner) or "") == 1
+    assert ended == ["here:1:2"] and not (tmp_path / RESERVE).exists()
+    assert json.loads((tmp_path / "summary.json").read_text())["steps"] == 5
+    assert "from step 4" in capsys.readouterr().err
+    monkeypatch.setattr(parent, "_speak_for", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        _after(1, facts, lambda owner: ended.append(owner) or "")
+    assert len(ended) == 2
 
 
 def test_ctrl_c_reaches_the_driver_once() -> None:

@@ -14,10 +14,10 @@ import pytest
 
 from launch.config.compose import compose
 from launch.run import session
-from launch.run.checkpoints import DriverState
+from launch.run.checkpoints import RESERVE, DriverState
 from launch.run.cluster import killed_too_early
 from launch.run.run import Run
-from launch.run.rundir import RESERVE, RunDir
+from launch.run.rundir import RunDir
 from launch.run.session import closing_line, go_through, write_summary
 from launch.stages.train import train
 from rlsys.device import DEVICES, resolved_run
