@@ -31,7 +31,9 @@ _MARKER = re.compile(
 )
 _SENTENCE_END = re.compile(r"\.(?=\s|$)")
 _FRAME = re.compile(
-    rf"the answer is (?:yes|no|{_NUMBER})[ \t]*\.?|"
+    rf"\**+the answer is[ \t]*+:?[ \t]*+\**+(?:yes|no|{_NUMBER})"
+    # A reason that names an edge is no frame: what it makes up counts.
+    r"(?:[ \t]*+,?[ \t]*+(?:since|because|as)\b(?:(?!connected|edge|--?>|→|\\to\b|\\rightarrow).)*+)?[ \t]*\.?\**|"
     r"some possible paths from (?:node )?\w{1,24} to (?:node )?\w{1,24} are[ \t]*[:.]?",
     re.IGNORECASE,
 )
@@ -42,6 +44,9 @@ _NO_LENGTH = re.compile(
 )
 _QUOTES = frozenset("\"'`$")  # NLGift's template has "->" in quotes, LaTeX its dollars
 _LENGTH = frozenset(("length", "distance", "weight", "cost"))
+_TOTAL = frozenset(("length", "distance", "cost", "total", "sum"))  # a weight may be that of one edge
+_OR = frozenset(("or", "and", "to", "either", "maybe", "perhaps", "possibly", "but", "also", "could", "be", "not"))
+_LISTED = re.compile(r"^[ \t]*([0-9]{1,2})\.[ \t]+|(?<!\S)([0-9]{1,2})\)[ \t]+", re.MULTILINE)
 _NO_NAMES = frozenset(("He", "It", "She", "That", "There", "They", "This", "Which", "Who"))  # a capital is no name
 
 Sum = tuple[list[float], float | None]  # the addends, and what they are said to add up to
@@ -79,6 +84,7 @@ class Claim:
     weights: tuple[float | None, ...]  # [E] None where none was said
     total: float | None  # the stated sum, or length
     aligned: bool  # False when as many addends as edges were expected, and others were there
+    several: bool = False  # an answer's lengths, of which none is the answer
 
     @property
     def nodes(self) -> tuple[int, ...]:
@@ -156,15 +162,29 @@ def read_step(sentence: str, names: Labels) -> Claim | None:
 
 
 def read_path_answer(answer: str, names: Labels) -> Claim | None:
-    """A path in arrows and its length: the number or sum after it, else the one before it that is called a length.
-    None without exactly one path, and where several lengths are named: an answer is one."""
-    return _read_path(_tokens(answer), names, strict=False)
+    """A path in arrows and its length: what is called one, else the number or sum after it. None without exactly one
+    path. Where several lengths are named, `several`: an answer is one."""
+    return _read_path(_tokens(_unlisted(answer)), names, strict=False)
 
 
 def read_yes_no(answer: str) -> str | None:
     """`yes` or `no` when exactly one of these words occurs, in any case: `Yes.` is `yes`."""
     words = {token.lower() for token in _tokens(answer)} & {"yes", "no"}
     return words.pop() if len(words) == 1 else None
+
+
+def _unlisted(answer: str) -> str:
+    """Without the numbers of a list's items, where it begins as one: `1. Path: 0->3->2` and `2. Length: 4`."""
+    item = 0
+
+    def strip(marker: re.Match[str]) -> str:
+        nonlocal item
+        if int(marker[1] or marker[2]) != item + 1 or (item == 0 and marker.start() > 0):
+            return marker.group()
+        item += 1
+        return " "
+
+    return _LISTED.sub(strip, answer.strip())
 
 
 def _tokens(sentence: str) -> list[str]:
@@ -207,14 +227,12 @@ def _read_path(tokens: list[str], names: Labels, *, strict: bool) -> Claim | Non
     rest = tokens[at:]
     if "->" in rest:
         return None
-    sums = _sums(rest)
+    sums, several = _sums(rest), False
     if strict and len(sums) > 1:
         return None
     if not strict:
-        lengths = _lengths_before(tokens[: first - 1]) + _sums(_NO_LENGTH.sub(" ", " ".join(rest)).split())
-        if len({round(total or 0.0, 6) for _, total in lengths}) > 1 and not _adds_up(lengths, len(nodes) - 1):
-            return None
-        sums = [_as_length(said) for said in lengths]
+        lengths, several = _choose(_lengths_before(tokens[: first - 1]) + _lengths_after(rest), len(nodes) - 1)
+        sums = [] if several else [_as_length(said) for said in lengths]
     addends, total = sums[-1] if sums else ([], None)
     edges = tuple(pairwise(nodes))
     if len(addends) == len(edges):
@@ -223,7 +241,35 @@ def _read_path(tokens: list[str], names: Labels, *, strict: bool) -> Claim | Non
         weights = (None,) * len(edges)
     # A number alone is a length; in a step, after one edge, it is the edge's weight too.
     aligned = len(addends) in (0, 1, len(edges))
-    return Claim(edges=edges, weights=weights, total=total, aligned=aligned)
+    return Claim(edges=edges, weights=weights, total=total, aligned=aligned, several=several)
+
+
+def _choose(found: list[tuple[Sum, bool]], edges: int) -> tuple[list[Sum], bool]:
+    """The lengths, and whether they differ. Where some are called one, other lone numbers are none."""
+    called = any(is_called for _, is_called in found)
+    lengths = [said for said, is_called in found if is_called or not called or len(said[0]) > 1]
+    differ = len({round(total or 0.0, 6) for _, total in lengths}) > 1
+    return lengths, differ and not _adds_up(lengths, edges)
+
+
+def _is_total(words: list[str], before: bool) -> bool:
+    """Whether the last name in front of a number is a length's; without a name, what it was before."""
+    named = next((word for word in reversed(words) if word in _TOTAL or word in ("weight", "weights")), None)
+    return before if named is None else named in _TOTAL or (named == "weight" and "total" in words)
+
+
+def _lengths_after(rest: list[str]) -> list[tuple[Sum, bool]]:
+    """Each number or sum behind a path, and whether it is called a length: in `length 4 or 5` both are."""
+    text = _NO_LENGTH.sub(" ", " ".join(rest))
+    found: list[tuple[Sum, bool]] = []
+    called, end = False, 0
+    for match in _SUM.finditer(text):
+        words = text[end : match.start()].lower().split()
+        if any(word == "." or (word[0].isalpha() and word not in _OR) for word in words):
+            called = called and not found
+        called, end = _is_total(words, called), match.end()
+        found += [(said, called) for said in _sums([match.group()])]
+    return found
 
 
 def _as_length(said: Sum) -> Sum:
@@ -239,15 +285,16 @@ def _adds_up(said: list[Sum], edges: int) -> bool:
     return len(stated) == edges and length is not None and math.isclose(math.fsum(stated), length, abs_tol=1e-6)
 
 
-def _lengths_before(head: list[str]) -> list[Sum]:
+def _lengths_before(head: list[str]) -> list[tuple[Sum, bool]]:
     """`length 4: 0->3->2`: in front of a path numbers are nodes too, so a length has to be called one."""
-    found: list[Sum] = []
+    found: list[tuple[Sum, bool]] = []
     lowered = [token.lower() for token in head]
     named = next((at for at, token in enumerate(lowered) if token in _LENGTH), len(head))
     for at in range(named + 1, len(head)):
         # What says how long stands right before the number: `the length between 0 and 2 is 4`.
         if head[at][0].isdigit() and (lowered[at - 1] in _LENGTH or lowered[at - 1] in ("is", "of", "=", ":")):
-            found += _sums(head[at : at + MAX_ADDENDS])[:1]
+            called = _is_total(lowered[max(0, at - MAX_ADDENDS) : at], before=False)
+            found += [(said, called) for said in _sums(head[at : at + MAX_ADDENDS])[:1]]
     return found
 
 

@@ -133,11 +133,13 @@ def _judge_yes_no(problem: Problem, answer: str, key: Facts) -> tuple[Verdict, s
 
 def _judge_path(problem: Problem, answer: str, key: Facts) -> tuple[Verdict, str]:
     claim = parse.read_path_answer(answer, key.names)
-    if claim is None or claim.total is None:
+    if claim is None or (claim.total is None and not claim.several):
         return Verdict.MISSING, "no path in arrows, or no length beside it"
     verdict, detail = _judge(claim, key)
     if verdict is not Verdict.CORRECT:
         return verdict, detail
+    if claim.total is None:
+        return Verdict.MISSING, "several lengths"
     if (claim.nodes[0], claim.nodes[-1]) != (problem.source, problem.target):
         return Verdict.INCORRECT, "the path joins other nodes than were asked for"
     if not _same(claim.total, float(key.truth)):

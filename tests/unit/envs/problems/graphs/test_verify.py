@@ -167,6 +167,17 @@ def test_no_is_wrong_and_neither_or_both_is_missing() -> None:
         ("0->3->2, length 4, 5", Verdict.MISSING),
         ("length 5 or length 4: 0->3->2", Verdict.MISSING),
         ("length 5: 0->3->2, length 4", Verdict.MISSING),
+        ("0->2, length 4 or 5", Verdict.HALLUCINATED_EDGE),
+        ("0->9, length 4 or 5", Verdict.HALLUCINATED_NODE),
+        ("1. Path: 0->3->2\n2. Length: 4", Verdict.CORRECT),
+        ("1) 0->3->2 2) 4", Verdict.CORRECT),
+        ("1) 0->3->2 2) 5", Verdict.INCORRECT),
+        ("0->3->2, the weight of 0-3 is 3 and 3-2 is 1, length 4", Verdict.CORRECT),
+        ("edges of weight 3 and 1 : 0->3->2 , length 4", Verdict.CORRECT),
+        ("0->3->2, passing 1 intermediate node, length 4", Verdict.CORRECT),
+        ("0->3->2, length 4, passing 1 intermediate node", Verdict.CORRECT),
+        ("0->3->2, passing 4 nodes I think, length 5", Verdict.INCORRECT),
+        ("0->3->2, length 4, total 5", Verdict.MISSING),
         ("length 4: 0->3->2 with 3 + 1 = 4", Verdict.CORRECT),
         ("length 4: 0->3->2 with 2 + 2 = 4", Verdict.HALLUCINATED_WEIGHT),
         ("0->3->2 with weights 3 and 1, length 4", Verdict.CORRECT),
@@ -239,6 +250,11 @@ def test_spans_are_the_sentences_of_the_response() -> None:
         ("The answer is 4.5.", True),
         ("Some possible paths from node 0 to node 2 are:", True),
         ("Some possible paths from Evan to Daisy are:", True),
+        ("The answer is: yes.", True),
+        ("**The answer is yes.**", True),
+        ("The answer is yes, since there is a path between them.", True),
+        ("The answer is yes, since 0 is connected to 9.", False),
+        ("The answer is yes, because 0 -> 9", False),
         ("The answer is that 0 -> 9.", False),
         ("The answer is 4 since 0 is connected to 9.", False),
         ("Some possible paths from node 0 to node 2 are: 0 is connected to 2.", False),
@@ -327,7 +343,14 @@ def test_sentences_follow_each_other_and_leave_out_no_word(text: str) -> None:
 
 @pytest.mark.timeout(5)
 @pytest.mark.parametrize(
-    "piece", ["0 -> ", "0 is connected to 4. ", "\n", " ", "- ", "1 + ", "<response>", "</answer>", "."]
+    "piece",
+    ["0 -> ", "0 is connected to 4. ", "\n", " ", "- ", "1 + ", "<response>", "</answer>", "."]
+    + [
+        "1) ",
+        "or 4 ",
+        "The answer is yes since" + " " * 50_000 + "connected\n",
+        "The answer is" + " " * 99_000 + "x\n",
+    ],
 )
 def test_a_long_text_is_read_in_one_pass(piece: str) -> None:
     text = piece * (200_000 // len(piece))  # quadratic time would show as a timeout
