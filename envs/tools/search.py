@@ -16,7 +16,7 @@ from envs.services.retriever.config import KINDS, UNREAD, RetrieverConfig, Retri
 from envs.services.retriever.documents import Document
 from envs.services.secrets import check_address, read_secret
 from envs.services.stats import ToolStats
-from rlsys.errors import BadInput, nearest, require, require_bounds
+from rlsys.errors import BadInput, nearest, refuse_unread, require, require_bounds
 
 if TYPE_CHECKING:
     from envs.services.retriever.client import RetrieverClient
@@ -82,6 +82,8 @@ class SearchConfig:
         named = web == (self.web.key_env is not None)
         expected = "the variable that holds the key" if web else "null without retriever.kind=web"
         require(named, "env.retriever.web.key_env", self.web.key_env, expected)
+        if web:
+            refuse_unread(self, "env.retriever.", ("url", "corpus", "index"), f"with env.retriever.kind={WEB}")
 
     @property
     def unread(self) -> tuple[str, ...]:
