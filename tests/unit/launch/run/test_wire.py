@@ -143,7 +143,7 @@ def test_a_retriever_takes_gpus_only_by_its_key(monkeypatch: pytest.MonkeyPatch)
 
     assert gpus(kind="dense") == [0] and gpus(kind="dense", gpus=2) == [2]
     with pytest.raises(BadInput, match=r"env\.retriever\.gpus=1: no effect with"):
-        SearchConfig(gpus=1)
+        compose.compose("worlds/search", ["env.retriever.gpus=1"])
 
 
 def test_what_the_user_says_of_the_network_reaches_every_actor(monkeypatch: pytest.MonkeyPatch) -> None:
