@@ -8,9 +8,9 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from rlsys.deadlines import within
 from rlsys.errors import RunFailed
-from rlsys.lost_nodes import lost_node
+from rlsys.system.deadlines import within
+from rlsys.system.lost_nodes import lost_node
 
 PING_EVERY_S = 5.0
 SERVICE_TOKEN = "RLSYS_SERVICE_TOKEN"  # the variable that holds the secret of a run's tool services

@@ -1,6 +1,6 @@
 """The carriers of a run: a version comes to every node that has engines, while these go on generating.
 
-bring(version, node)   a relay says which part this node fetches next, and from whom: `rlsys.relay`
+bring(version, node)   a relay says which part this node fetches next, and from whom: `actors.relay`
 a carrier dies         it is started again and keeps what lies whole in its folder
 a source fails         the next one that has the part
 a newer version comes  whoever still waits for the older one is told so
@@ -24,10 +24,10 @@ from actors.calls import call, reason
 from actors.carrier import Carrier
 from actors.mover import SourceFailed
 from actors.placement import actor_name
+from actors.relay import Relay
 from rlsys.channels.base import Published
 from rlsys.channels.shm import SharedMemory
 from rlsys.errors import RunFailed
-from rlsys.relay import Relay
 
 log = logging.getLogger("rlsys.carriers")
 

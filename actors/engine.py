@@ -29,10 +29,10 @@ from actors.completions import completion
 from actors.gauges import Gauges
 from actors.orphans import die_with, unname
 from actors.specs import IDLE, EngineFailed, EngineSpec, EngineStats, PromptTooLong, compile_cache, engine_environment
-from rlsys import semaphores, sockets
 from rlsys.channels import receiver
 from rlsys.channels.base import Published, WeightsRejected
 from rlsys.rollout import TurnRequest
+from rlsys.system import semaphores, sockets
 from rlsys.types import Completion, Ints
 
 if TYPE_CHECKING:

@@ -22,10 +22,10 @@ from envs.services.judge.config import JudgeConfig
 from envs.services.judge.judge import Chat, EndpointChat, Judge
 from envs.services.judge.server import JudgeServerConfig, make_app
 from envs.services.secrets import read_secret
-from rlsys.config import EngineConfig
-from rlsys.device import choose, resolved_engine
+from rlsys.config.engine import EngineConfig
 from rlsys.errors import BadInput, require, require_bounds
 from rlsys.rollout import TurnRequest
+from rlsys.system.device import choose, resolved_engine
 from rlsys.types import Message, TurnStop
 
 START_S = 600.0  # a large model may have to be read from a slow disk

@@ -19,7 +19,7 @@ from actors.placement import actor_name
 from actors.worker import WorkerSpec, WorkerStatus
 from rlsys.channels.base import WeightsRejected
 from rlsys.errors import RunFailed
-from rlsys.lost_nodes import surely_lost
+from rlsys.system.lost_nodes import surely_lost
 
 log = logging.getLogger("rlsys.pool")
 

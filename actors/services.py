@@ -26,8 +26,8 @@ from actors.calls import PING_EVERY_S, SERVICE_TOKEN, call, reason
 from actors.placement import actor_name
 from envs import new_player
 from envs.base import Service
-from rlsys.device import hidden
 from rlsys.errors import BadInput, RunFailed
+from rlsys.system.device import hidden
 
 log = logging.getLogger("rlsys.services")
 

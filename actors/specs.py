@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rlsys.config import EngineConfig
-from rlsys.device import Device, RunningKV, dtype_of, known
+from rlsys.config.engine import EngineConfig
 from rlsys.metrics import Max, Metrics, Sum
+from rlsys.system.device import Device, RunningKV, dtype_of, known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,9 +26,9 @@ from envs.services.endpoint import Question
 from envs.services.judge.construct import construct
 from envs.services.judge.templates import Prompts
 from envs.services.teacher import Teacher, as_chat, said
-from rlsys.config import RecipeConfig
+from rlsys.config.generate import TeacherConfig
+from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import RunFailed, require
-from rlsys.generate_config import TeacherConfig
 from rlsys.group_rollout import run_group
 from rlsys.rollout import RolloutPlan, TurnRequest
 from rlsys.types import Completion, Group, Ints, Ticket, TurnStop

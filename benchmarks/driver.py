@@ -42,9 +42,9 @@ from learners.rank import RankSpec
 from rlsys.batch import UpdateReport
 from rlsys.channels.base import Published
 from rlsys.channels.shm import SharedMemory
-from rlsys.device import DEVICES, resolved_run
 from rlsys.journal import Journal
 from rlsys.outlines import outlines
+from rlsys.system.device import DEVICES, resolved_run
 from rlsys.types import (
     Completion,
     EpisodeEnd,

@@ -31,10 +31,10 @@ from learners.policy import PolicyModel, computed_at, load_policy, row_inputs
 from learners.rank import LearnerRank, RankSpec
 from learners.zero import parameter_groups
 from rlsys.batch import Batch, Row
-from rlsys.config import LearnerConfig
-from rlsys.device import DEVICES
+from rlsys.config.learner import LearnerConfig
 from rlsys.metrics import values
 from rlsys.packing import make_batch
+from rlsys.system.device import DEVICES
 from rlsys.types import Sample
 
 ALGORITHMS: dict[str, Callable[[], Algorithm]] = {

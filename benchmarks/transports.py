@@ -201,7 +201,7 @@ async def pauses(report: Report, sizes: list[float]) -> None:
     from launch.run import wire
     from launch.run.cluster import expected_device
     from learners.export import export_version
-    from rlsys.device import resolved
+    from rlsys.system.device import resolved
 
     report.head("MB", "engine paused for s")
     for size in sizes:

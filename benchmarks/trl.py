@@ -94,7 +94,7 @@ def recipe(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
 def prepare(options: argparse.Namespace, folder: Path) -> None:
     """The model, the tokenizer and the questions that both sides read."""
     from learners.scratch import build
-    from rlsys.config import ScratchModel
+    from rlsys.config.model import ScratchModel
 
     asked = questions(GROUPS * (options.steps + 4) + 8, options.seed)
     rows = [json.dumps({"question": text, "answer": "0"}) for text in asked]

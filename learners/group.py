@@ -23,13 +23,13 @@ from learners.rank import LearnerRank, RankSpec
 from learners.snapshot import Snapshot
 from rlsys.batch import Batch, UpdateReport
 from rlsys.channels.base import Published, WeightChannel, joined
-from rlsys.config import LearnerConfig
-from rlsys.deadlines import within
+from rlsys.config.learner import LearnerConfig
 from rlsys.drafting import BatchDraft, build_batch, split_draft
 from rlsys.errors import BadInput, LearnerLost, RunFailed
-from rlsys.lost_nodes import lost_node
 from rlsys.metrics import Max, finite, merge
 from rlsys.packing import split_rows
+from rlsys.system.deadlines import within
+from rlsys.system.lost_nodes import lost_node
 from rlsys.types import Group
 
 log = logging.getLogger("rlsys.learner")

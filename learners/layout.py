@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from learners.algorithms.base import VALUES, Algorithm
-from rlsys.config import LearnerConfig
+from rlsys.config.learner import LearnerConfig
 from rlsys.errors import BadInput
 from rlsys.jsonl import json_object
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from learners import zero
-from rlsys.config import LearnerConfig
+from rlsys.config.learner import LearnerConfig
 
 if TYPE_CHECKING:
     from learners.policy import PolicyModel

@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 
 from ray.exceptions import RayError
 
-from rlsys.deadlines import within
 from rlsys.errors import LearnerLost
+from rlsys.system.deadlines import within
 
 log = logging.getLogger("rlsys.learner")
 

@@ -26,9 +26,9 @@ from learners.restore import as_data
 from learners.snapshot import Snapshot, saving_into
 from learners.stage import Stage
 from rlsys.batch import Batch, UpdateReport
-from rlsys.config import LearnerConfig
-from rlsys.device import Device, known, require_device, resolved_learner
+from rlsys.config.learner import LearnerConfig
 from rlsys.packing import consecutive
+from rlsys.system.device import Device, known, require_device, resolved_learner
 
 if TYPE_CHECKING:
     from learners.algorithms.base import Algorithm

@@ -13,7 +13,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 from transformers import GenerationConfig, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 from transformers.utils.logging import disable_progress_bar
 
-from rlsys.config import ScratchModel
+from rlsys.config.model import ScratchModel
 from rlsys.errors import BadInput
 from rlsys.files import as_readable_as_its_folder
 

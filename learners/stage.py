@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from rlsys.batch import Row
-from rlsys.config import LearnerConfig
+from rlsys.config.learner import LearnerConfig
 
 if TYPE_CHECKING:
     from learners.algorithms.base import Algorithm

@@ -21,7 +21,7 @@ from learners.passes import critic_values, equal_rows, forward_first, forward_pa
 from learners.sharing import shared_starts
 from learners.stage import Phases, Stage, to_device
 from rlsys.batch import Batch, Row, UpdateReport
-from rlsys.config import LearnerConfig
+from rlsys.config.learner import LearnerConfig
 from rlsys.losses import LossOutput, kl_estimate
 from rlsys.masking import masked_means
 from rlsys.metrics import Max, Mean, Metric, Metrics, Sum, merge

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rlsys.config import LearnerConfig
-from rlsys.device import Device
+from rlsys.config.learner import LearnerConfig
+from rlsys.system.device import Device
 
 if TYPE_CHECKING:
     from learners.policy import CriticModel, PolicyModel

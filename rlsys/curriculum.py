@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from rlsys.config import CurriculumConfig
+from rlsys.config.curriculum import CurriculumConfig
 from rlsys.errors import BadInput
 from rlsys.order import Epochs
 from rlsys.types import Task

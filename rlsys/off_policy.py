@@ -16,7 +16,7 @@ from typing import get_args
 import numpy as np
 import torch
 
-from rlsys.formulas import Correction, Level
+from rlsys.config.formulas import Correction, Level
 from rlsys.masking import masked, sample_sums, to_tokens
 from rlsys.types import Sample
 

@@ -12,9 +12,9 @@ from launch.run.progress import Progress
 from launch.run.run import Run
 from launch.run.rundir import RunDir
 from rlsys.channels.shm import SharedMemory
-from rlsys.config import RunConfig
-from rlsys.device import DEVICES
+from rlsys.config.recipe import RunConfig
 from rlsys.journal import Journal
+from rlsys.system.device import DEVICES
 from rlsys.types import Message
 from tests.fakes import BanditLearner, BanditPool
 

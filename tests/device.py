@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from _pytest.fixtures import FixtureFunctionDefinition
 
-from rlsys.device import DEVICES, Device
+from rlsys.system.device import DEVICES, Device
 
 VARIABLE = "RLSYS_TEST_DEVICE"  # inherited by every process that a test starts
 RAY_CPUS = 16  # of a cluster that a test starts: Ray keeps an actor that asks for more pending, and says nothing

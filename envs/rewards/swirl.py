@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, Optional, TypeVar
 
+from envs.problems.sub_trajectories import earlier
 from envs.protocols.scan import answer
 from envs.protocols.swirl import SWIRL, SWIRL_MATH
 from envs.rewards import WHOLE
@@ -23,11 +24,10 @@ from envs.rewards.transcript import answers, written
 from envs.services.judge.config import JudgeConfig
 from envs.services.judge.request import JudgeRequest
 from envs.text.words import step_verdict
+from rlsys.config.verdicts import VerdictsConfig
 from rlsys.errors import BadInput, require
 from rlsys.seeds import rank, some_of
-from rlsys.steps import earlier
 from rlsys.types import Message, Reward, Transcript
-from rlsys.verdicts import VerdictsConfig
 
 Filter = Literal["none", "process", "outcome", "both"]
 FILTERS: tuple[Filter, ...] = ("none", "process", "outcome", "both")
@@ -53,8 +53,8 @@ class SwirlRewardConfig:
 class SwirlReward(SumOfFindings):
     """`process`, from `transcript.judgements`: one text of the judge for each message of the model.
 
-    GOOD, BAD, GOOD: Reward(value=0.667, parts={"process": 0.667}). Of a state (`rlsys.steps`) the one action that was
-    taken in it is judged, in sight of all that was said before.
+    GOOD, BAD, GOOD: Reward(value=0.667, parts={"process": 0.667}). Of a state
+    (`envs/problems/sub_trajectories.py`) the one action that was taken in it is judged, in sight of what came before.
     """
 
     parts = ("process",)

@@ -15,7 +15,7 @@ from envs.services.guard import GuardConfig, ToolRefused
 from envs.services.judge.templates import Prompts
 from envs.services.patient import Patient
 from envs.services.secrets import check_address, read_secret
-from rlsys.generate_config import EndpointConfig, TeacherConfig
+from rlsys.config.generate import EndpointConfig, TeacherConfig
 from rlsys.types import Message
 
 

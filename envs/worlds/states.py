@@ -11,15 +11,15 @@ from typing import ClassVar
 
 from envs.base import World
 from envs.episode import OneMessage
+from envs.problems.sub_trajectories import decompose, state_of, state_task
 from envs.protocols import PROTOCOLS, Malformed
 from envs.rewards.swirl import Verdicts, cut
 from envs.tasks.jsonl import read_jsonl
 from envs.tasks.splits import Split
+from rlsys.config.verdicts import VerdictsConfig
 from rlsys.errors import BadInput
 from rlsys.records import read_trajectory
-from rlsys.steps import decompose, state_of, state_task
 from rlsys.types import Task
-from rlsys.verdicts import VerdictsConfig
 
 
 @dataclass(frozen=True, kw_only=True)

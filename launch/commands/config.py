@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from launch.config.keys import Key, Section
-    from rlsys.config import RecipeConfig
+    from rlsys.config.recipe import RecipeConfig
 
 HELP = "what each key of a configuration means"
 EXAMPLES = """examples:

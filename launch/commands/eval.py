@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from launch.evaluation.sets import Play
     from launch.evaluation.transcripts import Transcripts
     from launch.run.progress import Progress
-    from rlsys.config import RecipeConfig, RunConfig
+    from rlsys.config.recipe import RecipeConfig, RunConfig
     from rlsys.types import Group
 
 HELP = "the recipe's evaluation of a checkpoint"

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from launch.commands.shared import add_checkpoint, add_config
-from rlsys.config import GenerateConfig
+from rlsys.config.generate import GenerateConfig
 from rlsys.errors import BadInput
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from actors.pool import RolloutPool
     from launch.run.progress import Progress
     from launch.stages.store import TrajectoryStore
-    from rlsys.config import RecipeConfig, RunConfig
+    from rlsys.config.recipe import RecipeConfig, RunConfig
 
 HELP = "trajectories to train on; the same command again goes on where it was stopped"
 EXAMPLES = """examples:

@@ -62,7 +62,7 @@ def add_judge_options(command: argparse.ArgumentParser) -> None:
 def service_config(options: argparse.Namespace, **more: Any) -> Any:
     """The JudgeServiceConfig that the options mean."""
     from actors.judge import JudgeServiceConfig
-    from rlsys.config import EngineConfig
+    from rlsys.config.engine import EngineConfig
 
     engine = chosen(EngineConfig, options, max_num_seqs=options.max_concurrent)
     return chosen(JudgeServiceConfig, options, engine=engine, **more)

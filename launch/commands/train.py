@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from launch.run.checkpoints import DriverState
     from launch.run.progress import Progress
     from launch.run.rundir import RunDir
-    from rlsys.config import RunConfig
+    from rlsys.config.recipe import RunConfig
 
 HELP = "all stages of a recipe"
 EXAMPLES = """examples:
@@ -136,7 +136,7 @@ def dry_run(config: RunConfig, progress: Progress, run_dir: str | None) -> int:
     from launch.run.cluster import expected_device, runs_elsewhere, smallest_device
     from launch.run.disk import check_disk, room_for, told_room
     from launch.stages.train import arithmetic, check_gpus, check_offload
-    from rlsys.device import resolved_run
+    from rlsys.system.device import resolved_run
 
     device, place = expected_device(config.recipe.cluster), Path(run_dir or f"runs/{config.recipe.name}")
     here = not runs_elsewhere(config.recipe.cluster, device)

@@ -35,7 +35,8 @@ from launch.stages.base import STAGE_KEYS, Head, Stage, check_name, check_optimi
 from launch.stages.reads import holds
 from learners.algorithms import ALGORITHMS
 from rlsys.choices import Table, choose, look_beside
-from rlsys.config import RecipeConfig, RunConfig, StageConfig, WindowConfig
+from rlsys.config.recipe import RecipeConfig, RunConfig, StageConfig
+from rlsys.config.window import WindowConfig
 from rlsys.errors import BadInput, differences, nearest
 
 CHOSEN: dict[str, Table] = {"env": WORLDS, "reward": REWARDS}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from launch.config.compose import compose
-from rlsys.config import RunConfig
+from rlsys.config.recipe import RunConfig
 from rlsys.errors import BadInput
 
 if TYPE_CHECKING:

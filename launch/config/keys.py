@@ -13,7 +13,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from launch.stages.base import STAGE_KEYS, Head
 from rlsys.choices import Table, choose
-from rlsys.config import RecipeConfig, StageConfig
+from rlsys.config.recipe import RecipeConfig, StageConfig
 
 PLAIN = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 

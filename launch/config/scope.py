@@ -8,7 +8,7 @@ from typing import Any
 from launch.stages import STAGES
 from launch.stages.base import Head, stage_of
 from launch.stages.reads import Keys, holds
-from rlsys.config import RecipeConfig
+from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
 
 # One set of actors serves all stages: what they are made from, and what watches over them, is read outside of stages.

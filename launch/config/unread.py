@@ -11,7 +11,7 @@ from typing import Any
 from envs.tools.search import SearchConfig
 from launch.config.layers import Layer, is_written
 from launch.evaluation.sets import sets_of
-from rlsys.config import RecipeConfig
+from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput, refuse_unread
 
 Given = Mapping[str, Any]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from launch.evaluation.evaluate import Evaluation, candidate, owed, settle
 from launch.evaluation.sets import plays_of
 from launch.run.playing import Owed, play_each
-from rlsys.config import StageConfig
+from rlsys.config.recipe import StageConfig
 from rlsys.types import Group
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from launch.evaluation.transcripts import file_name, records_of
 from launch.run import best
 from launch.run.held_out import fallen
 from launch.run.playing import Owed, play_each
-from rlsys.config import StageConfig
+from rlsys.config.recipe import StageConfig
 from rlsys.types import Group, Trajectory
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from launch.evaluation.by_field import values
 from launch.evaluation.played import content_of
 from launch.run.places import without_places
 from rlsys.choices import Table, choose
-from rlsys.config import RecipeConfig
+from rlsys.config.evaluation import EvalConfig, EvalSet
+from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput, nearest, require
-from rlsys.eval_config import EvalConfig, EvalSet
 from rlsys.seeds import derive
 from rlsys.types import Task
 

@@ -25,7 +25,7 @@ from launch.play.messages import Lines, completion_of, next_message
 from launch.scoring.explain import explanation, trace_of
 from launch.scoring.scorer import Tokens
 from rlsys.broken import EpisodeBroken
-from rlsys.config import RecipeConfig
+from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput, nearest
 from rlsys.group_rollout import run_group
 from rlsys.jsonl import line_of

@@ -14,7 +14,7 @@ from launch.run.checkpoints import DriverState, step_of
 from learners.algorithms import make_algorithm
 from learners.algorithms.base import REFERENCE
 from learners.layout import layout_of, refuse_other_layout
-from rlsys.config import StageConfig
+from rlsys.config.recipe import StageConfig
 from rlsys.errors import BadInput
 
 if TYPE_CHECKING:

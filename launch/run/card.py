@@ -18,7 +18,7 @@ from rlsys.files import replace_file
 
 if TYPE_CHECKING:
     from envs.base import World
-    from rlsys.config import RunConfig, StageConfig
+    from rlsys.config.recipe import RunConfig, StageConfig
 
 ABOUT = "rlsys.json"
 RESULTS = "\n## Held-out tasks\n"

@@ -22,7 +22,8 @@ from pathlib import Path
 import psutil
 
 from launch.run import parent
-from rlsys import channels, semaphores, sockets
+from rlsys import channels
+from rlsys.system import semaphores, sockets
 
 VARIABLE = semaphores.VARIABLE
 GRACE_S = 3.0

@@ -16,9 +16,9 @@ import psutil
 from actors.bundles import Need
 from actors.placement import check
 from launch.run import cleanup, cuda, parent
-from rlsys.config import ClusterConfig
-from rlsys.device import DEVICES, Device, choose, known, resolved_cluster
+from rlsys.config.cluster import ClusterConfig
 from rlsys.errors import BadInput, RunFailed
+from rlsys.system.device import DEVICES, Device, choose, known, resolved_cluster
 
 DRIVERS = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg")  # one of them is there where CUDA is (dxg: WSL)
 

@@ -15,9 +15,9 @@ from launch.run.best import best_of
 from launch.run.gpu_memory import BYTES, saved_bytes
 from learners.algorithms import make_algorithm
 from learners.algorithms.base import REFERENCE, VALUES
-from rlsys.config import RunConfig, StageConfig
-from rlsys.device import Device, dtype_of
+from rlsys.config.recipe import RunConfig, StageConfig
 from rlsys.errors import BadInput
+from rlsys.system.device import Device, dtype_of
 
 UNITS = ("kB", "MB", "GB", "TB")
 

@@ -18,9 +18,10 @@ from launch.run.best import best_of
 from launch.run.checkpoints import FOLDER, STATE, Damaged, model_step, step_of, verify
 from launch.run.cluster import connect, is_local
 from launch.run.progress import Progress
-from rlsys.config import ClusterConfig, RecipeConfig
-from rlsys.device import resolved
+from rlsys.config.cluster import ClusterConfig
+from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput, require
+from rlsys.system.device import resolved
 
 T = TypeVar("T")
 BEST = "@best"  # behind a run directory

@@ -25,8 +25,9 @@ from launch.run.gpu_memory import (
 )
 from learners.algorithms import make_algorithm
 from learners.algorithms.base import REFERENCE, VALUES
-from rlsys.config import ClusterConfig, RecipeConfig
-from rlsys.device import Device, dtype_of, known
+from rlsys.config.cluster import ClusterConfig
+from rlsys.config.recipe import RecipeConfig
+from rlsys.system.device import Device, dtype_of, known
 
 USUAL_CARD_GB = 80.0
 MOST_RANKS = 64  # that a remedy proposes

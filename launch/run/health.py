@@ -12,7 +12,7 @@ from typing import Any
 
 from launch.run.health_row import Row, read
 from launch.run.level import Level
-from rlsys.config import RecipeConfig
+from rlsys.config.recipe import RecipeConfig
 from rlsys.types import Failure
 
 PATIENCE = 3  # steps in a row

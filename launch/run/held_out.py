@@ -13,7 +13,7 @@ from statistics import NormalDist
 from typing import Any
 
 from launch.run.health import Finding
-from rlsys.config import StageConfig
+from rlsys.config.recipe import StageConfig
 
 LOW = "_low"
 ERROR = 0.05  # share of the draws that an interval of evaluations.jsonl leaves out

@@ -26,9 +26,9 @@ from envs.rewards import judge_of
 from launch.run import cuda, preflight, wire
 from launch.run.cluster import is_local
 from rlsys import VERSION
-from rlsys.config import RecipeConfig
-from rlsys.device import Device, hidden
+from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput, RunFailed
+from rlsys.system.device import Device, hidden
 
 PROBE_DEADLINE_S = 180.0  # imports from a slow shared disk, an environment that is made, a sandbox that starts
 SEEN_S = 10.0  # for a file that another node wrote to be seen: NFS remembers for a while what was not there

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from launch.run.described import described
-from rlsys.config import RecipeConfig
+from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import require
 
 KEY = "engine.tensor_parallel"

@@ -28,10 +28,10 @@ from launch.run.rundir import METRICS, RunDir
 from launch.run.tracking import Tracker, nested
 from learners.rope import scaled_copy
 from rlsys.channels.base import WeightChannel
-from rlsys.config import RecipeConfig, RunConfig
-from rlsys.device import Device, require_device, resolved, resolved_run
+from rlsys.config.recipe import RecipeConfig, RunConfig
 from rlsys.files import files_or_bad_input
 from rlsys.journal import Journal
+from rlsys.system.device import Device, require_device, resolved, resolved_run
 
 SHOWN_AT_START = 400  # characters of the first prompt
 

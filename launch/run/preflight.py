@@ -23,9 +23,10 @@ from launch.run.gpu_memory import BYTES, GIGA, VERSIONS_IN_MEMORY, shape_of, tie
 from launch.run.safetensors_files import parameters_in
 from rlsys.channels import CHANNELS
 from rlsys.choices import load
-from rlsys.config import ClusterConfig, RecipeConfig
-from rlsys.device import DEVICES, Device, dtype_of, known, resolved_cluster
+from rlsys.config.cluster import ClusterConfig
+from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput, require
+from rlsys.system.device import DEVICES, Device, dtype_of, known, resolved_cluster
 
 if TYPE_CHECKING:
     from actors.judge import JudgeServiceConfig

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from envs import make_world
 from envs.base import World
-from rlsys.config import RecipeConfig
+from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
 from rlsys.raised import worded
 from rlsys.types import Task

@@ -30,12 +30,12 @@ from launch.run.tracking import Tracker
 from learners.group import LearnerGroup
 from rlsys.buffer import SlotBuffer
 from rlsys.channels.base import WeightChannel
-from rlsys.config import RecipeConfig, RunConfig, StageConfig
+from rlsys.config.recipe import RecipeConfig, RunConfig, StageConfig
 from rlsys.curriculum import Curriculum
-from rlsys.device import Device, known
 from rlsys.errors import BadInput, RunFailed
 from rlsys.journal import Journal
 from rlsys.outlines import Played
+from rlsys.system.device import Device, known
 from rlsys.types import Failure, Reward
 
 log = logging.getLogger("rlsys.run")

@@ -230,7 +230,7 @@ class RunDir:
         *,
         compress_mb: float | None = None,
     ) -> None:
-        """One trajectory a line. `advantages` by (sequence, sibling). compress_mb: see `rlsys.config`."""
+        """One trajectory a line. `advantages` by (sequence, sibling). compress_mb: see `rlsys.config.output`."""
         records = (
             record_of(each, group, advantage=advantages.get((group.ticket.sequence, each.sibling)))
             for group in groups

@@ -23,7 +23,7 @@ from launch.run.card import a_prompt, renew_results, write_about, write_card
 from launch.run.checkpoints import DriverState, step_of
 from launch.run.disk import room_for, when_full
 from launch.run.run import health, summed
-from rlsys.config import StageConfig
+from rlsys.config.recipe import StageConfig
 from rlsys.errors import told
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from launch.run.cluster import inside_ray_job
-from rlsys.config import WandbConfig
+from rlsys.config.output import WandbConfig
 from rlsys.types import Failure, Message, Reward, Trajectory
 
 log = logging.getLogger("rlsys.tracking")

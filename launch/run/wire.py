@@ -28,12 +28,13 @@ from learners.rank import RankSpec
 from rlsys.channels.base import WeightChannel
 from rlsys.channels.shm import SharedMemory
 from rlsys.choices import own_folders
-from rlsys.config import ClusterConfig, LearnerConfig, RecipeConfig
-from rlsys.device import Device, dtype_of, hidden, known, resolved
+from rlsys.config.cluster import SECRET, ClusterConfig
+from rlsys.config.learner import LearnerConfig
+from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
-from rlsys.outer_config import SECRET
 from rlsys.rollout import RolloutPlan
 from rlsys.seeds import derive
+from rlsys.system.device import Device, dtype_of, hidden, known, resolved
 
 # What every actor inherits from the driver's environment on a cluster of its own nodes: names, and how names begin.
 PASSED_ON = ("RLSYS_OWNER", "HF_HUB_OFFLINE", "HF_HOME", "HF_HUB_CACHE", "HF_ENDPOINT", "WANDB_MODE",

@@ -16,7 +16,7 @@ from envs.rewards import Explains, RewardFunction
 from launch.scoring.explain import explanation, trace_of
 from launch.scoring.lines import LineReader
 from launch.scoring.scorer import Scored, Scorer
-from rlsys.config import RecipeConfig
+from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput, RunFailed
 from rlsys.records import score_json
 from rlsys.types import Failure, Transcript

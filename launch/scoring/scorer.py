@@ -26,7 +26,7 @@ from envs.services.judge.config import JudgeConfig
 from envs.services.judge.judge import open_judge
 from envs.services.judge.request import Asks
 from launch.scoring.lines import MAX_LINE, Line
-from rlsys.config import RecipeConfig
+from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
 from rlsys.records import HERE, read_transcript
 from rlsys.rollout import checked, failure_of

@@ -29,9 +29,9 @@ from launch.stages.reads import Keys
 from learners.algorithms import make_algorithm
 from learners.layout import layout_of
 from rlsys.choices import load
-from rlsys.config import DataSource, RecipeConfig, RunConfig, StageConfig
+from rlsys.config.recipe import DataSource, RecipeConfig, RunConfig, StageConfig
+from rlsys.config.verdicts import VerdictsConfig
 from rlsys.errors import BadInput, nearest
-from rlsys.verdicts import VerdictsConfig
 
 if TYPE_CHECKING:
     from launch.run.run import Run

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, overload
 
 from envs.rewards.swirl import Verdicts, cut, verdicts_in
 from launch.stages.base import Head, Stage, maker_of, product, steps_for
-from rlsys.config import DataSource, EvalConfig, RecipeConfig, RunConfig, StageConfig
+from rlsys.config.evaluation import EvalConfig
+from rlsys.config.recipe import DataSource, RecipeConfig, RunConfig, StageConfig
+from rlsys.config.verdicts import EVERY, VerdictsConfig
 from rlsys.errors import BadInput, RunFailed
 from rlsys.files import unpacked
 from rlsys.jsonl import json_object
 from rlsys.records import Example
 from rlsys.seeds import rank, some_of
-from rlsys.verdicts import EVERY, VerdictsConfig
 
 if TYPE_CHECKING:
     from launch.run.run import Run

@@ -13,7 +13,7 @@ from launch.stages.datasets import DataStage
 from launch.stages.reads import EXAMPLES, REFERENCE
 from learners.algorithms import ALGORITHMS
 from rlsys.choices import choose
-from rlsys.config import RecipeConfig, StageConfig
+from rlsys.config.recipe import RecipeConfig, StageConfig
 from rlsys.errors import BadInput
 from rlsys.records import read_pair
 from rlsys.reductions import weigh

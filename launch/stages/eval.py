@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from launch.evaluation.sets import plays_of
 from launch.stages.base import Head, Stage, check_judge, check_response_length
 from launch.stages.reads import DELIVERY, EVALUATION
-from rlsys.config import RecipeConfig, RunConfig, StageConfig
+from rlsys.config.recipe import RecipeConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput
 
 if TYPE_CHECKING:

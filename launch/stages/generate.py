@@ -14,9 +14,9 @@ from envs.services.teacher import check_ready, check_teacher
 from launch.run.places import without_places
 from launch.stages.base import Head, Stage, check_judge, check_outcome, check_response_length, check_tags
 from launch.stages.reads import DELIVERY, EPISODE
-from rlsys.config import RecipeConfig, RunConfig, StageConfig
+from rlsys.config.generate import TeacherConfig
+from rlsys.config.recipe import RecipeConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput
-from rlsys.generate_config import TeacherConfig
 from rlsys.rollout import RolloutPlan
 from rlsys.types import Failure, Group, Task
 

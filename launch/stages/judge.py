@@ -22,7 +22,7 @@ from launch.stages.base import Head, Stage, check_outcome, check_tags, maker_of
 from launch.stages.generate import FEW
 from launch.stages.reads import HELD
 from rlsys.broken import failure_of
-from rlsys.config import RunConfig, StageConfig
+from rlsys.config.recipe import RunConfig, StageConfig
 from rlsys.errors import BadInput, RunFailed
 from rlsys.files import whole_file
 from rlsys.harvest import check_failed
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from actors.scoring import RewardService
     from launch.run.run import Run
     from launch.stages.line_store import LineStore
-    from rlsys.config import RecipeConfig
+    from rlsys.config.recipe import RecipeConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from envs import REWARDS
 from envs.protocols import PROTOCOLS
 from envs.protocols.styles import STYLES, Style
 from rlsys.choices import choose
-from rlsys.config import RecipeConfig
+from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
 
 TAG, BOX = "<answer>", "\\boxed{"

@@ -13,7 +13,7 @@ from launch.stages.marks import check_marks
 from launch.stages.reads import LOOP
 from learners.algorithms import ALGORITHMS, make_algorithm
 from rlsys.choices import choose
-from rlsys.config import RecipeConfig, RunConfig, StageConfig
+from rlsys.config.recipe import RecipeConfig, RunConfig, StageConfig
 from rlsys.curriculum import levels
 from rlsys.errors import BadInput
 from rlsys.signals import ever_lacks, never_has

@@ -34,9 +34,8 @@ from launch.run.rundir import sampled
 from launch.run.saving import checkpoint
 from learners.algorithms import make_algorithm
 from rlsys.buffer import SlotBuffer
-from rlsys.config import StageConfig
+from rlsys.config.recipe import StageConfig
 from rlsys.curriculum import Curriculum, make_curriculum
-from rlsys.device import known
 from rlsys.drafting import BatchDraft, draft_batch
 from rlsys.errors import RunFailed
 from rlsys.harvest import Harvest, check_failures, check_streams, first_raised, harvest_groups
@@ -45,6 +44,7 @@ from rlsys.outlines import Played
 from rlsys.rollout import RolloutPlan
 from rlsys.seeds import derive
 from rlsys.signals import has_signal, rewards_of
+from rlsys.system.device import known
 from rlsys.types import Ticket, Trajectory
 
 

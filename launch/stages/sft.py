@@ -13,7 +13,7 @@ from launch.stages.base import Head
 from launch.stages.datasets import DataStage
 from launch.stages.reads import DEMONSTRATIONS, EXAMPLES, Keys
 from learners.algorithms import ALGORITHMS
-from rlsys.config import DataSource, RecipeConfig, RunConfig, StageConfig
+from rlsys.config.recipe import DataSource, RecipeConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput
 from rlsys.order import Epochs
 from rlsys.records import read_answer

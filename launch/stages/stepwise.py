@@ -16,7 +16,7 @@ from launch.stages.base import Head, maker_of, steps_for
 from launch.stages.datasets import verdicts_identity
 from launch.stages.reads import LOOP
 from launch.stages.rl import RL
-from rlsys.config import DataSource, RecipeConfig, RunConfig, StageConfig
+from rlsys.config.recipe import DataSource, RecipeConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput, RunFailed
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import Any
 from envs.rewards import solved_by
 from launch.stages.line_store import LineStore
 from launch.stages.trajectories import graded, is_solved, kept, pair_of
-from rlsys.config import RecipeConfig
+from rlsys.config.recipe import RecipeConfig
 from rlsys.files import whole_file
 from rlsys.jsonl import line_of
 from rlsys.records import GroupRecord, read_group, to_json

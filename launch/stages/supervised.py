@@ -19,14 +19,14 @@ from launch.stages.datasets import Data, DataStage, sized
 from launch.stages.trajectories import tokenizer_id
 from learners.group import LearnerGroup
 from rlsys.batch import Batch
-from rlsys.config import StageConfig
-from rlsys.device import known
+from rlsys.config.recipe import StageConfig
 from rlsys.errors import BadInput
 from rlsys.metrics import values
 from rlsys.order import Epochs
 from rlsys.packing import make_batch
 from rlsys.records import Example, Tokens
 from rlsys.seeds import derive
+from rlsys.system.device import known
 from rlsys.types import Bools, Sample
 
 Samples = list[list[list[Sample]]]  # by example and answer

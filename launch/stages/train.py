@@ -18,9 +18,9 @@ from launch.run.described import KNOWN
 from launch.run.gpu_plan import GpuPlan, gpu_plan
 from launch.run.health import NOTHING
 from launch.stages.base import needs_engines, stage_of
-from rlsys.config import RecipeConfig, RunConfig, StageConfig
-from rlsys.device import filled_in, require_device, resolved_run
+from rlsys.config.recipe import RecipeConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput, LearnerLost, RunFailed
+from rlsys.system.device import filled_in, require_device, resolved_run
 
 if TYPE_CHECKING:
     from launch.run.checkpoints import DriverState

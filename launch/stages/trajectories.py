@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from envs.rewards import solved
-from rlsys.config import GenerateConfig
+from rlsys.config.generate import GenerateConfig
 from rlsys.packing import sample_trajectory
 from rlsys.records import GroupRecord, PairRecord, Tokens, TrajectoryRecord, record_of
 from rlsys.types import Bools, Failure, Group, Reward, Trajectory

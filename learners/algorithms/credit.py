@@ -15,7 +15,7 @@ import torch
 from learners.algorithms.base import Moments
 from rlsys.advantages import multi_discount_gae, normalized, penalized
 from rlsys.batch import Row
-from rlsys.formulas import KLKind
+from rlsys.config.formulas import KLKind
 from rlsys.losses import kl_estimate
 from rlsys.masking import masked
 

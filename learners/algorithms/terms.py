@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Optional
 
 from learners.algorithms.base import PROXIMAL, REFERENCE, Algorithm
+from rlsys.config.formulas import Correction, KLKind, Level
 from rlsys.errors import require, require_bounds
-from rlsys.formulas import Correction, KLKind, Level
 from rlsys.reductions import Reduction
 
 if TYPE_CHECKING:

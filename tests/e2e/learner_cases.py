@@ -12,7 +12,7 @@ import torch
 
 from learners.rank import RankSpec
 from learners.scratch import build
-from rlsys.config import ScratchModel
+from rlsys.config.model import ScratchModel
 from tests.device import device, name
 
 # Above 100,000 elements a tensor is really partitioned under ZeRO-3: here embedding, head and the MLPs.

@@ -18,8 +18,8 @@ from typing import Any
 import psutil
 
 from launch.run import cleanup
-from rlsys import semaphores
 from rlsys.channels import memory
+from rlsys.system import semaphores
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 420

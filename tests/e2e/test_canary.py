@@ -21,9 +21,10 @@ from launch.run.run import Run
 from learners.algorithms.sft import SFTConfig
 from rlsys.channels.base import WeightChannel
 from rlsys.channels.shm import SharedMemory
-from rlsys.config import EngineConfig, RecipeConfig, RunConfig
-from rlsys.device import known, resolved
+from rlsys.config.engine import EngineConfig
+from rlsys.config.recipe import RecipeConfig, RunConfig
 from rlsys.errors import RunFailed
+from rlsys.system.device import known, resolved
 from tests.device import RAY_CPUS, device, name, need_gpus
 from tests.e2e.tiny_models import save_tiny
 from tests.pickled_channel import Pickled

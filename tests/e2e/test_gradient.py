@@ -17,7 +17,7 @@ from learners.algorithms.base import REFERENCE, VALUES, Algorithm
 from learners.algorithms.ppo import PPO, PPOConfig
 from learners.rank import LearnerRank
 from rlsys.batch import Batch, Row
-from rlsys.config import LearnerConfig
+from rlsys.config.learner import LearnerConfig
 from rlsys.losses import LossOutput
 from rlsys.packing import make_batch, make_row, split_rows
 from rlsys.reductions import weigh

@@ -22,7 +22,7 @@ from learners.snapshot import Snapshot
 from rlsys.batch import Batch, Row
 from rlsys.channels.shm import SharedMemory
 from rlsys.choices import choose
-from rlsys.config import LearnerConfig
+from rlsys.config.learner import LearnerConfig
 from rlsys.errors import BadInput
 from rlsys.losses import LossOutput
 from rlsys.masking import masked_means

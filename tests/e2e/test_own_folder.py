@@ -69,7 +69,7 @@ import os, ray
 from actors.scoring import RewardService, ScoringSpec
 from launch.config.compose import compose
 from launch.run.wire import environment
-from rlsys.config import ClusterConfig
+from rlsys.config.cluster import ClusterConfig
 world = compose("maze.yaml", []).recipe.env
 env_vars = environment(ClusterConfig(), {})
 ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False, object_store_memory=100 * 2**20,

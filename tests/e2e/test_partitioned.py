@@ -14,7 +14,7 @@ from learners.models import Loading
 from learners.partitioned import hollow
 from learners.policy import PolicyModel, load_policy
 from learners.rank import LearnerRank
-from rlsys.config import LearnerConfig
+from rlsys.config.learner import LearnerConfig
 from tests.device import need_gpus
 from tests.e2e.learner_cases import bare_process, spawn, spec
 from tests.e2e.test_architectures import small

@@ -14,7 +14,7 @@ import pytest
 
 from launch.config.compose import compose, to_yaml
 from launch.run.tracking import SERVICE, Tracker, nested
-from rlsys.config import WandbConfig
+from rlsys.config.output import WandbConfig
 from rlsys.types import EpisodeEnd, Group, Message, Reward, Task, Ticket, Timings, Trajectory
 from tests.e2e.runs import ROOT
 from tests.wandb_file import exit_codes, pairs, rows, run_record
@@ -99,7 +99,7 @@ SCRIPT = """
 import sys, signal, psutil, time
 from pathlib import Path
 from launch.run.tracking import Tracker
-from rlsys.config import WandbConfig
+from rlsys.config.output import WandbConfig
 tracker = Tracker(WandbConfig(mode="offline"), Path(sys.argv[1]), "r", {})
 tracker.log({"step": 1})
 for child in psutil.Process().children(recursive=True):

@@ -12,7 +12,8 @@ import torch
 from launch.run import cuda, preflight
 from learners.algorithms.sft import SFTConfig
 from rlsys.channels import memory
-from rlsys.config import ModelConfig, RecipeConfig
+from rlsys.config.model import ModelConfig
+from rlsys.config.recipe import RecipeConfig
 from tests.device import device, need_gpus
 
 

@@ -17,7 +17,7 @@ from actors.specs import EngineFailed
 from launch.run.gpu_memory import GIGA, RankPlan, rank_memory, shape_of, told, total
 from learners.algorithms.grpo import GRPO, GRPOConfig
 from learners.rank import LearnerRank
-from rlsys.config import LearnerConfig
+from rlsys.config.learner import LearnerConfig
 from rlsys.packing import make_batch
 from rlsys.rollout import TurnRequest
 from rlsys.types import Sample

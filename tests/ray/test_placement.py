@@ -10,8 +10,8 @@ import ray
 
 from actors.bundles import Need
 from actors.placement import NoPlace, all_nodes, check, free_nodes, has_place, place, while_placed
-from rlsys.device import hidden
 from rlsys.errors import RunFailed
+from rlsys.system.device import hidden
 
 pytestmark = pytest.mark.ray
 

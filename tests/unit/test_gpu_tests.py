@@ -7,7 +7,7 @@ import ast
 import pytest
 
 from launch.run import wire
-from rlsys.device import resolved
+from rlsys.system.device import resolved
 from tests import device
 from tests.paths import ROOT
 

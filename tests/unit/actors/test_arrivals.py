@@ -7,7 +7,7 @@ import pytest
 from actors.arrivals import Publication, allowed_gap, differs, logprob_gaps, measure
 from actors.worker import Delivery
 from rlsys.channels.base import Published
-from rlsys.device import MISMATCH_LIMIT
+from rlsys.system.device import MISMATCH_LIMIT
 
 # Gap of the true weights, gap of the perturbed ones, what the perturbation moved: small logits, a trained model's.
 MEASURED = [(0.016, 0.033, 1.1), (0.10, 0.23, 8.4)]

@@ -11,7 +11,7 @@ import pytest
 import actors.judge
 from actors.judge import JudgeServiceConfig, engine_spec, make_service
 from envs.services.judge.config import JudgeConfig
-from rlsys.config import EngineConfig
+from rlsys.config.engine import EngineConfig
 from rlsys.errors import BadInput
 
 ENGINE = EngineConfig(max_model_len=640, max_num_seqs=6, kv_cache_mb=64)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from actors.specs import EngineStats, engine_environment, make_engine_spec
-from rlsys.config import EngineConfig
-from rlsys.device import DEVICES, resolved_engine
+from rlsys.config.engine import EngineConfig
 from rlsys.metrics import merge, values
+from rlsys.system.device import DEVICES, resolved_engine
 
 ENGINE = EngineConfig(max_model_len=640, kv_cache_mb=99)
 

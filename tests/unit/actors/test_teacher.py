@@ -17,8 +17,8 @@ from actors.services import ServiceSpec
 from actors.teacher import TeacherPlays, teaching
 from actors.watched import CannotStart
 from envs.services.endpoint import Choice, Question
+from rlsys.config.generate import TeacherConfig
 from rlsys.errors import BadInput, RunFailed
-from rlsys.generate_config import TeacherConfig
 from rlsys.rollout import TurnRequest
 from rlsys.types import Group, Message, TurnStop
 from tests import made

@@ -10,8 +10,8 @@ from actors import engine, vllm_arguments
 from actors.specs import make_engine_spec
 from actors.vllm_arguments import OWN, known_arguments
 from launch.config.compose import compose
-from rlsys.device import DEVICES, resolved
 from rlsys.errors import BadInput
+from rlsys.system.device import DEVICES, resolved
 
 
 def test_vllms_list_is_read_without_importing_it() -> None:

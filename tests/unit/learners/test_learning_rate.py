@@ -5,7 +5,7 @@ import torch
 
 from learners.update import lr_at
 from learners.zero import parameter_groups
-from rlsys.config import LearnerConfig
+from rlsys.config.learner import LearnerConfig
 from rlsys.errors import BadInput
 
 

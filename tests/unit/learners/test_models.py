@@ -13,8 +13,8 @@ from learners import models, zero
 from learners.algorithms.base import REFERENCE, VALUES
 from learners.models import Loading, Reference
 from learners.rank import RankSpec
-from rlsys.config import LearnerConfig
-from rlsys.device import DEVICES
+from rlsys.config.learner import LearnerConfig
+from rlsys.system.device import DEVICES
 
 HOST, CARD = torch.device("cpu"), torch.device("cuda", 0)
 

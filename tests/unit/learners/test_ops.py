@@ -6,7 +6,7 @@ from types import ModuleType
 import pytest
 
 from learners.rank import leave_op_unbuilt
-from rlsys.device import DEVICES
+from rlsys.system.device import DEVICES
 
 
 def test_ops_are_looked_at_on_a_cpu_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,8 +34,8 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMa
 from learners import attention
 from learners.policy import PolicyModel, load_policy, pack_ids
 from learners.rope import scaled_copy
-from rlsys.device import DEVICES
 from rlsys.errors import BadInput
+from rlsys.system.device import DEVICES
 
 VOCAB = 50
 SAMPLES = ([3, 14, 15, 9, 26, 5], [35, 8], [9, 7, 9, 3, 2, 3, 8, 46, 26, 43, 3], [38, 32, 7])

@@ -11,7 +11,8 @@ from launch.run.preflight import parameters
 from launch.run.safetensors_files import parameters_in
 from learners import scratch
 from learners.scratch import build
-from rlsys.config import ModelConfig, RecipeConfig, ScratchModel
+from rlsys.config.model import ModelConfig, ScratchModel
+from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
 
 TAGS = ("<calculator>", "</calculator>", "<answer>", "</answer>")

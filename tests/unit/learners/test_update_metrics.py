@@ -24,7 +24,7 @@ from learners.models import Models
 from learners.policy import PolicyModel
 from learners.stage import Stage
 from rlsys.batch import UpdateReport
-from rlsys.config import LearnerConfig
+from rlsys.config.learner import LearnerConfig
 from rlsys.metrics import Max, Mean, Metric, Sum, values
 from rlsys.packing import make_batch, split_rows
 from rlsys.types import Sample

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from learners.zero import deepspeed_config, load, parameter_groups
-from rlsys.config import LearnerConfig
-from rlsys.device import DEVICES, require_device
+from rlsys.config.learner import LearnerConfig
 from rlsys.errors import BadInput
+from rlsys.system.device import DEVICES, require_device
 
 
 def config(learner: LearnerConfig, device: str = "cuda", dtype: str = "bfloat16"):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlsys.config import CurriculumConfig
+from rlsys.config.curriculum import CurriculumConfig
 from rlsys.curriculum import Curriculum, make_curriculum
 from rlsys.errors import BadInput
 from rlsys.order import Epochs

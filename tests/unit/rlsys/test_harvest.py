@@ -14,7 +14,7 @@ from learners.algorithms.base import Algorithm
 from learners.algorithms.terms import Terms
 from rlsys.batch import Batch
 from rlsys.choices import choose
-from rlsys.config import LoopConfig
+from rlsys.config.loop import LoopConfig
 from rlsys.drafting import BatchDraft, build_batch, draft_batch
 from rlsys.errors import BadInput, RunFailed
 from rlsys.group_rollout import run_group

@@ -11,7 +11,7 @@ from launch.config.compose import compose
 from learners.algorithms import ALGORITHMS, make_algorithm
 from rlsys.buffer import SlotBuffer
 from rlsys.choices import choose
-from rlsys.config import CurriculumConfig
+from rlsys.config.curriculum import CurriculumConfig
 from rlsys.curriculum import make_curriculum
 from rlsys.errors import BadInput
 from rlsys.harvest import Harvest, harvest_groups

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from envs.problems.sub_trajectories import SubTrajectory, state_task
 from envs.rewards.swirl import (
     SwirlReward,
     SwirlRewardConfig,
@@ -17,10 +18,9 @@ from envs.rewards.swirl import (
     verdicts_in,
 )
 from envs.text.words import outcome_verdict, step_verdict
+from rlsys.config.verdicts import VerdictsConfig
 from rlsys.errors import BadInput
-from rlsys.steps import SubTrajectory, state_task
 from rlsys.types import Message, Task, Transcript
-from rlsys.verdicts import VerdictsConfig
 from tests.made import transcript
 
 

@@ -18,8 +18,8 @@ from envs.services.judge.templates import Prompts
 from envs.services.teacher import Teacher, as_chat, check_teacher, said
 from launch.config.compose import compose
 from launch.config.layers import CONFIGS
+from rlsys.config.generate import TeacherConfig
 from rlsys.errors import BadInput
-from rlsys.generate_config import TeacherConfig
 from rlsys.rollout import TurnRequest
 from rlsys.types import FailureKind, Message, TurnStop
 from tests.judge_endpoint import scripted

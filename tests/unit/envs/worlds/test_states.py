@@ -8,9 +8,9 @@ import pytest
 
 from envs import new_player, new_world
 from envs.worlds.states import StatesConfig
+from rlsys.config.verdicts import VerdictsConfig
 from rlsys.errors import BadInput
 from rlsys.types import EpisodeEnd, Message, Task
-from rlsys.verdicts import VerdictsConfig
 from tests.made import jsonl
 from tests.unit.launch.stages.test_judge import PLAYED
 

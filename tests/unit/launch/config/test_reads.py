@@ -17,7 +17,7 @@ from launch.stages import STAGES
 from launch.stages.base import Head, stage_of
 from launch.stages.generate import plan_of
 from launch.stages.reads import holds
-from rlsys.config import RecipeConfig, StageConfig
+from rlsys.config.recipe import RecipeConfig, StageConfig
 from rlsys.errors import BadInput
 from tests.unit.launch.config.test_scope import KEYS as WITHOUT_CHOICES
 from tests.unit.launch.config.test_scope import ROOT, of_run, watched
@@ -27,14 +27,14 @@ OWN = [key for key in KEYS if not of_run(key)]
 TRAINED = ("learners/*.py", "launch/run/saving.py", "launch/run/beginning.py", "launch/stages/base.py")
 PLAYED = ("launch/run/wire.py", "launch/evaluation/[!b]*.py", "launch/evaluation/by_field.py", "launch/stages/base.py")
 GIVEN = ("launch/stages/supervised.py", "launch/stages/datasets.py", "envs/rewards/swirl.py", "rlsys/order.py")
-LOOP = ("launch/stages/rl*.py", "launch/evaluation/beside.py", "rlsys/config.py")
+LOOP = ("launch/stages/rl*.py", "launch/evaluation/beside.py", "rlsys/config/*.py")
 FILES = {
     "sft": (*TRAINED, *PLAYED, *GIVEN, "launch/stages/sft.py"),
     "dpo": (*TRAINED, *PLAYED, *GIVEN, "launch/stages/dpo.py"),
     "rl": (*TRAINED, *PLAYED, *LOOP, "rlsys/curriculum.py"),
     "stepwise": (*TRAINED, *PLAYED, *LOOP, *GIVEN, "launch/stages/stepwise.py"),
     "generate": (*TRAINED, *PLAYED, "launch/stages/generate.py", "launch/stages/trajectories.py", "actors/teacher.py",
-                 "envs/services/teacher.py", "envs/services/patient.py", "rlsys/generate_config.py"),
+                 "envs/services/teacher.py", "envs/services/patient.py", "rlsys/config/generate.py"),
     "judge": (*TRAINED, "launch/stages/judge.py"),
     "eval": (*TRAINED, *PLAYED),
 }  # fmt: skip

@@ -17,9 +17,9 @@ from launch.evaluation.results import Result, result_of
 from launch.evaluation.sets import Play, TaskSet
 from launch.evaluation.told import metric_lines, table, told
 from launch.run.rundir import RunDir
-from rlsys.config import LoopConfig
+from rlsys.config.evaluation import EvalConfig
+from rlsys.config.loop import LoopConfig
 from rlsys.errors import BadInput, RunFailed
-from rlsys.eval_config import EvalConfig
 from rlsys.harvest import check_failed
 from rlsys.records import TrajectoryRecord
 from rlsys.types import EpisodeEnd, Failure, FailureKind, Message, Reward

@@ -10,7 +10,7 @@ from launch.config.compose import compose, to_yaml
 from launch.evaluation.by_field import values
 from launch.evaluation.sets import plays_of, recipes_of, sets_of
 from launch.stages.train import check_stage
-from rlsys.config import RecipeConfig
+from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput, differences
 from rlsys.types import Task
 from tests.made import jsonl

@@ -21,9 +21,9 @@ from launch.run.rundir import RunDir
 from learners.layout import FILE, layout_of
 from learners.models import Loading, Reference
 from learners.rank import RankSpec
-from rlsys.config import LearnerConfig
-from rlsys.device import DEVICES
+from rlsys.config.learner import LearnerConfig
 from rlsys.errors import BadInput, LearnerLost
+from rlsys.system.device import DEVICES
 from tests import bandit
 from tests.fakes import BanditLearner
 from tests.unit.launch.stages.test_rl import play

@@ -8,7 +8,7 @@ import pytest
 from launch.run.best import about, best_of, forget_after, offer, set_apart
 from launch.run.checkpoints import model_step
 from launch.run.engines import find_checkpoint
-from rlsys.config import RecipeConfig
+from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
 
 

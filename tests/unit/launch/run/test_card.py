@@ -13,7 +13,7 @@ from launch.config.compose import compose
 from launch.run.card import a_prompt, renew_results, write_about, write_card
 from launch.run.checkpoints import digests
 from learners.scratch import build
-from rlsys.config import ScratchModel
+from rlsys.config.model import ScratchModel
 
 ROW: dict[str, Any] = {
     "step": 12, "stage": "rl", "when": "after", "version": 3,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from launch.run import cleanup
-from rlsys import semaphores
+from rlsys.system import semaphores
 
 DEAD = f"{cleanup.tag().split(':')[0]}:999999999:1"
 

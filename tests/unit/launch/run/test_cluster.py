@@ -10,7 +10,7 @@ import pytest
 import ray
 
 from launch.run import cluster
-from rlsys.config import ClusterConfig
+from rlsys.config.cluster import ClusterConfig
 from rlsys.errors import RunFailed
 
 

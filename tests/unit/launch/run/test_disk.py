@@ -11,9 +11,9 @@ from launch.config.compose import compose
 from launch.run import cluster
 from launch.run.disk import Room, check_disk, room_for, when_full
 from launch.run.preflight import parameters
-from rlsys.config import ClusterConfig
-from rlsys.device import DEVICES
+from rlsys.config.cluster import ClusterConfig
 from rlsys.errors import BadInput
+from rlsys.system.device import DEVICES
 
 QUICK = ["stages.sft=null", "stages.rl.steps=100", "checkpoint.every=20"]
 

@@ -15,7 +15,7 @@ from launch.run import cluster
 from launch.run.described import KNOWN
 from launch.run.gpu_memory import shape_of
 from launch.run.gpu_plan import _engine, gpu_plan, host_bytes
-from rlsys.device import DEVICES, resolved_run
+from rlsys.system.device import DEVICES, resolved_run
 
 BIG = ["model.path=Qwen/Qwen2.5-32B", "learner.zero_stage=3"]
 DATA: list[str] = []  # overrides that name some problems, in the place of those that the recipes name

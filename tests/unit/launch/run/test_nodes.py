@@ -22,9 +22,11 @@ from launch.run.engines import scratch_folder
 from launch.run.nodes import Holds, _answer, _marked, _told, cache_folders, check_rollouts, holds_of, look
 from launch.run.preflight import check_output
 from launch.run.rundir import locked
-from rlsys.config import ClusterConfig, RecipeConfig, RolloutConfig
-from rlsys.device import DEVICES
+from rlsys.config.cluster import ClusterConfig
+from rlsys.config.recipe import RecipeConfig
+from rlsys.config.rollout import RolloutConfig
 from rlsys.errors import BadInput, RunFailed
+from rlsys.system.device import DEVICES
 
 RECIPE = RecipeConfig(rollout=RolloutConfig(workers=2), env=CalculatorConfig(train_tasks=8, held_out_tasks=2))
 MODEL = ("model.path", "/shared/model")

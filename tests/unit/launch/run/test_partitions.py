@@ -9,7 +9,7 @@ import pytest
 
 from launch.config import compose
 from launch.run import partitions
-from rlsys.config import RecipeConfig
+from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
 
 

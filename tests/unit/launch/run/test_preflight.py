@@ -10,9 +10,11 @@ import pytest
 
 from launch.run import preflight
 from learners.algorithms.sft import SFTConfig
-from rlsys.config import ClusterConfig, ModelConfig, RecipeConfig
-from rlsys.device import DEVICES
+from rlsys.config.cluster import ClusterConfig
+from rlsys.config.model import ModelConfig
+from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
+from rlsys.system.device import DEVICES
 
 
 def recipe(path: Path) -> RecipeConfig:

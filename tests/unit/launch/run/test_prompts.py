@@ -11,7 +11,7 @@ from envs.worlds.calculator import CalculatorWorld
 from launch.config.compose import compose
 from launch.run import prompts
 from launch.run.prompts import prompt_lines
-from rlsys.config import RecipeConfig
+from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
 from rlsys.types import Task
 from tests.played import tokenizer_in

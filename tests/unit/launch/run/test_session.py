@@ -20,9 +20,9 @@ from launch.run.run import Run
 from launch.run.rundir import RunDir
 from launch.run.session import closing_line, go_through, write_summary
 from launch.stages.train import train
-from rlsys.device import DEVICES, resolved_run
 from rlsys.errors import BadInput, RunFailed, told
 from rlsys.journal import ledger, read, surviving
+from rlsys.system.device import DEVICES, resolved_run
 from tests.bandit import bandit_run
 from tests.fakes import BanditPool
 

@@ -6,7 +6,7 @@ import pytest
 
 from launch.config.compose import compose, to_yaml
 from launch.run.tracking import cells, listed, nested, spread, wandb_mode
-from rlsys.config import WandbConfig
+from rlsys.config.output import WandbConfig
 from rlsys.errors import BadInput
 from rlsys.types import EpisodeEnd, Failure, FailureKind, Message, Reward, Task, Timings, Trajectory
 

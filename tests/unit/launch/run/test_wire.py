@@ -17,9 +17,10 @@ from envs.worlds.calculator import CalculatorConfig
 from envs.worlds.search_config import SearchQAConfig
 from launch.config import compose
 from launch.run import nodes, wire
-from rlsys.config import ClusterConfig, RecipeConfig
-from rlsys.device import DEVICES, resolved, resolved_run
+from rlsys.config.cluster import ClusterConfig
+from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
+from rlsys.system.device import DEVICES, resolved, resolved_run
 
 KEY = "sk-very-secret-key"
 

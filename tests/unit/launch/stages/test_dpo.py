@@ -20,7 +20,7 @@ from launch.stages.datasets import open_data
 from launch.stages.dpo import pair_loss
 from launch.stages.supervised import samples_of
 from rlsys.batch import Batch, UpdateReport
-from rlsys.config import EvalConfig
+from rlsys.config.evaluation import EvalConfig
 from rlsys.errors import BadInput, RunFailed
 from rlsys.metrics import merge
 from rlsys.records import Example, read_answer, read_pair

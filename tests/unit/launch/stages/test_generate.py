@@ -16,9 +16,8 @@ from launch.stages.generate import begun_with, generate_missing, plan_of, weight
 from launch.stages.store import Counts, TrajectoryStore, pairs_path, store_path, write_out
 from launch.stages.supervised import samples_of
 from launch.stages.trajectories import group_record, kept, pair_of, weights_id
-from rlsys.config import GenerateConfig
+from rlsys.config.generate import GenerateConfig, TeacherConfig
 from rlsys.errors import BadInput, RunFailed
-from rlsys.generate_config import TeacherConfig
 from rlsys.records import GroupRecord, TrajectoryRecord, read_answer, read_pair, to_json
 from rlsys.types import Failure, FailureKind, Group, Message, Reward, Task, Ticket, Trajectory, Turn
 from tests import made

@@ -14,7 +14,7 @@ from envs.rewards.swirl import SwirlRewardConfig
 from envs.services.judge.config import JudgeConfig
 from launch.stages.judge import Verdict, begun_with, counts_of, judge_missing, trajectories, write_out
 from launch.stages.line_store import LineStore
-from rlsys.config import LoopConfig
+from rlsys.config.loop import LoopConfig
 from rlsys.errors import BadInput, RunFailed
 from rlsys.jsonl import decode
 from tests.judge_endpoint import scripted

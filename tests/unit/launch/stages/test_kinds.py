@@ -19,7 +19,7 @@ from learners.algorithms import ALGORITHMS
 from learners.algorithms.dpo import DPOConfig
 from learners.algorithms.sft import SFTConfig
 from rlsys.choices import choose
-from rlsys.config import RecipeConfig, RunConfig, StageConfig
+from rlsys.config.recipe import RecipeConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput, RunFailed
 from tests.made import jsonl
 from tests.unit.launch.stages import test_rl as driver

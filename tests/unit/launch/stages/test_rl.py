@@ -23,10 +23,10 @@ from launch.run.session import closing_line
 from launch.run.summary import summary as summary_of
 from launch.stages.train import never_trained, train
 from rlsys.batch import UpdateReport
-from rlsys.device import DEVICES, resolved_run
 from rlsys.drafting import BatchDraft
 from rlsys.errors import BadInput, LearnerLost, RunFailed
 from rlsys.journal import Dispatched, Noted, ledger, read, surviving
+from rlsys.system.device import DEVICES, resolved_run
 from tests.bandit import bandit_run
 from tests.fakes import BanditLearner, BanditPool
 

@@ -14,8 +14,8 @@ from learners.algorithms.base import PROXIMAL, REFERENCE, VALUES, moments
 from learners.algorithms.terms import Terms
 from rlsys.batch import Row
 from rlsys.choices import choose
+from rlsys.config.formulas import Correction
 from rlsys.errors import BadInput
-from rlsys.formulas import Correction
 from rlsys.metrics import values
 from rlsys.packing import make_batch, padding_row
 from rlsys.reductions import Reduction, weigh

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rlsys import semaphores
+from rlsys.system import semaphores
 
 
 def test_a_tagged_process_names_its_semaphores_after_the_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from rlsys import deadlines
-from rlsys.deadlines import LISTEN_S, within
+from rlsys.system import deadlines
+from rlsys.system.deadlines import LISTEN_S, within
 
 
 def test_what_answers_in_time_is_heard_and_what_does_not_is_cancelled() -> None:

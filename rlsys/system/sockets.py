@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from rlsys.semaphores import VARIABLE
+from rlsys.system.semaphores import VARIABLE
 
 PREFIX, OWNER = "rlsys-sockets-", "owner"
 LONGEST_OWNER = 4096  # bytes of a tag

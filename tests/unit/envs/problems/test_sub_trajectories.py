@@ -1,12 +1,12 @@
-"""rlsys.steps: K actions are K states with their actions."""
+"""envs.problems.sub_trajectories: K actions are K states with their actions."""
 
 from dataclasses import replace
 
 import pytest
 
+from envs.problems.sub_trajectories import decompose, earlier, state_of, state_task
 from rlsys.errors import BadInput
 from rlsys.records import TrajectoryRecord, read_trajectory, to_json
-from rlsys.steps import decompose, earlier, state_of, state_task
 from rlsys.types import EpisodeEnd, Message, Task
 
 

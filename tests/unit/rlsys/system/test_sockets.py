@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rlsys import sockets
+from rlsys.system import sockets
 
 
 @pytest.fixture(autouse=True)

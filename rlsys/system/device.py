@@ -6,7 +6,10 @@ import json
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
-from rlsys.config import ClusterConfig, EngineConfig, LearnerConfig, RecipeConfig, RunConfig
+from rlsys.config.cluster import ClusterConfig
+from rlsys.config.engine import EngineConfig
+from rlsys.config.learner import LearnerConfig
+from rlsys.config.recipe import RecipeConfig, RunConfig
 from rlsys.errors import BadInput
 
 T = TypeVar("T")
@@ -179,7 +182,7 @@ def resolved_run(config: RunConfig, device: Device) -> RunConfig:
 def known(value: T | None) -> T:
     """A value that `resolved` has filled in."""
     if value is None:
-        raise RuntimeError("a recipe is used before its device is known: pass it through rlsys.device.resolved")
+        raise RuntimeError("a recipe is used before its device is known: pass it through rlsys.system.device.resolved")
     return value
 
 

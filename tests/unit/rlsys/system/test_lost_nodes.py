@@ -12,7 +12,7 @@ from ray.exceptions import (
 )
 
 from actors.calls import reason
-from rlsys.lost_nodes import lost_node, surely_lost
+from rlsys.system.lost_nodes import lost_node, surely_lost
 
 NODE = "5e3c0f5a71d4b8f0a8f3c1d2"
 

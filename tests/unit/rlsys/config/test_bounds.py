@@ -10,9 +10,9 @@ import pytest
 
 from launch.config.compose import compose
 from launch.config.keys import recipe_keys
-from rlsys.config import RecipeConfig
+from rlsys.config.evaluation import EvalSet
+from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
-from rlsys.eval_config import EvalSet
 
 # Key: the values just outside of its bounds; with what else has to be given for them.
 OUTSIDE: dict[str, tuple[float, ...]] = {

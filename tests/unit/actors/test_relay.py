@@ -2,7 +2,7 @@
 
 import pytest
 
-from rlsys.relay import Relay
+from actors.relay import Relay
 
 
 def rounds(owners: list[str], nodes: list[str], uploads: int = 1) -> int:

@@ -8,18 +8,14 @@ from typing import Any
 
 import pytest
 
-from rlsys.config import (
-    ClusterConfig,
-    EngineConfig,
-    LearnerConfig,
-    LoopConfig,
-    ModelConfig,
-    RecipeConfig,
-    RolloutConfig,
-    RunConfig,
-    StageConfig,
-)
-from rlsys.device import DEVICES, FILLED_IN, known, resolved, resolved_run
+from rlsys.config.cluster import ClusterConfig
+from rlsys.config.engine import EngineConfig
+from rlsys.config.learner import LearnerConfig
+from rlsys.config.loop import LoopConfig
+from rlsys.config.model import ModelConfig
+from rlsys.config.recipe import RecipeConfig, RunConfig, StageConfig
+from rlsys.config.rollout import RolloutConfig
+from rlsys.system.device import DEVICES, FILLED_IN, known, resolved, resolved_run
 from tests.paths import ROOT
 
 

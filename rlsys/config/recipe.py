@@ -1,0 +1,102 @@
+"""A recipe and its stages: the whole tree of sections, as one frozen dataclass, checked before anything starts.
+
+Algorithms, environments and rewards keep their own dataclass beside their code; `launch.config.compose` puts the tree
+together. A YAML holds only what differs from the defaults. Values that follow from others are properties, and
+`--dry-run` shows their arithmetic.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Optional, Union
+
+from rlsys.config.cluster import ClusterConfig, WeightsConfig
+from rlsys.config.curriculum import CurriculumConfig
+from rlsys.config.engine import EngineConfig
+from rlsys.config.evaluation import EvalConfig
+from rlsys.config.generate import GenerateConfig
+from rlsys.config.learner import LearnerConfig
+from rlsys.config.loop import LoopConfig
+from rlsys.config.model import ModelConfig
+from rlsys.config.output import CheckpointConfig, TrajectoriesConfig, WandbConfig
+from rlsys.config.rollout import RolloutConfig
+from rlsys.config.verdicts import VerdictsConfig
+from rlsys.config.window import WindowConfig
+from rlsys.errors import require
+
+DataSource = Union[str, dict[str, Optional[int]]]  # a stage, a path, or paths with how many examples of each
+
+
+@dataclass(frozen=True, kw_only=True)
+class AboutConfig:
+    """What a recipe stands for. Nothing depends on it: `rlsys recipes` shows it."""
+
+    title: str = ""
+    """Of the paper."""
+    arxiv: str = ""
+    """Its number there."""
+    data: tuple[str, ...] = ()
+    """The public sets that it reads, by their names in `rlsys data list`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageConfig:
+    """One stage of a recipe."""
+
+    name: str
+    kind: str
+    """A name in `launch.stages.STAGES`: sft, rl, generate, judge, stepwise, dpo or eval."""
+    steps: int
+    """Optimizer steps. 0 in a stage that trains nothing, and as long as `epochs` is set."""
+    config: RecipeConfig
+    """The whole configuration, as it holds in this stage."""
+    data: Optional[DataSource] = None
+    """What to train on: the name of an earlier `generate` stage, the path of a JSON-lines file, or several."""
+    epochs: Optional[float] = None
+    """Set only over the data of an earlier stage: its size, and with it the number of steps, is not known yet."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecipeConfig:
+    """Everything but the list of stages. `env`, `reward` and `algorithm` hold the dataclass that their `name` picks."""
+
+    name: str = "run"
+    """Names the run's folder, runs/NAME, unless --run-dir does."""
+    seed: int = 0
+    """Seed of the sampling, of the order of tasks and of a model built from nothing. The tasks follow `env.seed`."""
+    about: AboutConfig = field(default_factory=AboutConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    window: WindowConfig = field(default_factory=WindowConfig)
+    env: Any = None
+    reward: Any = None
+    algorithm: Any = None
+    engine: EngineConfig = field(default_factory=EngineConfig)
+    rollout: RolloutConfig = field(default_factory=RolloutConfig)
+    learner: LearnerConfig = field(default_factory=LearnerConfig)
+    loop: LoopConfig = field(default_factory=LoopConfig)
+    curriculum: CurriculumConfig = field(default_factory=CurriculumConfig)
+    eval: EvalConfig = field(default_factory=EvalConfig)
+    generate: GenerateConfig = field(default_factory=GenerateConfig)
+    verdicts: VerdictsConfig = field(default_factory=VerdictsConfig)
+    trajectories: TrajectoriesConfig = field(default_factory=TrajectoriesConfig)
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    cluster: ClusterConfig = field(default_factory=ClusterConfig)
+    weights: WeightsConfig = field(default_factory=WeightsConfig)
+    wandb: WandbConfig = field(default_factory=WandbConfig)
+
+    def __post_init__(self) -> None:
+        plain = bool(self.name) and all(letter.isalnum() or letter in "-_." for letter in self.name)
+        fits = plain and not self.name.startswith(".")
+        require(fits, "name", self.name, "letters, digits, - _ . : it names a folder")
+        turn, window = self.rollout.max_turn_tokens, self.engine.max_model_len
+        require(turn < window, "rollout.max_turn_tokens", turn, f"less than engine.max_model_len={window}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """A recipe, as a run needs it."""
+
+    recipe: RecipeConfig
+    """What is given outside of `stages`. Model, engines and learner ranks are the same in all stages."""
+    stages: tuple[StageConfig, ...]
+    """In the order in which they run."""
