@@ -65,9 +65,11 @@ def test_one_task_that_kills_its_worker_costs_that_task_alone_and_is_named() -> 
         assert set(said) == {13} and "t:13 of None was alone when its worker ended" in said[13]
         assert all(group.outlines[0].end is EpisodeEnd.ANSWERED for group in groups if group.ticket.sequence != 13)
         attempts = sorted(group.ticket.attempt for group in groups)
-        # Two deaths cost its company of five two starts, and the first one all the others one start.
-        assert attempts == [1] * 19 + [2] * 5 and groups[13].ticket.attempt == 2
-        assert len(retried) == 24 + 5
+        # The first death costs all of them a start. The second costs its company of five another, but for those that
+        # were done by then.
+        again = attempts.count(2)
+        assert attempts == [1] * (24 - again) + [2] * again and again <= 5 and groups[13].ticket.attempt == 2
+        assert len(retried) == 24 + again
         await until(lambda: pool.restarts == {"w0": 3})
 
     run(script, scenario)
