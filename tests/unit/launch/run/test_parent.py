@@ -12,21 +12,21 @@ from pathlib import Path
 import psutil
 import pytest
 
+from launch.checkpoints.checkpoint import RESERVE
 from launch.run import cleanup, parent
-from launch.run.checkpoints import RESERVE
 from launch.run.parent import HEAD, NODE, _after, why
 
 DRIVER = """
 import os, signal, subprocess, sys
-for number in (signal.SIGINT, signal.SIGTERM):  # a run within the tests' own process may have left them ignored
-    signal.signal(number, signal.SIG_DFL if number == signal.SIGTERM else signal.default_int_handler)
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1):
+    # Ignored where nohup, or a script's `&`, started the tests, or where a run in their own process left them so.
+    signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 from launch.cli import end_run
 from launch.run.parent import tell, with_parent
 
 def driver():
 {body}
 
-signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup may have started the tests
 sys.exit(with_parent(driver, end_run))
 """
 SAYS_EACH = """
