@@ -31,9 +31,9 @@ from actors.services import Services
 from actors.specs import IDLE, EngineSpec
 from actors.worker import Delivery, WorkerSpec, WorkerStatus
 from envs import make_world
+from launch.checkpoints.checkpoint import DriverState
 from launch.config.compose import compose
-from launch.run.checkpoints import DriverState
-from launch.run.progress import Progress
+from launch.observe.progress import Progress
 from launch.run.run import Run
 from launch.run.rundir import RunDir
 from launch.stages.rl_loop import rl_loop

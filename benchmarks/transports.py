@@ -197,9 +197,9 @@ async def pauses(report: Report, sizes: list[float]) -> None:
     """A model of each size from nothing, on this machine, loaded anew while nothing runs."""
     from actors.engine import Engine
     from actors.specs import make_engine_spec
+    from launch.checks.machine import expected_device
     from launch.config.compose import compose
     from launch.run import wire
-    from launch.run.cluster import expected_device
     from learners.export import export_version
     from rlsys.system.device import resolved
 

@@ -65,7 +65,7 @@ class Published:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Noted:
-    """Something that is wrong with a stage, from this step on (`launch/run/health.py`)."""
+    """Something that is wrong with a stage, from this step on (`launch/observe/health.py`)."""
 
     stage: str
     step: int

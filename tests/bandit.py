@@ -7,8 +7,8 @@ from typing import Any
 
 from actors.services import Services
 from envs import make_world
-from launch.run.checkpoints import DriverState
-from launch.run.progress import Progress
+from launch.checkpoints.checkpoint import DriverState
+from launch.observe.progress import Progress
 from launch.run.run import Run
 from launch.run.rundir import RunDir
 from rlsys.channels.shm import SharedMemory

@@ -29,7 +29,7 @@ def no_gpu() -> str | None:
     """Why nothing can be computed on a GPU here, in one line."""
     import torch
 
-    from launch.run import cuda
+    from launch.checks import cuda
 
     try:
         torch.zeros(1, device="cuda")

@@ -13,7 +13,7 @@ from launch.analysis.figures import FIGURES, Figure
 from launch.analysis.report import entry_table, scatter_table, table, write, write_entries, write_scatters
 from launch.analysis.results import papers_of_all, results, scatters
 from launch.analysis.runs import Row, Run, Setting
-from launch.run.bar import Bar
+from launch.observe.bar import Bar
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

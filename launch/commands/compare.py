@@ -27,10 +27,10 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from launch.checks.preflight import check_output
     from launch.evaluation.compare import Setting, as_json, lines
     from launch.evaluation.named import named
     from launch.evaluation.played import read_played
-    from launch.run.preflight import check_output
     from rlsys.errors import require
     from rlsys.files import replace_file
 

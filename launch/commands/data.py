@@ -82,9 +82,9 @@ def run(options: argparse.Namespace) -> int:
 
 def _extract(options: argparse.Namespace) -> int:
     from envs.services.judge.config import JudgeConfig
+    from launch.checks.preflight import check_output
     from launch.data.extract import extract
-    from launch.run.bar import Bar
-    from launch.run.preflight import check_output
+    from launch.observe.bar import Bar
 
     output = check_output(options.output)
     config = chosen(JudgeConfig, options, cache_file=options.cache_file or f"{options.output}.answers.sqlite")
@@ -97,8 +97,8 @@ def _extract(options: argparse.Namespace) -> int:
 
 
 def _solved(options: argparse.Namespace) -> int:
+    from launch.checks.preflight import check_output
     from launch.data.extract import solved
-    from launch.run.preflight import check_output
 
     output = check_output(options.output)
     tasks, trajectories = solved(options.input, output)
@@ -107,9 +107,9 @@ def _solved(options: argparse.Namespace) -> int:
 
 
 def _search(options: argparse.Namespace) -> int:
+    from launch.checks.preflight import check_output
     from launch.data.phrases import USUAL, Phrases, read_phrases, search, table, write_hits
-    from launch.run.bar import Bar
-    from launch.run.preflight import check_output
+    from launch.observe.bar import Bar
 
     if not 0 < options.near <= 1:
         raise BadInput(f"--near {options.near:g}: expected above 0 and at most 1")
@@ -126,7 +126,7 @@ def _search(options: argparse.Namespace) -> int:
 def _prepare(options: argparse.Namespace) -> int:
     from launch.data.prepare import Options, prepare
     from launch.data.recipes import recipe_of
-    from launch.run.bar import Bar
+    from launch.observe.bar import Bar
 
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # nothing to tidy: any kill can be resumed
     recipe = recipe_of(options.recipe)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from launch.evaluation.played import Played
     from launch.evaluation.sets import Play
     from launch.evaluation.transcripts import Transcripts
-    from launch.run.progress import Progress
+    from launch.observe.progress import Progress
     from rlsys.config.recipe import RecipeConfig, RunConfig
     from rlsys.types import Group
 
@@ -45,7 +45,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from launch.run.progress import Progress
+    from launch.observe.progress import Progress
 
     with Progress() as progress:
         progress.doing("reading the configuration")
@@ -58,10 +58,11 @@ def evaluate(options: argparse.Namespace, progress: Progress) -> int:
     config = compose(options.config, options.overrides)
 
     from actors.renderer import ChatRenderer
+    from launch.checks import preflight
     from launch.evaluation.against import read_earlier
     from launch.evaluation.sets import recipes_of
     from launch.evaluation.told import planned
-    from launch.run import nodes, preflight
+    from launch.run import nodes
     from launch.run.cleanup import orderly_exit
     from launch.run.engines import find_checkpoint, model_or_scratch
     from rlsys.errors import BadInput
@@ -192,9 +193,9 @@ def about_model(model: str, config: RunConfig, plays: Mapping[str, Play]) -> dic
     """What was evaluated, and with what: the part of the result that does not depend on the episodes."""
     import yaml
 
+    from launch.checkpoints.checkpoint import model_step
+    from launch.checkpoints.provenance import versions
     from launch.config.compose import to_yaml
-    from launch.run.checkpoints import model_step
-    from launch.run.provenance import versions
     from launch.stages.trajectories import weights_id
 
     return {

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from actors.pool import RolloutPool
-    from launch.run.progress import Progress
+    from launch.observe.progress import Progress
     from launch.stages.store import TrajectoryStore
     from rlsys.config.recipe import RecipeConfig, RunConfig
 
@@ -51,7 +51,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from launch.run.progress import Progress
+    from launch.observe.progress import Progress
 
     with Progress() as progress:
         progress.doing("reading the configuration")
@@ -68,7 +68,8 @@ def generate(options: argparse.Namespace, progress: Progress) -> int:
 
     from actors.renderer import ChatRenderer
     from envs import make_world
-    from launch.run import nodes, preflight
+    from launch.checks import preflight
+    from launch.run import nodes
     from launch.run.cleanup import orderly_exit
     from launch.run.engines import find_checkpoint, model_or_scratch, on_engines
     from launch.stages.generate import begun_with, check_keep, generate_missing, owed, plan_of, tasks_to_generate
@@ -157,7 +158,7 @@ def recipe_to_generate(config: RunConfig) -> RecipeConfig:
 
 def output_file(output: str) -> Path:
     """Raises BadInput for a place that cannot be written, or a file that is not this command's."""
-    from launch.run.preflight import check_output
+    from launch.checks.preflight import check_output
     from launch.stages.store import pairs_path, store_path
 
     path = check_output(output)

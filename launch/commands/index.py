@@ -28,7 +28,7 @@ def run(options: argparse.Namespace) -> int:
     from envs.services.retriever.config import RetrieverConfig
     from envs.services.retriever.corpus import FileCorpus
     from envs.services.retriever.retriever import build_index
-    from launch.run.bar import Bar
+    from launch.observe.bar import Bar
 
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # nothing to tidy: any kill can be resumed
     started = time.monotonic()

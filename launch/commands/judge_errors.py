@@ -125,7 +125,7 @@ async def _count(
     from envs.services.guard import ToolFailed
     from envs.services.judge.confusion import UNPARSABLE
     from envs.services.judge.request import Asks, JudgeRequest
-    from launch.run.bar import Bar
+    from launch.observe.bar import Bar
     from rlsys.types import FailureKind
 
     judge: Asks = await opened_judge(options, config)

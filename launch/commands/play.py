@@ -43,9 +43,9 @@ def run(options: argparse.Namespace) -> int:
     import os
     import sys
 
+    from launch.checks.preflight import check_output
     from launch.play.episode import NO_MORE, play
     from launch.play.messages import lines_of
-    from launch.run.preflight import check_output
 
     color = sys.stdout.isatty() and "NO_COLOR" not in os.environ
     with stopped_at_once(), lines_of(options.answers) as lines:

@@ -81,7 +81,7 @@ async def opened_judge(options: argparse.Namespace, config: Any) -> Any:
 
 
 def run(options: argparse.Namespace) -> int:
-    from launch.run.preflight import check_model_folder
+    from launch.checks.preflight import check_model_folder
 
     if options.endpoint is None:
         check_model_folder(options.model, "--model")

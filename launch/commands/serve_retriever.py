@@ -51,7 +51,7 @@ def add_retriever_options(command: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from envs.services.retriever.config import RetrieverConfig, RetrieverServerConfig
     from envs.services.retriever.service import serve
-    from launch.run.bar import Bar
+    from launch.observe.bar import Bar
 
     most = min(RetrieverServerConfig.max_queries, options.max_queue)
     retriever = chosen(RetrieverConfig, options)

@@ -11,8 +11,8 @@ from launch.commands.shared import add_config
 from rlsys.errors import BadInput, RunFailed
 
 if TYPE_CHECKING:
-    from launch.run.checkpoints import DriverState
-    from launch.run.progress import Progress
+    from launch.checkpoints.checkpoint import DriverState
+    from launch.observe.progress import Progress
     from launch.run.rundir import RunDir
     from rlsys.config.recipe import RunConfig
 
@@ -48,7 +48,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from launch.run.progress import Progress
+    from launch.observe.progress import Progress
 
     with Progress() as progress:
         progress.doing("reading the configuration")
@@ -68,13 +68,13 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
         return dry_run(config, progress, options.run_dir)
     check(config)
 
+    from launch.checkpoints.beginning import refuse_impossible
+    from launch.checkpoints.disk_space import check_disk, room_for
+    from launch.checks.machine import killed_too_early, smallest_device
     from launch.evaluation.sets import recipes_of
+    from launch.observe.progress import begun
     from launch.run import cleanup, parent
-    from launch.run.beginning import refuse_impossible
-    from launch.run.cluster import killed_too_early, smallest_device
-    from launch.run.disk import check_disk, room_for
     from launch.run.parts import make_run, shown
-    from launch.run.progress import begun
     from launch.run.session import go_through
     from launch.stages.base import needs_engines
     from rlsys.channels import open_channel
@@ -91,7 +91,7 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
         checked = checkpoint is None or directory.verify(checkpoint, progress.say)
         check_disk(room_for(config, smallest_device(config.recipe.cluster)), directory.path)
         if checkpoint is not None:
-            refuse_impossible(entered, state, checkpoint, directory)
+            refuse_impossible(entered, state, checkpoint, directory.checkpoints())
         if extended and checkpoint is not None:
             directory.renew_checkpoint(checkpoint, state)  # a kill from here on finds a run that is not finished
             directory.write("config.yaml", text)
@@ -132,9 +132,9 @@ def say_finished(config: RunConfig, directory: RunDir, state: DriverState, progr
 
 def dry_run(config: RunConfig, progress: Progress, run_dir: str | None) -> int:
     """What is known is shown, also where something is missing: that is raised at the end."""
+    from launch.checkpoints.disk_space import check_disk, room_for, told_room
+    from launch.checks.machine import expected_device, runs_elsewhere, smallest_device
     from launch.config.compose import to_yaml
-    from launch.run.cluster import expected_device, runs_elsewhere, smallest_device
-    from launch.run.disk import check_disk, room_for, told_room
     from launch.stages.train import arithmetic, check_gpus, check_offload
     from rlsys.system.device import resolved_run
 
@@ -158,8 +158,8 @@ def dry_run(config: RunConfig, progress: Progress, run_dir: str | None) -> int:
 
 def opened(config: RunConfig, text: str, options: argparse.Namespace) -> tuple[RunDir, Path | None, DriverState]:
     """The run directory, the checkpoint in it to go on from, and where the driver was then. Raises BadInput."""
+    from launch.checkpoints.checkpoint import DriverState
     from launch.config.compose import compose, refuse_other_config, to_yaml
-    from launch.run.checkpoints import DriverState
     from launch.run.rundir import RunDir, choose_run_dir, refuse_foreign
 
     asked = options.resume_from

@@ -12,7 +12,7 @@ from rlsys.config.recipe import RunConfig
 from rlsys.errors import BadInput
 
 if TYPE_CHECKING:
-    from launch.run.checkpoints import DriverState
+    from launch.checkpoints.checkpoint import DriverState
 
 MORE = re.compile(r"stages\.([^.=]+)\.steps=\+([0-9]{1,9})")
 
@@ -61,7 +61,7 @@ def goes_on(state: DriverState, run_dir: Path, config: RunConfig) -> bool:
 
 def _finished(run_dir: Path, stages: int) -> bool:
     """As the newest checkpoint says it. Raises BadInput where that is damaged."""
-    from launch.run.checkpoints import FOLDER, read_state, step_of
+    from launch.checkpoints.checkpoint import FOLDER, read_state, step_of
 
     found = [folder for folder in run_dir.glob("checkpoints/*") if FOLDER.fullmatch(folder.name)]
     return bool(found) and read_state(max(found, key=step_of)).stage_index >= stages

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from launch.checkpoints import best
 from launch.evaluation.report import of_several, report
 from launch.evaluation.results import Result, result_of
 from launch.evaluation.sets import Play, plays_of
 from launch.evaluation.told import planned, told
 from launch.evaluation.transcripts import file_name, records_of
-from launch.run import best
-from launch.run.held_out import fallen
+from launch.observe.held_out import fallen
 from launch.run.playing import Owed, play_each
 from rlsys.config.recipe import StageConfig
 from rlsys.types import Group, Trajectory

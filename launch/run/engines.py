@@ -13,11 +13,13 @@ from typing import TypeVar
 
 from actors.placement import place
 from actors.pool import RolloutPool
-from launch.run import nodes, partitions, preflight, wire
-from launch.run.best import best_of
-from launch.run.checkpoints import FOLDER, STATE, Damaged, model_step, step_of, verify
-from launch.run.cluster import connect, is_local
-from launch.run.progress import Progress
+from launch.checkpoints.best import best_of
+from launch.checkpoints.checkpoint import FOLDER, STATE, Damaged, model_step, step_of, verify
+from launch.checks import partitions, preflight
+from launch.checks.machine import is_local
+from launch.observe.progress import Progress
+from launch.run import nodes, wire
+from launch.run.cluster import connect
 from rlsys.config.cluster import ClusterConfig
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput, require

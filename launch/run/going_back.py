@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
-from launch.run.checkpoints import DriverState, step_of
+from launch.checkpoints.checkpoint import DriverState, step_of
 from launch.run.saving import written
 from rlsys.errors import LearnerLost, RunFailed
 

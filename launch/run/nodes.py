@@ -23,8 +23,9 @@ from actors.services import Services, ServiceSpec
 from envs import make_world, new_player
 from envs.base import World
 from envs.rewards import judge_of
-from launch.run import cuda, preflight, wire
-from launch.run.cluster import is_local
+from launch.checks import cuda, preflight
+from launch.checks.machine import is_local
+from launch.run import wire
 from rlsys import VERSION
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput, RunFailed

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from actors.orphans import die_with
-from launch.run.checkpoints import FOLDER, RESERVE, step_of
+from launch.checkpoints.checkpoint import FOLDER, RESERVE, step_of
 from rlsys.files import replace_file
 
 STOPS = (signal.SIGINT, signal.SIGTERM)

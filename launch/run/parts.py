@@ -16,16 +16,17 @@ from actors.placement import place
 from actors.renderer import ChatRenderer
 from actors.services import Services
 from envs import make_world
-from launch.run import nodes, preflight, wire
-from launch.run.checkpoints import DriverState
+from launch.checkpoints.checkpoint import DriverState
+from launch.checks import preflight
+from launch.checks.gpu_plan import host_bytes
+from launch.checks.prompts import prompt_lines
+from launch.observe.gauges import Gauges
+from launch.observe.progress import Progress
+from launch.observe.tracking import Tracker, nested
+from launch.run import nodes, wire
 from launch.run.cluster import connect
-from launch.run.gauges import Gauges
-from launch.run.gpu_plan import host_bytes
-from launch.run.progress import Progress
-from launch.run.prompts import prompt_lines
 from launch.run.run import Run
 from launch.run.rundir import METRICS, RunDir
-from launch.run.tracking import Tracker, nested
 from learners.rope import scaled_copy
 from rlsys.channels.base import WeightChannel
 from rlsys.config.recipe import RecipeConfig, RunConfig

@@ -17,16 +17,16 @@ from actors.renderer import ChatRenderer
 from actors.services import Services
 from envs.base import World
 from envs.rewards import solved_by
-from launch.run.beginning import reference_of, takes_optimizer
-from launch.run.checkpoints import DriverState
-from launch.run.gauges import Gauges
-from launch.run.health import Finding, Setting, Watch
-from launch.run.held_out import HELD_OUT, fallen
-from launch.run.progress import Progress
-from launch.run.pulse import Pulse
-from launch.run.row import StepRow
+from launch.checkpoints.beginning import reference_of, takes_optimizer
+from launch.checkpoints.checkpoint import DriverState
+from launch.observe.gauges import Gauges
+from launch.observe.health import Finding, Setting, Watch
+from launch.observe.held_out import HELD_OUT, fallen
+from launch.observe.progress import Progress
+from launch.observe.pulse import Pulse
+from launch.observe.row import StepRow
+from launch.observe.tracking import Tracker
 from launch.run.rundir import RunDir
-from launch.run.tracking import Tracker
 from learners.group import LearnerGroup
 from rlsys.buffer import SlotBuffer
 from rlsys.channels.base import WeightChannel
@@ -87,7 +87,7 @@ class Run:
     probe: tuple[tuple[int, ...], ...] = ()  # token ids of a few prompts, on which engines and learner are compared
     gap: dict[str, float] = field(default_factory=dict)  # between their log-probabilities, as last measured
     canaries: int = 0  # perturbed versions so far: -1, -2 ...; never trained, never sampled from
-    reference: Path | None = None  # of the running stage (launch.run.beginning): in the newest checkpoint
+    reference: Path | None = None  # of the running stage (launch.checkpoints.beginning): in the newest checkpoint
     before_row: DriverState | None = None  # where the account stood before a step whose row is yet to be written
     buffer: SlotBuffer | None = None  # of the rl stage that is running
     curriculum: Curriculum | None = None  # of the rl stage that is running

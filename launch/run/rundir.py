@@ -21,8 +21,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, TextIO, TypeVar
 
-from launch.run.beginning import KEPT
-from launch.run.checkpoints import (
+from launch.checkpoints.beginning import KEPT
+from launch.checkpoints.checkpoint import (
     FOLDER,
     RESERVE,
     Damaged,
@@ -35,7 +35,7 @@ from launch.run.checkpoints import (
     verify,
     write_state,
 )
-from launch.run.cluster import inside_ray_job
+from launch.checks.machine import inside_ray_job
 from rlsys.errors import BadInput
 from rlsys.files import is_there, link_or_copy, naming, replace_file
 from rlsys.jsonl import json_object, kind_of, line_of
@@ -148,7 +148,7 @@ class RunDir:
         """Make it the newest, with the digests of its files, then drop all but the `keep` newest.
 
         unwanted: asked on the way; where it says so, nothing is made of the folder, and None returned. reference: of
-        `launch.run.beginning`, which the checkpoint has to hold.
+        `launch.checkpoints.beginning`, which the checkpoint has to hold.
         """
         if reference is not None:
             shutil.copytree(reference, folder / KEPT, copy_function=link_or_copy)

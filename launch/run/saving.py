@@ -18,10 +18,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from launch.run.beginning import KEPT
-from launch.run.card import a_prompt, renew_results, write_about, write_card
-from launch.run.checkpoints import DriverState, step_of
-from launch.run.disk import room_for, when_full
+from launch.checkpoints.beginning import KEPT
+from launch.checkpoints.card import a_prompt, renew_results, write_about, write_card
+from launch.checkpoints.checkpoint import DriverState, step_of
+from launch.checkpoints.disk_space import room_for, when_full
 from launch.run.run import health, summed
 from rlsys.config.recipe import StageConfig
 from rlsys.errors import told

@@ -10,9 +10,9 @@ import signal
 import time
 from collections.abc import Awaitable, Callable
 
+from launch.checkpoints.checkpoint import DriverState, step_of
+from launch.observe.held_out import fall
 from launch.run import cleanup, parent
-from launch.run.checkpoints import DriverState, step_of
-from launch.run.held_out import fall
 from launch.run.parts import shown, start_parts
 from launch.run.run import Run, StopRequested, health
 from launch.run.saving import end_writing, save_at_stop

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from launch.run.provenance import origin, versions
+from launch.checkpoints.provenance import origin, versions
 from launch.run.run import Run, health
 from rlsys.journal import Finished, ledger, read, surviving
 

@@ -21,7 +21,7 @@ from actors.worker import WorkerSpec
 from envs import make_world
 from envs.rewards import judge_of
 from envs.services.secrets import secret_variables
-from launch.run import preflight
+from launch.checks import preflight
 from learners.group import GroupOptions, LearnerGroup, rank_specs
 from learners.meeting import collective_timeout_s
 from learners.rank import RankSpec

@@ -170,7 +170,7 @@ def _progress(lines: LineReader, report: Report, out: TextIO | None) -> Iterator
     if not sys.stderr.isatty() or out is None or out.isatty():
         yield lambda: None
         return
-    from launch.run.bar import Bar
+    from launch.observe.bar import Bar
 
     with Bar() as show:
         yield lambda: show("scoring", lines.bytes_read if lines.size else report.lines, lines.size or None)

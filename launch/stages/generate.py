@@ -22,8 +22,8 @@ from rlsys.types import Failure, Group, Task
 
 if TYPE_CHECKING:
     from actors.renderer import ChatRenderer
+    from launch.observe.progress import Progress
     from launch.run.playing import Plays
-    from launch.run.progress import Progress
     from launch.run.run import Run
     from launch.stages.store import TrajectoryStore
 

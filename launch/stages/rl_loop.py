@@ -27,8 +27,8 @@ from envs.services.stats import ToolStats
 from envs.services.stats import merge as merge_stats
 from launch.evaluation.beside import Beside
 from launch.evaluation.evaluate import evaluate_after, evaluate_before
+from launch.observe.row import Clock, StepRow
 from launch.run import wire
-from launch.run.row import Clock, StepRow
 from launch.run.run import Run, StopRequested, first_delivery
 from launch.run.rundir import sampled
 from launch.run.saving import checkpoint

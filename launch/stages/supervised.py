@@ -11,7 +11,7 @@ import numpy as np
 
 from actors.renderer import ChatRenderer
 from launch.evaluation.evaluate import evaluate_after, evaluate_before, owes_before
-from launch.run.row import Clock, StepRow
+from launch.observe.row import Clock, StepRow
 from launch.run.run import Run, first_delivery
 from launch.run.saving import checkpoint
 from launch.stages.base import needs_engines

@@ -10,20 +10,20 @@ import psutil
 
 from envs import make_world, new_player
 from envs.rewards import judge_of
+from launch.checks import architectures, hub, partitions, preflight, prompts
+from launch.checks.described import KNOWN
+from launch.checks.gpu_plan import GpuPlan, gpu_plan
+from launch.checks.machine import expected_device, is_local, runs_elsewhere
 from launch.evaluation.sets import plays_of, recipes_of
 from launch.evaluation.told import planned
-from launch.run import architectures, hub, partitions, preflight, prompts
-from launch.run.cluster import expected_device, is_local, runs_elsewhere
-from launch.run.described import KNOWN
-from launch.run.gpu_plan import GpuPlan, gpu_plan
-from launch.run.health import NOTHING
+from launch.observe.health import NOTHING
 from launch.stages.base import needs_engines, stage_of
 from rlsys.config.recipe import RecipeConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput, LearnerLost, RunFailed
 from rlsys.system.device import filled_in, require_device, resolved_run
 
 if TYPE_CHECKING:
-    from launch.run.checkpoints import DriverState
+    from launch.checkpoints.checkpoint import DriverState
     from launch.run.run import Run
 
 

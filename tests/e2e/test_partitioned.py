@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from launch.run.architectures import TRAINED
+from launch.checks.architectures import TRAINED
 from learners.export import gathered, weights
 from learners.models import Loading
 from learners.partitioned import hollow

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.run.checkpoints import DriverState
+from launch.checkpoints.checkpoint import DriverState
 from launch.run.rundir import RunDir
 from rlsys.errors import BadInput
 

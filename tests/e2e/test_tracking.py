@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from launch.config.compose import compose, to_yaml
-from launch.run.tracking import SERVICE, Tracker, nested
+from launch.observe.tracking import SERVICE, Tracker, nested
 from rlsys.config.output import WandbConfig
 from rlsys.types import EpisodeEnd, Group, Message, Reward, Task, Ticket, Timings, Trajectory
 from tests.e2e.runs import ROOT
@@ -98,7 +98,7 @@ def test_wandb_obeys_its_own_variables(tmp_path: Path, monkeypatch: pytest.Monke
 SCRIPT = """
 import sys, signal, psutil, time
 from pathlib import Path
-from launch.run.tracking import Tracker
+from launch.observe.tracking import Tracker
 from rlsys.config.output import WandbConfig
 tracker = Tracker(WandbConfig(mode="offline"), Path(sys.argv[1]), "r", {})
 tracker.log({"step": 1})

@@ -9,7 +9,7 @@ import psutil
 import pytest
 import torch
 
-from launch.run import cuda, preflight
+from launch.checks import cuda, preflight
 from learners.algorithms.sft import SFTConfig
 from rlsys.channels import memory
 from rlsys.config.model import ModelConfig

@@ -14,7 +14,7 @@ import torch
 
 from actors.engine import Engine
 from actors.specs import EngineFailed
-from launch.run.gpu_memory import GIGA, RankPlan, rank_memory, shape_of, told, total
+from launch.checks.gpu_memory import GIGA, RankPlan, rank_memory, shape_of, told, total
 from learners.algorithms.grpo import GRPO, GRPOConfig
 from learners.rank import LearnerRank
 from rlsys.config.learner import LearnerConfig

@@ -21,7 +21,7 @@ from actors.members import PoolOptions
 from actors.pool import RolloutPool
 from actors.scoring import ScoringSpec
 from actors.worker import WorkerSpec
-from launch.run.gauges import Gauges
+from launch.observe.gauges import Gauges
 from learners.group import fetched
 from rlsys.channels.shm import SharedMemory
 from rlsys.errors import RunFailed

@@ -21,17 +21,21 @@ SEES = {  # the packages of ours that each may import, besides itself
     "learners": {"rlsys", "envs"},
     "launch": {"rlsys", "envs", "actors", "learners"},
 }
+BELOW_A_RUN = {"checks", "checkpoints", "observe"}
 ROOMS = {  # of launch: the rooms that each may import, besides itself
-    "run": set(),
-    "data": set(),
-    "evaluation": {"run"},
-    "stages": {"run", "evaluation"},
-    "config": {"run", "evaluation", "stages"},
-    "scoring": {"run", "stages", "config"},
-    "play": {"run", "stages", "config", "scoring"},
-    "commands": {"run", "analysis", "data", "evaluation", "stages", "config", "scoring", "play"},
-    "analysis": {"run"},
-    "cli": {"commands", "run"},
+    "checks": set(),
+    "checkpoints": {"checks"},
+    "observe": {"checks"},
+    "run": BELOW_A_RUN,
+    "data": {"observe"},
+    "evaluation": {"run", *BELOW_A_RUN},
+    "stages": {"run", "evaluation", *BELOW_A_RUN},
+    "config": {"run", "evaluation", "stages", *BELOW_A_RUN},
+    "scoring": {"run", "stages", "config", *BELOW_A_RUN},
+    "play": {"run", "stages", "config", "scoring", *BELOW_A_RUN},
+    "commands": {"run", "analysis", "data", "evaluation", "stages", "config", "scoring", "play", *BELOW_A_RUN},
+    "analysis": {"run", "observe"},
+    "cli": {"commands", "run", "observe"},
     "__main__": {"cli"},
 }
 CORE_MAY_IMPORT = {"rlsys", "numpy", "torch", "omegaconf"}

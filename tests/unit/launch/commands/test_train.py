@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from launch.checkpoints.checkpoint import DriverState
 from launch.cli import run
 from launch.config.compose import compose, to_yaml
-from launch.run.checkpoints import DriverState
 from launch.run.rundir import RunDir
 from rlsys.errors import BadInput
 from rlsys.journal import Journal

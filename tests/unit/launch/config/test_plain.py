@@ -12,8 +12,8 @@ import pytest
 
 from launch.cli import run
 from launch.config.compose import compose, to_yaml
+from launch.observe.tracking import Tracker
 from launch.run.rundir import RunDir
-from launch.run.tracking import Tracker
 from rlsys.config.output import WandbConfig
 from rlsys.errors import BadInput
 from tests.unit.launch.stages.test_rl import play

@@ -9,7 +9,7 @@ import pytest
 from launch.data.choose import apportioned, drawn
 from launch.data.duplicates import apart, shingles, without_near
 from launch.data.records import by_question
-from launch.run.bar import Bar
+from launch.observe.bar import Bar
 from rlsys.errors import BadInput
 
 ROWS = [{"question": f"q{number}", "level": "easy" if number % 4 else "hard"} for number in range(400)]

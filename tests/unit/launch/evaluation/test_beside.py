@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from launch.checkpoints.best import about, best_of
 from launch.evaluation.beside import Beside
-from launch.run.best import about, best_of
 from launch.run.session import closing_line
 from rlsys.errors import BadInput
 from tests.fakes import BanditPool

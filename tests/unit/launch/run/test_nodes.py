@@ -17,10 +17,10 @@ from envs.tools.search import SearchConfig
 from envs.worlds.calculator import CalculatorConfig
 from envs.worlds.questions import QuestionsConfig
 from envs.worlds.search_config import SearchQAConfig
-from launch.run import cuda
+from launch.checks import cuda
+from launch.checks.preflight import check_output
 from launch.run.engines import scratch_folder
 from launch.run.nodes import Holds, _answer, _marked, _told, cache_folders, check_rollouts, holds_of, look
-from launch.run.preflight import check_output
 from launch.run.rundir import locked
 from rlsys.config.cluster import ClusterConfig
 from rlsys.config.recipe import RecipeConfig

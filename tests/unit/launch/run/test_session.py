@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from launch.checkpoints.checkpoint import RESERVE, DriverState
+from launch.checks.machine import killed_too_early
 from launch.config.compose import compose
 from launch.run import session
-from launch.run.checkpoints import RESERVE, DriverState
-from launch.run.cluster import killed_too_early
 from launch.run.run import Run
 from launch.run.rundir import RunDir
 from launch.run.session import closing_line, go_through, write_summary

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from launch.checkpoints.checkpoint import DriverState
 from launch.cli import run as rlsys
 from launch.config.compose import compose, to_yaml
 from launch.config.extend import goes_on, with_more_steps
-from launch.run.checkpoints import DriverState
 from launch.run.run import Run, StopRequested
 from launch.run.rundir import RunDir
 from launch.run.saving import end_writing, save_at_stop

@@ -1,0 +1,160 @@
+"""What somebody needs who gets a checkpoint's `hf/` alone: a card, and the strings at which a message ends.
+
+A policy that its engine stopped at a string never learned to end a message: without these strings it writes on. They go
+into a file of our own: in `generation_config.json` they would make every `generate` without `tokenizer=` fail.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from launch.checkpoints.checkpoint import CARD
+from launch.checkpoints.provenance import versions
+from rlsys.files import replace_file
+
+if TYPE_CHECKING:
+    from envs.base import World
+    from rlsys.config.recipe import RunConfig, StageConfig
+
+ABOUT = "rlsys.json"
+RESULTS = "\n## Held-out tasks\n"
+SHOWN = 4000  # characters of a prompt
+LOW, HIGH = "_low", "_high"
+
+HEAD = """---
+library_name: transformers
+pipeline_tag: text-generation
+tags: [rlsys, reinforcement-learning]
+---
+
+# {name}
+
+Step {step} of the recipe `{name}`, in stage `{stage}`, with rlsys {rlsys}; the run began with {model}. The whole
+configuration is the run's `config.yaml`.
+
+| | |
+|---|---|
+| environment | `{env}`{protocol} |
+| reward | `{reward}` |
+| algorithm | `{algorithm}` |
+| a message ends at | {stop} |
+"""
+USE = """
+## Use
+
+```python
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained(FOLDER)
+model = AutoModelForCausalLM.from_pretrained(FOLDER)
+ids = tokenizer.apply_chat_template(MESSAGES, add_generation_prompt=True, return_tensors="pt", return_dict=True)
+out = model.generate(**ids, {ends}max_new_tokens={tokens})
+print(tokenizer.decode(out[0, ids["input_ids"].shape[1]:]))
+```
+
+{stops}"""
+STOPS = """`rlsys.json` holds the stop strings. A server of vLLM's takes them with each request: `"stop": {stop},
+"include_stop_str_in_output": true`.
+"""
+UNKNOWN = "not known: the environment's code does not say it"
+
+Prompt = tuple[Sequence[Mapping[str, str]], Sequence[str] | None]  # messages, and stop strings if they are known
+
+
+def write_about(folder: Path, config: RunConfig, stage: StageConfig, stop: Sequence[str] | None) -> None:
+    """For programs, into a model's folder: nothing that loads the model reads it. It has a digest, as the weights."""
+    about = {
+        "recipe": config.recipe.name,
+        "stage": stage.name,
+        "environment": stage.config.env.name,
+        "protocol": _protocol(stage),
+        "stop_strings": None if stop is None else list(stop),
+    }
+    replace_file(folder / ABOUT, json.dumps(about, indent=1) + "\n")
+
+
+def write_card(
+    folder: Path,
+    config: RunConfig,
+    stage: StageConfig,
+    step: int,
+    prompt: Prompt,
+    evaluations: Sequence[Mapping[str, Any]],
+) -> None:
+    """Into a model's folder. prompt: of `a_prompt`. evaluations: lines of evaluations.jsonl, oldest first."""
+    messages, stop = prompt
+    of, protocol = stage.config, _protocol(stage)
+    text = HEAD.format(
+        name=config.recipe.name,
+        step=step,
+        stage=stage.name,
+        model=f"`{path}`" if (path := config.recipe.model.path) else "random weights",
+        rlsys=versions()["rlsys"],
+        env=of.env.name,
+        protocol=f", protocol `{protocol}`" if protocol is not None else "",
+        reward=of.reward.name,
+        algorithm=of.algorithm.name if stage.kind == "rl" else stage.kind,
+        stop=UNKNOWN if stop is None else ", ".join(f"`{each}`" for each in stop) or "its end token",
+    )
+    stops = STOPS.format(stop=json.dumps(list(stop))) if stop else ""
+    ends = f"tokenizer=tokenizer, stop_strings={json.dumps(list(stop))}, " if stop else ""
+    text += USE.format(ends=ends, tokens=of.rollout.max_turn_tokens, stops=stops)
+    text += _prompt(messages) + _results(evaluations)
+    replace_file(folder / CARD.name, text.rstrip("\n") + "\n")
+
+
+def renew_results(folder: Path, evaluations: Sequence[Mapping[str, Any]]) -> None:
+    """There may be an evaluation of a saved model by now. All else that its card says is of the stage that trained it,
+    or of people."""
+    card = folder / CARD.name
+    if card.is_file():
+        text, heading = card.read_bytes(), RESULTS.encode()
+        before = text.find(heading, text.rfind(b"```") + 1)  # behind the prompt, which may hold such a line
+        text = text[:before] if before >= 0 else text
+        replace_file(card, (text.rstrip(b"\n") + b"\n" + _results(evaluations).encode()).rstrip(b"\n") + b"\n")
+
+
+def a_prompt(world: World) -> Prompt:
+    """Messages and stop strings of one task, as far as the world's own code gives them here."""
+    messages: list[dict[str, str]] = []
+    stop: list[str] | None = None
+    with contextlib.suppress(Exception):  # somebody else's code: a checkpoint is worth more than its card
+        env = world.env((world.tasks("train") or world.tasks("held_out"))[0])
+        stop = list(env.stop_strings)
+        messages = [{"role": each.role, "content": each.content} for each in env.first_messages()]
+    return messages, stop
+
+
+def _protocol(stage: StageConfig) -> str | None:
+    protocol = getattr(stage.config.env, "protocol", None)
+    return protocol if isinstance(protocol, str) else None
+
+
+def _prompt(messages: Sequence[Mapping[str, str]]) -> str:
+    """A fence longer than any in the text: a prompt may hold Markdown."""
+    if not messages:
+        return ""
+    text = "\n".join(f"{each['role']}: {each['content']}" for each in messages)
+    cut = f"{text[:SHOWN]} ..." if len(text) > SHOWN else text
+    fence = "```"
+    while fence in cut:
+        fence += "`"
+    return f"\n## A prompt\n\n{fence}text\n{cut}\n{fence}\n"
+
+
+def _results(evaluations: Sequence[Mapping[str, Any]]) -> str:
+    """Every number with an interval, of each evaluation of the run up to this checkpoint."""
+    rows = [
+        f"| {row['step']} | {row['stage']}, {row['when']} | {key.removesuffix(LOW)} | {row[key.removesuffix(LOW)]:.3f} "
+        f"| {row[key]:.3f} to {row[key.removesuffix(LOW) + HIGH]:.3f} |"
+        for row in evaluations
+        for key in row
+        if key.endswith(LOW) and key.removesuffix(LOW) in row
+    ]
+    if not rows:
+        return ""
+    return "\n".join((RESULTS, "| step | evaluation | number | value | 95 % |", "|---|---|---|---|---|", *rows, ""))

@@ -1,0 +1,133 @@
+"""Whether the disk of a run directory has room for the run's checkpoints: said before anything starts.
+
+A checkpoint holds the policy for the hub, and what the ranks go on from (`gpu_memory.saved_bytes`).
+docs/run-directory.md has the sum, which follows from the number of parameters.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from launch.checkpoints.best import best_of
+from launch.checks import preflight
+from launch.checks.gpu_memory import BYTES, saved_bytes
+from learners.algorithms import make_algorithm
+from learners.algorithms.base import REFERENCE, VALUES
+from rlsys.config.recipe import RunConfig, StageConfig
+from rlsys.errors import BadInput
+from rlsys.system.device import Device, dtype_of
+
+UNITS = ("kB", "MB", "GB", "TB")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """What the checkpoints of a run take at most, in bytes."""
+
+    each: int
+    most: int  # that lie there at once, the one that is being written too
+    beside: int  # the best model, the model that a stage is compared with
+    keep: int
+
+    @property
+    def needed(self) -> int:
+        return self.each * self.most + self.beside
+
+    def told(self) -> str:
+        more = f" + {shown(self.beside)} beside them" if self.beside else ""
+        return f"{self.most} checkpoints x {shown(self.each)}{more} = {shown(self.needed)}"
+
+
+def room_for(config: RunConfig, device: Device) -> Room | None:
+    """None where it takes a download to know how many parameters there are, or nothing is trained."""
+    count = preflight.parameters(config.recipe)
+    training = [stage for stage in config.stages if stage.steps or stage.epochs is not None]
+    if count is None or not training:
+        return None
+    dtype = dtype_of(config.recipe.model.dtype, device)
+    keep = max(stage.config.checkpoint.keep for stage in training)
+    made = sum(_made(stage) for stage in training)
+    compared = any(map(_keeps_reference, config.stages[1:]))  # the first is compared with what lies elsewhere
+    apart = any(stage.config.checkpoint.best is not None for stage in training) + compared
+    return Room(
+        each=count * max(_saved(stage, dtype) for stage in training),
+        most=min(keep + 1, made),
+        beside=count * BYTES[dtype] * apart,
+        keep=keep,
+    )
+
+
+def _saved(stage: StageConfig, dtype: str) -> int:
+    critic = VALUES in make_algorithm(stage.config.algorithm).needs
+    return saved_bytes(dtype, stage.config.learner.zero_stage, critic=critic)
+
+
+def _keeps_reference(stage: StageConfig) -> bool:
+    """Whether its checkpoints hold the weights that it began with (`beginning.reference_of`)."""
+    trains = stage.steps or stage.epochs is not None
+    needs = make_algorithm(stage.config.algorithm).needs if trains else ()
+    return stage.config.learner.reference == "stage" and REFERENCE in needs
+
+
+def _made(stage: StageConfig) -> int:
+    """How many a stage writes; of one whose length is not known yet, as many as there may be."""
+    if stage.epochs is not None:
+        return stage.config.checkpoint.keep + 1
+    return max(-(-stage.steps // stage.config.checkpoint.every), 1)
+
+
+def check_disk(room: Room | None, run: Path) -> None:
+    """Raises BadInput where the disk is too small. What this run's own checkpoints take is room too: they are removed
+    for newer ones."""
+    if room is None:
+        return
+    free, taken = _free(run), _taken(run)
+    if room.needed > free + taken:
+        lower = f"lower checkpoint.keep={room.keep}, " if room.keep > 1 and room.most > 2 else ""
+        raise BadInput(
+            f"too little room for checkpoints in {run}: {room.told()}, and {shown(free + taken)} are free: "
+            f"{lower}free some, or give another --run-dir"
+        )
+
+
+def told_room(room: Room | None, run: Path | None) -> str:
+    """Of `--dry-run`. run: None where the run's disk is another than this machine's."""
+    if room is None:
+        return "not known yet"
+    return room.told() if run is None else f"{room.told()}; {shown(_free(run))} are free in {run}"
+
+
+def when_full(room: Room | None) -> str:
+    """What to do about it, once it has happened."""
+    if room is None:
+        return ""
+    lower = f": lower checkpoint.keep={room.keep}, or free some" if room.keep > 1 else ""
+    return f" ({room.told()}{lower})"
+
+
+def shown(size: int) -> str:
+    """ "14.6 MB"."""
+    value, unit = size / 1000, UNITS[0]
+    for unit in UNITS:
+        if value < 1000 or unit == UNITS[-1]:
+            break
+        value /= 1000
+    return f"{value:.1f} {unit}"
+
+
+def _free(run: Path) -> int:
+    """Of the disk that it lies on, or is going to lie on."""
+    there = next(path for path in (run, *run.resolve().parents) if path.is_dir())
+    return shutil.disk_usage(there).free
+
+
+def _taken(run: Path) -> int:
+    """By what a newer checkpoint replaces."""
+    best, folders = best_of(run), [*(run / "checkpoints").glob("step-*")]
+    files = [path for folder in [*folders, *([best] if best is not None else [])] for path in folder.rglob("*")]
+    sizes = {
+        (found.st_dev, found.st_ino): found.st_size for found in (path.lstat() for path in files if path.is_file())
+    }
+    return sum(sizes.values())

@@ -1,0 +1,242 @@
+"""A recipe's memory on GPUs, line by line for `--dry-run`; what cannot fit is refused with the key to change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from launch.checks.described import described
+from launch.checks.gpu_memory import (
+    BYTES,
+    GIGA,
+    VERSIONS_IN_MEMORY,
+    EnginePlan,
+    ModelShape,
+    Parts,
+    RankPlan,
+    checkpoint_bytes,
+    engine_memory,
+    host_memory,
+    rank_memory,
+    shape_of,
+    told,
+    total,
+)
+from learners.algorithms import make_algorithm
+from learners.algorithms.base import REFERENCE, VALUES
+from rlsys.config.cluster import ClusterConfig
+from rlsys.config.recipe import RecipeConfig
+from rlsys.system.device import Device, dtype_of, known
+
+USUAL_CARD_GB = 80.0
+MOST_RANKS = 64  # that a remedy proposes
+GPUS_OF_A_NODE = 8  # an engine is on one
+VLLM_SHARE = 0.92  # of a card that an engine may take beside nothing else
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuPlan:
+    lines: list[str]
+    problem: str | None  # why it cannot fit, in one line
+
+
+def gpu_plan(
+    recipe: RecipeConfig,
+    training: Sequence[tuple[str, RecipeConfig]],
+    device: Device,
+    parameters: int | None,
+    ram: float | None = None,
+) -> GpuPlan:
+    """The recipes are resolved for this device. training: name and recipe of the stages that train.
+
+    parameters: counted in the model's files, if they are here. ram: bytes of the node that learner ranks are on, if
+    that is known.
+    """
+    config = _described(recipe)
+    shape = shape_of(config, parameters) if config is not None else None
+    if shape is None:
+        why = "not on this machine, nor can its hub be asked" if config is None else "of sizes that are not known"
+        return GpuPlan(lines=[f"unknown: model.path={recipe.model.path!r} is {why}"], problem=None)
+    dtype, card = dtype_of(recipe.model.dtype, device), card_gb(recipe.cluster)
+    copy = shape.parameters * BYTES[dtype] / GIGA
+    lines = [f"model     {shape.parameters / GIGA:.2f} G parameters in {dtype}: {copy:.1f} GB a copy"]
+    problems: list[str | None] = []
+    name, plan = _fullest(training, shape, dtype)
+    if plan is not None:
+        lines.append(f"rank      {plan.ranks} x ({told(rank_memory(shape, plan))}) of {card:g}, in stage {name}")
+        problems.append(_too_small_for_rank(shape, plan, recipe, card))
+    line, problem = _engine(shape, recipe, dtype, card)
+    versions = VERSIONS_IN_MEMORY * copy
+    beside = "" if recipe.cluster.weights_dir else ", in /dev/shm beside Ray's object store"
+    room = f"{VERSIONS_IN_MEMORY} x {copy:.1f} = {versions:.1f} GB on each node{beside}"
+    lines += [line, f"versions  {room}, weights.channel={recipe.weights.channel}"]
+    if plan is not None:
+        readers = "on the node of rank 0, which reads" if plan.zero_stage == 3 else "for each rank of a node: all read"
+        less = "less where its files have this dtype, for they are mapped"
+        lines.append(f"host      {copy:.1f} GB {readers} the model; {less}")
+        size = checkpoint_bytes(shape, plan) / GIGA
+        lines.append(f"host      {size:.1f} GB over all ranks while a checkpoint is written, and as much disk for each")
+        lines.append(f"host      {told(_node(shape, plan, recipe))} on a node with {_together(plan)} ranks, at most")
+        problems.append(_too_small_for_node(shape, plan, recipe, card, ram))
+    return GpuPlan(lines=lines, problem=next((found for found in [*problems, problem] if found), None))
+
+
+def host_bytes(recipe: RecipeConfig, training: Sequence[RecipeConfig], device: Device, parameters: int | None) -> float:
+    """That one rank keeps in its node's RAM at most; 0 where the model's sizes are not known."""
+    config, dtype = _described(recipe), dtype_of(recipe.model.dtype, device)
+    shape = shape_of(config, parameters) if config is not None else None
+    if shape is None or not device.gpus_per_actor:
+        return 0.0
+    return max((total(host_memory(shape, _rank_plan(each, dtype), 1)) for each in training), default=0.0)
+
+
+def card_gb(config: ClusterConfig) -> float:
+    """`cluster.gpu_memory_gb`; null asks this machine's first GPU, and where there is none takes the usual card."""
+    if config.gpu_memory_gb is not None:
+        return config.gpu_memory_gb
+    import torch
+
+    if torch.cuda.device_count() == 0:
+        return USUAL_CARD_GB
+    return round(torch.cuda.get_device_properties(0).total_memory / GIGA, 1)
+
+
+def _described(recipe: RecipeConfig) -> Mapping[str, Any] | None:
+    """config.json of the model, or what a scratch model's would say. None for a hub name that cannot be asked."""
+    path, scratch = recipe.model.path, recipe.model.scratch
+    if path is None:
+        return {
+            "num_hidden_layers": scratch.num_layers, "hidden_size": scratch.hidden_size,
+            "intermediate_size": scratch.intermediate_size, "num_attention_heads": scratch.num_heads,
+            "num_key_value_heads": scratch.num_kv_heads, "head_dim": scratch.head_dim,
+            "vocab_size": scratch.vocab_size,
+        }  # fmt: skip
+    return described(path)
+
+
+# -- learner ranks ----------------------------------------------------------------------------------------------------
+
+
+def _fullest(
+    training: Sequence[tuple[str, RecipeConfig]], shape: ModelShape, dtype: str
+) -> tuple[str, RankPlan | None]:
+    """The stage in which a rank needs most."""
+    found = [(name, _rank_plan(recipe, dtype)) for name, recipe in training]
+    return max(found, key=lambda each: total(rank_memory(shape, each[1])), default=("", None))
+
+
+def _rank_plan(recipe: RecipeConfig, dtype: str) -> RankPlan:
+    learner, needs = recipe.learner, make_algorithm(recipe.algorithm).needs
+    return RankPlan(
+        ranks=learner.ranks,
+        zero_stage=learner.zero_stage,
+        dtype=dtype,
+        checkpointing=known(recipe.model.gradient_checkpointing),
+        row_tokens=max(known(learner.tokens_per_row), recipe.engine.max_model_len),  # a longer sample gets its own
+        logit_chunk=learner.logit_chunk,
+        reference=REFERENCE in needs,
+        critic=VALUES in needs,
+        offload=learner.offload,
+        offload_reference=learner.offload_reference,
+    )
+
+
+def _remedies(plan: RankPlan, shortest_row: int) -> Iterator[tuple[str, RankPlan]]:
+    """Each on its own, the cheapest first."""
+    if not plan.checkpointing:
+        yield "model.gradient_checkpointing=true", replace(plan, checkpointing=True)
+    if plan.reference and not plan.offload_reference:
+        yield "learner.offload_reference=true", replace(plan, offload_reference=True)
+    for stage in range(plan.zero_stage + 1, 4):
+        yield f"learner.zero_stage={stage}", replace(plan, zero_stage=stage)
+    if plan.row_tokens > shortest_row:
+        yield f"learner.tokens_per_row={shortest_row}", replace(plan, row_tokens=shortest_row)
+    ranks = 2 * plan.ranks
+    while plan.zero_stage > 1 and ranks <= MOST_RANKS:
+        yield f"learner.ranks={ranks}", replace(plan, ranks=ranks)
+        ranks *= 2
+    if plan.offload == "none":
+        yield "learner.offload=optimizer", replace(plan, offload="optimizer")
+
+
+def _too_small_for_rank(shape: ModelShape, plan: RankPlan, recipe: RecipeConfig, card: float) -> str | None:
+    def fits(tried: RankPlan) -> bool:
+        return total(rank_memory(shape, tried)) <= card * GIGA
+
+    if fits(plan):
+        return None
+    window = recipe.engine.max_model_len
+    remedy = next((key for key, tried in _remedies(plan, window) if fits(tried)), None)
+    if remedy is None:  # not one key alone: what saves most, and then as many ranks as it takes
+        whole = replace(plan, checkpointing=True, zero_stage=3, offload_reference=plan.reference)
+        more = next((key for key, tried in _remedies(whole, window) if fits(tried)), "a shorter engine.max_model_len")
+        keys = ["model.gradient_checkpointing=true"] * (not plan.checkpointing)
+        keys += ["learner.zero_stage=3"] * (plan.zero_stage < 3)
+        keys += ["learner.offload_reference=true"] * (plan.reference and not plan.offload_reference)
+        remedy = " and ".join(keys if fits(whole) else [*keys, more])
+    needed = total(rank_memory(shape, plan)) / GIGA
+    return f"a learner rank needs about {needed:.0f} GB of a GPU's {card:g} (cluster.gpu_memory_gb): try {remedy}"
+
+
+def _together(plan: RankPlan) -> int:
+    """Ranks on the node that has most of them: they are packed."""
+    return min(plan.ranks, GPUS_OF_A_NODE)
+
+
+def _node(shape: ModelShape, plan: RankPlan, recipe: RecipeConfig) -> Parts:
+    kept = host_memory(shape, plan, _together(plan))
+    if recipe.cluster.weights_dir is not None:
+        return kept
+    return (*kept, ("versions", float(VERSIONS_IN_MEMORY * BYTES[plan.dtype] * shape.parameters)))
+
+
+def _too_small_for_node(
+    shape: ModelShape, plan: RankPlan, recipe: RecipeConfig, card: float, ram: float | None
+) -> str | None:
+    needed = total(_node(shape, plan, recipe))
+    if ram is None or needed <= ram:
+        return None
+    on_card = replace(plan, offload="none", offload_reference=False)
+    fits = total(rank_memory(shape, on_card)) <= card * GIGA and total(_node(shape, on_card, recipe)) <= ram
+    remedy = "learner.offload=none learner.offload_reference=false" if fits else "ranks on more nodes, or one with more"
+    return f"the learner ranks of a node keep {needed / GIGA:.0f} GB in its RAM of {ram / GIGA:.0f} GB: try {remedy}"
+
+
+# -- engines ----------------------------------------------------------------------------------------------------------
+
+
+def _engine(shape: ModelShape, recipe: RecipeConfig, dtype: str, card: float) -> tuple[str, str | None]:
+    engine, workers = recipe.engine, recipe.rollout.workers
+    plan = EnginePlan(
+        tensor_parallel=engine.tensor_parallel,
+        dtype=dtype,
+        max_num_seqs=engine.max_num_seqs,
+        max_model_len=engine.max_model_len,
+        card=card * GIGA,
+        share=engine.gpu_memory_utilization,
+    )
+    parts, tokens = engine_memory(shape, plan)
+    window, contexts = engine.max_model_len, max(0.0, tokens / engine.max_model_len)
+    room = f"{max(0, int(tokens)):,} tokens, {contexts:.1f} whole contexts of {window}"
+    asked = f"engine.max_num_seqs={plan.max_num_seqs}"
+    each = f"{workers} x " + f"{plan.tensor_parallel} x " * (plan.tensor_parallel > 1)
+    line = f"engine    {each}({told(parts)}) of {card:g}; room for {room} ({asked})"
+    if tokens >= window:
+        return line, None
+    tries = _engine_remedies(shape, plan)
+    remedy = next((key for key, tried in tries if engine_memory(shape, tried)[1] >= window), None)
+    shorter = int(tokens) // 1024 * 1024
+    remedy = remedy or (f"engine.max_model_len={shorter}" if shorter > 0 else "cards with more memory")
+    needed = (total(parts) - dict(parts)["KV cache"]) / GIGA
+    said = f"an engine needs {needed:.0f} GB for weights and one step and room for engine.max_model_len={window}"
+    return line, f"{said}, of {plan.share * card:.0f} GB (engine.gpu_memory_utilization): try {remedy}"
+
+
+def _engine_remedies(shape: ModelShape, plan: EnginePlan) -> Iterator[tuple[str, EnginePlan]]:
+    if plan.share < VLLM_SHARE:
+        yield f"engine.gpu_memory_utilization={VLLM_SHARE}", replace(plan, share=VLLM_SHARE)
+    ways = 2 * plan.tensor_parallel
+    while ways <= GPUS_OF_A_NODE and shape.heads % ways == 0:
+        yield f"engine.tensor_parallel={ways}", replace(plan, tensor_parallel=ways)
+        ways *= 2

@@ -1,0 +1,246 @@
+"""What can be known before an actor starts: each failed check is one clear line and exit code 2."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+
+from envs import make_reward
+from envs.base import World
+from envs.rewards import judge_of
+from envs.rewards.asks import NeedsJudging
+from envs.services.judge.judge import open_judge
+from envs.services.judge.templates import Prompts
+from launch.checks import architectures, hub, partitions
+from launch.checks.described import described
+from launch.checks.gpu_memory import BYTES, GIGA, VERSIONS_IN_MEMORY, shape_of, tied
+from launch.checks.machine import inside_ray_job, is_local, local_gpus
+from launch.checks.safetensors_files import parameters_in
+from rlsys.channels import CHANNELS
+from rlsys.choices import load
+from rlsys.config.cluster import ClusterConfig
+from rlsys.config.recipe import RecipeConfig
+from rlsys.errors import BadInput, require
+from rlsys.system.device import DEVICES, Device, dtype_of, known, resolved_cluster
+
+if TYPE_CHECKING:
+    from actors.judge import JudgeServiceConfig
+
+# Resident memory of each process before it holds a model, measured on the CPU build: docs/measurements.md.
+WORKER_MB = 2100  # rollout actor and its engine process
+LEARNER_MB = 900
+DRIVER_MB = 1200  # driver, Ray's own processes, wandb
+
+
+def parameters(recipe: RecipeConfig) -> int | None:
+    """How many the policy has: counted in its files, or by config.json of a hub name. None where nothing says it."""
+    scratch = recipe.model.scratch
+    if recipe.model.path is None:
+        heads = (scratch.num_heads * 2 + scratch.num_kv_heads * 2) * scratch.head_dim * scratch.hidden_size
+        norms = (2 * scratch.num_layers + 1) * scratch.hidden_size + 2 * scratch.num_layers * scratch.head_dim
+        layer = heads + 3 * scratch.hidden_size * scratch.intermediate_size
+        return scratch.num_layers * layer + norms + 2 * scratch.vocab_size * scratch.hidden_size
+    folder = Path(recipe.model.path)
+    if folder.is_dir():
+        return parameters_in(folder, f"model.path={recipe.model.path!r}")
+    config = described(recipe.model.path)
+    shape = None if config is None else shape_of(config)
+    return None if shape is None else shape.parameters
+
+
+def memory_of_parts(recipe: RecipeConfig, count: int) -> tuple[int, int]:
+    """MiB of an engine and of a rank on a CPU, for a policy of `count` parameters."""
+    return WORKER_MB + recipe.engine.kv_cache_mb + 8 * count // 2**20, LEARNER_MB + 16 * count // 2**20
+
+
+def memory_plan(recipe: RecipeConfig, *, learner: bool) -> tuple[list[str], int]:
+    """The arithmetic line by line, and MiB in all, on one machine without a GPU.
+
+    fp32 on a CPU: an engine holds the weights and their packed copy, a learner has gradients and two moments.
+    """
+    count = parameters(recipe) or 0
+    engines, ranks = recipe.rollout.workers, recipe.learner.ranks if learner else 0
+    weights_mb, training_mb = 8 * count // 2**20, 16 * count // 2**20
+    cache_mb = recipe.engine.kv_cache_mb
+    store_mb = known(resolved_cluster(recipe.cluster, DEVICES["cpu"]).object_store_mb)
+    engine_mb, rank_mb = memory_of_parts(recipe, count)
+    engines_mb, ranks_mb = engines * engine_mb, ranks * rank_mb
+    lines = [f"engines  {engines} x ({WORKER_MB} + {cache_mb} KV cache + {weights_mb} weights) = {engines_mb} MiB"]
+    if ranks:
+        parts = f"({LEARNER_MB} + {training_mb} weights, gradients, moments)"
+        lines.append(f"learner  {ranks} x {parts} = {ranks_mb} MiB")
+    lines.append(f"driver   {DRIVER_MB} + {store_mb} object store = {DRIVER_MB + store_mb} MiB")
+    total = engines_mb + ranks_mb + DRIVER_MB + store_mb
+    return [*lines, f"together {total} MiB"], total
+
+
+def check_memory(needed: int) -> None:
+    """needed: MiB, of what is to start on this machine."""
+    available = psutil.virtual_memory().available // 2**20
+    if needed > available:
+        raise BadInput(
+            f"too little memory: the run needs about {needed} MiB, {available} MiB are free; "
+            "lower rollout.workers or engine.kv_cache_mb, or close other programs"
+        )
+
+
+def weights_bytes(recipe: RecipeConfig, device: Device) -> int | None:
+    """Of all versions that a node holds at once; None where the model's sizes are not known."""
+    count = parameters(recipe)
+    if count is None:
+        return None
+    if recipe.model.path is not None:
+        config = described(recipe.model.path) or {}
+        # a tied head is one tensor in the files, and two in a version
+        text = config.get("text_config") or config
+        count += text.get("vocab_size", 0) * text.get("hidden_size", 0) if tied(config) else 0
+    return VERSIONS_IN_MEMORY * count * BYTES[dtype_of(recipe.model.dtype, device)]
+
+
+def store_bytes(recipe: RecipeConfig, device: Device) -> int:
+    """What a run's batches take of Ray's object store, where that shares /dev/shm with versions of the weights."""
+    store_mb = known(resolved_cluster(recipe.cluster, device).object_store_mb)
+    return store_mb * 2**20 if recipe.cluster.weights_dir is None else 0
+
+
+def check_weights_room(recipe: RecipeConfig, device: Device) -> None:
+    """Whether this machine has room where engines load their weights from. Raises BadInput."""
+    needed, store = weights_bytes(recipe, device) or 0, store_bytes(recipe, device)
+    check_room(recipe.weights.channel, recipe.cluster.weights_dir, needed, store)
+
+
+def check_room(channel: str, weights_dir: str | None, needed: int, store: int = 0) -> None:
+    """Whether this node has room for so many bytes of versions beside Ray's store. Raises BadInput."""
+    room, root = load(CHANNELS[channel]).room, Path(weights_dir) if weights_dir is not None else None
+    beside = store and not room(root, store)  # else Ray takes a folder on the disk
+    problem = room(root, needed + store if beside else needed)
+    if problem:
+        raise BadInput(problem)
+
+
+def check_host(needed: float) -> None:
+    """Whether this node's RAM has room for what learner ranks keep in it; bytes. Raises BadInput."""
+    total = psutil.virtual_memory().total
+    if needed > total:
+        raise BadInput(
+            f"its learner ranks keep about {needed / GIGA:,.0f} GB in RAM, the node has {total / GIGA:,.0f}: "
+            "divide them among more nodes (learner.ranks), or keep the optimizer on the cards (learner.offload=none)"
+        )
+
+
+def check_model_folder(path: str | None, key: str = "model.path") -> None:
+    """A local folder must hold a model and a tokenizer. Hub names are left to the download."""
+    if path is None:
+        return
+    folder = Path(path)
+    if not folder.exists():
+        if path.startswith((".", "/", "~")) or path.count("/") > 1:
+            raise BadInput(f"{key}={path!r}: no such folder")
+        return
+    if not (folder / "config.json").is_file():
+        raise BadInput(f"{key}={path!r}: no config.json in it: expected a Hugging Face model folder")
+    if not any(folder.glob("*.safetensors")) and not any(folder.glob("pytorch_model*.bin")):
+        raise BadInput(f"{key}={path!r}: no weights in it: expected *.safetensors")
+    if not any((folder / name).is_file() for name in TOKENIZER_FILES):
+        raise BadInput(f"{key}={path!r}: no tokenizer in it: expected one of {', '.join(TOKENIZER_FILES)}")
+    parameters_in(folder, f"{key}={path!r}")
+
+
+def check_model(path: str | None, *, learner: bool, ask: bool = True, key: str = "model.path") -> None:
+    """It must be a model that can be trained or, without a learner, be played. ask: a hub name is looked for.
+
+    key: what gave the path.
+    """
+    check_model_folder(path, key)
+    if path is None:
+        return
+    name = f"{key}={path!r}"
+    if not Path(path).is_dir() and ask:
+        said = hub.require(path, name)
+        if said is not None:
+            print(f"rlsys: {said}", file=sys.stderr)
+    folder = Path(path) if Path(path).is_dir() else hub.cached(path)
+    if folder is not None:
+        architectures.check(architectures.read_config(folder, name), name, learner=learner)
+
+
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json")
+
+
+def check_port(port: int | None) -> None:
+    if port is None:
+        return
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except (OSError, OverflowError) as error:
+            raise BadInput(f"cluster.dashboard_port={port}: the port is in use or not allowed ({error})") from error
+
+
+def check_output(output: str) -> Path:
+    """A file that a command is to write. Raises BadInput where it cannot lie there."""
+    path = Path(output)
+    if inside_ray_job() and not path.is_absolute():
+        where = "an absolute path on shared storage: a relative one vanishes with the job's folder"
+        raise BadInput(f"--output {output}: expected inside a Ray job {where}")
+    if path.is_dir() or not path.resolve().parent.is_dir():
+        raise BadInput(f"--output {output}: expected a file in a folder that exists")
+    return path
+
+
+def check_judging(recipe: RecipeConfig) -> None:
+    """Whether the configuration gives a reward the judge that it asks."""
+    reward = make_reward(recipe.reward)
+    if not isinstance(reward, NeedsJudging):
+        return
+    judge, patience = reward.judge, recipe.rollout.episode_timeout_s
+    if not judge.given:
+        if reward.always_judged:
+            raise BadInput(
+                f"reward.name={recipe.reward.name!r} asks a judge: give reward.judge.endpoint and .model, "
+                "reward.judge.service, or reward.judge.model alone for one that the run serves itself"
+            )
+        return
+    limit = f"below rollout.episode_timeout_s={patience:g}"
+    require(judge.outage_s < patience, "reward.judge.outage_s", judge.outage_s, limit)
+
+
+def check_playing(recipe: RecipeConfig, world: World) -> None:
+    """Whether this machine can play episodes of this world: its tools, and the judge that is somewhere already."""
+    asyncio.run(world.check())
+    judge = judge_of(recipe.reward)
+    if judge is not None and (judge.endpoint is not None or judge.service is not None):
+        asyncio.run(open_judge(judge).close())
+
+
+def check_judge(config: JudgeServiceConfig) -> None:
+    """Whether this machine has the model and the prompts of the judge that is to run on it, where they are folders."""
+    check_model_folder(config.judge.model, "reward.judge.model")
+    Prompts(config.judge.prompts)
+
+
+def check_device(config: ClusterConfig) -> None:
+    """A cluster of this machine has a GPU or has none; one that is joined says so itself."""
+    if config.device == "cuda" and is_local(config) and not local_gpus():
+        raise BadInput(
+            "cluster.device='cuda': no GPU on this machine: expected auto or cpu, or cluster.address of a Ray cluster "
+            "with GPUs"
+        )
+
+
+def check(recipe: RecipeConfig, *, learner: bool) -> None:
+    check_device(recipe.cluster)
+    check_model(recipe.model.path, learner=learner)
+    if learner:  # else a checkpoint is played, which `launch.run.engines.find_checkpoint` looks at
+        partitions.check(recipe, recipe.model.path)
+    check_port(recipe.cluster.dashboard_port)
+    import torch
+
+    if is_local(recipe.cluster) and recipe.cluster.device != "cuda" and torch.cuda.device_count() == 0:
+        check_memory(memory_plan(recipe, learner=learner)[1])

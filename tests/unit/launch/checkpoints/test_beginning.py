@@ -1,0 +1,202 @@
+"""The model that a stage is compared with outlives the checkpoint that the stage began with."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+from launch.checkpoints.beginning import KEPT, LEARNER
+from launch.checkpoints.checkpoint import digests, read_state, write_state
+from launch.cli import run as rlsys
+from launch.config.compose import compose, to_yaml
+from launch.run.run import Run
+from launch.run.rundir import RunDir
+from learners.layout import FILE, layout_of
+from learners.models import Loading, Reference
+from learners.rank import RankSpec
+from rlsys.config.learner import LearnerConfig
+from rlsys.errors import BadInput, LearnerLost
+from rlsys.system.device import DEVICES
+from tests import bandit
+from tests.fakes import BanditLearner
+from tests.unit.launch.stages.test_rl import play
+
+TINY = Qwen3Config(
+    vocab_size=4, hidden_size=2, intermediate_size=2, num_hidden_layers=1, num_attention_heads=1,
+    num_key_value_heads=1, head_dim=2, tie_word_embeddings=False,
+)  # fmt: skip
+SPEC = RankSpec(
+    rank=0, world_size=1, master_addr="", master_port=0, device=DEVICES["cpu"], dtype="float32",
+    gradient_checkpointing=False, seed=0,
+)  # fmt: skip
+LOADING = Loading(learner=LearnerConfig(), spec=SPEC, torch_device=torch.device("cpu"))
+
+
+def save_model(folder: Path, value: float) -> None:
+    model = Qwen3ForCausalLM(TINY)
+    with torch.no_grad():
+        next(model.parameters()).fill_(value)
+    model.save_pretrained(folder)
+
+
+class Learner(BanditLearner):
+    """Beside its logits it saves a real model, and compares with a real reference."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.references: list[float] = []  # of each `begin`: the number in the model that was loaded
+
+    async def begin(self, model_path: str, *arguments: Any, reference_path: str | None = None, **stage: Any) -> None:
+        await super().begin(model_path, *arguments, reference_path=reference_path, **stage)
+        if "reference" in self.algorithm.needs:
+            with Reference(str(reference_path), LOADING).ready() as model:
+                self.references.append(float(next(model.parameters())[0, 0]))
+
+    async def update(self, batch: Any) -> Any:
+        rows = [replace(row, reference_logprobs=torch.zeros_like(row.loss_mask)) for row in self.built.rows]
+        self.built = replace(self.built, rows=tuple(rows))
+        return await super().update(batch)
+
+    async def write(self) -> None:
+        folder, logits = self.copied
+        await super().write()
+        save_model(folder / "hf", logits[0])
+        (folder / LEARNER / FILE).parent.mkdir(exist_ok=True)
+        (folder / LEARNER / FILE).write_text(json.dumps(layout_of(LearnerConfig(), self.algorithm, 1)))
+
+
+@pytest.fixture(autouse=True)
+def _learner(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bandit, "BanditLearner", Learner)
+
+
+def stages(steps: int, *, kl_coef: float = 0.01, keep: int = 2) -> str:
+    slow = "learner: {lr: 0.3}"  # every step has something to learn
+    compared = f"algorithm: {{kl_coef: {kl_coef}}}, checkpoint: {{every: 1, keep: {keep}}}"
+    two = [f"{{name: a, kind: rl, steps: 2, {slow}}}", f"{{name: b, kind: rl, steps: {steps}, {slow}, {compared}}}"]
+    return f"stages: [{', '.join(two)}]\n"
+
+
+def with_config(tmp_path: Path) -> Path:
+    """The run directory, with the configuration that a real command writes."""
+    (tmp_path / "run" / "config.yaml").write_text(to_yaml(compose(str(tmp_path / "recipe.yaml"), [])))
+    return tmp_path / "run"
+
+
+def references(outcome: Any) -> list[float]:
+    found: list[float] = outcome.run.learner.references
+    return found
+
+
+def stop_at(step: int) -> Callable[[Run, dict[str, Any]], None]:
+    return lambda run, row: run.stop.set() if row["step"] == step else None
+
+
+@pytest.mark.parametrize("keep", [1, 2])
+def test_it_is_there_in_every_checkpoint_that_is_kept(tmp_path: Path, keep: int) -> None:
+    """Five checkpoints in one process, a rank that dies after the fourth, a resume from each one that is kept."""
+    left = [7]  # the fifth step of the second stage
+
+    def die(run: Run, row: dict[str, Any]) -> None:
+        if row["step"] in left:
+            left.clear()
+
+            async def dead(*given: Any) -> None:
+                del run.learner.snapshot
+                raise LearnerLost("learner copying a checkpoint: a rank died")
+
+            run.learner.snapshot = dead  # type: ignore[method-assign]
+
+    outcome = play(tmp_path, stages=stages(5, keep=keep), on_row=die)
+    assert outcome.error is None and not left
+    assert outcome.summary["restarts"]["learner"] == 1
+    began_with, after_the_death = references(outcome)
+    assert began_with == after_the_death != 0.0
+    assert outcome.run.learner.logits.tolist()[0] != pytest.approx(began_with)  # type: ignore[attr-defined]
+    directory = RunDir(tmp_path / "run")
+    kept = directory.checkpoints()
+    assert len(kept) == keep
+    for checkpoint in kept:
+        assert directory.verify(checkpoint, print)
+    names = {checkpoint / KEPT / "model.safetensors" for checkpoint in kept}
+    assert len({os.stat(name).st_ino for name in names}) == 1  # one file, whatever the number of checkpoints
+    directory.close()
+    for checkpoint in kept:
+        copied = tmp_path / checkpoint.name / "run"
+        shutil.copytree(with_config(tmp_path), copied)
+        for newer in kept[kept.index(checkpoint) + 1 :]:
+            shutil.rmtree(copied / "checkpoints" / newer.name)
+        more = {"stages": stages(7), "extended": True} if checkpoint == kept[-1] else {"stages": stages(5)}
+        resumed = play(tmp_path / checkpoint.name, **more)  # type: ignore[arg-type]
+        assert resumed.error is None and references(resumed) == [began_with]
+
+
+def test_stages_that_take_no_step_between_change_nothing(tmp_path: Path) -> None:
+    """The checkpoint that an eval stage ends with is the one of the stage before it."""
+    three = stages(5).replace("}, {name: b", "}, {name: look, kind: eval}, {name: b")
+    outcome = play(tmp_path, stages=three, on_row=stop_at(6))
+    resumed = play(tmp_path, stages=three)
+    assert resumed.error is None and references(resumed) == references(outcome) != [0.0]
+
+
+def test_a_first_stage_is_compared_with_the_model_of_the_run(tmp_path: Path) -> None:
+    """`bandit_run` gives the folder of the test as the run's model. Nothing of it is kept twice."""
+    save_model(tmp_path, 0.25)
+    one = "stages: [{name: b, kind: rl, steps: 5, algorithm: {kl_coef: 0.01}, checkpoint: {every: 1}}]\n"
+    outcome = play(tmp_path, stages=one, on_row=stop_at(4))
+    resumed = play(tmp_path, stages=one)
+    assert references(outcome) == references(resumed) == [0.25]
+    assert not list((tmp_path / "run" / "checkpoints").glob(f"*/{KEPT}"))
+    two = stages(5).replace("steps: 5, learner: {", "steps: 5, learner: {reference: run, ")
+    shutil.rmtree(tmp_path / "run")
+    assert references(play(tmp_path, stages=two)) == [0.25]
+
+
+def test_a_checkpoint_that_lost_it_is_refused_before_anything_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outcome = play(tmp_path, stages=stages(5), on_row=stop_at(6))
+    recipe, run = tmp_path / "recipe.yaml", with_config(tmp_path)
+    *_, older, newest = outcome.run.dir.checkpoints()
+    shutil.rmtree(newest / KEPT)
+    write_state(newest, read_state(newest), digests(newest))  # as it was saved
+    assert rlsys(["train", str(recipe), "--run-dir", str(run)]) == 2
+    line = capsys.readouterr().err.strip().splitlines()[-1]
+    assert f"{newest}: it does not hold the reference model of stage b" in line
+    assert f"--resume-from {older.name}" in line and "stages.b.learner.reference=run" in line
+    with pytest.raises(BadInput, match="reference model of stage b"):
+        play(tmp_path, stages=stages(5))
+    resumed = play(tmp_path, stages=stages(5, kl_coef=0.0))
+    assert resumed.error is None and references(resumed) == []
+
+
+@pytest.mark.parametrize("override", ["stages.b.learner.zero_stage=3", "stages.b.algorithm.name=ppo"])
+def test_another_layout_in_the_middle_of_a_stage_is_refused_before_anything_starts(
+    tmp_path: Path, override: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    play(tmp_path, stages=stages(5, kl_coef=0.0), on_row=stop_at(6))
+    run = with_config(tmp_path)
+    assert rlsys(["train", str(tmp_path / "recipe.yaml"), "--run-dir", str(run), override]) == 2
+    line = capsys.readouterr().err.strip().splitlines()[-1]
+    assert "zero_stage" in line or "algorithm.name" in line
+
+
+def test_moments_that_a_changed_stage_cannot_take_over_are_refused_before_anything_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The stage that saved them is over, so its keys may change; the next one fits these and not the checkpoint."""
+    two = stages(5, kl_coef=0.0).replace("learner: {lr", "learner: {optimizer: run, lr")
+    play(tmp_path, stages=two, on_row=stop_at(2))
+    run = with_config(tmp_path)
+    (layout,) = run.glob(f"checkpoints/*/{LEARNER}/{FILE}")
+    others = ["stages.a.learner.zero_stage=1", "stages.b.learner.zero_stage=1"]
+    assert rlsys(["train", str(tmp_path / "recipe.yaml"), "--run-dir", str(run), *others]) == 2
+    line = capsys.readouterr().err.strip().splitlines()[-1]
+    assert line.endswith(f"{layout.parent}: saved with learner.zero_stage=2, expected 1")

@@ -1,0 +1,144 @@
+"""Memory on GPUs, worked out by hand for Qwen2.5-7B and 32B: in GB per rank, one row of 17k tokens."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from launch.checks.gpu_memory import (
+    GIGA,
+    EnginePlan,
+    ModelShape,
+    RankPlan,
+    engine_memory,
+    host_memory,
+    rank_memory,
+    shape_of,
+    told,
+    total,
+)
+
+QWEN_7B = {
+    "num_hidden_layers": 28, "hidden_size": 3584, "intermediate_size": 18944, "num_attention_heads": 28,
+    "num_key_value_heads": 4, "vocab_size": 152064, "tie_word_embeddings": False,
+}  # fmt: skip
+QWEN_32B = QWEN_7B | {
+    "num_hidden_layers": 64, "hidden_size": 5120, "intermediate_size": 27648, "num_attention_heads": 40,
+    "num_key_value_heads": 8,
+}  # fmt: skip
+PLAN = RankPlan(
+    ranks=4, zero_stage=2, dtype="bfloat16", checkpointing=True, row_tokens=17_000, logit_chunk=1024, reference=False,
+    critic=False, offload="none", offload_reference=False,
+)  # fmt: skip
+
+
+def shape(config: dict[str, Any]) -> ModelShape:
+    found = shape_of(config)
+    assert found is not None
+    return found
+
+
+def gigabytes(config: dict[str, Any] = QWEN_7B, **changes: Any) -> dict[str, float]:
+    parts = rank_memory(shape(config), replace(PLAN, **changes))
+    return {what.split()[0]: size / GIGA for what, size in parts} | {"sum": total(parts) / GIGA}
+
+
+def test_the_parameters_of_a_dense_decoder() -> None:
+    assert shape(QWEN_7B).parameters == pytest.approx(7.615e9, rel=1e-3)  # 7,615,616,512 in its files, biases included
+    assert shape(QWEN_32B).parameters == pytest.approx(32.76e9, rel=1e-3)
+    assert shape_of(QWEN_7B, parameters=7_615_616_512) == replace(shape(QWEN_7B), parameters=7_615_616_512)
+    tied = shape(QWEN_7B | {"tie_word_embeddings": True})
+    assert shape(QWEN_7B).parameters - tied.parameters == 152064 * 3584
+    assert shape_of({"n_embd": 768}) is None
+
+
+@pytest.mark.parametrize(
+    ("stage", "ranks", "weights", "gradients", "optimizer", "summed"),
+    [
+        (1, 4, 15.2, 45.7, 22.8, 96),
+        (1, 8, 15.2, 45.7, 11.4, 84),
+        (2, 4, 15.2, 7.6 + 7.6 + 3, 22.8, 68),
+        (2, 8, 15.2, 3.8 + 3.8 + 3, 11.4, 49),
+        (3, 4, 3.8 + 3, 7.6, 22.8, 50),
+    ],
+)
+def test_a_rank_of_the_7b_model(
+    stage: int, ranks: int, weights: float, gradients: float, optimizer: float, summed: float
+) -> None:
+    found = gigabytes(zero_stage=stage, ranks=ranks)
+    assert found["weights"] == pytest.approx(weights, abs=0.2)
+    assert found["gradients"] == pytest.approx(gradients, abs=0.2)
+    assert found["optimizer"] == pytest.approx(optimizer, abs=0.1)
+    assert found["activations"] == pytest.approx(12, abs=0.6)
+    assert found["sum"] == pytest.approx(summed, abs=1.2)
+
+
+def test_without_checkpointing_a_row_fits_no_card() -> None:
+    more = gigabytes(checkpointing=False)["sum"] - gigabytes()["sum"]
+    assert more == pytest.approx(116, rel=0.06)
+    kept, computed = (gigabytes(QWEN_7B | {"num_hidden_layers": 1}, checkpointing=each) for each in (True, False))
+    assert (kept["sum"] - computed["sum"]) * GIGA == pytest.approx(17_000 * 3584 * 2)  # one layer has no other to keep
+
+
+def test_the_32b_model_wants_two_nodes_of_ranks() -> None:
+    eight, sixteen = (gigabytes(QWEN_32B, zero_stage=3, ranks=ranks) for ranks in (8, 16))
+    assert eight["weights"] + eight["gradients"] + eight["optimizer"] == pytest.approx(8.2 + 3.6 + 16.4 + 49, abs=0.5)
+    assert eight["sum"] > 80 > sixteen["sum"]
+
+
+def test_a_reference_and_a_critic_are_models_too() -> None:
+    plain = gigabytes()
+    assert gigabytes(reference=True)["reference"] == pytest.approx(15.2, abs=0.1)
+    assert gigabytes(reference=True)["sum"] > 80  # no room for one beside four ranks
+    assert gigabytes(reference=True, offload_reference=True)["sum"] < 80
+    assert gigabytes(reference=True, zero_stage=3)["reference"] == pytest.approx(3.8, abs=0.1)
+    states = plain["weights"] + plain["gradients"] + plain["optimizer"]
+    assert gigabytes(critic=True)["sum"] == pytest.approx(plain["sum"] + states)
+
+
+def test_what_is_offloaded_is_not_on_the_card() -> None:
+    assert gigabytes(offload="optimizer")["optimizer"] == 0
+    everything = gigabytes(offload="all", zero_stage=3)
+    assert everything["weights"] + everything["gradients"] < 7
+
+
+def test_what_is_offloaded_is_in_the_nodes_ram() -> None:
+    def of(config: dict[str, Any], ranks_of_a_node: int, **changes: Any) -> dict[str, float]:
+        parts = host_memory(shape(config), replace(PLAN, zero_stage=3, **changes), ranks_of_a_node)
+        return {what: size / GIGA for what, size in parts}
+
+    # 16 x 32.76 G = 524 GB of masters, moments and gradients; 14 x 32.76 G = 459 GB of a checkpoint
+    whole = of(QWEN_32B, 8, ranks=8, offload="optimizer")
+    assert whole == {"offloaded": pytest.approx(524.2, rel=1e-3), "a checkpoint": pytest.approx(458.7, rel=1e-3)}
+    assert of(QWEN_32B, 8, ranks=16, offload="optimizer")["offloaded"] == pytest.approx(262.1, rel=1e-3)  # two nodes
+    assert of(QWEN_32B, 1, ranks=8, offload="all")["offloaded"] == pytest.approx(18 * 32.76 / 8, rel=1e-3)
+    assert of(QWEN_7B, 4) == {"a checkpoint": pytest.approx(14 * 7.615, rel=1e-3)}
+    assert of(QWEN_7B, 4, critic=True, offload="optimizer")["offloaded"] == pytest.approx(2 * 16 * 7.615, rel=1e-3)
+    assert of(QWEN_7B, 4, reference=True, offload_reference=True)["reference"] == pytest.approx(15.2, abs=0.1)
+
+
+def test_fp32_has_a_gradient_of_its_own_width_and_masters_below_zero_3() -> None:
+    found = gigabytes(dtype="float32", zero_stage=1)
+    assert (found["weights"], found["gradients"]) == (pytest.approx(30.5, abs=0.1), pytest.approx(30.5, abs=0.1))
+    assert found["optimizer"] == pytest.approx(22.8, abs=0.1)
+    assert gigabytes(dtype="float32", zero_stage=3)["optimizer"] == pytest.approx(15.2, abs=0.1)
+
+
+def test_an_engine_has_what_its_weights_leave() -> None:
+    plan = EnginePlan(
+        tensor_parallel=1, dtype="bfloat16", max_num_seqs=128, max_model_len=16384, card=80 * GIGA, share=0.85
+    )
+    parts, tokens = engine_memory(shape(QWEN_7B), plan)
+    assert total(parts) == pytest.approx(68 * GIGA)
+    assert tokens == pytest.approx(dict(parts)["KV cache"] / (2 * 28 * 4 * 128 * 2))
+    assert 800_000 < tokens < 900_000
+    _, none = engine_memory(shape(QWEN_32B), plan)
+    assert none < 16384  # 65.5 GB of weights leave no room for one answer
+    halved, tokens = engine_memory(shape(QWEN_32B), replace(plan, tensor_parallel=2))
+    assert dict(halved)["weights"] == pytest.approx(32.8e9, rel=0.01) and tokens > 16384
+
+
+def test_the_sum_is_shown_with_its_parts() -> None:
+    assert told((("weights", 15.2e9), ("gradients", 30.46e9))) == "15.2 weights + 30.5 gradients = 45.7 GB"

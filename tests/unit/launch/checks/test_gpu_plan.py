@@ -1,0 +1,170 @@
+"""`--dry-run` for GPUs on a machine that has none: every rank and engine is shown, what cannot fit is refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from launch.checks import machine
+from launch.checks.described import KNOWN
+from launch.checks.gpu_memory import shape_of
+from launch.checks.gpu_plan import _engine, gpu_plan, host_bytes
+from launch.cli import run
+from launch.config.compose import compose
+from launch.config.layers import CONFIGS
+from rlsys.system.device import DEVICES, resolved_run
+
+BIG = ["model.path=Qwen/Qwen2.5-32B", "learner.zero_stage=3"]
+DATA: list[str] = []  # overrides that name some problems, in the place of those that the recipes name
+RECIPES = sorted((CONFIGS / "gpu").glob("*.yaml"))
+
+
+@pytest.fixture(autouse=True)
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No model is here."""
+    for name, first in (("train", 0), ("held_out", 100)):
+        lines = [json.dumps({"question": f"What is {first + index} + 1?", "answer": "1"}) for index in range(64)]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(lines))
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(machine, "DRIVERS", ())  # no GPU: this machine's disk and RAM are not the run's
+    DATA[:] = [f"env.data={tmp_path / 'train.jsonl'}", f"env.eval_data={tmp_path / 'held_out.jsonl'}"]
+
+
+def dry(capsys: pytest.CaptureFixture[str], config: str, *overrides: str) -> tuple[int, str, str]:
+    code = run(["train", config, "--dry-run", *(DATA if "gpu/" in config else []), *overrides])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_every_recipe_for_gpus_fits_and_says_so(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = dry(capsys, str(path))
+    assert code == 0
+    memory = [line.split(maxsplit=3)[3] for line in out.splitlines() if "memory (GPU)" in line]
+    assert [line.split()[0] for line in memory] == ["model", "rank", "engine", "versions", "host", "host", "host"]
+    assert "of 80" in memory[1] and "of 80" in memory[2]
+    assert "gradient_checkpointing: true" in out and "enforce_eager: false" in out
+
+
+def test_the_comment_of_a_recipe_is_what_it_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    row = "11.5 activations of a row of 16384 tokens"
+    _, one, _ = dry(capsys, "gpu/qwen2.5-7b-8xa100")
+    assert f"5 x (15.2 weights + 15.2 gradients + 18.3 optimizer + {row} = 60.2 GB) of 80" in one
+    assert "3 x (15.2 weights + 2.2 one step + 50.6 KV cache = 68.0 GB) of 80; room for 882," in one
+    assert "121.8 GB over all ranks while a checkpoint is written" in one  # 7.6 G x (12 + 2 + 2)
+    _, two, _ = dry(capsys, "gpu/qwen2.5-7b-16xa100")
+    assert f"10 x (15.2 weights + 9.1 gradients + 9.1 optimizer + {row} = 45.0 GB) of 80" in two
+    _, short, _ = dry(capsys, "gpu/qwen2.5-7b-16xa100-short")
+    assert f"12 x (15.2 weights + 8.1 gradients + 7.6 optimizer + {row} = 42.4 GB) of 80" in short
+    row_32b = "21.3 activations of a row of 16384 tokens"
+    engine = "x 4 x (16.4 weights + 0.9 one step + 50.7 KV cache = 68.0 GB) of 80; room for 774,"
+    _, four, _ = dry(capsys, "gpu/qwen2.5-32b-32xa100")
+    assert f"20 x (6.8 weights + 6.6 gradients + 19.7 optimizer + {row_32b} = 54.3 GB) of 80" in four
+    assert "458.7 GB over all ranks while a checkpoint is written" in four  # 32.8 G x (12 + 2)
+    assert f"3 {engine}" in four
+    _, away, _ = dry(capsys, "gpu/qwen2.5-32b-16xa100")
+    assert f"8 x (11.7 weights + 3.9 gradients + 0.0 optimizer + {row_32b} = 36.9 GB) of 80" in away
+    host = "524.2 offloaded + 458.7 a checkpoint + 131.1 versions = 1114.0 GB on a node with 8 ranks"
+    assert f"2 {engine}" in away and host in away
+    _, instead, _ = dry(
+        capsys, "gpu/qwen2.5-32b-16xa100", "learner.ranks=12", "rollout.workers=1", "learner.offload=none"
+    )
+    assert "= 74.0 GB) of 80" in instead and "offloaded" not in instead
+
+
+def test_a_recipe_without_its_problems_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = dry(capsys, "gpu/qwen2.5-7b-8xa100", "env.data=/nothing/there.jsonl")
+    assert (code, err.count("\n")) == (2, 1) and "/nothing/there.jsonl: cannot be read" in err
+    assert "x (15.2 weights" in out
+    assert all("data: data/" in path.read_text() or "extends: qwen2.5-7b" in path.read_text() for path in RECIPES)
+
+
+def test_what_a_node_keeps_in_ram_is_refused_past_it() -> None:
+    config = compose("gpu/qwen2.5-32b-16xa100", [])
+    full = resolved_run(config, DEVICES["cuda"]).stages[0].config
+    for ram, fits in ((None, True), (1200e9, True), (1000e9, False)):
+        plan = gpu_plan(full, [("rl", full)], DEVICES["cuda"], None, ram)
+        assert (plan.problem is None) == fits
+    assert plan.problem is not None and "keep 1114 GB in its RAM of 1000 GB: try ranks on more nodes" in plan.problem
+    on_disk = replace(full, cluster=replace(full.cluster, weights_dir="/local/weights"))
+    assert gpu_plan(on_disk, [("rl", on_disk)], DEVICES["cuda"], None, 1000e9).problem is None  # 983 GB
+    each = host_bytes(full, [full], DEVICES["cuda"], None)
+    assert each == pytest.approx((16 + 14) * 32.76e9 / 8, rel=1e-3)
+    assert host_bytes(full, [full], DEVICES["cpu"], None) == 0
+
+
+def test_judges_of_evaluation_sets_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    judged = "eval.sets.judged={reward: {name: judged, judge: {model: some/judge, gpus: 2}}}"
+    _, out, _ = dry(capsys, "gpu/qwen2.5-7b-8xa100", judged)
+    assert "3 engines x 1 + 5 ranks + 2 of services = 10" in out
+
+
+def test_the_context_that_is_advised_fits(capsys: pytest.CaptureFixture[str]) -> None:
+    """A card that holds the weights, and 20,000 tokens in the place of 65,536: nothing but a shorter context helps."""
+    config = compose(
+        "gpu/qwen2.5-7b-8xa100", [*DATA, "engine.max_model_len=65536", "engine.gpu_memory_utilization=0.92"]
+    )
+    full = resolved_run(config, DEVICES["cuda"]).stages[0].config
+    card = 22.0
+    for _ in range(2):
+        shape = shape_of(KNOWN["Qwen/Qwen2.5-7B"])
+        assert shape is not None
+        _, problem = _engine(replace(shape, heads=1), full, "bfloat16", card)
+        if problem is None:
+            break
+        key, _, tokens = problem.rpartition("try ")[2].partition("=")
+        assert key == "engine.max_model_len" and int(tokens) % 1024 == 0
+        longer = replace(full, engine=replace(full.engine, max_model_len=int(tokens) + 1024))
+        assert _engine(replace(shape, heads=1), longer, "bfloat16", card)[1] is not None  # it is the longest
+        full = replace(full, engine=replace(full.engine, max_model_len=int(tokens)))
+    assert problem is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (["learner.ranks=1"], "needs about 182 GB of a GPU's 80 (cluster.gpu_memory_gb): try learner."),
+        (["model.gradient_checkpointing=false"], "try model.gradient_checkpointing=true"),
+        (["learner.zero_stage=1"], "try learner.zero_stage=2"),
+        (["algorithm.kl_coef=0.01", "learner.ranks=4"], "try learner.offload_reference=true"),
+        (["learner.ranks=1", "model.gradient_checkpointing=false"], "model.gradient_checkpointing=true and"),
+        (["engine.gpu_memory_utilization=0.2"], "try engine.gpu_memory_utilization=0.92"),
+        ([*BIG, "learner.ranks=16", "cluster.gpu_memory_gb=70"], "try engine.tensor_parallel=2"),
+        ([*BIG, "learner.ranks=8"], "try learner.ranks=16"),
+        (["cluster.gpu_memory_gb=24"], "a learner rank needs"),
+    ],
+)  # fmt: skip
+def test_what_cannot_fit_is_refused_with_the_key_to_change(
+    changes: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = dry(capsys, "gpu/qwen2.5-7b-8xa100", *changes)
+    assert (code, len(err.strip().splitlines())) == (2, 1)
+    assert said in err
+    assert "memory (GPU)" in out  # the arithmetic is shown before it is refused
+
+
+def test_the_key_that_is_proposed_helps(capsys: pytest.CaptureFixture[str]) -> None:
+    changes = ["learner.ranks=1", "model.gradient_checkpointing=false"]
+    for _ in range(3):
+        code, _, err = dry(capsys, "gpu/qwen2.5-7b-8xa100", *changes)
+        if code == 0:
+            break
+        changes += err.strip().rsplit("try ", 1)[1].split(" and ")
+    assert code == 0, err
+
+
+def test_a_model_that_is_not_here_cannot_be_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = dry(capsys, "gpu/qwen2.5-7b-8xa100", "model.path=nobody/nothing")
+    assert code == 0
+    (told,) = [line for line in out.splitlines() if "memory (GPU)" in line]
+    assert "unknown: model.path='nobody/nothing' is not on this machine, nor can its hub be asked" in told
+
+
+def test_on_a_cpu_nothing_of_it_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = dry(capsys, "quickstart", "cluster.device=cpu")
+    assert "memory (CPU)" in out and "memory (GPU)" not in out
+    assert "cpu: model.gradient_checkpointing=false, engine.enforce_eager=true, rollout.threads=1" in out

@@ -1,0 +1,73 @@
+"""What a node holds of the weights is counted before anything starts."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import psutil
+import pytest
+
+from launch.checks import preflight
+from learners.algorithms.sft import SFTConfig
+from rlsys.config.cluster import ClusterConfig
+from rlsys.config.model import ModelConfig
+from rlsys.config.recipe import RecipeConfig
+from rlsys.errors import BadInput
+from rlsys.system.device import DEVICES
+
+
+def recipe(path: Path) -> RecipeConfig:
+    return RecipeConfig(model=ModelConfig(path=str(path)), algorithm=SFTConfig())
+
+
+@pytest.mark.parametrize(("tied", "numbers"), [(False, 1000), (True, 1000 + 10 * 5)])
+def test_two_versions_are_counted_with_a_tied_head_in_each(
+    tied: bool, numbers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preflight, "parameters", lambda _: 1000)
+    config = {"tie_word_embeddings": tied, "vocab_size": 10, "hidden_size": 5, "architectures": ["Qwen3ForCausalLM"]}
+    (tmp_path / "config.json").write_text(json.dumps(config | {"model_type": "qwen3"}))
+    assert preflight.weights_bytes(recipe(tmp_path), DEVICES["cpu"]) == 2 * 4 * numbers
+    assert preflight.weights_bytes(recipe(tmp_path), DEVICES["cuda"]) == 2 * 2 * numbers
+
+
+def test_a_hub_name_is_counted_and_rays_store_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    free = {"bytes": 10**12}
+
+    def room(root: Path | None, needed: int) -> str:
+        asked.append(needed)
+        return "" if needed <= free["bytes"] else "too little"
+
+    monkeypatch.setattr(preflight, "load", lambda _: SimpleNamespace(room=room))
+    plan, gpu = recipe(Path("Qwen/Qwen2.5-7B")), DEVICES["cuda"]
+    assert preflight.parameters(plan) == pytest.approx(7_615_616_512, rel=1e-4)
+    versions = preflight.weights_bytes(plan, gpu)
+    assert versions == pytest.approx(2 * 2 * 7_615_616_512, rel=1e-4)
+    preflight.check_weights_room(plan, gpu)
+    assert asked[-1] == versions + 8192 * 2**20
+    free["bytes"] = 32 * 10**9  # for the versions, and not for both
+    with pytest.raises(BadInput, match="too little"):
+        preflight.check_weights_room(plan, gpu)
+    preflight.check_weights_room(replace(plan, cluster=ClusterConfig(weights_dir="/scratch")), gpu)
+    free["bytes"] = 64 * 10**6  # Docker's: there Ray's store goes elsewhere, and so do small weights
+    with pytest.raises(BadInput, match="too little"):
+        preflight.check_weights_room(plan, gpu)
+    assert asked[-1] == versions
+    preflight.check_room("shm", None, 6 * 10**6, 256 * 2**20)
+
+
+def test_learner_ranks_have_to_fit_into_the_ram_of_their_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    total = psutil.virtual_memory().total
+    preflight.check_host(total / 2)
+    with pytest.raises(BadInput, match="learner.offload=none"):
+        preflight.check_host(2 * total)
+
+
+def test_a_place_without_room_for_them_is_one_line(tmp_path: Path) -> None:
+    preflight.check_room("shm", str(tmp_path), 1)
+    with pytest.raises(BadInput, match="docker run --shm-size"):
+        preflight.check_room("shm", None, 10**18)
+    with pytest.raises(BadInput, match="expected a whole path"):
+        ClusterConfig(weights_dir="here")

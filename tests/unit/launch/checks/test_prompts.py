@@ -1,0 +1,146 @@
+"""A prompt as the model gets it is shown before a run starts, and a template that does not fit is said, or refused."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actors.renderer import ChatRenderer
+from envs.worlds.calculator import CalculatorWorld
+from launch.checks import prompts
+from launch.checks.prompts import prompt_lines
+from launch.config.compose import compose
+from rlsys.config.recipe import RecipeConfig
+from rlsys.errors import BadInput
+from rlsys.types import Task
+from tests.played import tokenizer_in
+
+CHATML = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+INST = (
+    "{% for m in messages %}{% if m.role == 'user' %}[INST] {{ m.content }} [/INST]"
+    "{% else %}{{ m.content }}{% endif %}{% endfor %}"
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tokenizer_in(tmp_path_factory.mktemp("tokenizer"), ["Ann has 48 pens.", "48 / 2 -> 24.0"] * 20, ())
+
+
+def with_template(folder: Path, tmp_path: Path, template: str) -> str:
+    shutil.copytree(folder, tmp_path / "m")
+    (tmp_path / "m" / "chat_template.jinja").write_text(template)
+    return str(tmp_path / "m")
+
+
+def recipe(*overrides: str) -> RecipeConfig:
+    return compose("quickstart", ["env.train_tasks=8", "env.held_out_tasks=8", *overrides]).stages[-1].config
+
+
+def lines(model: str, *overrides: str) -> list[str]:
+    return prompt_lines(ChatRenderer(model), model, [recipe(*overrides)] * 2)
+
+
+def test_the_prompt_is_shown_as_the_model_gets_it(folder: Path, tmp_path: Path) -> None:
+    model = with_template(folder, tmp_path, CHATML)
+    template, first, *text = lines(model, "engine.max_model_len=2048")
+    assert template == "chat template: the model's own, of chat_template.jinja"
+    assert "tokens, in a window of 2048; a message ends at <|im_end|>, " in first and "</answer>" in first
+    assert text[0] == "  | <|im_start|>user" and text[-2] == "  | " and "<|im_start|>assistant" in text[-3]
+    assert text[-1].startswith("prompts: at most ")  # once: both stages play one world in one window
+    renderer = ChatRenderer(model)
+    shown = prompt_lines(renderer, model, [recipe("engine.max_model_len=2048")], most=10)
+    assert "  | <|im_start ... (" in "\n".join(shown)
+
+
+def test_marks_of_another_model_are_said(folder: Path, tmp_path: Path) -> None:
+    told = "\n".join(lines(with_template(folder, tmp_path, INST), "engine.max_model_len=2048"))
+    assert "it never ends a message of the model: <|im_end|> does not stand after it" in told
+    assert "its mark [INST] is no token of this tokenizer" in told
+
+
+@pytest.mark.parametrize(
+    ("template", "reason"),
+    [
+        ("{% for m in messages %}{{ m['text'] + m['content'] }}{% endfor %}", "UndefinedError: 'dict object' has no"),
+        ("{{ messages", "TemplateSyntaxError: unexpected end of template"),
+    ],
+)
+def test_a_broken_template_is_one_line_with_the_model(folder: Path, tmp_path: Path, template: str, reason: str) -> None:
+    model = with_template(folder, tmp_path, template)
+    with pytest.raises(BadInput) as caught:
+        ChatRenderer(model)
+    assert str(caught.value).startswith(f"model.path={model!r}: its chat template cannot be used: {reason}")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_template_that_refuses_this_worlds_messages_is_told_with_the_world(folder: Path, tmp_path: Path) -> None:
+    picky = "{% if 'many' in messages[0]['content'] %}{{ raise_exception('No questions') }}{% endif %}"
+    model = with_template(folder, tmp_path, picky + CHATML)
+    with pytest.raises(BadInput, match="cannot render a prompt of env.name=.*No questions"):
+        lines(model)
+
+
+def test_prompts_that_leave_no_room_are_counted_or_refused(folder: Path, tmp_path: Path) -> None:
+    model = with_template(folder, tmp_path, CHATML)
+    longest = int(lines(model, "engine.max_model_len=2048")[-1].split()[3])
+    assert (
+        f"leave no room for an answer: raise engine.max_model_len={longest}"
+        in lines(model, f"engine.max_model_len={longest}", "rollout.max_turn_tokens=8")[-1]
+    )
+    with pytest.raises(BadInput, match="engine.max_model_len=16: expected more: .* none leaves room"):
+        lines(model, "engine.max_model_len=16", "rollout.max_turn_tokens=8")
+
+
+def test_a_world_that_takes_its_time_is_asked_for_few_prompts_and_its_bad_records_are_counted(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, clock = with_template(folder, tmp_path, CHATML), [0.0]
+
+    def made(self: CalculatorWorld, task: Task, usual: Any = CalculatorWorld.env) -> Any:
+        clock[0] += 0.9
+        if clock[0] < 1:
+            raise KeyError("inventory")
+        return usual(self, task)
+
+    monkeypatch.setattr(CalculatorWorld, "env", made)
+    monkeypatch.setattr(prompts.time, "monotonic", lambda: clock[0])
+    *_, lengths, broken = lines(model, "engine.max_model_len=2048")
+    assert lengths.endswith(" of 2 looked at")
+    assert "prompts: 1 of 3 cannot be made; the first: env.name=calculator: no prompt for task" in broken
+    assert "KeyError: 'inventory' (test_prompts.py:" in broken
+
+
+def test_what_slow_prompts_show_refuses_no_run(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, clock, asked = with_template(folder, tmp_path, CHATML), [0.0], []
+    usual = CalculatorWorld.env
+
+    def slow(self: CalculatorWorld, task: Task) -> Any:
+        clock[0] += 30.0
+        asked.append(task)
+        return usual(self, task)
+
+    def broken(self: CalculatorWorld, task: Task) -> Any:
+        slow(self, task)
+        raise KeyError("inventory")
+
+    monkeypatch.setattr(prompts.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(CalculatorWorld, "env", slow)
+    small = ("engine.max_model_len=16", "rollout.max_turn_tokens=8")
+    assert "of 1 prompts looked at" in lines(model, *small)[-1] and len(asked) == 1  # the others may be shorter
+    monkeypatch.setattr(CalculatorWorld, "env", broken)
+    assert "prompts: 1 of 1 cannot be made; the first: env.name=calculator" in lines(model, *small)[-1]
+    assert len(asked) == 2
+    monkeypatch.setattr(prompts.time, "monotonic", lambda: 0.0)
+    with pytest.raises(BadInput, match="KeyError: 'inventory'"):  # of every task of the sample
+        lines(model, *small)
+
+
+def test_a_tokenizer_without_a_template_is_said(folder: Path, tmp_path: Path) -> None:
+    model = with_template(folder, tmp_path, "")
+    (tmp_path / "m" / "chat_template.jinja").unlink()
+    assert lines(model, "engine.max_model_len=2048")[0].startswith("chat template: none in the tokenizer")

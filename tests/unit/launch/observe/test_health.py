@@ -1,0 +1,262 @@
+"""What is said about the rows of a stage: what is so, once, with the key to turn. Of healthy rows nothing."""
+
+import random
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from launch.config.compose import compose
+from launch.observe.health import PATIENCE, Setting, Watch
+from rlsys.types import Failure, FailureKind
+
+KEYS = ["rollout.max_turn_tokens=64", "rollout.temperature=0.7", "loop.max_token_lag=1"]
+RECIPE = compose("quickstart", KEYS).stages[-1].config
+HEALTHY = {  # of a step of the quickstart
+    "tokens/trained": 2418, "groups/trained": 23.0, "groups/filtered": 9.0, "groups/failed": 0.0, "tokens/stale": 0.0,
+    "episode/token_limit": 0.004, "episode/turns": 2.2, "episode/tokens_max": 22.0, "entropy/mean": 0.27,
+    "learner/steps": 1.0, "learner/skipped": 0.0,
+    "reward/mean": 0.5, "reward/min": 0.0, "reward/max": 1.1, "reward/part/correct": 0.42, "reward/part/format": 0.08,
+}  # fmt: skip
+NO_CONTRAST = {"tokens/trained": 0, "groups/trained": 0.0, "groups/filtered": 32.0, "learner/steps": None}
+
+
+def watch(max_turns: int = 4, solved_by: dict[str, float] | None = None) -> Watch:
+    by = {"correct": 0.0} if solved_by is None else solved_by
+    return Watch("rl", Setting(recipe=RECIPE, max_turns=max_turns, solved_by=by))
+
+
+def rows(count: int, first: int = 1, **changes: Any) -> Iterable[dict[str, Any]]:
+    """`a__b` is the key a/b; None takes it away."""
+    named = {key.replace("__", "/"): value for key, value in changes.items()}
+    values = {key: value for key, value in (HEALTHY | named).items() if value is not None}
+    return [values | {"step": first + index} for index in range(count)]
+
+
+def said(watching: Watch, seen: Iterable[dict[str, Any]]) -> list[str]:
+    return [says for row in seen for says in watching.see(row)]
+
+
+def once(**changes: Any) -> str:
+    """The one sentence about rows with these changes, which comes with the last of PATIENCE rows."""
+    watching = watch()
+    assert said(watching, rows(PATIENCE - 1, **changes)) == []
+    (sentence,) = said(watching, rows(1, PATIENCE, **changes))
+    assert said(watching, rows(9, PATIENCE + 1, **changes)) == []
+    return sentence.removeprefix(f"{PATIENCE} steps in a row: ")
+
+
+def no_contrast(**changes: Any) -> dict[str, Any]:
+    return {key.replace("/", "__"): value for key, value in NO_CONTRAST.items()} | changes
+
+
+def test_of_healthy_rows_nothing_is_said() -> None:
+    watching = watch()
+    learned = {"reward__mean": 1.0, "reward__part__correct": 0.9, "entropy__mean": 0.001, "groups__trained": 6.0}
+    assert said(watching, [*rows(9), *rows(9, 10, **learned)]) == []
+    nothing_yet = {"reward__mean": 0.0, "reward__max": 0.0, "reward__part__correct": 0.0, "reward__part__format": 0.0}
+    assert said(watch(), rows(9, 19, **nothing_yet)) == []  # tokens are trained, so something was rewarded
+    assert said(watch(max_turns=1), rows(9, episode__turns=1.0)) == []  # a world of one message
+    assert watching.findings() == []
+
+
+def test_a_supervised_stage_is_no_rl_stage() -> None:
+    supervised = [{"step": step, "tokens/trained": 900, "entropy/mean": 0.1 / step} for step in range(1, 99)]
+    assert said(watch(), supervised) == []
+    skipped = [row | {"tokens/trained": 0, "learner/steps": 1.0} for row in supervised]
+    (sentence,) = said(watch(), skipped)
+    assert "no optimizer step was taken, for no gradient was finite: lower learner.lr" in sentence
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"episode__turns": 1.0, "episode__tokens_max": 64.0}, "raise rollout.max_turn_tokens=64"),
+        ({"episode__turns": 1.0, "episode__tokens_max": 50.0}, "raise engine.max_model_len=512"),
+        ({}, "raise rollout.max_turn_tokens=64 or engine.max_model_len=512"),
+    ],
+)
+def test_episodes_that_are_all_cut_off_name_the_limit(changes: dict[str, Any], key: str) -> None:
+    assert once(episode__token_limit=0.97, **changes) == f"97% of the episodes were cut off by a token limit: {key}"
+
+
+def test_groups_without_contrast_are_too_easy_too_hard_or_cut_off() -> None:
+    head = "nothing was trained: all 32 groups are without contrast"
+    easy = once(**no_contrast(reward__min=1.1, reward__part__correct=1.0))
+    assert easy == f"{head} (rewards from 1.100 to 1.100): every episode solved its task; give harder tasks (env.*)"
+    hard = {"reward__max": 0.0, "reward__mean": 0.0, "reward__part__correct": 0.0, "reward__part__format": 0.0}
+    assert once(**no_contrast(**hard)) == (
+        f"{head} (rewards from 0.000 to 0.000): no episode solved its task; give easier tasks (env.*), an sft stage "
+        "before, or a higher rollout.temperature=0.7 or loop.group_size=8"
+    )
+    assert "each task is too easy or too hard" in once(**no_contrast())
+    first, second = said(watch(), rows(PATIENCE, **no_contrast(**hard, episode__token_limit=1.0)))
+    assert "100% of the episodes were cut off" in first and "nearly all are cut off; raise rollout" in second
+
+
+def test_other_reasons_for_a_step_that_trains_nothing() -> None:
+    assert "older than loop.max_token_lag=1" in once(**no_contrast(tokens__stale=900.0))
+    failed = {"groups__filtered": 0.0, "groups__failed": 32.0}
+    assert "of 32 groups none could be graded" in once(**no_contrast(**failed))
+
+
+def test_a_reward_that_is_format_only() -> None:
+    format_only = {"reward__part__correct": 0.0, "reward__part__format": 0.08}
+    sentence = once(**format_only)
+    assert sentence.startswith("the reward is format only (format 0.080; correct 0): try an sft stage before")
+    partial = once(**format_only, reward__part__steps=0.2)
+    assert partial.startswith("the reward is not for solving tasks (format 0.080, steps 0.200; correct 0)")
+    assert said(watch(solved_by={}), rows(9, **format_only)) == []  # the reward does not say what is right
+    assert said(watch(solved_by={"f1": 1.0}), rows(9, reward__part__f1=0.2, **format_only)) == []  # partly right
+
+
+def test_no_tool_call_and_a_collapsed_entropy() -> None:
+    assert "no tool was called, every episode ended with the first of the 4 messages" in once(episode__turns=1.0)
+    watching = watch()
+    assert said(watching, rows(1)) == []
+    (sentence,) = said(watching, rows(9, 2, entropy__mean=0.002))
+    assert "entropy fell from 0.27 to 0.002 nats a token, mean reward 0.500, highest 1.100" in sentence
+    assert "algorithm.entropy_coef" in sentence
+
+
+def of_gpus(busy_share: float, learner_idle: float, gpus: bool = True, **keys: int) -> list[str]:
+    """What is said of steps of 100 s with these shares; `keys`: workers and ranks, else 4 and 4."""
+    changes = [f"rollout.workers={keys.get('workers', 4)}", f"learner.ranks={keys.get('ranks', 4)}"]
+    recipe = compose("quickstart", changes).stages[-1].config
+    watching = Watch("rl", Setting(recipe=recipe, max_turns=4, solved_by={}, gpus=gpus))
+    seen = [row | {"engine/busy_s": 400.0 * busy_share * row["step"], "engine/alive_s": 50.0 + 400.0 * row["step"],
+                   "learner/idle_share": learner_idle} for row in rows(PATIENCE + 1)]  # fmt: skip
+    return said(watching, seen)
+
+
+def test_gpus_that_wait_for_the_others_name_the_way_to_move_them() -> None:
+    (engines,) = of_gpus(busy_share=0.54, learner_idle=0.02)
+    assert "engines were idle for 46% of the step and the learner for 2%: move GPUs to the learner" in engines
+    assert "raise learner.ranks=4, lower rollout.workers=4" in engines
+    (learner,) = of_gpus(busy_share=1.0, learner_idle=0.4)
+    assert "learner for 40%: move GPUs to the engines (raise rollout.workers=4, lower learner.ranks=4)" in learner
+    assert of_gpus(busy_share=0.8, learner_idle=0.1) == []
+    assert of_gpus(busy_share=0.54, learner_idle=0.02, gpus=False) == []  # they share the cores anyway
+    assert of_gpus(busy_share=0.54, learner_idle=0.02, workers=1) == []  # there is none to give away
+    assert of_gpus(busy_share=1.0, learner_idle=0.4, ranks=1) == []
+
+
+def test_what_holds_is_counted_and_a_shorter_spell_is_not() -> None:
+    watching = watch()
+    cut = {"episode__token_limit": 1.0}
+    spells = [*rows(2, 1, **cut), *rows(1, 3), *rows(4, 4, **cut), *rows(1, 8), *rows(2, 9, **cut), *rows(3, 11, **cut)]
+    assert len(said(watching, spells)) == 1
+    (finding,) = watching.findings()
+    assert (finding.stage, finding.what, finding.first_step, finding.last_step) == ("rl", "cut", 4, 13)
+    assert (finding.steps, finding.of) == (4 + 5, 13)
+    assert finding.told().startswith("in 9 of 13 steps of stage rl, from step 4: 100% of the episodes")
+
+
+# -- a policy that was right before ------------------------------------------------------------------------------------
+
+RIGHT = {"reward__mean": 1.08, "reward__part__correct": 0.98, "reward__part__format": 0.1, "entropy__mean": 0.026}
+LOST = {"reward__mean": 0.002, "reward__part__correct": 0.0, "reward__part__format": 0.002, "entropy__mean": 4.7}
+
+
+def test_a_policy_that_blows_up_is_told_the_learning_rate_and_no_easier_tasks() -> None:
+    watching = watch()
+    seen = [*rows(1, **RIGHT, kl__reference=0.0), *rows(1, 2, **LOST, kl__reference=2403.0)]
+    first = said(watching, seen)
+    assert [each.split(":")[0] for each in first] == ["step 2"]
+    assert "2.4e+03 nats a token: lower learner.lr=" in first[0]
+    nothing = no_contrast(**LOST, reward__max=0.0, episode__malformed=1.0, episode__turns=1.0)
+    rambles = {**LOST, "episode__token_limit": 0.99, "episode__turns": 1.0, "episode__tokens_max": 64.0}
+    later = said(watching, [*rows(1, 3, **LOST), *rows(4, 4, **nothing), *rows(3, 8, **rambles)])
+    found = {finding.what: finding.says for finding in watching.findings()}
+    assert {"blown_up", "fell", "scattered", "malformed", "untrained", "cut"} == set(found)
+    assert "fell from 1.080 at step 1 to 0.002: lower learner.lr=0.0005" in found["fell"]
+    assert "entropy rose from 0.026 to 4.7 nats" in found["scattered"]
+    assert "lost what it could do (correct 0.980 at step 1, now 0.000); lower learner.lr=" in found["untrained"]
+    for sentence in [*first, *later]:
+        assert (
+            "easier" not in sentence
+            and "max_turn_tokens" not in sentence
+            and "sft" not in sentence
+            and "learner.lr=" in sentence
+        ), sentence
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"kl__reference": 3.4}, "drifted"),
+        ({"learner__grad_norm": 250.0}, "steep"),
+        ({"episode__malformed": 0.95}, "malformed"),
+        ({"groups__trained": 2.0, "groups__filtered": 38.0}, "starved"),
+        ({"reward__part__correct": 0.004, "reward__part__format": 0.08}, "unsolved"),
+        ({"episode__turns": 1.0156}, "silent"),
+        ({"episode__raised": 0.04}, "raised"),
+    ],
+)
+def test_what_is_nearly_so_is_said(changes: dict[str, Any], what: str) -> None:
+    watching = watch()
+    assert len(said(watching, rows(PATIENCE, **changes))) == 1
+    assert [finding.what for finding in watching.findings()] == [what]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"kl__reference": 0.9, "learner__grad_norm": 12.0, "episode__malformed": 0.4, "episode__raised": 0.0},
+        {"groups__trained": 5.0, "groups__filtered": 27.0, "reward__part__correct": 0.05, "episode__turns": 1.2},
+        {"reward__mean": 0.3, "entropy__mean": 0.9},
+        {"kl__reference": None, "learner__grad_norm": None},
+    ],
+)
+def test_what_training_goes_through_is_not_said(changes: dict[str, Any]) -> None:
+    assert said(watch(), [*rows(1), *rows(9, 2, **changes)]) == []
+
+
+def test_a_mean_of_few_groups_may_fall_by_chance() -> None:
+    few = {"groups__trained": 1.0, "groups__filtered": 1.0}
+    lucky = {**few, "reward__mean": 1.1, "reward__part__correct": 1.0}
+    assert said(watch(), [*rows(1, **lucky), *rows(9, 2, **few, reward__mean=0.1)]) == []
+
+
+def drawn(draw: random.Random, first: int, count: int, groups: int, easy: float) -> list[dict[str, Any]]:
+    """Steps of tasks that are solved nearly always or hardly ever; `easy`: the share of the former."""
+    means = []
+    for _ in range(count):
+        tasks = [0.95 if draw.random() < easy else 0.05 for _ in range(groups)]
+        means.append(sum(draw.random() < task for task in tasks for _ in range(8)) / (8 * groups))
+    few = {"groups__trained": float(groups), "groups__filtered": 0.0, "reward__max": 1.0}
+    return [
+        row
+        for at, mean in enumerate(means)
+        for row in rows(1, first + at, **few, reward__mean=mean, reward__part__correct=mean)
+    ]
+
+
+def test_a_mean_that_stands_still_never_fell_and_one_that_falls_is_seen_within_a_few_steps() -> None:
+    draw, runs, false = random.Random(0), 0, 0
+    for groups in (4, 8, 12, 16):
+        for easy in (0.5, 0.25):
+            for _ in range(4):
+                runs, false = runs + 1, false + bool(said(watch(), drawn(draw, 1, 200, groups, easy)))
+        falls = watch()
+        seen = [*drawn(draw, 1, 20, groups, 0.95), *drawn(draw, 21, 7, groups, 0.05)]
+        (sentence,) = said(falls, seen)
+        assert "the mean reward fell from" in sentence
+    assert false <= 0.02 * runs
+
+
+def test_all_rewards_of_one_number_lead_to_the_reward_itself() -> None:
+    zero = {"reward__max": 0.0, "reward__mean": 0.0, "reward__part__correct": 0.0, "reward__part__format": 0.0}
+    watching = Watch("rl", Setting(recipe=RECIPE, max_turns=4, solved_by={"correct": 0.0}, run="runs/q"))
+    (sentence,) = said(watching, rows(PATIENCE, **no_contrast(**zero)))
+    line = "rlsys score runs/q/config.yaml --input runs/q/trajectories/step-000003.jsonl --explain 1"
+    assert sentence.endswith(f"or look whether the reward reads what the model writes: {line}")
+
+
+def test_the_first_line_that_raised_is_named() -> None:
+    watching = watch()
+    watching.heard(Failure(kind=FailureKind.DATA, where="environment", detail="KeyError: 'x' (world.py:61 in step)"))
+    watching.heard(Failure(kind=FailureKind.DATA, where="reward", detail="another"))
+    (sentence,) = said(watching, rows(PATIENCE, episode__raised=0.12))
+    assert "12.0% of the episodes" in sentence
+    assert sentence.endswith("; the first: data in environment: KeyError: 'x' (world.py:61 in step)")

@@ -1,0 +1,67 @@
+"""A fall of what is measured on held-out tasks: the same prompts, and more than the draw of the tasks explains."""
+
+import random
+from functools import cache
+from typing import Any
+
+from launch.config.compose import compose
+from launch.evaluation.significance import share_interval
+from launch.observe.held_out import fall, fallen
+
+STAGES = compose("quickstart", ["stages.rl.learner.lr=0.03"]).stages
+
+
+def row(step: int, greedy: float, sampled: float = 0.5, *, width: float = 0.03, prompts: str = "a") -> dict[str, Any]:
+    found: dict[str, Any] = {"step": step, "stage": "rl", "when": "during"}
+    found |= {"prompts": {"greedy": prompts, "sampled": "b"}}
+    for play, value in (("greedy", greedy), ("sampled", sampled)):
+        ends = {"": value, "_low": value - width, "_high": value + width}
+        found |= {f"{play}/accuracy{end}": number for end, number in ends.items()}
+    return found
+
+
+def test_the_newest_is_compared_with_the_best_before_it() -> None:
+    found = fall([row(0, 0.7), row(10, 0.95), row(20, 0.9), row(30, 0.0, 0.4)])
+    assert found is not None and (found.play, found.best, found.best_step, found.now) == ("greedy", 0.95, 10, 0.0)
+    assert found.told() == "held-out accuracy fell from 0.950 to 0.000 (greedy, from step 10 to 30)"
+    (finding,) = fallen([row(0, 0.95), row(12, 0.0)], STAGES)
+    assert (finding.stage, finding.what, finding.first_step, finding.last_step) == ("rl", "held_out", 0, 12)
+    assert "lower stages.rl.learner.lr=0.03" in finding.told() and finding.told().startswith(
+        "after step 12 of stage rl"
+    )
+
+
+def test_what_rose_what_the_draw_explains_and_other_prompts_are_no_fall() -> None:
+    assert fall([]) is None and fall([row(0, 0.9)]) is None
+    assert fall([row(0, 0.2), row(10, 0.95)]) is None
+    assert fall([row(0, 0.95), row(10, 0.91)]) is None  # the intervals meet
+    assert fall([row(0, 0.95), row(10, 0.1, prompts="other")]) is None
+    old = {key: value for key, value in row(0, 0.95).items() if key != "prompts"}  # of an earlier rlsys
+    assert fall([old, row(10, 0.1)]) is None
+    assert fallen([row(0, 0.95), row(10, 0.1) | {"stage": "gone"}], STAGES) == []
+
+
+TASKS, EVALUATIONS = 50, 20
+
+
+@cache
+def interval(right: int) -> tuple[float, float]:
+    return share_interval([1] * right + [0] * (TASKS - right))
+
+
+def counted(step: int, right: int) -> dict[str, Any]:
+    low, high = interval(right)
+    accuracy = {"greedy/accuracy": right / TASKS, "greedy/accuracy_low": low, "greedy/accuracy_high": high}
+    return {"step": step, "stage": "rl", "prompts": {"greedy": "a"}} | accuracy
+
+
+def test_the_best_of_many_evaluations_at_one_accuracy_is_luck_and_no_fall() -> None:
+    draw, runs, false = random.Random(0), 0, 0
+    for accuracy in (0.05, 0.2, 0.5, 0.8, 0.95):
+        for _ in range(60):
+            shares = [sum(draw.random() < accuracy for _ in range(TASKS)) for _ in range(EVALUATIONS)]
+            rows = [counted(step, right) for step, right in enumerate(shares)]
+            runs, false = runs + 1, false + any(fall(rows[:end]) is not None for end in range(2, EVALUATIONS + 1))
+    assert false <= 0.02 * runs
+    lost = [*(counted(step, 47 + step % 2) for step in range(EVALUATIONS)), counted(EVALUATIONS, 0)]
+    assert fall(lost) is not None and fall(lost[-2:]) is not None
