@@ -11,8 +11,8 @@ import pytest
 from launch.cli import run
 from launch.config.compose import compose
 from launch.data.sets import SETS
+from tests.unit.launch.checks.test_gpu_memory import QWEN_7B
 from tests.unit.launch.config.test_papers import ICRL, value
-from tests.unit.launch.run.test_gpu_memory import QWEN_7B
 
 CODE = {  # section 4.3 prints the model; sampling and length of the evaluation are those of its baseline, ReTool
     "model.path": "Qwen/Qwen3-8B",

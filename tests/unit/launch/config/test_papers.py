@@ -16,7 +16,7 @@ from launch.config.layers import CONFIGS
 from launch.data.sets import SETS
 from launch.evaluation.sets import plays_of
 from rlsys.config.recipe import RunConfig, StageConfig
-from tests.unit.launch.run.test_gpu_memory import QWEN_7B
+from tests.unit.launch.checks.test_gpu_memory import QWEN_7B
 
 RESEARCH = {  # table 4 of arXiv 2503.19470, and the settings of its code
     "model.path": "Qwen/Qwen2.5-7B-Instruct",
