@@ -1,4 +1,4 @@
-"""Where a run runs, as far as is known before Ray answers: this machine alone, a Ray job, a cluster; on which device."""
+"""Where a run runs, as far as is known before Ray answers: this machine, a Ray job, a cluster; on which device."""
 
 from __future__ import annotations
 
