@@ -32,8 +32,8 @@ class RolloutConfig:
     top_p: float = 1.0
     """Sample only from the most likely tokens that together have this probability. It has to be 1 in an rl stage."""
     infra_attempts: int = 3
-    """How often a group is started in all, when workers die while they play it. Once one died it plays alone; only a
-    group that was alone when its worker died is a failure after that."""
+    """Number of times that a group is started, when workers die while they play it. After the first death it plays in a
+    small company of groups, after the next alone; only a group that was alone when its worker died fails for good."""
     infra_retries: int = 2
     """How often an episode is tried again after the engine, a tool or a deadline failed it. If only its scoring failed,
     only that is tried again."""
