@@ -1,6 +1,6 @@
 """Public data sets as task files and corpora: what `rlsys data` does.
 
-sets/       one file per public set: where it lies, its licence, its counts, how a record becomes a row
+sets/       tables of the public sets, by kind: where each lies, its licence, counts, how a record becomes a row
 recipes.py  the files that each recipe reads, and of which sets they are made
 sources.py  the files of a set: in a folder, by hand, or on the hub
 prepare.py  from the one to the other, file by file, with a manifest of what was done

@@ -1,37 +1,17 @@
-"""The public sets: a new one is a file here and a line in SETS."""
+"""The public sets, by kind: a new one is a row of the table of its kind."""
 
 from __future__ import annotations
 
 from launch.data.records import Files, PublicSet
-from launch.data.sets.bamboogle import BAMBOOGLE
-from launch.data.sets.blocksworld import BLOCKSWORLD_PLAN, BLOCKSWORLD_VERIFY
-from launch.data.sets.explagraphs import EXPLAGRAPHS
-from launch.data.sets.gsm8k import GSM8K
-from launch.data.sets.hotpotqa import HOTPOTQA
-from launch.data.sets.knowledge_crosswords import KNOWLEDGE_CROSSWORDS
-from launch.data.sets.maths import AIME24, AIME25, DAPO_MATH, MATH, MATH500, THEOREMQA
-from launch.data.sets.mmlu_pro import MMLU_PRO
-from launch.data.sets.musique import MUSIQUE
-from launch.data.sets.nlgift import NLGIFT_CONNECTIVITY, NLGIFT_SHORTEST_PATH
-from launch.data.sets.nq import NQ
-from launch.data.sets.popqa import POPQA
-from launch.data.sets.proscript import PROSCRIPT
-from launch.data.sets.strategyqa import STRATEGYQA
-from launch.data.sets.triviaqa import TRIVIAQA
-from launch.data.sets.two_wiki import TWO_WIKI
-from launch.data.sets.wiki18 import WIKI18
-from launch.data.sets.wikidyk import WIKIDYK_F, WIKIDYK_R
+from launch.data.sets.choice import CHOICE
+from launch.data.sets.graphs import GRAPHS
+from launch.data.sets.maths import MATHS
+from launch.data.sets.open_domain import OPEN_DOMAIN
+from launch.data.sets.plans import PLANS
+from launch.data.sets.statements import STATEMENTS
 from rlsys.errors import BadInput, nearest
 
-SETS = {
-    each.name: each
-    for each in (
-        *(MUSIQUE, HOTPOTQA, TWO_WIKI, BAMBOOGLE, NQ, TRIVIAQA, POPQA, WIKI18),
-        *(GSM8K, MATH, MATH500, AIME24, AIME25, THEOREMQA, DAPO_MATH, MMLU_PRO),
-        *(NLGIFT_CONNECTIVITY, NLGIFT_SHORTEST_PATH, STRATEGYQA, KNOWLEDGE_CROSSWORDS, WIKIDYK_R, WIKIDYK_F),
-        *(EXPLAGRAPHS, PROSCRIPT, BLOCKSWORLD_PLAN, BLOCKSWORLD_VERIFY),
-    )
-}
+SETS = {each.name: each for table in (OPEN_DOMAIN, MATHS, CHOICE, GRAPHS, STATEMENTS, PLANS) for each in table}
 
 
 def split_of(source: str) -> tuple[PublicSet, Files]:

@@ -55,5 +55,4 @@ def _of(kind: Kind, train: int, test: int) -> PublicSet:
     )
 
 
-NLGIFT_CONNECTIVITY = _of(Kind.CONNECTIVITY, 821, 822)
-NLGIFT_SHORTEST_PATH = _of(Kind.SHORTEST_PATH, 780, 780)
+GRAPHS = (_of(Kind.CONNECTIVITY, 821, 822), _of(Kind.SHORTEST_PATH, 780, 780))

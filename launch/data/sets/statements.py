@@ -1,21 +1,17 @@
-"""WikiDYK: facts of Wikipedia's front page, asked for a word (reliability) or as a statement (factual)."""
+"""Facts and statements to judge: StrategyQA, yes or no by steps that its question does not name; WikiDYK, facts of
+Wikipedia's front page, asked for a word (reliability) or as a statement (factual); ExplaGraphs, arguments for a belief.
+
+The authors' test splits of StrategyQA and ExplaGraphs have no answers.
+"""
 
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 
 from envs.tasks.files import Located
-from launch.data.records import Files, PublicSet, Row, by_question, plain
+from launch.data.records import Files, PublicSet, Row, by_question, plain, questions
 from rlsys.errors import BadInput
 
-FILES = {
-    "test": Files(
-        names=("wikidyk/data/*.parquet", "wikidyk*.parquet", "wikidyk*.json*"),
-        hub=("YWZBrandon/wikidyk",),
-        split="test",
-        count=12_290,  # facts
-    )
-}
 ASKED = re.compile(r"\s*[^.!?]{0,40}true or false\?$", re.IGNORECASE)  # behind the statement, in some copies
 TRUTHS = {"true": "true", "yes": "true", "false": "false", "no": "false"}
 
@@ -52,13 +48,20 @@ def by_fact(row: Row) -> str:
     return plain(row["fact"])
 
 
-def _of(name: str, way: str, title: str) -> PublicSet:
+def _wikidyk(name: str, way: str, title: str) -> PublicSet:
     return PublicSet(
         name=name,
         title=f"WikiDYK, {title}",
         licence="see its page",
         page="https://huggingface.co/datasets/YWZBrandon/wikidyk",
-        splits=FILES,
+        splits={
+            "test": Files(
+                names=("wikidyk/data/*.parquet", "wikidyk*.parquet", "wikidyk*.json*"),
+                hub=("YWZBrandon/wikidyk",),
+                split="test",
+                count=12_290,  # facts
+            )
+        },
         rows=asked(way),
         same=by_fact,
         twin=by_question,
@@ -67,5 +70,38 @@ def _of(name: str, way: str, title: str) -> PublicSet:
     )
 
 
-WIKIDYK_R = _of("wikidyk_r", "reliability", "asked for a word")
-WIKIDYK_F = _of("wikidyk_f", "factual", "true or false")
+def _explagraphs(split: str, count: int) -> Files:
+    places = (f"ExplaGraphs/{split}.tsv", f"ExplaGraphs/data/{split}.tsv", f"explagraphs_{split}*.tsv")
+    return Files(names=places, count=count)
+
+
+STATEMENTS = (
+    PublicSet(
+        name="strategyqa",
+        title="StrategyQA",
+        licence="MIT",
+        page="https://github.com/eladsegal/strategyqa",
+        splits={
+            "train": Files(
+                names=("strategyqa_train.json", "strategyqa*train*.jsonl"),
+                hub=("voidful/StrategyQA:strategyqa_train.json",),
+                count=2_290,
+            )
+        },
+        rows=questions("term", "facts", "decomposition"),
+        style="free",
+        prompt="graph_rl/strategyqa",
+    ),
+    _wikidyk("wikidyk_r", "reliability", "asked for a word"),
+    _wikidyk("wikidyk_f", "factual", "true or false"),
+    PublicSet(
+        name="explagraphs",
+        title="ExplaGraphs",
+        licence="MIT",
+        page="https://github.com/swarnaHub/ExplaGraphs",
+        splits={"train": _explagraphs("train", 2_368), "dev": _explagraphs("dev", 398)},
+        rows=questions("belief", "argument"),
+        style="free",
+        prompt="graph_rl/explagraphs",
+    ),
+)
