@@ -30,7 +30,7 @@ from rlsys.config.generate import TeacherConfig
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import RunFailed, require
 from rlsys.group_rollout import run_group
-from rlsys.rollout import RolloutPlan, TurnRequest
+from rlsys.rollout import Player, RolloutPlan, TurnRequest
 from rlsys.types import Completion, Group, Ints, Ticket, TurnStop
 
 
@@ -45,7 +45,7 @@ class TeacherPlays:
         self._prompts = Prompts(config.prompts)
         self._worlds = worlds
         self._renderer = renderer
-        self._run_seed = run_seed
+        self._player = Player(name="teacher", run_seed=run_seed, renderer=renderer, generate=self._generate)
 
     async def group(self, ticket: Ticket, plan: RolloutPlan, on_retry: Callable[[Ticket], None]) -> Group:
         """Raises RunFailed where the environment cannot be made."""
@@ -55,18 +55,8 @@ class TeacherPlays:
                 one = turns == 1 or not self._config.constructs
                 require(one, "generate.teacher.constructs", True, "false in an environment of several messages")
                 actions = self._config.max_steps if self._config.constructs else 1
-                return await run_group(
-                    ticket,
-                    worker="teacher",
-                    make_env=playing.env,
-                    max_turns=turns,
-                    plan=replace(plan, timeout_s=plan.timeout_s + turns * actions * self._teacher.patience_s),
-                    run_seed=self._run_seed,
-                    renderer=self._renderer,
-                    generate=self._generate,
-                    score=playing.score,
-                    compare=playing.compare,
-                )
+                plan = replace(plan, timeout_s=plan.timeout_s + turns * actions * self._teacher.patience_s)
+                return await run_group(self._player, playing, ticket, plan)
         except CannotStart as error:
             raise RunFailed(f"the environment cannot be made: {error}") from error
 

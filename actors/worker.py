@@ -29,7 +29,7 @@ from rlsys.channels.base import Published
 from rlsys.clock import stopped
 from rlsys.group_rollout import run_group
 from rlsys.outlines import Outline, outlines
-from rlsys.rollout import EpisodeBroken, RolloutPlan, TurnRequest
+from rlsys.rollout import EpisodeBroken, Player, RolloutPlan, TurnRequest
 from rlsys.types import Completion, Failure, FailureKind, Group, Ints, Ticket
 
 
@@ -86,6 +86,7 @@ class RolloutWorker:
         )
         self.engine: Engine | None = None
         self.version: int | None = None
+        self._player = Player(name=spec.name, run_seed=spec.run_seed, renderer=self.renderer, generate=self._generate)
         self._requests = 0
         self._seats = asyncio.Semaphore(spec.engine.max_num_seqs)
         self._waiting = 0  # requests, for a seat
@@ -121,18 +122,7 @@ class RolloutWorker:
         if self.version is None:
             raise EngineFailed(f"{self.spec.name} holds no published weights: it may not serve")
         with self.worlds.play(plan, ticket.task) as playing:
-            group = await run_group(
-                ticket,
-                worker=self.spec.name,
-                make_env=playing.env,
-                max_turns=await playing.max_turns(),
-                plan=plan,
-                run_seed=self.spec.run_seed,
-                renderer=self.renderer,
-                generate=self._generate,
-                score=playing.score,
-                compare=playing.compare,
-            )
+            group = await run_group(self._player, playing, ticket, plan)
         return outlines(group), group
 
     async def _generate(self, context: Ints, request: TurnRequest) -> Completion:

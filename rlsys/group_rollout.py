@@ -3,74 +3,42 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from rlsys.broken import failure_of
-from rlsys.rollout import (
-    Compare,
-    Generate,
-    MakeEnv,
-    Renderer,
-    RolloutPlan,
-    Score,
-    checked,
-    run_episode,
-    transcript_of,
-)
+from rlsys.rollout import EpisodeSource, Player, RolloutPlan, checked, run_episode, transcript_of
 from rlsys.seeds import derive
 from rlsys.types import EpisodeEnd, Failure, Group, Reward, Ticket, Timings, Trajectory
 
 
-async def run_group(
-    ticket: Ticket,
-    *,
-    worker: str,
-    make_env: MakeEnv,
-    max_turns: int,
-    plan: RolloutPlan,
-    run_seed: int,
-    renderer: Renderer,
-    generate: Generate,
-    score: Score,
-    compare: Compare | None = None,
-) -> Group:
-    """All siblings of one task, at once. `compare` may change the rewards of those that were scored."""
+async def run_group(player: Player, source: EpisodeSource, ticket: Ticket, plan: RolloutPlan) -> Group:
+    """All siblings of one task, at once. The source's `compare` may change the rewards of those that were scored."""
+    max_turns = await source.max_turns()
+    seeds = [derive(player.run_seed, plan.purpose, ticket.sequence, sibling) for sibling in range(plan.group_size)]
     episodes = [
         asyncio.ensure_future(
-            run_episode(
-                ticket.task,
-                make_env,
-                max_turns=max_turns,
-                plan=plan,
-                seed=derive(run_seed, plan.purpose, ticket.sequence, sibling),
-                sibling=sibling,
-                renderer=renderer,
-                generate=generate,
-                score=score,
-            )
+            run_episode(player, source, ticket.task, plan, max_turns=max_turns, seed=seed, sibling=sibling)
         )
-        for sibling in range(plan.group_size)
+        for sibling, seed in enumerate(seeds)
     ]
     try:
         trajectories = list(await asyncio.gather(*episodes))
     finally:
         for episode in episodes:
             episode.cancel()  # where the engine failed one of them, nobody waits for the others
-    if compare is not None:
-        await _compare(trajectories, compare)
-    return Group(ticket=ticket, trajectories=tuple(trajectories), worker=worker)
+    await _compare(trajectories, source)
+    return Group(ticket=ticket, trajectories=tuple(trajectories), worker=player.name)
 
 
-async def _compare(trajectories: list[Trajectory], compare: Compare) -> None:
+async def _compare(trajectories: list[Trajectory], source: EpisodeSource) -> None:
     """Give the scored siblings the rewards that `compare` makes of them. If it raises, they all become failures."""
     scored = [index for index, trajectory in enumerate(trajectories) if isinstance(trajectory.reward, Reward)]
     rewards = [trajectories[index].reward for index in scored]
     outcomes: Sequence[Reward | Failure]
     try:
         transcripts = [transcript_of(trajectories[index].task, trajectories[index]) for index in scored]
-        compared = compare(transcripts, rewards)  # type: ignore[arg-type]
-        outcomes = list(map(checked, await compared if isinstance(compared, Awaitable) else compared))
+        outcomes = list(map(checked, await source.compare(transcripts, rewards)))  # type: ignore[arg-type]
         if len(outcomes) != len(scored):
             raise ValueError(f"the comparison gave {len(outcomes)} rewards for {len(scored)} trajectories")
     except Exception as error:

@@ -1,7 +1,7 @@
 """Play one episode with a `generate` callable and an environment.
 
-Knows neither Ray nor vLLM: tokens come from `generate`, text from `env`, ids of what the environment said from
-`renderer`, the reward from `score`. What was sampled is kept token by token and never re-tokenised.
+Knows neither Ray nor vLLM: tokens come from the player's `generate`, ids of what the environment said from its
+`renderer`, text and the reward from an `EpisodeSource`. What was sampled is kept token by token and never re-tokenised.
 """
 
 from __future__ import annotations
@@ -127,10 +127,30 @@ class Renderer(Protocol):
         ...
 
 
-Generate = Callable[[Ints, TurnRequest], Awaitable[Completion]]
-Score = Callable[[Transcript], Awaitable[Reward]]
-MakeEnv = Callable[[Task], Env | Awaitable[Env]]
-Compare = Callable[[Sequence[Transcript], Sequence[Reward]], Sequence[Reward] | Awaitable[Sequence[Reward]]]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Player:
+    """What plays episodes with a model: one for each worker."""
+
+    name: str  # of the worker
+    run_seed: int
+    renderer: Renderer
+    generate: Callable[[Ints, TurnRequest], Awaitable[Completion]]
+
+
+class EpisodeSource(Protocol):
+    """The environments and the reward of one group."""
+
+    async def max_turns(self) -> int: ...
+
+    def env(self, task: Task) -> Env | Awaitable[Env]:
+        """A new episode of the task."""
+        ...
+
+    async def score(self, transcript: Transcript) -> Reward: ...
+
+    async def compare(self, transcripts: Sequence[Transcript], rewards: Sequence[Reward]) -> Sequence[Reward]:
+        """The rewards of the siblings that were scored, seen together; as they are for most rewards."""
+        ...
 
 
 @contextmanager
@@ -163,28 +183,19 @@ class _Attempt:
 
 
 async def run_episode(
-    task: Task,
-    make_env: MakeEnv,
-    *,
-    max_turns: int,
-    plan: RolloutPlan,
-    seed: int,
-    sibling: int,
-    renderer: Renderer,
-    generate: Generate,
-    score: Score,
+    player: Player, source: EpisodeSource, task: Task, plan: RolloutPlan, *, max_turns: int, seed: int, sibling: int
 ) -> Trajectory:
     """Play an environment to its end and score it. Returns a Trajectory in every case but cancellation.
 
-    What breaks is tried again within its budget: the whole episode with other seeds, or only its scoring. `generate`
-    raises EpisodeBroken for what concerns this episode. Anything else that it raises concerns the engine, and is raised
-    here too.
+    What breaks is tried again within its budget: the whole episode with other seeds, or only its scoring. The player's
+    `generate` raises EpisodeBroken for what concerns this episode. Anything else that it raises concerns the engine,
+    and is raised here too.
     """
     budget = Budget(infra_retries=plan.infra_retries, data_retries=plan.data_retries, timeout_s=plan.timeout_s)
     discarded, generate_s, tool_s = 0, 0.0, 0.0
     while True:
         attempt_seed = derive(seed, "retry", len(budget.spent)) if budget.spent else seed
-        attempt = await _attempt(task, make_env, max_turns, plan, attempt_seed, renderer, generate)
+        attempt = await _attempt(player, source, task, plan, max_turns, attempt_seed)
         generate_s, tool_s = generate_s + attempt.generate_s, tool_s + attempt.tool_s
         budget.ran_s += attempt.ran_s
         if attempt.broken is None or not budget.allows(attempt.broken):
@@ -195,10 +206,10 @@ async def run_episode(
     outcome: Reward | EpisodeBroken | None = attempt.broken
     if outcome is None:
         transcript = transcript_of(task, attempt)
-        outcome = await _scored(score, transcript, budget)
+        outcome = await _scored(source, transcript, budget)
         mendable = FailureKind.INFRA, FailureKind.TIMEOUT
         while isinstance(outcome, EpisodeBroken) and outcome.failure.kind in mendable and budget.allows(outcome):
-            outcome = await _scored(score, transcript, budget)
+            outcome = await _scored(source, transcript, budget)
     broken = isinstance(outcome, EpisodeBroken)
     return Trajectory(
         task=task,
@@ -218,19 +229,19 @@ async def run_episode(
 
 
 async def _attempt(
-    task: Task, make_env: MakeEnv, max_turns: int, plan: RolloutPlan, seed: int, renderer: Renderer, generate: Generate
+    player: Player, source: EpisodeSource, task: Task, plan: RolloutPlan, max_turns: int, seed: int
 ) -> _Attempt:
     """One attempt: turn by turn until the environment, a limit or something broken ends it."""
     done = _Attempt()
     try:
         async with deadline(plan.timeout_s) as clock:
             with _data_boundary("environment"):
-                made = make_env(task)
+                made = source.env(task)
                 env = await made if isinstance(made, Awaitable) else made
                 done.messages += await first_messages(env)
                 done.num_prompt, stop = len(done.messages), tuple(env.stop_strings)
             with _data_boundary("renderer"):
-                context = np.asarray(renderer.prompt_ids(done.messages), np.int32)
+                context = np.asarray(player.renderer.prompt_ids(done.messages), np.int32)
             spent = 0
             for turn in range(max_turns):
                 room = plan.max_context - len(context)
@@ -250,7 +261,7 @@ async def _attempt(
                     stop=stop,
                     messages=tuple(done.messages[done.since :]),
                 )
-                completion = await _sampled(done, context, request, generate, clock)
+                completion = await _sampled(done, context, request, player, clock)
                 if completion.stop is TurnStop.LENGTH:
                     done.end = EpisodeEnd.TOKEN_LIMIT
                     break
@@ -259,7 +270,7 @@ async def _attempt(
                     done.end = step.end or done.end
                     break
                 with _data_boundary("renderer"):
-                    going_on = _going_on(done, renderer, context, completion, step.reply, step)
+                    going_on = _going_on(done, player.renderer, context, completion, step.reply, step)
                 done.turns[-1] = replace(done.turns[-1], reply=going_on.reply.content)
                 done.messages.append(going_on.reply)
                 context = np.asarray(going_on.context_ids, np.int32)
@@ -286,11 +297,11 @@ def _going_on(
     return Continuation(context_ids=ids, reply=reply, num_reply_tokens=len(ids))
 
 
-async def _sampled(done: _Attempt, context: Ints, request: TurnRequest, generate: Generate, clock: Clock) -> Completion:
+async def _sampled(done: _Attempt, context: Ints, request: TurnRequest, player: Player, clock: Clock) -> Completion:
     """The model's next message."""
     started = clock.ran_s
     try:
-        completion = await generate(context, request)
+        completion = await player.generate(context, request)
     finally:  # what ends in an error or at the deadline took its time too
         done.generate_s += clock.ran_s - started
     done.turns.append(turn_after(done.seen, context, completion))
@@ -337,11 +348,11 @@ def checked(reward: Reward) -> Reward:
     return reward
 
 
-async def _scored(score: Score, transcript: Transcript, budget: Budget) -> Reward | EpisodeBroken:
+async def _scored(source: EpisodeSource, transcript: Transcript, budget: Budget) -> Reward | EpisodeBroken:
     clock = None
     try:
         async with deadline(budget.timeout_s) as clock:
-            return checked(await score(transcript))
+            return checked(await source.score(transcript))
     except EpisodeBroken as broken:
         return broken
     except Exception as error:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from actors.specs import EngineSpec
-from rlsys.rollout import RolloutPlan, turn_after
+from rlsys.rollout import Env, Player, RolloutPlan, turn_after
 from rlsys.types import (
     Completion,
     EpisodeEnd,
@@ -49,6 +49,31 @@ def jsonl(path: Path, records: Iterable[object]) -> str:
 def plan(**changes: Any) -> RolloutPlan:
     """One episode to a group, with room and time for what a test plays; `changes` are fields of it."""
     return replace(PLAN, **changes)
+
+
+async def no_reward(transcript: Transcript) -> Reward:
+    return Reward(value=0.0, parts={})
+
+
+async def unchanged(transcripts: Sequence[Transcript], rewards: Sequence[Reward]) -> Sequence[Reward]:
+    return rewards
+
+
+@dataclass
+class Source:
+    """An `EpisodeSource` of what a test writes."""
+
+    env: Callable[[Task], Env]
+    turns: int
+    score: Callable[[Transcript], Awaitable[Reward]] = no_reward
+    compare: Callable[[Sequence[Transcript], Sequence[Reward]], Awaitable[Sequence[Reward]]] = unchanged
+
+    async def max_turns(self) -> int:
+        return self.turns
+
+
+def player(renderer: Any, generate: Any, name: str = "w", run_seed: int = 0) -> Player:
+    return Player(name=name, run_seed=run_seed, renderer=renderer, generate=generate)
 
 
 def engine_spec(model_path: Path | str = "nowhere", **changes: Any) -> EngineSpec:

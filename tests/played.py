@@ -20,17 +20,13 @@ def tokenizer_in(folder: Path, texts: Iterable[str], tags: Sequence[str], size: 
     return folder
 
 
-async def nothing(transcript: Transcript) -> Reward:
-    return Reward(value=0.0, parts={})
-
-
 async def episode(
     world: World,
     task: Task,
     texts: Iterable[str],
     renderer: ChatRenderer,
     *,
-    score: Callable[[Transcript], Awaitable[Reward]] = nothing,
+    score: Callable[[Transcript], Awaitable[Reward]] = made.no_reward,
     plan: RolloutPlan = made.PLAN,
 ) -> Trajectory:
     """A text that no stop string ends is ended by the model's own token."""
@@ -42,7 +38,5 @@ async def episode(
         ids = renderer.encode(text) + (() if stopped else (renderer.tokenizer.eos_token_id,))
         return made.completion(ids, text, stop=TurnStop.STOP if stopped else TurnStop.EOS)
 
-    return await run_episode(
-        task, world.env, max_turns=world.max_turns, plan=plan, seed=0, sibling=0, renderer=renderer, generate=generate,
-        score=score,
-    )  # fmt: skip
+    player, source = made.player(renderer, generate), made.Source(world.env, world.max_turns, score)
+    return await run_episode(player, source, task, plan, max_turns=world.max_turns, seed=0, sibling=0)

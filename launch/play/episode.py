@@ -14,7 +14,8 @@ import secrets
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from actors.scoring import RewardService, ScoringSpec
 from envs import make_reward, new_world
@@ -31,7 +32,7 @@ from rlsys.group_rollout import run_group
 from rlsys.jsonl import line_of
 from rlsys.order import Epochs
 from rlsys.records import record_of, to_json
-from rlsys.rollout import Continuation, RolloutPlan, TurnRequest
+from rlsys.rollout import Continuation, Player, RolloutPlan, TurnRequest
 from rlsys.types import Completion, Failure, FailureKind, Group, Ints, Message, Reward, Task, Ticket, Transcript
 from rlsys.visible import visible
 
@@ -112,11 +113,38 @@ def show(who: str, text: str) -> None:
         tell(f"{'':<{WHO}}{visible(line)}".rstrip())
 
 
+@dataclass(slots=True)
+class Source:
+    """The environment and the reward of the one episode."""
+
+    world: World
+    rewards: RewardService
+    reward: Any  # its config
+    tokens: Tokens | None  # None: the reward counts none
+    scored: list[Transcript] = field(default_factory=list)  # that the reward was given
+
+    async def max_turns(self) -> int:
+        return self.world.max_turns
+
+    def env(self, task: Task) -> Env:
+        env = self.world.env(task)
+        if env.stop_strings:
+            tell(f"a message ends after {' or '.join(map(visible, env.stop_strings))}")
+        return env
+
+    async def score(self, transcript: Transcript) -> Reward:
+        transcript = replace(transcript, token_ids=None)  # nobody knows them: that is not none
+        self.scored.append(self.tokens.counted(transcript) if self.tokens is not None else transcript)
+        return await self.rewards.score(self.reward, self.scored[-1])
+
+    async def compare(self, transcripts: Sequence[Transcript], rewards: Sequence[Reward]) -> Sequence[Reward]:
+        return rewards
+
+
 async def play(
     recipe: RecipeConfig, lines: Lines, *, split: str, task: str | None, seed: int | None, color: bool
 ) -> Played:
     """Play one task to its end and tell its reward. Raises BadInput for what cannot be played."""
-    seen: list[Transcript] = []  # that the reward was given
     async with opened(recipe) as (world, rewards):
         chosen = choose_task(world, split, task, seed)
         tell_rules(recipe, world, chosen, split)
@@ -125,12 +153,6 @@ async def play(
         tokens = Tokens(recipe.model.path) if counts and recipe.model.path is not None else None
         if counts and tokens is None:
             tell("this reward counts tokens: model.path=FOLDER says whose, such as the runs/NAME/model of a run")
-
-        def make_env(task: Task) -> Env:
-            env = world.env(task)
-            if env.stop_strings:
-                tell(f"a message ends after {' or '.join(map(visible, env.stop_strings))}")
-            return env
 
         async def generate(context: Ints, request: TurnRequest) -> Completion:
             said = next_message(lines, f"{'assistant>':<{WHO}}")
@@ -143,24 +165,11 @@ async def play(
                 tell(f"{'':<{WHO}}(cut after {completion.text[-20:]!r}: an engine stops there)")
             return completion
 
-        async def score(transcript: Transcript) -> Reward:
-            transcript = replace(transcript, token_ids=None)  # nobody knows them: that is not none
-            seen.append(tokens.counted(transcript) if tokens is not None else transcript)
-            return await rewards.score(recipe.reward, seen[-1])
-
+        player = Player(name="play", run_seed=recipe.seed, renderer=Page(), generate=generate)
+        source = Source(world, rewards, recipe.reward, tokens)
         ticket = Ticket(sequence=chosen.number - 1, epoch=0, task=chosen.task, attempt=0, start_version=0)
-        group = await run_group(
-            ticket,
-            worker="play",
-            make_env=make_env,
-            max_turns=world.max_turns,
-            plan=plan_of(recipe),
-            run_seed=recipe.seed,
-            renderer=Page(),
-            generate=generate,
-            score=score,
-        )
-    return tell_end(group, reward, seen, color=color)
+        group = await run_group(player, source, ticket, plan_of(recipe))
+    return tell_end(group, reward, source.scored, color=color)
 
 
 def plan_of(recipe: RecipeConfig) -> RolloutPlan:

@@ -53,18 +53,7 @@ async def group(worlds: Worlds, played: RolloutPlan, task_id: str, seen: list[in
 
     task = Task(task_id=task_id, question="?")
     with worlds.play(played, task) as playing:
-        return await run_group(
-            made.ticket(task=task),
-            worker="rollout:0",
-            make_env=playing.env,
-            max_turns=await playing.max_turns(),
-            plan=played,
-            run_seed=0,
-            renderer=LETTERS,
-            generate=generate,
-            score=playing.score,
-            compare=playing.compare,
-        )
+        return await run_group(made.player(LETTERS, generate), playing, made.ticket(task=task), played)
 
 
 def outcomes(done: Group) -> set[str]:

@@ -50,9 +50,10 @@ def test_stages_with_different_judges_ask_each_its_own(monkeypatch: pytest.Monke
     monkeypatch.setattr(actors.world_process, "new_player", lambda env: World())
     scored: list[Any] = []
 
-    async def group(ticket: Ticket, *, score: Any, plan: RolloutPlan, **_: Any) -> Group:
+    async def group(player: Any, source: Any, ticket: Ticket, plan: RolloutPlan) -> Group:
+        await source.max_turns()
         await asyncio.sleep(0.05)  # the other stage's group has come meanwhile
-        scored.append((plan.reward.judge.model, (await score(TRANSCRIPT)).value))
+        scored.append((plan.reward.judge.model, (await source.score(TRANSCRIPT)).value))
         return made.group(ticket)
 
     monkeypatch.setattr(actors.worker, "run_group", group)

@@ -90,15 +90,15 @@ def test_an_episode_may_take_what_the_teachers_patience_does(
 ) -> None:
     seen: list[Any] = []
 
-    async def run_group(asked: Any, **given: Any) -> Group:
-        seen.append(given)
+    async def run_group(player: Any, source: Any, asked: Any, played: Any) -> Group:
+        seen.append((player, await source.max_turns(), played))
         return made.group(asked)
 
     monkeypatch.setattr(actors.teacher, "run_group", run_group)
     config = TeacherConfig(constructs=constructs, max_steps=4)
     asyncio.run(plays(turns, config).group(ticket(), plan(timeout_s=20.0), lambda _: None))
-    assert (seen[0]["plan"].timeout_s, seen[0]["max_turns"], seen[0]["run_seed"]) == (20.0 + patience, turns, 7)
-    assert seen[0]["worker"] == "teacher"
+    ((player, asked_turns, played),) = seen
+    assert (played.timeout_s, asked_turns, player.run_seed, player.name) == (20.0 + patience, turns, 7, "teacher")
 
 
 def test_no_chain_of_thought_is_constructed_over_several_messages() -> None:
@@ -169,7 +169,7 @@ def test_what_lives_beside_a_teacher_ends_with_it(
 
     async def story() -> Sequence[str]:
         async with teaching(recipe, Letters(), None, services, tmp_path / "said") as found:  # type: ignore[arg-type]
-            assert found._run_seed == 3
+            assert found._player.run_seed == 3
             assert worlds.heard == {"first": "http://first", "second": "http://second"}
             assert {os.environ[SERVICE_TOKEN]} == set(tokens) and len(tokens[0]) == 32
             assert ended == []

@@ -11,6 +11,8 @@ import actors.world_process
 from actors.scoring import ScoringSpec
 from actors.specs import EngineFailed, EngineStats
 from actors.worker import RolloutWorker, WorkerSpec
+from rlsys.rollout import RolloutPlan
+from rlsys.types import Group, Ticket
 from tests import made
 from tests.local_worlds import play_here
 from tests.made import engine_spec, plan, ticket
@@ -77,12 +79,18 @@ class Slow:
 MADE: list[Slow] = []
 
 
+async def play_nothing(player: Any, source: Any, asked: Ticket, played: RolloutPlan) -> Group:
+    await source.max_turns()
+    await asyncio.sleep(0.01)
+    return made.group(asked)
+
+
 def test_a_world_is_made_once_and_closed_once_when_many_groups_come_with_a_new_one(
     worker: RolloutWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     MADE.clear()
     monkeypatch.setattr(actors.world_process, "new_player", Slow)
-    monkeypatch.setattr(actors.worker, "run_group", lambda played, **_: asyncio.sleep(0.01, made.group(played)))
+    monkeypatch.setattr(actors.worker, "run_group", play_nothing)
     asyncio.run(worker.adopt())
 
     async def groups(*envs: str) -> None:

@@ -17,6 +17,7 @@ from rlsys.broken import EpisodeBroken, TakenDown, TookOthersDown
 from rlsys.group_rollout import run_group
 from rlsys.rollout import TurnRequest
 from rlsys.types import Completion, Failure, FailureKind, Reward, Task, Transcript
+from tests import made
 from tests.bad_worlds import BadConfig, BadReward, BadRewardConfig
 from tests.local_worlds import LocalProcess
 from tests.made import plan, ticket, transcript
@@ -131,11 +132,8 @@ def test_where_an_episode_stood_at_its_end_reaches_the_reward_and_the_trajectory
                 seen.append(transcript)
                 return await playing.score(transcript)
 
-            turns = await playing.max_turns()
-            return await run_group(
-                ticket(task=TASK), worker="rollout:0", make_env=playing.env, max_turns=turns, plan=PLAN, run_seed=0,
-                renderer=LETTERS, generate=generate, score=score, compare=playing.compare,
-            )  # fmt: skip
+            source = made.Source(playing.env, await playing.max_turns(), score, playing.compare)
+            return await run_group(made.player(LETTERS, generate), source, ticket(task=TASK), PLAN)
 
     (trajectory,) = asyncio.run(scenario()).trajectories
     assert trajectory.state == seen[0].state == {"played": "t"}
@@ -294,11 +292,7 @@ def test_after_an_end_without_a_culprit_each_plays_alone_and_only_the_bad_one_fa
     async def group(name: str) -> list[str]:
         task = Task(task_id=name, question="?")
         with worlds.play(several, task) as playing:
-            turns = await playing.max_turns()
-            played = await run_group(
-                ticket(task=task), worker="w", make_env=playing.env, max_turns=turns, plan=several, run_seed=0,
-                renderer=LETTERS, generate=generate, score=playing.score, compare=playing.compare,
-            )  # fmt: skip
+            played = await run_group(made.player(LETTERS, generate), playing, ticket(task=task), several)
         assert all(name == "bad" or each.retried in ((), (GONE,)) for each in played.trajectories)
         return [str(each.end) for each in played.trajectories]
 

@@ -35,6 +35,7 @@ from rlsys.types import (
     TokenStream,
     Transcript,
 )
+from tests import made
 from tests.made import completion, plan, ticket, trajectory, turn
 from tests.made import group as group_of
 
@@ -237,12 +238,8 @@ def played(sequence: int, answers: tuple[str, ...] = (), make_env: Any = Counts)
         return Reward(value=1.0, parts={})
 
     task = Task(task_id=f"t:{sequence}", question="q", answers=answers)
-    return asyncio.run(
-        run_group(
-            ticket(sequence, task=task), worker="w", make_env=make_env, max_turns=4, plan=plan(), run_seed=0,
-            renderer=Ids(), generate=generate, score=score,
-        )
-    )  # fmt: skip
+    player, source = made.player(Ids(), generate), made.Source(make_env, 4, score)
+    return asyncio.run(run_group(player, source, ticket(sequence, task=task), plan()))
 
 
 def test_a_number_of_an_environment_is_a_column_of_the_row() -> None:

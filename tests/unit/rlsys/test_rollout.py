@@ -86,15 +86,19 @@ async def one(transcript: Transcript) -> Reward:
     return Reward(value=1.0, parts={"correct": 1.0})
 
 
-def play(generate: Any, make_env: Any = counting, *, plan: RolloutPlan = PLAY, **changes: Any) -> Trajectory:
-    given = {"max_turns": 2, "seed": 0, "sibling": 0, "renderer": LETTERS, "score": one}
-    return asyncio.run(run_episode(TASK, make_env, plan=plan, generate=generate, **given | changes))
+def play(
+    generate: Any, make_env: Any = counting, *, plan: RolloutPlan = PLAY, max_turns: int = 2, seed: int = 0,
+    sibling: int = 0, renderer: Any = LETTERS, score: Any = one,
+) -> Trajectory:  # fmt: skip
+    player, source = made.player(renderer, generate), made.Source(make_env, max_turns, score)
+    return asyncio.run(run_episode(player, source, TASK, plan, max_turns=max_turns, seed=seed, sibling=sibling))
 
 
-def play_group(generate: Any, **changes: Any) -> Coroutine[Any, Any, Group]:
-    given: dict[str, Any] = {"max_turns": 2, "plan": PLAY, "renderer": LETTERS, "score": one}
-    ticket = made.ticket(task=TASK, start_version=3)
-    return run_group(ticket, worker="w", make_env=counting, run_seed=1, generate=generate, **given | changes)
+def play_group(
+    generate: Any, *, plan: RolloutPlan = PLAY, score: Any = one, compare: Any = made.unchanged
+) -> Coroutine[Any, Any, Group]:
+    player, source = made.player(LETTERS, generate, run_seed=1), made.Source(counting, 2, score, compare)
+    return run_group(player, source, made.ticket(task=TASK, start_version=3), plan)
 
 
 def saying(text: str) -> Any:
@@ -254,18 +258,7 @@ def walk(state: Any, texts: list[Completion], seen: list[Transcript]) -> Traject
         seen.append(transcript)
         return await one(transcript)
 
-    played = run_episode(
-        TASK,
-        lambda _: Walking(state),
-        max_turns=2,
-        plan=PLAY,
-        seed=7,
-        sibling=0,
-        renderer=LETTERS,
-        generate=generate,
-        score=score,
-    )
-    return asyncio.run(played)
+    return play(generate, lambda _: Walking(state), seed=7, score=score)
 
 
 @pytest.mark.parametrize(
@@ -527,7 +520,11 @@ def compared(compare: Any) -> list[Trajectory]:
             raise ValueError("odd")
         return Reward(value=value, parts={})
 
-    group = play_group(saying("5!"), plan=replace(PLAY, group_size=3), score=score, compare=compare)
+    async def together(transcripts: Sequence[Transcript], rewards: Sequence[Reward]) -> Sequence[Reward]:
+        changed: Sequence[Reward] = compare(transcripts, rewards)
+        return changed
+
+    group = play_group(saying("5!"), plan=replace(PLAY, group_size=3), score=score, compare=together)
     return list(asyncio.run(group).trajectories)
 
 
