@@ -39,20 +39,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
-    """The keys of a stage that are not configuration, as the recipe has them. Only `kind` has been checked."""
+    """The keys of a stage that are not part of its configuration, as the recipe has them. Only `kind` has been
+    checked."""
 
     name: Any = None
-    """Its name in messages, in rows and in `stages.NAME.key=value`; null: its kind."""
+    """Name of the stage in messages, metrics and `stages.NAME.key=value`. null: its kind."""
     kind: Any = None
-    """What it does: a name of the table in `launch.stages`, which docs/stages.md explains."""
+    """Kind of the stage: a name of the table in `launch.stages`, which docs/stages.md explains."""
     steps: Any = None
-    """Optimizer steps. Of steps and epochs exactly one is given; generate, judge and eval stages have neither."""
+    """Number of training steps. Exactly one of steps and epochs is given; generate, judge and eval stages have
+    neither."""
     epochs: Any = None
-    """Times through the training tasks, or through `data`. They become steps, rounded up."""
+    """Number of passes over the training tasks, or over `data`. It is converted to steps, rounded up."""
     data: Any = None
-    """What sft, dpo and stepwise train on, and judge judges: the name of an earlier generate or judge stage, the path
-    of a JSON-lines file, or (sft, dpo) several with how many examples of each, {a.jsonl: 300, b.jsonl: null}; null
-    there: all. null: the environment's demonstrations (sft)."""
+    """Training data of sft, dpo and stepwise, and input of judge: the name of an earlier generate or judge stage, the
+    path of a JSON-lines file, or (sft, dpo) several of them with the number of examples of each, {a.jsonl: 300,
+    b.jsonl: null}, where null means all. null: the environment's demonstrations (sft)."""
 
     @property
     def label(self) -> str:

@@ -40,9 +40,11 @@ def check_variables(env: Mapping[str, str]) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class WeightsConfig:
+    """Delivery of new weights from the learner to the engines."""
+
     channel: str = "shm"
-    """How new weights reach the engines. shm: through the memory of each node; across nodes they are carried while the
-    engines go on generating."""
+    """Transport of new weights to the engines. shm: the shared memory of each node; weights travel to other nodes while
+    the engines go on generating."""
 
     def __post_init__(self) -> None:
         require(self.channel in CHANNELS, "weights.channel", self.channel, f"one of {', '.join(CHANNELS)}")
@@ -50,33 +52,38 @@ class WeightsConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterConfig:
+    """The Ray cluster of a run: its devices, addresses, memory and environment variables."""
+
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """auto takes GPUs where the Ray cluster has them."""
+    """Device of the engines and the learner ranks. auto: GPUs if the Ray cluster has them, else the CPU."""
     gpu_memory_gb: Optional[float] = None
-    """Memory of one GPU, for what `--dry-run` and the start refuse. null asks this machine's; without one it is 80."""
+    """Memory of one GPU in GB, for the memory check of `--dry-run` and of the start. null: what this machine's GPU
+    reports, or 80 on a machine without one."""
     address: Optional[str] = None
-    """Address of a running Ray cluster. null takes the variable RAY_ADDRESS, and without it starts a local cluster."""
+    """Address of a running Ray cluster. null: the variable RAY_ADDRESS; if that is not set, a local cluster is
+    started."""
     dashboard_port: Optional[int] = None
-    """Port of Ray's dashboard on a local cluster. null starts none."""
+    """Port of Ray's dashboard on a local cluster. null: no dashboard."""
     placement_timeout_s: float = 60.0
-    """Seconds to wait for room for all actors: other jobs may end, and a cluster that grows by itself needs minutes to
-    get a node. As long may the run have fewer than `rollout.min_workers`."""
+    """Timeout of the placement of all actors, in seconds. Other jobs may have to end first, and an autoscaling cluster
+    needs minutes to add a node. It also limits how long the run may have fewer than `rollout.min_workers`."""
     object_store_mb: Optional[int] = None
     """Shared memory of a local cluster's object store, in MiB. Trajectories and batches pass through it. null: 256, and
     8192 with GPUs."""
     scratch_dir: Optional[str] = None
-    """Folder that all nodes see, where `rlsys eval` and `rlsys generate` build the policy of a recipe that has no model
-    and no run. null: this machine's temporary folder, on a cluster the folder of --output."""
+    """Folder on a shared file system in which `rlsys eval` and `rlsys generate` build the policy of a recipe that has
+    no model and no run. null: this machine's temporary folder, on a cluster the folder of --output."""
     service_host: Optional[str] = None
-    """Address or network interface (eth0) on which the run's own services and weight carriers listen, on whichever node
-    they are. null: the loopback where the cluster has one node, else the node's address. 0.0.0.0: every interface."""
+    """Address or network interface (eth0) on which the run's own services and weight transfers listen, on each node
+    that hosts one. null: the loopback if the cluster has one node, else the node's address. 0.0.0.0: every
+    interface."""
     weights_dir: Optional[str] = None
-    """Folder on every node for the weights that engines load, where shared memory is too small for two versions of
-    them: on a fast local disk, by its whole path. null: /dev/shm."""
+    """Absolute path of the folder on every node for the weights that engines load. Set it to a fast local disk if
+    shared memory cannot hold two versions of the weights. null: /dev/shm."""
     env: dict[str, str] = field(default_factory=dict)
     """Environment variables of every actor, such as `{NCCL_SOCKET_IFNAME: ib0, VLLM_LOGGING_LEVEL: INFO}`. Ray writes
-    them into its logs, so a name that speaks of a key, token, password or secret is refused, and so is
-    a value that looks like one."""
+    them to its logs, so a name that refers to a key, token, password or secret is refused, and so is a value that looks
+    like one."""
 
     def __post_init__(self) -> None:
         check_variables(self.env)

@@ -10,26 +10,30 @@ from rlsys.errors import require, require_bounds
 
 @dataclass(frozen=True, kw_only=True)
 class CurriculumConfig:
-    """Which task comes when in an rl stage (`rlsys/curriculum.py`)."""
+    """Order in which an rl stage draws its training tasks (`rlsys/curriculum.py`)."""
 
     name: Literal["uniform", "mixed", "difficulty", "staged"] = "uniform"
-    """uniform: every task once per epoch. mixed: levels by `weights`. difficulty: levels by how often their groups
-    have a signal, tasks without one rest. staged: one level after another."""
+    """Strategy that orders the training tasks. uniform: every task once per epoch. mixed: levels by `weights`.
+    difficulty: levels by how often their groups have a signal; tasks without one rest. staged: one level after
+    another."""
     level: Optional[str] = None
-    """The field of a task's record that is its level, such as source or hops. null: what the environment says."""
+    """Field of a task's record that holds its level, such as source or hops. null: the level that the environment
+    gives."""
     weights: dict[str, float] = field(default_factory=dict)
-    """mixed: the share of each level, {"2": 1, "3": 3}; levels that are not named are left out."""
+    """Share of each level under mixed, such as {"2": 1, "3": 3}. Levels that are not named are left out."""
     order: tuple[str, ...] = ()
-    """staged: the levels in their order; those that are not named are left out. (): by the numbers in their names."""
+    """Order of the levels under staged. Levels that are not named are left out. (): sorted by the numbers in their
+    names."""
     floor: float = 0.1
-    """difficulty: a level is never drawn less than this share of what its size would give it."""
+    """Smallest share of draws of a level under difficulty, as a fraction of the share that its size would give it."""
     max_rest: int = 8
-    """difficulty: a task without signal rests for 1, 2, 4 ... epochs, at most this many. An epoch of rest is as many
-    draws of its level as the level has tasks."""
+    """Longest rest of a task without signal under difficulty, in epochs: it rests for 1, 2, 4 ... of them. An epoch of
+    rest is as many draws of its level as the level has tasks."""
     pass_at: float = 0.8
-    """staged: the mean reward of a level's recent groups at which the next one is added."""
+    """Mean reward of a level's recent groups at which staged adds the next level. It is a threshold on rewards, not
+    pass@k."""
     pass_groups: int = 16
-    """staged: and how many groups of it there must have been."""
+    """Smallest number of recent groups of a level before staged may add the next one."""
 
     def __post_init__(self) -> None:
         require_bounds(self, "curriculum.", "above 0 and at most 1", "floor")

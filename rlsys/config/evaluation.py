@@ -10,41 +10,44 @@ from rlsys.errors import BadInput, require, require_bounds
 
 @dataclass(frozen=True, kw_only=True)
 class EvalSet:
-    """One of `eval.sets`. A key that is null is as in `eval`."""
+    """One named set of tasks in `eval.sets`. A key that is null is taken from `eval`."""
 
     env: dict[str, Any] = field(default_factory=dict)
-    """What differs from the stage's `env`: its data, a limit, a prompt. Another `name` makes it an environment of its
-    own."""
+    """Changes to the stage's `env` for this set: its data, a limit, a prompt. Another `name` selects another
+    environment, with its own defaults."""
     reward: dict[str, Any] = field(default_factory=dict)
-    """What differs from the stage's `reward`; another `name` makes it a reward of its own."""
+    """Changes to the stage's `reward` for this set. Another `name` selects another reward, with its own defaults."""
     split: Literal["held_out", "train", "all"] = "held_out"
-    """Of the tasks of that environment."""
+    """Split of the environment's tasks that the set draws from."""
     tasks: Optional[int] = None
-    """How many of them: drawn at random by `eval.seed`, the first 100 of 500 the same as 100."""
+    """Number of tasks in the set, at most. They are drawn at random with `eval.seed`; the first 100 of 500 are the same
+    as a draw of 100."""
     greedy: Optional[bool] = None
-    """Whether each task is played greedily too."""
+    """Whether each task is also played with greedy decoding. null: as `eval.greedy`."""
     samples: Optional[int] = None
-    """Sampled answers per task and seed."""
+    """Number of sampled answers per task and seed. null: as `eval.samples`."""
     seeds: Optional[int] = None
-    """How often that is done."""
+    """Number of seeds, each with its own sampled answers. null: as `eval.seeds`."""
     temperature: Optional[float] = None
-    """Of the sampled answers."""
+    """Sampling temperature of the sampled answers. null: as `eval.temperature`."""
     top_p: Optional[float] = None
-    """Of the sampled answers."""
+    """Nucleus (top-p) limit of the sampled answers. null: as `eval.top_p`."""
     max_turn_tokens: Optional[int] = None
-    """In the place of `rollout.max_turn_tokens`."""
+    """Limit of one message in tokens, in place of `rollout.max_turn_tokens`. null: as `eval.max_turn_tokens`."""
     max_response_tokens: Optional[int] = None
-    """In the place of `rollout.max_response_tokens`."""
+    """Limit of a whole response in tokens, in place of `rollout.max_response_tokens`. null: as
+    `eval.max_response_tokens`."""
     group: str = ""
-    """Sets of one group also have a mean, and against another evaluation an average increase."""
+    """Name of a group of sets. The sets of one group also get a mean, and an average increase when they are compared
+    with another evaluation."""
     steps_of: Optional[str] = None
-    """Another set, of whose tasks these are the single steps: the field `parent` of each names its task. How often who
-    can do the steps can do the task is shown."""
+    """Name of another set whose tasks this one splits into single steps: the field `parent` of each task here names its
+    task there. The report then shows how often a policy that can do the steps can do the task."""
     by: Optional[str] = None
-    """A field of its tasks: the number for each of its values too."""
+    """Field of the tasks by whose values the results are also broken down. null: as `eval.by`."""
     paper: dict[str, Optional[float]] = field(default_factory=dict)
-    """A paper's figures, shown beside ours: `exact_match: 0.4057`, or of one play `greedy/exact_match`. null takes one
-    back that another file gives."""
+    """Figures of a paper for this set, shown next to the measured ones: `exact_match: 0.4057`, or for one kind of
+    decoding `greedy/exact_match`. null removes a figure that another file gives."""
 
     def __post_init__(self) -> None:
         _check(self, "eval.sets: ")
@@ -52,55 +55,59 @@ class EvalSet:
 
 @dataclass(frozen=True, kw_only=True)
 class EvalConfig:
-    """Held-out tasks, or named sets of tasks: played before and after the stages that play, every so many steps of
-    them, and by `rlsys eval`; held-out loss within the other stages."""
+    """Evaluation on held-out tasks or on named sets of tasks: before and after each stage that plays episodes, at
+    intervals within it, and by `rlsys eval`. Other stages measure a held-out loss."""
 
     tasks: int = 200
-    """Held-out tasks to play, at most."""
+    """Number of held-out tasks to play, at most."""
     greedy: bool = True
-    """Whether each task is played greedily."""
+    """Whether each task is played with greedy decoding."""
     samples: int = 1
-    """Sampled answers per task, beside the greedy one. 0: none."""
+    """Number of sampled answers per task and seed, in addition to the greedy one. 0: none."""
     seeds: int = 1
-    """How often the sampled answers are drawn anew: their spread is over these seeds."""
+    """Number of seeds, each with its own sampled answers. The reported spread is over these seeds."""
     temperature: float = 1.0
-    """Temperature of the sampled answers."""
+    """Sampling temperature of the sampled answers."""
     top_p: Optional[float] = None
-    """The sampled answers take only from the most likely tokens that together have this probability. null is
-    `rollout.top_p`. In an rl stage too it may be below 1: nothing is trained on these answers."""
+    """Nucleus (top-p) limit of the sampled answers: only the most likely tokens that together have this probability are
+    sampled. null: as `rollout.top_p`. It may be below 1 in an rl stage too, because these answers are not trained
+    on."""
     max_turn_tokens: Optional[int] = None
-    """In the place of `rollout.max_turn_tokens`, in evaluations. null is the same."""
+    """Limit of one message in tokens, in evaluations. null: as `rollout.max_turn_tokens`."""
     max_response_tokens: Optional[int] = None
-    """In the place of `rollout.max_response_tokens`, in evaluations. null is the same."""
+    """Limit of a whole response in tokens, in evaluations. null: as `rollout.max_response_tokens`."""
     sets: dict[str, EvalSet] = field(default_factory=dict)
-    """Named sets of tasks, played in the place of the held-out ones. Without any, the held-out tasks are played, from
-    the first."""
+    """Named sets of tasks that are played instead of the held-out ones. {}: the held-out tasks are played, from the
+    first."""
     judge: dict[str, Any] = field(default_factory=dict)
-    """In the place of `reward.judge`, for every set whose reward asks one and that names none itself: who summarises or
-    judges its answers."""
+    """Judge configuration in place of `reward.judge`, for every set whose reward uses a judge and that does not set one
+    itself: it summarises or judges the answers of the set."""
     by: Optional[str] = None
-    """A field of the tasks, such as `plan_length`: the number is also shown for each of its values (of a list, for each
-    length). `level` is also what the environment says of a task."""
+    """Field of the tasks, such as `plan_length`, by whose values (for a list: lengths) the results are also broken
+    down. `level` is also the level that the environment gives a task. null: no breakdown."""
     seed: int = 0
-    """Which tasks a set draws. Results with different ones are of different tasks."""
+    """Seed of the draw of a set's tasks. Results with different seeds are results on different tasks."""
     concurrency: int = 256
-    """Episodes that are played at the same time."""
+    """Number of episodes that are played at the same time."""
     every: int = 0
-    """An rl stage plays every so many steps, beside training; an sft or dpo stage measures its held-out loss. 0:
-    never."""
+    """Number of training steps between evaluations: in an rl stage held-out tasks in parallel with training, in an sft
+    or dpo stage the held-out loss. 0: never."""
     deadline_s: float = 900.0
-    """Seconds that such an evaluation beside training may take. Then it ends with what it has, and is called partial.
-    One that is due while another is under way is left out."""
+    """Time limit of an evaluation in parallel with training, in seconds. At the limit it ends with the results it has
+    and is marked partial. An evaluation that is due while another one runs is skipped."""
     budget_tokens: Optional[int] = None
-    """Tokens that one of them may sample: no further episode begins once it has. null sets no limit."""
+    """Number of tokens that one evaluation in parallel with training may sample: after that no further episode begins.
+    null: no limit."""
     hold_weights: bool = False
-    """Whether new weights wait for it to end, so that its numbers are of one version. Training then waits too, once its
-    slots are full. false: the versions that sampled it are recorded."""
+    """Whether the engines get new weights only after the running evaluation ends, so that its results come from one
+    version. Training then waits too, once its slots are full. false: the results record the versions that sampled
+    them."""
     share: float = 0.1
-    """Share of the prompts in a stage's `data` that is held out for the loss: at least one prompt, at most `tasks`."""
+    """Share of the prompts in a stage's `data` that is held out for the held-out loss: at least one prompt, at most
+    `tasks`."""
     paper: dict[str, Optional[float]] = field(default_factory=dict)
-    """A paper's figures for the held-out tasks, shown beside ours: `exact_match: 0.4057`, or of one play
-    `greedy/exact_match`."""
+    """Figures of a paper for the held-out tasks, shown next to the measured ones: `exact_match: 0.4057`, or for one
+    kind of decoding `greedy/exact_match`."""
 
     def __post_init__(self) -> None:
         _check(self, "eval.")

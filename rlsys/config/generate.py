@@ -11,14 +11,17 @@ from rlsys.errors import require, require_bounds
 
 @dataclass(frozen=True, kw_only=True)
 class EndpointConfig:
+    """A model behind an OpenAI-compatible endpoint."""
+
     endpoint: Optional[str] = None
-    """An OpenAI-compatible address, such as https://host/v1; null: nobody is asked."""
+    """Address of an OpenAI-compatible API, such as https://host/v1. null: not used."""
     model: Optional[str] = None
-    """Name of the model there."""
+    """Name of the model at `endpoint`."""
     key_env: Optional[str] = None
-    """Name of the environment variable with its key; null sends none."""
+    """Name of the environment variable that holds the API key of `endpoint`. null: no key is sent."""
     plain_http: bool = False
-    """Send the key over plain http to another machine too: for a network of your own, where nobody else reads along."""
+    """Whether the API key may be sent over plain http to another machine. Only for a private network on which no one
+    else can read the traffic."""
 
     @property
     def given(self) -> bool:
@@ -33,23 +36,28 @@ class EndpointConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class TeacherConfig(EndpointConfig):
-    """Another model, at an address, in the place of the engines. Its text is tokenised when it is trained on."""
+    """Another model behind an endpoint that writes the trajectories in place of the engines. Its text is tokenised when
+    it is trained on."""
 
     requests_per_minute: Optional[int] = None
-    """Evenly spaced; null is no limit. `generate.concurrency` bounds how many are under way at once."""
+    """Limit on requests to the teacher per minute, evenly spaced. null: no limit. `generate.concurrency` limits how
+    many are in flight at once."""
     deadline_s: float = 600.0
-    """Of one attempt at an answer. `rollout.episode_timeout_s` is no limit here: it is raised to what this takes."""
+    """Timeout of one attempt at an answer, in seconds. `rollout.episode_timeout_s` is raised to fit it."""
     attempts: int = 3
-    """Of one answer while the teacher gives others; when it answers nobody, `outage_s` counts."""
+    """Number of attempts at one answer while the teacher answers other requests. During a complete outage `outage_s`
+    applies."""
     outage_s: float = 600.0
-    """How long episodes wait for a teacher that answers nobody, before they are typed failures."""
+    """Time limit of a complete outage of the teacher, in seconds. Episodes wait that long and then become typed
+    failures."""
     constructs: bool = False
-    """Whether it is led through a long chain of thought by action prompting (docs/judge.md), in the place of answering:
-    clarify, decompose, solution step, reflection, answer."""
+    """Whether the teacher is led through a long chain of thought by action prompting (docs/judge.md) instead of
+    answering directly: clarify, decompose, solution step, reflection, answer."""
     max_steps: int = 40
-    """Actions of such a chain: then the answer is asked for, whatever has been reached."""
+    """Largest number of actions of such a chain. After that the teacher is asked for the answer, whatever it has
+    reached."""
     prompts: Optional[str] = None
-    """A folder with prompts for the actions, named after their kind (action_clarify.md); null: the built-in ones."""
+    """Folder with prompts for the actions, one file per kind (action_clarify.md). null: the built-in prompts."""
     reflector: EndpointConfig = field(default_factory=EndpointConfig)
     """A second, stronger model for the reflections."""
 
@@ -79,25 +87,25 @@ class TeacherConfig(EndpointConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class GenerateConfig:
-    """Trajectories to train on later, from a `generate` stage or from `rlsys generate`."""
+    """Sampling of trajectories to train on later, by a `generate` stage or by `rlsys generate`."""
 
     samples: int = 4
-    """Trajectories per training task."""
+    """Number of trajectories per training task."""
     temperature: float = 0.9
-    """Sampling temperature. 0.9 is Graph-RL's for its preference pairs."""
+    """Sampling temperature of the trajectories. 0.9 is Graph-RL's value for its preference pairs."""
     top_p: float = 1.0
-    """Sample only from the most likely tokens that together have this probability."""
+    """Nucleus (top-p) limit: only the most likely tokens that together have this probability are sampled."""
     tasks: Optional[int] = None
-    """Training tasks to play, at most. null plays all of them."""
+    """Number of training tasks to play, at most. null: all of them."""
     concurrency: int = 256
-    """Episodes that are played at the same time."""
+    """Number of episodes that are played at the same time."""
     keep: Literal["all", "best", "correct"] = "all"
-    """Which trajectories are kept. best: those with the highest reward of their task. correct: those that solved it,
-    for a reward that says what solves a task."""
+    """Filter of the trajectories. best: those with the highest reward of their task. correct: those that solved the
+    task, for a reward that defines when a task is solved."""
     min_reward: Optional[float] = None
-    """Trajectories with a lower reward are dropped. null drops none."""
+    """Smallest reward of a trajectory that is kept. null: no limit."""
     per_task: Optional[int] = None
-    """Trajectories kept per task, at most: those with the highest rewards. null keeps all that differ."""
+    """Number of trajectories kept per task, at most: those with the highest rewards. null: all that differ."""
     teacher: TeacherConfig = field(default_factory=TeacherConfig)
 
     def __post_init__(self) -> None:

@@ -10,38 +10,39 @@ from rlsys.errors import require, require_bounds
 
 @dataclass(frozen=True, kw_only=True)
 class LoopConfig:
-    """The asynchronous loop of an `rl` stage."""
+    """The asynchronous loop of an `rl` stage: batch size, staleness limits and delivery of weights."""
 
     groups_per_step: int = 32
-    """Tasks per learner step: groups in rl, demonstrations in sft, pairs in dpo."""
+    """Batch size of a training step, in tasks: groups in rl, demonstrations in sft, pairs in dpo."""
     group_size: int = 8
-    """Trajectories per task. Group baselines need at least 2."""
+    """Number of trajectories per task. Group baselines need at least 2."""
     max_policy_lag: int = 1
-    """How many versions of the weights the oldest token of a trajectory may be behind the one being trained. More keeps
-    the engines busier; 0 is synchronous, on-policy RL."""
+    """Largest staleness of a trajectory, in versions of the weights: how far its oldest token may be behind the version
+    that is being trained. A larger lag keeps the engines busier; 0 is synchronous, on-policy RL."""
     max_token_lag: Optional[int] = None
-    """Tokens further behind than this are not trained, only seen as context. null trains every token. It has an effect
-    only below `max_policy_lag`."""
+    """Largest staleness of a token in the loss, in versions of the weights. Older tokens are masked out of the loss and
+    stay in the context. null: every sampled token is trained on. It has an effect only below `max_policy_lag`."""
     mismatch_limit: Optional[float] = None
-    """Largest mean gap, in nats per token, between engine and learner on the same tokens after a delivery of weights.
-    Past it the engine gets the weights once more; if that does not help, the run stops with the reason. null: 0.1 for
-    float32, 0.5 for bfloat16."""
+    """Largest mean log-prob gap between engine and learner on the same tokens after a delivery of weights, in nats per
+    token. Above it the engine gets the weights once more; if that does not help, the run stops with the reason. null:
+    0.1 for float32, 0.5 for bfloat16."""
     running_kv: Optional[Literal["keep", "recompute"]] = None
-    """The KV cache of what is being generated while new weights arrive. keep: generation goes on at once, its later
-    tokens sampled by new weights over a cache of old ones, as `mismatch/mixed_versions` shows. recompute: everything in
-    flight is prefilled again, exact and slow with long contexts. null: keep on GPUs, recompute on a CPU."""
+    """Treatment of the KV cache of requests in flight when new weights arrive. keep: generation goes on at once, and
+    later tokens are sampled by new weights over a cache of old ones, as `mismatch/mixed_versions` shows. recompute:
+    every request in flight is prefilled again, which is exact, and slow with long contexts. null: keep on GPUs,
+    recompute on a CPU."""
     publish_deadline_s: float = 60.0
-    """Seconds for new weights to reach every engine, and more where the model is large: three times what its size takes
-    at the rate of the last delivery, 100 MB/s before there is one. An engine that is late starts no group until it
-    holds the newest; the others go on. It also limits how long one node may take to send one bucket (64 MB or one
-    tensor) to another."""
+    """Time limit of the delivery of new weights to every engine, in seconds. For large models it grows to three times
+    what their size takes at the rate of the last delivery, 100 MB/s before there is one. An engine that is late starts
+    no group until it holds the newest weights; the others go on. It also limits how long one node may take to send one
+    bucket (64 MB or one tensor) to another."""
     oversample: float = 1.0
-    """Groups without signal (all rewards alike) give their places to others, up to this many times `groups_per_step`
-    in a step: 3 plays at most three times as many. 1: none does. More than 1 needs an algorithm with a baseline of the
-    group."""
+    """Factor of dynamic sampling: groups without signal (all rewards equal) are replaced by others, up to this many
+    times `groups_per_step` groups in one step. 3 plays at most three times as many groups. 1: no replacement. More than
+    1 needs an algorithm with a group baseline."""
     max_failed_share: float = 0.5
-    """The run stops with the reason when more than this share of a step's trajectories failed. An evaluation in which
-    more failed has no number."""
+    """Largest share of failed trajectories in one step. Above it the run stops with the reason. An evaluation with a
+    larger share of failures reports no number."""
 
     def __post_init__(self) -> None:
         require_bounds(self, "loop.", "at least 1", "groups_per_step", "group_size")

@@ -10,22 +10,23 @@ from rlsys.errors import require, require_bounds
 
 @dataclass(frozen=True, kw_only=True)
 class ScratchModel:
-    """A small Qwen3-architecture policy built from nothing, used when `model.path` is null."""
+    """A small policy with the Qwen3 architecture that is built from scratch if `model.path` is null."""
 
     hidden_size: int = 128
     """Width of the residual stream. With the other defaults: 0.7 M parameters, trained in minutes on two cores."""
     intermediate_size: int = 384
     """Width inside the feed-forward layers."""
     num_layers: int = 3
-    """Transformer layers."""
+    """Number of transformer layers."""
     num_heads: int = 4
-    """Attention heads of a layer."""
+    """Number of attention heads per layer."""
     num_kv_heads: int = 2
-    """Key and value heads; several attention heads share each of them."""
+    """Number of key and value heads per layer; several attention heads share each of them."""
     head_dim: int = 32
     """Width of one attention head. Only the sizes that vLLM's CPU attention supports are accepted."""
     vocab_size: int = 512
-    """Tokens in the vocabulary. The tokenizer is trained on the environment's own texts; each digit is a token."""
+    """Number of tokens in the vocabulary. The tokenizer is trained on the environment's own texts; each digit is a
+    token."""
 
     def __post_init__(self) -> None:
         known = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
@@ -39,14 +40,17 @@ class ScratchModel:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
+    """The policy: its weights, number formats and activation checkpointing."""
+
     path: Optional[str] = None
-    """A Hugging Face hub name or a local folder with config, weights and tokenizer; null builds `scratch`."""
+    """Name of a model on the Hugging Face hub, or a local folder with config, weights and tokenizer. null: a new model
+    as in `model.scratch`."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """auto: float32 on CPU, bfloat16 on GPU."""
+    """Number format of the weights. auto: float32 on a CPU, bfloat16 on GPUs."""
     gradient_checkpointing: Optional[bool] = None
-    """Recompute activations in the backward pass instead of keeping them: less memory, about a third more compute.
-    null: on GPUs."""
+    """Whether activations are recomputed in the backward pass instead of kept: less memory, about a third more compute.
+    null: true on GPUs, false on a CPU."""
     fp32_head: bool = False
-    """Logits in float32 from bfloat16 weights, in the learner and in the engines: a smaller gap between them, for some
-    time in the head. Nothing changes with float32 weights."""
+    """Whether logits are computed in float32 from bfloat16 weights, in the learner and in the engines: a smaller
+    log-prob gap between them, for more time in the head. No effect with float32 weights."""
     scratch: ScratchModel = field(default_factory=ScratchModel)

@@ -29,41 +29,43 @@ DataSource = Union[str, dict[str, Optional[int]]]  # a stage, a path, or paths w
 
 @dataclass(frozen=True, kw_only=True)
 class AboutConfig:
-    """What a recipe stands for. Nothing depends on it: `rlsys recipes` shows it."""
+    """The paper that a recipe reproduces. `rlsys recipes` shows it; it has no effect on the run."""
 
     title: str = ""
-    """Of the paper."""
+    """Title of the paper that the recipe reproduces."""
     arxiv: str = ""
-    """Its number there."""
+    """Identifier of the paper on arXiv."""
     data: tuple[str, ...] = ()
-    """The public sets that it reads, by their names in `rlsys data list`."""
+    """Public data sets that the recipe reads, under their names in `rlsys data list`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StageConfig:
-    """One stage of a recipe."""
+    """One stage of a recipe, resolved."""
 
     name: str
     kind: str
-    """A name in `launch.stages.STAGES`: sft, rl, generate, judge, stepwise, dpo or eval."""
+    """Kind of the stage, a name in `launch.stages.STAGES`: sft, rl, generate, judge, stepwise, dpo or eval."""
     steps: int
-    """Optimizer steps. 0 in a stage that trains nothing, and as long as `epochs` is set."""
+    """Number of training steps. 0 in a stage that trains nothing, and as long as `epochs` is set."""
     config: RecipeConfig
-    """The whole configuration, as it holds in this stage."""
+    """Whole configuration of the stage."""
     data: Optional[DataSource] = None
-    """What to train on: the name of an earlier `generate` stage, the path of a JSON-lines file, or several."""
+    """Training data: the name of an earlier `generate` stage, the path of a JSON-lines file, or several."""
     epochs: Optional[float] = None
-    """Set only over the data of an earlier stage: its size, and with it the number of steps, is not known yet."""
+    """Number of passes over the data of an earlier stage, whose size, and with it the number of steps, is not known
+    yet. None in every other case."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecipeConfig:
-    """Everything but the list of stages. `env`, `reward` and `algorithm` hold the dataclass that their `name` picks."""
+    """A recipe without its list of stages. `env`, `reward` and `algorithm` hold the dataclass that their `name`
+    selects."""
 
     name: str = "run"
-    """Names the run's folder, runs/NAME, unless --run-dir does."""
+    """Name of the run directory, runs/NAME, if --run-dir gives no other."""
     seed: int = 0
-    """Seed of the sampling, of the order of tasks and of a model built from nothing. The tasks follow `env.seed`."""
+    """Seed of sampling, of the order of tasks and of a model built from scratch. Tasks are made with `env.seed`."""
     about: AboutConfig = field(default_factory=AboutConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     window: WindowConfig = field(default_factory=WindowConfig)
@@ -94,9 +96,9 @@ class RecipeConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """A recipe, as a run needs it."""
+    """A recipe resolved for a run."""
 
     recipe: RecipeConfig
-    """What is given outside of `stages`. Model, engines and learner ranks are the same in all stages."""
+    """Configuration outside of `stages`. Model, engines and learner ranks are the same in all stages."""
     stages: tuple[StageConfig, ...]
-    """In the order in which they run."""
+    """Stages in the order in which they run."""

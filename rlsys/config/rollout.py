@@ -10,51 +10,58 @@ from rlsys.errors import require, require_bounds
 
 @dataclass(frozen=True, kw_only=True)
 class RolloutConfig:
-    """Playing episodes: the workers, the limits of an episode, and what happens when something breaks."""
+    """Rollout workers, sampling, and the limits, deadlines and retries of episodes."""
 
     workers: int = 1
-    """Rollout workers. Each has an engine of its own, and on GPUs `engine.tensor_parallel` GPUs of its own."""
+    """Number of rollout workers. Each has its own engine, and on GPUs its own `engine.tensor_parallel` GPUs."""
     min_workers: int = 1
-    """How many of them must have a node. One whose node died comes back as soon as another has room; the run goes on
-    without it, unless fewer than these are left for `cluster.placement_timeout_s`."""
+    """Smallest number of rollout workers that must have a node. A worker whose node died comes back as soon as another
+    node has room; the run goes on without it, unless fewer than these are left for `cluster.placement_timeout_s`."""
     threads: Optional[int] = None
-    """CPU threads of one engine, divided among its processes. null: 1 on a CPU, 8 beside a GPU."""
+    """Number of CPU threads of one engine, divided among its processes. null: 1 on a CPU, 8 on GPUs."""
     in_flight: Optional[int] = None
-    """Episodes that one worker is given at the same time; one group it is given always, and all others wait in the
-    driver. `engine.max_num_seqs` of them sample at once, the clock of the rest stands still. null: twice that many, so
-    that the engine stays full while the last siblings of a group end, or wait for their tools."""
+    """Number of episodes in flight per worker. A worker always gets at least one whole group; all further groups wait
+    in the driver. `engine.max_num_seqs` requests sample at once, and the episode clock of the others stands still.
+    null: twice `engine.max_num_seqs`, so that the engine stays full while the last episodes of a group end or wait for
+    tools."""
     max_turn_tokens: int = 64
-    """Tokens that the model may write in one message."""
+    """Limit of one message of the model, in tokens."""
     max_response_tokens: Optional[int] = None
-    """Tokens after the prompt in a whole episode, tool results included. null leaves it to `engine.max_model_len`."""
+    """Limit of a whole response in tokens: everything after the prompt, tool results included. null: as
+    `engine.max_model_len` allows."""
     temperature: float = 1.0
-    """Sampling temperature of the episodes. The learner computes its log-probabilities at the same temperature."""
+    """Sampling temperature of the episodes. The learner computes log-probs at the same temperature."""
     top_p: float = 1.0
-    """Sample only from the most likely tokens that together have this probability. It has to be 1 in an rl stage."""
+    """Nucleus (top-p) limit: only the most likely tokens that together have this probability are sampled. It must be 1
+    in an rl stage."""
     infra_attempts: int = 3
-    """Number of times that a group is started, when workers die while they play it. After the first death it plays in a
-    small company of groups, after the next alone; only a group that was alone when its worker died fails for good."""
+    """Number of attempts at a group, counting the first, when workers die while they play it. After the first death it
+    is retried with few other groups on the worker, after the second alone; only a group that was alone when its worker
+    died fails for good."""
     infra_retries: int = 2
-    """How often an episode is tried again after the engine, a tool or a deadline failed it. If only its scoring failed,
-    only that is tried again."""
+    """Number of retries of an episode after the engine, a tool or a deadline failed it. If only its scoring failed,
+    only the scoring is retried."""
     data_retries: int = 1
-    """How often an episode is tried again after its environment, its record or its chat template raised an error."""
+    """Number of retries of an episode after its environment, its record or its chat template raised an error."""
     grader_workers: int = 1
-    """Processes per rollout worker that compare mathematical answers. They start when the first one is needed."""
+    """Number of processes per rollout worker that compare mathematical answers. They start when the first one is
+    needed."""
     grader_deadline_s: float = 5.0
-    """Seconds that comparing one mathematical answer may take. Past them it is a failure, and no wrong answer."""
+    """Timeout of one comparison of mathematical answers, in seconds. A comparison that times out is a failure, not a
+    wrong answer."""
     episode_timeout_s: float = 300.0
-    """Seconds that one episode may take, tools and scoring included, waiting for a seat in the engine not. Raise it for
-    slow tools or long answers."""
+    """Timeout of one episode in seconds, tools and scoring included, waiting for a slot in the engine excluded. Raise
+    it for slow tools or long answers."""
     block_timeout_s: float = 30.0
-    """Seconds that an environment or a reward may block its worker's other episodes, by a call that is not awaited.
-    After that its group fails, and the others are played again; at most half of the shortest `episode_timeout_s`
-    of a stage."""
+    """Time limit in seconds for a call of an environment or a reward that blocks the event loop, and with it the other
+    episodes of its worker. After it the group of the call fails and the other groups are played again. At most half of
+    the shortest `episode_timeout_s` of a stage."""
     call_timeout_s: float = 120.0
-    """Seconds that a worker may take to answer a control call (a ping, new weights) before it counts as hung."""
+    """Timeout of a control call to a worker (a ping, new weights), in seconds. A worker that does not answer in time
+    counts as hung."""
     start_timeout_s: float = 300.0
-    """Seconds that a worker, or a tool service, may take to start, and making a world and its reward. Raise it for
-    large models."""
+    """Timeout of the start of a worker, of a tool service, or of an environment and its reward, in seconds. Raise it
+    for large models."""
 
     def __post_init__(self) -> None:
         counts = ("workers", "max_turn_tokens", "infra_attempts", "grader_workers")

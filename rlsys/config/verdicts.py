@@ -10,15 +10,17 @@ from rlsys.errors import require_bounds
 
 @dataclass(frozen=True, kw_only=True)
 class VerdictsConfig:
-    """SWiRL's sets, cut from one file of judged trajectories. For stages with `data`."""
+    """SWiRL's training sets, filtered from one file of judged trajectories. For stages with `data`."""
 
     keep: Literal["none", "process", "outcome", "both"] = "none"
-    """The filter. none: every trajectory. process: those in which every step is GOOD. outcome: those with the right
-    answer. both: those with both."""
+    """Filter of the trajectories. none: all of them. process: those in which every step is GOOD. outcome: those with
+    the right answer. both: those with both."""
     equal: bool = False
-    """As many as the smallest of the four sets has, drawn by the seed: the paper compares equal numbers."""
+    """Whether every filter keeps as many trajectories as the smallest of the four sets has, drawn by the seed: the
+    paper compares sets of equal size."""
     trajectories: Optional[int] = None
-    """So many of the set, drawn by the seed, a smaller number part of a larger one. null: all."""
+    """Number of trajectories drawn from the set by the seed. A smaller draw is part of a larger one. null: all of
+    them."""
 
     def __post_init__(self) -> None:
         require_bounds(self, "verdicts.", "at least 1, or null", "trajectories")

@@ -11,12 +11,14 @@ from rlsys.errors import require, require_bounds
 
 @dataclass(frozen=True, kw_only=True)
 class WindowConfig:
+    """The context window as one setting for engine, rollout and reward."""
+
     tokens: Optional[int] = None
-    """Tokens of a prompt and its response together. It sets `rollout.max_response_tokens`, and what is not given of
-    `engine.max_model_len`, `rollout.max_turn_tokens` and, where a reward always has one, `reward.max_length`. null:
-    each is given on its own."""
+    """Length of a prompt and its response together, in tokens. It sets `rollout.max_response_tokens`, and those of
+    `engine.max_model_len`, `rollout.max_turn_tokens` and (for a reward that always has one) `reward.max_length` that
+    are not given. null: each of them is given separately."""
     prompt: int = 2048
-    """How many of them are kept for the prompt; the response has the others."""
+    """Part of the window reserved for the prompt, in tokens; the rest is for the response."""
 
     def __post_init__(self) -> None:
         require_bounds(self, "window.", "at least 1", "prompt")
