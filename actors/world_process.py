@@ -23,7 +23,7 @@ from actors.scoring import RewardService, ScoringSpec
 from envs import new_player
 from envs.base import World
 from envs.services.stats import ToolStats, merge
-from rlsys.rollout import Env, EpisodeBroken, failure_of, first_messages
+from rlsys.rollout import Env, EpisodeBroken, failure_of
 from rlsys.state import final_state
 from rlsys.types import Message, Reward, Step, Task, Transcript
 
@@ -81,8 +81,8 @@ class WorldServer:
 
     async def open(self, group: int, episode: int, env: str, task: Task) -> tuple[tuple[Message, ...], tuple[str, ...]]:
         """Begin an episode in the world whose config has this `repr`: its first messages and its stop strings."""
-        opened = self._envs[group, episode] = self._worlds[env].env(task)
-        return tuple(await first_messages(opened)), tuple(opened.stop_strings)
+        opened = self._envs[group, episode] = await self._worlds[env].open_env(task)
+        return tuple(opened.first_messages()), tuple(opened.stop_strings)
 
     async def step(self, group: int, episode: int, text: str, turns_left: int) -> Step:
         return await self._envs[group, episode].step(text, turns_left=turns_left)

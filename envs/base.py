@@ -73,6 +73,13 @@ class World:
     def env(self, task: Task) -> Env:
         raise NotImplementedError(f"{type(self).__name__} has no env(task)")
 
+    async def open_env(self, task: Task) -> Env:
+        """The episode that is played: `env(task)`, or one whose first messages need something awaited first."""
+        env = self.env(task)
+        if hasattr(env, "begin"):
+            raise TypeError(f"{type(env).__name__}.begin() is never called: await in {type(self).__name__}.open_env")
+        return env
+
     def level(self, task: Task) -> str:
         """How hard a task is, in a word or two, for `curriculum.name`; "all" where nothing tells."""
         return "all"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from envs.base import Step
-from envs.protocols import Answer, Asked, Call, Malformed, Protocol
+from envs.protocols import Answer, Call, Malformed, Protocol
 from rlsys.tool_use import CALLS, VALID
 from rlsys.types import EpisodeEnd, Message
 
@@ -56,7 +56,6 @@ class ToolEpisode:
 
     `tool` gives the text that a call is answered with, or Refused, at once or awaited. It is not asked about an empty
     call, and may raise ToolFailed. `state` says where the tool stands, for a reward that looks at more than the text.
-    `asked` is looked up with the tool first, and the prompt is made of it and of what was found.
     """
 
     def __init__(
@@ -65,27 +64,10 @@ class ToolEpisode:
         protocol: Protocol,
         tool: Callable[[str], Awaitable[Result] | Result],
         state: Callable[[], Mapping[str, Any]] | None = None,
-        asked: Asked | None = None,
     ) -> None:
         self.stop_strings: Sequence[str] = protocol.stop
         self._prompt, self._protocol, self._tool, self._state = prompt, protocol, tool, state
-        self._asked = asked
         self._calls: set[str] = set()
-
-    async def begin(self) -> None:
-        if self._asked is not None:
-            self._prompt = await self._looked_up(self._asked.question)
-
-    async def _looked_up(self, query: str) -> tuple[Message, ...]:
-        """The prompt, with what the tool says to the query."""
-        assert self._asked is not None
-        result = await self._called(query)
-        found = result if isinstance(result, str) else result.text
-        return self._protocol.prompt(replace(self._asked, found=found))
-
-    async def _called(self, call: str) -> Result:
-        result = self._tool(call)
-        return await result if isinstance(result, Awaitable) else result
 
     def final_state(self) -> Mapping[str, Any] | None:
         return None if self._state is None else self._state()
@@ -94,15 +76,13 @@ class ToolEpisode:
         return self._prompt
 
     async def step(self, text: str, *, turns_left: int) -> Step:
-        if self._protocol.again is not None and self._asked is not None and turns_left > 0:
-            (reply,) = await self._looked_up(self._protocol.again(self._asked.question, text))
-            return Step(reply=reply, anew=True)
         read = read_turn(self._protocol, text, turns_left=turns_left)
         if not isinstance(read, Call):
             return read
         repeated = read.text in self._calls
         self._calls.add(read.text)
-        result = await self._called(read.text) if read.text else Refused(self._protocol.blank)
+        called = self._tool(read.text) if read.text else Refused(self._protocol.blank)
+        result = await called if isinstance(called, Awaitable) else called
         counted = {CALLS: 1.0, VALID: float(isinstance(result, str))}
         reply = self._protocol.reply(read.text, result if isinstance(result, str) else result.text)
         return Step(reply=reply, repeated=repeated, max_tokens=self._protocol.max_reply_tokens, metrics=counted)

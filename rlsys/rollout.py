@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -88,20 +88,6 @@ class Env(Protocol):
     async def step(self, text: str, *, turns_left: int) -> Step:
         """Answer the model's message `text`. `turns_left` is how many more messages the policy may write."""
         ...
-
-
-@runtime_checkable
-class Begins(Protocol):
-    """An `Env` that has something to look up before its first messages can be said."""
-
-    async def begin(self) -> None: ...
-
-
-async def first_messages(env: Env) -> tuple[Message, ...]:
-    """Its prompt, once it has begun."""
-    if isinstance(env, Begins):
-        await env.begin()
-    return env.first_messages()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,7 +224,7 @@ async def _attempt(
             with _data_boundary("environment"):
                 made = source.env(task)
                 env = await made if isinstance(made, Awaitable) else made
-                done.messages += await first_messages(env)
+                done.messages += env.first_messages()
                 done.num_prompt, stop = len(done.messages), tuple(env.stop_strings)
             with _data_boundary("renderer"):
                 context = np.asarray(player.renderer.prompt_ids(done.messages), np.int32)
@@ -290,7 +276,7 @@ async def _attempt(
 def _going_on(
     done: _Attempt, renderer: Renderer, context: Ints, completion: Completion, reply: Message, step: Step
 ) -> Continuation:
-    if not step.anew:
+    if not step.reset_context:
         return renderer.extend(context, completion, done.messages[done.since :], reply, step.max_tokens)
     done.since = len(done.messages)
     ids = np.asarray(renderer.prompt_ids([reply]), np.int32)

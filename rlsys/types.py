@@ -74,7 +74,7 @@ class Step:
     end: EpisodeEnd | None = None  # exactly one of the two is set
     repeated: bool = False  # the same call was made before in this episode
     max_tokens: int | None = None  # the reply is cut to this many tokens
-    anew: bool = False  # the reply is a prompt: of what was said before it, the policy sees nothing any more
+    reset_context: bool = False  # start a new context with the reply: the policy sees nothing of what came before
     metrics: Mapping[str, float] = field(default_factory=dict)  # {"errors": 1}: summed, `env/errors`; rlsys.tool_use
 
 

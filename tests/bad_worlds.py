@@ -11,6 +11,7 @@ import threading
 import time
 from dataclasses import dataclass
 
+from envs.base import World
 from rlsys.types import EpisodeEnd, Message, Reward, Step, Task, Transcript
 
 BAD = "bad"
@@ -78,10 +79,10 @@ class BadRewardConfig:
     harm: str = ""
 
 
-class BadWorld:
+class BadWorld(World):
     """Two messages: the first is answered, the second ends the episode."""
 
-    max_turns, service = 2, ""
+    max_turns = 2
 
     def __init__(self, config: BadConfig) -> None:
         self.config = config
@@ -89,11 +90,6 @@ class BadWorld:
 
     def env(self, task: Task) -> BadEnv:
         return BadEnv(self.config, task)
-
-    def tool_stats(self) -> dict[str, object]:
-        return {}
-
-    async def close(self) -> None: ...
 
 
 class BadEnv:

@@ -63,7 +63,7 @@ async def unchanged(transcripts: Sequence[Transcript], rewards: Sequence[Reward]
 class Source:
     """An `EpisodeSource` of what a test writes."""
 
-    env: Callable[[Task], Env]
+    env: Callable[[Task], Env | Awaitable[Env]]
     turns: int
     score: Callable[[Transcript], Awaitable[Reward]] = no_reward
     compare: Callable[[Sequence[Transcript], Sequence[Reward]], Awaitable[Sequence[Reward]]] = unchanged

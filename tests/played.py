@@ -38,5 +38,5 @@ async def episode(
         ids = renderer.encode(text) + (() if stopped else (renderer.tokenizer.eos_token_id,))
         return made.completion(ids, text, stop=TurnStop.STOP if stopped else TurnStop.EOS)
 
-    player, source = made.player(renderer, generate), made.Source(world.env, world.max_turns, score)
+    player, source = made.player(renderer, generate), made.Source(world.open_env, world.max_turns, score)
     return await run_episode(player, source, task, plan, max_turns=world.max_turns, seed=0, sibling=0)

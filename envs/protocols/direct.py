@@ -22,8 +22,8 @@ BOXED_ANSWER = (
 
 
 def asked_with(asked: Asked, ending: str = "") -> tuple[Message, ...]:
-    """One user message: the instruction, the passages, the question, and what stands after it; blank lines between."""
-    content = "\n\n".join(part for part in (asked.instruction, asked.found, f"Question: {asked.question}") if part)
+    """One user message: the instruction, the question, and what stands after it; a blank line between them."""
+    content = "\n\n".join(part for part in (asked.instruction, f"Question: {asked.question}") if part)
     return (Message(role="user", content=content + ending, inline=asked.raw),)
 
 

@@ -1,7 +1,8 @@
 """IRCoT (arXiv 2212.10509): each sentence of the reasoning is a query, and its passages come before the next sentence.
 
-The question is searched first. The authors cut the policy's text after a sentence and look for "answer is"; here a
-sentence stands in `<think>` tags and the answer in its own, so that a full stop in a name ends nothing.
+The question is searched first (`envs.worlds.prompted`). The authors cut the policy's text after a sentence and look for
+"answer is"; here a sentence stands in `<think>` tags and the answer in its own, so that a full stop in a name ends
+nothing.
 
 | message | what happens | source |
 |---|---|---|
@@ -45,5 +46,4 @@ IRCOT = Protocol(
     over_limit=Message(role="user", content=OVER_LIMIT),
     topk=5,
     show=show_contents,
-    looks_up=True,
 )

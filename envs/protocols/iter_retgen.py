@@ -1,7 +1,7 @@
-"""Iter-RetGen (arXiv 2305.15294): search, answer, search with the answer, answer anew; three times, as in FlashRAG.
+"""Iter-RetGen (arXiv 2305.15294): search, answer, search with the answer, answer again; three times, as in FlashRAG.
 
 Each prompt holds the question and the passages of the last search alone: the policy sees neither its earlier answers
-nor their passages. The environment searches, with the question and what the policy said last.
+nor their passages. The environment searches, with the question and what the policy said last (`envs.worlds.prompted`).
 
 | message | what happens | source |
 |---|---|---|
@@ -25,12 +25,6 @@ _INSTRUCTION = (
 )
 
 
-def _query(question: str, said: str) -> str:
-    for tag in COT.tags:
-        said = said.replace(tag, " ")
-    return " ".join(f"{question} {said}".split())
-
-
 ITER_RETGEN = replace(
     COT,
     name="iter_retgen",
@@ -40,6 +34,4 @@ ITER_RETGEN = replace(
     calls=2,
     topk=5,
     show=show_contents,
-    looks_up=True,
-    again=_query,
 )

@@ -1,6 +1,6 @@
 """Naive retrieval-augmented generation (ReSearch, section 3.1): one search with the question, then the answer.
 
-The environment searches, before the policy says anything: the passages stand in the prompt.
+The environment searches before the policy writes anything: the passages stand in the prompt (`envs.worlds.prompted`).
 
 | message | what happens | source |
 |---|---|---|
@@ -25,5 +25,4 @@ RAG = replace(
     base_instruction=_INSTRUCTION,
     topk=5,
     show=show_contents,
-    looks_up=True,
 )

@@ -40,7 +40,6 @@ class Asked:
     question: str
     instruction: str = ""
     examples: Shown = Shown()
-    found: str = ""  # what the environment looked up, where the protocol has it do so
     raw: bool = False  # for base models: one text without a chat template
 
 
@@ -105,5 +104,3 @@ class Protocol:
     topk: int | None = None  # passages per search; 0: nothing is ever searched; None: it is for something else
     show: Callable[[Sequence[Document]], str] = _no_tool
     queries: Callable[[str], Sequence[str]] = _one_query  # of a call
-    looks_up: bool = False  # the question itself is searched before the first message; the prompt shows what was found
-    again: Callable[[str, str], str] | None = None  # (the question, a message) -> what is searched for the next prompt

@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from envs.base import Demonstration, Service, World
+from envs.base import Demonstration, Env, Service, World
 from envs.episode import ToolEpisode, max_turns
 from envs.protocols import PROTOCOLS, Asked, Protocol
 from envs.protocols.bare import without_tool
 from envs.tasks.few_shot import Shown, examples_of, frame
 from envs.tasks.splits import split_tasks
 from envs.tools.search import WEB, SearchTool, check_files, service_name, start_server, token_of
+from envs.worlds.prompted import PROMPTED, open_prompted, with_passages
 from envs.worlds.search_config import SearchQAConfig
 from envs.worlds.search_made_up import MadeUpQuestions
 from rlsys.errors import BadInput
@@ -60,10 +61,13 @@ class SearchQAWorld(World):
     def env(self, task: Task) -> ToolEpisode:
         return self._episode(self._protocol, task)
 
+    async def open_env(self, task: Task) -> Env:
+        if self._protocol.name in PROMPTED:
+            return await open_prompted(self._protocol, self._asked(self._protocol, task), self._search)
+        return self.env(task)
+
     def _episode(self, protocol: Protocol, task: Task) -> ToolEpisode:
-        asked = self._asked(protocol, task)
-        looked_up = asked if protocol.looks_up else None
-        return ToolEpisode(protocol.prompt(asked), protocol, self._search, asked=looked_up)
+        return ToolEpisode(protocol.prompt(self._asked(protocol, task)), protocol, self._search)
 
     async def _search(self, query: str) -> str:
         searches = [self._retriever.search(each) for each in self._protocol.queries(query)]
@@ -93,8 +97,8 @@ class SearchQAWorld(World):
             )
         protocol = self._made_up.protocol(rng)
         asked = self._asked(protocol, task)
-        if protocol.looks_up:
-            asked = replace(asked, found=protocol.show(self._made_up.search(task.question)))
+        if protocol.name in PROMPTED:
+            asked = with_passages(asked, protocol.show(self._made_up.search(task.question)))
         said = self._made_up.answered(protocol, task, rng)
         env = self._episode(protocol, task) if self._config.demo_protocols else None
         return Demonstration(task=task, messages=(*protocol.prompt(asked), *said), env=env)

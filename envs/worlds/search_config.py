@@ -9,9 +9,11 @@ from typing import ClassVar, Literal, Optional
 from envs.problems.knowledge import KnowledgeConfig
 from envs.protocols import PROTOCOLS
 from envs.protocols.bare import check_bare
+from envs.protocols.iter_retgen import ITER_RETGEN
 from envs.tasks.config import TaskConfig
 from envs.tasks.few_shot import ExamplesConfig
 from envs.tools.search import MAX_TOPK, WEB, SearchConfig
+from envs.worlds.prompted import PROMPTED
 from rlsys.errors import require, require_bounds
 
 
@@ -78,7 +80,7 @@ class SearchQAConfig(TaskConfig):
 
     def _check_bare(self) -> None:
         protocol = PROTOCOLS[self.protocol]
-        calls = bool(protocol.topk) and not protocol.looks_up
+        calls = bool(protocol.topk) and self.protocol not in PROMPTED
         require(calls, "env.tools", False, f"true: in {self.protocol} the policy has no search to call")
         require(not self.demo_protocols, "env.demo_protocols", self.demo_protocols, "{} with env.tools=false")
         check_bare(protocol, self.instruction, self.demonstrations.count)
@@ -86,8 +88,8 @@ class SearchQAConfig(TaskConfig):
     def _check_demonstrations(self, fitting: Sequence[str]) -> None:
         for name, share in self.demo_protocols.items():
             require(name in fitting, "env.demo_protocols", name, f"of {', '.join(fitting)}")
-            shown = PROTOCOLS[name].again is None
-            require(shown, "env.demo_protocols", name, "another: in it the environment decides what is searched")
+            expected = "another: in it the environment decides what is searched"
+            require(name != ITER_RETGEN.name, "env.demo_protocols", name, expected)
             require(share > 0, f"env.demo_protocols.{name}", share, "a share above 0")
         two = self.demo_mistakes == "all" or self.knowledge.hops == 2
         require(two, "env.demo_mistakes", self.demo_mistakes, "all, with knowledge.hops=1: nothing is too early")
@@ -95,3 +97,8 @@ class SearchQAConfig(TaskConfig):
     @property
     def protocol_name(self) -> str:
         return self.protocol
+
+    @property
+    def resets_context(self) -> bool:
+        """Episodes start new contexts (`Step.reset_context`): none of their messages is a state to train on."""
+        return self.protocol == ITER_RETGEN.name

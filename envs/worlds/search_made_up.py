@@ -20,6 +20,7 @@ from envs.problems.knowledge import (
     to_task,
 )
 from envs.protocols import PROTOCOLS, Protocol
+from envs.protocols.iter_retgen import ITER_RETGEN
 from envs.services.retriever.documents import Document
 from envs.tasks.few_shot import Shown, examples_of
 from envs.tools.search import LocalSearch
@@ -69,7 +70,7 @@ class MadeUpQuestions:
         Without the tool it answers at once, and a mistake is another name of the same kind. Raises BadInput for a
         protocol in which the environment decides what is searched.
         """
-        if protocol.again is not None:
+        if protocol.name == ITER_RETGEN.name:
             raise BadInput(f"{protocol.name} has no demonstration: the environment decides what is searched")
         mistake, question = self._mistake, of_task(task)
         if not self._config.tools:

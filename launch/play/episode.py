@@ -126,8 +126,8 @@ class Source:
     async def max_turns(self) -> int:
         return self.world.max_turns
 
-    def env(self, task: Task) -> Env:
-        env = self.world.env(task)
+    async def env(self, task: Task) -> Env:
+        env = await self.world.open_env(task)
         if env.stop_strings:
             tell(f"a message ends after {' or '.join(map(visible, env.stop_strings))}")
         return env

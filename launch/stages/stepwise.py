@@ -37,8 +37,9 @@ class Stepwise(RL):
                 f"{where}: curriculum.name={recipe.curriculum.name!r}: expected uniform: states have no levels"
             )
         protocol = PROTOCOLS.get(getattr(recipe.env, "protocol_name", ""))
-        if protocol is not None and (protocol.inline is not None or protocol.again is not None):
-            how = "answer inside of the model's turn" if protocol.inline is not None else "begin each prompt anew"
+        resets = getattr(recipe.env, "resets_context", False)
+        if protocol is not None and (protocol.inline is not None or resets):
+            how = "start new contexts" if resets else "answer inside of the model's turn"
             name = f"{where}: the tools of protocol {protocol.name} {how}"
             raise BadInput(f"{name}, where no state ends: expected env.protocol=swirl, or env.name=calculator")
         super().check(where, replace(head, data=None), recipe)

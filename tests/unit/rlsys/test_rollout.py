@@ -134,23 +134,20 @@ def episode(
 
 
 class Afresh(Counting):
-    """Looks something up before its first message, and lets the second prompt stand alone."""
-
-    def __init__(self) -> None:
-        self.prompt = "?"
-
-    async def begin(self) -> None:
-        self.prompt = "q1"
+    """Lets the second prompt stand alone."""
 
     def first_messages(self) -> tuple[Message, ...]:
-        return (Message(role="user", content=self.prompt),)
+        return (Message(role="user", content="q1"),)
 
     async def step(self, text: str, *, turns_left: int) -> Step:
         reply = Message(role="user", content="q2")
-        return Step(reply=reply, anew=True) if text == "a" else await super().step(text, turns_left=turns_left)
+        return Step(reply=reply, reset_context=True) if text == "a" else await super().step(text, turns_left=turns_left)
 
 
-def test_a_prompt_is_looked_up_first_and_a_later_one_may_stand_alone() -> None:
+def test_an_environment_may_be_awaited_and_a_later_prompt_may_stand_alone() -> None:
+    async def make_env(_: Task) -> Afresh:
+        return Afresh()
+
     seen: list[str] = []
     read: list[list[str]] = []  # by a model that is asked by text
     texts = iter(["a", "b", "c!"])
@@ -167,7 +164,7 @@ def test_a_prompt_is_looked_up_first_and_a_later_one_may_stand_alone() -> None:
         read.append([message.content for message in request.messages])
         return completion(next(texts))
 
-    trajectory = play(generate, lambda _: Afresh(), max_turns=3, renderer=Listening())
+    trajectory = play(generate, make_env, max_turns=3, renderer=Listening())
     assert seen == ["q1", "q2", "q2b[1]"]  # nothing of q1 and a; then it goes on from q2
     assert read == [["q1"], ["q2"], ["q2", "b", "1"]]
     assert [turn.starts_sample for turn in trajectory.turns] == [True, True, False]

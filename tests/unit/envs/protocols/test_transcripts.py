@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from envs.episode import ToolEpisode, max_turns, read_turn
 from envs.protocols import PROTOCOLS, Asked, Call
 from envs.services.retriever.documents import Document
+from envs.worlds.prompted import PROMPTED, open_prompted
 from rlsys.types import EpisodeEnd, Message
 
 DOCUMENTS = (
@@ -41,9 +42,9 @@ def play(name: str, *texts: str, turns: int | None = None, shelf: Shelf | None =
         found = [protocol.show(await documents.search(each)) for each in protocol.queries(query)]
         return "\n".join(found)
 
-    asked = Asked(question="How long is the Pell?") if protocol.looks_up else None
-    env = ToolEpisode((), protocol, search, asked=asked)
-    asyncio.run(env.begin())
+    asked = Asked(question="How long is the Pell?")
+    opened = open_prompted(protocol, asked, search) if name in PROMPTED else None
+    env = ToolEpisode((), protocol, search) if opened is None else asyncio.run(opened)
     limit = max_turns(protocol, turns)
     said = "".join(f"[{message.content}]" for message in env.first_messages())
     for turn, text in enumerate(texts):
@@ -53,7 +54,7 @@ def play(name: str, *texts: str, turns: int | None = None, shelf: Shelf | None =
             assert turn + 1 == len(texts)
             return said, step.end
         assert step.reply.inline is (step.reply.role == "tool")
-        assert step.anew is (name == "iter_retgen")
+        assert step.reset_context is (name == "iter_retgen")
         said += step.reply.content if step.reply.inline else f"[{step.reply.content}]"
     return said, None
 
@@ -227,7 +228,7 @@ def test_rag_searches_the_question_once() -> None:
     assert play("rag", "<search>a</search>", shelf=shelf)[1] is MALFORMED
 
 
-def test_iter_retgen_searches_with_its_own_answers_and_begins_anew() -> None:
+def test_iter_retgen_searches_with_its_own_answers_in_new_contexts() -> None:
     shelf = Shelf(DOCUMENTS[2:])
     asked = '["Untold"\n\nQuestion: How long is the Pell?\nLet\'s think step by step.]'
     said, end = play("iter_retgen", "<think> A river. </think> Hm.", f"<think>b</think>{BOXED}", BOXED, shelf=shelf)

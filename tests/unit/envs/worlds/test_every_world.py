@@ -1,9 +1,11 @@
 """What holds for every environment: the keys that they share, the sources of their tasks, how often a world is made."""
 
+import asyncio
 import gzip
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -139,6 +141,13 @@ def test_a_world_says_no_to_what_it_cannot_do() -> None:
     assert (world.service, dict(world.tool_stats()), world.max_turns) == ("", {}, 1)
     with pytest.raises(BadInput, match="t: World has no demonstrations"):
         world.demonstration(task, 0)
+
+
+def test_an_env_that_asks_to_be_begun_is_told_where_that_is_done_now() -> None:
+    world = World()
+    world.env = lambda task: SimpleNamespace(begin=None)  # type: ignore[assignment, return-value]
+    with pytest.raises(TypeError, match="World.open_env"):
+        asyncio.run(world.open_env(Task(task_id="t", question="q")))
 
 
 # How often

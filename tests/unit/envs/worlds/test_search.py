@@ -23,7 +23,6 @@ from envs.worlds.search import SearchQAWorld
 from envs.worlds.search_config import SearchQAConfig
 from rlsys.errors import BadInput
 from rlsys.packing import sample_trajectory
-from rlsys.rollout import first_messages
 from rlsys.types import (
     EpisodeEnd,
     Failure,
@@ -101,10 +100,9 @@ def test_a_baseline_searches_by_itself(url: str) -> None:
     async def begun(protocol: str) -> tuple[Message, ...]:
         played = world(protocol, instruction="")
         played.connect(url, TOKEN)
-        env = played.env(played.tasks("train")[0])
-        found = await first_messages(env)
+        env = await played.open_env(played.tasks("train")[0])
         await played.close()
-        return found
+        return env.first_messages()
 
     question = world("rag").tasks("train")[0].question
     (prompt,) = asyncio.run(begun("rag"))

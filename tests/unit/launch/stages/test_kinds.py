@@ -154,7 +154,7 @@ def test_epochs_over_a_file_are_steps(tmp_path: Path) -> None:
         ),
         (
             ["{name: s, kind: stepwise, data: x.jsonl, steps: 2, env: {name: search_qa, protocol: iter_retgen}}"],
-            "stages.s: the tools of protocol iter_retgen begin each prompt anew, where no state ends",
+            "stages.s: the tools of protocol iter_retgen start new contexts, where no state ends",
         ),
         ([GENERATE, "{name: j, kind: judge, data: tries}"], "stages.j: reward.name='answer': expected swirl"),
         ([GENERATE, "{name: j, kind: judge, data: tries, steps: 3}"], "stages.j.steps=3: a judge stage judges every"),
