@@ -159,7 +159,8 @@ def dry_run(config: RunConfig, progress: Progress, run_dir: str | None) -> int:
 def opened(config: RunConfig, text: str, options: argparse.Namespace) -> tuple[RunDir, Path | None, DriverState]:
     """The run directory, the checkpoint in it to go on from, and where the driver was then. Raises BadInput."""
     from launch.checkpoints.checkpoint import DriverState
-    from launch.config.compose import compose, refuse_other_config, to_yaml
+    from launch.config.compose import compose, to_yaml
+    from launch.config.extend import refuse_other_config
     from launch.run.rundir import RunDir, choose_run_dir, refuse_foreign
 
     asked = options.resume_from

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from functools import cache, lru_cache, reduce
-from pathlib import Path
 from typing import Any, get_type_hints
 
 import yaml
@@ -21,15 +20,21 @@ from omegaconf.errors import OmegaConfBaseException
 
 from actors.vllm_arguments import check_arguments
 from envs import REWARDS, WORLDS
-from launch.config.fitting import Picked, check_choices, kept_keys, say_left_out
+from launch.config import scope
 from launch.config.keys import inside_named, keys_of, known_names
-from launch.config.layers import Layer, Raw, find_config, is_written, label_of, over, parse_overrides, read_files
-from launch.config.plain import check_plain
-from launch.config.scope import check_reads, check_scope, has
+from launch.config.layers import (
+    Layer,
+    Raw,
+    check_plain,
+    find_config,
+    is_written,
+    label_of,
+    over,
+    parse_overrides,
+    read_files,
+)
 from launch.config.synonyms import meant
-from launch.config.unread import check_unread
 from launch.evaluation.sets import check_sets
-from launch.run.places import without_places
 from launch.stages import STAGES
 from launch.stages.base import STAGE_KEYS, Head, Stage, check_name, check_optimizer, stage_of
 from launch.stages.reads import holds
@@ -37,7 +42,7 @@ from learners.algorithms import ALGORITHMS
 from rlsys.choices import Table, choose, look_beside
 from rlsys.config.recipe import RecipeConfig, RunConfig, StageConfig
 from rlsys.config.window import WindowConfig
-from rlsys.errors import BadInput, differences, nearest
+from rlsys.errors import BadInput, nearest
 
 CHOSEN: dict[str, Table] = {"env": WORLDS, "reward": REWARDS}
 TABLES: dict[str, Table] = {**CHOSEN, "algorithm": ALGORITHMS}
@@ -73,16 +78,16 @@ def compose(config: str, overrides: Sequence[str], *, saved: bool = False) -> Ru
             raise BadInput(f"{source.where}.kind={kind!r}: expected one of {', '.join(STAGES)}{hint}")
         stage = stage_of(kind)
         for layer in source.own if not saved else ():
-            check_scope(source.where, layer.values)
+            scope.check_scope(source.where, layer.values)
         recipe_here = _recipe(source.layers, stage)
         for layer in source.of_kind if not saved else ():
-            check_reads(source.where, layer.values, source.head, recipe_here, [each.head for each in stages])
+            scope.check_reads(source.where, layer.values, source.head, recipe_here, [each.head for each in stages])
         if not saved:
             check_name(source.where, source.head)
             stage.check(source.where, source.head, recipe_here)
             check_optimizer(source.where, source.head, recipe_here, built)
             check_sets(source.where, recipe_here)
-            check_unread(source.where, source.layers, recipe_here)
+            scope.check_unread(source.where, source.layers, recipe_here)
         built.append(stage.build(source.where, source.head, recipe_here, built))
     names = [source.name for source in stages]
     if len(set(names)) != len(names):
@@ -100,11 +105,11 @@ def _check_choices(layers: Sequence[Layer], stages: Sequence[StageSource]) -> No
         return
     held = [(None, layers, None), *((each.name, each.layers, stage_of(each.head.kind)) for each in known)]
     picked = [
-        Picked(name, {key: _chosen_name(key, table, given, stage) for key, table in asked.items()})
+        scope.Picked(name, {key: _chosen_name(key, table, given, stage) for key, table in asked.items()})
         for name, given, stage in held
     ]
-    check_choices(layers[-1].values, picked, asked)
-    say_left_out([(layer.source, layer.values) for layer in layers], asked)
+    scope.check_choices(layers[-1].values, picked, asked)
+    scope.say_left_out([(layer.source, layer.values) for layer in layers], asked)
 
 
 def last_recipe(config: str, overrides: Sequence[str]) -> RecipeConfig:
@@ -158,7 +163,7 @@ def _recipe(layers: Sequence[Layer], stage: Stage | None, tables: Mapping[str, T
             part = values.get(key)
             if isinstance(part, dict) and part.get("name", name) != name:
                 # It belongs to another algorithm, environment or reward than the one that holds here.
-                values[key] = kept_keys(key, name, schemas[key], part)
+                values[key] = scope.kept_keys(key, name, schemas[key], part)
             elif key == "algorithm" and isinstance(part, dict) and "name" not in part and not _fits(part, schemas[key]):
                 if stage is not None and _fits_any(key, part):
                     del values[key]  # `algorithm.clip_low=0.1` on the command line speaks to the rl stages only
@@ -312,7 +317,7 @@ def _wrong_layer(
 def _wrong_value(error: OmegaConfBaseException, schema: Any, values: Raw, parts: Mapping[str, type]) -> str:
     """`learner.lr='abc': expected a number`: the first value that cannot be merged alone."""
     for key in (each for prefix, of in {"": RecipeConfig, **parts}.items() for each in keys_of(of, prefix)):
-        if has(values, key.name):
+        if scope.has(values, key.name):
             path = key.name.split(".")
             value = reduce(lambda found, part: found[part], path, values)
             try:
@@ -337,49 +342,6 @@ def to_yaml(config: RunConfig) -> str:
             stage.pop("algorithm", None)  # it trains nothing: its kind says which
     recipe |= {"stages": stages}
     return yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True)
-
-
-def refuse_other_config(path: Path, config: RunConfig, *, midway: int | None = None) -> None:
-    """A run directory continues only what was begun in it: the same model, data and order of tasks.
-
-    More steps, other timings, other learning rates or more workers are fine. midway: the number of the stage that has
-    begun; what its optimizer and its open groups stand for may not change before it ends.
-    """
-    saved = path / "config.yaml"
-    if not any((path / "checkpoints").glob("step-*")):
-        return
-    if not saved.is_file():
-        raise BadInput(
-            f"{saved}: missing, and with it what the checkpoints beside it belong to: restore it "
-            "(`rlsys train CONFIG --dry-run` prints it, where CONFIG and overrides are those that the run began with)"
-        )
-    before = compose(str(saved), [], saved=True)
-    begun, now = _identity(before), _identity(config)
-    if midway is not None and len(before.stages) == len(config.stages) > midway:
-        begun, now = begun | _midway(before.stages[midway]), now | _midway(config.stages[midway])
-    changed = differences(begun, now)
-    if changed:
-        raise BadInput(f"--run-dir {path}: it was begun with {changed}: choose another directory")
-
-
-def _midway(stage: StageConfig) -> dict[str, Any]:
-    return {f"stages.{stage.name}.{key}": value for key, value in stage_of(stage.kind).midway(stage).items()}
-
-
-def _identity(config: RunConfig) -> dict[str, Any]:
-    """What a checkpoint and a sequence number mean, by key."""
-    recipe = config.recipe
-    identity: dict[str, Any] = {"seed": recipe.seed, "stages": [stage.name for stage in config.stages]}
-    model = asdict(recipe.model)
-    del model["gradient_checkpointing"]  # changes no number
-    identity |= {f"model.{key}": value for key, value in model.items()}
-    identity |= {"learner.ranks": recipe.learner.ranks, "learner.zero_stage": recipe.learner.zero_stage}
-    for stage in config.stages:
-        own = {"kind": stage.kind, "loop.groups_per_step": stage.config.loop.groups_per_step}
-        own |= {f"env.{key}": value for key, value in without_places(asdict(stage.config.env)).items()}
-        own |= stage_of(stage.kind).identity(stage)
-        identity |= {f"stages.{stage.name}.{key}": value for key, value in own.items()}
-    return identity
 
 
 def _head(stage: StageConfig) -> Raw:

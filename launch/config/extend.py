@@ -1,20 +1,66 @@
-"""A finished run goes on: its last stage gets more steps, from its last checkpoint."""
+"""A run goes on: in its directory with what it was begun with, and a finished one with more steps of its last stage."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from launch.config.compose import compose
-from rlsys.config.recipe import RunConfig
-from rlsys.errors import BadInput
+from launch.run.places import without_places
+from launch.stages.base import stage_of
+from rlsys.config.recipe import RunConfig, StageConfig
+from rlsys.errors import BadInput, differences
 
 if TYPE_CHECKING:
     from launch.checkpoints.checkpoint import DriverState
 
 MORE = re.compile(r"stages\.([^.=]+)\.steps=\+([0-9]{1,9})")
+
+
+def refuse_other_config(path: Path, config: RunConfig, *, midway: int | None = None) -> None:
+    """A run directory continues only what was begun in it: the same model, data and order of tasks.
+
+    More steps, other timings, other learning rates or more workers are fine. midway: the number of the stage that has
+    begun; what its optimizer and its open groups stand for may not change before it ends.
+    """
+    saved = path / "config.yaml"
+    if not any((path / "checkpoints").glob("step-*")):
+        return
+    if not saved.is_file():
+        raise BadInput(
+            f"{saved}: missing, and with it what the checkpoints beside it belong to: restore it "
+            "(`rlsys train CONFIG --dry-run` prints it, where CONFIG and overrides are those that the run began with)"
+        )
+    before = compose(str(saved), [], saved=True)
+    begun, now = _identity(before), _identity(config)
+    if midway is not None and len(before.stages) == len(config.stages) > midway:
+        begun, now = begun | _midway(before.stages[midway]), now | _midway(config.stages[midway])
+    changed = differences(begun, now)
+    if changed:
+        raise BadInput(f"--run-dir {path}: it was begun with {changed}: choose another directory")
+
+
+def _midway(stage: StageConfig) -> dict[str, Any]:
+    return {f"stages.{stage.name}.{key}": value for key, value in stage_of(stage.kind).midway(stage).items()}
+
+
+def _identity(config: RunConfig) -> dict[str, Any]:
+    """What a checkpoint and a sequence number mean, by key."""
+    recipe = config.recipe
+    identity: dict[str, Any] = {"seed": recipe.seed, "stages": [stage.name for stage in config.stages]}
+    model = asdict(recipe.model)
+    del model["gradient_checkpointing"]  # changes no number
+    identity |= {f"model.{key}": value for key, value in model.items()}
+    identity |= {"learner.ranks": recipe.learner.ranks, "learner.zero_stage": recipe.learner.zero_stage}
+    for stage in config.stages:
+        own = {"kind": stage.kind, "loop.groups_per_step": stage.config.loop.groups_per_step}
+        own |= {f"env.{key}": value for key, value in without_places(asdict(stage.config.env)).items()}
+        own |= stage_of(stage.kind).identity(stage)
+        identity |= {f"stages.{stage.name}.{key}": value for key, value in own.items()}
+    return identity
 
 
 def with_more_steps(overrides: Sequence[str], run_dir: str | None) -> list[str]:

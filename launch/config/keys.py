@@ -161,8 +161,6 @@ def _kind(hint: Any) -> str:
         inside = [_kind(each) for each in arguments if each is not Ellipsis]
         each = "list of " + inside[0].removeprefix("a ") + "s"
         return f"a {each}" if Ellipsis in arguments else f"a {each}, {len(inside)} of them"
-    if get_origin(hint) is dict:
-        return "names, in quotes where they are numbers, with " + _kind(arguments[1]).removeprefix("a ") + "s"
     return PLAIN.get(hint, getattr(hint, "__name__", str(hint)))
 
 

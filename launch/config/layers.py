@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from envs import REWARDS, WORLDS
-from launch.config.plain import check_plain
+from envs.services.secrets import check_text
 from learners.algorithms import ALGORITHMS
 from rlsys.errors import BadInput, nearest
 
@@ -25,6 +26,7 @@ PAPER = "paper.yaml"  # of a recipe that is a folder
 # Every run's config.yaml has all of these sections; nobody writes them all by hand.
 WRITTEN = {"about", "model", "window", "env", "reward", "algorithm", "engine", "rollout", "learner", "loop"}
 WRITTEN |= {"eval", "trajectories", "checkpoint", "cluster", "weights", "wandb"}
+MOST_BITS = 63  # of a whole number
 
 Raw = dict[str, Any]
 
@@ -195,3 +197,35 @@ def _stage_index(name: str, names: Sequence[str]) -> int:
     if name.isdigit() and int(name) < len(names):
         return int(name)
     raise BadInput(f"command line: no stage {name!r}: the stages are {', '.join(names)}")
+
+
+def check_plain(source: str, values: Any, key: str = "") -> None:
+    """What no configuration may hold, looked for before anything of it is merged, shown or written.
+
+    Raises BadInput with the file and the full key, and never with the value: it may be somebody's secret.
+
+    `${..}` is refused everywhere. Looked up, it would bring a variable of the environment, resolved, into the run
+    directory, the tracker and the terminal. So is a number that is none, or that no machine counts to.
+    """
+    if isinstance(values, dict):
+        for name, value in values.items():
+            check_plain(source, value, f"{key}.{name}" if key else str(name))
+    elif isinstance(values, list):
+        for index, value in enumerate(values):
+            check_plain(source, value, f"{key}.{index}")
+    elif isinstance(values, float) and not math.isfinite(values):
+        raise BadInput(f"{source}: {key}={values}: expected a finite number")
+    elif isinstance(values, int) and values.bit_length() > MOST_BITS:
+        raise BadInput(
+            f"{source}: {key}: expected a whole number of at most {MOST_BITS} bits, found one of {values.bit_length()}"
+        )
+    elif isinstance(values, str):
+        if "${" in values:
+            raise BadInput(
+                f"{source}: {key}: ${{..}} is not looked up: write the value, and of a key or token the name of its "
+                "variable (key_env, token_env; docs/trust.md)"
+            )
+        try:
+            check_text(key, values)
+        except BadInput as error:
+            raise BadInput(f"{source}: {error}") from None

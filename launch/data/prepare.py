@@ -16,13 +16,12 @@ from envs.services.retriever.documents import contents
 from envs.tasks.files import Located
 from envs.tasks.jsonl import read_jsonl
 from launch.data.choose import drawn
+from launch.data.derived import shown_rows, single_steps
 from launch.data.duplicates import apart, without_near
 from launch.data.making import Making, write, write_left_out
 from launch.data.manifest import VERSION, FileNote, Manifest, SourceNote, read_manifest
 from launch.data.records import Part, PublicSet, Recipe, Role, Row
 from launch.data.sets import SETS, split_of
-from launch.data.shown import shown_rows
-from launch.data.single_steps import single_steps
 from launch.data.sources import HUB, Progress, Source, digest_of, find_files, opened
 from rlsys.errors import BadInput, require
 from rlsys.jsonl import line_of

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from launch.data.derived import STEPWISE
 from launch.data.records import Part, Recipe, Role
 from launch.data.sets import SETS
-from launch.data.single_steps import STEPWISE
 from rlsys.errors import BadInput, nearest
 
 CORPUS_FILE = "corpus.jsonl"

@@ -1,13 +1,35 @@
-"""An evaluation beside an earlier one: `rlsys eval --against FILE`."""
+"""An evaluation against another one, such as an earlier one: `rlsys eval --against FILE`.
+
+Task by task: what both find easy or hard cancels out, and samples of one task count once. Or by the paper's test of two
+proportions.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from launch.evaluation.pairing import Paired, other_prompts, paired, told_p
 from launch.evaluation.played import Number, Played, Test, differ, read_played
+from launch.evaluation.significance import bootstrap_interval, paired_test
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paired:
+    """Over the tasks of both: the mean difference with its 95 % interval, and the test that it is 0."""
+
+    tasks: int
+    difference: float
+    low: float
+    high: float
+    test: str  # of `paired_test`
+    p: float
+
+    def told(self) -> str:
+        within = f" ({self.low:+.3f} to {self.high:+.3f})" if self.low < self.high else ""
+        return f"on the {self.tasks} tasks of both {self.difference:+.3f}{within}, {self.test} {told_p(self.p)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,3 +102,66 @@ def against_lines(found: Mapping[str, Difference], path: str) -> list[str]:
     if not found:
         return [f"against {path}: no play with a number in both"]
     return [f"against {path}: {name} {each.told()}" for name, each in found.items()]
+
+
+def told_p(p: float) -> str:
+    """What is smaller is the tail of a formula and no probability."""
+    return "p < 1e-16" if p < 1e-16 else f"p = {p:.3g}"
+
+
+def paired(ours: Sequence[Played], theirs: Sequence[Played]) -> Paired | str:
+    """Of the training seeds of two settings, whose values of a task are averaged first; a text says why not.
+
+    Tasks are the same where question and answers are. Two tasks of one id that differ are two draws or two versions of
+    a file: of these nothing is paired, whatever else they share.
+    """
+    everyone = [*ours, *theirs]
+    if any(each.is_pooled for each in everyone):
+        return "a share over all that the set holds has no value of each task"
+    if len({each.measure for each in everyone}) > 1:
+        return "one is a mean reward and the other an accuracy"
+    if other := _others(everyone):
+        return other
+    known = all(each.contents for each in everyone)
+    values = [_by_content(each) if known else each.tasks for each in everyone]
+    both = [task for task in values[0] if all(task in each for each in values)]
+    if not both:
+        return "no task is in both"
+    mine, other_side = values[: len(ours)], values[len(ours) :]
+    differences = [_mean(mine, task) - _mean(other_side, task) for task in both]
+    bounds = (-1.0, 1.0) if everyone[0].is_share else None
+    test, p = paired_test(differences)
+    low, high = bootstrap_interval(differences, bounds=bounds)
+    mean = math.fsum(differences) / len(differences)
+    return Paired(tasks=len(both), difference=mean, low=low, high=high, test=test, p=p)
+
+
+def other_prompts(ours: Sequence[Played], theirs: Sequence[Played]) -> bool:
+    """Whether they were evaluated in another way: other sampling, limits, seeds, tasks or reward.
+
+    Digests of different versions say nothing about one another.
+    """
+    mine, other = ({each.prompts for each in side if each.prompts} for side in (ours, theirs))
+    comparable = len({digest.rpartition(":")[0] for digest in mine | other}) == 1
+    return bool(comparable and mine and other) and not (mine <= other or other <= mine)
+
+
+def _others(everyone: Sequence[Played]) -> str | None:
+    """Why tasks of one id are not the same ones."""
+    first: dict[str, str] = {}
+    differ = {task for each in everyone for task, what in each.contents.items() if first.setdefault(task, what) != what}
+    if not differ:
+        return None
+    return f"{len(differ)} tasks of the same id ask something else, the first: {min(differ)}"
+
+
+def _by_content(play: Played) -> dict[str, float]:
+    """The mean of those that ask the same."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for task, value in play.tasks.items():
+        found[play.contents[task]].append(value)
+    return {what: math.fsum(values) / len(values) for what, values in found.items()}
+
+
+def _mean(seeds: Sequence[Mapping[str, float]], task: str) -> float:
+    return math.fsum(each[task] for each in seeds) / len(seeds)

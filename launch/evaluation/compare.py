@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from typing import Any
 
+from launch.evaluation.against import Paired, other_prompts, paired
 from launch.evaluation.groups import averages
-from launch.evaluation.pairing import Paired, other_prompts, paired
 from launch.evaluation.played import Number, Played, Test, differ, is_share
 from rlsys.stats import Correlation, mean_and_spread, pearson
 

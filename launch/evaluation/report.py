@@ -8,11 +8,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from launch.evaluation.groups import averages
+from launch.evaluation.groups import Steps, averages, steps_of
 from launch.evaluation.played import Played
 from launch.evaluation.results import Result
 from launch.evaluation.sets import Play
-from launch.evaluation.steps import Steps, steps_of
 
 MORE = (
     "metrics",

@@ -9,11 +9,10 @@ import pytest
 
 from envs.protocols.styles import STYLES
 from envs.tasks.files import Located
+from launch.data.derived import in_order, single_steps
 from launch.data.recipes import RECIPES, recipe_of
 from launch.data.records import Role, by_question, paragraphs
 from launch.data.sets import SETS, split_of
-from launch.data.shown import in_order
-from launch.data.single_steps import single_steps
 from rlsys.errors import BadInput
 from tests.made import jsonl
 

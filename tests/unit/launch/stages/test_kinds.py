@@ -8,8 +8,8 @@ import pytest
 
 from launch.checkpoints.checkpoint import DriverState
 from launch.cli import run as rlsys
-from launch.config.compose import compose, refuse_other_config, to_yaml
-from launch.config.extend import goes_on
+from launch.config.compose import compose, to_yaml
+from launch.config.extend import goes_on, refuse_other_config
 from launch.run.run import Run
 from launch.stages import STAGES
 from launch.stages.base import Head, Stage, maker_of, needs_engines, stage_of
