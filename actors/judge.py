@@ -68,20 +68,23 @@ class EngineChat:
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeServiceConfig:
-    """A judge for a whole run, or the one of `rlsys serve judge`."""
+    """The judge service of a run, or of `rlsys serve judge`."""
 
     judge: JudgeConfig = field(default_factory=JudgeConfig)
-    """With `model` alone: vLLM serves it here. With `endpoint`: one cache and one rate limit for all workers."""
+    """Configuration of the judge. With `model` alone: vLLM serves it in this process. With `endpoint`: all workers
+    share one cache and one rate limit."""
     server: JudgeServerConfig = field(default_factory=JudgeServerConfig)
     engine: EngineConfig = field(
         default_factory=lambda: EngineConfig(max_model_len=16384, max_num_seqs=32, kv_cache_mb=2048)
     )
-    """A context longer than the model's own is cut to that."""
+    """Configuration of the engine for a judge with `model` alone. A context longer than the model's own is reduced to
+    that."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """auto: a GPU where the process that serves has one."""
+    """Device of the engine. auto: a GPU if the process that serves has one, else the CPU."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Number format of the model's weights. auto: float32 on a CPU, bfloat16 on a GPU."""
     threads: Optional[int] = None
-    """CPU threads of the engine. null: 1 on a CPU, 8 beside a GPU."""
+    """Number of CPU threads of the engine. null: 1 on a CPU, 8 on GPUs."""
 
     def __post_init__(self) -> None:
         require(self.judge.service is None, "judge.service", self.judge.service, "null: this is the service")

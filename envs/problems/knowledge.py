@@ -40,9 +40,10 @@ RELATIONS: Mapping[str, Mapping[str, str]] = {
 @dataclass(frozen=True, kw_only=True)
 class KnowledgeConfig:
     entities: int = 300
-    """People, towns and guilds, a third each. Each has three facts, and starts nine questions of two hops."""
+    """Number of made-up people, towns and guilds, a third each. Each has three facts, and is the start of nine
+    questions of two hops."""
     hops: int = 2
-    """Passages that an answer needs: 1 or 2."""
+    """Number of passages that an answer needs: 1 or 2."""
 
     def __post_init__(self) -> None:
         # Three of a kind at least, or a name would have no other to be mistaken for.

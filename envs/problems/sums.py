@@ -26,14 +26,14 @@ Terms = tuple[int, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class SumsConfig:
-    """How long the sums are."""
+    """Length of the made-up sums."""
 
     min_terms: int = 2
-    """Terms of the shortest sum."""
+    """Number of terms of the shortest sum."""
     max_terms: int = 4
-    """Every term more is one addition more in the solution."""
+    """Number of terms of the longest sum. Each further term is one more addition in the solution."""
     digits: int = 2
-    """Of the longest term."""
+    """Number of digits of the longest term."""
 
     def __post_init__(self) -> None:
         require(self.min_terms >= 2, "env.sums.min_terms", self.min_terms, "at least 2")

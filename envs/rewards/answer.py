@@ -24,15 +24,16 @@ FACTORIAL = re.compile(r"(?:[\d)]|\b[a-z])!")  # `5!` is no five that somebody c
 class AnswerRewardConfig:
     name: str = "answer"
     correct: float = 1.0
-    """For an answer equal to one of the task's, as a number or else as text."""
+    """Reward for an answer equal to one of the task's answers, as a number or else as text."""
     format: float = 0.1
-    """For exactly one answer tag in the last message of an episode that was not cut off."""
+    """Reward for exactly one answer tag in the last message of an episode that was not cut off."""
     max_length: Optional[int] = None
-    """The limit of `overlong_buffer` in tokens: what the policy may generate."""
+    """Length limit of `overlong_buffer` in tokens that the policy generates."""
     overlong_buffer: Optional[int] = None
-    """DAPO's punishment grows over the last so many tokens before `max_length`; null leaves it out."""
+    """Length of the buffer before `max_length`, in tokens, over which DAPO's soft overlong penalty grows linearly.
+    null: no overlong penalty."""
     overlong_penalty: float = -1.0
-    """From `max_length` tokens on."""
+    """Overlong penalty from `max_length` tokens on, 0 or less."""
 
     @property
     def length_limit(self) -> int | None:

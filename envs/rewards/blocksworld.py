@@ -25,13 +25,14 @@ from rlsys.types import Message, Transcript
 class BlocksworldRewardConfig:
     name: str = "blocksworld"
     valid: float = 1.0
-    """For a plan whose every step can be carried out and that meets the goal."""
+    """Reward for a plan whose every step can be carried out and that meets the goal."""
     verdict: float = 1.0
-    """For the right verdict, valid or invalid, on a given plan."""
+    """Reward for the right verdict, valid or invalid, on a given plan."""
     step_credit: float = 0.0
-    """Partial credit for a failing plan: times the share of its steps before the first that cannot be carried out."""
+    """Partial credit for a failing plan, times the share of its steps before the first that cannot be carried out."""
     goal_credit: float = 0.0
-    """Partial credit for a failing plan: times the share of the goal, open at the start, that holds at the end."""
+    """Partial credit for a failing plan, times the share of the goal's conditions, open at the start, that hold at the
+    end."""
 
     def __post_init__(self) -> None:
         require_bounds(self, "reward.", "a finite number", "valid", "verdict", "step_credit", "goal_credit")

@@ -30,25 +30,26 @@ PRESETS = {"appendix": APPENDIX, "text": {**APPENDIX, "format": 0.2, "process_fo
 class GraphRLRewardConfig:
     name: str = "graph_rl"
     kind: Literal["solution", "process"] = "process"
-    """`solution` looks at the format and the answer, `process` at the steps too."""
+    """Kind of the reward. solution: the format and the answer. process: the steps too."""
     preset: Literal["appendix", "text"] = "appendix"
-    """Whose numbers: appendix B's, or those in the text of section 2, which differ in the format."""
+    """Source of the values that are null: appendix B, or the text of section 2, which differs in the format."""
     correct: Optional[float] = None
-    """Of a right answer; here and below null takes the preset's number."""
+    """Reward for a right answer. null here and below: the preset's value."""
     wrong: Optional[float] = None
-    """Of a wrong or missing answer."""
+    """Reward for a wrong or missing answer."""
     hallucination: Optional[float] = None
-    """Of a step, or a path as the answer, with a node, edge or weight that the graph does not have."""
+    """Reward for a step, or a path as the answer, with a node, edge or weight that the graph does not have."""
     correct_step: Optional[float] = None
-    """Of a step that is right."""
+    """Reward for a right step."""
     incorrect_step: Optional[float] = None
-    """Of a step with a wrong sum, or that cannot be read."""
+    """Reward for a step with a wrong sum, or that cannot be parsed."""
     format: Optional[float] = None
-    """Of the three parts, once each, in order."""
+    """Reward for a response in the three parts, once each, in order."""
     process_format: Optional[float] = None
-    """Of a section for the steps, in a response of the right format; what stands in it is the steps' matter."""
+    """Reward for a section for the steps, in a response of the right format. Its content counts by `correct_step`,
+    `incorrect_step` and `hallucination`."""
     format_error: Optional[float] = None
-    """Of a response that is not in the three parts."""
+    """Reward for a response that is not in the three parts."""
 
     def __post_init__(self) -> None:
         require_bounds(self, "reward.", "a finite number, or null", *APPENDIX)

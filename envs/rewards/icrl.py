@@ -33,11 +33,12 @@ NO_CALL = 0.1
 class IcrlRewardConfig:
     name: str = "icrl"
     alpha: float = 0.8
-    """Weight of a right answer; the format score has the rest."""
+    """Weight of a right answer, from 0 to 1. The format score has the weight 1 - alpha."""
     tool: Literal["search", "code"] = "search"
-    """The tag of a call. search: an exact match is right; code: a boxed answer that the maths verifier takes."""
+    """Tool that the response calls, which sets its tag and the comparison of answers. search: exact match. code: the
+    maths verifier on a boxed answer."""
     clamp: bool = True
-    """True, as the authors' code: a format score below 0 counts as 0. False, as the paper prints it."""
+    """Whether a format score below 0 counts as 0. true: as in the authors' code. false: as the paper prints it."""
 
     def __post_init__(self) -> None:
         require(0 <= self.alpha <= 1, "reward.alpha", self.alpha, "between 0 and 1")

@@ -24,11 +24,12 @@ from rlsys.types import Task, Transcript
 class JudgedRewardConfig:
     name: str = "judged"
     kind: Literal["research", "outcome_search", "outcome_math"] = "research"
-    """The question that is asked: ReSearch's, or SWiRL's for search or mathematics (docs/judge.md)."""
+    """Prompt that the judge is asked with: ReSearch's, or SWiRL's for search or mathematics (docs/judge.md)."""
     answer: Literal["tag", "boxed", "message"] = "tag"
-    """What is judged: the last answer tag, the last box, or the whole last message of the model."""
+    """Part of the response that is judged: the last answer tag, the last box, or the whole last message of the
+    model."""
     judge: JudgeConfig = field(default_factory=JudgeConfig)
-    """Who judges."""
+    """Judge of the answers."""
 
 
 class JudgedReward(SumOfFindings):

@@ -37,40 +37,41 @@ BASE_CORRECT, BASE_WRONG, BASE_NO_ANSWER = 1.0, -0.5, -1.0  # section 5
 class LongCotRewardConfig:
     name: str = "long_cot"
     kind: Literal["cosine", "classic", "base_model"] = "cosine"
-    """classic: 1 or 0, and 0 for a response at the limit. base_model: 1, -0.5 for wrong, -1 without an answer."""
+    """Kind of the reward. cosine: by correctness and length. classic: 1 or 0, and 0 for a response at the limit.
+    base_model: 1 for right, -0.5 for wrong, -1 without an answer."""
     preset: Literal["default", "A", "B", "C"] = "default"
-    """Of the four cosine values below that are null."""
+    """Source of the four cosine values below that are null."""
     r0_correct: Optional[float] = None
-    """Of a right answer of length 0."""
+    """Reward for a right answer of length 0."""
     rL_correct: Optional[float] = None
-    """Of a right answer at the limit."""
+    """Reward for a right answer at the length limit."""
     r0_wrong: Optional[float] = None
-    """Of a wrong answer of length 0."""
+    """Reward for a wrong answer of length 0."""
     rL_wrong: Optional[float] = None
-    """Of a wrong answer at the limit."""
+    """Reward for a wrong answer at the length limit."""
     exceed: float = -10.0
-    """For a response at the limit, or cut off, right or wrong."""
+    """Reward for a response at the length limit or cut off, right or wrong."""
     max_length: int = 14336
-    """The limit in tokens: what the policy may generate."""
+    """Length limit in tokens that the policy generates."""
     margin: int = 16
-    """The authors' code sees the limit this many tokens early; 0 is the paper's text."""
+    """Number of tokens by which the length limit applies early, as in the authors' code. 0: as in the paper's text."""
     repetition_ngram: int = 40
-    """Tokens of an n-gram that counts as repeated when it comes again."""
+    """Length of the n-grams, in tokens, that count as repeated when they occur again."""
     repetition_penalty: Optional[float] = None
-    """On each token of a repeated n-gram; 0 leaves the stream out. null is -0.05 with kind=cosine, the paper's own
-    reward, and 0 with the two that it is compared with."""
+    """Token reward on each token of a repeated n-gram, 0 or less. 0: no token rewards. null: -0.05 with kind=cosine,
+    the paper's own reward, and 0 with the two kinds that it is compared with."""
     repetition_discount: float = 0.99
-    """Discount of that stream, per sampled token."""
+    """Discount of the repetition penalty per sampled token."""
     overlong_buffer: Optional[int] = None
-    """DAPO's punishment, for kinds that have no slope of their own: it grows over the last so many tokens before
-    `max_length`; null leaves it out."""
+    """Length of the buffer before `max_length`, in tokens, over which DAPO's soft overlong penalty grows linearly. For
+    kinds that do not depend on the length. null: no overlong penalty."""
     overlong_penalty: float = -1.0
-    """From `max_length` tokens on."""
+    """Overlong penalty from `max_length` tokens on, 0 or less."""
     judge: JudgeConfig = field(default_factory=JudgeConfig)
-    """The model-based verifier of section 4, in the place of comparing boxed answers; none without a model."""
+    """Model-based verifier of section 4, which replaces the comparison of boxed answers. Without a model it is off."""
     reference: Literal["answers", "solution"] = "answers"
-    """What that one compares with: the task's answers, as in the authors' scripts, or its record's worked `solution`,
-    as in the paper; the answers where it has none."""
+    """Reference that the verifier compares an answer with: the task's answers, as in the authors' scripts, or the
+    worked `solution` of its record, as in the paper; the answers if the record has none."""
 
     def __post_init__(self) -> None:
         require_bounds(self, "reward.", "a finite number, or null", *COSINE)

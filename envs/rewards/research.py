@@ -24,7 +24,8 @@ FORMAT_REWARD = 0.1
 class ResearchRewardConfig:
     name: str = "research"
     format_gate: bool = True
-    """True, as the authors' code: broken in form, or cut off, is 0. False, as equation 2: F1 comes first."""
+    """Whether a response with a broken format, or cut off, gets 0. true: as in the authors' code. false: as in equation
+    2, where F1 comes first."""
 
 
 class ResearchReward(SumOfFindings):

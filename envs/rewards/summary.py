@@ -43,9 +43,9 @@ class SummaryRewardConfig:
         "facts",
         "yes_no",
     ] = "strategyqa"
-    """What is read out of an answer (docs/rewards/summary.md)."""
+    """Kind of answer that is read out of a response (docs/rewards/summary.md)."""
     judge: JudgeConfig = field(default_factory=JudgeConfig)
-    """Who summarises. Without one the rules read the answer."""
+    """Judge that summarises the answer. Without one, rules read the answer."""
 
     @property
     def evaluates_only(self) -> str:

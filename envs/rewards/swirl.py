@@ -38,16 +38,18 @@ T = TypeVar("T")
 class SwirlRewardConfig:
     name: str = "swirl"
     judged_by: Literal["judge", "rules"] = "judge"
-    """Who says whether a step is good. rules: whoever made the task up, for made-up questions and word problems."""
+    """Source of the verdicts on steps. judge: the judge. rules: the rules of the environment, for made-up questions and
+    word problems."""
     process: Literal["process", "process_math"] = "process"
-    """The question that a judge is asked about a step: of a search, or of a calculation (docs/judge.md)."""
+    """Prompt that the judge is asked with about a step: of a search, or of a calculation (docs/judge.md)."""
     outcome: Optional[Literal["exact", "outcome_search", "outcome_math"]] = None
-    """Whether the answer is the task's, beside the reward, which it is no part of: by comparison, or by the judge
-    (docs/judge.md). null: nobody asks."""
+    """Check of the final answer, which is reported and is not part of the reward: by comparison, or by the judge
+    (docs/judge.md). null: no check."""
     aggregate: Literal["mean", "last", "all"] = "mean"
-    """Of the steps' 0 or 1: their mean, the last step's (what a sub-trajectory is trained on), or 1 if all are GOOD."""
+    """Aggregation of the steps' verdicts, each 0 or 1. mean: their mean. last: the last step's, which a sub-trajectory
+    is trained on. all: 1 if all steps are GOOD."""
     judge: JudgeConfig = field(default_factory=JudgeConfig)
-    """Who judges transcripts that come without judgements."""
+    """Judge of transcripts that come without judgements."""
 
 
 class SwirlReward(SumOfFindings):

@@ -52,21 +52,23 @@ class ToolFailed(EpisodeBroken):
 
 @dataclass(frozen=True, kw_only=True)
 class GuardConfig:
+    """Timeouts, retries, circuit breaker, cache and concurrency of the calls to a tool."""
+
     deadline_s: float = 30.0
-    """Of one attempt."""
+    """Timeout of one attempt, in seconds."""
     attempts: int = 3
-    """Of one call, in all."""
+    """Number of attempts at one call, counting the first."""
     backoff_s: float = 0.5
-    """Before the second attempt, half to one and a half times; doubled for each further one, and longer where the
-    server asks for it (Retry-After)."""
+    """Mean delay before the second attempt, in seconds, with a jitter of half to one and a half times. It doubles for
+    each further attempt, and is longer if the server asks for it (Retry-After)."""
     breaker_failures: int = 5
-    """Failed attempts in a row that open the circuit."""
+    """Number of consecutive failed attempts that open the circuit breaker."""
     breaker_s: float = 10.0
-    """How long the circuit stays open before one call tries again."""
+    """Time that the circuit breaker stays open before one call tries again, in seconds."""
     cache_size: int = 4096
-    """Results kept, least recently used out first; 0 keeps none."""
+    """Number of results in the cache, least recently used evicted first. 0: no cache."""
     max_concurrent: int = 64
-    """Calls at once; others queue."""
+    """Number of calls in flight at once; further calls queue."""
 
     def __post_init__(self) -> None:
         self.check_bounds("guard.")

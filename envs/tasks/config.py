@@ -13,32 +13,36 @@ from rlsys.types import Task
 
 @dataclass(frozen=True, kw_only=True)
 class TaskConfig:
-    """The keys are flat: `env.data`, `env.seed`. An environment's own config adds its keys to them."""
+    """Source of an environment's tasks, with flat keys: `env.data`, `env.seed`. An environment's own config adds its
+    keys to them."""
 
     has_tool: ClassVar[bool] = False  # that `tools` switches off
 
     name: str
     tools: bool = True
-    """false: without the environment's tool. The prompt names none, and a call is answered like one over the limit."""
+    """Whether the environment's tool is available. false: the prompt names no tool, and a call is answered like one
+    over the limit."""
     data: Optional[str] = None
-    """Training tasks: a file (JSON lines, a JSON array, parquet), a folder, or owner/name on the hub; null makes them
-    up."""
+    """Training tasks: a file (JSON lines, a JSON array, parquet), a folder, or owner/name on the hub. null: tasks are
+    made up."""
     data_split: Optional[str] = None
-    """Of a folder or a data set on the hub, such as train."""
+    """Split of `data`, such as train, for a folder or a data set on the hub."""
     data_tasks: Optional[int] = None
-    """Train on this many of `data`, the same for a seed, a smaller number part of a larger one; null: on all."""
+    """Number of tasks of `data` to train on, drawn by the seed. A smaller draw is part of a larger one. null: all of
+    them."""
     eval_data: Optional[str] = None
-    """Held-out tasks, all of them; null holds out from `data` (half of it at most), or makes them up."""
+    """Held-out tasks, all of which are used. null: a part of `data` is held out (at most half of it), or tasks are made
+    up."""
     eval_split: Optional[str] = None
-    """Of `eval_data`, such as test: `data` and `eval_data` may be the same data set."""
+    """Split of `eval_data`, such as test. `data` and `eval_data` may be the same data set."""
     train_tasks: int = 4096
-    """Made-up training tasks; `data` is used whole."""
+    """Number of made-up training tasks. It has no effect on `data`, which is used whole."""
     held_out_tasks: int = 256
-    """Made-up ones, or how many are taken out of `data` in a seeded hash order."""
+    """Number of held-out tasks: made up, or taken out of `data` in a seeded hash order."""
     seed: int = 0
-    """Of everything made up, of the split of `data` and of the demonstrations."""
+    """Seed of everything made up, of the split of `data` and of the demonstrations."""
     demo_error_rate: float = 0.5
-    """Share of the demonstrations of made-up tasks with a mistake in them, which mostly end in a wrong answer."""
+    """Share of the demonstrations of made-up tasks that contain a mistake, which mostly leads to a wrong answer."""
 
     def __post_init__(self) -> None:
         require(self.tools or self.has_tool, "env.tools", False, f"true: {self.name} has no tool")

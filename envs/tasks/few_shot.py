@@ -28,17 +28,17 @@ _SEPARATOR = re.compile(rf"^[ \t]*{MARK}Example [0-9]{{1,6}}{MARK}[ \t]*$", re.M
 
 @dataclass(frozen=True, kw_only=True)
 class ExamplesConfig:
-    """Solved problems in front of the question (ICRL's curriculum: 3, then 2, then 0)."""
+    """Few-shot examples before the question (ICRL's curriculum: 3, then 2, then 0)."""
 
     count: int = 0
-    """The first so many of the file."""
+    """Number of examples in the prompt: the first ones of the file."""
     file: Optional[str] = None
-    """Each after a line `===============Example N===============`, such as configs/icrl/examples/search.txt of the
-    project; null writes examples of made-up tasks."""
+    """Path of the file with the examples, each after a line `===============Example N===============`, such as
+    configs/icrl/examples/search.txt of the project. null: examples are written for made-up tasks."""
     before: str = EXAMPLES
-    """Stands above them."""
+    """Text before the examples."""
     after: str = AFTER_EXAMPLES
-    """Stands between them and the question."""
+    """Text between the examples and the question."""
 
     def __post_init__(self) -> None:
         require(self.count >= 0, "env.demonstrations.count", self.count, "0 or more")

@@ -34,36 +34,40 @@ MAX_QUERY = 1024  # characters; a longer query is cut before it is sent and reme
 
 @dataclass(frozen=True, kw_only=True)
 class SearchConfig:
-    """Where passages come from, and what a search may cost."""
+    """The retriever of an environment: where passages come from, and the limits of a search."""
 
     url: Optional[str] = None
-    """A running server that speaks Search-R1's protocol; null starts one."""
+    """Address of a running server that speaks Search-R1's protocol. null: the run starts one."""
     token_env: Optional[str] = None
-    """Name of the environment variable with the token of the server at `url`; null sends none."""
+    """Name of the environment variable that holds the token of the server at `url`. null: no token is sent."""
     plain_http: bool = False
-    """Send the token over plain http to another machine too: for a network of your own."""
+    """Whether the token may be sent over plain http to another machine. Only for a private network."""
     corpus: Optional[str] = None
-    """JSON lines of {"id", "contents"} for the server to start; null with made-up questions, as made up as they are."""
+    """Corpus of the server to start, JSON lines of {"id", "contents"}. null for made-up questions, whose corpus is made
+    up too."""
     kind: str = "bm25"
-    """bm25, dense or hybrid, of the server to start, as are the next three keys; or web, the live one, with `web`."""
+    """Kind of ranking of the server to start: bm25, dense or hybrid. Or web: the live web, through `web`."""
     index: Optional[str] = None
-    """A folder that `rlsys index` built; null builds the index in memory."""
+    """Folder that `rlsys index` built, for the server to start. null: the index is built in memory."""
     encoder: str = "e5"
-    """e5, minilm, a folder or a hub name (dense, hybrid)."""
+    """Encoder of the server to start (dense, hybrid): e5, minilm, a folder or a hub name."""
     k1: float = 1.5
-    """Of bm25 and hybrid, and `b`: 0.9 and 0.4 are Pyserini's, of the index that Search-R1 and ICRL search."""
+    """BM25's k1, term-frequency saturation (bm25, hybrid). Pyserini's 0.9, with b=0.4, belongs to the index that
+    Search-R1 and ICRL search."""
     b: float = 0.75
-    """See `k1`."""
+    """BM25's b, length normalisation, from 0 to 1 (bm25, hybrid). See `k1`."""
     query_tokens: Optional[int] = None
-    """A query is cut to so many tokens of the encoder; null: 256, like passages (dense, hybrid)."""
+    """Length limit of a query, in tokens of the encoder (dense, hybrid); longer queries are cut. null: 256, as for
+    passages."""
     faiss: str = "Flat"
-    """Of an index to be built: Flat, HNSW32, IVF4096,PQ64 (dense, hybrid)."""
+    """FAISS factory string of an index to be built (dense, hybrid): Flat, HNSW32, IVF4096,PQ64."""
     gpus: int = 0
-    """That the started server takes for its encoder and its index (dense, hybrid), where there are any. 0: CPUs,
-    which read a Flat index whole for every batch of queries: 64 GB of them for 21 million passages of width 768."""
+    """Number of GPUs of the started server for its encoder and its index (dense, hybrid), if there are any. 0: CPUs,
+    which read a Flat index whole for every batch of queries: 64 GB for 21 million passages of width 768."""
     web: WebSearchConfig = field(default_factory=WebSearchConfig)
     on_failure: Literal["fail", "empty"] = "fail"
-    """Of the retriever. fail: the episode is a typed failure; empty: its policy sees an empty result, as in ICRL."""
+    """Treatment of a failed search. fail: the episode is a typed failure. empty: the policy sees an empty result, as in
+    ICRL."""
     guard: GuardConfig = field(default_factory=GuardConfig)
 
     def __post_init__(self) -> None:

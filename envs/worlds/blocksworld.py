@@ -36,18 +36,18 @@ PROMPTS = {"planbench": planbench_prompt, "graph_rl": graph_rl_prompt, "short": 
 
 @dataclass(frozen=True, kw_only=True)
 class BlocksworldConfig(TaskConfig):
-    """`data` holds PlanBench's records, or "initial", "goal" and, to be verified, "plan"."""
+    """Blocksworld tasks. `data` holds PlanBench's records, or "initial", "goal" and, to be verified, "plan"."""
 
     name: str = "blocksworld"
     min_blocks: int = 3
-    """Blocks of the smallest made-up task."""
+    """Number of blocks of the smallest made-up task."""
     max_blocks: int = 5
-    """Of the largest."""
+    """Number of blocks of the largest made-up task."""
     verify_share: float = 0.5
     """Share of made-up tasks that give a plan to verify; about half of those plans are valid."""
     prompt: Literal["planbench", "graph_rl", "short"] = "planbench"
-    """planbench: the rules and the conditions in full sentences; graph_rl: the same in that paper's words; short: what
-    stands on what, for a tiny policy."""
+    """Wording of the prompt. planbench: the rules and the conditions in full sentences. graph_rl: the same in that
+    paper's words. short: only which block is on which, for a tiny policy."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

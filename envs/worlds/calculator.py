@@ -28,11 +28,12 @@ class CalculatorConfig(TaskConfig):
     has_tool: ClassVar[bool] = True
     name: str = "calculator"
     max_turns: Optional[int] = None
-    """Messages that the model may write, one per calculation and one for the answer; null: SWiRL's 11."""
+    """Number of messages that the model may write, one per calculation and one for the answer. null: SWiRL's 11."""
     last_chance: bool = True
-    """A calculation in the last message is answered with a request to answer, and one more message (SWiRL)."""
+    """Whether a calculation in the last message is answered with a request for the answer and one more message
+    (SWiRL)."""
     instruction: Optional[str] = None
-    """In front of every question; `{calls}` becomes the number of calculations; null is the protocol's, "" none."""
+    """Text before every question; `{calls}` becomes the number of calculations. null: the protocol's own. "": none."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -25,25 +25,26 @@ from rlsys.types import Message, Task
 
 @dataclass(frozen=True, kw_only=True)
 class GraphConfig(TaskConfig):
-    """`data` holds task records, NLGift's raw graphs, or its messages."""
+    """Graph problems. `data` holds task records, NLGift's raw graphs, or its messages."""
 
     protocol_name: ClassVar[str] = GRAPH_RL.name
     name: str = "graph"
     demo_error_rate: float = 0.0
     shortest_path_share: float = 0.5
-    """Of made-up problems; the others ask for connectivity, half of them with the answer yes."""
+    """Share of made-up problems that ask for a shortest path. The others ask for connectivity, half of them with the
+    answer yes."""
     connectivity_nodes: tuple[int, int] = (4, 8)
-    """Smallest and largest made-up graph; NLGift has 5 to 35."""
+    """Number of nodes of the smallest and of the largest made-up connectivity problem; NLGift has 5 to 35."""
     path_nodes: tuple[int, int] = (4, 8)
-    """The same for shortest paths; NLGift has 5 to 20."""
+    """Number of nodes of the smallest and of the largest made-up shortest-path problem; NLGift has 5 to 20."""
     encoding: Encoding = "incident"
-    """The wording: the paper trains on `incident`."""
+    """Wording of the graph in the prompt: the paper trains on `incident`."""
     instruction: str = GRAPH_RL.instruction
-    """After the question; may be empty."""
+    """Text after the question; may be empty."""
     system: str = ""
-    """A system message; empty for none: some chat templates have no system role."""
+    """System message of the prompt. Empty: none, because some chat templates have no system role."""
     demo_paths: int = NLGIFT_PATHS
-    """Paths that a demonstrated search for the shortest one looks at, at most."""
+    """Largest number of paths that a demonstrated search for a shortest path looks at."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

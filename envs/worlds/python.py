@@ -34,13 +34,15 @@ class PythonMathConfig(TaskConfig):
     name: str = "python_math"
     demo_error_rate: float = 0.3
     max_turns: Optional[int] = None
-    """Messages that the model may write: one per program and one for the answer; null: as many as the tokens allow."""
+    """Number of messages that the model may write, one per program and one for the answer. null: as many as the token
+    limit allows."""
     max_reply_tokens: Optional[int] = None
-    """Longer output is cut, closing tag and all; null leaves it to `sandbox.output_kb`."""
+    """Length limit of a program's output in the context, in tokens. Longer output is cut, its closing tag too. null:
+    only `sandbox.output_kb` limits it."""
     instruction: Optional[str] = None
-    """In front of every problem; null is the protocol's, "" none."""
+    """Text before every problem. null: the protocol's own. "": none."""
     demonstrations: ExamplesConfig = field(default_factory=ExamplesConfig)
-    """In the prompt (ICRL); without a file, of made-up problems."""
+    """Few-shot examples in the prompt (ICRL). Without a file they are made-up problems."""
     sandbox: SandboxConfig = field(default_factory=SandboxConfig)
 
     def __post_init__(self) -> None:

@@ -34,24 +34,24 @@ class QuestionsConfig(TaskConfig):
     name: str = "questions"
     demo_error_rate: float = 0.3
     style: Literal["boxed", "answer_tag", "choice", "yes_no", "free"] = "boxed"
-    """Where the answer stands: `\\boxed{}`, `<answer>` tags, a letter of the options, `<answer>yes</answer>` or `no`,
-    or the whole message."""
+    """Place of the answer in the message: `\\boxed{}`, `<answer>` tags, a letter of the options, `<answer>yes</answer>`
+    or `no`, or the whole message."""
     template: Literal["base", "instruct"] = "instruct"
-    """base: one text without a chat template."""
+    """Form of the prompt. base: one text without a chat template. instruct: chat messages."""
     system: str = ""
-    """A system message, for models whose chat template has that role."""
+    """System message of the prompt, for models whose chat template has that role. Empty: none."""
     instruction: Optional[str] = None
-    """A line after every question; null is the style's own, "" is none."""
+    """Line after every question. null: the style's own. "": none."""
     prompt: Optional[str] = None
-    """A file with the whole user message: a path, or a shipped one such as graph_rl/strategyqa. Its slots, such as
+    """File with the whole user message: a path, or an included one such as graph_rl/strategyqa. Its slots, such as
     `{question}` and `{choices}`, are fields of the record."""
     sums: sums.SumsConfig = field(default_factory=sums.SumsConfig)
     demo_recheck_rate: float = 0.1
-    """Share with a slip that is noticed and set right."""
+    """Share of the demonstrations with a mistake that is noticed and corrected."""
     demo_column_rate: float = 0.5
-    """Share that adds by columns: several times as long as adding in one go."""
+    """Share of the demonstrations that add by columns, several times as long as adding in one go."""
     demo_doubt_rate: float = 0.0
-    """Share of right additions that are checked all the same; and again, as often. It makes a solution longer, and no
+    """Probability that a right addition is checked again, and again after each check. It makes a solution longer and no
     better."""
 
     def __post_init__(self) -> None:

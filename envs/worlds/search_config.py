@@ -22,32 +22,38 @@ class SearchQAConfig(TaskConfig):
     has_tool: ClassVar[bool] = True
     name: str = "search_qa"
     protocol: str = "research"
-    """One that searches: swirl, research, icrl, o2_searcher. Or a baseline: direct, cot, rag, iter_retgen, ircot."""
+    """Prompt format of the episode. With searches by the policy: swirl, research, icrl, o2_searcher. Baselines: direct,
+    cot, rag, iter_retgen, ircot."""
     template: Literal["base", "instruct"] = "instruct"
-    """base: one text without a chat template (not swirl, o2_searcher, ircot)."""
+    """Form of the prompt. base: one text without a chat template (not swirl, o2_searcher, ircot). instruct: chat
+    messages."""
     train_tasks: int = 2048
     knowledge: KnowledgeConfig = field(default_factory=KnowledgeConfig)
-    """What is made up."""
+    """Knowledge that questions and passages are made up from."""
     max_turns: Optional[int] = None
-    """Messages per episode; null: swirl 6, icrl 7, o2_searcher 5 (the searches and the answer), research as many as the
-    tokens allow, iter_retgen 3, ircot 9. swirl and ircot grant one more where the last is a search: told to answer."""
+    """Number of messages per episode. null: swirl 6, icrl 7, o2_searcher 5 (the searches and the answer), research as
+    many as the token limit allows, iter_retgen 3, ircot 9. swirl and ircot grant one more if the last is a search, with
+    a request for the answer."""
     topk: Optional[int] = None
-    """Passages per search; null: swirl 1, icrl and o2_searcher 3, research and the baselines 5."""
+    """Number of passages per search. null: swirl 1, icrl and o2_searcher 3, research and the baselines 5."""
     max_reply_tokens: Optional[int] = None
-    """Longer results are cut; null: icrl 500, the others never. Passages in a prompt are not cut."""
+    """Length limit of a search result in the context, in tokens; longer results are cut. null: icrl 500, the others no
+    limit. Passages in a prompt are never cut."""
     instruction: Optional[str] = None
-    """In front of every question; `{calls}` becomes the number of searches; null is the protocol's, "" none."""
+    """Text before every question; `{calls}` becomes the number of searches. null: the protocol's own. "": none."""
     demonstrations: ExamplesConfig = field(default_factory=ExamplesConfig)
-    """In the prompt (icrl)."""
+    """Few-shot examples in the prompt (icrl)."""
     demo_follow_rate: Optional[float] = None
-    """Teaches a policy from nothing to go by examples: an sft stage shows prompts with 0 to `demonstrations.count` of
-    them, which all search or all answer at once. Where they search, this share of the answers does so too; the others
-    are guesses. null: every prompt has the same examples."""
+    """Share of answers that follow the examples, in the demonstrations of an sft stage that teaches a policy built from
+    scratch to follow examples. Its prompts have 0 to `demonstrations.count` examples, which all search or all answer at
+    once. After examples that search, this share of the answers searches too; the others are guesses. null: every prompt
+    has the same examples."""
     demo_protocols: dict[str, float] = field(default_factory=dict)
-    """Protocols that made-up questions are demonstrated in, with the share of each: a policy from nothing is to know
-    the baselines' forms too. {} is `protocol` alone."""
+    """Share of each protocol in the demonstrations of made-up questions, so that a policy built from scratch also
+    learns the formats of the baselines. {}: `protocol` alone."""
     demo_mistakes: Literal["all", "early"] = "all"
-    """What goes wrong in the share `demo_error_rate`. early: always the answer of the first of two hops."""
+    """Kind of mistake in the share `demo_error_rate` of the demonstrations. early: always the answer of the first of
+    two hops."""
     retriever: SearchConfig = field(default_factory=SearchConfig)
 
     def __post_init__(self) -> None:

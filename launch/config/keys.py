@@ -20,7 +20,7 @@ PLAIN = {int: "a whole number", float: "a number", bool: "true or false", str: "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """Key(name="learner.lr", kind="a number", default="1e-06", meaning="Learning rate after warm-up. ...")"""
+    """Key(name="learner.lr", kind="a number", default="1e-06", meaning="Learning rate of the policy's ...")"""
 
     name: str
     kind: str  # what a value is, the allowed ones where only some are: "one of 1, 2, 3"
@@ -117,9 +117,9 @@ def reference(tables: Mapping[str, Table]) -> list[Section]:
 
 
 def _name_key(key: str, table: Table) -> Key:
-    what = {"env": "The environment", "reward": "The reward", "algorithm": "The algorithm of rl stages"}[key]
-    kind = f"one of {', '.join(table)}, or module.Class"
-    return Key(name=f"{key}.name", kind=kind, default=next(iter(table)), meaning=f"{what}.", owner=RecipeConfig)
+    what = {"env": "environment", "reward": "reward", "algorithm": "algorithm of rl stages"}[key]
+    kind, meaning = f"one of {', '.join(table)}, or module.Class", f"Name of the {what}."
+    return Key(name=f"{key}.name", kind=kind, default=next(iter(table)), meaning=meaning, owner=RecipeConfig)
 
 
 def values_of(config: Any, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:

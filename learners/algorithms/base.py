@@ -32,8 +32,8 @@ class Algorithm:
     them. An algorithm adds `advantages` and `loss`."""
 
     reads_streams: ClassVar[bool] = False
-    """Whether `credit` looks at rewards per token, the streams of `row.rewards` after the first. A recipe whose reward
-    brings some is refused with an algorithm that would drop them."""
+    """Whether `credit` reads token rewards, the streams of `row.rewards` after the first. A recipe whose reward has
+    token rewards is refused with an algorithm that would drop them."""
 
     @property
     def reduction(self) -> Reduction:

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 class DPOConfig:
     name: str = "dpo"
     beta: float = 0.1
-    """How strongly the policy is held to the reference model: larger holds it closer. 0.1 is the usual choice."""
+    """Strength of DPO's penalty on the distance from the reference model; a larger beta keeps the policy closer. 0.1 is
+    the usual choice."""
 
     def __post_init__(self) -> None:
         require(self.beta > 0, "algorithm.beta", self.beta, "above 0")

@@ -20,17 +20,20 @@ if TYPE_CHECKING:
 class GRPOConfig(Terms):
     name: str = "grpo"
     clip_low: float = 0.2
-    """A token is not pushed down further once its probability is this share below what it was when sampled."""
+    """Lower clip range of the ratio, as a distance from 1. A token is not pushed down further once its probability is
+    this share below the behaviour policy's."""
     clip_high: float = 0.28
-    """A token is not pushed up further once its probability is this share above what it was when sampled. Wider than
-    clip_low (DAPO): by this measure a rare token rises fast, and a narrow bound would keep it rare."""
+    """Upper clip range of the ratio, as a distance from 1. A token is not pushed up further once its probability is
+    this share above the behaviour policy's. Wider than clip_low (DAPO), because a narrow bound would keep rare tokens
+    rare."""
     normalize_std: bool = True
-    """Divide advantages by the standard deviation of their group's rewards. false is Dr. GRPO: a group whose rewards
-    differ more then counts more."""
+    """Whether advantages are divided by the standard deviation of their group's rewards. false is Dr. GRPO, in which a
+    group with a larger spread of rewards has more weight."""
     dual_clip: Optional[float] = None
     """Bound on the loss of a token with a negative advantage, as a multiple of |advantage|; 3 is usual. null: none."""
     ratio_level: Level = "token"
-    """Which ratio is clipped: the token's, or that of its whole sequence as ReSearch prints it (equation 1)."""
+    """Level of the ratio that is clipped: of the token, of its whole sequence as ReSearch prints it (equation 1), or
+    the sequence's geometric mean per token."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

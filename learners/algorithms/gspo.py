@@ -22,9 +22,10 @@ class GSPOConfig(Terms):
     name: str = "gspo"
     reduction: Reduction = "sequence_mean"
     clip_low: float = 3e-4
-    """A sequence is not pushed down further once its ratio is this much below 1. Narrow, for ratios stay close to 1."""
+    """Lower clip range of a sequence's ratio, as a distance from 1. It is narrow because these ratios stay close to
+    1."""
     clip_high: float = 4e-4
-    """A sequence is not pushed up further once its ratio is this much above 1."""
+    """Upper clip range of a sequence's ratio, as a distance from 1."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

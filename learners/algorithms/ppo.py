@@ -23,26 +23,32 @@ if TYPE_CHECKING:
 class PPOConfig(Terms):
     name: str = "ppo"
     clip_low: float = 0.2
-    """A token is not pushed down further once its probability is this share below what it was when sampled."""
+    """Lower clip range of the ratio, as a distance from 1. A token is not pushed down further once its probability is
+    this share below the behaviour policy's."""
     clip_high: float = 0.2
-    """A token is not pushed up further once its probability is this share above what it was when sampled."""
+    """Upper clip range of the ratio, as a distance from 1. A token is not pushed up further once its probability is
+    this share above the behaviour policy's."""
     dual_clip: Optional[float] = None
     """Bound on the loss of a token with a negative advantage, as a multiple of |advantage|; 3 is usual. null: none."""
     value_clip: Optional[float] = 0.2
-    """How far the critic's value of a token may move in one update before its gradient stops. null: no bound."""
+    """Clip range of the critic's value of a token in one update, in units of the value; beyond it the gradient stops.
+    null: no bound."""
     discount: float = 1.0
-    """Discount of the trajectory's reward per sampled token. Rewards per token, as Long CoT has, bring their own."""
+    """Discount (gamma) of the trajectory's reward per sampled token. Token rewards, such as Long CoT's, have their
+    own."""
     lam: float = 1.0
-    """Lambda of generalised advantage estimation. Below 1 it trusts the critic more: less variance, more bias. A reward
-    that has rewards per token requires 1."""
+    """Lambda of generalised advantage estimation. Below 1 it relies more on the critic: less variance, more bias. A
+    reward with token rewards requires 1."""
     normalize_advantages: bool = True
-    """Shift and scale advantages to mean 0 and standard deviation 1 over all sampled tokens of the batch."""
+    """Whether advantages are shifted and scaled to mean 0 and standard deviation 1 over all sampled tokens of the
+    batch."""
     reward_clip: Optional[float] = None
-    """A trajectory's reward is cut to between minus and plus this. Long CoT: 10. null leaves it as it is."""
+    """Largest absolute value of a trajectory's reward; larger ones are clipped. Long CoT: 10. null: no bound."""
     kl_in: Literal["reward", "loss"] = "reward"
-    """Where the KL penalty goes. reward: it lowers the reward of each token. loss: it is a term beside the policy's."""
+    """Place of the KL penalty. reward: it is subtracted from the reward of each token. loss: it is a term of the
+    loss."""
     kl_kind: KLKind = "k1"
-    """Estimate of the KL divergence, per token. In the loss it has to be k2 or k3."""
+    """Estimator of the KL divergence per token. In the loss it must be k2 or k3."""
 
     @property
     def kl_in_loss(self) -> bool:

@@ -23,20 +23,25 @@ if TYPE_CHECKING:
 class ReinforcePPConfig(Terms):
     name: str = "reinforce_pp"
     clip_low: float = 0.2
-    """A token is not pushed down further once its probability is this share below what it was when sampled."""
+    """Lower clip range of the ratio, as a distance from 1. A token is not pushed down further once its probability is
+    this share below the behaviour policy's."""
     clip_high: float = 0.2
-    """A token is not pushed up further once its probability is this share above what it was when sampled."""
+    """Upper clip range of the ratio, as a distance from 1. A token is not pushed up further once its probability is
+    this share above the behaviour policy's."""
     group_baseline: bool = False
-    """Subtract the group's mean from each reward first (REINFORCE++-baseline). For groups of at least 2."""
+    """Whether the group's mean is subtracted from each reward first (REINFORCE++-baseline). For groups of at least
+    2."""
     discount: float = 1.0
-    """Discount of the trajectory's reward per sampled token. Rewards per token, as Long CoT has, bring their own."""
+    """Discount (gamma) of the trajectory's reward per sampled token. Token rewards, such as Long CoT's, have their
+    own."""
     reward_clip: Optional[float] = None
-    """A trajectory's reward, less the group's mean where that is taken, is cut to between minus and plus this. null
-    leaves it as it is."""
+    """Largest absolute value of a trajectory's reward, after the group baseline if there is one; larger ones are
+    clipped. null: no bound."""
     kl_in: Literal["reward", "loss"] = "reward"
-    """Where the KL penalty goes. reward: it lowers the reward of each token. loss: it is a term beside the policy's."""
+    """Place of the KL penalty. reward: it is subtracted from the reward of each token. loss: it is a term of the
+    loss."""
     kl_kind: KLKind = "k1"
-    """Estimate of the KL divergence, per token. In the loss it has to be k2 or k3."""
+    """Estimator of the KL divergence per token. In the loss it must be k2 or k3."""
 
     @property
     def kl_in_loss(self) -> bool:

@@ -28,8 +28,8 @@ class SWiRLConfig(Terms):
     reduction: Reduction = "sequence_sum"
     is_correction: Correction = "tis"
     baseline: Literal["leave_one_out", "group_mean", "none"] = "leave_one_out"
-    """What is subtracted from the reward of an action: the mean reward of the other actions in its state, or of
-    all of them, or nothing. none is for states with a single action."""
+    """Baseline that is subtracted from the reward of an action: the mean reward of the other actions in its state, or
+    of all of them, or nothing. none is for states with a single action."""
 
 
 class SWiRL(Configured):

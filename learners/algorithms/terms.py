@@ -22,31 +22,34 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
+    """The terms that the losses of all policy-gradient algorithms share."""
+
     name: str = ""
     reduction: Reduction = "token_mean"
-    """How the losses of tokens become one number; `rlsys.reductions` has the formula of each name."""
+    """Reduction of token losses to one number; `rlsys.reductions` has the formula of each name."""
     epochs: int = 1
-    """Passes over each batch. More than 1 reuses samples, which then come from ever older weights."""
+    """Number of passes over each batch. More than 1 reuses samples, which are then ever more off-policy."""
     minibatches: int = 1
-    """Optimizer steps in one pass over a batch."""
+    """Number of minibatches that a batch is divided into, each an optimizer step: a count, not a size."""
     kl_coef: float = 0.0
-    """Weight of the KL divergence from the reference model. 0 loads no reference model."""
+    """Coefficient of the KL divergence from the reference model. 0: no reference model is loaded."""
     kl_kind: KLKind = "k3"
-    """Estimate of the KL divergence, per token: `rlsys.losses.kl_estimate` has the formulas."""
+    """Estimator of the KL divergence per token: `rlsys.losses.kl_estimate` has the formulas."""
     kl_clamp: Optional[float] = 10.0
-    """Largest KL estimate of one token, so that a single one cannot rule the loss. null: no bound."""
+    """Largest KL estimate of one token, in nats, so that a single token cannot dominate the loss. null: no bound."""
     entropy_coef: float = 0.0
-    """Weight of the entropy bonus. Above 0 it holds off the collapse to a few answers."""
+    """Coefficient of the entropy bonus. A value above 0 counters a collapse to few answers."""
     is_correction: Correction = "none"
-    """Importance sampling, for tokens sampled by older weights or with the engine's rounding. none: only the clipped
-    ratio corrects. decoupled: each token's loss is multiplied by its ratio. tis: that ratio is cut at is_cap. mis:
-    tokens with a ratio below is_floor or above is_cap are left out."""
+    """Importance sampling correction for tokens sampled by older weights or with the engine's rounding. none: only the
+    clipped ratio corrects. decoupled: each token's loss is multiplied by its ratio. tis: that ratio is truncated at
+    is_cap. mis: tokens with a ratio below is_floor or above is_cap are masked out."""
     is_level: Level = "token"
-    """Which ratio the correction takes: of the token, of its whole sequence, or their geometric mean."""
+    """Level of the ratio of the correction: of the token, of its whole sequence, or the sequence's geometric mean per
+    token."""
     is_cap: float = 2.0
-    """Largest ratio, for tis and mis."""
+    """Largest importance ratio, for tis and mis."""
     is_floor: float = 0.0
-    """Smallest ratio, for mis."""
+    """Smallest importance ratio, for mis."""
 
     @property
     def kl_in_loss(self) -> bool:

@@ -14,44 +14,50 @@ SHAPING = ("prompts", "max_tokens", "retry_temperature", "cache_file")  # what a
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeConfig(GuardConfig):
-    """A guard's options, and those of whom it asks and how."""
+    """The judge that is asked, its prompts, and the limits of the calls to it."""
 
     endpoint: Optional[str] = None
-    """An OpenAI-compatible address, such as https://host/v1; needs `model`."""
+    """Address of an OpenAI-compatible API, such as https://host/v1. It needs `model`."""
     service: Optional[str] = None
-    """A running `rlsys serve judge`, such as http://127.0.0.1:8100; it has its own model, prompts and cache."""
+    """Address of a running `rlsys serve judge`, such as http://127.0.0.1:8100. It has its own model, prompts and
+    cache."""
     model: Optional[str] = None
-    """Name of the model at `endpoint`; without one, a folder or hub name that a service of the run serves with vLLM."""
+    """Name of the model at `endpoint`. Without `endpoint`: folder or hub name of a model that a service of the run
+    serves with vLLM."""
     gpus: int = 1
-    """That a judge with a model of its own takes where there are any: vLLM divides the model among them."""
+    """Number of GPUs of a judge with its own model, if there are any: vLLM divides the model among them."""
     key_env: Optional[str] = None
-    """Name of the environment variable with the key of `endpoint` or the token of `service`; null sends none."""
+    """Name of the environment variable that holds the API key of `endpoint` or the token of `service`. null: none is
+    sent."""
     plain_http: bool = False
-    """Send the key over plain http to another machine too: for a network of your own, where nobody else reads along."""
+    """Whether the key may be sent over plain http to another machine. Only for a private network on which no one else
+    can read the traffic."""
     prompts: Optional[str] = None
-    """A folder with prompts of your own, named after their kind (process.md), or the name of a paper whose printed
-    prompts are here: swirl, graph_rl; null and the rest: the built-in ones."""
+    """Folder with prompts, one file per kind (process.md), or the name of a paper whose printed prompts are included:
+    swirl, graph_rl. null, and kinds without a file: the built-in prompts."""
     unparsable: Optional[Literal["wrong", "fail", "retry"]] = None
-    """Of an answer without a verdict. wrong: it speaks against; fail: a typed failure; retry: ask once more, sampled,
-    then fail; null: what the kind's paper does (docs/judge.md)."""
+    """Treatment of an answer without a verdict. wrong: it counts as a rejection. fail: a typed failure. retry: the
+    judge is asked once more, with sampling, then it is a failure. null: as in the paper of the kind (docs/judge.md)."""
     retry_temperature: float = 0.7
-    """Of every question after the first, which is greedy."""
+    """Sampling temperature of every question after the first, which is greedy."""
     max_tokens: Optional[int] = None
-    """Of an answer; null is the kind's own limit."""
+    """Limit of the judge's answer, in tokens. null: the limit of the kind."""
     max_concurrent: int = 32
-    """Questions under way at once; others wait."""
+    """Number of questions in flight at once; further questions queue."""
     requests_per_minute: Optional[int] = None
-    """Evenly spaced; null is no limit."""
+    """Limit on questions to the judge per minute, evenly spaced. null: no limit."""
     cache_size: int = 10_000
-    """Answers kept in memory, least recently used out first."""
+    """Number of answers in the memory cache, least recently used evicted first."""
     cache_file: Optional[str] = None
-    """SQLite: answers of earlier runs are not paid for again."""
+    """Path of an SQLite file that keeps answers, so that those of earlier runs are not paid for again. null: no
+    file."""
     deadline_s: float = 120.0
-    """Of one attempt."""
     attempts: int = 3
-    """Of one question while the judge answers others; when it answers nobody, `outage_s` counts."""
+    """Number of attempts at one question while the judge answers other questions. During a complete outage `outage_s`
+    applies."""
     outage_s: float = 240.0
-    """How long scoring waits for a judge that answers nobody, before it becomes a typed failure."""
+    """Time limit of a complete outage of the judge, in seconds. Scoring waits that long and then becomes a typed
+    failure."""
 
     def __post_init__(self) -> None:
         key = ("judge.key_env", self.key_env)

@@ -40,14 +40,17 @@ MAX_SEED = 2**31 - 1
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeServerConfig:
+    """Limits of the judge's HTTP server."""
+
     max_queue: int = 1024
-    """Questions that wait or are under way; a request that would exceed it is refused (503 with Retry-After)."""
+    """Number of questions that may wait or be in flight. A request that would exceed it is refused (503 with
+    Retry-After)."""
     max_batch: int = 256
-    """Questions per request; more are refused (422)."""
+    """Largest number of questions in one request; more are refused (422)."""
     max_body_kb: int = 4096
-    """A larger request is refused (413)."""
+    """Largest request body, in KiB; a larger one is refused (413)."""
     arrive_s: float = 30.0
-    """A request that has not arrived whole by then is refused (408)."""
+    """Time limit for a request to arrive completely, in seconds; a slower one is refused (408)."""
 
     def __post_init__(self) -> None:
         fits = 1 <= self.max_batch <= self.max_queue

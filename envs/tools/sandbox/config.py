@@ -24,39 +24,41 @@ EPISODE_SHARE = 12  # executions that reach their deadline: more than a conversa
 
 @dataclass(frozen=True, kw_only=True)
 class SandboxConfig:
-    """Limits of one execution, and how many run at a time in one process that plays episodes."""
+    """Limits of one execution, and the number of parallel executions in one process that plays episodes."""
 
     workers: Optional[int] = None
-    """Executions at a time in one rollout worker; each keeps a Python with `preload` in memory (about 130 MB). null:
-    a quarter of the machine's cores, 2 at least and 16 at most."""
+    """Number of parallel executions in one rollout worker. Each keeps a Python process with `preload` in memory (about
+    130 MB). null: a quarter of the machine's cores, from 2 to 16."""
     timeout_s: float = 5.0
-    """Wall clock of one execution; everything that it started ends with it."""
+    """Timeout of one execution in seconds of wall clock; all processes that it started are killed with it."""
     episode_s: Optional[float] = None
-    """Seconds of execution that the programs of one episode may use together; a call after that is answered with a
+    """Limit of execution time that all programs of one episode share, in seconds. A call after that is answered with a
     TimeoutError and not run. null: twelve times `timeout_s`."""
     memory_mb: int = 512
-    """Address space that one process may add to what it starts with."""
+    """Address space that one process may add to what it starts with, in MiB."""
     total_memory_mb: int = 1024
-    """Resident memory that all processes of an execution may add together; looked at every 50 ms."""
+    """Resident memory that all processes of one execution may add together, in MiB. It is checked every 50 ms."""
     output_kb: int = 16
-    """More printed text than this is cut, with a note, and the execution ends."""
+    """Limit of printed output, in KiB. Longer output is cut, with a note, and the execution ends."""
     file_kb: int = 1024
-    """The largest file."""
+    """Largest size of one file, in KiB."""
     disk_kb: int = 8192
-    """All files together; they live in memory and vanish with the execution."""
+    """Total size of all files, in KiB. They are kept in memory and vanish with the execution."""
     processes: int = 16
-    """Processes and threads of one execution together, the first one included."""
+    """Number of processes and threads of one execution together, the first one included."""
     code_kb: int = 256
-    """Longer code is refused with a text and not run."""
+    """Largest size of the code, in KiB. Longer code is answered with an error text and not run."""
     preload: list[str] = field(default_factory=lambda: list(PRELOAD))
-    """Imported once per worker. Packages that are not of the standard library can be used only if they are here."""
+    """Modules that are imported once per worker. Packages outside the standard library are available only if they are
+    listed here."""
     allow_weaker: bool = False
-    """Where the host forbids namespaces: run without them, with no files to write, no processes and no threads."""
+    """Whether programs may run without namespaces on a host that forbids them: with no files to write, no processes and
+    no threads."""
     start_timeout_s: float = 60.0
-    """Until a worker has loaded `preload` and put up its walls."""
+    """Timeout of the start of a worker, in seconds: loading `preload` and setting up its isolation."""
     queue_timeout_s: float = 120.0
-    """Seconds without the end of any execution after which the calls that wait for a worker fail; twice the longest
-    execution where that is more. A queue that moves is no failure, however long it is."""
+    """Time in seconds without the end of any execution after which the calls that wait for a worker fail; twice the
+    longest execution if that is more. A queue that moves never fails, however long it is."""
 
     def __post_init__(self) -> None:
         require_bounds(self, "sandbox.", "at least 1, or null", "workers")

@@ -28,7 +28,7 @@ def test_a_key_says_what_it_is() -> None:
     keys = {key.name: key for key in choice_keys("algorithm", TABLES["algorithm"], "rloo")}
     reduction = keys["algorithm.reduction"]
     assert reduction.kind.startswith("one of token_mean, ") and reduction.default == "sequence_sum"
-    assert reduction.meaning.startswith("How the losses of tokens become one number")  # of the class that it inherits
+    assert reduction.meaning.startswith("Reduction of token losses")  # of the class that it inherits
     assert (keys["algorithm.kl_clamp"].kind, keys["algorithm.kl_clamp"].default) == ("a number or null", "10.0")
 
 
