@@ -79,14 +79,6 @@ def _cut(needs: Sequence[Need], size: int) -> Iterator[Bundle]:
             yield Bundle(what=what, actors=actors, cpus=actors * need.cpus, gpus=actors * need.gpus, lower=need.lower)
 
 
-def together(bundles: Sequence[Bundle]) -> Bundle:
-    """All on one node."""
-    lower = " or ".join(dict.fromkeys(bundle.lower for bundle in bundles if bundle.lower))
-    cpus, gpus = sum(bundle.cpus for bundle in bundles), sum(bundle.gpus for bundle in bundles)
-    actors = sum(bundle.actors for bundle in bundles)
-    return Bundle(what=f"all {actors} actors", actors=actors, cpus=cpus, gpus=gpus, lower=lower)
-
-
 def shortage(bundles: Sequence[Bundle], nodes: Sequence[Node]) -> str:
     """Which bundle has no place, on which node it nearly has one, and what to change; empty where all have theirs.
 

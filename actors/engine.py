@@ -29,10 +29,9 @@ from actors.completions import completion
 from actors.gauges import Gauges
 from actors.orphans import die_with, unname
 from actors.specs import IDLE, EngineFailed, EngineSpec, EngineStats, PromptTooLong, compile_cache, engine_environment
-from rlsys.channels import receiver
-from rlsys.channels.base import Published, WeightsRejected
 from rlsys.rollout import TurnRequest
 from rlsys.system import semaphores, sockets
+from rlsys.system.weight_folder import Published, WeightFolder, WeightsRejected
 from rlsys.types import Completion, Ints
 
 if TYPE_CHECKING:
@@ -160,7 +159,7 @@ class Engine:
         """
         async with self._control:
             self._check()
-            receiver(published).check(published)
+            WeightFolder.check(published)
             keep = self.spec.running_kv == "keep"
             try:
                 await self._ask(self._llm.pause_generation(mode="keep", clear_cache=not keep))
@@ -393,8 +392,7 @@ class ReloadExtension:
 
     def rl_tensors(self, published: dict[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
         """The version's tensors under their checkpoint names. vLLM carries the record of it as a dict."""
-        record = Published(**published)
-        return receiver(record).receive(record)
+        return WeightFolder.receive(Published(**published))
 
     def rl_missing(self, model: Any) -> list[str]:
         """Layers with parameters that are still waiting for elements. vLLM would keep their old weights with a warning.

@@ -13,13 +13,13 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
-from actors.arrivals import Arrival
 from actors.calls import call, reason
 from actors.placement import actor_name
+from actors.weights.check import Arrival
 from actors.worker import WorkerSpec, WorkerStatus
-from rlsys.channels.base import WeightsRejected
 from rlsys.errors import RunFailed
 from rlsys.system.lost_nodes import surely_lost
+from rlsys.system.weight_folder import WeightsRejected
 
 log = logging.getLogger("rlsys.pool")
 

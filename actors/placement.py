@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Sequence
 from typing import Any, TypeVar
 
-from actors.bundles import Bundle, Need, Node, bundled, shortage, together
+from actors.bundles import Need, Node, bundled, shortage
 from actors.calls import PING_EVERY_S
 from rlsys.errors import RunFailed
 
@@ -31,27 +31,25 @@ def actor_name(run: str, part: str, restarts: int = 0) -> str | None:
     return f"rlsys:{run}:{part}" + (f"#{restarts}" if restarts else "") if run else None
 
 
-async def place(needs: Sequence[Need], *, one_node: bool, timeout_s: float, run: str = "") -> list[Any]:
+async def place(needs: Sequence[Need], *, timeout_s: float, run: str = "") -> list[Any]:
     """A scheduling strategy per actor, in the order of `needs`. Raises RunFailed when there is no room for all.
 
-    one_node: all on the same one, as a weight channel through shared memory asks. timeout_s: how long to wait for other
-    jobs to end and for nodes to come.
+    timeout_s: how long to wait for other jobs to end and for nodes to come.
     """
     from ray.util.placement_group import placement_group, remove_placement_group
 
     bundles = bundled(needs, free_nodes(), all_nodes())
     resources = [{"CPU": each.cpus} | ({"GPU": each.gpus} if each.gpus else {}) for each in bundles]
-    name, strategy = f"rlsys:{run}" if run else "", "STRICT_PACK" if one_node else "PACK"
-    why = _missing(bundles, free_nodes(), one_node)
+    why = shortage(bundles, free_nodes())
     if why:
         log.warning("%s; waiting up to %g s for it", why, timeout_s)
-    group = placement_group(resources, strategy=strategy, name=name)
+    group = placement_group(resources, strategy="PACK", name=f"rlsys:{run}" if run else "")
     try:
         async with asyncio.timeout(timeout_s):
             await group.ready()
     except TimeoutError as error:
         remove_placement_group(group)
-        why = _missing(bundles, free_nodes(), one_node) or why or "Ray did not say why"
+        why = shortage(bundles, free_nodes()) or why or "Ray did not say why"
         raise RunFailed(
             f"the Ray cluster had no place for this run within {timeout_s:g} s (cluster.placement_timeout_s): {why}"
         ) from error
@@ -64,10 +62,6 @@ def check(needs: Sequence[Need]) -> None:
     why = shortage(bundled(needs, nodes), nodes)
     if why:
         raise RunFailed(f"the Ray cluster is too small: {why}")
-
-
-def _missing(bundles: Sequence[Bundle], nodes: Sequence[Node], one_node: bool) -> str:
-    return shortage([together(bundles)] if one_node else bundles, nodes)
 
 
 def _strategy(group: Any, index: int) -> Any:

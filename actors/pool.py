@@ -25,17 +25,14 @@ from typing import Any
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from actors.arrivals import Arrival, Publication
 from actors.calls import PING_EVERY_S, call, reason
-from actors.carriers import Carriers, node_of
-from actors.deliveries import Deliveries
-from actors.direct import Direct
 from actors.members import GONE, Member, PoolOptions, State, bury, placed, started
 from actors.placement import NoPlace, has_place, while_placed
 from actors.roster import Roster
 from actors.specs import EngineFailed
+from actors.weights.distributor import WeightDistributor, node_of
+from actors.weights.publisher import WeightPublisher
 from actors.worker import RolloutWorker, WorkerSpec, WorkerStatus
-from rlsys.channels.base import WeightChannel
 from rlsys.errors import RunFailed
 from rlsys.group_rollout import failed_group
 from rlsys.outlines import Outline, Played, played
@@ -55,13 +52,13 @@ class RolloutPool:
         specs: Sequence[WorkerSpec],
         options: PoolOptions,
         worker: type = RolloutWorker,
-        way: Carriers | Direct | None = None,
+        distributor: WeightDistributor | None = None,
     ) -> None:
-        """way: of new weights to the engines; without, there are none, and `adopt` opens the workers."""
+        """distributor: of new weights to the engines; without, there are none, and `adopt` opens the workers."""
         self._members = [Member(spec=spec) for spec in specs]
         self._roster = Roster(self._members, options.in_flight)
-        self._deliveries = Deliveries(self._roster, options, way, self._mark_dead)
-        self._way = way
+        self.publisher = WeightPublisher(self._roster, options, distributor, self._mark_dead)
+        self._distributor = distributor
         self._options = options
         self._worker = worker
         self._addresses: Mapping[str, str] = {}
@@ -86,9 +83,9 @@ class RolloutPool:
         start = member.handle.start.remote()
         starting = started(member, start, "starting its engine", options.start_timeout_s)
         member.last_status = await while_placed(starting, member.placement, f"{member.spec.name} starting its engine")
-        if self._way is not None:
+        if self._distributor is not None:
             member.node = await started(member, member.handle.__ray_call__.remote(node_of), "saying where it is", 30.0)
-            await self._way.ensure([member.node])
+            await self._distributor.ensure([member.node])
         member.state = State.STALE
         await self._connect(member)
 
@@ -114,7 +111,7 @@ class RolloutPool:
                 member.handle = None
         alive = [member for member in self._members if member.handle is not None]
         stops: list[Any] = [call(member.handle.stop.remote(), f"{member.spec.name} stopping", 10.0) for member in alive]
-        stops += [self._way.stop()] if self._way is not None else []
+        stops += [self._distributor.stop()] if self._distributor is not None else []
         await asyncio.gather(*stops, return_exceptions=True)
         for member in alive:
             ray.kill(member.handle)
@@ -195,21 +192,6 @@ class RolloutPool:
             log.warning("group %d is lost (%s)", group.ticket.sequence, reason(error))
             return None
 
-    # -- weights ----------------------------------------------------------------------------------------------------
-
-    async def sending(self, nodes: Sequence[str]) -> WeightChannel:
-        """The run's channel, as ranks on these nodes are to send a version now."""
-        return await self._deliveries.sending(nodes)
-
-    async def publish(self, publication: Publication) -> list[Arrival]:
-        """Deliver a version to every worker that is up. Raises RunFailed as `Deliveries.publish` does."""
-        return await self._deliveries.publish(publication)
-
-    @property
-    def carried(self) -> tuple[int, float]:
-        """Of the newest version: bytes that crossed the network, and the seconds until the last of them."""
-        return self._deliveries.carried
-
     async def adopt(self) -> None:
         """Serve the folder that the engines were started from (evaluation without a learner)."""
         self._adopted = True
@@ -266,7 +248,7 @@ class RolloutPool:
                 member.futile -= isinstance(error, NoPlace)  # it never started
                 ray.kill(member.handle)
                 continue
-            await self._deliveries.renew(member)  # when it dies under that, another task revives it
+            await self.publisher.renew(member)  # when it dies under that, another task revives it
             return
 
     async def _find_place(self, member: Member) -> bool:

@@ -25,11 +25,11 @@ from actors.specs import IDLE, EngineFailed, EngineSpec, EngineStats, PromptTooL
 from actors.watched import WorldsSpec
 from actors.worlds import Worlds
 from envs.services.stats import ToolStats
-from rlsys.channels.base import Published
 from rlsys.clock import stopped
 from rlsys.group_rollout import run_group
 from rlsys.outlines import Outline, outlines
 from rlsys.rollout import EpisodeBroken, Player, RolloutPlan, TurnRequest
+from rlsys.system.weight_folder import Published
 from rlsys.types import Completion, Failure, FailureKind, Group, Ints, Ticket
 
 

@@ -24,11 +24,11 @@ import psutil
 import ray
 from report import Report, parser
 
-from actors.direct import Direct
 from actors.pool import PoolOptions, RolloutPool
 from actors.scoring import ScoringSpec
 from actors.services import Services
 from actors.specs import IDLE, EngineSpec
+from actors.weights.distributor import DistributorOptions, WeightDistributor
 from actors.worker import Delivery, WorkerSpec, WorkerStatus
 from envs import make_world
 from launch.checkpoints.checkpoint import DriverState
@@ -40,11 +40,10 @@ from launch.stages.rl_loop import rl_loop
 from learners.group import GroupOptions, LearnerActor, LearnerGroup, rank_specs
 from learners.rank import RankSpec
 from rlsys.batch import UpdateReport
-from rlsys.channels.base import Published
-from rlsys.channels.shm import SharedMemory
 from rlsys.journal import Journal
 from rlsys.outlines import outlines
 from rlsys.system.device import DEVICES, resolved_run
+from rlsys.system.weight_folder import Published, WeightFolder
 from rlsys.types import (
     Completion,
     EpisodeEnd,
@@ -167,8 +166,8 @@ class ScriptedRank(LearnerActor):
 
     def load(self, folder: str, optimizers_alone: bool) -> None: ...
 
-    def export(self, channel: Any, version: int, probe: Any, perturb: bool) -> Any:
-        return Published(channel="", version=version), said_of(probe, perturb)
+    def export(self, folder: Any, version: int, probe: Any, perturb: bool) -> Any:
+        return Published(version=version), said_of(probe, perturb)
 
 
 def said_of(probe: Any, perturbed: bool) -> tuple[tuple[float, ...], ...]:
@@ -222,14 +221,14 @@ def make_run(options: argparse.Namespace, folder: Path) -> Run:
     ranks = GroupOptions(
         cpus=0, gpus=0, env_vars={}, start_timeout_s=900.0, call_timeout_s=900.0, ping_timeout_s=options.deadline
     )
-    directory, weights = RunDir(folder / "run"), SharedMemory(folder / "versions")
+    directory, weights = RunDir(folder / "run"), WeightFolder(folder / "versions")
+    distributing = DistributorOptions(env_vars={}, start_timeout_s=900.0, fetch_timeout_s=900.0)
     given: dict[str, Any] = {
         "learner": LearnerGroup(rank_specs(rank, options.ranks), ranks, actor=ScriptedRank),
-        "pool": RolloutPool(specs, pool, ScriptedWorker, Direct(weights)),
+        "pool": RolloutPool(specs, pool, ScriptedWorker, WeightDistributor(weights, distributing)),
         "renderer": SimpleNamespace(prompt_ids=lambda messages: (7, 7)),
         "tracker": Book(),
         "gauges": SimpleNamespace(set=lambda row: None),
-        "weights": weights,
         "device": None,
     }
     return Run(

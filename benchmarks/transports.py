@@ -1,9 +1,9 @@
 """Weights from one node of a Ray cluster to the others: `RAY_ADDRESS=10.0.0.2:6379 python benchmarks/transports.py`.
 
 Needs two nodes or more; each gives `--mb` of its /dev/shm. First what moves bytes from a file on one node into a file
-on another: a plain stream with sendfile, which is the ceiling, Arrow Flight as `actors/mover.py` ships it, and Ray's
-object store. Then whole versions through the carriers, to one node and to all. Best of five. With `--engine` instead
-how long an engine of this machine is paused by such a version.
+on another: a plain stream with sendfile, which is the ceiling, Arrow Flight as `actors/weights/transfer.py` ships it,
+and Ray's object store. Then whole versions through the distributor, to one node and to all. Best of five. With
+`--engine` instead how long an engine of this machine is paused by such a version.
 """
 
 from __future__ import annotations
@@ -26,11 +26,10 @@ import ray.util
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from report import Report, parser
 
-from actors.carriers import ALLOCATOR, CarrierOptions, Carriers
-from actors.mover import Mover
-from rlsys.channels import memory
-from rlsys.channels.base import Published
-from rlsys.channels.shm import SharedMemory, digest_of
+from actors.weights.distributor import ALLOCATOR, DistributorOptions, WeightDistributor
+from actors.weights.transfer import FlightTransfer
+from rlsys.system import memory
+from rlsys.system.weight_folder import Published, WeightFolder, digest_of
 
 ROOT = str(Path(__file__).resolve().parents[1])
 BUCKET = 64 << 20  # as the learner's
@@ -46,7 +45,7 @@ class End:
         self.folder = memory.memory_root() / f"{memory.PREFIX}{owner}-{os.getpid()}"
         self._lock = memory.lock(self.folder)
         self._guard = memory.guard(self.folder)
-        self.mover = Mover(self.folder, ray.util.get_node_ip_address(), owner)
+        self.transfer = FlightTransfer(self.folder, ray.util.get_node_ip_address(), owner)
         self._files: dict[str, tuple[int, int]] = {}
 
     def write(self, count: int) -> dict[str, tuple[int, int]]:
@@ -59,7 +58,7 @@ class End:
         return self._files
 
     def addresses(self) -> tuple[str, tuple[str, int]]:
-        """Of the mover, and of plain streams."""
+        """Of the transfer, and of plain streams."""
         listening = socket.create_server((ray.util.get_node_ip_address(), 0))
 
         def send(connection: socket.socket) -> None:
@@ -71,7 +70,7 @@ class End:
                 threading.Thread(target=send, args=(listening.accept()[0],), daemon=True).start()
 
         threading.Thread(target=accept, daemon=True).start()
-        return self.mover.address, listening.getsockname()[:2]
+        return self.transfer.address, listening.getsockname()[:2]
 
     def put(self, name: str) -> Any:
         return np.frombuffer((self.folder / name).read_bytes(), dtype=np.uint8)
@@ -90,7 +89,7 @@ class End:
                 if plain:
                     self._read(address, name)
                 else:
-                    self.mover.fetch(address, name, *files[name], 60.0)
+                    self.transfer.fetch(address, name, *files[name], 60.0)
 
         names = list(files)
         threads = [threading.Thread(target=one, args=(names[start::streams],)) for start in range(streams)]
@@ -111,7 +110,7 @@ class End:
                 file.write(buffer[:count])
 
     def close(self) -> None:
-        self.mover.close()
+        self.transfer.close()
         memory.shutil.rmtree(self.folder)
 
 
@@ -160,7 +159,7 @@ def transports(report: Report, nodes: list[str], megabytes: int) -> None:
 class Writer:
     """A rank on its node."""
 
-    def send(self, channel: SharedMemory, version: int, megabytes: float) -> tuple[Published, float]:
+    def send(self, folder: WeightFolder, version: int, megabytes: float) -> tuple[Published, float]:
         import torch
 
         size = int(megabytes * 1e6)
@@ -168,14 +167,14 @@ class Writer:
         tensors = [torch.rand(size // count // 4) for _ in range(count)]
         started = time.perf_counter()
         buckets = [lambda index=index: {f"w{index}": tensors[index]} for index in range(count)]
-        return channel.send(version, buckets, 0, 1), time.perf_counter() - started
+        return folder.send(version, buckets, 0, 1), time.perf_counter() - started
 
 
 async def deliveries(report: Report, nodes: list[str], sizes: list[float]) -> None:
-    channel = SharedMemory.open(f"bench{os.getpid()}")
-    options = CarrierOptions(env_vars={"PYTHONPATH": ROOT}, start_timeout_s=120.0, fetch_timeout_s=120.0)
-    carriers, writer = Carriers(channel, options), on(nodes[0], Writer)
-    await carriers.ensure(nodes)
+    folder = WeightFolder.open(f"bench{os.getpid()}")
+    options = DistributorOptions(env_vars={"PYTHONPATH": ROOT}, start_timeout_s=120.0, fetch_timeout_s=120.0)
+    distributor, writer = WeightDistributor(folder, options), on(nodes[0], Writer)
+    await distributor.ensure(nodes)
     report.head("MB", "receivers", "written in s", "carried in s", "GB/s to each")
     version = 0
     for size in sizes:
@@ -183,14 +182,14 @@ async def deliveries(report: Report, nodes: list[str], sizes: list[float]) -> No
             tried = []
             for _ in range(TRIALS):
                 version += 1
-                sent, writing = await writer.send.remote(channel.on_node(nodes[0]), version, size)
+                sent, writing = await writer.send.remote(folder.on_node(nodes[0]), version, size)
                 started = time.perf_counter()
-                await asyncio.gather(*(carriers.bring(sent, node) for node in nodes[1 : 1 + receivers]))
+                await asyncio.gather(*(distributor.bring(sent, node) for node in nodes[1 : 1 + receivers]))
                 tried.append((time.perf_counter() - started, writing))
-                await carriers.keep(version)
+                await distributor.keep(version)
             carrying, writing = min(tried)
             report.row(size, receivers, writing, carrying, sent.bytes / carrying / 1e9)
-    await carriers.stop()
+    await distributor.stop()
 
 
 async def pauses(report: Report, sizes: list[float]) -> None:
@@ -223,8 +222,8 @@ async def pauses(report: Report, sizes: list[float]) -> None:
             try:
                 tried = []
                 for version in (1, 2, 3):
-                    channel = SharedMemory(Path(folder) / "weights")
-                    sent = export_version(model, channel, version, rank=0, num_ranks=1)
+                    folder = WeightFolder(Path(folder) / "weights")
+                    sent = export_version(model, folder, version, rank=0, num_ranks=1)
                     started = time.perf_counter()
                     await engine.load(sent)
                     tried.append(time.perf_counter() - started)

@@ -19,7 +19,7 @@ from rlsys.packing import consecutive
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from rlsys.channels.base import Bucket, Published, WeightChannel
+    from rlsys.system.weight_folder import Bucket, Published, WeightFolder
 
 BUCKET_BYTES = 64 << 20
 # Noise of the start-up canary where a tensor is near zero: relative noise would leave a fresh bias where it is.
@@ -70,16 +70,16 @@ def gathered(items: Sequence[Weight], modifier_rank: int | None = None) -> Abstr
 @torch.no_grad()
 def export_version(
     model: PreTrainedModel,
-    channel: WeightChannel,
+    folder: WeightFolder,
     version: int,
     *,
     rank: int,
     num_ranks: int,
     bucket_bytes: int = BUCKET_BYTES,
 ) -> Published:
-    """Send the weights through `channel` as `version`. Returns what this rank sent of it."""
+    """Send the weights through `folder` as `version`. Returns what this rank sent of it."""
     with closing(_buckets_to_send(model, bucket_bytes)) as stream:
-        share = channel.send(version, stream, rank, num_ranks)
+        share = folder.send(version, stream, rank, num_ranks)
         for _ in stream:  # a rank that sends nothing takes part in every gather all the same (docs/laws.md, law 7)
             pass
     return share

@@ -22,7 +22,6 @@ from learners.patience import Patience, Ping
 from learners.rank import LearnerRank, RankSpec
 from learners.snapshot import Snapshot
 from rlsys.batch import Batch, UpdateReport
-from rlsys.channels.base import Published, WeightChannel, joined
 from rlsys.config.learner import LearnerConfig
 from rlsys.drafting import BatchDraft, build_batch, split_draft
 from rlsys.errors import BadInput, LearnerLost, RunFailed
@@ -30,6 +29,7 @@ from rlsys.metrics import Max, finite, merge
 from rlsys.packing import split_rows
 from rlsys.system.deadlines import within
 from rlsys.system.lost_nodes import lost_node
+from rlsys.system.weight_folder import Published, WeightFolder, joined
 from rlsys.types import Group
 
 log = logging.getLogger("rlsys.learner")
@@ -124,9 +124,9 @@ class LearnerActor:
         return self.rank.logprobs([list(ids) for ids in token_ids])
 
     def export(
-        self, channel: WeightChannel, version: int, probe: Sequence[Sequence[int]], perturb: bool
+        self, folder: WeightFolder, version: int, probe: Sequence[Sequence[int]], perturb: bool
     ) -> tuple[Published, list[list[float]]]:
-        return self.rank.export(channel.on_node(node_id()), version, probe, perturb=perturb)
+        return self.rank.export(folder.on_node(node_id()), version, probe, perturb=perturb)
 
     def snapshot(self, folder: str, tokenizer_from: str) -> None:
         """Copy what goes into `folder`/learner for resuming, and into `folder`/hf, with the tokenizer of
@@ -252,11 +252,11 @@ class LearnerGroup:
         return by_rank[0]
 
     async def export(
-        self, channel: WeightChannel, version: int, probe: Sequence[Sequence[int]], *, perturb: bool = False
+        self, folder: WeightFolder, version: int, probe: Sequence[Sequence[int]], *, perturb: bool = False
     ) -> tuple[Published, list[list[float]]]:
         """Send the weights as `version`, or visibly perturbed ones; with the probe's log-probabilities under them."""
         by_rank = await self._all(
-            lambda rank: rank.export.remote(channel, version, probe, perturb), f"exporting version {version}"
+            lambda rank: rank.export.remote(folder, version, probe, perturb), f"exporting version {version}"
         )
         return joined([share for share, _ in by_rank]), by_rank[0][1]
 

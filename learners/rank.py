@@ -32,7 +32,7 @@ from rlsys.system.device import Device, known, require_device, resolved_learner
 
 if TYPE_CHECKING:
     from learners.algorithms.base import Algorithm
-    from rlsys.channels.base import Published, WeightChannel
+    from rlsys.system.weight_folder import Published, WeightFolder
 
 _CHECKPOINT_TAG = "state"
 _CRITIC_TAG = "critic"
@@ -173,7 +173,7 @@ class LearnerRank:
         deepspeed.comm.destroy_process_group()
 
     def export(
-        self, channel: WeightChannel, version: int, probe: Sequence[Sequence[int]] = (), *, perturb: bool = False
+        self, folder: WeightFolder, version: int, probe: Sequence[Sequence[int]] = (), *, perturb: bool = False
     ) -> tuple[Published, list[list[float]]]:
         """Send the weights as `version`. Returns what this rank sent, and the probe's log-probabilities under them.
 
@@ -183,7 +183,7 @@ class LearnerRank:
 
         spec, model = self.spec, self.stage.models.policy.model
         with perturbed(model, PERTURBATION) if perturb else nullcontext():
-            share = export_version(model, channel, version, rank=spec.rank, num_ranks=spec.world_size)
+            share = export_version(model, folder, version, rank=spec.rank, num_ranks=spec.world_size)
             return share, self.logprobs(probe)
 
     def save_hf(self, folder: Path, tokenizer_from: str, into: Snapshot) -> None:

@@ -11,10 +11,10 @@ from launch.checkpoints.checkpoint import DriverState
 from launch.observe.progress import Progress
 from launch.run.run import Run
 from launch.run.rundir import RunDir
-from rlsys.channels.shm import SharedMemory
 from rlsys.config.recipe import RunConfig
 from rlsys.journal import Journal
 from rlsys.system.device import DEVICES
+from rlsys.system.weight_folder import WeightFolder
 from rlsys.types import Message
 from tests.fakes import BanditLearner, BanditPool
 
@@ -47,7 +47,7 @@ def bandit_run(
 ) -> Run:
     """A run that nothing has started. mark: how much of its journal stays."""
     state, folder = state or DriverState(), directory.path.parent
-    pool.weights = SharedMemory(folder / "weights")
+    pool.weights = WeightFolder(folder / "weights")
     return Run(
         config=config,
         dir=directory,
@@ -62,7 +62,6 @@ def bandit_run(
         progress=Progress(),
         tracker=NoTracker(),  # type: ignore[arg-type]
         gauges=NoTracker(),  # type: ignore[arg-type]
-        weights=pool.weights,
         model_path=str(folder),
         earlier_s=state.wall_s,
     )

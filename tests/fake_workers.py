@@ -8,17 +8,17 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from actors.arrivals import Publication
 from actors.members import PoolOptions
 from actors.pool import RolloutPool
 from actors.scoring import ScoringSpec
 from actors.specs import IDLE
+from actors.weights.check import Publication
 from actors.worker import Delivery, WorkerSpec, WorkerStatus
 from envs.services.stats import ToolStats
-from rlsys.channels.base import Published
 from rlsys.errors import RunFailed
 from rlsys.outlines import outlines
 from rlsys.rollout import RolloutPlan
+from rlsys.system.weight_folder import Published
 from rlsys.types import Ticket
 from tests.fakes import bandit_group
 from tests.made import engine_spec, plan
@@ -100,7 +100,7 @@ class _Worker:
         return "here"
 
 
-class Way:
+class FakeDistributor:
     """Of new weights: `brings` says what becomes of a version on its way to a worker."""
 
     def __init__(self, brings: Callable[[Published], Awaitable[None]] | None = None) -> None:
@@ -125,28 +125,30 @@ class Way:
 
 
 def version(number: int, expected: float = 0.0) -> Publication:
-    return Publication(published=Published(channel="", version=number), probe=((1, 2),), expected=((expected,),))
+    return Publication(published=Published(version=number), probe=((1, 2),), expected=((expected,),))
 
 
-def make_pool(script: Script, workers: int = 1, way: Way | None = None, **options: Any) -> RolloutPool:
+def make_pool(
+    script: Script, workers: int = 1, distributor: FakeDistributor | None = None, **options: Any
+) -> RolloutPool:
     scoring = ScoringSpec(grader_workers=1, grader_deadline_s=5.0)
     seconds: dict[str, Any] = {"stall_s": 60.0, "block_s": 30.0, "start_timeout_s": 60.0}
     specs = [
         WorkerSpec(name=f"w{index}", engine=engine_spec(), run_seed=0, scoring=scoring, **seconds)
         for index in range(workers)
     ]
-    return RolloutPool(specs, replace(OPTIONS, **options), script.worker, way or Way())  # type: ignore[arg-type]
+    return RolloutPool(specs, replace(OPTIONS, **options), script.worker, distributor or FakeDistributor())  # type: ignore[arg-type]
 
 
 def run(
     script: Script,
     scenario: Callable[[RolloutPool], Awaitable[None]],
     workers: int = 1,
-    way: Way | None = None,
+    distributor: FakeDistributor | None = None,
     **options: Any,
 ) -> None:
     async def whole() -> None:
-        pool = make_pool(script, workers, way, **options)
+        pool = make_pool(script, workers, distributor, **options)
         await pool.start()
         try:
             await scenario(pool)

@@ -7,23 +7,22 @@ import json
 import os
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from actors.arrivals import Arrival, Publication
 from actors.specs import IDLE
+from actors.weights.check import Arrival, Publication
 from actors.worker import Delivery, WorkerSpec, WorkerStatus
 from learners.algorithms import make_algorithm
 from rlsys.batch import Batch, UpdateReport
-from rlsys.channels import receiver
-from rlsys.channels.base import Published, WeightChannel
 from rlsys.drafting import BatchDraft, build_batch
 from rlsys.metrics import Mean
 from rlsys.outlines import Outline, Played, outlines, played
 from rlsys.rollout import RolloutPlan
+from rlsys.system.weight_folder import Published, WeightFolder
 from rlsys.types import EpisodeEnd, Failure, FailureKind, Group, Message, Ticket, TurnStop
 from tests import made
 
@@ -123,12 +122,12 @@ class BanditLearner:
         return [[float(self.logits[0].detach())] * max(len(ids) - 1, 1) for ids in token_ids]
 
     async def export(
-        self, channel: WeightChannel, version: int, probe: Sequence[Sequence[int]], *, perturb: bool = False
+        self, folder: WeightFolder, version: int, probe: Sequence[Sequence[int]], *, perturb: bool = False
     ) -> tuple[Published, list[list[float]]]:
         true = self.logits.detach().clone()
         if perturb:
             self._set((true + 5).tolist())
-        published = channel.send(version, [lambda: {"logits": self.logits.detach()}], 0, 1)
+        published = folder.send(version, [lambda: {"logits": self.logits.detach()}], 0, 1)
         logprobs = await self.logprobs(probe)
         self._set(true.tolist())
         return published, logprobs
@@ -149,9 +148,9 @@ class BanditLearner:
 
 
 def received(published: Published) -> list[float]:
-    """The logits that `BanditLearner` sent, through any channel."""
-    receiver(published).check(published)
-    ((_, logits),) = receiver(published).receive(published)
+    """The logits that `BanditLearner` sent."""
+    WeightFolder.check(published)
+    ((_, logits),) = WeightFolder.receive(published)
     return logits.tolist()
 
 
@@ -167,17 +166,17 @@ class BanditPool:
     ) -> None:
         self.logits: list[float] = [0.0, 0.0]
         self.version = 0
-        self.carried = (0, 0.0)
+        self.publisher, self.carried = self, (0, 0.0)
         self.restarts = {"fake": 0}
         self.lost_tokens = self.lost = 0
         self.published: list[int] = []
-        self.weights: WeightChannel
+        self.weights: WeightFolder
         self._fail, self._deaf, self._publish_s = fail, deaf, publish_s
 
     async def start(self) -> None: ...
     async def stop(self) -> None: ...
 
-    async def sending(self, nodes: Sequence[str]) -> WeightChannel:
+    async def folder_on(self, nodes: Sequence[str]) -> WeightFolder:
         return self.weights
 
     async def publish(self, publication: Publication) -> list[Arrival]:
@@ -222,6 +221,27 @@ class BanditPool:
 
     async def status(self) -> list[WorkerStatus]:
         return []
+
+
+class OneNode:
+    """A `WeightDistributor` of one node: versions lie where they were sent."""
+
+    def __init__(self, folder: WeightFolder) -> None:
+        self.folder = folder
+
+    async def ensure(self, nodes: Iterable[str]) -> None: ...
+
+    async def bring(self, published: Published, node: str) -> Published:
+        return published
+
+    async def keep(self, version: int) -> None:
+        self.folder.keep(version)
+
+    def moved(self) -> tuple[int, float]:
+        return 0, 0.0
+
+    async def stop(self) -> None:
+        self.folder.close()
 
 
 class FakeWorker:

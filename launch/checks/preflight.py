@@ -21,11 +21,10 @@ from launch.checks.described import described
 from launch.checks.gpu_memory import BYTES, GIGA, VERSIONS_IN_MEMORY, shape_of, tied
 from launch.checks.machine import inside_ray_job, is_local, local_gpus
 from launch.checks.safetensors_files import parameters_in
-from rlsys.channels import CHANNELS
-from rlsys.choices import load
 from rlsys.config.cluster import ClusterConfig
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput, require
+from rlsys.system import memory
 from rlsys.system.device import DEVICES, Device, dtype_of, known, resolved_cluster
 
 if TYPE_CHECKING:
@@ -111,14 +110,14 @@ def store_bytes(recipe: RecipeConfig, device: Device) -> int:
 def check_weights_room(recipe: RecipeConfig, device: Device) -> None:
     """Whether this machine has room where engines load their weights from. Raises BadInput."""
     needed, store = weights_bytes(recipe, device) or 0, store_bytes(recipe, device)
-    check_room(recipe.weights.channel, recipe.cluster.weights_dir, needed, store)
+    check_room(recipe.cluster.weights_dir, needed, store)
 
 
-def check_room(channel: str, weights_dir: str | None, needed: int, store: int = 0) -> None:
+def check_room(weights_dir: str | None, needed: int, store: int = 0) -> None:
     """Whether this node has room for so many bytes of versions beside Ray's store. Raises BadInput."""
-    room, root = load(CHANNELS[channel]).room, Path(weights_dir) if weights_dir is not None else None
-    beside = store and not room(root, store)  # else Ray takes a folder on the disk
-    problem = room(root, needed + store if beside else needed)
+    root = memory.memory_root(weights_dir)
+    beside = store and not memory.room(root, store)  # else Ray takes a folder on the disk
+    problem = memory.room(root, needed + store if beside else needed)
     if problem:
         raise BadInput(problem)
 

@@ -77,8 +77,8 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
     from launch.run.parts import make_run, shown
     from launch.run.session import go_through
     from launch.stages.base import needs_engines
-    from rlsys.channels import open_channel
     from rlsys.files import files_or_bad_input
+    from rlsys.system.weight_folder import WeightFolder
 
     text = to_yaml(config)
     with files_or_bad_input():
@@ -97,7 +97,7 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
             directory.write("config.yaml", text)
     playing = [stage for stage in config.stages if needs_engines(config, stage)]
     engines = any(stage in playing for stage in config.stages[state.stage_index :])
-    weights = open_channel(config.recipe.weights.channel, cleanup.tag(), config.recipe.cluster.weights_dir)
+    weights = WeightFolder.open(cleanup.tag(), config.recipe.cluster.weights_dir)
     parent.tell(run=str(directory.path))
     with cleanup.orderly_exit():
         progress.say(f"run directory {shown(directory.path)}; {begun()}")

@@ -2,8 +2,8 @@
 
 Every process of a run carries `RLSYS_OWNER=<machine>:<driver's pid>:<its start time>` in its environment, children of
 children too, and a semaphore in its name. Whatever bears the tag of a driver of this machine that is no longer alive is
-an orphan, and the next run removes it. What a weight channel stores belongs to whoever holds a lock on it
-(`rlsys.channels.memory`).
+an orphan, and the next run removes it. A folder of weights belongs to whoever holds a lock on it
+(`rlsys.system.memory`).
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from pathlib import Path
 import psutil
 
 from launch.run import parent
-from rlsys import channels
-from rlsys.system import semaphores, sockets
+from rlsys.system import memory, semaphores, sockets
 
 VARIABLE = semaphores.VARIABLE
 GRACE_S = 3.0
@@ -85,7 +84,7 @@ def end_own() -> list[psutil.Process]:
 def end_run(owner: str) -> str:
     """What a driver does at its end, after the end of a driver that did not. Returns what is to be said of it."""
     said = survivors(_end(partial(owned, owner)))
-    channels.sweep()
+    memory.sweep(memory.memory_root())
     semaphores.remove(dead)
     sockets.remove(dead)
     return said
@@ -181,7 +180,7 @@ def orderly_exit() -> Iterator[None]:
     try:
         if said := survivors(end_orphans()):
             print(said, file=sys.stderr)
-        channels.sweep()
+        memory.sweep(memory.memory_root())
         semaphores.remove(dead)
         sockets.remove(dead)
         yield

@@ -56,7 +56,7 @@ def on_engines(
     async def go() -> T:
         workers, timeout_s = recipe.rollout.workers, recipe.cluster.placement_timeout_s
         progress.begin(f"starting {workers} rollout worker(s)")
-        placement = await place(needs, one_node=False, timeout_s=timeout_s, run=recipe.name)
+        placement = await place(needs, timeout_s=timeout_s, run=recipe.name)
         what = "cluster.scratch_dir" if scratch else "the checkpoint"
         shared = [(f"{what}={str(Path(model).parent)!r}", Path(model).parent)] if scratch else []
         await nodes.check_nodes(placement, recipe, playing, services, device, model=(what, model), shared=shared)

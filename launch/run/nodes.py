@@ -44,8 +44,8 @@ class Holds:
     playing: tuple[RecipeConfig, ...] = ()  # whose episodes are played there
     serving: tuple[ServiceSpec, ...] = ()
     memory_mb: int = 0  # of its processes; 0 where that is not counted
-    # weights.channel, cluster.weights_dir, bytes of its versions, and of Ray's store where that lies beside them
-    weights: tuple[str, str | None, int, int] | None = None
+    # cluster.weights_dir, bytes of its versions, and of Ray's store where that lies beside them
+    weights: tuple[str | None, int, int] | None = None
     host_bytes: float = 0.0  # of RAM that learner ranks keep for good beside those
     gpus: bool = False
 
@@ -85,7 +85,7 @@ def look(holds: Holds, marks: Sequence[Mark], make: Callable[[Any], World]) -> N
     if holds.weights is not None:
         preflight.check_room(*holds.weights)
     if holds.host_bytes:
-        _, folder, versions, _ = holds.weights or (None, None, 0, 0)
+        folder, versions, _ = holds.weights or (None, 0, 0)
         preflight.check_host(holds.host_bytes + (versions if folder is None else 0))
     if holds.memory_mb:
         preflight.check_memory(holds.memory_mb)
@@ -178,7 +178,7 @@ def holds_of(
     count = preflight.parameters(recipe) or 0
     engine_mb, rank_mb = (0, 0) if device.gpus_per_actor else preflight.memory_of_parts(recipe, count)
     size, store = preflight.weights_bytes(recipe, device) or 0, preflight.store_bytes(recipe, device)
-    weights = (recipe.weights.channel, recipe.cluster.weights_dir, size, store) if ranks else None
+    weights = (recipe.cluster.weights_dir, size, store) if ranks else None
     gpus = device.gpus_per_actor > 0
     rank = Holds(models=(model,), memory_mb=rank_mb, weights=weights, gpus=gpus, host_bytes=host_bytes)
     engine = Holds(models=(model,), playing=tuple(playing), memory_mb=engine_mb, weights=weights, gpus=gpus)

@@ -28,11 +28,11 @@ from launch.run.cluster import connect
 from launch.run.run import Run
 from launch.run.rundir import METRICS, RunDir
 from learners.rope import scaled_copy
-from rlsys.channels.base import WeightChannel
 from rlsys.config.recipe import RecipeConfig, RunConfig
 from rlsys.files import files_or_bad_input
 from rlsys.journal import Journal
 from rlsys.system.device import Device, require_device, resolved, resolved_run
+from rlsys.system.weight_folder import WeightFolder
 
 SHOWN_AT_START = 400  # characters of the first prompt
 
@@ -45,7 +45,7 @@ def make_run(
     *,
     text: str,
     playing: Sequence[RecipeConfig],
-    weights: WeightChannel,
+    weights: WeightFolder,
 ) -> Run:
     """Connects to Ray, builds a scratch policy where the recipe has no model, and starts no actor yet.
 
@@ -88,7 +88,6 @@ def make_run(
         progress=progress,
         tracker=Tracker(recipe.wandb, directory.path, f"{recipe.name} seed {recipe.seed}", nested(text)),
         gauges=Gauges(recipe.name),
-        weights=weights,
         model_path=model_path,
         playing=playing,
         earlier_s=state.wall_s,
@@ -126,8 +125,7 @@ async def start_parts(run: Run, *, engines: bool) -> None:
     run.progress.begin(f"starting {recipe.learner.ranks} learner rank(s), {recipe.rollout.workers} rollout worker(s)")
     ranks, workers = recipe.learner.ranks, recipe.rollout.workers
     needs = _needs(recipe, run.services if engines else None, run.device)
-    one_node, timeout_s = engines and run.weights.one_node, recipe.cluster.placement_timeout_s
-    placement = await place(needs, one_node=one_node, timeout_s=timeout_s, run=recipe.name)
+    placement = await place(needs, timeout_s=recipe.cluster.placement_timeout_s, run=recipe.name)
     shared = [(f"--run-dir {run.dir.path}", run.dir.path)]
     model = ("model.path", run.model_path)
     trained = [stage.config for stage in run.config.stages]

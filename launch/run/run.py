@@ -11,10 +11,10 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from actors.arrivals import Publication, logprob_gaps
 from actors.pool import RolloutPool
 from actors.renderer import ChatRenderer
 from actors.services import Services
+from actors.weights.check import Publication, logprob_gaps
 from envs.base import World
 from envs.rewards import solved_by
 from launch.checkpoints.beginning import reference_of, takes_optimizer
@@ -29,7 +29,6 @@ from launch.observe.tracking import Tracker
 from launch.run.rundir import RunDir
 from learners.group import LearnerGroup
 from rlsys.buffer import SlotBuffer
-from rlsys.channels.base import WeightChannel
 from rlsys.config.recipe import RecipeConfig, RunConfig, StageConfig
 from rlsys.curriculum import Curriculum
 from rlsys.errors import BadInput, RunFailed
@@ -67,7 +66,6 @@ class Run:
     progress: Progress
     tracker: Tracker
     gauges: Gauges
-    weights: WeightChannel  # from the learner to the engines
     model_path: str  # the model that the first stage begins with
     playing: Sequence[RecipeConfig] = ()  # the stages whose episodes the engines play
     earlier_s: float = 0.0  # wall seconds of the processes that this one continues
@@ -223,8 +221,8 @@ class Run:
 
     async def export(self, version: int, *, perturb: bool = False) -> Publication:
         """Send the learner's weights as `version`, with its own log-probabilities of the probe to compare with."""
-        channel = await self.pool.sending(self.learner.node_ids)
-        published, expected = await self.learner.export(channel, version, self.probe, perturb=perturb)
+        folder = await self.pool.publisher.folder_on(self.learner.node_ids)
+        published, expected = await self.learner.export(folder, version, self.probe, perturb=perturb)
         return Publication(published=published, probe=self.probe, expected=tuple(map(tuple, expected)))
 
     async def deliver(self, version: int) -> dict[str, float]:
@@ -239,7 +237,7 @@ class Run:
         """Deliver an exported version to every engine."""
         started = time.monotonic()
         try:
-            arrivals = await self.pool.publish(publication)
+            arrivals = await self.pool.publisher.publish(publication)
         except RunFailed:  # what the ranks wrote may have gone with their node: the next ones send it anew
             await self.learner.check(f"publishing version {publication.version}")
             raise
@@ -248,7 +246,7 @@ class Run:
             "mismatch/probe_mean": max(arrival.gap_mean for arrival in arrivals),
             "mismatch/probe_max": max(arrival.gap_max for arrival in arrivals),
         }
-        carried, carry_s = self.pool.carried
+        carried, carry_s = self.pool.publisher.carried
         return {
             "weights/publish_s": seconds,
             "weights/pause_s": max(arrival.delivery.seconds for arrival in arrivals),

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from actors.bundles import Need
 from actors.calls import SERVICE_TOKEN
-from actors.carriers import CarrierOptions, Carriers
-from actors.direct import Direct
 from actors.judge import JudgeServiceConfig, start_judge
 from actors.members import PoolOptions
 from actors.pool import RolloutPool
@@ -17,6 +15,7 @@ from actors.scoring import ScoringSpec
 from actors.services import Services, ServiceSpec, check_world, start_world
 from actors.specs import engine_environment, make_engine_spec, openmp
 from actors.watched import WorldsSpec
+from actors.weights.distributor import DistributorOptions, WeightDistributor
 from actors.worker import WorkerSpec
 from envs import make_world
 from envs.rewards import judge_of
@@ -25,8 +24,6 @@ from launch.checks import preflight
 from learners.group import GroupOptions, LearnerGroup, rank_specs
 from learners.meeting import collective_timeout_s
 from learners.rank import RankSpec
-from rlsys.channels.base import WeightChannel
-from rlsys.channels.shm import SharedMemory
 from rlsys.choices import own_folders
 from rlsys.config.cluster import SECRET, ClusterConfig
 from rlsys.config.learner import LearnerConfig
@@ -35,6 +32,7 @@ from rlsys.errors import BadInput
 from rlsys.rollout import RolloutPlan
 from rlsys.seeds import derive
 from rlsys.system.device import Device, dtype_of, hidden, known, resolved
+from rlsys.system.weight_folder import WeightFolder
 
 # What every actor inherits from the driver's environment on a cluster of its own nodes: names, and how names begin.
 PASSED_ON = ("RLSYS_OWNER", "HF_HUB_OFFLINE", "HF_HOME", "HF_HUB_CACHE", "HF_ENDPOINT", "WANDB_MODE",
@@ -104,19 +102,16 @@ def secrets_of(recipes: Sequence[RecipeConfig]) -> dict[str, str]:
     return {name: os.environ[name] for name in sorted({*names, *SECRETS}) if name in os.environ}
 
 
-def way_of(recipe: RecipeConfig, weights: WeightChannel) -> Carriers | Direct:
-    """How a version comes to where engines read it; not yet started."""
-    if not weights.carried:
-        return Direct(weights)
-    assert isinstance(weights, SharedMemory)  # the only folders that carriers know
-    options = CarrierOptions(
+def distributor(recipe: RecipeConfig, weights: WeightFolder) -> WeightDistributor:
+    """What brings a version to where engines read it; not yet started."""
+    options = DistributorOptions(
         env_vars=environment(recipe.cluster, hidden(0)),
         start_timeout_s=recipe.rollout.start_timeout_s,
         fetch_timeout_s=recipe.loop.publish_deadline_s,
         run=recipe.name,
         host=recipe.cluster.service_host,
     )
-    return Carriers(weights, options)
+    return WeightDistributor(weights, options)
 
 
 def pool(
@@ -125,7 +120,7 @@ def pool(
     model_path: str,
     service_token: str,
     secrets: dict[str, str],
-    weights: WeightChannel | None = None,
+    weights: WeightFolder | None = None,
     playing: Sequence[RecipeConfig] = (),
 ) -> RolloutPool:
     """Every rollout worker of a recipe, not yet started.
@@ -172,7 +167,7 @@ def pool(
         mismatch_limit=known(recipe.loop.mismatch_limit),
         publish_deadline_s=recipe.loop.publish_deadline_s,
     )
-    return RolloutPool(specs, options, way=way_of(recipe, weights) if weights is not None else None)
+    return RolloutPool(specs, options, distributor=distributor(recipe, weights) if weights is not None else None)
 
 
 def scoring(recipe: RecipeConfig) -> ScoringSpec:

@@ -21,8 +21,8 @@ from typing import Any
 
 import psutil
 
-from actors.arrivals import Publication
 from actors.specs import IDLE
+from actors.weights.check import Publication
 from envs.services.stats import ToolStats
 from envs.services.stats import merge as merge_stats
 from launch.evaluation.beside import Beside

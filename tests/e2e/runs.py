@@ -18,8 +18,7 @@ from typing import Any
 import psutil
 
 from launch.run import cleanup
-from rlsys.channels import memory
-from rlsys.system import semaphores
+from rlsys.system import memory, semaphores
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 420

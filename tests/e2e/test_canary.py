@@ -14,20 +14,18 @@ from typing import Any
 import pytest
 import ray
 
-from actors.direct import Direct
 from actors.pool import RolloutPool
 from launch.run import wire
 from launch.run.run import Run
 from learners.algorithms.sft import SFTConfig
-from rlsys.channels.base import WeightChannel
-from rlsys.channels.shm import SharedMemory
 from rlsys.config.engine import EngineConfig
 from rlsys.config.recipe import RecipeConfig, RunConfig
 from rlsys.errors import RunFailed
 from rlsys.system.device import known, resolved
+from rlsys.system.weight_folder import WeightFolder
 from tests.device import RAY_CPUS, device, name, need_gpus
 from tests.e2e.tiny_models import save_tiny
-from tests.pickled_channel import Pickled
+from tests.fakes import OneNode
 
 HERE = Path(__file__).resolve().parent
 PROBE = (tuple(range(5, 45)), tuple(range(60, 100)))
@@ -58,24 +56,24 @@ def cluster() -> Iterator[None]:
     ray.shutdown()
 
 
-def make_pool(model_path: Path, extension: str | None = None) -> RolloutPool:
+def make_pool(model_path: Path, weights: Path, extension: str | None = None) -> RolloutPool:
     """One worker; `extension` takes the place of what loads weights in its engine."""
     plain = wire.pool(recipe(), device(), str(model_path), "", {})
     (spec,) = [member.spec for member in plain._members]
     if extension is not None:
         spec = replace(spec, engine=replace(spec.engine, extension=extension))
     variables = plain._options.env_vars | {"PYTHONPATH": str(HERE.parents[1])}
-    return RolloutPool([spec], replace(plain._options, env_vars=variables, run=""))
+    distributor: Any = OneNode(WeightFolder(weights))
+    return RolloutPool([spec], replace(plain._options, env_vars=variables, run=""), distributor=distributor)
 
 
-def make_run(learner: Any, pool: RolloutPool, weights: WeightChannel) -> Run:
-    """With the parts that the canary touches, and no others; the pool takes its versions through `weights`."""
-    pool._deliveries._way = Direct(weights)
+def make_run(learner: Any, pool: RolloutPool) -> Run:
+    """With the parts that the canary touches, and no others."""
     others = ("dir", "state", "journal", "world", "renderer", "device", "progress", "tracker", "gauges", "services")
     others += ("model_path",)
     config = RunConfig(recipe=recipe(), stages=())
     unused: dict[str, Any] = dict.fromkeys(others)
-    return Run(config=config, learner=learner, pool=pool, weights=weights, probe=PROBE, **unused)
+    return Run(config=config, learner=learner, pool=pool, probe=PROBE, **unused)
 
 
 def test_the_canary_passes_a_healthy_engine_and_catches_those_that_keep_old_weights_or_an_old_head(
@@ -86,8 +84,9 @@ def test_the_canary_passes_a_healthy_engine_and_catches_those_that_keep_old_weig
 
     async def play() -> None:
         learner, config = wire.learner(recipe(), device()), recipe()
-        healthy = make_pool(model_path)
-        broken = {what: make_pool(model_path, extension) for what, extension in BROKEN.items()}
+        weights = tmp_path / "weights"
+        healthy = make_pool(model_path, weights)
+        broken = {what: make_pool(model_path, weights, extension) for what, extension in BROKEN.items()}
         pools = [healthy, *broken.values()]
 
         async def begin() -> None:
@@ -96,19 +95,15 @@ def test_the_canary_passes_a_healthy_engine_and_catches_those_that_keep_old_weig
 
         try:
             await asyncio.gather(begin(), healthy.start())  # the rest in turn: on two cores that is faster
-            run = make_run(learner, healthy, SharedMemory(tmp_path / "weights"))
+            run = make_run(learner, healthy)
             await run.canary()
             assert close(run)
             await run.publish(await run.export(0))  # and back
             assert close(run)
-            other = make_run(learner, healthy, Pickled(tmp_path / "pickled"))
-            await other.canary()
-            await other.publish(await other.export(1))
-            assert close(other)
             await healthy.stop()  # its GPU is for the next one
             for what, pool in broken.items():
                 await pool.start()
-                run = make_run(learner, pool, SharedMemory(tmp_path / "weights"))
+                run = make_run(learner, pool)
                 with pytest.raises(RunFailed, match="does not compute what the learner computes"):
                     await run.canary()
                     pytest.fail(f"an engine that {what} passed")

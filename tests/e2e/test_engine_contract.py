@@ -28,8 +28,8 @@ from actors.orphans import SHARED
 from actors.scoring import ScoringSpec
 from actors.specs import IDLE, EngineFailed, EngineSpec, EngineStats, PromptTooLong, engine_environment
 from actors.worker import RolloutWorker, WorkerSpec
-from rlsys.channels.base import Published, WeightsRejected
 from rlsys.rollout import TurnRequest
+from rlsys.system.weight_folder import Published, WeightsRejected
 from rlsys.types import Completion, Group, Reward, TurnStop, VersionSpan
 from tests import device, made
 from tests.e2e.tiny_models import END, Kind, logits, logprobs, publish, save_tiny, tiny_model, tiny_tokenizer
@@ -479,7 +479,7 @@ import asyncio, json, sys
 async def main():
     from actors.engine import Engine
     from actors.specs import EngineSpec
-    from rlsys.channels.base import Published, WeightsRejected
+    from rlsys.system.weight_folder import Published, WeightsRejected
     from rlsys.jsonl import decode
 
     fields, *versions = map(json.loads, sys.argv[1:])

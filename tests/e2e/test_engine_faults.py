@@ -15,10 +15,10 @@ import pytest
 import actors.engine
 from actors.engine import Engine
 from actors.specs import IDLE, EngineFailed
-from rlsys.channels.base import Published
+from rlsys.system.weight_folder import Published
 from tests.made import engine_spec
 
-VERSION = Published(channel="rlsys.channels.shm.SharedMemory", version=1)
+VERSION = Published(version=1)
 
 
 class Resources:

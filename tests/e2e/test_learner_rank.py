@@ -20,7 +20,6 @@ from learners.hub_folder import INDEX, copy_hf
 from learners.rank import LearnerRank
 from learners.snapshot import Snapshot
 from rlsys.batch import Batch, Row
-from rlsys.channels.shm import SharedMemory
 from rlsys.choices import choose
 from rlsys.config.learner import LearnerConfig
 from rlsys.errors import BadInput
@@ -29,6 +28,7 @@ from rlsys.masking import masked_means
 from rlsys.metrics import finite
 from rlsys.packing import make_batch, split_rows
 from rlsys.reductions import weigh
+from rlsys.system.weight_folder import WeightFolder
 from rlsys.types import Sample
 from tests import made
 from tests.e2e.learner_cases import bare_process, save_model, spawn, spec
@@ -270,7 +270,7 @@ def test_perturbed_weights_are_published_and_scored_and_leave_no_trace(learner, 
         learner.update(batch())
         before, true = tensors(learner), learner.logprobs(PROBE)
         if visit:
-            _, moved = learner.export(SharedMemory(tmp_path), 3, PROBE, perturb=True)
+            _, moved = learner.export(WeightFolder(tmp_path), 3, PROBE, perturb=True)
             assert same(tensors(learner), before)
             assert learner.logprobs(PROBE) == true
             pairs = [(a, b) for old, new in zip(true, moved, strict=True) for a, b in zip(old, new, strict=True)]
@@ -285,10 +285,10 @@ def test_perturbed_weights_are_published_and_scored_and_leave_no_trace(learner, 
 def test_an_export_holds_the_weights_that_score(learner, path, tmp_path) -> None:
     begin(learner, path)
     learner.update(batch())
-    published, logprobs = learner.export(SharedMemory(tmp_path), 17, PROBE)
+    published, logprobs = learner.export(WeightFolder(tmp_path), 17, PROBE)
     assert logprobs == learner.logprobs(PROBE)
-    SharedMemory.check(published)
-    assert same(dict(SharedMemory.receive(published)), tensors(learner))
+    WeightFolder.check(published)
+    assert same(dict(WeightFolder.receive(published)), tensors(learner))
 
 
 @pytest.mark.parametrize("zero_stage", [1, 2, 3])
@@ -611,10 +611,10 @@ def run_rank(rank: int, world_size: int, port: int, path: str, folder: str) -> N
         begin(learner, path, zero_stage=zero_stage)
         reports = [learner.update(split_rows(batch(step, 40), world_size)[rank]) for step in range(2)]
         assert all(report.applied for report in reports)
-        channel, before = SharedMemory(Path(folder) / f"perturbed{zero_stage}"), tensors(learner)
+        channel, before = WeightFolder(Path(folder) / f"perturbed{zero_stage}"), tensors(learner)
         _, perturbed = learner.export(channel, 1, PROBE, perturb=True)
         assert same(tensors(learner), before)
-        learner.export(SharedMemory(Path(folder) / f"zero{zero_stage}"), 1)
+        learner.export(WeightFolder(Path(folder) / f"zero{zero_stage}"), 1)
         save(learner, Path(folder) / f"zero{zero_stage}" / "learner")
         save_hf(learner, Path(folder) / f"zero{zero_stage}" / "hf", path)
         policy, parts, snapshot = learner.stage.models.policy, Path(folder) / f"zero{zero_stage}" / "parts", Snapshot()

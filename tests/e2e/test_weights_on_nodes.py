@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from rlsys.channels.memory import GRACE_S, PREFIX
+from rlsys.system.memory import GRACE_S, PREFIX
 from tests.e2e.runs import rlsys, rows, steps_of, trajectories
 from tests.e2e.test_determinism import MODE, SHORT
 from tests.nodes import Cluster, needs_nodes, nodes
@@ -77,14 +77,14 @@ def test_deliveries_without_learning_change_no_log_probability(cluster: Cluster,
     assert len(before) == 2 + 4 and [each["token_ids"] for each in before] == [each["token_ids"] for each in after]
 
 
-def test_a_run_survives_its_carriers_and_leaves_no_memory_when_it_is_killed(cluster: Cluster, shared: Path) -> None:
+def test_a_run_survives_its_weight_stores_and_leaves_no_memory_when_killed(cluster: Cluster, shared: Path) -> None:
     folder = shared / "killed"
     train = ["train", "quickstart", "stages.sft.steps=12", "stages.rl.steps=200", "eval.tasks=2", "wandb.mode=disabled"]
     with (shared / "killed.log").open("w") as output:
         process = cluster.start(command(*train, "--run-dir", str(folder)), output=output.fileno())
         assert until(lambda: steps_of(folder, "rl") >= 1, 240), (shared / "killed.log").read_text()[-3000:]
         for number in (1, 2):
-            cluster.sh(number, "pkill -KILL -f '^ray::.*[Cc]arrier'")
+            cluster.sh(number, "pkill -KILL -f '^ray::.*[Ww]eight ?[Ss]tore'")
             steps = steps_of(folder, "rl")
             assert until(lambda steps=steps: steps_of(folder, "rl") >= steps + 2, 120)
         assert held(cluster).count("\n") == 2

@@ -15,8 +15,7 @@ from typing import Any, Literal
 import torch
 
 from actors.engine import ReloadExtension
-from rlsys.channels.base import Published
-from rlsys.channels.shm import SharedMemory
+from rlsys.system.weight_folder import Published, WeightFolder
 
 Kind = Literal["qwen3", "qwen3_tied", "llama"]
 END = "<|im_end|>"
@@ -88,7 +87,7 @@ def publish(root: Path, model: Any, version: int, *, without: Iterable[str] = ()
         del tensors[name]
     names = list(tensors)
     parts = [{name: tensors[name].contiguous() for name in names[index::buckets]} for index in range(buckets)]
-    return SharedMemory(root).send(version, [partial(dict, part) for part in parts], 0, 1)
+    return WeightFolder(root).send(version, [partial(dict, part) for part in parts], 0, 1)
 
 
 @torch.no_grad()

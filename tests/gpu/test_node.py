@@ -11,9 +11,9 @@ import torch
 
 from launch.checks import cuda, preflight
 from learners.algorithms.sft import SFTConfig
-from rlsys.channels import memory
 from rlsys.config.model import ModelConfig
 from rlsys.config.recipe import RecipeConfig
+from rlsys.system import memory
 from tests.device import device, need_gpus
 
 

@@ -33,8 +33,8 @@ class Seen:
         return os.environ.get("CUDA_VISIBLE_DEVICES"), ray.get_gpu_ids()
 
 
-def placed(needs: list[Need], *, one_node: bool = False, timeout_s: float = 60.0) -> list[Any]:
-    return asyncio.run(place(needs, one_node=one_node, timeout_s=timeout_s))
+def placed(needs: list[Need], *, timeout_s: float = 60.0) -> list[Any]:
+    return asyncio.run(place(needs, timeout_s=timeout_s))
 
 
 def release(places: list[Any]) -> None:
@@ -75,8 +75,6 @@ def test_what_never_fits_is_refused_and_what_is_taken_is_waited_for() -> None:
     assert [node.gpus for node in free_nodes()] == [0]
     with pytest.raises(RunFailed, match=r"0\.5 s \(cluster\.placement_timeout_s\): no node has room for 2 x learner"):
         placed([RANK, RANK, SERVICE], timeout_s=0.5)
-    with pytest.raises(RunFailed, match=r"no node has room for all 2 actors \(2 GPUs and 2 CPUs\)"):
-        placed([RANK, RANK], one_node=True, timeout_s=0.5)
     release(taken)
     release(placed([RANK, RANK, SERVICE]))
 

@@ -15,19 +15,18 @@ import ray.util
 import torch
 
 import actors.pool
-from actors.arrivals import Publication
-from actors.direct import Direct
 from actors.members import PoolOptions
 from actors.pool import RolloutPool
 from actors.scoring import ScoringSpec
+from actors.weights.check import Publication
 from actors.worker import WorkerSpec
 from launch.observe.gauges import Gauges
 from learners.group import fetched
-from rlsys.channels.shm import SharedMemory
 from rlsys.errors import RunFailed
 from rlsys.outlines import Played, outlines
+from rlsys.system.weight_folder import WeightFolder
 from rlsys.types import EpisodeEnd, Failure, Ticket
-from tests.fakes import FakeWorker
+from tests.fakes import FakeWorker, OneNode
 from tests.made import engine_spec, plan, ticket
 from tests.paths import ROOT
 from tests.ray.lost import lost as lost_object
@@ -65,7 +64,8 @@ def make_pool(tmp_path: Path, workers: int = 2, **changes: float) -> RolloutPool
         )
         for index in range(workers)
     ]
-    return RolloutPool(specs, replace(options, **changes), worker=FakeWorker, way=Direct(channel(tmp_path)))
+    distributor: Any = OneNode(folder(tmp_path))
+    return RolloutPool(specs, replace(options, **changes), worker=FakeWorker, distributor=distributor)
 
 
 def test_rays_own_metrics_have_the_numbers_of_a_row() -> None:
@@ -80,12 +80,12 @@ def test_rays_own_metrics_have_the_numbers_of_a_row() -> None:
     assert 'run="q"' in line and 'stage="rl"' in line and line.endswith(" 0.625")
 
 
-def channel(tmp_path: Path) -> SharedMemory:
-    return SharedMemory(tmp_path / "versions")
+def folder(tmp_path: Path) -> WeightFolder:
+    return WeightFolder(tmp_path / "versions")
 
 
 def publication(tmp_path: Path, version: int, logit: float = 0.0) -> Publication:
-    published = channel(tmp_path).send(version, [lambda: {"logits": torch.tensor([logit, 0.0])}], 0, 1)
+    published = folder(tmp_path).send(version, [lambda: {"logits": torch.tensor([logit, 0.0])}], 0, 1)
     return Publication(published=published, probe=((1,),), expected=((logit,),))
 
 
@@ -112,7 +112,7 @@ async def play(pool: RolloutPool, count: int) -> tuple[list[Played], list[Ticket
 
 def test_a_worker_that_dies_is_restarted_refitted_and_its_groups_played_elsewhere(tmp_path: Path) -> None:
     async def scenario(pool: RolloutPool) -> None:
-        await pool.publish(publication(tmp_path, 1))
+        await pool.publisher.publish(publication(tmp_path, 1))
         await pool.connect({"retriever": "http://10.0.0.2:80"})
         heard = tmp_path / "services-w0"
         heard.unlink()
@@ -123,10 +123,10 @@ def test_a_worker_that_dies_is_restarted_refitted_and_its_groups_played_elsewher
         assert retried and all(again.attempt == 1 for again in retried)
         assert {group.ticket.attempt for group in groups} == {0, 1}
         second = publication(tmp_path, 2, logit=1.0)
-        arrivals = await pool.publish(second)
+        arrivals = await pool.publisher.publish(second)
         while len(arrivals) < 2:  # w0 is still on its way: the version it comes back with is the newest
             await asyncio.sleep(0.05)
-            arrivals = await pool.publish(replace(second))
+            arrivals = await pool.publisher.publish(replace(second))
         assert {arrival.delivery.version for arrival in arrivals} == {2}
         assert "http://10.0.0.2:80" in heard.read_text()  # before it was given weights
         assert pool.restarts == {"w0": 1, "w1": 0}
@@ -138,7 +138,7 @@ def test_a_worker_that_dies_is_restarted_refitted_and_its_groups_played_elsewher
 
 def test_a_group_outlives_its_worker_and_one_that_is_gone_is_played_again(tmp_path: Path) -> None:
     async def scenario(pool: RolloutPool) -> None:
-        await pool.publish(publication(tmp_path, 1))
+        await pool.publisher.publish(publication(tmp_path, 1))
         (group,), _ = await play(pool, 1)
         found = await pool.whole(group)
         assert (
@@ -166,7 +166,7 @@ async def returned(value: Any) -> Any:
 
 def test_what_a_worker_sampled_for_a_group_that_it_did_not_finish_is_counted_as_lost(tmp_path: Path) -> None:
     async def scenario(pool: RolloutPool) -> None:
-        await pool.publish(publication(tmp_path, 1))
+        await pool.publisher.publish(publication(tmp_path, 1))
         await play(pool, 2)
         (tmp_path / "die-late-w0").touch()
         playing = asyncio.ensure_future(play(pool, 1))
@@ -183,16 +183,16 @@ def test_what_a_worker_sampled_for_a_group_that_it_did_not_finish_is_counted_as_
 
 def test_a_late_worker_serves_nothing_until_it_holds_the_newest_weights(tmp_path: Path) -> None:
     async def scenario(pool: RolloutPool) -> None:
-        await pool.publish(publication(tmp_path, 1))
+        await pool.publisher.publish(publication(tmp_path, 1))
         (tmp_path / "slow-w1").touch()
         for version in (2, 3):
-            arrivals = await pool.publish(publication(tmp_path, version, logit=1.0))
+            arrivals = await pool.publisher.publish(publication(tmp_path, version, logit=1.0))
             assert [arrival.delivery.version for arrival in arrivals] == [version]
         groups, _ = await play(pool, 6)
         assert await who_played(pool, groups) == {"w0"}
         (tmp_path / "slow-w1").unlink()
         while len(arrivals) < 2:
-            arrivals = await pool.publish(publication(tmp_path, 3, logit=1.0))
+            arrivals = await pool.publisher.publish(publication(tmp_path, 3, logit=1.0))
         groups, _ = await play(pool, 6)
         assert await who_played(pool, groups) == {"w0", "w1"}
         wholes = [whole for group in groups if (whole := await pool.whole(group)) is not None]
@@ -207,7 +207,7 @@ def test_every_worker_dying_under_a_delivery_is_survived(tmp_path: Path) -> None
     async def scenario(pool: RolloutPool) -> None:
         for name in ("w0", "w1"):
             (tmp_path / f"die-loading-{name}").touch()
-        arrivals = await pool.publish(publication(tmp_path, 1))
+        arrivals = await pool.publisher.publish(publication(tmp_path, 1))
         assert arrivals and arrivals[0].gap_max == 0.0
         groups, _ = await play(pool, 2)
         found = await who_played(pool, groups)
@@ -220,7 +220,7 @@ def test_a_worker_that_hangs_is_found_by_its_ping(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(actors.pool, "PING_EVERY_S", 0.2)
 
     async def scenario(pool: RolloutPool) -> None:
-        await pool.publish(publication(tmp_path, 1))
+        await pool.publisher.publish(publication(tmp_path, 1))
         (tmp_path / "hang-w1").touch()
         groups, _ = await play(pool, 6)
         assert all(t.end is EpisodeEnd.ANSWERED for group in groups for t in group.outlines)
@@ -236,7 +236,7 @@ def test_a_group_that_a_hung_worker_took_with_it_says_what_hung(
     monkeypatch.setattr(actors.pool, "PING_EVERY_S", 0.2)
 
     async def scenario(pool: RolloutPool) -> None:
-        await pool.publish(publication(tmp_path, 1))
+        await pool.publisher.publish(publication(tmp_path, 1))
         (tmp_path / "hang-w0").touch()
         groups, _ = await play(pool, 1)
         failures = {t.reward.detail for t in groups[0].outlines}  # type: ignore[union-attr]
@@ -249,7 +249,7 @@ def test_an_engine_that_keeps_old_weights_is_loaded_again_and_then_stops_the_run
     async def scenario(pool: RolloutPool) -> None:
         (tmp_path / "deaf-w1").touch()
         with pytest.raises(RunFailed, match=r"w1 does not compute what the learner computes.*kept old weights"):
-            await pool.publish(publication(tmp_path, 1, logit=2.0))
+            await pool.publisher.publish(publication(tmp_path, 1, logit=2.0))
 
     run(scenario, tmp_path)
 
@@ -267,7 +267,7 @@ def test_evaluation_survives_a_death_without_published_weights(tmp_path: Path) -
 
 def test_a_group_whose_workers_keep_dying_is_a_typed_failure(tmp_path: Path) -> None:
     async def scenario(pool: RolloutPool) -> None:
-        await pool.publish(publication(tmp_path, 1))
+        await pool.publisher.publish(publication(tmp_path, 1))
         (tmp_path / "die-w0").touch()
         groups, retried = await play(pool, 1)
         assert not retried
@@ -291,7 +291,7 @@ def test_a_worker_without_a_node_is_lost_until_it_has_one_and_that_is_no_restart
     nodes = Nodes(monkeypatch)
 
     async def scenario(pool: RolloutPool) -> None:
-        await pool.publish(publication(tmp_path, 1))
+        await pool.publisher.publish(publication(tmp_path, 1))
         nodes.there = False
         (tmp_path / "die-w0").touch()
         groups, retried = await play(pool, 4)
@@ -313,7 +313,7 @@ def test_too_few_workers_with_a_node_for_too_long_stop_the_run(tmp_path: Path, m
     nodes = Nodes(monkeypatch)
 
     async def scenario(pool: RolloutPool) -> None:
-        await pool.publish(publication(tmp_path, 1))
+        await pool.publisher.publish(publication(tmp_path, 1))
         nodes.there = False
         (tmp_path / "die-w0").touch()
         with pytest.raises(
@@ -329,7 +329,7 @@ def test_one_task_of_many_that_kills_its_worker_costs_that_task_alone(tmp_path: 
     (tmp_path / "deadly-17").touch()
 
     async def scenario(pool: RolloutPool) -> None:
-        await pool.publish(publication(tmp_path, 1))
+        await pool.publisher.publish(publication(tmp_path, 1))
         groups, _ = await play(pool, 24)
         ended = [(group.ticket.sequence, each.reward) for group in groups for each in group.outlines]
         failed = {sequence: reward.detail for sequence, reward in ended if isinstance(reward, Failure)}

@@ -49,7 +49,7 @@ def test_its_options_are_read(name: str, monkeypatch: pytest.MonkeyPatch, capsys
 def test_the_scripted_worker_has_what_a_pool_calls() -> None:
     from actors.worker import RolloutWorker
 
-    asked = called(r"handle\.(\w+)\.(?:remote|options)", "actors/pool.py", "actors/deliveries.py")
+    asked = called(r"handle\.(\w+)\.(?:remote|options)", "actors/pool.py", "actors/weights/publisher.py")
     assert {"start", "run_group", "load_weights", "connect"} <= asked
     agree(load("driver").ScriptedWorker, RolloutWorker, asked)
 

@@ -39,7 +39,7 @@ ROOMS = {  # of launch: the rooms that each may import, besides itself
     "__main__": {"cli"},
 }
 CORE_MAY_IMPORT = {"rlsys", "numpy", "torch", "omegaconf"}
-SHM = "rlsys/channels/shm.py"  # learners and actors load it: both ends of a channel are one file, its files safetensors
+WEIGHTS = "rlsys/system/weight_folder.py"  # learners write and engines read it: both ends of one format, safetensors
 ENVS_MAY_NOT_IMPORT = {"ray", "vllm", "deepspeed", "transformers"}
 ENCODER = (
     "envs/services/retriever/encoder.py"  # a model of its own: not the policy's, whose tokens only the renderer knows
@@ -166,7 +166,7 @@ def test_all_ways_to_import_are_seen() -> None:
 def test_the_core_imports_torch_numpy_and_omegaconf_at_most() -> None:
     allowed = CORE_MAY_IMPORT | sys.stdlib_module_names
     found = {(file, name) for file, _, name in imports_of("rlsys") if name not in allowed}
-    assert found <= {(SHM, "safetensors")}
+    assert found <= {(WEIGHTS, "safetensors")}
 
 
 def test_environments_know_no_ray_no_engine_and_no_learner() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from actors.bundles import Bundle, Need, Node, bundled, shortage, together
+from actors.bundles import Bundle, Need, Node, bundled, shortage
 
 
 def ranks(count: int, cpus: float = 1) -> list[Need]:
@@ -71,13 +71,6 @@ def test_what_needs_no_gpu_leaves_the_nodes_that_have_some() -> None:
     service = [Need(what="retriever", cpus=4)]
     nodes = [*free(8, cpus=64), Node(address="10.0.0.9", cpus=4, gpus=0)]
     assert not shortage(bundled(ranks(0) + engines(8) + service, nodes), nodes)
-
-
-def test_all_on_one_node_is_one_bundle() -> None:
-    whole = together(bundled(ranks(4) + engines(4), free(8)))
-    assert (whole.gpus, whole.cpus, whole.what) == (8, 36, "all 8 actors")
-    assert whole.lower == "learner.ranks or rollout.workers"
-    assert not shortage([whole], free(8)) and "lacks 2 GPUs" in shortage([whole], free(4, 6))
 
 
 def test_a_cluster_without_a_node() -> None:

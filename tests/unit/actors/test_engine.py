@@ -22,11 +22,11 @@ import actors.engine
 from actors.engine import PARENT_VARIABLE, Engine, ReloadExtension, _arguments, _leave_out_token_texts, _once
 from actors.gauges import Gauges
 from actors.specs import IDLE, EngineFailed, EngineSpec, EngineStats, PromptTooLong
-from rlsys.channels.base import Published, WeightsRejected
 from rlsys.rollout import TurnRequest
+from rlsys.system.weight_folder import Published, WeightsRejected
 from tests.made import engine_spec
 
-VERSION = Published(channel="c", version=7, tensors=3)
+VERSION = Published(version=7, tensors=3)
 ASKED = TurnRequest(max_tokens=6, temperature=0.5, top_p=0.9, seed=4, stop=("</a>",))
 
 
@@ -52,7 +52,7 @@ def vllm(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         module = ModuleType(name)
         module.__dict__.update(names)
         monkeypatch.setitem(sys.modules, name, module)
-    monkeypatch.setattr(actors.engine, "receiver", lambda published: SimpleNamespace(check=LLM.check))
+    monkeypatch.setattr(actors.engine, "WeightFolder", SimpleNamespace(check=LLM.check))
     LLM.missing = False
     yield
 
@@ -428,13 +428,13 @@ def test_a_tensor_that_comes_twice_is_refused() -> None:
         list(_once(again, seen))
 
 
-def test_the_side_within_vllm_says_who_it_is_and_reads_the_versions_channel(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_side_within_vllm_says_who_it_is_and_reads_the_version(monkeypatch: pytest.MonkeyPatch) -> None:
     unnamed: list[Any] = []
     monkeypatch.setenv("VLLM_DIST_IDENT", "mark")
     monkeypatch.setattr(actors.engine, "unname", unnamed.append)
     assert ReloadExtension().rl_pid() == os.getpid() and unnamed == ["mark"]
-    monkeypatch.setattr(actors.engine, "receiver", lambda record: fields(receive=lambda given: (record, given)))
-    assert ReloadExtension().rl_tensors({"channel": "c", "version": 7, "tensors": 3}) == (VERSION, VERSION)  # type: ignore[comparison-overlap]
+    monkeypatch.setattr(actors.engine, "WeightFolder", fields(receive=lambda given: given))
+    assert ReloadExtension().rl_tensors({"version": 7, "tensors": 3}) == VERSION
 
 
 class Embedding:

@@ -12,7 +12,7 @@ from actors.pool import RolloutPool
 from rlsys.errors import RunFailed
 from rlsys.types import Failure, Group, Ticket
 from tests.fake_ray import fake_ray as fake_ray
-from tests.fake_workers import PLAY, Script, Way, run, version
+from tests.fake_workers import PLAY, FakeDistributor, Script, run, version
 from tests.made import group as made_group
 from tests.made import ticket
 
@@ -43,7 +43,7 @@ def losing(pool: RolloutPool, times: int, lost: Any = gone) -> None:
 
 def test_a_group_comes_to_the_driver_as_it_was_played() -> None:
     async def scenario(pool: RolloutPool) -> None:
-        await pool.publish(version(1))
+        await pool.publisher.publish(version(1))
         found = await pool.group(ticket(4), PLAY, lambda _: None)
         assert (found.ticket, found.worker, len(found.trajectories)) == (ticket(4), "w0", PLAY.group_size)
         here = made_group(ticket(5))
@@ -56,7 +56,7 @@ def test_a_group_comes_to_the_driver_as_it_was_played() -> None:
 @pytest.mark.parametrize("lost", [gone, never])
 def test_one_that_is_lost_on_the_way_is_played_again_with_a_new_attempt(lost: Any) -> None:
     async def scenario(pool: RolloutPool) -> None:
-        await pool.publish(version(1))
+        await pool.publisher.publish(version(1))
         losing(pool, 2, lost)
         found = await pool.group(ticket(4), PLAY, lambda _: None)
         assert found.ticket == replace(ticket(4), attempt=2) and pool.restarts == {"w0": 0}
@@ -66,7 +66,7 @@ def test_one_that_is_lost_on_the_way_is_played_again_with_a_new_attempt(lost: An
 
 def test_one_that_is_lost_time_and_again_is_a_typed_failure_of_the_infrastructure() -> None:
     async def scenario(pool: RolloutPool) -> None:
-        await pool.publish(version(1))
+        await pool.publisher.publish(version(1))
         losing(pool, 9)
         found: Group = await pool.group(ticket(4), PLAY, lambda _: None)
         rewards = [each.reward for each in found.trajectories]
@@ -79,20 +79,19 @@ def test_one_that_is_lost_time_and_again_is_a_typed_failure_of_the_infrastructur
 
 
 def test_ranks_on_other_nodes_are_ready_for_what_they_send() -> None:
-    class Sends(Way):
+    class Sends(FakeDistributor):
         async def ensure(self, nodes: Any) -> None:
             ensured.append(list(nodes))
 
-        def sending(self) -> str:
-            return "channel"
+        folder = "here"
 
     ensured: list[list[str]] = []
 
     async def scenario(pool: RolloutPool) -> None:
-        await pool.publish(version(1))
-        assert await pool.sending(["a", "b"]) == "channel"  # type: ignore[comparison-overlap]
+        await pool.publisher.publish(version(1))
+        assert await pool.publisher.folder_on(["a", "b"]) == "here"
 
-    run(Script(), scenario, way=Sends())
+    run(Script(), scenario, distributor=Sends())
     assert ensured == [["here"], ["a", "b"]]  # the worker's own node, then those of the ranks
 
 
@@ -114,7 +113,7 @@ def test_a_worker_that_does_not_hear_of_the_services_is_dead_and_the_others_hear
         pool._worker = worker
         for member in pool._members:
             monkeypatch.setattr(type(member.handle.actor), "connect", connect)
-        await pool.publish(version(1))
+        await pool.publisher.publish(version(1))
         await pool.connect({"judge": "http://here"})
         while heard != ["w1", "w0"]:
             await asyncio.sleep(0.001)
@@ -135,7 +134,7 @@ def test_a_retry_is_told_with_the_ticket_that_is_played_next() -> None:
     script = Script(play=hook)
 
     async def scenario(pool: RolloutPool) -> None:
-        await pool.publish(version(1))
+        await pool.publisher.publish(version(1))
         found = await pool.group(ticket(4), PLAY, retried.append)
         assert attempts == [0, 1] and retried == [found.ticket] == [replace(ticket(4), attempt=1)]
 
@@ -151,7 +150,7 @@ def test_a_finished_group_gives_a_worker_all_its_restarts_again() -> None:
     script = Script(play=hook)
 
     async def scenario(pool: RolloutPool) -> None:
-        await pool.publish(version(1))
+        await pool.publisher.publish(version(1))
         await pool.run(ticket(0), PLAY, lambda _: None)
         with pytest.raises(RunFailed, match="w0 was restarted 5 times without finishing a group"):
             await pool.run(ticket(1), PLAY, lambda _: None)

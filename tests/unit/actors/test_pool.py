@@ -59,7 +59,7 @@ def test_one_task_that_kills_its_worker_costs_that_task_alone_and_is_named() -> 
     script = Script(play=deadly(13))
 
     async def scenario(pool: RolloutPool) -> None:
-        await pool.publish(version(1))
+        await pool.publisher.publish(version(1))
         groups, retried = await play(pool, 24)
         said = failed(groups)
         assert set(said) == {13} and "t:13 of None was alone when its worker ended" in said[13]
@@ -92,7 +92,7 @@ def test_suspects_play_after_all_others_and_never_beside_them() -> None:
     script = Script(play=hook)
 
     async def scenario(pool: RolloutPool) -> None:
-        await pool.publish(version(1))
+        await pool.publisher.publish(version(1))
         first = asyncio.create_task(play(pool, 3))
         await until(lambda: len(script.played) == 3)
         others = [asyncio.create_task(pool.run(ticket(number), PLAY, lambda _: None)) for number in (10, 11)]
@@ -110,7 +110,7 @@ def test_several_deadly_tasks_cost_themselves_alone() -> None:
     script = Script(play=deadly(2, 7, 11))
 
     async def scenario(pool: RolloutPool) -> None:
-        await pool.publish(version(1))
+        await pool.publisher.publish(version(1))
         groups, _ = await play(pool, 16)
         assert set(failed(groups)) == {2, 7, 11}
 
@@ -121,7 +121,7 @@ def test_a_group_that_was_alone_from_the_beginning_has_as_many_starts_as_any() -
     script = Script(play=deadly(0))
 
     async def scenario(pool: RolloutPool) -> None:
-        await pool.publish(version(1))
+        await pool.publisher.publish(version(1))
         groups, retried = await play(pool, 1)
         assert set(failed(groups)) == {0} and len(retried) == 1
         await until(lambda: pool.restarts == {"w0": 2})
@@ -133,7 +133,7 @@ def test_nobody_is_charged_for_company_even_where_a_group_has_one_start() -> Non
     script = Script(play=deadly(3))
 
     async def scenario(pool: RolloutPool) -> None:
-        await pool.publish(version(1))
+        await pool.publisher.publish(version(1))
         groups, _ = await play(pool, 5)
         assert set(failed(groups)) == {3}
 
@@ -148,7 +148,7 @@ def test_an_engine_that_fails_is_a_death_like_any_other() -> None:
             raise EngineFailed("the EngineCore died")
 
     async def scenario(pool: RolloutPool) -> None:
-        await pool.publish(version(1))
+        await pool.publisher.publish(version(1))
         groups, _ = await play(pool, 4)
         said = failed(groups)
         assert set(said) == {1} and "EngineFailed: the EngineCore died" in said[1]
@@ -161,7 +161,7 @@ def test_a_bug_in_what_is_played_ends_the_run_and_kills_no_worker() -> None:
         raise TypeError("a bug")
 
     async def scenario(pool: RolloutPool) -> None:
-        await pool.publish(version(1))
+        await pool.publisher.publish(version(1))
         with pytest.raises(RunFailed, match="w0 playing group 0: TypeError: a bug"):
             await play(pool, 1)
         assert pool.restarts == {"w0": 0}
@@ -177,7 +177,7 @@ def test_memory_that_ran_out_is_a_death_and_no_bug() -> None:
     script = Script(play=hook)
 
     async def scenario(pool: RolloutPool) -> None:
-        await pool.publish(version(1))
+        await pool.publisher.publish(version(1))
         groups, _ = await play(pool, 1)
         assert not failed(groups) and pool.restarts == {"w0": 1}
 
@@ -188,7 +188,7 @@ def test_a_worker_that_keeps_dying_without_finishing_a_group_ends_the_run() -> N
     script = Script(play=deadly(*range(99)))
 
     async def scenario(pool: RolloutPool) -> None:
-        await pool.publish(version(1))
+        await pool.publisher.publish(version(1))
         with pytest.raises(RunFailed, match=rf"w0 was restarted {MAX_RESTARTS} times without finishing a group; last:"):
             await play(pool, 8)
         assert MAX_RESTARTS == 5 and script.starts["w0"] == 1 + MAX_RESTARTS
@@ -200,7 +200,7 @@ def test_a_finished_group_makes_the_restarts_before_it_count_no_more() -> None:
     script = Script(play=deadly(0, 1, 2, 3))
 
     async def scenario(pool: RolloutPool) -> None:
-        await pool.publish(version(1))
+        await pool.publisher.publish(version(1))
         for number in range(4):  # each costs two restarts, and a group is finished between them
             groups, _ = await play_these(pool, number, 50)
             assert set(failed(groups)) == {number}
@@ -226,7 +226,7 @@ def test_a_worker_whose_first_restart_fails_is_started_again() -> None:
     script = Script(play=hook, start=start)
 
     async def scenario(pool: RolloutPool) -> None:
-        await pool.publish(version(1))
+        await pool.publisher.publish(version(1))
         groups, _ = await play(pool, 2)
         assert not failed(groups) and pool.restarts == {"w0": 2}
         assert pool._members[0].state is State.READY
@@ -253,7 +253,7 @@ def test_a_start_whose_place_went_away_is_no_restart_in_vain(monkeypatch: pytest
     script = Script(play=hook)
 
     async def scenario(pool: RolloutPool) -> None:
-        await pool.publish(version(1))
+        await pool.publisher.publish(version(1))
         groups, _ = await play(pool, 1)
         assert not failed(groups) and len(places) == 3 + 2 * MAX_RESTARTS
 
@@ -280,7 +280,7 @@ def test_a_worker_that_comes_back_hears_of_the_services_before_it_plays() -> Non
 
     async def scenario(pool: RolloutPool) -> None:
         await pool.connect({"judge": "http://here"})
-        await pool.publish(version(1))
+        await pool.publisher.publish(version(1))
         await play(pool, 1)
         assert heard == [{"judge": "http://here"}] * 2
 
@@ -302,7 +302,7 @@ def test_too_few_workers_with_a_node_are_waited_for_and_then_end_the_run(fake_ra
     script = Script(play=deadly(0))
 
     async def scenario(pool: RolloutPool) -> None:
-        await pool.publish(version(1))
+        await pool.publisher.publish(version(1))
         fake_ray.placed = lambda: False
         with pytest.raises(RunFailed, match=r"^0 of 1 rollout workers have a node .*=1\), for 0.05 s"):
             await play(pool, 1)
@@ -320,7 +320,7 @@ def test_enough_workers_with_a_node_go_on_however_long_one_is_lost(fake_ray: Fak
     script = Script(play=hook)
 
     async def scenario(pool: RolloutPool) -> None:
-        await pool.publish(version(1))
+        await pool.publisher.publish(version(1))
         fake_ray.placed = lambda: False
         await play(pool, 2)
         await asyncio.sleep(0.02)  # longer than the placement may take
@@ -337,7 +337,7 @@ def test_a_place_that_comes_back_in_time_ends_nothing(fake_ray: FakeRay) -> None
     script = Script(play=deadly(0))
 
     async def scenario(pool: RolloutPool) -> None:
-        await pool.publish(version(1))
+        await pool.publisher.publish(version(1))
         fake_ray.placed = lambda: False
         playing = asyncio.create_task(play(pool, 1))
         await until(lambda: pool.lost == 1)
@@ -360,7 +360,7 @@ def test_what_was_sampled_for_unfinished_groups_is_lost_and_what_was_delivered_i
     script = Script(play=hook)
 
     async def scenario(pool: RolloutPool) -> None:
-        await pool.publish(version(1))
+        await pool.publisher.publish(version(1))
         await play(pool, 3)
         await pool.run(ticket(9), PLAY, lambda _: None)
         assert pool.lost_tokens == 5
@@ -373,7 +373,7 @@ def test_each_lost_process_of_environments_is_said_once(caplog: pytest.LogCaptur
     script = Script()
 
     async def scenario(pool: RolloutPool) -> None:
-        await pool.publish(version(1))
+        await pool.publisher.publish(version(1))
         for lost in (("first",), ("first", "second")):
             script.lost["w0"] = lost
             await pool.status()
@@ -388,7 +388,7 @@ def test_a_stop_lets_those_that_answer_stop_and_ends_every_actor(fake_ray: FakeR
     script = Script()
 
     async def scenario(pool: RolloutPool) -> None:
-        await pool.publish(version(1))
+        await pool.publisher.publish(version(1))
         pool._members[1].state = State.STARTING
 
     run(script, scenario, workers=3)
@@ -413,7 +413,7 @@ def test_groups_wait_in_the_driver_for_room_and_a_large_one_is_played_all_the_sa
         playing -= 1
 
     async def scenario(pool: RolloutPool) -> None:
-        await pool.publish(version(1))
+        await pool.publisher.publish(version(1))
         groups, retried = await play(pool, 20)
         assert most == 3 and not failed(groups) and not retried
         groups, _ = await play(pool, 3, replace(PLAY, group_size=50))
@@ -438,7 +438,7 @@ def test_an_outage_of_a_tool_is_said_once_while_it_lasts_whoever_sees_it(caplog:
     away = {"judge": ToolStats(outage="\x1b[2J503"), "grader": ToolStats()}
 
     async def scenario(pool: RolloutPool) -> None:
-        await pool.publish(version(1))
+        await pool.publisher.publish(version(1))
         for seen in ({}, {"w0": away}, {"w0": away, "w1": away}, {"w1": away}, {}, {"w1": away}):
             script.tools = seen
             await pool.status()

@@ -9,8 +9,7 @@ from safetensors.torch import load_file
 from learners import export
 from learners.export import buckets, export_version, perturbed, weights
 from learners.policy import PolicyModel, load_policy, pack_ids
-from rlsys.channels.base import Published, joined
-from rlsys.channels.shm import SharedMemory
+from rlsys.system.weight_folder import Published, WeightFolder, joined
 
 
 def load_whole(source: Path) -> PolicyModel:
@@ -32,7 +31,7 @@ def read(published: Published) -> dict[str, torch.Tensor]:
 
 def test_an_exported_version_holds_every_tensor_and_the_head_even_when_it_is_tied(source, tmp_path) -> None:
     model = load(source)
-    published = export_version(model, SharedMemory(tmp_path / "out"), 17, rank=0, num_ranks=1, bucket_bytes=10_000)
+    published = export_version(model, WeightFolder(tmp_path / "out"), 17, rank=0, num_ranks=1, bucket_bytes=10_000)
     folder = tmp_path / "out" / "v000017"
     found, expected = read(published), model.state_dict()
     assert "lm_head.weight" in found
@@ -47,8 +46,8 @@ def test_an_exported_version_holds_every_tensor_and_the_head_even_when_it_is_tie
 
 
 def test_ranks_write_a_version_together_each_tensor_once(source, tmp_path) -> None:
-    model, channel = load(source), SharedMemory(tmp_path / "out")
-    shares = [export_version(model, channel, 1, rank=rank, num_ranks=3, bucket_bytes=10_000) for rank in range(3)]
+    model, folder = load(source), WeightFolder(tmp_path / "out")
+    shares = [export_version(model, folder, 1, rank=rank, num_ranks=3, bucket_bytes=10_000) for rank in range(3)]
     assert all(len(share.places) > 1 for share in shares)
     found, expected = read(joined(shares)), model.state_dict()
     assert found.keys() == expected.keys()
@@ -56,7 +55,7 @@ def test_ranks_write_a_version_together_each_tensor_once(source, tmp_path) -> No
 
 
 def test_a_rank_without_a_share_writes_nothing(source, tmp_path) -> None:
-    share = export_version(load(source), SharedMemory(tmp_path / "out"), 1, rank=1, num_ranks=2)
+    share = export_version(load(source), WeightFolder(tmp_path / "out"), 1, rank=1, num_ranks=2)
     assert (share.places, share.tensors, share.bytes) == ((), 0, 0)
     assert not (tmp_path / "out").exists()
 

@@ -3,7 +3,6 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -40,7 +39,7 @@ def test_a_hub_name_is_counted_and_rays_store_beside_it(monkeypatch: pytest.Monk
         asked.append(needed)
         return "" if needed <= free["bytes"] else "too little"
 
-    monkeypatch.setattr(preflight, "load", lambda _: SimpleNamespace(room=room))
+    monkeypatch.setattr(preflight.memory, "room", room)
     plan, gpu = recipe(Path("Qwen/Qwen2.5-7B")), DEVICES["cuda"]
     assert preflight.parameters(plan) == pytest.approx(7_615_616_512, rel=1e-4)
     versions = preflight.weights_bytes(plan, gpu)
@@ -55,7 +54,7 @@ def test_a_hub_name_is_counted_and_rays_store_beside_it(monkeypatch: pytest.Monk
     with pytest.raises(BadInput, match="too little"):
         preflight.check_weights_room(plan, gpu)
     assert asked[-1] == versions
-    preflight.check_room("shm", None, 6 * 10**6, 256 * 2**20)
+    preflight.check_room(None, 6 * 10**6, 256 * 2**20)
 
 
 def test_learner_ranks_have_to_fit_into_the_ram_of_their_node(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,8 +65,8 @@ def test_learner_ranks_have_to_fit_into_the_ram_of_their_node(monkeypatch: pytes
 
 
 def test_a_place_without_room_for_them_is_one_line(tmp_path: Path) -> None:
-    preflight.check_room("shm", str(tmp_path), 1)
+    preflight.check_room(str(tmp_path), 1)
     with pytest.raises(BadInput, match="docker run --shm-size"):
-        preflight.check_room("shm", None, 10**18)
+        preflight.check_room(None, 10**18)
     with pytest.raises(BadInput, match="expected a whole path"):
         ClusterConfig(weights_dir="here")

@@ -54,7 +54,7 @@ def test_parts_stand_in_the_order_in_which_they_are_placed() -> None:
         playing=(RECIPE,),
         serving=(server,),
         memory_mb=rank.memory_mb + 2 * engine.memory_mb,
-        weights=("shm", None, 2 * 4 * 721_984, 256 << 20),  # two versions, and a CPU's store
+        weights=(None, 2 * 4 * 721_984, 256 << 20),  # two versions, and a CPU's store
     )
     on_gpus = holds_of(RECIPE, [], [], DEVICES["cuda"], MODEL, ranks=1)
     assert [each.memory_mb for each in on_gpus] == [0, 0, 0]
@@ -94,7 +94,7 @@ def test_versions_in_a_folder_on_a_disk_take_no_ram(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(launch.run.nodes.preflight, "check_host", asked.append)
     monkeypatch.setattr(launch.run.nodes.preflight, "check_room", lambda *_: None)
     for folder in (None, "/local/weights"):
-        look(Holds(host_bytes=100.0, weights=("shm", folder, 20, 0)), (), make_world)
+        look(Holds(host_bytes=100.0, weights=(folder, 20, 0)), (), make_world)
     assert asked == [120.0, 100.0]
 
 
@@ -111,10 +111,10 @@ def test_what_a_node_lacks_is_named_by_its_key(tmp_path: Path) -> None:
     assert "too little memory" in said(Holds(memory_mb=10**9))
     away = replace(RECIPE, env=SearchQAConfig(retriever=SearchConfig(url="http://127.0.0.1:9")))
     assert "no server answers there" in said(Holds(playing=(away,)))
-    assert "set cluster.weights_dir" in said(Holds(weights=("shm", "/nothing/there", 0, 0)))
+    assert "set cluster.weights_dir" in said(Holds(weights=("/nothing/there", 0, 0)))
     ranks = Holds(host_bytes=10.0**17) + Holds(host_bytes=9 * 10.0**17)
     assert "its learner ranks keep about 1,000,000,000 GB in RAM" in said(ranks)
-    assert "free, two versions of the weights" in said(Holds(weights=("shm", str(tmp_path), 10**18, 0)))
+    assert "free, two versions of the weights" in said(Holds(weights=(str(tmp_path), 10**18, 0)))
     look(Holds(), (), make_world)
 
 

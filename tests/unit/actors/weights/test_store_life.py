@@ -1,4 +1,4 @@
-"""A carrier from its start to its end, two of which bring a part from one node's folder to another's."""
+"""A weight store from its start to its end, two of which bring a part from one node's folder to another's."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 import ray.util
 
-from actors.carrier import Carrier
-from actors.mover import SourceFailed
-from rlsys.channels import memory
-from rlsys.channels.base import Part, Published
-from rlsys.channels.shm import SharedMemory, digest_of
+from actors.weights.store import NodeWeightStore
+from actors.weights.transfer import SourceFailed
+from rlsys.system import memory
+from rlsys.system.weight_folder import Part, Published, WeightFolder, digest_of
 
 
 @pytest.fixture
@@ -26,17 +25,15 @@ def held(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def test_it_takes_the_folder_over_with_what_is_of_use_and_brings_what_lacks(tmp_path: Path, held: list[Any]) -> None:
-    channels = [SharedMemory(tmp_path / name, name) for name in ("a", "b")]
+    folders = [WeightFolder(tmp_path / name, name) for name in ("a", "b")]
     for version in (1, 2):
         (tmp_path / "a" / f"v{version:06d}").mkdir(parents=True)
         (tmp_path / "b" / f"v{version:06d}").mkdir(parents=True)
     file = tmp_path / "a/v000002/p.safetensors"
     file.write_bytes(b"weights")
     size, digest = digest_of(file)
-    published = Published(
-        channel="", version=2, parts=(Part(name="p.safetensors", bytes=size, digest=digest, node="a"),)
-    )
-    source, target = map(Carrier, channels)
+    published = Published(version=2, parts=(Part(name="p.safetensors", bytes=size, digest=digest, node="a"),))
+    source, target = map(NodeWeightStore, folders)
     source.start(None)
     assert held == [("lock", tmp_path / "a"), ("guard", tmp_path / "a"), ("sweep", tmp_path)]
     assert len(list((tmp_path / "a").iterdir())) == 2
@@ -60,5 +57,5 @@ def test_it_takes_the_folder_over_with_what_is_of_use_and_brings_what_lacks(tmp_
         target.fetch(published, 0, address, 5)
     target.stop()
     assert not (tmp_path / "a").exists() or not list((tmp_path / "a").iterdir())
-    Carrier(channels[1]).stop()  # one that gave nothing away
-    assert repr(source) == "weight carrier"
+    NodeWeightStore(folders[1]).stop()  # one that gave nothing away
+    assert repr(source) == "weight store"

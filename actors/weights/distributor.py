@@ -1,7 +1,7 @@
-"""The carriers of a run: a version comes to every node that has engines, while these go on generating.
+"""The weight stores of a run: a version comes to every node that has engines, while these go on generating.
 
-bring(version, node)   a relay says which part this node fetches next, and from whom: `actors.relay`
-a carrier dies         it is started again and keeps what lies whole in its folder
+bring(version, node)   a relay says which part this node fetches next, and from whom: `actors.weights.relay`
+a weight store dies    it is started again and keeps what lies whole in its folder
 a source fails         the next one that has the part
 a newer version comes  whoever still waits for the older one is told so
 """
@@ -21,21 +21,20 @@ from ray.exceptions import RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from actors.calls import call, reason
-from actors.carrier import Carrier
-from actors.mover import SourceFailed
 from actors.placement import actor_name
-from actors.relay import Relay
-from rlsys.channels.base import Published
-from rlsys.channels.shm import SharedMemory
+from actors.weights.relay import Relay
+from actors.weights.store import NodeWeightStore
+from actors.weights.transfer import SourceFailed
 from rlsys.errors import RunFailed
+from rlsys.system.weight_folder import Published, WeightFolder
 
-log = logging.getLogger("rlsys.carriers")
+log = logging.getLogger("rlsys.weights")
 
 STREAMS = 8  # to a node at a time, and from it
 # What arrives is allocated chunk by chunk: without these the C library gives every chunk back and maps the next anew,
 # which is a sixth of what a fetch costs.
 ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": f"{1 << 30}", "MALLOC_TRIM_THRESHOLD_": f"{1 << 30}"}
-MAX_RESTARTS = 5  # of one carrier that brought nothing in between: then its node has none
+MAX_RESTARTS = 5  # of one weight store that brought nothing in between: then its node has none
 MARGIN_S = 10.0  # past a fetch's own deadline
 STOP_S = 10.0
 
@@ -45,11 +44,11 @@ class Superseded(Exception):
 
 
 class _Unable(RunFailed):
-    """A carrier answered that it cannot: its node's memory is full, perhaps. It lives."""
+    """A weight store answered that it cannot: its node's memory is full, perhaps. It lives."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CarrierOptions:
+class DistributorOptions:
     env_vars: dict[str, str]
     start_timeout_s: float
     fetch_timeout_s: float  # of one part from one source
@@ -64,7 +63,7 @@ class _Node:
     name: str
     handle: Any = None
     up: asyncio.Task[None] | None = None  # its present start
-    address: str = ""  # of its mover
+    address: str = ""  # of its transfer
     restarts: int = 0
     futile: int = 0  # starts since it last kept a version
 
@@ -81,11 +80,11 @@ class _Delivery:
     nodes: dict[str, asyncio.Task[None]] = field(default_factory=dict)
 
 
-class Carriers:
+class WeightDistributor:
     """Belongs to the driver's event loop."""
 
-    def __init__(self, channel: SharedMemory, options: CarrierOptions) -> None:
-        self._channel, self._options = channel, options
+    def __init__(self, folder: WeightFolder, options: DistributorOptions) -> None:
+        self._folder, self._options = folder, options
         self._token = secrets.token_hex(16)
         self._nodes: dict[str, _Node] = {}
         self._delivery: _Delivery | None = None
@@ -94,10 +93,10 @@ class Carriers:
         self._background: set[asyncio.Task[Any]] = set()
         self._closing = False
 
-    # -- carriers -----------------------------------------------------------------------------------------------------
+    # -- weight stores -------------------------------------------------------------------------------------------------
 
     async def ensure(self, nodes: Iterable[str]) -> None:
-        """Each of these nodes has a carrier that lives. Raises RunFailed where one cannot be had."""
+        """Each of these nodes has a weight store that lives. Raises RunFailed where one cannot be had."""
         await asyncio.gather(*(self._up(node) for node in set(nodes)))
 
     async def _up(self, name: str) -> _Node:
@@ -105,9 +104,7 @@ class Carriers:
         while True:
             if node.up is None or _broken(node.up):
                 if node.futile > MAX_RESTARTS:
-                    raise RunFailed(
-                        f"node {name[:8]} has no weight carrier: it does not start, or dies again and again"
-                    )
+                    raise RunFailed(f"node {name[:8]} has no weight store: it does not start, or dies again and again")
                 node.futile += 1
                 node.up = asyncio.create_task(self._start(node))
             up = node.up
@@ -116,19 +113,19 @@ class Carriers:
                 return node
 
     async def _start(self, node: _Node) -> None:
-        options, what = self._options, f"the weight carrier of node {node.name[:8]} starting"
+        options, what = self._options, f"the weight store of node {node.name[:8]} starting"
         node.address = ""
         node.handle = (
-            ray.remote(Carrier)
+            ray.remote(NodeWeightStore)
             .options(
-                name=actor_name(options.run, f"carrier:{node.name[:8]}", node.restarts),
+                name=actor_name(options.run, f"weights:{node.name[:8]}", node.restarts),
                 num_cpus=0,
                 max_restarts=0,
                 max_concurrency=2 * STREAMS + 4,
                 scheduling_strategy=NodeAffinitySchedulingStrategy(node.name, soft=False),
                 runtime_env={"env_vars": options.env_vars | ALLOCATOR},
             )
-            .remote(self._channel.on_node(node.name), options.host)
+            .remote(self._folder.on_node(node.name), options.host)
         )
         try:
             await call(node.handle.start.remote(self._kept), what, options.start_timeout_s)
@@ -147,7 +144,7 @@ class Carriers:
     def _dead(self, node: _Node, handle: Any, why: str) -> None:
         if self._closing or node.handle is not handle:
             return
-        log.warning("the weight carrier of node %s is dead (%s): restarting it", node.name[:8], why)
+        log.warning("the weight store of node %s is dead (%s): restarting it", node.name[:8], why)
         ray.kill(handle)
         node.handle, node.up = None, None
         node.restarts += 1
@@ -155,8 +152,8 @@ class Carriers:
             self._spawn(self._look(self._delivery, node.name))
 
     async def _ask(self, node: _Node, method: str, *arguments: Any) -> Any:
-        """A call to a carrier. One that does not answer is as good as dead. Raises RunFailed then, and SourceFailed."""
-        handle, what = node.handle, f"the weight carrier of node {node.name[:8]} doing {method}"
+        """A call to a weight store. Without an answer it is as good as dead. Raises RunFailed then, or SourceFailed."""
+        handle, what = node.handle, f"the weight store of node {node.name[:8]} doing {method}"
         if handle is None:
             raise RunFailed(f"{what}: it died")
         try:
@@ -192,11 +189,12 @@ class Carriers:
         if filling is None or (filling.done() and (_broken(filling) or delivery.relay.lacking(node))):
             filling = delivery.nodes[node] = asyncio.create_task(self._fill(delivery, node))
         await asyncio.shield(filling)
-        return self._channel.on_node(node).here(published)
+        return self._folder.on_node(node).here(published)
 
-    def sending(self) -> SharedMemory:
-        """The channel as a rank uses it now."""
-        return replace(self._channel, digests=len(self._nodes) > 1)
+    @property
+    def folder(self) -> WeightFolder:
+        """As a rank writes into it now."""
+        return replace(self._folder, digests=len(self._nodes) > 1)
 
     async def keep(self, version: int) -> None:
         """Every engine has it, or will have a newer one: what is older leaves all nodes."""
@@ -218,7 +216,7 @@ class Carriers:
         for task in [*self._background, *filling]:
             task.cancel()
         up = [node for node in self._nodes.values() if node.handle is not None]
-        stops = (call(node.handle.stop.remote(), "a weight carrier stopping", STOP_S) for node in up)
+        stops = (call(node.handle.stop.remote(), "a weight store stopping", STOP_S) for node in up)
         await asyncio.gather(*stops, return_exceptions=True)
         for node in up:
             ray.kill(node.handle)
@@ -239,7 +237,7 @@ class Carriers:
                 stream.cancel()
 
     async def _look(self, delivery: _Delivery, node: str) -> None:
-        """See what a node has: a new carrier took over what an earlier one brought, and a lost node has nothing."""
+        """See what a node has: a new weight store has what an earlier one brought, and a lost node has nothing."""
         found: list[int] | None = None
         while found is None:
             try:
@@ -250,10 +248,10 @@ class Carriers:
         delivery.relay.found(node, found)
         await self._notify()
 
-    async def _found(self, carrier: _Node, published: Published) -> list[int] | None:
+    async def _found(self, store: _Node, published: Published) -> list[int] | None:
         """None: it died under the question."""
         try:
-            found: list[int] = await self._ask(carrier, "found", published)
+            found: list[int] = await self._ask(store, "found", published)
             return found
         except _Unable:
             raise
@@ -300,7 +298,7 @@ class Carriers:
         except _Unable:
             raise
         except RunFailed:
-            await self._look(delivery, node)  # its carrier died, and has what it had once it is back
+            await self._look(delivery, node)  # its weight store died, and has what it had once it is back
             return False
         delivery.carried += part.bytes
         delivery.ended = time.monotonic()

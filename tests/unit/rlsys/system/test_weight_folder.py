@@ -1,4 +1,4 @@
-"""A version arrives as it was sent through every channel; a new channel is one file and one line of the table."""
+"""A version arrives at the engine as the ranks sent it."""
 
 import pickle
 import shutil
@@ -15,39 +15,31 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from actors.engine import ReloadExtension
 from launch.config.compose import compose
 from learners.export import export_version
-from rlsys.channels import CHANNELS, open_channel, receiver
-from rlsys.channels.base import Published, WeightsRejected, joined
-from rlsys.channels.shm import SharedMemory
 from rlsys.errors import BadInput, RunFailed
-from tests.pickled_channel import Pickled
+from rlsys.system.weight_folder import Published, WeightFolder, WeightsRejected, joined
 
 NUM_RANKS = 2
 
 
-@pytest.fixture(params=[SharedMemory, Pickled])
-def channel(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
-    return request.param(tmp_path / "channel")
-
-
-def send(channel: Any, version: int, *tensors: torch.Tensor) -> Published:
+def send(folder: WeightFolder, version: int, *tensors: torch.Tensor) -> Published:
     buckets = [lambda index=index, tensor=tensor: {f"w{index}": tensor} for index, tensor in enumerate(tensors)]
-    channel = pickle.loads(pickle.dumps(channel))  # as on its way to a rank
-    return joined([channel.send(version, buckets, rank, NUM_RANKS) for rank in range(NUM_RANKS)])
+    folder = pickle.loads(pickle.dumps(folder))  # as on its way to a rank
+    return joined([folder.send(version, buckets, rank, NUM_RANKS) for rank in range(NUM_RANKS)])
 
 
-def test_what_all_ranks_sent_is_received_whole_with_its_count_and_size(channel: Any) -> None:
+def test_what_all_ranks_sent_is_received_whole_with_its_count_and_size(tmp_path: Path) -> None:
     tensors = [torch.arange(6.0).view(2, 3), torch.tensor([7], dtype=torch.bfloat16), torch.zeros(4)]
-    published = send(channel, 17, *tensors)
+    published = send(WeightFolder(tmp_path), 17, *tensors)
     assert (published.version, published.tensors, published.bytes) == (17, 3, 6 * 4 + 2 + 4 * 4)
-    receiver(published).check(published)
-    received = dict(receiver(published).receive(published))
+    WeightFolder.check(published)
+    received = dict(WeightFolder.receive(published))
     assert received.keys() == {"w0", "w1", "w2"}
     assert all(torch.equal(received[f"w{index}"], tensor) for index, tensor in enumerate(tensors))
 
 
 def test_ranks_divide_the_buckets_and_a_part_says_where_it_was_written(tmp_path: Path) -> None:
     shares = [
-        SharedMemory(tmp_path, node="n1").send(
+        WeightFolder(tmp_path, node="n1").send(
             3, [lambda v=v: {f"w{v}": torch.full((v,), 1.0)} for v in (1, 2, 3)], r, 2
         )
         for r in range(2)
@@ -63,27 +55,27 @@ def test_ranks_divide_the_buckets_and_a_part_says_where_it_was_written(tmp_path:
 
 
 def test_a_version_that_goes_while_it_is_read_is_read_to_its_end(tmp_path: Path) -> None:
-    published = send(SharedMemory(tmp_path), 1, torch.ones(2), torch.zeros(3))
-    received = SharedMemory.receive(published)
+    published = send(WeightFolder(tmp_path), 1, torch.ones(2), torch.zeros(3))
+    received = WeightFolder.receive(published)
     first = next(received)
     shutil.rmtree(tmp_path / "v000001")
     assert {name: tensor.tolist() for name, tensor in [first, *received]} == {"w0": [1, 1], "w1": [0, 0, 0]}
 
 
 def test_a_version_that_is_not_whole_is_refused_before_anything_is_loaded(tmp_path: Path) -> None:
-    published = send(SharedMemory(tmp_path), 900, torch.ones(2), torch.ones(2))
-    SharedMemory.check(published)
+    published = send(WeightFolder(tmp_path), 900, torch.ones(2), torch.ones(2))
+    WeightFolder.check(published)
     with pytest.raises(WeightsRejected, match="a file of another version, expected 901"):
-        SharedMemory.check(replace(published, version=901))
+        WeightFolder.check(replace(published, version=901))
     with pytest.raises(WeightsRejected, match="1 files, expected 2"):
-        SharedMemory.check(replace(published, places=published.places[:1]))
+        WeightFolder.check(replace(published, places=published.places[:1]))
     cut = Path(published.places[1])
     cut.write_bytes(cut.read_bytes()[:-1])
     with pytest.raises(WeightsRejected, match=r"v000900/bucket-001.safetensors: \d+ bytes, expected \d+"):
-        SharedMemory.check(published)
+        WeightFolder.check(published)
     cut.unlink()
     with pytest.raises(WeightsRejected, match="version 900 is not whole"):
-        SharedMemory.check(published)
+        WeightFolder.check(published)
 
 
 def test_memory_that_is_full_is_named_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,45 +84,42 @@ def test_memory_that_is_full_is_named_with_what_to_do(tmp_path: Path, monkeypatc
         raise RuntimeError("I/O error: No space left on device (os error 28)")
 
     monkeypatch.setattr("safetensors.torch.save_file", full)
-    channel = SharedMemory(tmp_path / "rlsys-versions-x")
+    folder = WeightFolder(tmp_path / "rlsys-versions-x")
     with pytest.raises(RuntimeError, match="os error 28"):
-        send(channel, 1, torch.zeros(4))  # for another reason: there is room
+        send(folder, 1, torch.zeros(4))  # for another reason: there is room
     monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=15))
     with pytest.raises(RunFailed, match=r"rlsys-versions-x/v000002 has 0 MB free, .*set cluster\.weights_dir"):
-        send(channel, 2, torch.zeros(4))
+        send(folder, 2, torch.zeros(4))
     assert not list(tmp_path.rglob("*.tmp"))
 
 
 def test_every_node_has_a_folder_of_its_own(tmp_path: Path) -> None:
     """Also where two of them see the same disk."""
-    channel = open_channel("shm", "owner", str(tmp_path))
-    assert isinstance(channel, SharedMemory) and channel.folder == tmp_path / "rlsys-versions-owner"
-    one, two = channel.on_node("a" * 56), channel.on_node("b" * 56)
+    opened = WeightFolder.open("owner", str(tmp_path))
+    assert opened.folder == tmp_path / "rlsys-versions-owner"
+    one, two = opened.on_node("a" * 56), opened.on_node("b" * 56)
     published = send(one, 4, torch.ones(2))
     assert two.here(published).places == (f"{tmp_path}/rlsys-versions-owner-{'b' * 12}/v000004/bucket-000.safetensors",)
     assert one.here(published) == published
 
 
-def test_a_new_channel_is_one_line_of_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Chosen by its name, it carries a model's weights from the learner's export to the engine's loader."""
-    with pytest.raises(BadInput, match="weights.channel='pickled': expected one of shm"):
-        compose("quickstart", ["weights.channel=pickled"])
-    monkeypatch.setitem(CHANNELS, "pickled", "tests.pickled_channel.Pickled")  # type: ignore[arg-type]
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    chosen = compose("quickstart", ["weights.channel=pickled"]).recipe.weights.channel
+def test_a_models_weights_go_from_the_learners_export_to_the_engines_loader(tmp_path: Path) -> None:
     config = Qwen3Config(
         vocab_size=60, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2,
         num_key_value_heads=1, head_dim=16, tie_word_embeddings=True,
     )  # fmt: skip
-    model, channel = Qwen3ForCausalLM(config), open_channel(chosen, "test")
+    model, folder = Qwen3ForCausalLM(config), WeightFolder(tmp_path)
     each = {"num_ranks": NUM_RANKS, "bucket_bytes": 10_000}
-    published = joined([export_version(model, channel, 1, rank=rank, **each) for rank in range(NUM_RANKS)])
+    published = joined([export_version(model, folder, 1, rank=rank, **each) for rank in range(NUM_RANKS)])
     received = dict(ReloadExtension().rl_tensors(asdict(published)))
     expected = model.state_dict()
     assert len(published.places) > NUM_RANKS and published.tensors == len(expected) == len(received)
     assert all(torch.equal(received[name], tensor) for name, tensor in expected.items())
 
 
-def test_a_channel_holds_for_the_whole_run() -> None:
+def test_the_key_of_the_channel_takes_its_one_value_for_the_whole_run() -> None:
+    assert compose("quickstart", ["weights.channel=shm"]).recipe.weights.channel == "shm"
+    with pytest.raises(BadInput, match="weights.channel='pickled': expected shm"):
+        compose("quickstart", ["weights.channel=pickled"])
     with pytest.raises(BadInput, match="stages.rl: weights holds for the whole run"):
         compose("quickstart", ["stages.rl.weights.channel=shm"])

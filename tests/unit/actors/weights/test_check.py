@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from actors.arrivals import Publication, allowed_gap, differs, logprob_gaps, measure
+from actors.weights.check import Publication, allowed_gap, differs, logprob_gaps, measure
 from actors.worker import Delivery
-from rlsys.channels.base import Published
 from rlsys.system.device import MISMATCH_LIMIT
+from rlsys.system.weight_folder import Published
 
 # Gap of the true weights, gap of the perturbed ones, what the perturbation moved: small logits, a trained model's.
 MEASURED = [(0.016, 0.033, 1.1), (0.10, 0.23, 8.4)]
@@ -42,7 +42,7 @@ def test_a_gap_is_of_every_token_and_of_as_many_on_both_sides() -> None:
             logprob_gaps(ours, theirs)
     delivery = Delivery(version=3, seconds=1.0, probe_logprobs=((1.0, 2.0), (3.0, 1.0)))
     publication = Publication(
-        published=Published(channel="", version=3), probe=((1, 2, 3), (4, 5, 6)), expected=((1.5, 1.0), (3.0, 1.0))
+        published=Published(version=3), probe=((1, 2, 3), (4, 5, 6)), expected=((1.5, 1.0), (3.0, 1.0))
     )
     found = measure(delivery, publication)
     assert (found.gap_mean, found.gap_max, publication.version) == (0.375, 1.0, 3)

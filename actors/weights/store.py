@@ -1,4 +1,4 @@
-"""A node's carrier: keeps its folder of versions, brings what ranks on other nodes wrote, and passes it on.
+"""A node's weight store: keeps its folder of versions, brings what ranks on other nodes wrote, and passes it on.
 
 One for each node with learner ranks or engines. Its life is the folder's: it holds the folder's lock.
 """
@@ -10,37 +10,36 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from actors.addresses import interfaces, listening
-from rlsys.channels import memory
-from rlsys.channels.base import Published
-from rlsys.channels.shm import SharedMemory, digest_of, folder_name
+from rlsys.system import memory
+from rlsys.system.weight_folder import Published, WeightFolder, digest_of, folder_name
 
 if TYPE_CHECKING:
-    from actors.mover import Mover
+    from actors.weights.transfer import FlightTransfer
 
 
-class Carrier:
-    """Plain class; `actors.carriers` makes it a Ray actor whose calls run on threads."""
+class NodeWeightStore:
+    """Plain class; `actors.weights.distributor` makes it a Ray actor whose calls run on threads."""
 
-    def __init__(self, channel: SharedMemory, host: str | None = None) -> None:
+    def __init__(self, versions: WeightFolder, host: str | None = None) -> None:
         """host: as `cluster.service_host`."""
-        self.channel = channel
+        self.versions = versions
         self._host = host
         self._one = threading.Lock()
-        self._mover: Mover | None = None
+        self._transfer: FlightTransfer | None = None
         self._known: set[tuple[Path, int | None]] = set()  # files and their digests, brought or looked at
 
     def __repr__(self) -> str:
         """What Ray's dashboard calls it."""
-        return "weight carrier"
+        return "weight store"
 
     def start(self, kept: int | None) -> None:
-        """Own the node's folder, with what an earlier carrier of this run left there; others' that are dead go.
+        """Own the node's folder, with what an earlier weight store of this run left there; others' that are dead go.
 
         kept: the only version that is still of use.
         """
-        self._lock = memory.lock(self.channel.folder)
-        self._guard = memory.guard(self.channel.folder)
-        memory.sweep(self.channel.folder.parent)
+        self._lock = memory.lock(self.versions.folder)
+        self._guard = memory.guard(self.versions.folder)
+        memory.sweep(self.versions.folder.parent)
         if kept is not None:
             self.keep(kept)
 
@@ -48,13 +47,13 @@ class Carrier:
         """Join the movers of the other nodes. Returns the address."""
         import ray.util
 
-        from actors.mover import Mover
+        from actors.weights.transfer import FlightTransfer
 
         with self._one:
-            if self._mover is None:
+            if self._transfer is None:
                 place = listening(self._host, ray.util.get_node_ip_address(), interfaces())
-                self._mover = Mover(self.channel.folder, place.bind, token, announce=place.announce)
-        return self._mover.address
+                self._transfer = FlightTransfer(self.versions.folder, place.bind, token, announce=place.announce)
+        return self._transfer.address
 
     def stand(self) -> None:
         """Ends when this process does: whoever waits for it hears that at once."""
@@ -62,30 +61,30 @@ class Carrier:
 
     def found(self, published: Published) -> list[int]:
         """The parts of a version that lie here whole, by their numbers."""
-        folder = self.channel.folder / folder_name(published.version)
+        folder = self.versions.folder / folder_name(published.version)
         whole = []
         for number, part in enumerate(published.parts):
             file = folder / part.name
             # What a rank wrote here, or this process brought, bears its name only since it was whole.
-            trusted = part.node == self.channel.node or (file, part.digest) in self._known
+            trusted = part.node == self.versions.node or (file, part.digest) in self._known
             if file.is_file() and (trusted or digest_of(file) == (part.bytes, part.digest)):
                 whole.append(number)
                 self._known.add((file, part.digest))
         return whole
 
     def fetch(self, published: Published, number: int, address: str, timeout_s: float) -> None:
-        """Bring one part from another node's carrier. Raises SourceFailed, and OSError for what is wrong here."""
-        assert self._mover is not None  # `serve` comes first
+        """Bring one part from another node's weight store. Raises SourceFailed, and OSError for what is wrong here."""
+        assert self._transfer is not None  # `serve` comes first
         part, folder = published.parts[number], folder_name(published.version)
         assert part.digest is not None
-        self._mover.fetch(address, f"{folder}/{part.name}", part.bytes, part.digest, timeout_s)
-        self._known.add((self.channel.folder / folder / part.name, part.digest))
+        self._transfer.fetch(address, f"{folder}/{part.name}", part.bytes, part.digest, timeout_s)
+        self._known.add((self.versions.folder / folder / part.name, part.digest))
 
     def keep(self, version: int) -> None:
-        self.channel.keep(version)
+        self.versions.keep(version)
         self._known = {(file, digest) for file, digest in self._known if file.exists()}
 
     def stop(self) -> None:
-        if self._mover is not None:
-            self._mover.close()
-        self.channel.close()
+        if self._transfer is not None:
+            self._transfer.close()
+        self.versions.close()

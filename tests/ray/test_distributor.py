@@ -1,4 +1,4 @@
-"""Carriers on real Ray nodes: a version comes whole to every node, whoever dies meanwhile, and nothing is left."""
+"""Weight stores on real Ray nodes: a version comes whole to every node, whoever dies meanwhile, and nothing is left."""
 
 import asyncio
 import os
@@ -17,12 +17,11 @@ import ray
 import torch
 from ray.cluster_utils import Cluster
 
-from actors import carriers as module
-from actors.carriers import CarrierOptions, Carriers, Superseded
-from rlsys.channels import memory
-from rlsys.channels.base import Published, joined
-from rlsys.channels.shm import SharedMemory
+from actors import distributor as module
+from actors.weights.distributor import DistributorOptions, Superseded, WeightDistributor
 from rlsys.errors import RunFailed
+from rlsys.system import memory
+from rlsys.system.weight_folder import Published, WeightFolder, joined
 from tests.paths import ROOT
 
 pytestmark = pytest.mark.ray
@@ -46,104 +45,104 @@ def names() -> list[str]:
     return [node["NodeID"] for node in ray.nodes() if node["Alive"]]
 
 
-def send(channel: SharedMemory, nodes: list[str], version: int, numbers: int = 1000) -> Published:
+def send(folder: WeightFolder, nodes: list[str], version: int, numbers: int = 1000) -> Published:
     """What a rank on each of the nodes writes there."""
     buckets = [lambda i=i: {f"w{i}": torch.full((numbers,), float(i + version))} for i in range(PARTS)]
     ranks = enumerate(nodes)
-    return joined([channel.on_node(node).send(version, buckets, rank, len(nodes)) for rank, node in ranks])
+    return joined([folder.on_node(node).send(version, buckets, rank, len(nodes)) for rank, node in ranks])
 
 
 def values(published: Published) -> dict[str, float]:
-    SharedMemory.check(published)
-    return {name: float(tensor[-1]) for name, tensor in SharedMemory.receive(published)}
+    WeightFolder.check(published)
+    return {name: float(tensor[-1]) for name, tensor in WeightFolder.receive(published)}
 
 
 def expected(version: int) -> dict[str, float]:
     return {f"w{i}": float(i + version) for i in range(PARTS)}
 
 
-Scenario = Callable[[Carriers, SharedMemory, list[str]], Awaitable[None]]
+Scenario = Callable[[WeightDistributor, WeightFolder, list[str]], Awaitable[None]]
 
 
 def run(scenario: Scenario, tmp_path: Path) -> None:
-    channel = SharedMemory.open("test", tmp_path)
+    folder = WeightFolder.open("test", tmp_path)
     environment = {"PYTHONPATH": str(ROOT)}
-    options = CarrierOptions(env_vars=environment, start_timeout_s=60, fetch_timeout_s=20, run=tmp_path.name)
+    options = DistributorOptions(env_vars=environment, start_timeout_s=60, fetch_timeout_s=20, run=tmp_path.name)
 
     async def whole() -> None:
-        carriers, nodes = Carriers(channel, options), names()
-        await carriers.ensure(nodes)
-        await scenario(carriers, channel, nodes)
-        await carriers.stop()
+        distributor, nodes = WeightDistributor(folder, options), names()
+        await distributor.ensure(nodes)
+        await scenario(distributor, folder, nodes)
+        await distributor.stop()
         assert list(tmp_path.iterdir()) == []
 
     asyncio.run(asyncio.wait_for(whole(), 120))
 
 
-def pid_of(carriers: Carriers, node: str) -> int:
-    pid: int = ray.get(carriers._nodes[node].handle.__ray_call__.remote(lambda _: os.getpid()))
+def pid_of(distributor: WeightDistributor, node: str) -> int:
+    pid: int = ray.get(distributor._nodes[node].handle.__ray_call__.remote(lambda _: os.getpid()))
     return pid
 
 
 def test_what_ranks_on_two_nodes_wrote_comes_whole_to_all_and_old_versions_go(tmp_path: Path) -> None:
-    async def scenario(carriers: Carriers, channel: SharedMemory, nodes: list[str]) -> None:
+    async def scenario(distributor: WeightDistributor, folder: WeightFolder, nodes: list[str]) -> None:
         for version in (-1, 1, 2):
-            sent = send(channel, nodes[:2], version)
-            brought = await asyncio.gather(*(carriers.bring(sent, node) for node in nodes))
+            sent = send(folder, nodes[:2], version)
+            brought = await asyncio.gather(*(distributor.bring(sent, node) for node in nodes))
             folders = [{Path(place).parents[1] for place in each.places} for each in brought]
-            assert folders == [{channel.on_node(node).folder} for node in nodes]
+            assert folders == [{folder.on_node(node).folder} for node in nodes]
             assert all(values(each) == expected(version) for each in brought)
             size = sum(part.bytes for part in sent.parts)
-            assert carriers.moved()[0] == 2 * size  # half to each of the two, all to the third
-            await carriers.keep(version)
-            kept = {path.name for node in nodes for path in channel.on_node(node).folder.iterdir()}
+            assert distributor.moved()[0] == 2 * size  # half to each of the two, all to the third
+            await distributor.keep(version)
+            kept = {path.name for node in nodes for path in folder.on_node(node).folder.iterdir()}
             assert kept == {f"v{version:06d}"}
-        assert await carriers.bring(sent, nodes[2]) == brought[2]  # a worker that came up late
-        assert carriers.moved()[0] == 2 * size
+        assert await distributor.bring(sent, nodes[2]) == brought[2]  # a worker that came up late
+        assert distributor.moved()[0] == 2 * size
 
     run(scenario, tmp_path)
 
 
 def test_on_one_node_nothing_is_moved(tmp_path: Path) -> None:
-    async def scenario(carriers: Carriers, channel: SharedMemory, nodes: list[str]) -> None:
-        sent = send(channel, nodes[:1], 1)
-        assert await carriers.bring(sent, nodes[0]) == sent
-        assert carriers.moved()[0] == 0
-        sent = send(replace(channel, digests=False), nodes[:1], 2)
-        assert await carriers.bring(sent, nodes[0]) == sent
+    async def scenario(distributor: WeightDistributor, folder: WeightFolder, nodes: list[str]) -> None:
+        sent = send(folder, nodes[:1], 1)
+        assert await distributor.bring(sent, nodes[0]) == sent
+        assert distributor.moved()[0] == 0
+        sent = send(replace(folder, digests=False), nodes[:1], 2)
+        assert await distributor.bring(sent, nodes[0]) == sent
         with pytest.raises(RunFailed, match="version 2 was sent when the run had one node"):
-            await carriers.bring(sent, nodes[1])
-        assert carriers.sending().digests
+            await distributor.bring(sent, nodes[1])
+        assert distributor.folder.digests
 
     run(scenario, tmp_path)
 
 
 @pytest.mark.parametrize("victim", [0, 1], ids=["source", "receiver"])
-def test_a_carrier_that_is_killed_in_a_delivery_takes_over_what_it_had(tmp_path: Path, victim: int) -> None:
-    async def scenario(carriers: Carriers, channel: SharedMemory, nodes: list[str]) -> None:
-        sent = send(channel, nodes[:1], 5, numbers=2_000_000)  # 8 MB each
-        bringing = [asyncio.create_task(carriers.bring(sent, node)) for node in nodes[1:]]
-        pid = await asyncio.to_thread(pid_of, carriers, nodes[victim])
-        while not carriers.moved()[0]:
+def test_a_store_that_is_killed_in_a_delivery_takes_over_what_it_had(tmp_path: Path, victim: int) -> None:
+    async def scenario(distributor: WeightDistributor, folder: WeightFolder, nodes: list[str]) -> None:
+        sent = send(folder, nodes[:1], 5, numbers=2_000_000)  # 8 MB each
+        bringing = [asyncio.create_task(distributor.bring(sent, node)) for node in nodes[1:]]
+        pid = await asyncio.to_thread(pid_of, distributor, nodes[victim])
+        while not distributor.moved()[0]:
             await asyncio.sleep(0.005)
         os.kill(pid, signal.SIGKILL)
         brought = await asyncio.gather(*bringing)
         assert [values(each) for each in brought] == [expected(5)] * 2
-        assert await asyncio.to_thread(pid_of, carriers, nodes[victim]) != pid
+        assert await asyncio.to_thread(pid_of, distributor, nodes[victim]) != pid
 
     run(scenario, tmp_path)
 
 
 @pytest.mark.slow
 def test_when_the_node_that_wrote_it_is_gone_the_next_one_sends_it(tmp_path: Path, cluster: Cluster) -> None:
-    async def scenario(carriers: Carriers, channel: SharedMemory, nodes: list[str]) -> None:
+    async def scenario(distributor: WeightDistributor, folder: WeightFolder, nodes: list[str]) -> None:
         machine = next(iter(cluster.worker_nodes))
         first, others = machine.node_id, [node for node in nodes if node != machine.node_id]
-        sent = send(channel, [first], 5)
-        await carriers.bring(sent, others[0])
+        sent = send(folder, [first], 5)
+        await distributor.bring(sent, others[0])
         await asyncio.to_thread(cluster.remove_node, machine)
-        assert values(await carriers.bring(sent, others[1])) == expected(5)
-        while channel.on_node(first).folder.exists():  # a moment later its own process removes it
+        assert values(await distributor.bring(sent, others[1])) == expected(5)
+        while folder.on_node(first).folder.exists():  # a moment later its own process removes it
             await asyncio.sleep(0.2)
         cluster.add_node(num_cpus=1, object_store_memory=80 << 20)
 
@@ -151,13 +150,13 @@ def test_when_the_node_that_wrote_it_is_gone_the_next_one_sends_it(tmp_path: Pat
 
 
 def test_who_waits_for_an_older_version_hears_of_the_newer_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario(carriers: Carriers, channel: SharedMemory, nodes: list[str]) -> None:
-        old, new = send(channel, nodes[:1], 1), send(channel, nodes[:1], 2)
-        os.kill(pid := pid_of(carriers, nodes[0]), signal.SIGSTOP)  # it gives nothing away
+    async def scenario(distributor: WeightDistributor, folder: WeightFolder, nodes: list[str]) -> None:
+        old, new = send(folder, nodes[:1], 1), send(folder, nodes[:1], 2)
+        os.kill(pid := pid_of(distributor, nodes[0]), signal.SIGSTOP)  # it gives nothing away
         try:
-            waiting = asyncio.create_task(carriers.bring(old, nodes[1]))
+            waiting = asyncio.create_task(distributor.bring(old, nodes[1]))
             await asyncio.sleep(0.5)
-            newer = asyncio.create_task(carriers.bring(new, nodes[1]))
+            newer = asyncio.create_task(distributor.bring(new, nodes[1]))
             await asyncio.sleep(0.1)
         finally:
             os.kill(pid, signal.SIGCONT)
@@ -169,21 +168,21 @@ def test_who_waits_for_an_older_version_hears_of_the_newer_one(tmp_path: Path, m
 
 
 def test_a_version_that_no_node_can_send_whole_is_said(tmp_path: Path) -> None:
-    async def scenario(carriers: Carriers, channel: SharedMemory, nodes: list[str]) -> None:
-        sent = send(channel, nodes[:1], 1)
+    async def scenario(distributor: WeightDistributor, folder: WeightFolder, nodes: list[str]) -> None:
+        sent = send(folder, nodes[:1], 1)
         Path(sent.places[3]).write_bytes(b"damaged")
         with pytest.raises(RunFailed, match="bucket-003.safetensors of version 1 lies on no node that can send it"):
-            await carriers.bring(sent, nodes[1])
-        sent = send(channel, nodes[:1], 2)  # the next one comes as if nothing had been
-        assert values(await carriers.bring(sent, nodes[1])) == expected(2)
+            await distributor.bring(sent, nodes[1])
+        sent = send(folder, nodes[:1], 2)  # the next one comes as if nothing had been
+        assert values(await distributor.bring(sent, nodes[1])) == expected(2)
 
     run(scenario, tmp_path)
 
 
 def test_what_the_dead_held_is_removed_soon_and_by_any_run_that_starts(tmp_path: Path) -> None:
-    """Also where the driver, the carrier and Ray are killed at once."""
+    """Also where the driver, the weight store and Ray are killed at once."""
     hold = (
-        "import sys, time; from pathlib import Path; from rlsys.channels import memory; memory.GRACE_S = 1.0\n"
+        "import sys, time; from pathlib import Path; from rlsys.system import memory; memory.GRACE_S = 1.0\n"
         "folder = Path(sys.argv[1]); lock = memory.lock(folder)\n"
         "pipe = memory.guard(folder) if len(sys.argv) > 2 else None\n"
         "(folder / 'v000001').mkdir(); print('held', flush=True); time.sleep(600)"
@@ -210,32 +209,32 @@ def test_what_the_dead_held_is_removed_soon_and_by_any_run_that_starts(tmp_path:
 
 
 def test_a_node_that_cannot_hold_a_version_says_why_and_the_others_have_it(tmp_path: Path) -> None:
-    async def scenario(carriers: Carriers, channel: SharedMemory, nodes: list[str]) -> None:
-        (channel.on_node(nodes[1]).folder / "v000001").write_text("in the way, as a full disk would be")
-        sent = send(channel, nodes[:1], 1)
-        answers = await asyncio.gather(*(carriers.bring(sent, node) for node in nodes[1:]), return_exceptions=True)
+    async def scenario(distributor: WeightDistributor, folder: WeightFolder, nodes: list[str]) -> None:
+        (folder.on_node(nodes[1]).folder / "v000001").write_text("in the way, as a full disk would be")
+        sent = send(folder, nodes[:1], 1)
+        answers = await asyncio.gather(*(distributor.bring(sent, node) for node in nodes[1:]), return_exceptions=True)
         assert isinstance(answers[0], RunFailed) and f"node {nodes[1][:8]} doing fetch: " in str(answers[0])
         assert isinstance(answers[1], Published) and values(answers[1]) == expected(1)
 
     run(scenario, tmp_path)
 
 
-def test_a_carrier_that_keeps_dying_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_keeps_dying_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_RESTARTS", 1)
 
-    async def scenario(carriers: Carriers, channel: SharedMemory, nodes: list[str]) -> None:
-        node: Any = carriers._nodes[nodes[0]]
+    async def scenario(distributor: WeightDistributor, folder: WeightFolder, nodes: list[str]) -> None:
+        node: Any = distributor._nodes[nodes[0]]
         for _ in range(2):
             handle = node.handle
-            os.kill(await asyncio.to_thread(pid_of, carriers, nodes[0]), signal.SIGKILL)
+            os.kill(await asyncio.to_thread(pid_of, distributor, nodes[0]), signal.SIGKILL)
             while node.handle is handle:
                 await asyncio.sleep(0.05)
             try:
-                await carriers.ensure([nodes[0]])
+                await distributor.ensure([nodes[0]])
             except RunFailed as error:
                 assert "dies again and again" in str(error)
         with pytest.raises(RunFailed, match="again and again"):
-            await carriers.ensure([nodes[0]])
+            await distributor.ensure([nodes[0]])
         memory.sweep(tmp_path)
 
     run(scenario, tmp_path)

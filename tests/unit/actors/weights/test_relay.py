@@ -2,7 +2,7 @@
 
 import pytest
 
-from actors.relay import Relay
+from actors.weights.relay import Relay
 
 
 def rounds(owners: list[str], nodes: list[str], uploads: int = 1) -> int:

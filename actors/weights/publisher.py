@@ -6,47 +6,64 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ray.exceptions import RayError
 
-from actors.arrivals import Arrival, Publication, allowed_gap, differs, measure
 from actors.calls import call
-from actors.carriers import Carriers, Superseded
-from actors.direct import Direct
 from actors.members import Member, PoolOptions, State, close
-from actors.pace import Pace
 from actors.roster import Roster
+from actors.weights.check import Arrival, Publication, allowed_gap, differs, measure
+from actors.weights.distributor import Superseded, WeightDistributor
 from actors.worker import Delivery
-from rlsys.channels.base import WeightChannel
 from rlsys.errors import RunFailed
+from rlsys.system.weight_folder import WeightFolder
 
 log = logging.getLogger("rlsys.pool")
 
+# Bytes per second from a rank to a loaded engine, until a delivery has been measured: slower than 10 Gbit/s and a disk.
+SLOWEST = 100e6
+PATIENCE = 3.0  # times what the size and the rate say
 
-class Deliveries:
+
+@dataclass(slots=True)
+class Pace:
+    """How long a delivery may take: as the key says, and longer where the size and the links ask for it."""
+
+    rate: float = SLOWEST  # bytes per second, of the last delivery that came to every engine in time
+
+    def deadline_s(self, configured_s: float, size: int) -> float:
+        return max(configured_s, PATIENCE * size / self.rate)
+
+    def note(self, size: int, seconds: float) -> None:
+        if size > 0 and seconds > 0:
+            self.rate = size / seconds
+
+
+class WeightPublisher:
     def __init__(
         self,
         roster: Roster,
         options: PoolOptions,
-        way: Carriers | Direct | None,
+        distributor: WeightDistributor | None,
         dead: Callable[[Member, Any, Exception], None],
     ) -> None:
-        """way: None where nothing will be published.
+        """distributor: None where nothing will be published.
 
         dead: hears of a worker that a delivery found dead, with the handle that was called and its error.
         """
         self._roster, self._options = roster, options
-        self._way = way
+        self._distributor = distributor
         self._dead = dead
         self._current: Publication | None = None
         self._pace = Pace()
 
-    async def sending(self, nodes: Sequence[str]) -> WeightChannel:
-        """The run's channel, as ranks on these nodes are to send a version now."""
-        assert self._way is not None
-        await self._way.ensure(nodes)
-        return self._way.sending()
+    async def folder_on(self, nodes: Sequence[str]) -> WeightFolder:
+        """The run's folder, as ranks on these nodes are to write a version now."""
+        assert self._distributor is not None
+        await self._distributor.ensure(nodes)
+        return self._distributor.folder
 
     async def publish(self, publication: Publication) -> list[Arrival]:
         """Deliver a version to every worker that is up; those that come up later get it before they serve.
@@ -55,7 +72,7 @@ class Deliveries:
         RunFailed when an engine, loaded twice, still computes something else than the learner, and when the version
         reaches no worker at all.
         """
-        assert self._way is not None
+        assert self._distributor is not None
         self._current = publication
         members, size, began = self._roster.members, publication.published.bytes, time.monotonic()
         deadline_s = self._pace.deadline_s(self._options.publish_deadline_s, size)
@@ -73,14 +90,14 @@ class Deliveries:
         if len(without) == len(members) and not late:
             raise RunFailed(f"version {publication.version} reaches no rollout worker: {without[0].without[1]}")
         await self._roster.ready()  # had every worker died under it, this waits for a restarted one
-        await self._way.keep(publication.version)
+        await self._distributor.keep(publication.version)
         arrived = [member.arrival for member in members if member.arrival is not None]
         return [arrival for arrival in arrived if arrival.delivery.version == publication.version]
 
     @property
     def carried(self) -> tuple[int, float]:
         """Of the newest version: bytes that crossed the network, and the seconds until the last of them."""
-        return self._way.moved() if self._way is not None else (0, 0.0)
+        return self._distributor.moved() if self._distributor is not None else (0, 0.0)
 
     async def renew(self, member: Member) -> None:
         """Give a worker that came back the newest version, where there is one yet."""
@@ -104,9 +121,9 @@ class Deliveries:
                 held = member.arrival.delivery.version if member.arrival and member.state is State.READY else None
                 if held == publication.version:
                     return
-                assert self._way is not None
+                assert self._distributor is not None
                 try:  # it goes on generating meanwhile
-                    published = await self._way.bring(publication.published, member.node)
+                    published = await self._distributor.bring(publication.published, member.node)
                 except Superseded:
                     continue
                 except RunFailed as error:

@@ -30,7 +30,7 @@ class SourceFailed(Exception):
     """What was asked for did not come whole from there. Another node may have it."""
 
 
-class Mover:
+class FlightTransfer:
     """Gives away the files of `folder`, and fetches files into it. Many threads may fetch at once."""
 
     def __init__(self, folder: Path, host: str, token: str, *, announce: str = "") -> None:

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rlsys import channels
-from rlsys.channels import memory
+from rlsys.system import memory
 
 
 def made(root: Path, name: str) -> Path:
@@ -25,13 +24,6 @@ def test_a_folder_whose_lock_is_free_is_swept_and_one_that_is_held_stays(tmp_pat
     os.close(lock)
     memory.sweep(tmp_path)
     assert list(tmp_path.iterdir()) == [other]
-
-
-def test_what_dead_runs_left_goes_whichever_channel_they_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "memory_root", lambda given=None: tmp_path)
-    left = made(tmp_path, "left")
-    channels.sweep()
-    assert not left.exists()
 
 
 def test_a_lock_makes_its_folder_keeps_what_is_there_and_is_nobody_elses(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from actors.worker import Delivery
-from rlsys.channels.base import Published
+from rlsys.system.weight_folder import Published
 
 CANARY_SHARE = 0.1  # of what a perturbation moved: how far an engine may be off and still hold it
 

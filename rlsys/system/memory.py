@@ -26,10 +26,10 @@ POLL_S = 0.1
 WAYS = "enlarge it (docker run --shm-size), or set cluster.weights_dir to a folder on a fast local disk of every node"
 
 
-def memory_root(given: Path | None = None) -> Path:
+def memory_root(given: str | Path | None = None) -> Path:
     """`cluster.weights_dir`, else a tmpfs where the system has one: engines map the weights from memory."""
     shared = Path("/dev/shm")
-    return given or (shared if os.access(shared, os.W_OK) else Path(tempfile.gettempdir()))
+    return Path(given or (shared if os.access(shared, os.W_OK) else tempfile.gettempdir()))
 
 
 def room(root: Path, needed: int) -> str:

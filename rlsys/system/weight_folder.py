@@ -1,10 +1,10 @@
-"""Weights through the memory of the nodes: a version is a folder of safetensors buckets.
+"""Weights from the learner's ranks to the engines: a version is a folder of safetensors buckets in a node's memory.
 
     rlsys-versions-OWNER-NODE/v000017/bucket-000.safetensors ...
 
-Every rank writes its share on its own node. The engines of a node map the files that lie there; the node's carrier
-(`actors.carriers`) brings those of the other nodes first. A file bears its name once it is whole. Buckets bound the
-memory of both sides.
+Every rank writes its share on its own node. The engines of a node map the files that lie there (docs/laws.md, law 8);
+the node's weight store (`actors.weights`) fetches those of the other nodes first. A file bears its name once it is
+whole. Buckets bound the memory of both sides.
 """
 
 from __future__ import annotations
@@ -12,51 +12,88 @@ from __future__ import annotations
 import shutil
 import zlib
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
-from rlsys.channels import memory
-from rlsys.channels.base import Bucket, Part, Published, WeightsRejected
 from rlsys.errors import RunFailed
+from rlsys.system import memory
 
 if TYPE_CHECKING:
     import torch
 
 NODE_LETTERS = 12  # of a node's name, in a folder's
+Bucket = Callable[[], Mapping[str, "torch.Tensor"]]  # called: some weights by hub name, on the CPU
+
+
+class WeightsRejected(Exception):
+    """A published version is not where it should be, or was not loaded whole."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A file of a version, as the rank wrote it that sends it: what brings it to another node, and shows it whole.
+
+    Part(name="bucket-000.safetensors", bytes=1209856, digest=3632233996, node="5e3c0f5a...")
+    """
+
+    name: str
+    bytes: int  # of the file
+    digest: int | None  # zlib.crc32 of it; None where one node has all ranks and engines
+    node: str  # on which it was written, as Ray calls it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """What one rank sent of a version or, joined, the whole of it. Plain values: it crosses every process boundary.
+
+    Published(version=17, places=("/dev/shm/.../bucket-000.safetensors",), tensors=41, bytes=3403776, parts=(...,))
+    """
+
+    version: int  # never of two sets of weights, as long as a driver lives
+    places: tuple[str, ...] = ()  # where its files lie, in loading order
+    tensors: int = 0  # how many an engine must have loaded
+    bytes: int = 0
+    parts: tuple[Part, ...] = ()  # one for each place
+
+
+def joined(shares: Sequence[Published]) -> Published:
+    """One version, out of what each rank sent of it."""
+    places = tuple(place for share in shares for place in share.places)
+    parts = tuple(part for share in shares for part in share.parts)
+    tensors, size = sum(share.tensors for share in shares), sum(share.bytes for share in shares)
+    return replace(shares[0], places=places, tensors=tensors, bytes=size, parts=parts)
 
 
 @dataclass(frozen=True, slots=True)
-class SharedMemory:
-    """A `WeightChannel`."""
+class WeightFolder:
+    """A run's versions on one node. The driver opens it; it is pickled to every rank, and an engine gets a `Published`
+    and nothing else."""
 
     folder: Path  # on this node
     node: str = ""
     digests: bool = True  # of what is sent: on one node nobody would look at them
-    one_node: ClassVar[bool] = False
-    carried: ClassVar[bool] = True
 
     @classmethod
-    def open(cls, owner: str, root: Path | None = None) -> SharedMemory:
+    def open(cls, owner: str, root: str | Path | None = None) -> WeightFolder:
+        """`owner` tells a run's folder apart from those of other runs. Nothing is written yet.
+
+        root: `cluster.weights_dir`.
+        """
         return cls(memory.memory_root(root) / f"{memory.PREFIX}{owner}")
 
-    @classmethod
-    def sweep(cls) -> None:
-        memory.sweep(memory.memory_root())
-
-    @classmethod
-    def room(cls, root: Path | None, needed: int) -> str:
-        return memory.room(memory.memory_root(root), needed)
-
-    def on_node(self, node: str) -> SharedMemory:
+    def on_node(self, node: str) -> WeightFolder:
         """A folder of its own for each node: two nodes of Ray's may be one machine, or share a disk."""
         return replace(self, folder=self.folder.with_name(f"{self.folder.name}-{node[:NODE_LETTERS]}"), node=node)
 
     def send(self, version: int, buckets: Iterable[Bucket], rank: int, num_ranks: int) -> Published:
-        """Every rank writes each `num_ranks`-th bucket, beside the gathering of the next."""
+        """Called on every rank with all buckets: each writes every `num_ranks`-th, beside the gathering of the next.
+
+        A bucket can be called only until the next one is drawn.
+        """
         folder = self.folder / folder_name(version)
         writing: deque[Future[tuple[Part, int, int]]] = deque()
         written = []
@@ -70,7 +107,6 @@ class SharedMemory:
                 writing.append(beside.submit(self._write, folder, f"bucket-{index:03d}.safetensors", tensors))
             written += [each.result() for each in writing]
         return Published(
-            channel=f"{__name__}.SharedMemory",
             version=version,
             places=tuple(str(folder / part.name) for part, _, _ in written),
             tensors=sum(count for _, count, _ in written),
@@ -104,6 +140,7 @@ class SharedMemory:
 
     @staticmethod
     def check(published: Published) -> None:
+        """Called while the engine goes on generating. Raises WeightsRejected unless the whole version is there."""
         if len(published.places) != len(published.parts):
             raise WeightsRejected(f"{len(published.places)} files, expected {len(published.parts)}")
         for place, part in zip(published.places, published.parts, strict=True):
@@ -118,7 +155,8 @@ class SharedMemory:
 
     @staticmethod
     def receive(published: Published) -> Iterator[tuple[str, torch.Tensor]]:
-        """Mapped from the files and not copied. All are opened first: they may go while they are read."""
+        """Every tensor under its hub name, each once: mapped from the files and not copied. All are opened first, since
+        they may go while they are read."""
         from safetensors import safe_open
 
         with ExitStack() as opened:
@@ -128,7 +166,8 @@ class SharedMemory:
                     yield name, tensors.get_tensor(name)
 
     def keep(self, version: int) -> None:
-        """Engines that are reading another one have its files open."""
+        """Every engine has this version, or will have a newer one: the others go. Engines that are reading another one
+        have its files open."""
         for old in self.folder.glob("v*"):
             if old.name != folder_name(version):
                 shutil.rmtree(old, ignore_errors=True)

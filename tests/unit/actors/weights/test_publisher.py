@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 
-from actors.carriers import Superseded
 from actors.members import State
 from actors.pool import RolloutPool
-from rlsys.channels.base import Published, WeightsRejected
+from actors.weights.distributor import Superseded
+from actors.weights.publisher import Pace
 from rlsys.errors import RunFailed
+from rlsys.system.weight_folder import Published, WeightsRejected
 from rlsys.types import Ticket
 from tests.fake_ray import FakeRay
 from tests.fake_ray import fake_ray as fake_ray
-from tests.fake_workers import PLAY, Script, Way, refused, run, until, version
+from tests.fake_workers import PLAY, FakeDistributor, Script, refused, run, until, version
 from tests.made import ticket
 
 pytestmark = pytest.mark.usefixtures("fake_ray")
@@ -33,25 +34,25 @@ class Gate:
 
 
 def test_a_version_reaches_every_engine_and_older_ones_are_tidied_up() -> None:
-    way = Way()
+    distributor = FakeDistributor()
 
     async def scenario(pool: RolloutPool) -> None:
-        arrivals = await pool.publish(version(1))
+        arrivals = await pool.publisher.publish(version(1))
         assert [arrival.delivery.version for arrival in arrivals] == [1, 1, 1]
-        assert (way.kept, pool.carried) == ([1], (3, 0.5))
+        assert (distributor.kept, pool.publisher.carried) == ([1], (3, 0.5))
 
-    run(Script(), scenario, workers=3, way=way)
-    assert way.stops == 1
+    run(Script(), scenario, workers=3, distributor=distributor)
+    assert distributor.stops == 1
 
 
 def test_a_late_engine_serves_nothing_old_and_joins_when_it_has_come() -> None:
     script = Script()
 
     async def scenario(pool: RolloutPool) -> None:
-        await pool.publish(version(1))
+        await pool.publisher.publish(version(1))
         gate = Gate("w1")
         script.load = gate.load
-        arrivals = await pool.publish(version(2))
+        arrivals = await pool.publisher.publish(version(2))
         assert len(arrivals) == 1 and pool._members[1].state is State.STALE
         groups = [await pool.run(ticket(number), PLAY, lambda _: None) for number in range(3)]
         assert {name for name, _ in script.played} == {"w0"} and len(groups) == 3
@@ -66,7 +67,7 @@ def test_when_most_are_late_the_run_waits_for_half_of_them_and_not_for_the_first
     script = Script()
 
     async def scenario(pool: RolloutPool) -> None:
-        await pool.publish(version(1))
+        await pool.publisher.publish(version(1))
         early, late = Gate("w1"), Gate("w2", "w3")
 
         async def load(worker: Any, number: int) -> None:
@@ -74,7 +75,7 @@ def test_when_most_are_late_the_run_waits_for_half_of_them_and_not_for_the_first
             await late.load(worker, number)
 
         script.load = load
-        publishing = asyncio.create_task(pool.publish(version(2)))
+        publishing = asyncio.create_task(pool.publisher.publish(version(2)))
         await until(lambda: pool._members[3].state is State.STALE and pool._members[0].state is State.READY)
         await asyncio.sleep(0.01)
         assert not publishing.done()
@@ -88,10 +89,10 @@ def test_when_most_are_late_the_run_waits_for_half_of_them_and_not_for_the_first
 def test_a_version_that_reaches_nobody_ends_the_run() -> None:
     async def scenario(pool: RolloutPool) -> None:
         with pytest.raises(RunFailed, match="version 1 reaches no rollout worker: no way there"):
-            await pool.publish(version(1))
+            await pool.publisher.publish(version(1))
         assert pool.restarts == {"w0": 0, "w1": 0}
 
-    run(Script(), scenario, workers=2, way=Way(refused))
+    run(Script(), scenario, workers=2, distributor=FakeDistributor(refused))
 
 
 def test_one_that_a_version_does_not_reach_is_left_out_and_the_others_go_on() -> None:
@@ -104,12 +105,12 @@ def test_one_that_a_version_does_not_reach_is_left_out_and_the_others_go_on() ->
     turns: list[int] = []
 
     async def scenario(pool: RolloutPool) -> None:
-        await pool.publish(version(1))
-        assert len(await pool.publish(version(2))) == 1
+        await pool.publisher.publish(version(1))
+        assert len(await pool.publisher.publish(version(2))) == 1
         assert sorted(member.state for member in pool._members) == [State.READY, State.STALE]
-        assert len(await pool.publish(version(3))) == 2
+        assert len(await pool.publisher.publish(version(3))) == 2
 
-    run(Script(), scenario, workers=2, way=Way(brings))
+    run(Script(), scenario, workers=2, distributor=FakeDistributor(brings))
 
 
 def test_an_engine_that_computes_something_else_is_loaded_twice_and_then_ends_the_run() -> None:
@@ -120,7 +121,7 @@ def test_an_engine_that_computes_something_else_is_loaded_twice_and_then_ends_th
 
     async def scenario(pool: RolloutPool) -> None:
         with pytest.raises(RunFailed, match="w0 does not compute what the learner computes"):
-            await pool.publish(version(1, expected=2.0))
+            await pool.publisher.publish(version(1, expected=2.0))
         assert loads == [1, 1]
 
     run(Script(load=load), scenario)
@@ -135,7 +136,7 @@ def test_a_second_load_that_is_right_is_enough() -> None:
     script = Script(load=load)
 
     async def scenario(pool: RolloutPool) -> None:
-        (arrival,) = await pool.publish(version(1, expected=2.0))
+        (arrival,) = await pool.publisher.publish(version(1, expected=2.0))
         assert (arrival.gap_mean, loads) == (0.0, [1, 1])
 
     run(script, scenario)
@@ -156,14 +157,14 @@ def test_a_worker_that_dies_while_its_weights_are_brought_is_asked_for_nothing_m
 
     async def scenario(pool: RolloutPool) -> None:
         pool_of.append(pool)
-        await pool.publish(version(1))
-        (arrival,) = await pool.publish(version(2))
+        await pool.publisher.publish(version(1))
+        (arrival,) = await pool.publisher.publish(version(2))
         assert arrival.delivery.version == 2
         first, second = (handle.actor for handle in fake_ray.handles)
         assert [each for each in loaded if each[0] is first] == [(first, 1)]
         assert [each for each in loaded if each[0] is second] == [(second, 2)]
 
-    run(Script(load=load), scenario, way=Way(brings))
+    run(Script(load=load), scenario, distributor=FakeDistributor(brings))
 
 
 def test_a_death_by_refused_weights_makes_nobody_a_suspect() -> None:
@@ -182,9 +183,9 @@ def test_a_death_by_refused_weights_makes_nobody_a_suspect() -> None:
 
     async def scenario(pool: RolloutPool) -> None:
         pool_of.append(pool)
-        await pool.publish(version(1))
+        await pool.publisher.publish(version(1))
         playing = [asyncio.create_task(pool.run(ticket(number), PLAY, lambda _: None)) for number in range(2)]
-        await pool.publish(version(2))
+        await pool.publisher.publish(version(2))
         await asyncio.gather(*playing)
         assert together == [2, 2] and pool.restarts == {"w0": 1}
 
@@ -202,7 +203,7 @@ def test_a_worker_that_comes_back_holds_the_newest_version_before_it_plays() -> 
 
     async def scenario(pool: RolloutPool) -> None:
         for number in (1, 2):
-            await pool.publish(version(number))
+            await pool.publisher.publish(version(number))
         await pool.run(ticket(0), PLAY, lambda _: None)
         assert held == [2, 2]
 
@@ -224,11 +225,11 @@ def test_a_delivery_to_a_worker_that_died_meanwhile_is_over() -> None:
 
     async def scenario(pool: RolloutPool) -> None:
         pool_of.append(pool)
-        await pool.publish(version(1))
-        await pool.publish(version(2))
+        await pool.publisher.publish(version(1))
+        await pool.publisher.publish(version(2))
         assert brought == [State.READY, State.STALE]  # and not once more for the dead one
 
-    run(Script(), scenario, way=Way(brings))
+    run(Script(), scenario, distributor=FakeDistributor(brings))
 
 
 def test_a_version_that_arrives_after_the_next_was_published_opens_nothing() -> None:
@@ -245,13 +246,28 @@ def test_a_version_that_arrives_after_the_next_was_published_opens_nothing() -> 
 
     async def scenario(pool: RolloutPool) -> None:
         pool_of.append(pool)
-        await pool.publish(version(1))
-        await pool.publish(version(2))
-        publishing = asyncio.create_task(pool.publish(version(3)))
-        await until(lambda: pool._deliveries._current == version(3))
+        await pool.publisher.publish(version(1))
+        await pool.publisher.publish(version(2))
+        publishing = asyncio.create_task(pool.publisher.publish(version(3)))
+        await until(lambda: pool.publisher._current == version(3))
         gate.opened.set()
         await publishing
         await until(lambda: pool._members[0].state is State.READY)
         assert states == [State.STALE]
 
     run(script, scenario, workers=2, publish_deadline_s=0.01)
+
+
+def test_the_first_delivery_of_a_large_model_gets_what_a_slow_link_takes() -> None:
+    assert Pace().deadline_s(60.0, 15_200_000_000) == 3 * 152.0
+    assert Pace().deadline_s(60.0, 100_000_000) == 60.0
+
+
+def test_later_ones_get_three_times_what_the_last_one_took_and_no_less_than_the_key_says() -> None:
+    pace = Pace()
+    pace.note(65_500_000_000, 62.0)
+    assert round(pace.deadline_s(60.0, 65_500_000_000), 6) == 186.0
+    pace.note(65_500_000_000, 5.0)
+    assert pace.deadline_s(60.0, 65_500_000_000) == 60.0
+    pace.note(0, 5.0)  # nothing that a rate could be read from
+    assert pace.deadline_s(60.0, 65_500_000_000) == 60.0
