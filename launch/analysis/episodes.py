@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from envs.text.words import step_verdict
-from launch.analysis.lines import objects
-from launch.analysis.runs import Row, Run
+from launch.analysis.runs import Row, Run, objects
 from rlsys.metrics import Mean, Metric, Metrics, merge, values
 from rlsys.tool_use import MOST_TURNS
 from rlsys.types import EpisodeEnd

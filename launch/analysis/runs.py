@@ -5,7 +5,9 @@ The configuration is read as plain YAML: a run of somebody else may name modules
 
 from __future__ import annotations
 
+import gzip
 import sys
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +15,9 @@ from typing import Any
 
 import yaml
 
-from launch.analysis.lines import objects
 from rlsys.errors import BadInput
+from rlsys.files import is_packed
+from rlsys.jsonl import json_object
 from rlsys.visible import visible
 
 SEED_KEYS = ("seed", "wandb")  # in which runs of one setting may differ
@@ -117,6 +120,37 @@ def numbers(found: Mapping[str, Any], wanted: Callable[[str], bool]) -> dict[str
     """Those that are finite; a whole number of hundreds of digits is none either."""
     given = {visible(key): own for key, own in found.items() if type(own) in (int, float) and wanted(key)}
     return {key: float(own) for key, own in given.items() if abs(own) <= sys.float_info.max}
+
+
+def objects(path: Path) -> Iterator[dict[str, Any]]:
+    """The JSON lines of a run, one at a time, without a last one that is not there whole yet: it may still be going on.
+
+    Raises BadInput naming the file, and the line where it is damaged.
+    """
+    try:
+        for number, line in enumerate(_lines(path), start=1):
+            try:
+                yield json_object(line, f"{path} line {number}")
+            except BadInput:
+                if line.endswith(b"\n"):
+                    raise
+                return
+    except (OSError, zlib.error) as error:
+        raise BadInput(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from error
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        packed = is_packed(file.read(1))
+        file.seek(0)
+        if not packed:
+            yield from file
+            return
+        with gzip.open(file) as unpacked:
+            try:
+                yield from unpacked
+            except EOFError:  # the copy of a file that ends in the middle
+                return
 
 
 # -- settings ----------------------------------------------------------------------------------------------------------
