@@ -1,8 +1,5 @@
-"""One vLLM engine. Every call to vLLM in the project is in this file: an upgrade of vLLM is a change of this file, and
-at most of the two that read its answers: `completions.py` and `gauges.py`.
-
-    Engine           lives in the rollout actor, on its event loop
-    ReloadExtension  lives in the EngineCore process that vLLM spawns, or in its children where they share the model
+"""One vLLM engine. Every call to vLLM in the project is in this file and in `engine_worker.py`: an upgrade of vLLM is a
+change of the two, and at most of those that read its answers: `completions.py` and `gauges.py`.
 
 `tests/e2e/test_engine_contract.py` holds what the rest relies on. vLLM is imported only when an engine starts.
 """
@@ -26,8 +23,8 @@ import numpy as np
 import psutil
 
 from actors.completions import completion
+from actors.engine_worker import PARENT_VARIABLE, ImportHere
 from actors.gauges import Gauges
-from actors.orphans import die_with, unname
 from actors.specs import IDLE, EngineFailed, EngineSpec, EngineStats, PromptTooLong, compile_cache, engine_environment
 from rlsys.rollout import TurnRequest
 from rlsys.system import semaphores, sockets
@@ -35,36 +32,23 @@ from rlsys.system.weight_folder import Published, WeightFolder, WeightsRejected
 from rlsys.types import Completion, Ints
 
 if TYPE_CHECKING:
-    import torch
+    pass
 
 log = logging.getLogger("rlsys.engine")
 
-PARENT_VARIABLE = "RLSYS_ENGINE_PARENT"  # set while an EngineCore is being spawned: the pid that it must not outlive
 STOP_GRACE_S = 5.0
 KILL_DEADLINE_S = 10.0  # for the kernel to end a process after SIGKILL
 FIRST = -1  # vLLM's priority of a probe: a delivery ends when it is answered, and must not queue behind episodes
 SPARE = 1  # sequences beside `max_num_seqs`: for a probe, when every seat is taken
 
 
-# Runs at import, in a process that vLLM started. `_ImportHere` brings the import about while the process unpickles its
-# arguments: the extension class comes only after a handshake, in which an orphan waits five minutes for its parent.
-# The processes that an EngineCore divides a model among are bound to it in the same way.
-if os.environ.get(PARENT_VARIABLE, str(os.getpid())) != str(os.getpid()):
-    die_with(int(os.environ[PARENT_VARIABLE]))
-    os.environ[PARENT_VARIABLE] = str(os.getpid())
-
-
-class _ImportHere:
-    """Rides along in the EngineCore's configuration, so that unpickling it imports this file there."""
-
-    def compute_hash(self) -> str:  # vLLM asks it of an `additional_config` that is no dict
-        return ""
-
-
 class Engine:
     """A running vLLM engine. Belongs to one event loop. Build it with `Engine.start`, end it with `stop`."""
 
-    def __init__(self, spec: EngineSpec, llm: Any, processes: Sequence[Any], gauges: Gauges) -> None:
+    def __init__(
+        self, spec: EngineSpec, llm: Any, processes: Sequence[Any], gauges: Gauges, own_sockets: Path | None = None
+    ) -> None:
+        """own_sockets: the folder of vLLM's, where it is this engine's alone."""
         self.spec = spec
         self._llm = llm
         self._processes = processes
@@ -73,7 +57,7 @@ class Engine:
         self._control = asyncio.Lock()  # one load at a time
         self._loads = 0  # prefixes are shared by requests that came between the same two
         self._again: set[str] = set()  # requests to be sent anew: see `_restart_waiting`
-        self._sockets: Path | None = None  # the folder of vLLM's
+        self._sockets = own_sockets
         self._failure: str | None = None
         self._ending: threading.Thread | None = None  # of vLLM's connections
         loop = asyncio.get_running_loop()
@@ -108,8 +92,7 @@ class Engine:
             del os.environ[PARENT_VARIABLE]
         _leave_out_token_texts(llm.output_processor)
         processes = [child for child in multiprocessing.active_children() if child not in others]
-        engine = cls(spec, llm, processes, gauges)
-        engine._sockets = own_sockets
+        engine = cls(spec, llm, processes, gauges, own_sockets)
         try:
             await engine._ask(llm.update_weight_version("0"))
             await engine.warm_up()
@@ -320,7 +303,7 @@ def _arguments(spec: EngineSpec) -> Any:
         logprobs_mode="processed_logprobs",
         tensor_parallel_size=spec.tensor_parallel,
         worker_extension_cls=spec.extension,
-        additional_config=_ImportHere(),
+        additional_config=ImportHere(),
         disable_log_stats=True,  # vLLM's own loggers; ours is passed below
         **optional,
     )
@@ -355,72 +338,3 @@ def _parameters(**fields: Any) -> Any:
     from vllm.sampling_params import RequestOutputKind
 
     return SamplingParams(output_kind=RequestOutputKind.FINAL_ONLY, **fields)
-
-
-class ReloadExtension:
-    """Mixed into vLLM's worker; `Engine` calls `rl_load` over `collective_rpc`. Plain values only go in and out.
-
-    Weights go through vLLM's layerwise reload: on a CPU the linear layers are packed copies, which writing into the
-    parameters would not reach; on a GPU it keeps the storage that captured graphs point to.
-    """
-
-    vllm_config: Any
-    model_config: Any
-    model_runner: Any
-
-    def rl_pid(self) -> int:
-        unname(os.environ.get("VLLM_DIST_IDENT"))  # of vLLM's CPU worker: both sides have opened what bears it
-        return os.getpid()
-
-    def rl_load(self, published: dict[str, Any]) -> tuple[int, list[str]]:
-        """Replace all weights. Returns the number of tensors read and the layers that did not get every element."""
-        import torch
-        from vllm.config import set_current_vllm_config
-        from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
-
-        # Its warnings name the rotary embedding at every reload, which has no weights; what counts is checked here.
-        logging.getLogger("vllm.model_executor.model_loader.reload.layerwise").setLevel(logging.ERROR)
-        model = self.model_runner.get_model()
-        seen: set[str] = set()
-        device = next(model.parameters()).device
-        with torch.no_grad(), device, set_current_vllm_config(self.vllm_config):
-            initialize_layerwise_reload(model)
-            model.load_weights(_once(self.rl_tensors(published), seen))
-            missing = self.rl_missing(model)
-            finalize_layerwise_reload(model, self.model_config)
-        return len(seen), missing
-
-    def rl_tensors(self, published: dict[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
-        """The version's tensors under their checkpoint names. vLLM carries the record of it as a dict."""
-        return WeightFolder.receive(Published(**published))
-
-    def rl_missing(self, model: Any) -> list[str]:
-        """Layers with parameters that are still waiting for elements. vLLM would keep their old weights with a warning.
-
-        Counted in elements, per layer: a name in the set that `load_weights` returns says nothing about the k in a
-        fused qkv. A vocabulary's padding rows are never sent.
-        """
-        from vllm.model_executor.layers.attention import is_deferred_attention_layer
-        from vllm.model_executor.layers.vocab_parallel_embedding import VocabParallelEmbedding
-        from vllm.model_executor.model_loader.reload.layerwise import get_layerwise_info
-
-        missing = []
-        for name, layer in model.named_modules():
-            info = get_layerwise_info(layer)
-            if not info.can_load() or not layer._parameters or is_deferred_attention_layer(layer):
-                continue  # complete, or nothing to load
-            expected = info.load_numel_total or 0
-            if isinstance(layer, VocabParallelEmbedding):
-                expected = expected // layer.num_embeddings_per_partition * layer.shard_indices.num_org_elements
-            if info.load_numel < expected:
-                missing.append(f"{name}: {info.load_numel} of {expected} elements")
-        return missing
-
-
-def _once(tensors: Iterator[tuple[str, torch.Tensor]], seen: set[str]) -> Iterator[tuple[str, torch.Tensor]]:
-    """Pass tensors on and collect their names; a second one of the same name would stand in for a missing one."""
-    for name, tensor in tensors:
-        if name in seen:
-            raise ValueError(f"tensor {name} comes twice")
-        seen.add(name)
-        yield name, tensor

@@ -35,7 +35,7 @@ class EngineSpec:
     """False on a CPU: vLLM 0.32 dies of a seeded request whose prefill is cut (CPU generators have no offset)."""
     fp32_head: bool = False  # logits in float32, whatever the weights are
     vllm: Mapping[str, Any] = field(default_factory=dict)  # further arguments, by vLLM's names
-    extension: str = "actors.engine.ReloadExtension"
+    extension: str = "actors.engine_worker.ReloadExtension"
 
 
 def make_engine_spec(

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import torch
 
-from actors.engine import ReloadExtension
+from actors.engine_worker import ReloadExtension
 from rlsys.system.weight_folder import Published, WeightFolder
 
 Kind = Literal["qwen3", "qwen3_tied", "llama"]

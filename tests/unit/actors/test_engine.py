@@ -19,7 +19,9 @@ import pytest
 import torch
 
 import actors.engine
-from actors.engine import PARENT_VARIABLE, Engine, ReloadExtension, _arguments, _leave_out_token_texts, _once
+import actors.engine_worker
+from actors.engine import Engine, _arguments, _leave_out_token_texts
+from actors.engine_worker import PARENT_VARIABLE, ReloadExtension, once
 from actors.gauges import Gauges
 from actors.specs import IDLE, EngineFailed, EngineSpec, EngineStats, PromptTooLong
 from rlsys.rollout import TurnRequest
@@ -395,8 +397,8 @@ def test_what_vllm_is_told_is_what_the_engine_is_built_from() -> None:
         "model": "m", "dtype": "float32", "max_model_len": 8, "max_num_seqs": 5, "scheduling_policy": "priority",
         "seed": 3, "enable_prefix_caching": False, "enforce_eager": True, "gpu_memory_utilization": 0.5,
         "logprobs_mode": "processed_logprobs", "tensor_parallel_size": 1, "disable_log_stats": True,
-        "worker_extension_cls": "actors.engine.ReloadExtension", "kv_cache_memory_bytes": 1 << 20, "block_size": 32,
-        "hf_overrides": {"head_dtype": "float32"},
+        "worker_extension_cls": "actors.engine_worker.ReloadExtension", "kv_cache_memory_bytes": 1 << 20,
+        "block_size": 32, "hf_overrides": {"head_dtype": "float32"},
     }  # fmt: skip
 
 
@@ -422,18 +424,18 @@ def test_no_token_is_spelled_out_beside_its_logprob() -> None:
 def test_a_tensor_that_comes_twice_is_refused() -> None:
     seen: set[str] = set()
     given: Any = iter([("a", 1), ("b", 2)])
-    assert list(_once(given, seen)) == [("a", 1), ("b", 2)] and seen == {"a", "b"}
+    assert list(once(given, seen)) == [("a", 1), ("b", 2)] and seen == {"a", "b"}
     again: Any = iter([("c", 3), ("a", 4)])
     with pytest.raises(ValueError, match="tensor a comes twice"):
-        list(_once(again, seen))
+        list(once(again, seen))
 
 
 def test_the_side_within_vllm_says_who_it_is_and_reads_the_version(monkeypatch: pytest.MonkeyPatch) -> None:
     unnamed: list[Any] = []
     monkeypatch.setenv("VLLM_DIST_IDENT", "mark")
-    monkeypatch.setattr(actors.engine, "unname", unnamed.append)
+    monkeypatch.setattr(actors.engine_worker, "unname", unnamed.append)
     assert ReloadExtension().rl_pid() == os.getpid() and unnamed == ["mark"]
-    monkeypatch.setattr(actors.engine, "WeightFolder", fields(receive=lambda given: given))
+    monkeypatch.setattr(actors.engine_worker, "WeightFolder", fields(receive=lambda given: given))
     assert ReloadExtension().rl_tensors({"version": 7, "tensors": 3}) == VERSION
 
 

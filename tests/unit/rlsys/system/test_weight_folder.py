@@ -12,7 +12,7 @@ import pytest
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from actors.engine import ReloadExtension
+from actors.engine_worker import ReloadExtension
 from launch.config.compose import compose
 from learners.export import export_version
 from rlsys.errors import BadInput, RunFailed
