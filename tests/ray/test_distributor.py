@@ -17,7 +17,7 @@ import ray
 import torch
 from ray.cluster_utils import Cluster
 
-from actors import distributor as module
+from actors.weights import distributor as module
 from actors.weights.distributor import DistributorOptions, Superseded, WeightDistributor
 from rlsys.errors import RunFailed
 from rlsys.system import memory
