@@ -19,7 +19,7 @@ from launch.checks import cuda
 from launch.checks.machine import expected_device, inside_ray_job, is_local
 from launch.run import cleanup, parent
 from rlsys.config.cluster import ClusterConfig
-from rlsys.errors import BadInput, RunFailed
+from rlsys.errors import BadInput, RunFailed, told
 from rlsys.system.device import Device, choose, known, resolved_cluster
 
 
@@ -64,10 +64,11 @@ def connect(config: ClusterConfig, needs: Callable[[Device], Sequence[Need]], *,
         options["job_config"] = ray.job_config.JobConfig(metadata={"rlsys_run": run})
     try:
         ray.init(**options, logging_level=logging.ERROR, log_to_driver=False)
-    except (ConnectionError, RuntimeError, ValueError) as error:
-        if local:
-            raise RunFailed(f"a local Ray cluster does not start: {str(error).strip().splitlines()[0]}") from error
-        raise BadInput(silent) from error
+    except Exception as error:  # fault boundary: of a node that starts too slowly Ray says so with a plain Exception
+        if not local and isinstance(error, (ConnectionError, RuntimeError, ValueError)):
+            raise BadInput(silent) from error
+        what = "a local Ray cluster" if local else "Ray's part of this process"
+        raise RunFailed(f"{what} does not start: {told(error).strip().splitlines()[0]}") from error
     finally:
         cleanup.stop_if_asked()
     parent.tell(log=_own_log())
