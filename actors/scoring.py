@@ -9,18 +9,17 @@ failure, never a zero (docs/laws.md, law 3).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
-from envs import make_reward
-from envs.rewards import Compares, RewardFunction
+from envs.rewards import RewardFunction
 from envs.rewards.asks import decided
 from envs.rewards.maths.grader import Grader
 from envs.services.judge.config import JudgeConfig
 from envs.services.judge.judge import JudgeClient, open_judge
 from envs.services.judge.request import Asks
 from envs.services.stats import ToolStats, merge
+from rlsys.config.identity import config_key
 from rlsys.types import Reward, Transcript
 
 
@@ -34,7 +33,6 @@ class RewardService:
     def __init__(self, spec: ScoringSpec) -> None:
         # Its processes start with the first answer that needs one.
         self._grader = Grader(workers=spec.grader_workers, deadline_s=spec.grader_deadline_s)
-        self._rewards: dict[str, RewardFunction] = {}
         self._judges: dict[str, Asks] = {}
         self._own: list[tuple[str, JudgeClient]] = []  # those of `_judges` that ask a server of the run, with its name
         self._addresses: Mapping[str, str] = {}
@@ -47,12 +45,11 @@ class RewardService:
                 client.connect(addresses[name], token)
         self._addresses, self._token = addresses, token
 
-    async def score(self, config: Any, transcript: Transcript) -> Reward:
+    async def score(self, reward: RewardFunction, transcript: Transcript) -> Reward:
         """With the verdicts that it rests on, so that files have them.
 
         Raises EpisodeBroken for what broke on the way, BadInput for a task that cannot be scored.
         """
-        reward = self.made(config)
         transcript = await decided(reward, transcript, self._grader, self._judge)
         scored = reward(transcript)
         return replace(
@@ -61,25 +58,9 @@ class RewardService:
             judgements=scored.judgements if transcript.judgements is None else transcript.judgements,
         )
 
-    def compares(self, config: Any) -> bool:
-        """Whether it looks at the siblings of a group together."""
-        return isinstance(self.made(config), Compares)
-
-    def compare(self, config: Any, transcripts: Sequence[Transcript], rewards: Sequence[Reward]) -> Sequence[Reward]:
-        """The rewards of one group's scored siblings, seen together; as they are for most."""
-        reward = self.made(config)
-        return reward.compare(transcripts, rewards) if isinstance(reward, Compares) else rewards
-
-    def made(self, config: Any) -> RewardFunction:
-        """One reward per config. Making it takes as long as what it loads."""
-        key = repr(config)
-        if key not in self._rewards:
-            self._rewards[key] = make_reward(config)
-        return self._rewards[key]
-
     def _judge(self, config: JudgeConfig) -> Asks:
         """One judge per config, however many rewards ask it. Raises BadInput without an address or its key."""
-        key = repr(config)
+        key = config_key(config)
         if key not in self._judges:
             url = self._addresses.get(config.server)
             if url is None:

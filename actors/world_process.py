@@ -20,8 +20,9 @@ from actors.black_box import Mark, Recorder
 from actors.calls import SERVICE_TOKEN
 from actors.orphans import die_with
 from actors.scoring import RewardService, ScoringSpec
-from envs import new_player
+from envs import make_reward, new_player
 from envs.base import World
+from envs.rewards import Compares, RewardFunction
 from envs.services.stats import ToolStats, merge
 from rlsys.rollout import Env, EpisodeBroken, failure_of
 from rlsys.state import final_state
@@ -47,7 +48,9 @@ class WorldServer:
 
     def __init__(self, scoring: ScoringSpec) -> None:
         self.rewards = RewardService(scoring)
-        self._worlds: dict[str, World] = {}
+        self._worlds: dict[str, World] = {}  # by `config_key`, like rewards and their configs
+        self._reward_configs: dict[str, Any] = {}
+        self._made_rewards: dict[str, RewardFunction] = {}
         self._envs: dict[tuple[int, int], Env] = {}  # by group and episode
         self._addresses: Mapping[str, str] = {}
 
@@ -62,13 +65,14 @@ class WorldServer:
         if self._addresses and world.service in self._addresses:
             world.connect(self._addresses[world.service], os.environ[SERVICE_TOKEN])
 
-    async def prepare(self, env: Any, reward: Any, playing: frozenset[str]) -> int:
-        """Get ready to play a configuration; returns the turns of an episode.
+    async def prepare(self, keys: tuple[str, str], env: Any, reward: Any, playing: frozenset[str]) -> int:
+        """Get ready to play two configs, which are named by their keys from then on; returns the turns of an episode.
 
         One world per config, however many groups ask for it. A new stage's closes those that nobody plays. The reward
         is made here too: what it loads may take longer than a call that scores may.
         """
-        key = repr(env)
+        key, reward_key = keys
+        self._reward_configs[reward_key] = reward
         if key not in self._worlds:
             self._worlds[key] = new_player(env)  # before the first await: many groups come at once
             self._connect(self._worlds[key])
@@ -76,11 +80,16 @@ class WorldServer:
                 await idle.close()
         world = self._worlds[key]
         with suppress(Exception, SystemExit):  # the episodes that are scored with it fail by what it raises
-            self.rewards.made(reward)
+            self._reward(reward_key)
         return world.max_turns
 
+    def _reward(self, key: str) -> RewardFunction:
+        if key not in self._made_rewards:
+            self._made_rewards[key] = make_reward(self._reward_configs[key])
+        return self._made_rewards[key]
+
     async def open(self, group: int, episode: int, env: str, task: Task) -> tuple[tuple[Message, ...], tuple[str, ...]]:
-        """Begin an episode in the world whose config has this `repr`: its first messages and its stop strings."""
+        """Begin an episode in the world whose config has this key: its first messages and its stop strings."""
         opened = self._envs[group, episode] = await self._worlds[env].open_env(task)
         return tuple(opened.first_messages()), tuple(opened.stop_strings)
 
@@ -91,14 +100,16 @@ class WorldServer:
         """Where the episode stands at its end, for the reward and for the trajectory's line."""
         return await final_state(self._envs[group, episode])
 
-    async def score(self, group: int, config: Any, transcript: Transcript) -> tuple[Reward, bool]:
+    async def score(self, group: int, key: str, transcript: Transcript) -> tuple[Reward, bool]:
         """With it, whether the group's rewards have to be compared."""
-        return await self.rewards.score(config, transcript), self.rewards.compares(config)
+        reward = self._reward(key)
+        return await self.rewards.score(reward, transcript), isinstance(reward, Compares)
 
     async def compare(
-        self, group: int, config: Any, transcripts: Sequence[Transcript], rewards: Sequence[Reward]
+        self, group: int, key: str, transcripts: Sequence[Transcript], rewards: Sequence[Reward]
     ) -> Sequence[Reward]:
-        return self.rewards.compare(config, transcripts, rewards)
+        reward = self._reward(key)
+        return reward.compare(transcripts, rewards) if isinstance(reward, Compares) else rewards
 
     async def end(self, group: int) -> None:
         """Nobody asks for this group's episodes any more."""

@@ -22,6 +22,7 @@ from actors.watched import CannotStart, WorldProcess, WorldsSpec
 from envs.services.stats import ToolStats, merge
 from rlsys.broken import EpisodeBroken, TakenDown
 from rlsys.clock import deadline, stopped
+from rlsys.config.identity import config_key
 from rlsys.rollout import RolloutPlan
 from rlsys.types import Message, Reward, Step, Task, Transcript
 
@@ -71,17 +72,18 @@ class Worlds:
         if error is not None and not isinstance(error, (EpisodeBroken, CannotStart)):  # of a process that is over
             log.warning("%s: a world does not go where its service is: %s", self.spec.worker, error)
 
-    async def prepared(self, plan: RolloutPlan) -> tuple[WorldProcess, int]:
-        """A process that is ready to play this, and the turns of an episode. Raises what making the world raises."""
+    async def prepared(self, plan: RolloutPlan, keys: tuple[str, str]) -> tuple[WorldProcess, int]:
+        """A process that is ready to play the configs that these are the keys of, and the turns of an episode.
+
+        Raises what making the world raises.
+        """
         process = self.start()
-        given = (plan.env, plan.reward)
-        key = repr(plan.env), repr(given)
-        if key not in process.plans:
+        if keys not in process.plans:
             playing = frozenset(world for world, groups in self._playing.items() if groups)
-            for other in [other for other in process.plans if other[0] not in playing | {key[0]}]:
+            for other in [other for other in process.plans if other[0] not in playing | {keys[0]}]:
                 del process.plans[other]  # its world is closed for this one: whoever comes back to it asks anew
-            process.plans[key] = process.ask(None, "prepare", *given, playing)
-        return process, await asyncio.shield(process.plans[key])
+            process.plans[keys] = process.ask(None, "prepare", keys, plan.env, plan.reward, playing)
+        return process, await asyncio.shield(process.plans[keys])
 
     def play(self, plan: RolloutPlan, task: Task) -> Playing:
         """`with worlds.play(plan, task) as playing:` around one group."""
@@ -165,8 +167,8 @@ class Playing:
 
     def __init__(self, worlds: Worlds, number: int, plan: RolloutPlan, task: Task) -> None:
         self.number = number
-        self.world = repr(plan.env)
-        self.what = f"task {task.task_id} of {getattr(plan.env, 'name', self.world)}"
+        self._keys = self.world, self._reward = config_key(plan.env), config_key(plan.reward)
+        self.what = f"task {task.task_id} of {getattr(plan.env, 'name', plan.env)}"
         self.failed: EpisodeBroken | None = None  # once it has ended a process
         self.suspect = False  # once it may have
         self._worlds, self._plan = worlds, plan
@@ -187,7 +189,7 @@ class Playing:
     async def max_turns(self) -> int:
         while True:
             try:
-                return (await self._worlds.prepared(self._plan))[1]
+                return (await self._worlds.prepared(self._plan, self._keys))[1]
             except TakenDown:  # another group's doing: there is a new process
                 continue
 
@@ -200,7 +202,7 @@ class Playing:
     async def score(self, transcript: Transcript) -> Reward:
         process = await self._process()
         reward: Reward
-        reward, self._compares = await process.ask(self, "score", self._plan.reward, transcript)
+        reward, self._compares = await process.ask(self, "score", self._reward, transcript)
         return reward
 
     async def compare(self, transcripts: Sequence[Transcript], rewards: Sequence[Reward]) -> Sequence[Reward]:
@@ -209,9 +211,7 @@ class Playing:
             try:
                 async with deadline(self._plan.timeout_s):
                     process = await self._process()
-                    compared: Sequence[Reward] = await process.ask(
-                        self, "compare", self._plan.reward, transcripts, rewards
-                    )
+                    compared: Sequence[Reward] = await process.ask(self, "compare", self._reward, transcripts, rewards)
                     return compared
             except TakenDown:
                 continue
@@ -222,7 +222,7 @@ class Playing:
             raise self.failed
         if self.suspect and self._worlds is self._home:
             await self._go_apart()
-        return (await self._worlds.prepared(self._plan))[0]
+        return (await self._worlds.prepared(self._plan, self._keys))[0]
 
     async def _go_apart(self) -> None:
         """All siblings together: the first of them moves the group."""

@@ -8,6 +8,7 @@ from envs.base import World
 from envs.rewards import REWARDS, make_reward
 from envs.tasks.splits import tasks_unread
 from rlsys.choices import Table, construct
+from rlsys.config.identity import config_key
 
 __all__ = ["REWARDS", "WORLDS", "make_reward", "make_world", "new_player", "new_world"]
 
@@ -30,7 +31,7 @@ def make_world(config: Any) -> World:
 
     A data file that is rewritten while the process runs is not read again.
     """
-    key = repr(config)
+    key = config_key(config)
     if key not in _made:
         if len(_made) >= MAX_WORLDS:
             del _made[next(iter(_made))]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from envs import make_world
 from envs.base import World
+from rlsys.config.identity import config_key
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
 from rlsys.raised import worded
@@ -41,9 +42,9 @@ def prompt_lines(renderer: ChatRenderer, model: str, playing: Sequence[RecipeCon
         f"chat template: {template_of(renderer, model)}",
         *(f"chat template: {each}" for each in doubts(renderer, model)),
     ]
-    seen: set[str] = set()
+    seen: set[tuple[str, int]] = set()
     for recipe in playing:
-        key = repr((recipe.env, recipe.engine.max_model_len))
+        key = config_key(recipe.env), recipe.engine.max_model_len
         if key not in seen:
             seen.add(key)
             lines += _of_world(renderer, recipe, model, most)

@@ -40,6 +40,7 @@ from launch.stages.base import STAGE_KEYS, Head, Stage, check_name, check_optimi
 from launch.stages.reads import holds
 from learners.algorithms import ALGORITHMS
 from rlsys.choices import Table, choose, look_beside
+from rlsys.config.identity import config_key
 from rlsys.config.recipe import RecipeConfig, RunConfig, StageConfig
 from rlsys.config.window import WindowConfig
 from rlsys.errors import BadInput, nearest
@@ -194,7 +195,7 @@ def _merged(defaults: DictConfig, key: str, schema: type | None, given: Raw) -> 
     schema: of a part whose `name` picks one.
     """
     own = {key: given[key]} if key in given else {}
-    asked = (key, schema, repr(own))
+    asked = (key, schema, config_key(own))
     if asked not in _MERGED:
         found: Any = OmegaConf.unsafe_merge(OmegaConf.masked_copy(defaults, key), own)
         check_plain("config", OmegaConf.to_container(found))  # defaults of somebody else's environment too

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from launch.config.compose import compose
-from launch.run.places import without_places
 from launch.stages.base import stage_of
+from rlsys.config.identity import identity_of
 from rlsys.config.recipe import RunConfig, StageConfig
 from rlsys.errors import BadInput, differences
 
@@ -57,7 +57,7 @@ def _identity(config: RunConfig) -> dict[str, Any]:
     identity |= {"learner.ranks": recipe.learner.ranks, "learner.zero_stage": recipe.learner.zero_stage}
     for stage in config.stages:
         own = {"kind": stage.kind, "loop.groups_per_step": stage.config.loop.groups_per_step}
-        own |= {f"env.{key}": value for key, value in without_places(asdict(stage.config.env)).items()}
+        own |= identity_of("env", stage.config.env)
         own |= stage_of(stage.kind).identity(stage)
         identity |= {f"stages.{stage.name}.{key}": value for key, value in own.items()}
     return identity

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +16,9 @@ from envs import REWARDS, WORLDS, make_world
 from envs.services.judge.config import JudgeConfig
 from launch.evaluation.by_field import values
 from launch.evaluation.played import content_of
-from launch.run.places import without_places
 from rlsys.choices import Table, choose
 from rlsys.config.evaluation import EvalConfig, EvalSet
+from rlsys.config.identity import config_key, identity_of
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput, nearest, require
 from rlsys.seeds import derive
@@ -127,7 +127,7 @@ class Play:
         same |= {f"rollout.{key}": getattr(recipe.rollout, key) for key in ("max_turn_tokens", "max_response_tokens")}
         same |= {"engine.max_model_len": recipe.engine.max_model_len}
         for key, part in (("env", recipe.env), ("reward", recipe.reward)):
-            same |= {f"{key}.{name}": value for name, value in without_places(asdict(part)).items()}
+            same |= identity_of(key, part)
         files = {f"env.{name}": None for name in FILES if f"env.{name}" in same}  # what is read from them counts
         return same | files | {"what the tasks ask": self.of.contents}
 
@@ -205,13 +205,14 @@ def _figures(given: Mapping[str, float | None]) -> dict[str, float]:
     return {key: value for key, value in given.items() if value is not None}
 
 
-_known: dict[str, Any] = {}  # each stage has the same sets again, and building one takes as long as a stage itself
+# Each stage has the same sets again, and building one takes as long as a stage itself.
+_known: dict[tuple[str, str], Any] = {}
 
 
 def _merged(start: Any, given: Mapping[str, Any]) -> Any:
     from omegaconf import OmegaConf
 
-    key = repr((start, given))
+    key = config_key(start), config_key(given)
     if key not in _known:
         schema = OmegaConf.structured(start)
         OmegaConf.set_readonly(schema, False)

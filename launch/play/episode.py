@@ -15,13 +15,12 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from actors.scoring import RewardService, ScoringSpec
 from envs import make_reward, new_world
 from envs.base import Env, World
 from envs.episode import UNLIMITED
-from envs.rewards import Explains
+from envs.rewards import Explains, RewardFunction
 from launch.play.messages import Lines, completion_of, next_message
 from launch.scoring.explain import explanation, trace_of
 from launch.scoring.scorer import Tokens
@@ -119,7 +118,7 @@ class Source:
 
     world: World
     rewards: RewardService
-    reward: Any  # its config
+    reward: RewardFunction
     tokens: Tokens | None  # None: the reward counts none
     scored: list[Transcript] = field(default_factory=list)  # that the reward was given
 
@@ -166,7 +165,7 @@ async def play(
             return completion
 
         player = Player(name="play", run_seed=recipe.seed, renderer=Page(), generate=generate)
-        source = Source(world, rewards, recipe.reward, tokens)
+        source = Source(world, rewards, reward, tokens)
         ticket = Ticket(sequence=chosen.number - 1, epoch=0, task=chosen.task, attempt=0, start_version=0)
         group = await run_group(player, source, ticket, plan_of(recipe))
     return tell_end(group, reward, source.scored, color=color)

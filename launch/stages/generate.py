@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from envs import make_world
 from envs.base import World
 from envs.rewards import solved_by
 from envs.services.teacher import check_ready, check_teacher
-from launch.run.places import without_places
 from launch.stages.base import Head, Stage, check_judge, check_outcome, check_response_length, check_tags
 from launch.stages.reads import DELIVERY, EPISODE
 from rlsys.config.generate import TeacherConfig
+from rlsys.config.identity import identity_of
 from rlsys.config.recipe import RecipeConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput
 from rlsys.rollout import RolloutPlan
@@ -155,7 +155,7 @@ def begun_with(recipe: RecipeConfig, weights: str, tokenizer: str) -> dict[str, 
     common |= {f"rollout.{key}": getattr(recipe.rollout, key) for key in ("max_turn_tokens", "max_response_tokens")}
     common |= {"engine.max_model_len": recipe.engine.max_model_len}
     for key, part in (("env", recipe.env), ("reward", recipe.reward)):
-        common |= {f"{key}.{name}": value for name, value in without_places(asdict(part)).items()}
+        common |= identity_of(key, part)
     return common
 
 

@@ -10,18 +10,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from envs.rewards import make_reward
 from envs.rewards.swirl import FILTERS, SwirlRewardConfig, kept, step_rewards
 from envs.services.guard import GuardConfig
 from envs.tasks.jsonl import read_jsonl
-from launch.run.places import without_places
 from launch.stages.base import Head, Stage, check_outcome, check_tags, maker_of
 from launch.stages.generate import FEW
 from launch.stages.reads import HELD
 from rlsys.broken import failure_of
+from rlsys.config.identity import identity_of
 from rlsys.config.recipe import RunConfig, StageConfig
 from rlsys.errors import BadInput, RunFailed
 from rlsys.files import whole_file
@@ -150,6 +151,7 @@ async def judge_missing(
     are FEW, and at the end of all.
     """
     reward: SwirlRewardConfig = stage.config.reward
+    score = make_reward(reward)
     keep = reward.judged_by == "judge" and not reward.judge.given
     came = await asyncio.to_thread(lambda: [bool(each.judgements) for _, each in trajectories(source)])
     total, failed = len(came), list[Failure]()
@@ -165,7 +167,7 @@ async def judge_missing(
         for line, trajectory in owed:
             service.connect(run.services.addresses, run.services.token)  # a judge may have come back somewhere else
             try:
-                scored = await service.score(reward, transcript_of(trajectory, keep=keep))
+                scored = await service.score(score, transcript_of(trajectory, keep=keep))
             except Exception as error:  # fault boundary: this trajectory has no verdict, whatever it was
                 failed.append(failure_of(error, "judge"))
                 asked += 1
@@ -246,9 +248,7 @@ def begun_with(stage: StageConfig, source: Path) -> dict[str, Any]:
 
 def _judged_by(stage: StageConfig) -> dict[str, Any]:
     """Who judges, and what: without how patiently."""
-    reward = without_places(asdict(stage.config.reward))
+    reward = identity_of("reward", stage.config.reward)
     patience = [field.name for field in fields(GuardConfig)] + ["max_concurrent", "requests_per_minute", "outage_s"]
-    judge = {key: value for key, value in reward.pop("judge").items() if key not in patience}
-    return {f"reward.{key}": value for key, value in reward.items()} | {
-        f"reward.judge.{k}": v for k, v in judge.items()
-    }
+    judge = reward.pop("reward.judge")
+    return reward | {f"reward.judge.{key}": value for key, value in judge.items() if key not in patience}

@@ -16,6 +16,7 @@ from actors.judge import JudgeServiceConfig, engine_spec, start_judge
 from actors.scoring import RewardService, ScoringSpec
 from actors.worker import RolloutWorker, WorkerSpec
 from envs.base import World
+from envs.rewards import make_reward
 from envs.rewards.swirl import SwirlRewardConfig
 from envs.services.http import HttpService
 from envs.services.judge.config import JudgeConfig
@@ -88,7 +89,7 @@ def test_a_judge_of_the_run_that_does_not_come_back_is_no_verdict() -> None:
         rewards = RewardService(SCORING)
         rewards.connect({"judge m": url}, TOKEN)
         try:
-            return await rewards.score(reward("m"), TRANSCRIPT)
+            return await rewards.score(make_reward(reward("m")), TRANSCRIPT)
         finally:
             await rewards.close()
 
@@ -109,7 +110,7 @@ def test_who_waits_for_a_judge_hears_its_new_address(monkeypatch: pytest.MonkeyP
         rewards = RewardService(SCORING)
         rewards.connect({"judge m": before}, TOKEN)
         try:
-            scoring = asyncio.create_task(rewards.score(reward("m"), TRANSCRIPT))
+            scoring = asyncio.create_task(rewards.score(make_reward(reward("m")), TRANSCRIPT))
             while not rewards.tool_stats() or not rewards.tool_stats()["judge"].retries:
                 await asyncio.sleep(0.01)
             rewards.connect({"judge m": after}, TOKEN)

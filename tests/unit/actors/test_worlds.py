@@ -77,7 +77,11 @@ def test_a_world_that_others_ended_while_it_was_made_is_made_again(worlds: World
 
 
 def test_siblings_are_compared_again_when_others_ended_it(worlds: Worlds, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("actors.scoring.RewardService.compares", lambda self, config: True)
+    class Comparing(BadReward):
+        def compare(self, transcripts: Sequence[Transcript], rewards: Sequence[Reward]) -> Sequence[Reward]:
+            return rewards
+
+    monkeypatch.setattr("actors.world_process.make_reward", Comparing)
     DEADLY.append("compare")
 
     async def scenario() -> Any:
@@ -178,7 +182,7 @@ def test_a_reward_is_made_before_the_first_episode_is_scored(worlds: Worlds, mon
         made.append(config)
         return BadReward(config)
 
-    monkeypatch.setattr("actors.scoring.make_reward", make)
+    monkeypatch.setattr("actors.world_process.make_reward", make)
 
     async def scenario() -> None:
         with worlds.play(PLAN, TASK) as playing:

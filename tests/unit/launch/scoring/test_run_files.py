@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from actors.scoring import RewardService, ScoringSpec
+from envs.rewards import make_reward
 from envs.rewards.answer import AnswerRewardConfig
 from envs.rewards.blocksworld import BlocksworldRewardConfig
 from envs.rewards.graph_rl import GraphRLRewardConfig
@@ -113,7 +114,10 @@ async def rewarded(config: Any, played: list[Trajectory]) -> list[Trajectory]:
     """As a rollout worker does it."""
     rewards = RewardService(ScoringSpec(grader_workers=1, grader_deadline_s=10.0))
     try:
-        return [replace(each, reward=await rewards.score(config, transcript_of(each.task, each))) for each in played]
+        return [
+            replace(each, reward=await rewards.score(make_reward(config), transcript_of(each.task, each)))
+            for each in played
+        ]
     finally:
         await rewards.close()
 

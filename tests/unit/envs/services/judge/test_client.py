@@ -18,6 +18,7 @@ import pytest
 
 from actors.judge import EngineChat
 from actors.scoring import RewardService, ScoringSpec
+from envs.rewards import make_reward
 from envs.rewards.asks import ask_for_verdict, decided
 from envs.rewards.swirl import SwirlReward, SwirlRewardConfig
 from envs.services.guard import ToolFailed
@@ -307,7 +308,7 @@ def test_every_step_is_judged_in_its_own_context() -> None:
     async def score(reward_config: SwirlRewardConfig) -> Any:
         rewards = RewardService(ScoringSpec(grader_workers=1, grader_deadline_s=1.0))
         try:
-            return await rewards.score(reward_config, TRANSCRIPT), rewards.tool_stats()
+            return await rewards.score(make_reward(reward_config), TRANSCRIPT), rewards.tool_stats()
         finally:
             await rewards.close()
 
@@ -334,7 +335,7 @@ def test_a_word_in_an_unfinished_thought_is_no_verdict() -> None:
     async def score(reward_config: SwirlRewardConfig) -> Any:
         rewards = RewardService(ScoringSpec(grader_workers=1, grader_deadline_s=1.0))
         try:
-            return await rewards.score(reward_config, TRANSCRIPT)
+            return await rewards.score(make_reward(reward_config), TRANSCRIPT)
         finally:
             await rewards.close()
 
@@ -393,7 +394,7 @@ def test_a_cut_answer_is_asked_for_again_or_speaks_against_as_the_rule_says() ->
     async def score(reward_config: SwirlRewardConfig) -> Any:
         rewards = RewardService(ScoringSpec(grader_workers=1, grader_deadline_s=1.0))
         try:
-            return await rewards.score(reward_config, TRANSCRIPT)
+            return await rewards.score(make_reward(reward_config), TRANSCRIPT)
         finally:
             await rewards.close()
 
@@ -447,7 +448,7 @@ def test_a_judge_that_is_out_is_no_verdict_on_the_policy() -> None:
     async def score(reward_config: SwirlRewardConfig) -> None:
         rewards = RewardService(ScoringSpec(grader_workers=1, grader_deadline_s=1.0))
         try:
-            await rewards.score(reward_config, TRANSCRIPT)
+            await rewards.score(make_reward(reward_config), TRANSCRIPT)
         finally:
             await rewards.close()
 

@@ -1,0 +1,30 @@
+"""What makes two configurations the same one: within a process, and in files that are read on another machine."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict, is_dataclass
+from typing import Any
+
+# Keys that may differ between machines: addresses, numbers of processes, patience, secrets.
+PLACES = ("url", "token_env", "guard", "endpoint", "service", "key_env", "plain_http", "workers")
+
+
+def config_key(config: Any) -> str:
+    """A short text, the same for equal configurations: what is built from one is kept and asked for by it."""
+    values = asdict(config) if is_dataclass(config) and not isinstance(config, type) else config
+    text = f"{type(config).__module__}.{type(config).__qualname__} {values!r}"
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def identity_of(where: str, config: Any) -> dict[str, Any]:
+    """The values of a configuration without its places, by key: {"env.name": "calculator", ...} for `where` "env"."""
+    return {f"{where}.{key}": value for key, value in _without_places(asdict(config)).items()}
+
+
+def _without_places(values: dict[str, Any]) -> dict[str, Any]:
+    return {
+        key: _without_places(value) if isinstance(value, dict) else value
+        for key, value in values.items()
+        if key not in PLACES
+    }
