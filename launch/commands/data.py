@@ -124,7 +124,8 @@ def _search(options: argparse.Namespace) -> int:
 
 
 def _prepare(options: argparse.Namespace) -> int:
-    from launch.data.prepare import Options, prepare
+    from launch.data.build import Options
+    from launch.data.prepare import prepare
     from launch.data.recipes import recipe_of
     from launch.observe.bar import Bar
 

@@ -19,12 +19,12 @@ from envs.services.guard import ToolFailed
 from envs.services.judge.request import Asks, JudgeRequest
 from envs.tasks.formats import read_source
 from envs.tasks.jsonl import read_jsonl
+from launch.data.records import Progress
 from rlsys.errors import BadInput, RunFailed
 from rlsys.files import replace_file
 from rlsys.jsonl import line_of
 from rlsys.types import FailureKind, Task
 
-Show = Callable[[str, int, int | None], None]
 SOLUTIONS = ("solution", "response", "answer")  # fields of a record that may hold one, the best first
 
 
@@ -40,7 +40,7 @@ class Extracted:
         return f"{len(self.rows):,} of {total:,} questions have a short answer" + (f" ({why})" if why else "")
 
 
-def extract(source: str, output: Path, open_judge: Callable[[], Awaitable[Asks]], at_once: int, show: Show) -> str:
+def extract(source: str, output: Path, open_judge: Callable[[], Awaitable[Asks]], at_once: int, show: Progress) -> str:
     """Write `{"question", "answers": [short], "solution"}` for each question that has a short answer, in their order.
 
     Returns what became of them, in one line. Raises BadInput for a source that cannot be read, RunFailed where the
@@ -53,7 +53,7 @@ def extract(source: str, output: Path, open_judge: Callable[[], Awaitable[Asks]]
 
 
 async def _extracted(
-    tasks: Sequence[Task], open_judge: Callable[[], Awaitable[Asks]], at_once: int, show: Show
+    tasks: Sequence[Task], open_judge: Callable[[], Awaitable[Asks]], at_once: int, show: Progress
 ) -> Extracted:
     found, waiting, done = Extracted(), iter(enumerate(tasks)), 0
     judge = await open_judge()

@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from envs.tasks.files import Located, located
+from launch.data.records import Progress, Role
 from rlsys.errors import BadInput
 from rlsys.files import replace_file
 from rlsys.jsonl import decode, encode
 
+CHUNK = 1 << 22
 NAME = "manifest.json"
 VERSION = 3  # of how files are made: another one makes them anew
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SourceNote:
-    name: str  # musique.train
+class Source:
+    """Source(name="gsm8k.train", .., files=("/data/gsm8k/train.jsonl",), sha256=("9f86d0...",), expected=7473)"""
+
+    name: str
     title: str
     licence: str
     page: str
     files: tuple[str, ...]
-    sha256: tuple[str, ...]
+    sha256: tuple[str, ...]  # of each
     expected: int | None = None  # records, as a paper or the publisher says
+
+    def records(self) -> Iterator[Located]:
+        for path in self.files:
+            yield from located(path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,13 +49,17 @@ class FileNote:
     left_out: Mapping[str, int] = field(default_factory=dict)  # in_evaluation, repeated, near, unreadable, not_drawn
     warnings: tuple[str, ...] = ()
 
+    @property
+    def counted(self) -> str:
+        return f"{self.rows:,} {'passages' if self.role == Role.CORPUS else 'tasks'}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
     recipe: str
     options: Mapping[str, Any]
     missing: tuple[str, ...] = ()  # what of the recipe is not here, and why
-    sources: tuple[SourceNote, ...] = ()
+    sources: tuple[Source, ...] = ()
     files: tuple[FileNote, ...] = ()
     version: int = VERSION
 
@@ -70,3 +84,17 @@ def read_manifest(folder: Path) -> Manifest | None:
         raise BadInput(
             f"{path}: not a manifest of `rlsys data prepare` ({error}): remove it or choose another folder"
         ) from error
+
+
+def digest_of(path: Path, show: Progress) -> str:
+    digest, done = hashlib.sha256(), 0
+    try:
+        total = path.stat().st_size
+        with path.open("rb") as file:
+            while chunk := file.read(CHUNK):
+                digest.update(chunk)
+                done += len(chunk)
+                show(f"digest of {path.name}", done, total)
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read ({error.strerror})") from error
+    return digest.hexdigest()

@@ -1,7 +1,7 @@
 """Sentences of a corpus that are nearly one of some phrases: where long chains of thought may come from (Long CoT,
 appendix F).
 
-Nearness is the Jaccard index of word triples, as in `launch.data.duplicates`. The paper estimates it by MinHash; a few
+Nearness is the Jaccard index of word triples, as in `launch.data.selection`. The paper estimates it by MinHash; a few
 hundred phrases are compared exactly, over an index of their triples.
 """
 
@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from envs.tasks.files import read_records
-from launch.data.duplicates import shingles
-from launch.data.making import write
+from launch.data.build import write
+from launch.data.records import Progress
+from launch.data.selection import shingles
 from rlsys.errors import BadInput
 from rlsys.jsonl import line_of
 
 FIELDS = ("text", "contents", "content")  # of a document; the first that it has
 USUAL = Path(__file__).with_name("aha.txt")
-Show = Callable[[str, int, int | None], None]
 
 _BETWEEN = re.compile(r"(?<=[.!?])\s+|\n+")
 
@@ -63,7 +63,7 @@ def read_phrases(path: Path) -> list[str]:
     return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
 
 
-def search(corpus: str, phrases: Phrases, threshold: float, show: Show) -> Iterator[Hit]:
+def search(corpus: str, phrases: Phrases, threshold: float, show: Progress) -> Iterator[Hit]:
     """In the order of the corpus. Raises BadInput for one that cannot be read."""
     for number, record in enumerate(read_records(corpus), start=1):
         text = next((record.fields[key] for key in FIELDS if isinstance(record.fields.get(key), str)), None)

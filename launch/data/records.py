@@ -15,6 +15,7 @@ from rlsys.errors import BadInput
 
 Row = dict[str, Any]  # one line of a task file
 Passage = tuple[str, str]  # title, text
+Progress = Callable[[str, int, int | None], None]  # what, done, of how many
 IDS = ("id", "_id", "qid", "unique_id", "question_id")
 
 

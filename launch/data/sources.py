@@ -2,35 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from envs.tasks.files import Located, located
 from envs.tasks.hub import SHARD, OutOfReach, download
-from launch.data.records import Files
+from launch.data.manifest import Source, digest_of
+from launch.data.records import Files, Progress
 from launch.data.sets import split_of
 from rlsys.errors import BadInput
 
 HUB = "hub"
-CHUNK = 1 << 22
-Progress = Callable[[str, int, int | None], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
-    """Source(name="gsm8k.train", files=("/data/gsm8k/train.jsonl",), digests=("9f86d0...",))"""
-
-    name: str
-    files: tuple[str, ...]
-    digests: tuple[str, ...]  # SHA-256 of each
-
-    def records(self) -> Iterator[Located]:
-        for path in self.files:
-            yield from located(path)
 
 
 class Folder:
@@ -105,21 +88,15 @@ def _downloaded(source: str, split: str | None) -> list[str]:
         raise BadInput(f"--from hub: {source} is out of reach ({error.reason}): {way}") from error
 
 
-def opened(name: str, paths: Sequence[str], show: Progress) -> Source:
+def open_source(name: str, paths: Sequence[str], show: Progress) -> Source:
     """With the digests of its files, which takes a second for each gigabyte or two. Raises BadInput."""
-    digests = tuple(digest_of(Path(path), show) for path in paths)
-    return Source(name=name, files=tuple(paths), digests=digests)
-
-
-def digest_of(path: Path, show: Progress) -> str:
-    digest, done = hashlib.sha256(), 0
-    try:
-        total = path.stat().st_size
-        with path.open("rb") as file:
-            while chunk := file.read(CHUNK):
-                digest.update(chunk)
-                done += len(chunk)
-                show(f"digest of {path.name}", done, total)
-    except OSError as error:
-        raise BadInput(f"{path}: cannot be read ({error.strerror})") from error
-    return digest.hexdigest()
+    kind, files = split_of(name)
+    return Source(
+        name=name,
+        title=kind.title,
+        licence=kind.licence,
+        page=kind.page,
+        files=tuple(paths),
+        sha256=tuple(digest_of(Path(path), show) for path in paths),
+        expected=files.count,
+    )

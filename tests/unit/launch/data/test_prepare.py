@@ -18,7 +18,7 @@ from envs.worlds.graph import GraphConfig
 from envs.worlds.questions import QuestionsConfig
 from envs.worlds.search_config import SearchQAConfig
 from launch.cli import run
-from launch.data import prepare as preparing
+from launch.data import build
 from rlsys.records import read_answer
 from tests.made import jsonl
 from tests.paths import DATA, needs_data
@@ -197,7 +197,7 @@ def test_a_killed_preparation_goes_on_with_the_file_it_was_at(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(preparing, "contents", killed)
+        patched.setattr(build, "contents", killed)
         assert rlsys(*ask)[0] == 130
     assert sorted(path.name for path in made.iterdir()) == ["dev.jsonl", "eval", "manifest.json"]
     code, out, _ = rlsys(*ask)

@@ -1,4 +1,4 @@
-"""launch.data.choose and launch.data.duplicates: by hand."""
+"""launch.data.selection: by hand."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import random
 
 import pytest
 
-from launch.data.choose import apportioned, drawn
-from launch.data.duplicates import apart, shingles, without_near
 from launch.data.records import by_question
+from launch.data.selection import apart, apportioned, drawn, shingles, without_near
 from launch.observe.bar import Bar
 from rlsys.errors import BadInput
 
