@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import Literal, Optional
 
 import torch
+from starlette.applications import Starlette
 
 from actors.engine import Engine
 from actors.renderer import ChatRenderer
 from actors.specs import EngineSpec, PromptTooLong, make_engine_spec
-from envs.services.app import App
 from envs.services.endpoint import Choice
 from envs.services.guard import ToolRefused
 from envs.services.http import HttpService
 from envs.services.judge.config import JudgeConfig
 from envs.services.judge.judge import Chat, EndpointChat, Judge
-from envs.services.judge.server import JudgeServerConfig, make_app
+from envs.services.judge.server import JudgeServerConfig, make_judge_app
 from envs.services.secrets import read_secret
 from rlsys.config.engine import EngineConfig
 from rlsys.errors import BadInput, require, require_bounds
@@ -110,7 +110,7 @@ def make_service(config: JudgeServiceConfig, *, host: str, port: int, token: str
         judge = replace(judge, max_concurrent=config.engine.max_num_seqs)
 
     @asynccontextmanager
-    async def opened() -> AsyncIterator[App]:
+    async def opened() -> AsyncIterator[Starlette]:
         chat: Chat
         if endpoint is not None:
             chat = EndpointChat(endpoint, model, key)
@@ -118,12 +118,12 @@ def make_service(config: JudgeServiceConfig, *, host: str, port: int, token: str
             chat = await EngineChat.start(engine_spec(config, model))
         core = Judge(chat, judge)
         try:
-            yield make_app(core, config.server, token)
+            yield make_judge_app(core, config.server, token)
         finally:
             await core.close()
 
-    arrive_s, stop_s = config.server.arrive_s, min(judge.outage_s, 30.0)
-    return HttpService("judge", opened, host=host, port=port, arrive_s=arrive_s, stop_s=stop_s, start_s=START_S)
+    waits = {"arrive_s": config.server.arrive_s, "stop_s": min(judge.outage_s, 30.0), "start_s": START_S}
+    return HttpService("judge", opened, host=host, port=port, max_body_bytes=config.server.max_body_kb << 10, **waits)
 
 
 def engine_spec(config: JudgeServiceConfig, model: str) -> EngineSpec:

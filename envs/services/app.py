@@ -1,7 +1,7 @@
-"""What both services are made of: a table of routes behind a token and a size limit, JSON errors, metrics.
+"""What both services are made of: a Starlette with a token, a size limit, errors in FastAPI's form, and metrics.
 
-One plain ASGI function. Starlette's own work on a request would cost the retriever a sixth of its answers per second
-(docs/retriever.md). When a request is late or has too long a head is `envs.services.http`'s to say.
+`envs.services.limits` bounds the head of a request and its time. docs/retriever.md has what Starlette costs, and what
+FastAPI would.
 """
 
 from __future__ import annotations
@@ -9,66 +9,98 @@ from __future__ import annotations
 import hmac
 import json
 import time
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import cache
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from pydantic import BaseModel, ValidationError
+from starlette.applications import Starlette
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-Headers = list[tuple[bytes, bytes]]
 Schema = TypeVar("Schema", bound=BaseModel)
 Post = tuple[type[BaseModel], Callable[[Any], Awaitable[bytes]]]  # what the body must be, and what answers it in JSON
 
-JSON: Headers = [(b"content-type", b"application/json")]
-TEXT: Headers = [(b"content-type", b"text/plain; version=0.0.4; charset=utf-8")]
-CLOSE = (b"connection", b"close")
-REFUSED = "rlsys.refused"  # in a request's scope, the status with which the connection was refused meanwhile
+TEXT = "text/plain; version=0.0.4; charset=utf-8"
 CLIENT_GONE = 499  # nginx's number: nobody was left to answer
-DISCARDED = 16  # times the limit: how much of a body that is too large is read
 MAX_ERRORS = 20  # that are named of one body
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
-
-
-class Reply(NamedTuple):
-    body: bytes
-    status: int = 200
-    headers: Headers = JSON
 
 
 class Refused(Exception):
     """An answer instead of the handler's."""
 
-    def __init__(self, status: int, detail: Any, *headers: tuple[bytes, bytes]) -> None:
+    def __init__(self, status: int, detail: Any, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(status, detail)
-        self.status = status
-        self.reply = Reply(json.dumps({"detail": detail}).encode(), status, [*JSON, *headers])
+        self.response = JSONResponse({"detail": detail}, status, headers)
 
 
-class App:
-    """`posts` by path, `/health` and `/metrics`."""
+def make_app(
+    name: str,
+    posts: Mapping[str, Post],
+    health: Callable[[], Response],
+    registry: CollectorRegistry,
+    *,
+    token: str | None,
+    max_body_bytes: int,
+) -> Starlette:
+    """`posts` by path, `/health` and `/metrics`.
 
-    def __init__(
-        self,
-        name: str,
-        posts: Mapping[str, Post],
-        health: Callable[[], Reply],
-        registry: CollectorRegistry,
-        *,
-        token: str | None,
-        max_body_bytes: int,
-    ) -> None:
-        """`registry` holds what the service counts itself; one per app: two in a process do not add up."""
-        self._token = token.encode() if token is not None else None
-        self._max_body_bytes = max_body_bytes
-        self._posts = posts
-        self._gets: dict[str, Callable[[], Reply]] = {
-            "/health": health,
-            "/metrics": lambda: Reply(generate_latest(registry), headers=TEXT),
-        }
+    `registry` holds what the service counts itself; one per app: two in a process do not add up.
+    """
+
+    async def get_health(_: Request) -> Response:
+        return health()
+
+    async def get_metrics(_: Request) -> Response:
+        return Response(generate_latest(registry), headers={"content-type": TEXT})
+
+    async def refuse(_: Request, error: Exception) -> Response:
+        if isinstance(error, Refused):
+            return error.response
+        if isinstance(error, HTTPException):
+            return JSONResponse({"detail": error.detail}, error.status_code, error.headers)
+        return Response(status_code=CLIENT_GONE)
+
+    routes = [Route(path, _Answers(*handled, max_body_bytes), methods=["POST"]) for path, handled in posts.items()]
+    routes += [Route("/health", get_health), Route("/metrics", get_metrics)]
+    guards = [Middleware(_Counts, name, registry, {route.path for route in routes})]
+    guards += [Middleware(_Token, token.encode())] if token is not None else []
+    errors: dict[Any, Any] = {each: refuse for each in (Refused, HTTPException, ClientDisconnect)}
+    return Starlette(routes=routes, middleware=guards, exception_handlers=errors)
+
+
+class _Answers:
+    """A POST. Plain ASGI: Starlette's own handling of functions and of `max_body_size` would cost as much again."""
+
+    def __init__(self, schema: type[BaseModel], handler: Callable[[Any], Awaitable[bytes]], most: int) -> None:
+        self._schema = schema
+        self._handler = handler
+        self._most = most
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        body = bytearray()
+        async for part in request.stream():
+            body += part
+            if len(body) > self._most:
+                raise Refused(413, f"the request is larger than {self._most} bytes")
+        asked = read(bytes(body), request.headers.get("content-type", ""), self._schema)
+        await Response(await self._handler(asked), media_type="application/json")(scope, receive, send)
+
+
+class _Counts:
+    """Requests by route and status, and how long each took."""
+
+    def __init__(self, app: ASGIApp, name: str, registry: CollectorRegistry, paths: set[str]) -> None:
+        self._app = app
+        self._paths = paths
         requests = Counter(f"{name}_requests", "Requests by route and status", ["route", "status"], registry=registry)
         latency = Histogram(f"{name}_request_seconds", "Time to answer", ["route"], buckets=SECONDS, registry=registry)
         # The library makes texts of the labels each time, which costs as much as all the rest of a count.
@@ -76,73 +108,36 @@ class App:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = time.perf_counter()
-        path = scope["path"].rstrip("/")
-        route = path if path in self._posts or path in self._gets else "other"  # any path may be asked for
+        path = scope["path"] = scope["path"].rstrip("/")
+        route = path if path in self._paths else "other"  # any path may be asked for
         status = 500
+
+        async def count(message: Message) -> None:
+            nonlocal status
+            status = message.get("status", status)
+            await send(message)
+
         try:
-            try:
-                self._check_token(scope)
-                body = await self._read(receive)
-                if body is None:
-                    status = scope.get(REFUSED, CLIENT_GONE)
-                    return
-                reply = await self._reply(route, scope, body)
-            except Refused as refused:
-                reply = refused.reply
-            status = reply.status
-            headers = [*reply.headers, (b"content-length", b"%d" % len(reply.body))]
-            await send({"type": "http.response.start", "status": status, "headers": headers})
-            await send({"type": "http.response.body", "body": reply.body})
+            await self._app(scope, receive, count)
         finally:
             self._requests(route, status).inc()
             self._latency(route).observe(time.perf_counter() - started)
 
-    def _check_token(self, scope: Scope) -> None:
-        if self._token is None or scope["path"] == "/health":  # a liveness probe has no token
-            return
-        scheme, _, given = _header(scope, b"authorization").partition(b" ")
-        known = hmac.compare_digest(given.strip(), self._token)
-        if not known or scheme.lower() != b"bearer":  # RFC 9110: a scheme has no case
-            raise Refused(401, "a bearer token is needed", CLOSE, (b"www-authenticate", b"Bearer"))
 
-    async def _read(self, receive: Receive) -> bytes | None:
-        """The whole body; None where it does not come.
+class _Token:
+    def __init__(self, app: ASGIApp, token: bytes) -> None:
+        self._app = app
+        self._token = token
 
-        What is too large is read on and thrown away, to a bound: who still writes would not see the answer.
-        """
-        parts: list[bytes] = []
-        size, more = 0, True
-        while more and size <= DISCARDED * self._max_body_bytes:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                return None
-            part: bytes = message.get("body", b"")
-            size, more = size + len(part), message.get("more_body", False)
-            if size <= self._max_body_bytes:
-                parts.append(part)
-            else:
-                parts.clear()
-        if size > self._max_body_bytes:
-            raise Refused(413, f"the request is larger than {self._max_body_bytes} bytes", CLOSE)
-        return b"".join(parts)
-
-    async def _reply(self, route: str, scope: Scope, body: bytes) -> Reply:
-        method = scope["method"]
-        if route in self._posts:
-            if method != "POST":
-                raise Refused(405, "Method Not Allowed", (b"allow", b"POST"))
-            schema, handler = self._posts[route]
-            return Reply(await handler(read(body, _header(scope, b"content-type").decode("latin-1"), schema)))
-        if route in self._gets:
-            if method not in ("GET", "HEAD"):
-                raise Refused(405, "Method Not Allowed", (b"allow", b"GET, HEAD"))
-            return self._gets[route]()
-        raise Refused(404, "Not Found")
-
-
-def _header(scope: Scope, wanted: bytes) -> bytes:
-    """Its value, or nothing. ASGI servers give names in small letters."""
-    return next((value for name, value in scope["headers"] if name == wanted), b"")
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scheme, _, given = Headers(scope=scope).get("authorization", "").partition(" ")
+        known = hmac.compare_digest(given.strip().encode("latin-1"), self._token)
+        # A liveness probe has no token. RFC 9110: a scheme has no case.
+        if scope["path"] == "/health" or (known and scheme.lower() == "bearer"):
+            await self._app(scope, receive, send)
+        else:
+            headers = {"connection": "close", "www-authenticate": "Bearer"}
+            await JSONResponse({"detail": "a bearer token is needed"}, 401, headers)(scope, receive, send)
 
 
 def read(body: bytes, content_type: str, schema: type[Schema]) -> Schema:
@@ -179,4 +174,4 @@ def invalid(kind: str, where: tuple[str | int, ...], message: str, **more: Any) 
 
 
 def unavailable(detail: str, after_s: int) -> Refused:
-    return Refused(503, detail, (b"retry-after", b"%d" % after_s))
+    return Refused(503, detail, {"retry-after": str(after_s)})

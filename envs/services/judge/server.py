@@ -24,8 +24,10 @@ from typing import Annotated, Any
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Metric
 from pydantic import BaseModel, FailFast
+from starlette.applications import Starlette
+from starlette.responses import JSONResponse, Response
 
-from envs.services.app import App, Post, Refused, Reply, check, invalid, unavailable
+from envs.services.app import Post, Refused, check, invalid, make_app, unavailable
 from envs.services.guard import ToolFailed
 from envs.services.judge.judge import Judge
 from envs.services.judge.request import Judged, JudgeRequest
@@ -69,7 +71,7 @@ class Many(BaseModel):
     requests: Annotated[list[One], FailFast()]
 
 
-def make_app(judge: Judge, config: JudgeServerConfig, token: str | None) -> App:
+def make_judge_app(judge: Judge, config: JudgeServerConfig, token: str | None) -> Starlette:
     inside = 0
 
     @contextmanager
@@ -108,14 +110,14 @@ def make_app(judge: Judge, config: JudgeServerConfig, token: str | None) -> App:
             asks = (ask(request, one.seed) for request, one in zip(requests, asked.requests, strict=True))
             return json.dumps({"results": await asyncio.gather(*asks)}).encode()
 
-    def health() -> Reply:
+    def health() -> Response:
         status = "unhealthy" if judge.broken else "waiting" if judge.stats().breaker_open else "healthy"
-        return Reply(json.dumps({"status": status, "model": judge.model}).encode(), 503 if judge.broken else 200)
+        return JSONResponse({"status": status, "model": judge.model}, 503 if judge.broken else 200)
 
     registry = CollectorRegistry()
     registry.register(_Counts(judge))
     posts: dict[str, Post] = {"/judge": (One, judge_one), "/judge_batch": (Many, judge_many)}
-    return App("judge", posts, health, registry, token=token, max_body_bytes=config.max_body_kb << 10)
+    return make_app("judge", posts, health, registry, token=token, max_body_bytes=config.max_body_kb << 10)
 
 
 class _Counts:

@@ -19,9 +19,10 @@ from typing import Annotated, NoReturn
 
 from prometheus_client import CollectorRegistry
 from pydantic import BaseModel, FailFast
-from pydantic_core import to_json
+from starlette.applications import Starlette
+from starlette.responses import JSONResponse, Response
 
-from envs.services.app import App, Post, Refused, Reply, check, unavailable
+from envs.services.app import Post, Refused, check, make_app, unavailable
 from envs.services.http import HttpService, serve_until_signal
 from envs.services.retriever.batching import Batcher, Busy, Late, Metrics, SearchFailed
 from envs.services.retriever.config import RetrieverServerConfig
@@ -55,7 +56,9 @@ class SearchMany(BaseModel):
     return_score: bool = False
 
 
-class RetrieverApp(App):
+class RetrieverApp:
+    """`async with RetrieverApp(..) as app`: an ASGI app, for this event loop."""
+
     def __init__(self, retriever: Retriever, config: RetrieverServerConfig, token: str | None) -> None:
         registry = CollectorRegistry()
         self._config = config
@@ -79,12 +82,11 @@ class RetrieverApp(App):
             "/batch_search": (SearchMany, self._batch_search),
         }
         limit = config.max_body_kb << 10
-        super().__init__("retriever", posts, self._health, registry, token=token, max_body_bytes=limit)
+        self._asgi = make_app("retriever", posts, self._health, registry, token=token, max_body_bytes=limit)
 
-    async def __aenter__(self) -> RetrieverApp:
-        """To be used in this event loop."""
+    async def __aenter__(self) -> Starlette:
         self.batcher.start()
-        return self
+        return self._asgi
 
     async def __aexit__(self, *_: object) -> None:
         self.hangs = not await self.batcher.close()
@@ -114,10 +116,10 @@ class RetrieverApp(App):
         documents = _list(map(_documents, found))
         return _list([documents, _list(map(_scores, found))]) if asked.return_score else documents
 
-    def _health(self) -> Reply:
+    def _health(self) -> Response:
         stuck = self.batcher.stuck
         state = {"status": "unhealthy" if stuck else "healthy", "retrievers": {"total": 1, "available": int(not stuck)}}
-        return Reply(to_json(state), 503 if stuck else 200)
+        return JSONResponse(state, 503 if stuck else 200)
 
     def _most_queries(self, k: int) -> int:
         return min(self._config.max_queries, self._config.max_documents // k)
@@ -168,8 +170,11 @@ class RetrieverServer(HttpService):
         self._progress = progress
         self._token = read_secret("--token-env", config.token_env) if token is None else token
         self._app: RetrieverApp | None = None
-        waits: dict[str, float] = {"arrive_s": config.arrive_s, "stop_s": config.deadline_s}
-        super().__init__("retriever server", self._opened, host=config.host, port=config.port, **waits)
+        waits = {"arrive_s": config.arrive_s, "stop_s": config.deadline_s}
+        limit = config.max_body_kb << 10
+        super().__init__(
+            "retriever server", self._opened, host=config.host, port=config.port, max_body_bytes=limit, **waits
+        )
 
     def start(self, corpus: Corpus | None = None) -> str:
         """Load, warm up, listen; returns the url. `corpus` stands in for the config's file."""

@@ -9,15 +9,20 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
 from pydantic import BaseModel
+from starlette.applications import Starlette
+from starlette.responses import Response
 
-import envs.services.http
-from envs.services.app import App, Reply
-from envs.services.http import MAX_HEAD_BYTES, MAX_HEADERS, HttpService, most_connections
+import envs.services.limits
+from envs.services.app import Post, make_app
+from envs.services.http import HttpService
+from envs.services.limits import MAX_HEAD_BYTES, MAX_HEADERS, most_connections
 
+MOST = 1 << 20  # bytes of a body
 HEAD = b"POST /echo HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
 
 
@@ -30,14 +35,15 @@ def serving(arrive_s: float, token: str | None = None) -> Iterator[int]:
     """The port of an app that sends back what it is sent."""
 
     @asynccontextmanager
-    async def opened() -> AsyncIterator[App]:
+    async def opened() -> AsyncIterator[Starlette]:
         async def echo(asked: Echo) -> bytes:
             return json.dumps(asked.text).encode()
 
-        health = lambda: Reply(b"{}")  # noqa: E731
-        yield App("echo", {"/echo": (Echo, echo)}, health, CollectorRegistry(), token=token, max_body_bytes=1 << 20)
+        posts: dict[str, Post] = {"/echo": (Echo, echo)}
+        yield make_app("echo", posts, Response, CollectorRegistry(), token=token, max_body_bytes=MOST)
 
-    service = HttpService("echo", opened, host="127.0.0.1", port=0, arrive_s=arrive_s, stop_s=1.0)
+    limits: dict[str, Any] = {"arrive_s": arrive_s, "max_body_bytes": MOST, "stop_s": 1.0}
+    service = HttpService("echo", opened, host="127.0.0.1", port=0, **limits)
     try:
         yield int(service.start().rpartition(":")[2])
     finally:
@@ -116,7 +122,7 @@ def test_the_scheme_of_a_token_has_no_case_and_the_token_has() -> None:
 
 
 def test_who_holds_connections_and_says_nothing_makes_room_for_who_asks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(envs.services.http, "MAX_CONNECTIONS", 3)
+    monkeypatch.setattr(envs.services.limits, "MAX_CONNECTIONS", 3)
     with serving(30.0) as port:
         held: list[socket.socket] = []
         for asking in range(5):
@@ -153,7 +159,7 @@ def test_a_body_is_not_taken_for_a_head() -> None:
 
 
 def test_one_connection_too_many_is_told_to_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(envs.services.http, "MAX_CONNECTIONS", 2)
+    monkeypatch.setattr(envs.services.limits, "MAX_CONNECTIONS", 2)
     with serving(30.0) as port:
         assert answered(port, b"GET /health HTTP/1.1\r\nconnection: close\r\n\r\n").startswith(b"HTTP/1.1 200 ")
         held = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(2)]

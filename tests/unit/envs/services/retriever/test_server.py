@@ -184,7 +184,7 @@ def test_a_body_is_read_by_fastapi_s_rules(url: str, body: bytes, kind: str, sta
 def test_a_body_of_a_million_errors_names_the_first() -> None:
     with pytest.raises(Refused) as caught:
         read(b'{"queries": [' + b"5," * 1_000_000 + b"5]}", "application/json", Retrieve)
-    errors = json.loads(caught.value.reply.body)["detail"]
+    errors = json.loads(bytes(caught.value.response.body))["detail"]
     assert [error["loc"] for error in errors] == [["body", "queries", 0]]
 
 
