@@ -35,8 +35,8 @@ from actors.weights.publisher import WeightPublisher
 from actors.worker import RolloutWorker, WorkerSpec, WorkerStatus
 from rlsys.errors import RunFailed
 from rlsys.group_rollout import failed_group
-from rlsys.outlines import Outline, Played, played
 from rlsys.rollout import RolloutPlan
+from rlsys.summaries import GroupRef, TrajectorySummary, refer_to
 from rlsys.types import Failure, FailureKind, Group, Ticket
 from rlsys.visible import visible
 
@@ -118,7 +118,7 @@ class RolloutPool:
 
     # -- groups -----------------------------------------------------------------------------------------------------
 
-    async def run(self, ticket: Ticket, plan: RolloutPlan, on_retry: Callable[[Ticket], None]) -> Played:
+    async def run(self, ticket: Ticket, plan: RolloutPlan, on_retry: Callable[[Ticket], None]) -> GroupRef:
         """Play one group on the least loaded ready worker; on another one, among suspects, when that dies.
 
         Its tokens and text stay on the worker's node, and outlive the worker. Raises RunFailed for a bug in what it
@@ -133,10 +133,10 @@ class RolloutPool:
                 what = f"{member.spec.name} playing group {ticket.sequence}"
                 # Both are results of the call, so that the driver owns them: what a worker puts itself dies with it.
                 seen, source = handle.run_group.options(num_returns=2).remote(ticket, plan)
-                outlines: tuple[Outline, ...] = await call(seen, what, timeout_s)
+                summaries: tuple[TrajectorySummary, ...] = await call(seen, what, timeout_s)
                 member.futile = 0
-                member.delivered += sum(each.num_sampled + each.discarded_tokens for each in outlines)
-                return Played(ticket=ticket, outlines=outlines, source=source)
+                member.delivered += sum(each.num_sampled + each.discarded_tokens for each in summaries)
+                return GroupRef(ticket=ticket, summaries=summaries, source=source)
             except (RayError, RunFailed) as error:
                 if isinstance(error, RayTaskError) and not isinstance(error.cause, (EngineFailed, MemoryError)):
                     raise RunFailed(f"{member.spec.name} playing group {ticket.sequence}: {reason(error)}") from error
@@ -154,7 +154,7 @@ class RolloutPool:
         detail = f"{what} was alone when its worker ended; {last}" if play.by_itself else last
         if play.by_itself:
             log.warning("%s; it was started %d times and fails", detail, starts)
-        return played(failed_group(ticket, plan, Failure(kind=FailureKind.INFRA, where="rollout", detail=detail)))
+        return refer_to(failed_group(ticket, plan, Failure(kind=FailureKind.INFRA, where="rollout", detail=detail)))
 
     def _group_timeout_s(self, plan: RolloutPlan) -> float:
         """Of one group on its worker. Its episodes' own deadlines end them before: this finds what hangs without one.
@@ -180,7 +180,7 @@ class RolloutPool:
         lost = Failure(kind=FailureKind.INFRA, where="rollout", detail="lost with the node that held it")
         return failed_group(ticket, plan, lost)
 
-    async def whole(self, group: Played) -> Group | None:
+    async def whole(self, group: GroupRef) -> Group | None:
         """The group itself, from wherever it lies. None where it is gone with its node, or out of reach."""
         if isinstance(group.source, Group):
             return group.source

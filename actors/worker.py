@@ -27,8 +27,8 @@ from actors.worlds import Worlds
 from envs.services.stats import ToolStats
 from rlsys.clock import stopped
 from rlsys.group_rollout import run_group
-from rlsys.outlines import Outline, outlines
 from rlsys.rollout import EpisodeBroken, Player, RolloutPlan, TurnRequest
+from rlsys.summaries import TrajectorySummary, summarize_group
 from rlsys.system.weight_folder import Published
 from rlsys.types import Completion, Failure, FailureKind, Group, Ints, Ticket
 
@@ -117,13 +117,13 @@ class RolloutWorker:
             raise EngineFailed(f"{self.spec.name} has no engine: start() was not called")
         return self.engine
 
-    async def run_group(self, ticket: Ticket, plan: RolloutPlan) -> tuple[tuple[Outline, ...], Group]:
+    async def run_group(self, ticket: Ticket, plan: RolloutPlan) -> tuple[tuple[TrajectorySummary, ...], Group]:
         """What the driver sees of the group, and the group: two objects, of which the second stays on this node."""
         if self.version is None:
             raise EngineFailed(f"{self.spec.name} holds no published weights: it may not serve")
         with self.worlds.play(plan, ticket.task) as playing:
             group = await run_group(self._player, playing, ticket, plan)
-        return outlines(group), group
+        return summarize_group(group), group
 
     async def _generate(self, context: Ints, request: TurnRequest) -> Completion:
         """One completion, once there is a seat. First come, first served; no episode's clock runs meanwhile."""

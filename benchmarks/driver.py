@@ -41,7 +41,7 @@ from learners.group import GroupOptions, LearnerActor, LearnerGroup, rank_specs
 from learners.rank import RankSpec
 from rlsys.batch import UpdateReport
 from rlsys.journal import Journal
-from rlsys.outlines import outlines
+from rlsys.summaries import summarize_group
 from rlsys.system.device import DEVICES, resolved_run
 from rlsys.system.weight_folder import Published, WeightFolder
 from rlsys.types import (
@@ -108,7 +108,7 @@ class ScriptedWorker:
             trajectories=tuple(self.episode(ticket.task, sibling) for sibling in range(plan.group_size)),
             worker="scripted",
         )
-        return outlines(group), group
+        return summarize_group(group), group
 
     def episode(self, task: Any, sibling: int) -> Trajectory:
         length = self.tokens // self.turns
@@ -152,7 +152,7 @@ class ScriptedRank(LearnerActor):
 
     def begin(self, model_path: str, learner: Any, algorithm: Any, **stage: Any) -> None: ...
 
-    def update(self, batch: Any) -> UpdateReport:
+    def update(self) -> UpdateReport:
         self._built = None
         return UpdateReport(applied=True, metrics={}, seconds=0.0)
 

@@ -30,10 +30,10 @@ from learners.flops import matmul_peak, row_flops
 from learners.policy import PolicyModel, computed_at, load_policy, row_inputs
 from learners.rank import LearnerRank, RankSpec
 from learners.zero import parameter_groups
-from rlsys.batch import Batch, Row
+from rlsys.batch import Batch, Row, build_batch
 from rlsys.config.learner import LearnerConfig
 from rlsys.metrics import values
-from rlsys.packing import make_batch
+from rlsys.plan import plan_samples
 from rlsys.system.device import DEVICES
 from rlsys.types import Sample
 
@@ -83,7 +83,8 @@ def make(options: argparse.Namespace) -> Batch:
             )
         )
         tokens += length
-    return make_batch(samples, options.row, version=0)
+    plan = plan_samples(samples, options.row, version=0)
+    return build_batch(plan, plan.sources)
 
 
 class PlainLoop:
@@ -179,7 +180,7 @@ def show(
     rank: LearnerRank,
 ) -> None:
     parameters = sum(parameter.numel() for parameter in policy.parameters())
-    tokens, useful = batch.num_tokens, batch.num_loss_tokens
+    tokens, useful = batch.num_tokens, batch.denominators[0]
     ratios = [a / b for a, b in zip(plain_s, learner_s, strict=True)]
     total = median(learner_s)
     flops = sum(row_flops(policy, row) for row in batch.rows)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from rlsys.packing import consecutive
+from rlsys.plan import consecutive
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import repeat
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,16 +20,15 @@ from learners.meeting import LOOPBACK, VARIABLES, describe_links, open_store, ti
 from learners.patience import Patience, Ping
 from learners.rank import LearnerRank, RankSpec
 from learners.snapshot import Snapshot
-from rlsys.batch import Batch, UpdateReport
+from rlsys.batch import Batch, UpdateReport, build_batch
 from rlsys.config.learner import LearnerConfig
-from rlsys.drafting import BatchDraft, build_batch, split_draft
 from rlsys.errors import BadInput, LearnerLost, RunFailed
 from rlsys.metrics import Max, finite, merge
-from rlsys.packing import split_rows
+from rlsys.plan import BatchPlan, shard_plan
 from rlsys.system.deadlines import within
 from rlsys.system.lost_nodes import lost_node
 from rlsys.system.weight_folder import Published, WeightFolder, joined
-from rlsys.types import Group
+from rlsys.types import Group, Sample
 
 log = logging.getLogger("rlsys.learner")
 
@@ -107,16 +105,15 @@ class LearnerActor:
         """As `LearnerRank.begin`, with the algorithm's configuration."""
         self.rank.begin(model_path, learner, make_algorithm(algorithm), **stage)
 
-    def build(self, draft: BatchDraft) -> frozenset[int]:
-        """Fetch what the rows of `draft` are made of, and make them. Returns the groups that are lost."""
-        groups, lost = fetched(draft.sources)
-        self._built = None if lost else build_batch(draft, groups)
+    def build(self, plan: BatchPlan) -> frozenset[int]:
+        """Fetch what the rows of `plan` are made of, and make them. Returns the groups that are lost."""
+        sources, lost = fetch(plan.sources)
+        self._built = None if lost else build_batch(plan, sources)
         return lost
 
-    def update(self, batch: Batch | None) -> UpdateReport:
-        """On these rows, or on those that `build` has made."""
-        if batch is None:
-            batch, self._built = self._built, None
+    def update(self) -> UpdateReport:
+        """On the rows that `build` has made."""
+        batch, self._built = self._built, None
         assert batch is not None, "no rows were built"
         return self.rank.update(batch)
 
@@ -218,31 +215,25 @@ class LearnerGroup:
             self._options.start_timeout_s,
         )
 
-    async def build(self, draft: BatchDraft) -> frozenset[int]:
+    async def build(self, plan: BatchPlan) -> frozenset[int]:
         """Have every rank fetch and build its rows, for the next `update`.
 
-        Returns the groups, by sequence, that are gone with the node that held them: then there is nothing to update on.
+        All ranks get equally many rows, so that none misses a collective (docs/laws.md, law 7). Returns the groups, by
+        group_id, that are gone with the node that held them: then there is nothing to update on.
         """
-        parts = await self._dealt(split_draft, draft)
+        # In a thread: a large batch takes long to split and to pickle.
+        parts = iter(await asyncio.to_thread(lambda: list(map(ray.put, shard_plan(plan, self.num_ranks)))))
         lost: list[frozenset[int]] = await self._all(
-            lambda rank: rank.build.remote(next(parts)), f"building the rows of version {draft.version}"
+            lambda rank: rank.build.remote(next(parts)), f"building the rows of version {plan.version}"
         )
         return frozenset().union(*lost)
 
-    async def update(self, batch: Batch | BatchDraft) -> UpdateReport:
-        """One update: on these rows, or on those that the ranks have built of a draft.
-
-        All ranks get equally many rows, so that none misses a collective (docs/laws.md, law 7).
-        """
-        parts = await self._dealt(split_rows, batch) if isinstance(batch, Batch) else repeat(None)
+    async def update(self, version: int) -> UpdateReport:
+        """One update on the rows that the ranks have built. version: the one that is trained, for messages."""
         reports: list[UpdateReport] = await self._all(
-            lambda rank: rank.update.remote(next(parts)), f"updating on version {batch.version}"
+            lambda rank: rank.update.remote(), f"updating on version {version}"
         )
         return merged(reports)
-
-    async def _dealt(self, split: Callable[[Any, int], list[Any]], whole: Any) -> Iterator[Any]:
-        """One part for each rank, in Ray's store. In a thread: a large batch takes long to split and to pickle."""
-        return iter(await asyncio.to_thread(lambda: list(map(ray.put, split(whole, self.num_ranks)))))
 
     async def logprobs(self, token_ids: Sequence[Sequence[int]]) -> list[list[float]]:
         """log p of every token but the first, given those before it: one list per sequence."""
@@ -341,17 +332,17 @@ def _death(error: RayError) -> str | None:
     return lost_node(error) or ("a rank died" if isinstance(error, RayActorError) else None)
 
 
-def fetched(sources: Mapping[int, Any]) -> tuple[dict[int, Group], frozenset[int]]:
-    """The groups, from wherever they lie, and those that are gone with the node that held them."""
-    groups = {sequence: source for sequence, source in sources.items() if isinstance(source, Group)}
-    refs = {sequence: source for sequence, source in sources.items() if sequence not in groups}
+def fetch(sources: Mapping[int, Any]) -> tuple[dict[int, Group | Sample], frozenset[int]]:
+    """What lies at the sources of a plan, and the groups that are gone with the node that held them."""
+    local = {group_id: source for group_id, source in sources.items() if isinstance(source, (Group, Sample))}
+    refs = {group_id: source for group_id, source in sources.items() if group_id not in local}
     try:
-        return groups | dict(zip(refs, ray.get(list(refs.values())), strict=True)), frozenset()
+        return local | dict(zip(refs, ray.get(list(refs.values())), strict=True)), frozenset()
     except RayError:
-        lost = frozenset(sequence for sequence, ref in refs.items() if not _arrives(ref))
+        lost = frozenset(group_id for group_id, ref in refs.items() if not _arrives(ref))
         if not lost:
             raise
-        return groups, lost
+        return local, lost
 
 
 def _arrives(ref: Any) -> bool:

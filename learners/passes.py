@@ -12,10 +12,9 @@ import torch
 
 from learners.algorithms.base import PROXIMAL
 from learners.stage import Phases, Stage, to_device
-from rlsys.batch import Batch, Row
+from rlsys.batch import Batch, Row, padding_row
 from rlsys.metrics import Metrics
 from rlsys.mismatch import mismatch_metrics
-from rlsys.packing import padding_row
 
 
 def equal_rows(stage: Stage, batch: Batch) -> list[Row]:

@@ -27,7 +27,7 @@ from learners.snapshot import Snapshot, saving_into
 from learners.stage import Stage
 from rlsys.batch import Batch, UpdateReport
 from rlsys.config.learner import LearnerConfig
-from rlsys.packing import consecutive
+from rlsys.plan import consecutive
 from rlsys.system.device import Device, known, require_device, resolved_learner
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """Tokens of a row that begin two samples alike: a causal model computes the same for both, so that one does for both.
 
 Siblings of a group have one prompt, and every prompt of a recipe begins with the same words. Only neighbours in a row
-are compared: `rlsys.packing.pack` leaves siblings side by side where `learner.rows_in_order` holds.
+are compared: `rlsys.plan.pack` leaves siblings side by side where `learner.rows_in_order` holds.
 
 Shapes: T tokens of a row, U of them computed, R = T - U that repeat one of those.
 """

@@ -32,7 +32,7 @@ _MIN_SPREAD = 1e-6
 
 
 def run_update(stage: Stage, batch: Batch, step: int) -> UpdateReport:
-    """One update over the rows of this rank. Counts and denominators of `batch` are those of all ranks together.
+    """One update over the rows of this rank. The denominators of `batch` are those of all ranks together.
 
     The metrics are those of this rank and may be `nan`: `learners.group.merged` looks at all ranks before it drops any.
     """

@@ -5,13 +5,18 @@ Shapes: T tokens of one packed row, S samples in a row, M reward streams.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
 
 from rlsys.metrics import Metrics
+from rlsys.plan import BatchPlan, total_share
+from rlsys.samples import SampleRef, mask_stale, sample_trajectory
+from rlsys.types import Group, Sample
 
-if TYPE_CHECKING:
-    import torch
+_PADDING_TOKENS = 2  # one would have nothing to predict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,11 +51,9 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Everything one update trains on: in one optimizer step, or in one for each minibatch and epoch."""
+    """The rows of one rank for one update: one optimizer step, or one for each minibatch and epoch."""
 
     rows: tuple[Row, ...]
-    num_samples: int
-    num_loss_tokens: int
     version: int  # the version being trained; lag is counted up to it
     denominators: tuple[float, ...]  # of each minibatch: the shares of all its rows, over all ranks
 
@@ -66,3 +69,109 @@ class UpdateReport:
     applied: bool
     metrics: Metrics
     seconds: float
+
+
+def build_batch(plan: BatchPlan, sources: Mapping[int, Group | Sample]) -> Batch:
+    """The rows of a plan. sources: what lies at `plan.sources`. Raises ValueError for what was not planned."""
+    trajectories = {
+        (group_id, each.sibling): each
+        for group_id, source in sources.items()
+        if isinstance(source, Group)
+        for each in source.trajectories
+    }
+    built: dict[tuple[int, int], Sequence[Sample]] = {
+        (group_id, 0): [source] for group_id, source in sources.items() if isinstance(source, Sample)
+    }
+
+    def build_sample(ref: SampleRef) -> Sample:
+        key = ref.group_id, ref.sibling
+        if key not in built:
+            built[key] = sample_trajectory(trajectories[key], ref.advantage)
+        sample = mask_stale(built[key][ref.number], version=plan.version, max_token_lag=plan.max_token_lag)
+        if sample is None or (sample.num_tokens, sample.num_loss_tokens) != (ref.num_tokens, ref.num_loss_tokens):
+            raise ValueError(f"the tokens of {key} are not those that were planned: {ref}")
+        return replace(sample, weight=ref.weight, share=ref.share)
+
+    return Batch(
+        rows=tuple(
+            make_row(list(map(build_sample, each.samples)), each.minibatch)
+            if each.samples
+            else padding_row(each.minibatch, plan.discounts)
+            for each in plan.micro_batches
+        ),
+        version=plan.version,
+        denominators=plan.denominators,
+    )
+
+
+def make_row(samples: Sequence[Sample], minibatch: int = 0) -> Row:
+    """Samples side by side in one row, positions restarting at each. Raises ValueError that names the bad sample."""
+    if not samples:
+        raise ValueError("no samples: expected at least one in a row")
+    for index, sample in enumerate(samples):
+        _check(sample, index)
+    lengths = [sample.num_tokens for sample in samples]
+
+    def flat(name: str, dtype: torch.dtype) -> torch.Tensor:
+        return torch.from_numpy(np.concatenate([getattr(sample, name) for sample in samples])).to(dtype)
+
+    return Row(
+        token_ids=flat("token_ids", torch.int64),
+        position_ids=torch.cat([torch.arange(length) for length in lengths]),
+        cu_seqlens=torch.tensor([0, *lengths]).cumsum(0).to(torch.int32),
+        loss_mask=flat("loss_mask", torch.float32),
+        behavior_logprobs=flat("behavior_logprobs", torch.float32),
+        advantages=flat("advantages", torch.float32),
+        versions=flat("versions", torch.int64),
+        weights=torch.from_numpy(np.concatenate([np.float32(each.weight) * each.loss_mask for each in samples])),
+        first_turns=torch.tensor([sample.first_turn for sample in samples]),
+        share=total_share(samples),
+        minibatch=minibatch,
+        rewards=_rewards(samples),
+        discounts=samples[0].discounts,
+    )
+
+
+def padding_row(minibatch: int, discounts: tuple[float, ...]) -> Row:
+    """The shortest possible row, with weight 0. discounts: of the reward streams that its minibatch's rows have."""
+    nothing = np.zeros(_PADDING_TOKENS, np.float32)
+    sample = Sample(
+        token_ids=np.zeros(_PADDING_TOKENS, np.int32),
+        loss_mask=np.zeros(_PADDING_TOKENS, np.bool_),
+        behavior_logprobs=nothing,
+        advantages=nothing,
+        versions=np.full(_PADDING_TOKENS, -1, np.int32),
+        share=0.0,
+    )
+    rewards = torch.zeros(len(discounts), _PADDING_TOKENS) if discounts else None
+    return replace(make_row([sample], minibatch), rewards=rewards, discounts=discounts)
+
+
+def _check(sample: Sample, index: int) -> None:
+    length = sample.num_tokens
+    if length == 0:
+        raise ValueError(f"sample {index} of the row is empty: expected at least one token")
+    for name in ("loss_mask", "behavior_logprobs", "advantages", "versions"):
+        if len(getattr(sample, name)) != length:
+            raise ValueError(f"sample {index} of the row: {len(getattr(sample, name))} {name} for {length} tokens")
+    if sample.loss_mask[0] != 0:
+        raise ValueError(f"sample {index} of the row: its first token is in the loss, but nothing predicts it")
+
+
+def _rewards(samples: Sequence[Sample]) -> torch.Tensor | None:
+    """[M, T] of a row: the value on each sample's last sampled token, then the streams; None where none has any."""
+    kinds = {(sample.reward is None, tuple((s.name, s.discount) for s in sample.streams)) for sample in samples}
+    if len(kinds) > 1:
+        raise ValueError("samples of one row with different reward streams: expected the same in all trajectories")
+    if samples[0].reward is None:
+        return None
+    columns = []
+    for sample in samples:
+        sampled = np.flatnonzero(sample.loss_mask)
+        rewards = torch.zeros(1 + len(sample.streams), sample.num_tokens)
+        if len(sampled) and sample.reward is not None:
+            rewards[0, sampled[-1]] = sample.reward
+        for number, stream in enumerate(sample.streams, 1):
+            rewards[number, sampled] = torch.tensor(stream.values)
+        columns.append(rewards)
+    return torch.cat(columns, dim=1)

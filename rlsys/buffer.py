@@ -24,7 +24,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from rlsys.errors import RunFailed
-from rlsys.outlines import Played
+from rlsys.summaries import GroupRef
 from rlsys.types import Ticket
 
 
@@ -39,10 +39,10 @@ class SlotBuffer:
         self.live_version = live_version
         self._free = groups_per_step * (1 + max_policy_lag)
         self._running: dict[int, Ticket] = {}  # by sequence
-        self._finished: dict[int, Played] = {}
+        self._finished: dict[int, GroupRef] = {}
         self._taken: dict[int, Ticket] = {}  # in the stepper's hands, not yet trained
-        self._dull: dict[int, Played] = {}  # without signal: they gave their places away
-        self._dull_taken: dict[int, Played] = {}  # in the stepper's hands too
+        self._dull: dict[int, GroupRef] = {}  # without signal: they gave their places away
+        self._dull_taken: dict[int, GroupRef] = {}  # in the stepper's hands too
         self._spare = spare
         self._to_admit = total
         self._changed = asyncio.Condition()
@@ -67,7 +67,7 @@ class SlotBuffer:
         """The group of an admitted ticket is on its way."""
         self._running[ticket.sequence] = ticket
 
-    async def finish(self, group: Played, *, signal: bool = True) -> None:
+    async def finish(self, group: GroupRef, *, signal: bool = True) -> None:
         async with self._changed:
             del self._running[group.ticket.sequence]
             if not signal and len(self._dull) < self._spare:
@@ -96,7 +96,7 @@ class SlotBuffer:
                 return False
         return True
 
-    async def take(self, version: int) -> list[Played]:
+    async def take(self, version: int) -> list[GroupRef]:
         """The groups to train `version` on: the earliest started of those that have finished, in order of start.
 
         Among them those that gave their places away since the last step.
@@ -113,7 +113,7 @@ class SlotBuffer:
             found |= self._dull_taken
             return [found[sequence] for sequence in sorted(found)]
 
-    async def give_back(self, groups: Sequence[Played], lost: AbstractSet[int]) -> list[Ticket]:
+    async def give_back(self, groups: Sequence[GroupRef], lost: AbstractSet[int]) -> list[Ticket]:
         """What was just taken was not trained. Those that are lost run again: returns their tickets, for that."""
         gone = [ticket for sequence, ticket in self._taken.items() if sequence in lost]
         again = [replace(ticket, attempt=ticket.attempt + 1) for ticket in gone]
@@ -149,6 +149,6 @@ class SlotBuffer:
         return sorted(tickets, key=lambda ticket: ticket.sequence)
 
     @property
-    def dull(self) -> list[Played]:
+    def dull(self) -> list[GroupRef]:
         """Those that gave their places away and that no step has counted: a resumed run accounts for them."""
         return [*self._dull_taken.values(), *self._dull.values()]

@@ -1,4 +1,4 @@
-"""From a step's groups to weighted drafts of samples: what failed, and what says nothing, is left out and counted."""
+"""From a step's groups to weighted references to samples. What failed or says nothing is left out and counted."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from typing import Protocol
 from rlsys.errors import RunFailed
 from rlsys.journal import Outcome
 from rlsys.metrics import Max, Mean, Metric, Metrics, Min, Sum, merge
-from rlsys.outlines import Draft, Outline, Played, drafts
 from rlsys.reductions import Reduction, weigh
+from rlsys.samples import SampleRef, sample_refs
 from rlsys.signals import has_signal, rewards_of
+from rlsys.summaries import GroupRef, TrajectorySummary
 from rlsys.tool_use import use_metrics
 from rlsys.types import EpisodeEnd, Failure, FailureKind, Reward
 from rlsys.visible import visible
@@ -34,7 +35,8 @@ class Credits(Protocol):
 class Harvest:
     """What a step's groups gave."""
 
-    drafts: list[Draft]  # of the samples that are trained
+    samples: list[SampleRef]  # those that are trained
+    discounts: tuple[float, ...]  # of the reward streams, of the value first
     advantages: dict[tuple[int, int], float]  # by (sequence, sibling)
     outcomes: dict[int, Outcome]  # by sequence
     signals: dict[int, bool | None]  # by sequence: `rlsys.signals.has_signal`, also of tokens that are too old to train
@@ -48,15 +50,15 @@ class Harvest:
 
 
 def harvest_groups(
-    groups: Sequence[Played], algorithm: Credits, longest: int, *, version: int = 0, max_token_lag: int | None = None
+    groups: Sequence[GroupRef], algorithm: Credits, longest: int, *, version: int = 0, max_token_lag: int | None = None
 ) -> Harvest:
-    """Advantages within each group, then drafts of samples. A failed sibling is left out of its group's baseline.
+    """Advantages within each group, then references to samples. A failed sibling is left out of its group's baseline.
 
     longest: tokens that a response can have, the constant of Dr. GRPO's reduction.
     version: the weights that are trained. Tokens more than `max_token_lag` versions older become context. A trajectory
     of such tokens alone still counts in the baseline but gives no sample; a group without samples is "filtered".
     """
-    drafted: list[list[list[Draft]]] = []  # by group and trajectory
+    trained: list[list[list[SampleRef]]] = []  # by group and trajectory
     advantages: dict[tuple[int, int], float] = {}
     outcomes: dict[int, Outcome] = {}
     signals: dict[int, bool | None] = {}
@@ -73,28 +75,30 @@ def harvest_groups(
         if credit is None:
             outcomes[sequence] = "filtered" if graded else "failed"
             continue
-        kept: list[list[Draft]] = []
-        for each, advantage in zip(group.outlines, credit, strict=True):
+        kept: list[list[SampleRef]] = []
+        for each, advantage in zip(group.summaries, credit, strict=True):
             if math.isnan(advantage):
                 continue
             advantages[sequence, each.sibling] = advantage
-            fresh, stale = drafts(
-                each, sequence=sequence, advantage=advantage, version=version, max_token_lag=max_token_lag
+            fresh, stale = sample_refs(
+                each, group_id=sequence, advantage=advantage, version=version, max_token_lag=max_token_lag
             )
             stale_tokens += stale
             kept.append(fresh)
         outcomes[sequence] = "trained" if any(kept) else "filtered"
-        drafted.append(kept)
-    trajectories = [each for group in groups for each in group.outlines]
+        trained.append(kept)
+    trajectories = [each for group in groups for each in group.summaries]
     failures = failure_counts(trajectories)
     metrics: list[Metrics] = [trajectory_metrics(trajectory) for trajectory in trajectories]
     metrics += [{f"failures/{kind}": Sum(float(count)) for kind, count in failures.items()}]
     metrics += [group_metrics(groups, outcomes), {"tokens/stale": Sum(stale_tokens)}]
     metrics += [use_metrics(trajectories), *(lag_metrics(each, version) for each in trajectories)]
-    graded = [each.reward.value for each in trajectories if isinstance(each.reward, Reward)]
+    given = [each.reward for each in trajectories if isinstance(each.reward, Reward)]
+    graded = [reward.value for reward in given]
     metrics += [{"reward/std": Mean(deviation(graded))}] if graded else []
     return Harvest(
-        drafts=weigh(drafted, algorithm.reduction, length=longest),
+        samples=weigh(trained, algorithm.reduction, length=longest),
+        discounts=next((reward.discounts for reward in given), (1.0,)),
         advantages=advantages,
         outcomes=outcomes,
         signals=signals,
@@ -114,7 +118,7 @@ def deviation(values: Sequence[float]) -> float:
     return math.sqrt(sum((value - mean) * (value - mean) for value in values) / len(values))
 
 
-def trajectory_metrics(trajectory: Outline) -> Metrics:
+def trajectory_metrics(trajectory: TrajectorySummary) -> Metrics:
     reward, timings = trajectory.reward, trajectory.timings
     row: dict[str, Metric] = {
         "tokens/generated": Sum(trajectory.num_sampled),
@@ -135,13 +139,13 @@ def trajectory_metrics(trajectory: Outline) -> Metrics:
     return row
 
 
-def first_raised(trajectories: Sequence[Outline]) -> Failure | None:
+def first_raised(trajectories: Sequence[TrajectorySummary]) -> Failure | None:
     """What the environment, reward, task or template of one of them raised, whether it was played again or not."""
     broke = (failure for each in trajectories for failure in (*each.retried, each.reward))
     return next((each for each in broke if isinstance(each, Failure) and each.kind is FailureKind.DATA), None)
 
 
-def lag_metrics(trajectory: Outline, version: int) -> Metrics:
+def lag_metrics(trajectory: TrajectorySummary, version: int) -> Metrics:
     """Versions between a trajectory's oldest token and the weights trained on it."""
     versions = trajectory.versions
     if not versions:
@@ -150,30 +154,30 @@ def lag_metrics(trajectory: Outline, version: int) -> Metrics:
     return {"lag/mean": Mean(lag), "lag/max": Max(lag), "lag/mixed_versions": Mean(float(len(versions) > 1))}
 
 
-def group_metrics(groups: Sequence[Played], outcomes: Mapping[int, Outcome]) -> Metrics:
+def group_metrics(groups: Sequence[GroupRef], outcomes: Mapping[int, Outcome]) -> Metrics:
     """Groups and their tokens by what became of them; the three add up to `tokens/generated`."""
     row: dict[str, Metric] = {}
     for name in ("trained", "filtered", "failed"):
         of_kind = [group for group in groups if outcomes[group.ticket.sequence] == name]
-        sampled = sum(each.num_sampled for group in of_kind for each in group.outlines)
+        sampled = sum(each.num_sampled for group in of_kind for each in group.summaries)
         row |= {f"groups/{name}": Sum(len(of_kind)), f"tokens/in_{name}_groups": Sum(sampled)}
     return row
 
 
-def failure_counts(trajectories: Sequence[Outline]) -> dict[str, int]:
+def failure_counts(trajectories: Sequence[TrajectorySummary]) -> dict[str, int]:
     kinds = Counter(each.reward.kind for each in trajectories if isinstance(each.reward, Failure))
     return {kind.value: kinds[kind] for kind in FailureKind} | {"retried": sum(len(t.retried) for t in trajectories)}
 
 
-def check_failures(groups: Sequence[Played], limit: float) -> None:
-    trajectories = [each for group in groups for each in group.outlines]
+def check_failures(groups: Sequence[GroupRef], limit: float) -> None:
+    trajectories = [each for group in groups for each in group.summaries]
     failures = [t.reward for t in trajectories if isinstance(t.reward, Failure)]
     check_failed(failures, len(trajectories), limit, "trajectories of this step")
 
 
-def check_streams(groups: Sequence[Played], *, read: bool) -> None:
+def check_streams(groups: Sequence[GroupRef], *, read: bool) -> None:
     """Raises RunFailed for rewards per token that nobody would read, of a reward that did not say that it has them."""
-    rewards = [each.reward for group in groups for each in group.outlines if isinstance(each.reward, Reward)]
+    rewards = [each.reward for group in groups for each in group.summaries if isinstance(each.reward, Reward)]
     stream = next((stream for reward in rewards for stream in reward.streams), None)
     if stream is not None and not read:
         raise RunFailed(

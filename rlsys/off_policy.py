@@ -9,16 +9,12 @@ Shapes: [T] of a packed row, mask of 0 and 1; a sequence is one sample of the ro
 
 from __future__ import annotations
 
-from dataclasses import replace
-from itertools import compress
 from typing import get_args
 
-import numpy as np
 import torch
 
 from rlsys.config.formulas import Correction, Level
 from rlsys.masking import masked, sample_sums, to_tokens
-from rlsys.types import Sample
 
 MAX_LOG_RATIO = 20.0  # exp(20) is 5e8: beyond it float32 soon overflows, and inf * 0 would be nan
 
@@ -90,23 +86,3 @@ def importance_weights(
         stopped = keep & ((ratio > cap) | (ratio < floor))
         ratio = masked(ratio, ~stopped)
     return masked(ratio, keep), stopped
-
-
-def mask_stale(sample: Sample, *, version: int, max_token_lag: int) -> Sample | None:
-    """The sample with its too old tokens turned into context: the model sees them, the loss does not.
-
-    Too old: sampled by weights older than `version - max_token_lag`. None when all sampled tokens are. A turn may span
-    versions; then only its older part becomes context. Streams lose the values of those tokens; the trajectory's reward
-    stays on the last sampled token, the newest. Call it before the sample is weighed, so that the loss stays a mean
-    over the tokens that are trained.
-    """
-    stale = sample.loss_mask & (version - sample.versions > max_token_lag)
-    if not stale.any():
-        return sample
-    loss_mask = sample.loss_mask & ~stale
-    if not loss_mask.any():
-        return None
-    fresh = ~stale[sample.loss_mask]
-    streams = tuple(replace(stream, values=tuple(compress(stream.values, fresh))) for stream in sample.streams)
-    advantages = np.where(loss_mask, sample.advantages, np.float32(0))
-    return replace(sample, loss_mask=loss_mask, advantages=advantages, streams=streams)

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal, TypeVar, get_args
 
-from rlsys.outlines import Draft
+from rlsys.samples import SampleRef
 from rlsys.types import Sample
 
-S = TypeVar("S", Sample, Draft)
+S = TypeVar("S", Sample, SampleRef)
 Reduction = Literal["token_mean", "sequence_mean", "group_total", "constant", "sequence_sum"]
 
 

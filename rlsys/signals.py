@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 from typing import Protocol
 
-from rlsys.outlines import Played
+from rlsys.summaries import GroupRef
 from rlsys.types import Reward
 
 
@@ -23,9 +23,9 @@ class Advantages(Protocol):
     def advantages(self, rewards: Sequence[float]) -> list[float] | None: ...
 
 
-def rewards_of(group: Played) -> list[float]:
+def rewards_of(group: GroupRef) -> list[float]:
     """One per sibling, `nan` for a failed one."""
-    return [each.reward.value if isinstance(each.reward, Reward) else math.nan for each in group.outlines]
+    return [each.reward.value if isinstance(each.reward, Reward) else math.nan for each in group.summaries]
 
 
 def has_signal(algorithm: Advantages, rewards: Sequence[float]) -> bool | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlsys.metrics import Mean, Metric, Metrics, merge
-from rlsys.outlines import Outline
+from rlsys.summaries import TrajectorySummary
 from rlsys.types import EpisodeEnd
 
 CALLS = "calls"  # made: a message that holds one, within the limit of calls
@@ -20,7 +20,7 @@ SHARED = (CALLS, VALID, REPEATED, REPLIES)
 MOST_TURNS = 8  # columns of `answered_by_N`
 
 
-def use_metrics(trajectories: Sequence[Outline]) -> Metrics:
+def use_metrics(trajectories: Sequence[TrajectorySummary]) -> Metrics:
     """Means over all trajectories: one in which nothing of a name was counted has 0 of it.
 
     `episode/calls` and the other shared names, where some episode has them; `episode/response_tokens`, the length with

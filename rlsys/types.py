@@ -157,6 +157,11 @@ class Reward:
     correct: bool | None = None  # the verdict that it rests on, where a grader or a judge was asked for one
     judgements: tuple[str, ...] | None = None  # what a judge wrote of each message of the model, where one was asked
 
+    @property
+    def discounts(self) -> tuple[float, ...]:
+        """[M] of the reward streams, of the value first."""
+        return (1.0, *(stream.discount for stream in self.streams))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
@@ -286,6 +291,11 @@ class Sample:
     @property
     def num_tokens(self) -> int:
         return len(self.token_ids)
+
+    @property
+    def discounts(self) -> tuple[float, ...]:
+        """[M] of the reward streams, of the value first; none where nothing was rewarded."""
+        return () if self.reward is None else (1.0, *(stream.discount for stream in self.streams))
 
     @property
     def num_loss_tokens(self) -> int:

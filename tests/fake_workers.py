@@ -16,8 +16,8 @@ from actors.weights.check import Publication
 from actors.worker import Delivery, WorkerSpec, WorkerStatus
 from envs.services.stats import ToolStats
 from rlsys.errors import RunFailed
-from rlsys.outlines import outlines
 from rlsys.rollout import RolloutPlan
+from rlsys.summaries import summarize_group
 from rlsys.system.weight_folder import Published
 from rlsys.types import Ticket
 from tests.fakes import bandit_group
@@ -75,7 +75,7 @@ class _Worker:
         await asyncio.sleep(0)
         self.generated += plan.group_size
         group = bandit_group(ticket, plan, [0.0, 0.0], self.version or 0, self.name)
-        return outlines(group), group
+        return summarize_group(group), group
 
     async def load_weights(self, published: Published, probe: Sequence[Sequence[int]]) -> Delivery:
         if self.script.load is not None:

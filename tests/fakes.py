@@ -17,11 +17,11 @@ from actors.specs import IDLE
 from actors.weights.check import Arrival, Publication
 from actors.worker import Delivery, WorkerSpec, WorkerStatus
 from learners.algorithms import make_algorithm
-from rlsys.batch import Batch, UpdateReport
-from rlsys.drafting import BatchDraft, build_batch
+from rlsys.batch import UpdateReport, build_batch
 from rlsys.metrics import Mean
-from rlsys.outlines import Outline, Played, outlines, played
+from rlsys.plan import BatchPlan
 from rlsys.rollout import RolloutPlan
+from rlsys.summaries import GroupRef, TrajectorySummary, refer_to, summarize_group
 from rlsys.system.weight_folder import Published, WeightFolder
 from rlsys.types import EpisodeEnd, Failure, FailureKind, Group, Message, Ticket, TurnStop
 from tests import made
@@ -95,21 +95,21 @@ class BanditLearner:
     def _set(self, values: Sequence[float]) -> None:
         self.logits = torch.tensor(values, requires_grad=True)
 
-    async def build(self, draft: BatchDraft) -> frozenset[int]:
+    async def build(self, plan: BatchPlan) -> frozenset[int]:
         await asyncio.sleep(0)
-        lost = self.losing & draft.sources.keys()
+        lost = self.losing & plan.sources.keys()
         self.losing -= lost
-        self.built = build_batch(draft, draft.sources)
+        self.built, self.num_loss_tokens = build_batch(plan, plan.sources), plan.num_loss_tokens
         return frozenset(lost)
 
-    async def update(self, batch: Batch | BatchDraft) -> UpdateReport:
+    async def update(self, version: int) -> UpdateReport:
         await asyncio.sleep(0)
-        batch = batch if isinstance(batch, Batch) else self.built
+        assert version == self.built.version
         self.logits.grad = None
-        for row in batch.rows:
+        for row in self.built.rows:
             logp = torch.log_softmax(self.logits, 0)[row.token_ids.clamp(max=1)]
             entropy = torch.zeros_like(logp)
-            self.algorithm.loss(logp, entropy, row, denominator=float(batch.num_loss_tokens)).loss.backward()
+            self.algorithm.loss(logp, entropy, row, denominator=float(self.num_loss_tokens)).loss.backward()
         assert self.logits.grad is not None
         with torch.no_grad():
             self.logits -= self.lr * self.logits.grad
@@ -193,10 +193,10 @@ class BanditPool:
         delivery = Delivery(version=self.version, seconds=0.0, probe_logprobs=())
         return [Arrival(delivery=delivery, gap_mean=gap, gap_max=gap)]
 
-    async def run(self, ticket: Ticket, plan: RolloutPlan, on_retry: Callable[[Ticket], None]) -> Played:
-        return played(await self.group(ticket, plan, on_retry))
+    async def run(self, ticket: Ticket, plan: RolloutPlan, on_retry: Callable[[Ticket], None]) -> GroupRef:
+        return refer_to(await self.group(ticket, plan, on_retry))
 
-    async def whole(self, group: Played) -> Group:
+    async def whole(self, group: GroupRef) -> Group:
         return group.source
 
     async def group(self, ticket: Ticket, plan: RolloutPlan, on_retry: Callable[[Ticket], None]) -> Group:
@@ -263,7 +263,7 @@ class FakeWorker:
         if addresses:
             (self.faults / f"services-{self.spec.name}").write_text(json.dumps(addresses))
 
-    async def run_group(self, ticket: Ticket, plan: RolloutPlan) -> tuple[tuple[Outline, ...], Group]:
+    async def run_group(self, ticket: Ticket, plan: RolloutPlan) -> tuple[tuple[TrajectorySummary, ...], Group]:
         if self.version is None:
             raise RuntimeError("stale worker was asked to serve")
         if self._take(f"die-{self.spec.name}"):
@@ -279,7 +279,7 @@ class FakeWorker:
             os._exit(1)
         await asyncio.sleep(0.01)
         group = bandit_group(ticket, plan, self.logits, self.version, self.spec.name)
-        return outlines(group), group
+        return summarize_group(group), group
 
     def _take(self, name: str) -> bool:
         """A fault strikes once."""

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 
 from actors.specs import EngineSpec
+from rlsys.batch import Batch, build_batch
+from rlsys.plan import plan_samples, shard_plan
 from rlsys.rollout import Env, Player, RolloutPlan, turn_after
 from rlsys.types import (
     Completion,
@@ -38,6 +40,18 @@ PLAN = RolloutPlan(
     purpose="test", env=None, reward=None, group_size=1, temperature=1.0, top_p=1.0, max_turn_tokens=64,
     max_context=512, timeout_s=30.0,
 )  # fmt: skip
+
+
+def make_batch(samples: Sequence[Sample], tokens_per_row: int, version: int = 0, **how: Any) -> Batch:
+    """The whole batch of these samples; `how` as in `rlsys.plan.plan_batch`."""
+    plan = plan_samples(samples, tokens_per_row, version, **how)
+    return build_batch(plan, plan.sources)
+
+
+def make_shards(samples: Sequence[Sample], tokens_per_row: int, version: int, ranks: int, **how: Any) -> list[Batch]:
+    """Each rank's part of it."""
+    parts = shard_plan(plan_samples(samples, tokens_per_row, version, **how), ranks)
+    return [build_batch(part, part.sources) for part in parts]
 
 
 def jsonl(path: Path, records: Iterable[object]) -> str:

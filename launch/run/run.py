@@ -33,7 +33,7 @@ from rlsys.config.recipe import RecipeConfig, RunConfig, StageConfig
 from rlsys.curriculum import Curriculum
 from rlsys.errors import BadInput, RunFailed
 from rlsys.journal import Journal
-from rlsys.outlines import Played
+from rlsys.summaries import GroupRef
 from rlsys.system.device import Device, known
 from rlsys.types import Failure, Reward
 
@@ -313,10 +313,10 @@ class Run:
             self.journal.note(row.stage, row.step, says)
 
 
-def summed(group: Played) -> list[float]:
+def summed(group: GroupRef) -> list[float]:
     """Its sampled tokens and its mean reward."""
-    rewards = [each.reward.value for each in group.outlines if isinstance(each.reward, Reward)]
-    return [float(sum(each.num_sampled for each in group.outlines)), sum(rewards) / len(rewards)]
+    rewards = [each.reward.value for each in group.summaries if isinstance(each.reward, Reward)]
+    return [float(sum(each.num_sampled for each in group.summaries)), sum(rewards) / len(rewards)]
 
 
 def watch_on(run: Run, stage: StageConfig) -> Watch:

@@ -58,7 +58,7 @@ class DPO(DataStage):
         def prepare(stage_step: int) -> supervised.Prepared:
             pairs, left_out = begun.drawn(stage_step)
             samples = weigh(pairs, "sequence_sum")  # an answer counts once, however long it is
-            return supervised.Prepared(samples, together=2, metrics={"data/too_long": left_out})
+            return supervised.Prepared(samples, samples_per_unit=2, metrics={"data/too_long": left_out})
 
         held_out = flat(await asyncio.to_thread(begun.fitting, begun.data.held_out, "held-out pairs"))
         if held_out:

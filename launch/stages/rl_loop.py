@@ -5,8 +5,8 @@
     stepper     waits for a batch, updates the learner, exports              unblocked by groups landing
     publisher   delivers the weights, frees the slots, writes the row        one at a time, beside the next step's wait
 
-No token passes through here: groups lie where they were played, the buffer holds their outlines, and the ranks fetch
-what their rows are made of.
+No token passes through here: groups lie where they were played, the buffer holds summaries of them, and the ranks
+fetch what their rows are made of.
 
 `rl_loop` is the stepper; the others are background tasks whose error ends the stage.
 """
@@ -36,20 +36,20 @@ from learners.algorithms import make_algorithm
 from rlsys.buffer import SlotBuffer
 from rlsys.config.recipe import StageConfig
 from rlsys.curriculum import Curriculum, make_curriculum
-from rlsys.drafting import BatchDraft, draft_batch
 from rlsys.errors import RunFailed
 from rlsys.harvest import Harvest, check_failures, check_streams, first_raised, harvest_groups
 from rlsys.metrics import Metrics, Sum, merge, values
-from rlsys.outlines import Played
+from rlsys.plan import BatchPlan, plan_batch
 from rlsys.rollout import RolloutPlan
 from rlsys.seeds import derive
 from rlsys.signals import has_signal, rewards_of
+from rlsys.summaries import GroupRef
 from rlsys.system.device import known
 from rlsys.types import Ticket, Trajectory
 
 
 async def rl_loop(run: Run, stage: StageConfig, env: Any = None) -> None:
-    """Groups -> Batch -> learner -> new weights, `stage.steps` times.
+    """Groups -> BatchPlan -> learner -> new weights, `stage.steps` times.
 
     env: the config of the run's world, whose training tasks are played, where it is not the stage's own.
     """
@@ -120,17 +120,17 @@ class Stepper:
 
     async def step(self) -> None:
         run, state, clock = self.run, self.run.state, self.clock
-        groups, harvest, batch = await self._built()
+        groups, harvest, plan = await self._next_batch()
         with clock.phase("publish_previous"):
             await self.published()
         more = len(groups) - self.buffer.groups_per_step
         metrics: list[Metrics] = [harvest.metrics, {"groups/oversampled": Sum(more)}]
         trained = packed = 0
-        if batch is not None:
+        if plan is not None:
             with clock.phase("update"):
-                report = await run.complete(run.learner.update(batch))
+                report = await run.complete(run.learner.update(plan.version))
             metrics.append(report.metrics)
-            packed, trained = batch.num_tokens, batch.num_loss_tokens if report.applied else 0
+            packed, trained = plan.num_tokens, plan.num_loss_tokens if report.applied else 0
         # From here to the end of `account` nothing may wait: the weights, the journal and the state are one.
         run.count_step()
         state.step += 1
@@ -158,8 +158,9 @@ class Stepper:
         work = publish_step(run, self.stage, self.buffer, groups, harvest, row, publication, self.evaluations)
         self._publishing = run.spawn(work)
 
-    async def _built(self) -> tuple[list[Played], Harvest, BatchDraft | None]:
-        """The next step's groups, what they gave, and the batch whose rows the ranks have; None where nothing is left.
+    async def _next_batch(self) -> tuple[list[GroupRef], Harvest, BatchPlan | None]:
+        """The next step's groups, what they gave, and the plan whose rows the ranks have built; None where nothing is
+        left to train.
 
         Groups that were lost with their node are played again, and the step waits for groups once more.
         """
@@ -167,30 +168,35 @@ class Stepper:
             with self.clock.phase("wait_rollout"):
                 groups = await self.run.until(self.buffer.take(self.run.state.version))
             with self.clock.phase("build"):
-                harvest, batch = await asyncio.to_thread(self._drafted, groups)
-                lost = await self.run.until(self.run.learner.build(batch)) if batch is not None else frozenset()
+                harvest, plan = await asyncio.to_thread(self._plan, groups)
+                lost = await self.run.until(self.run.learner.build(plan)) if plan is not None else frozenset()
             if not lost:
-                return groups, harvest, batch
+                return groups, harvest, plan
             for ticket in await self.buffer.give_back(groups, lost):
                 self.run.journal.dispatch(self.stage.name, ticket)
                 self.run.spawn(_rollout(self.run, self.stage, self.buffer, ticket, self.plan))
         raise RunFailed(f"step {self.run.state.step + 1}: groups are lost again and again, {len(lost)} the last time")
 
-    def _drafted(self, groups: Sequence[Played]) -> tuple[Harvest, BatchDraft | None]:
+    def _plan(self, groups: Sequence[GroupRef]) -> tuple[Harvest, BatchPlan | None]:
         """Pure, and long where the groups are many: in a thread."""
         config, version = self.stage.config, self.run.state.version
         longest, max_lag = config.rollout.max_response_tokens or config.engine.max_model_len, config.loop.max_token_lag
         harvest = harvest_groups(groups, self.algorithm, longest, version=version, max_token_lag=max_lag)
         check_failures(groups, config.loop.max_failed_share)
         check_streams(groups, read=self.algorithm.reads_streams)
-        if not harvest.drafts:
+        if not harvest.samples:
             return harvest, None
-        length, minibatches = known(config.learner.tokens_per_row), self.algorithm.minibatches
-        batch = draft_batch(
-            harvest.drafts, groups, length, version, minibatches=minibatches, max_token_lag=max_lag,
+        plan = plan_batch(
+            harvest.samples,
+            {group.ticket.sequence: group.source for group in groups},
+            known(config.learner.tokens_per_row),
+            version,
+            minibatches=self.algorithm.minibatches,
             in_order=known(config.learner.rows_in_order),
-        )  # fmt: skip
-        return harvest, batch
+            max_token_lag=max_lag,
+            discounts=harvest.discounts,
+        )
+        return harvest, plan
 
     async def published(self) -> None:
         """Until the last step's weights are live and its row is written."""
@@ -268,7 +274,7 @@ async def publish_step(
     run: Run,
     stage: StageConfig,
     buffer: SlotBuffer,
-    groups: Sequence[Played],
+    groups: Sequence[GroupRef],
     harvest: Harvest,
     row: StepRow,
     publication: Publication | None,
@@ -293,13 +299,13 @@ async def publish_step(
     await keep_trajectories(run, stage, f"step-{row.step:06d}", groups, harvest.advantages)
     metrics["tokens/generated_per_s"] = metrics["tokens/generated"] / row.time.total
     metrics["learner/idle_share"] = 1 - row.time.phases.get("update", 0.0) / row.time.total
-    outlines = [each for group in groups for each in group.outlines]
-    run.record(replace(row, metrics=metrics), stage.steps, first_raised(outlines))
+    summaries = [each for group in groups for each in group.summaries]
+    run.record(replace(row, metrics=metrics), stage.steps, first_raised(summaries))
     run.tracker.episodes(row.step, await shown(run, row.step, groups))
 
 
 async def keep_trajectories(
-    run: Run, stage: StageConfig, name: str, groups: Sequence[Played], advantages: Mapping[tuple[int, int], float]
+    run: Run, stage: StageConfig, name: str, groups: Sequence[GroupRef], advantages: Mapping[tuple[int, int], float]
 ) -> None:
     """Some of the episodes come here to be written; what is lost with its node is missing from the file."""
     config = stage.config.trajectories
@@ -310,10 +316,10 @@ async def keep_trajectories(
         await asyncio.to_thread(save)
 
 
-async def shown(run: Run, step: int, groups: Sequence[Played]) -> list[Trajectory]:
+async def shown(run: Run, step: int, groups: Sequence[GroupRef]) -> list[Trajectory]:
     """The episodes for the tracker's table of samples."""
-    places = [(group, index) for group in groups for index in range(len(group.outlines))]
-    chosen = run.tracker.chosen(step, [group.outlines[index].reward for group, index in places])
+    places = [(group, index) for group in groups for index in range(len(group.summaries))]
+    chosen = run.tracker.chosen(step, [group.summaries[index].reward for group, index in places])
     found = [(await run.pool.whole(places[place][0]), places[place][1]) for place in chosen]
     return [whole.trajectories[index] for whole, index in found if whole is not None]
 

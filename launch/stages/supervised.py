@@ -18,12 +18,12 @@ from launch.stages.base import needs_engines
 from launch.stages.datasets import Data, DataStage, sized
 from launch.stages.trajectories import tokenizer_id
 from learners.group import LearnerGroup
-from rlsys.batch import Batch
+from rlsys.batch import UpdateReport
 from rlsys.config.recipe import StageConfig
 from rlsys.errors import BadInput
 from rlsys.metrics import values
 from rlsys.order import Epochs
-from rlsys.packing import make_batch
+from rlsys.plan import BatchPlan, plan_samples
 from rlsys.records import Example, Tokens
 from rlsys.seeds import derive
 from rlsys.system.device import known
@@ -97,7 +97,7 @@ class Prepared:
     """What one step trains on, and what is worth a place in its row."""
 
     samples: list[Sample]
-    together: int = 1  # so many samples in a row stay in one row of the batch: 2 for pairs
+    samples_per_unit: int = 1  # so many consecutive samples stay in one row of the batch: 2 for pairs
     metrics: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -107,7 +107,7 @@ async def train_steps(
     prepare: Callable[[int], Prepared],
     held_out: Callable[[], Awaitable[dict[str, float]]] | None = None,
 ) -> None:
-    """`stage.steps` updates. The next batch is made while this one trains.
+    """`stage.steps` updates. The next batch is planned while this one trains.
 
     prepare: the samples of a stage's step, counted from 0; called in a thread. held_out: measured every `eval.every`
     steps and after the last one.
@@ -115,27 +115,31 @@ async def train_steps(
     clock = Clock()
     state, every = run.state, stage.config.eval.every
 
-    def batch_of(stage_step: int) -> tuple[Prepared, Batch]:
+    def plan_step(stage_step: int) -> tuple[Prepared, BatchPlan]:
         prepared = prepare(min(stage_step, stage.steps - 1))
-        tokens_per_row = known(stage.config.learner.tokens_per_row)
-        return prepared, make_batch(prepared.samples, tokens_per_row, state.version, together=prepared.together)
+        length, per_unit = known(stage.config.learner.tokens_per_row), prepared.samples_per_unit
+        return prepared, plan_samples(prepared.samples, length, state.version, samples_per_unit=per_unit)
 
-    def start(stage_step: int) -> asyncio.Task[tuple[Prepared, Batch]]:
-        return asyncio.create_task(asyncio.to_thread(batch_of, stage_step))
+    def start(stage_step: int) -> asyncio.Task[tuple[Prepared, BatchPlan]]:
+        return asyncio.create_task(asyncio.to_thread(plan_step, stage_step))
+
+    async def update(plan: BatchPlan) -> UpdateReport:
+        await run.learner.build(plan)
+        return await run.learner.update(plan.version)
 
     if state.stage_step >= stage.steps:
         return
     following = start(state.stage_step)
     while state.stage_step < stage.steps:
         with clock.phase("wait_data"):
-            prepared, batch = await run.until(asyncio.shield(following))
+            prepared, plan = await run.until(asyncio.shield(following))
         following = start(state.stage_step + 1)
         with clock.phase("update"):
-            report = await run.complete(run.learner.update(batch))
+            report = await run.complete(update(plan))
         run.count_step()
         state.step += 1
         state.stage_step += 1
-        trained = batch.num_loss_tokens if report.applied else 0
+        trained = plan.num_loss_tokens if report.applied else 0
         state.trained += trained
         metrics = {**values(report.metrics), **prepared.metrics}
         if held_out is not None and (state.stage_step % every == 0 or state.stage_step == stage.steps):
@@ -146,7 +150,7 @@ async def train_steps(
             step=state.step,
             stage_step=state.stage_step,
             trained=trained,
-            packed=batch.num_tokens,
+            packed=plan.num_tokens,
             time=clock.close(),
             metrics=metrics,
         )

@@ -12,8 +12,8 @@ import numpy as np
 
 from envs.rewards import solved
 from rlsys.config.generate import GenerateConfig
-from rlsys.packing import sample_trajectory
 from rlsys.records import GroupRecord, PairRecord, Tokens, TrajectoryRecord, record_of
+from rlsys.samples import sample_trajectory
 from rlsys.types import Bools, Failure, Group, Reward, Trajectory
 
 SLICES, SLICE = 64, 2**14  # how many places of a file of weights are read, and how many bytes at each

@@ -1,5 +1,5 @@
 """Direct preference optimisation (arXiv 2305.18290). A row holds pairs: sample 2k is the chosen answer, 2k + 1 the
-rejected one, so rows are packed two samples at a time (`rlsys.packing.make_batch`, together=2)."""
+rejected one, so rows are packed two samples at a time (`rlsys.plan.pack`, samples_per_unit=2)."""
 
 from __future__ import annotations
 

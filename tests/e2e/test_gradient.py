@@ -16,15 +16,15 @@ import torch
 from learners.algorithms.base import REFERENCE, VALUES, Algorithm
 from learners.algorithms.ppo import PPO, PPOConfig
 from learners.rank import LearnerRank
-from rlsys.batch import Batch, Row
+from rlsys.batch import Batch, Row, make_row
 from rlsys.config.learner import LearnerConfig
 from rlsys.losses import LossOutput
-from rlsys.packing import make_batch, make_row, split_rows
 from rlsys.reductions import weigh
 from rlsys.types import Sample
 from tests import made
 from tests.device import name, need_gpus
 from tests.e2e.learner_cases import bare_process, save_model, spawn, spec
+from tests.made import make_batch, make_shards
 
 TEMPERATURE = 0.8
 ENTROPY, KL = 0.05, 0.2
@@ -97,8 +97,13 @@ def trajectories(count: int = 11) -> list[list[Sample]]:
     return [parts for parts in found if parts]
 
 
-def batch(tokens_per_row: int, minibatches: int = 1) -> Batch:
-    return make_batch(weigh([trajectories()], "sequence_mean"), tokens_per_row, version=0, minibatches=minibatches)
+def batch(tokens_per_row: int) -> Batch:
+    return make_batch(weigh([trajectories()], "sequence_mean"), tokens_per_row, version=0)
+
+
+def shard(tokens_per_row: int, ranks: int, rank: int, minibatches: int = 1) -> Batch:
+    samples = weigh([trajectories()], "sequence_mean")
+    return make_shards(samples, tokens_per_row, 0, ranks, minibatches=minibatches)[rank]
 
 
 # -- the learner -------------------------------------------------------------------------------------------------------
@@ -152,7 +157,7 @@ def run_rank(rank: int, world_size: int, port: int, paths: tuple[str, str], fold
         learner.begin(paths[0], config, Everything(), 10, TEMPERATURE, reference_path=paths[1])
         for budget in BUDGETS if world_size < 4 else BUDGETS[::2]:
             case = f"ZeRO-{zero_stage}, budget {budget}"
-            found[case] = gradients(learner, split_rows(batch(budget), world_size)[rank])
+            found[case] = gradients(learner, shard(budget, world_size, rank))
         if world_size == 2:
             found[f"ZeRO-{zero_stage}, unequal"] = gradients(learner, unequal(rank))
             refuse(learner, rank)
@@ -172,7 +177,7 @@ def run_rank(rank: int, world_size: int, port: int, paths: tuple[str, str], fold
             algorithm = Everything(epochs=2, minibatches=MINIBATCHES)
             learner.begin(paths[0], config, algorithm, 10, TEMPERATURE, reference_path=paths[1])
             give_the_critic_a_head(learner)
-            mine = split_rows(batch(20, MINIBATCHES), world_size)[rank]
+            mine = shard(20, world_size, rank, MINIBATCHES)
             assert learner.update(mine).metrics["learner/steps"].value == 2 * MINIBATCHES
             found[f"ZeRO-{zero_stage}, last minibatch"] = (gradient(learner.stage.models.policy_engine), None, None)
     if rank == 0:
@@ -211,7 +216,7 @@ def unequal(rank: int) -> Batch:
 
 
 def poisoned(rank: int) -> Batch:
-    whole = split_rows(batch(48), 2)[rank]
+    whole = shard(48, 2, rank)
     if rank == 0:
         return whole
     first = dataclasses.replace(whole.rows[0], behavior_logprobs=whole.rows[0].behavior_logprobs * math.nan)

@@ -26,12 +26,12 @@ from rlsys.errors import BadInput
 from rlsys.losses import LossOutput
 from rlsys.masking import masked_means
 from rlsys.metrics import finite
-from rlsys.packing import make_batch, split_rows
 from rlsys.reductions import weigh
 from rlsys.system.weight_folder import WeightFolder
 from rlsys.types import Sample
 from tests import made
 from tests.e2e.learner_cases import bare_process, save_model, spawn, spec
+from tests.made import make_batch, make_shards
 
 CONFIG = LearnerConfig(lr=1e-3, schedule="cosine", warmup_steps=2, weight_decay=0.1, clip_grad=0.5, logit_chunk=16)
 PROBE = [[5, 6, 7, 8, 9], [10, 11], [12], [13, 14, 15, 16, 17, 18, 19]]
@@ -107,8 +107,12 @@ def sample(index: int, advantage: float | None = None) -> Sample:
     )
 
 
+def samples_of(step: int) -> list[Sample]:
+    return [sample(index) for index in range(step, step + 11)]
+
+
 def batch(step: int = 0, tokens_per_row: int = 64, minibatches: int = 1) -> Batch:
-    return make_batch([sample(index) for index in range(step, step + 11)], tokens_per_row, 0, minibatches=minibatches)
+    return make_batch(samples_of(step), tokens_per_row, 0, minibatches=minibatches)
 
 
 def tensors(learner: LearnerRank, model: torch.nn.Module | None = None) -> dict[str, torch.Tensor]:
@@ -200,7 +204,7 @@ def plain_gradient_norm(learner: LearnerRank) -> float:
     data = batch()
     for row in data.rows:
         logp_T, _ = policy(row.token_ids, row.position_ids, row.cu_seqlens, 1.0, 10_000)
-        loss = -(logp_T * row.advantages * row.loss_mask).sum() / data.num_loss_tokens
+        loss = -(logp_T * row.advantages * row.loss_mask).sum() / data.denominators[0]
         for grad, part in zip(grads, torch.autograd.grad(loss, parameters), strict=True):
             grad += part
     total = sum(float(grad.double().square().sum()) for grad in grads)
@@ -522,7 +526,7 @@ def test_with_the_learner_s_own_behaviour_policy_the_first_ratios_are_exactly_on
     assert on_policy["mismatch/mean"].value > 1  # the engine's numbers here were zeros, and are still compared
     learner.begin(path, dataclasses.replace(CONFIG, behavior="learner"), algorithm, 6, 1.0)
     lagging = versions_of(batch(tokens_per_row=20), 7)
-    old = sum(float(row.loss_mask.sum()) for row in lagging.rows[1::2]) / lagging.num_loss_tokens
+    old = sum(float(row.loss_mask.sum()) for row in lagging.rows[1::2]) / lagging.denominators[0]
     metrics = learner.update(lagging).metrics
     assert metrics["ratio/not_one"].value == metrics["ratio/below_one"].value == pytest.approx(old)
 
@@ -534,7 +538,7 @@ def test_every_algorithm_trains_on_the_learner(learner, path, name) -> None:
     algorithm = make_algorithm(config(**several))
     learner.begin(path, dataclasses.replace(CONFIG, behavior="learner"), algorithm, 6, 1.0)
     samples = weigh([[[sample(index)] for index in range(12)]], algorithm.reduction, length=20)
-    made = make_batch(samples, 64, 0, minibatches=algorithm.minibatches, together=2 if name == "dpo" else 1)
+    made = make_batch(samples, 64, 0, minibatches=algorithm.minibatches, samples_per_unit=2 if name == "dpo" else 1)
     start, report = tensors(learner), learner.update(made)
     assert report.applied and report.metrics["learner/steps"].value == algorithm.epochs * algorithm.minibatches
     assert report.metrics["learner/skipped"].value == 0 and math.isfinite(report.metrics["loss/total"].value)
@@ -609,7 +613,7 @@ def run_rank(rank: int, world_size: int, port: int, path: str, folder: str) -> N
     learner = LearnerRank(spec(rank, world_size, port))
     for zero_stage in (2, 3):
         begin(learner, path, zero_stage=zero_stage)
-        reports = [learner.update(split_rows(batch(step, 40), world_size)[rank]) for step in range(2)]
+        reports = [learner.update(make_shards(samples_of(step), 40, 0, world_size)[rank]) for step in range(2)]
         assert all(report.applied for report in reports)
         channel, before = WeightFolder(Path(folder) / f"perturbed{zero_stage}"), tensors(learner)
         _, perturbed = learner.export(channel, 1, PROBE, perturb=True)
@@ -620,10 +624,10 @@ def run_rank(rank: int, world_size: int, port: int, path: str, folder: str) -> N
         policy, parts, snapshot = learner.stage.models.policy, Path(folder) / f"zero{zero_stage}" / "parts", Snapshot()
         copy_hf(policy, parts, path, snapshot, rank=rank, num_ranks=world_size, shard_bytes=10**6)
         snapshot.write()
-        expected = learner.update(split_rows(batch(2, 40), world_size)[rank])
+        expected = learner.update(make_shards(samples_of(2), 40, 0, world_size)[rank])
         begin(learner, path, zero_stage=zero_stage)
         learner.load(Path(folder) / f"zero{zero_stage}" / "learner")
-        again = learner.update(split_rows(batch(2, 40), world_size)[rank])
+        again = learner.update(make_shards(samples_of(2), 40, 0, world_size)[rank])
         assert again.metrics["learner/grad_norm"] == expected.metrics["learner/grad_norm"]
         norm = reports[0].metrics["learner/grad_norm"].value
         torch.save((learner.logprobs(PROBE), perturbed, norm), f"{folder}/{zero_stage}-{rank}.pt")

@@ -20,7 +20,6 @@ from torch import nn
 
 from learners.algorithms.base import PROXIMAL, REFERENCE, VALUES, Algorithm, moments
 from rlsys.batch import Row
-from rlsys.packing import make_batch
 from rlsys.reductions import weigh
 from rlsys.types import Sample, TokenStream
 from tests import made
@@ -133,7 +132,7 @@ def value_only(groups: Sequence[Sequence[Sample]]) -> list[list[Sample]]:
     return [[replace(sample, streams=()) for sample in group] for group in groups]
 
 
-def curve(algorithm: Algorithm, select: Select, *, together: int = 1) -> dict[str, list[float]]:
+def curve(algorithm: Algorithm, select: Select, *, samples_per_unit: int = 1) -> dict[str, list[float]]:
     """Thirty steps. `loss`: the sum over rows, its mean over the optimizer steps; `value_loss`: the critic's;
     `grad_norm`: of the last optimizer step; `even`: the probability of an even token, which the reward asks for."""
     policy, reference, sampler = (TinyModel(VOCABULARY, seed=1) for _ in range(3))
@@ -146,7 +145,9 @@ def curve(algorithm: Algorithm, select: Select, *, together: int = 1) -> dict[st
         groups = select(play(sampler, draw, max(0, step - 1)))
         sampler.load_state_dict(policy.state_dict())  # for the next step: by then a version old
         samples = weigh(credited(groups, algorithm), algorithm.reduction, length=LONGEST)
-        batch = make_batch(samples, TOKENS_PER_ROW, step, minibatches=algorithm.minibatches, together=together)
+        batch = made.make_batch(
+            samples, TOKENS_PER_ROW, step, minibatches=algorithm.minibatches, samples_per_unit=samples_per_unit
+        )
         rows = [before_update(row, algorithm, policy, critic, reference) for row in batch.rows]
         rows = algorithm.credit(rows, moments)
         losses, value_losses = [], []

@@ -18,7 +18,6 @@ from launch.checks.gpu_memory import GIGA, RankPlan, rank_memory, shape_of, told
 from learners.algorithms.grpo import GRPO, GRPOConfig
 from learners.rank import LearnerRank
 from rlsys.config.learner import LearnerConfig
-from rlsys.packing import make_batch
 from rlsys.rollout import TurnRequest
 from rlsys.types import Sample
 from tests import device
@@ -26,6 +25,7 @@ from tests.e2e.learner_cases import bare_process, spawn
 from tests.e2e.learner_cases import spec as rank_spec
 from tests.e2e.test_engine_contract import Loop, spec
 from tests.e2e.tiny_models import publish
+from tests.made import make_batch
 
 pytestmark = pytest.mark.slow
 

@@ -18,10 +18,11 @@ import ray
 import learners.patience
 from learners.group import GroupOptions, LearnerActor, LearnerGroup
 from rlsys.batch import Batch, UpdateReport
-from rlsys.drafting import draft_batch
 from rlsys.errors import LearnerLost, RunFailed
 from rlsys.metrics import Sum
-from rlsys.outlines import drafts, played
+from rlsys.plan import plan_batch
+from rlsys.samples import sample_refs
+from rlsys.summaries import refer_to
 from tests import made
 from tests.ray.lost import lost
 
@@ -61,6 +62,7 @@ class Rank:
 class Actor(LearnerActor):
     def start(self, spec: Any, address: tuple[str, int]) -> int:
         self.rank = Rank(busy=spec)  # type: ignore[assignment]
+        self._built = "rows"  # type: ignore[assignment]
         return os.getpid()
 
 
@@ -79,7 +81,7 @@ def group(monkeypatch: pytest.MonkeyPatch, *, ping_timeout_s: float, busy: list[
 
 
 async def updated(ranks: LearnerGroup) -> list[int]:
-    return await ranks._all(lambda rank: rank.update.remote("rows"), "updating on version 7")
+    return await ranks._all(lambda rank: rank.update.remote(), "updating on version 7")
 
 
 def test_a_rank_that_is_stopped_in_mid_update_is_found_by_its_ping(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,28 +161,29 @@ def test_ranks_fetch_the_groups_that_their_rows_need_and_say_which_are_gone(monk
         made.group(made.ticket(sequence), *(made.trajectory(made.turn((1, 2), range(9)), sibling=n) for n in range(2)))
         for sequence in range(3)
     ]
-    known = [replace(played(each), source=ray.put(each)) for each in groups]
-    drafted = [
-        draft
+    known = [replace(refer_to(each), source=ray.put(each)) for each in groups]
+    how = {"advantage": 1.0, "version": 7, "max_token_lag": None}
+    refs = [
+        ref
         for each in known
-        for one in each.outlines
-        for draft in drafts(one, sequence=each.ticket.sequence, advantage=1.0, version=7, max_token_lag=None)[0]
+        for one in each.summaries
+        for ref in sample_refs(one, group_id=each.ticket.sequence, **how)[0]
     ]
 
     async def scenario() -> None:
         ranks = group(monkeypatch, ping_timeout_s=60.0, busy=[False, False])
         ranks._actor = Counter
         await ranks.start()
-        batch = draft_batch(drafted, known, 12, 7)
+        batch = plan_batch(refs, {each.ticket.sequence: each.source for each in known}, 12, 7)
         assert await ranks.build(batch) == frozenset()
-        report = await ranks.update(batch)
+        report = await ranks.update(7)
         assert {name: metric.value for name, metric in report.metrics.items() if name != "learner/not_finite"} == {
             "rows": 6, "tokens": 6 * 11, "trained": 6 * 9,
         }  # fmt: skip
         without = replace(batch, sources={**batch.sources, 1: lost(groups[1])})
         assert await ranks.build(without) == {1}
         with pytest.raises(RunFailed, match="no rows were built"):
-            await ranks.update(batch)
+            await ranks.update(7)
         await ranks.stop()
 
     asyncio.run(scenario())

@@ -21,9 +21,9 @@ from actors.scoring import ScoringSpec
 from actors.weights.check import Publication
 from actors.worker import WorkerSpec
 from launch.observe.gauges import Gauges
-from learners.group import fetched
+from learners.group import fetch
 from rlsys.errors import RunFailed
-from rlsys.outlines import Played, outlines
+from rlsys.summaries import GroupRef, summarize_group
 from rlsys.system.weight_folder import WeightFolder
 from rlsys.types import EpisodeEnd, Failure, Ticket
 from tests.fakes import FakeWorker, OneNode
@@ -99,12 +99,12 @@ def run(scenario: Callable[[RolloutPool], Awaitable[None]], tmp_path: Path, **op
     asyncio.run(asyncio.wait_for(whole(), 120))
 
 
-async def who_played(pool: RolloutPool, groups: Sequence[Played]) -> set[str]:
+async def who_played(pool: RolloutPool, groups: Sequence[GroupRef]) -> set[str]:
     """Who played them."""
     return {whole.worker for group in groups if (whole := await pool.whole(group)) is not None}
 
 
-async def play(pool: RolloutPool, count: int) -> tuple[list[Played], list[Ticket]]:
+async def play(pool: RolloutPool, count: int) -> tuple[list[GroupRef], list[Ticket]]:
     retried: list[Ticket] = []
     groups = await asyncio.gather(*(pool.run(ticket(sequence), PLAY, retried.append) for sequence in range(count)))
     return list(groups), retried
@@ -119,7 +119,7 @@ def test_a_worker_that_dies_is_restarted_refitted_and_its_groups_played_elsewher
         (tmp_path / "die-w0").touch()
         groups, retried = await play(pool, 8)
         assert [group.ticket.sequence for group in groups] == list(range(8))
-        assert all(t.end is EpisodeEnd.ANSWERED for group in groups for t in group.outlines)
+        assert all(t.end is EpisodeEnd.ANSWERED for group in groups for t in group.summaries)
         assert retried and all(again.attempt == 1 for again in retried)
         assert {group.ticket.attempt for group in groups} == {0, 1}
         second = publication(tmp_path, 2, logit=1.0)
@@ -141,16 +141,15 @@ def test_a_group_outlives_its_worker_and_one_that_is_gone_is_played_again(tmp_pa
         await pool.publisher.publish(publication(tmp_path, 1))
         (group,), _ = await play(pool, 1)
         found = await pool.whole(group)
-        assert (
-            found is not None and outlines(found)[0].reward == group.outlines[0].reward and found.worker in ("w0", "w1")
-        )
+        assert found is not None and found.worker in ("w0", "w1")
+        assert summarize_group(found)[0].reward == group.summaries[0].reward
         for member in pool._members:
             ray.kill(member.handle)
         assert (await pool.whole(group)) is not None
-        assert fetched({0: group.source, 1: found})[1] == frozenset()
+        assert fetch({0: group.source, 1: found})[1] == frozenset()
         lost, retried = replace(group, source=lost_object(group)), []
         assert await pool.whole(lost) is None
-        groups, missing = fetched({0: lost.source, 7: found})
+        groups, missing = fetch({0: lost.source, 7: found})
         assert (list(groups), missing) == ([7], {0})
         run, left = pool.run, [lost]
         pool.run = lambda *given: run(*given) if not left else returned(left.pop())  # type: ignore[method-assign]
@@ -223,7 +222,7 @@ def test_a_worker_that_hangs_is_found_by_its_ping(tmp_path: Path, monkeypatch: p
         await pool.publisher.publish(publication(tmp_path, 1))
         (tmp_path / "hang-w1").touch()
         groups, _ = await play(pool, 6)
-        assert all(t.end is EpisodeEnd.ANSWERED for group in groups for t in group.outlines)
+        assert all(t.end is EpisodeEnd.ANSWERED for group in groups for t in group.summaries)
         assert pool.restarts["w1"] >= 1
 
     run(scenario, tmp_path, call_timeout_s=1.0)
@@ -239,7 +238,7 @@ def test_a_group_that_a_hung_worker_took_with_it_says_what_hung(
         await pool.publisher.publish(publication(tmp_path, 1))
         (tmp_path / "hang-w0").touch()
         groups, _ = await play(pool, 1)
-        failures = {t.reward.detail for t in groups[0].outlines}  # type: ignore[union-attr]
+        failures = {t.reward.detail for t in groups[0].summaries}  # type: ignore[union-attr]
         assert len(failures) == 1 and "w0 answering a ping: no answer after 1 s" in failures.pop()
 
     run(scenario, tmp_path, workers=1, call_timeout_s=1.0, infra_attempts=1)
@@ -259,7 +258,7 @@ def test_evaluation_survives_a_death_without_published_weights(tmp_path: Path) -
         await pool.adopt()
         (tmp_path / "die-w0").touch()
         groups, retried = await play(pool, 2)
-        assert all(t.end is EpisodeEnd.ANSWERED for group in groups for t in group.outlines)
+        assert all(t.end is EpisodeEnd.ANSWERED for group in groups for t in group.summaries)
         assert retried
 
     run(scenario, tmp_path, workers=1)
@@ -271,7 +270,7 @@ def test_a_group_whose_workers_keep_dying_is_a_typed_failure(tmp_path: Path) -> 
         (tmp_path / "die-w0").touch()
         groups, retried = await play(pool, 1)
         assert not retried
-        assert all(t.end is EpisodeEnd.FAILED and t.reward.kind == "infra" for t in groups[0].outlines)  # type: ignore[union-attr]
+        assert all(t.end is EpisodeEnd.FAILED and t.reward.kind == "infra" for t in groups[0].summaries)  # type: ignore[union-attr]
 
     run(scenario, tmp_path, workers=1, infra_attempts=1)
 
@@ -331,7 +330,7 @@ def test_one_task_of_many_that_kills_its_worker_costs_that_task_alone(tmp_path: 
     async def scenario(pool: RolloutPool) -> None:
         await pool.publisher.publish(publication(tmp_path, 1))
         groups, _ = await play(pool, 24)
-        ended = [(group.ticket.sequence, each.reward) for group in groups for each in group.outlines]
+        ended = [(group.ticket.sequence, each.reward) for group in groups for each in group.summaries]
         failed = {sequence: reward.detail for sequence, reward in ended if isinstance(reward, Failure)}
         assert set(failed) == {17} and "t:17" in failed[17] and "was alone when its worker ended" in failed[17]
 

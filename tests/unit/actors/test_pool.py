@@ -16,8 +16,8 @@ from actors.pool import MAX_RESTARTS, RolloutPool
 from actors.specs import EngineFailed
 from envs.services.stats import ToolStats
 from rlsys.errors import RunFailed
-from rlsys.outlines import Played
 from rlsys.rollout import RolloutPlan
+from rlsys.summaries import GroupRef
 from rlsys.types import EpisodeEnd, Failure, Ticket
 from tests.fake_ray import FakeRay
 from tests.fake_ray import fake_ray as fake_ray
@@ -27,18 +27,18 @@ from tests.made import ticket
 pytestmark = pytest.mark.usefixtures("fake_ray")
 
 
-async def play(pool: RolloutPool, count: int, plan: RolloutPlan = PLAY) -> tuple[list[Played], list[Ticket]]:
+async def play(pool: RolloutPool, count: int, plan: RolloutPlan = PLAY) -> tuple[list[GroupRef], list[Ticket]]:
     retried: list[Ticket] = []
     groups = await asyncio.gather(*(pool.run(ticket(sequence), plan, retried.append) for sequence in range(count)))
     return list(groups), retried
 
 
-def failed(groups: list[Played]) -> dict[int, str]:
+def failed(groups: list[GroupRef]) -> dict[int, str]:
     """What is said of each that failed, by its sequence."""
     return {
         group.ticket.sequence: each.reward.detail
         for group in groups
-        for each in group.outlines
+        for each in group.summaries
         if isinstance(each.reward, Failure)
     }
 
@@ -63,7 +63,7 @@ def test_one_task_that_kills_its_worker_costs_that_task_alone_and_is_named() -> 
         groups, retried = await play(pool, 24)
         said = failed(groups)
         assert set(said) == {13} and "t:13 of None was alone when its worker ended" in said[13]
-        assert all(group.outlines[0].end is EpisodeEnd.ANSWERED for group in groups if group.ticket.sequence != 13)
+        assert all(group.summaries[0].end is EpisodeEnd.ANSWERED for group in groups if group.ticket.sequence != 13)
         attempts = sorted(group.ticket.attempt for group in groups)
         # The first death costs all of them a start. The second costs its company of five another, but for those that
         # were done by then.
@@ -209,7 +209,7 @@ def test_a_finished_group_makes_the_restarts_before_it_count_no_more() -> None:
     run(script, scenario, infra_attempts=2)
 
 
-async def play_these(pool: RolloutPool, *sequences: int) -> tuple[list[Played], None]:
+async def play_these(pool: RolloutPool, *sequences: int) -> tuple[list[GroupRef], None]:
     return list(await asyncio.gather(*(pool.run(ticket(each), PLAY, lambda _: None) for each in sequences))), None
 
 
@@ -417,7 +417,7 @@ def test_groups_wait_in_the_driver_for_room_and_a_large_one_is_played_all_the_sa
         groups, retried = await play(pool, 20)
         assert most == 3 and not failed(groups) and not retried
         groups, _ = await play(pool, 3, replace(PLAY, group_size=50))
-        assert not failed(groups) and {len(group.outlines) for group in groups} == {50}
+        assert not failed(groups) and {len(group.summaries) for group in groups} == {50}
 
     run(Script(play=hook), scenario, in_flight=7)
 

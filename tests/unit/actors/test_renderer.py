@@ -13,8 +13,8 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from actors.renderer import ChatRenderer, folded
 from rlsys.errors import BadInput
-from rlsys.packing import sample_trajectory
 from rlsys.rollout import Continuation
+from rlsys.samples import sample_trajectory
 from rlsys.types import Completion, Message, Sample, Trajectory, Turn, TurnStop
 from tests import made
 from tests.played import tokenizer_in

@@ -5,7 +5,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from learners.flops import matmul_peak, row_flops
 from learners.policy import PolicyModel
-from rlsys.packing import make_row
+from rlsys.batch import make_row
 from rlsys.types import Sample
 from tests import made
 

@@ -9,7 +9,7 @@ import pytest
 import ray
 from ray.exceptions import ActorDiedError, NodeDiedError, RayError, RayTaskError
 
-from learners.group import GroupOptions, LearnerGroup, Place, fetched, interface_of, numbered
+from learners.group import GroupOptions, LearnerGroup, Place, fetch, interface_of, numbered
 from rlsys.errors import BadInput, LearnerLost, RunFailed
 from rlsys.types import Group
 from tests import made
@@ -96,9 +96,9 @@ def test_groups_in_hand_need_nobody_and_those_of_a_lost_node_are_named(monkeypat
         return [replace(here, worker=ref) for ref in asked]
 
     monkeypatch.setattr(ray, "get", get)
-    assert fetched({7: here}) == ({7: here}, frozenset())
-    assert fetched({7: here, 8: "there"}) == ({7: here, 8: replace(here, worker="there")}, frozenset())
-    assert fetched({7: here, 8: "there", 9: "lost"}) == ({7: here}, {9})
+    assert fetch({7: here}) == ({7: here}, frozenset())
+    assert fetch({7: here, 8: "there"}) == ({7: here, 8: replace(here, worker="there")}, frozenset())
+    assert fetch({7: here, 8: "there", 9: "lost"}) == ({7: here}, {9})
 
 
 def test_ranks_are_numbered_node_by_node_and_there_by_gpu() -> None:

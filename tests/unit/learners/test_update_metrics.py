@@ -26,9 +26,9 @@ from learners.stage import Stage
 from rlsys.batch import UpdateReport
 from rlsys.config.learner import LearnerConfig
 from rlsys.metrics import Max, Mean, Metric, Sum, values
-from rlsys.packing import make_batch, split_rows
 from rlsys.types import Sample
 from tests import made
+from tests.made import make_shards
 from tests.paths import ROOT
 
 VERSION = 3
@@ -124,8 +124,8 @@ def reports(ranks: int, tokens_per_row: int, samples: Sequence[Sample] = SAMPLES
             return super().needs | needs
 
     meeting = Meeting(ranks)
-    batch = make_batch(samples, tokens_per_row, VERSION, minibatches=minibatches)
-    batch = replace(batch, denominators=denominators or batch.denominators)
+    shards = make_shards(samples, tokens_per_row, VERSION, ranks, minibatches=minibatches)
+    shards = [replace(shard, denominators=denominators or shard.denominators) for shard in shards]
 
     def run(rank: int) -> UpdateReport:
         critic = [VALUES.get(token, 0.0) for token in range(8)]
@@ -142,7 +142,7 @@ def reports(ranks: int, tokens_per_row: int, samples: Sequence[Sample] = SAMPLES
             total_steps=10, torch_device=torch.device("cpu"), dtype="float32", world_size=ranks,
             rank=rank, meeting=meeting,
         )  # fmt: skip
-        return update.run_update(stage, split_rows(batch, ranks)[rank], step=0)
+        return update.run_update(stage, shards[rank], step=0)
 
     with ThreadPoolExecutor(ranks) as pool:
         return list(pool.map(run, range(ranks)))
@@ -203,12 +203,12 @@ def test_speed_memory_and_phases_of_the_ranks_become_those_of_all(
     monkeypatch.setattr(update, "matmul_peak", lambda device, dtype: 1e9)
     of_ranks = reports(ranks, tokens_per_row, minibatches=2, epochs=2)
     found = values(merged(of_ranks).metrics)
-    batch = make_batch(SAMPLES, tokens_per_row, VERSION, minibatches=2)
+    shards = make_shards(SAMPLES, tokens_per_row, VERSION, ranks, minibatches=2)
     rates = []
     for rank, report in enumerate(of_ranks):
         own = values(report.metrics)
         training_s = own["time/learner_forward_backward"] + own["time/learner_optimizer"]
-        flops = 2 * sum(row_flops(POLICY, row) for row in split_rows(batch, ranks)[rank].rows)
+        flops = 2 * sum(row_flops(POLICY, row) for row in shards[rank].rows)
         assert own["learner/flops_per_s"] == pytest.approx(flops / training_s)
         rates.append(flops / training_s)
         assert own["learner/tokens_per_s"] == pytest.approx(own["learner/tokens"] / report.seconds)

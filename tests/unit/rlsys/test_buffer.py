@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rlsys.buffer import SlotBuffer
 from rlsys.errors import RunFailed
-from rlsys.outlines import played
+from rlsys.summaries import refer_to
 from rlsys.types import Ticket
 from tests.made import group, ticket
 
@@ -200,7 +200,7 @@ def test_groups_that_were_lost_run_again_and_the_others_wait_for_them() -> None:
         for sequence in range(3):
             assert await buffer.admit() == 0
             buffer.start(ticket(sequence, start_version=0))
-            await buffer.finish(played(group(ticket(sequence, start_version=0))), signal=sequence != 0)
+            await buffer.finish(refer_to(group(ticket(sequence, start_version=0))), signal=sequence != 0)
         assert await buffer.admit() is None
         first = await buffer.take(0)
         assert [each.ticket.sequence for each in first] == [0, 1, 2]  # the first had given its place away
@@ -211,7 +211,7 @@ def test_groups_that_were_lost_run_again_and_the_others_wait_for_them() -> None:
         taking = asyncio.ensure_future(buffer.take(0))
         await asyncio.sleep(0)
         assert not taking.done()
-        await buffer.finish(played(group(again[0])), signal=False)  # too late to give its place away
+        await buffer.finish(refer_to(group(again[0])), signal=False)  # too late to give its place away
         assert [(each.ticket.sequence, each.ticket.attempt) for each in await taking] == [(0, 0), (1, 0), (2, 1)]
 
     asyncio.run(scenario())

@@ -1,4 +1,4 @@
-"""From a step's groups to weighted drafts of samples: what failed, and what says nothing, is left out and counted."""
+"""From a step's groups to weighted references to samples. What failed or says nothing is left out and counted."""
 
 import asyncio
 import dataclasses
@@ -12,17 +12,16 @@ from envs.base import Step
 from learners.algorithms import ALGORITHMS, make_algorithm
 from learners.algorithms.base import Algorithm
 from learners.algorithms.terms import Terms
-from rlsys.batch import Batch
+from rlsys.batch import Batch, build_batch
 from rlsys.choices import choose
 from rlsys.config.loop import LoopConfig
-from rlsys.drafting import BatchDraft, build_batch, draft_batch
 from rlsys.errors import BadInput, RunFailed
 from rlsys.group_rollout import run_group
-from rlsys.harvest import check_failures, check_streams, deviation, harvest_groups, trajectory_metrics
+from rlsys.harvest import Harvest, check_failures, check_streams, deviation, harvest_groups, trajectory_metrics
 from rlsys.metrics import Mean, values
-from rlsys.outlines import Played
-from rlsys.outlines import played as outlined
+from rlsys.plan import plan_batch
 from rlsys.rollout import Continuation, TurnRequest
+from rlsys.summaries import GroupRef, refer_to
 from rlsys.types import (
     Completion,
     EpisodeEnd,
@@ -52,12 +51,12 @@ class Centred(Algorithm):
         return [reward - mean for reward in rewards] if len(set(scored)) > 1 else None
 
 
-def group(sequence: int, rewards: list[float | None], lengths: list[int]) -> Played:
+def group(sequence: int, rewards: list[float | None], lengths: list[int]) -> GroupRef:
     """Siblings by their rewards, None for a failed one, all sampled by the same weights."""
     return sampled_by(sequence, *zip(rewards, ((1,) * length for length in lengths), strict=True))
 
 
-def sampled_by(sequence: int, *siblings: tuple[float | None, tuple[int, ...]]) -> Played:
+def sampled_by(sequence: int, *siblings: tuple[float | None, tuple[int, ...]]) -> GroupRef:
     """Siblings as (reward, version of each token)."""
     siblings_played = (
         trajectory(
@@ -67,11 +66,13 @@ def sampled_by(sequence: int, *siblings: tuple[float | None, tuple[int, ...]]) -
         )
         for sibling, (reward, versions) in enumerate(siblings)
     )
-    return outlined(group_of(ticket(sequence), *siblings_played, worker="rollout:0"))
+    return refer_to(group_of(ticket(sequence), *siblings_played, worker="rollout:0"))
 
 
-def rows_of(batch: BatchDraft) -> Batch:
-    return build_batch(batch, batch.sources)
+def rows_of(harvest: Harvest, groups: list[GroupRef], tokens_per_row: int, version: int, **how: Any) -> Batch:
+    sources = {each.ticket.sequence: each.source for each in groups}
+    plan = plan_batch(harvest.samples, sources, tokens_per_row, version, **how)
+    return build_batch(plan, sources)
 
 
 def test_failed_siblings_and_groups_without_signal_are_left_out_of_weights_and_shares() -> None:
@@ -84,19 +85,19 @@ def test_failed_siblings_and_groups_without_signal_are_left_out_of_weights_and_s
     harvest = harvest_groups(groups, Centred(), longest=100)
     assert harvest.outcomes == {0: "trained", 1: "filtered", 2: "failed", 3: "trained"}
     assert [harvest.metrics[f"groups/{name}"].value for name in ("trained", "filtered", "failed")] == [2, 1, 1]
-    found = [(draft.advantage, draft.weight, draft.share, draft.num_loss_tokens) for draft in harvest.drafts]
+    found = [(ref.advantage, ref.weight, ref.share, ref.num_loss_tokens) for ref in harvest.samples]
     assert found == [
         (0.5, 1 / 4, 3 / 4, 3),
         (-0.5, 1 / 4, 1 / 4, 1),
         (-2.0, 1 / 8, 2 / 8, 2),
         (2.0, 1 / 8, 6 / 8, 6),
     ]
-    assert sum(draft.share for draft in harvest.drafts) == 2.0  # each trained group once
+    assert sum(ref.share for ref in harvest.samples) == 2.0  # each trained group once
 
 
 def test_a_step_where_all_groups_are_equal_gives_nothing_to_train_on() -> None:
     harvest = harvest_groups([group(0, [1.0, 1.0], [3, 3])], Centred(), longest=100)
-    assert harvest.drafts == [] and harvest.metrics["groups/filtered"].value == 1
+    assert harvest.samples == [] and harvest.metrics["groups/filtered"].value == 1
 
 
 @pytest.mark.parametrize(
@@ -107,8 +108,8 @@ def test_a_reward_that_is_not_a_number_trains_nothing_and_moves_no_sibling(name:
     algorithm = make_algorithm(choose("algorithm", ALGORITHMS, name).schema())
 
     def samples(*rewards: float) -> list[tuple[float, float]]:
-        made = harvest_groups([group(0, list(rewards), [2] * len(rewards))], algorithm, longest=100).drafts
-        return [(draft.advantage, draft.weight * draft.share) for draft in made]
+        made = harvest_groups([group(0, list(rewards), [2] * len(rewards))], algorithm, longest=100).samples
+        return [(ref.advantage, ref.weight * ref.share) for ref in made]
 
     assert samples(1.0, math.nan, 0.0) == samples(1.0, None, 0.0) == samples(1.0, 0.0) != []
     with pytest.raises(ValueError, match="expected (a )?finite number"):
@@ -117,7 +118,7 @@ def test_a_reward_that_is_not_a_number_trains_nothing_and_moves_no_sibling(name:
 
 def test_a_response_of_one_token_and_one_longer_than_a_row_are_rows_like_others() -> None:
     groups = [group(0, [1.0, 0.0], [1, 30])]
-    batch = rows_of(draft_batch(harvest_groups(groups, Centred(), longest=100).drafts, groups, 8, version=1))
+    batch = rows_of(harvest_groups(groups, Centred(), longest=100), groups, 8, version=1)
     assert [(row.num_tokens, int(row.loss_mask.sum())) for row in batch.rows] == [(3, 1), (32, 30)]
     assert batch.denominators == (1.0,)  # of the one group, whichever way it is packed
     assert [row.share for row in batch.rows] == pytest.approx([1 / 31, 30 / 31])
@@ -125,7 +126,7 @@ def test_a_response_of_one_token_and_one_longer_than_a_row_are_rows_like_others(
 
 def test_a_step_without_a_sample_makes_no_batch() -> None:
     with pytest.raises(ValueError, match="0 samples without a token to train on"):
-        draft_batch([], [], 8, version=1)
+        plan_batch([], {}, 8, version=1)
 
 
 # -- tokens past `loop.max_token_lag` ---------------------------------------------------------------------------------
@@ -140,14 +141,14 @@ GROUPS = [
 
 def test_old_tokens_become_context_and_their_trajectory_stays_in_the_baseline() -> None:
     harvest = harvest_groups(GROUPS, Centred(), longest=100, version=NOW, max_token_lag=2)
-    first, second = rows_of(draft_batch(harvest.drafts, GROUPS, 1, NOW, max_token_lag=2)).rows
+    first, second = rows_of(harvest, GROUPS, 1, NOW, max_token_lag=2).rows
     assert first.loss_mask.tolist() == [0, 0, 0, 1, 1, 1] and first.versions[2:].tolist() == [4, 5, 5, 7]
     assert second.loss_mask.tolist() == [0, 0, 1, 1]
     # The mean of 1, 0 and 0.5: the sibling without tokens is one of three.
     assert (first.advantages[-1], second.advantages[-1]) == (0.5, 0.0)
     assert harvest.advantages[0, 1] == -0.5
     # Weighed after masking: five tokens are the whole group.
-    assert [(draft.weight, draft.share) for draft in harvest.drafts] == [(1 / 5, 3 / 5), (1 / 5, 2 / 5)]
+    assert [(ref.weight, ref.share) for ref in harvest.samples] == [(1 / 5, 3 / 5), (1 / 5, 2 / 5)]
 
 
 def test_a_group_of_old_tokens_alone_is_filtered_and_the_tokens_add_up() -> None:
@@ -156,7 +157,7 @@ def test_a_group_of_old_tokens_alone_is_filtered_and_the_tokens_add_up() -> None
     counted = {name: metric.value for name, metric in harvest.metrics.items()}
     assert counted["tokens/stale"] == (1 + 2) + (2 + 1)  # what had no contrast was left out for that
     assert (counted["tokens/in_trained_groups"], counted["tokens/in_filtered_groups"]) == (8, 3 + 2)
-    assert sum(draft.num_loss_tokens for draft in harvest.drafts) == 8 - 3
+    assert sum(ref.num_loss_tokens for ref in harvest.samples) == 8 - 3
 
 
 @pytest.mark.parametrize("limit", [None, 4, 100])
@@ -164,7 +165,7 @@ def test_a_limit_that_nothing_exceeds_leaves_all_as_it_is(limit: int | None) -> 
     harvest = harvest_groups(GROUPS, Centred(), longest=100, version=NOW, max_token_lag=limit)
     assert harvest.outcomes == {0: "trained", 1: "trained", 2: "filtered"}
     assert harvest.metrics["tokens/stale"].value == 0
-    assert sum(draft.num_loss_tokens for draft in harvest.drafts) == 8 + 3
+    assert sum(ref.num_loss_tokens for ref in harvest.samples) == 8 + 3
 
 
 def test_a_lag_below_zero_is_refused_and_one_that_does_nothing_is_not() -> None:
@@ -178,8 +179,8 @@ def test_a_lag_below_zero_is_refused_and_one_that_does_nothing_is_not() -> None:
 
 def test_what_a_harvest_says_of_rewards_lags_and_failures() -> None:
     one = sampled_by(0, (1.0, (4, 6)), (None, (5,)), (0.5, ()))
-    retried = dataclasses.replace(one.outlines[2], retried=(one.outlines[1].reward,))
-    one = dataclasses.replace(one, outlines=(*one.outlines[:2], retried))
+    retried = dataclasses.replace(one.summaries[2], retried=(one.summaries[1].reward,))
+    one = dataclasses.replace(one, summaries=(*one.summaries[:2], retried))
     harvest = harvest_groups([one], Centred(), longest=100, version=7)
     assert (harvest.rewards, harvest.lags) == ([1.0, 0.5], [3, 2])  # the third has no token
     assert harvest.failures == {"infra": 1, "timeout": 0, "data": 0, "retried": 1}
@@ -196,8 +197,8 @@ def test_what_a_harvest_says_of_rewards_lags_and_failures() -> None:
 def test_rewards_per_token_that_nobody_would_read_end_the_run() -> None:
     one = sampled_by(0, (1.0, (4, 6)), (None, (5,)))
     stream = TokenStream(name="hedging", values=(0.0, -0.1), discount=0.9)
-    scored = dataclasses.replace(one.outlines[0], reward=Reward(value=1.0, parts={"a": 1.0}, streams=(stream,)))
-    streamed = dataclasses.replace(one, outlines=(scored, *one.outlines[1:]))
+    scored = dataclasses.replace(one.summaries[0], reward=Reward(value=1.0, parts={"a": 1.0}, streams=(stream,)))
+    streamed = dataclasses.replace(one, summaries=(scored, *one.summaries[1:]))
     assert trajectory_metrics(scored)["reward/stream/hedging"] == Mean(-0.1)
     check_streams([one, streamed], read=True)
     check_streams([one], read=False)
@@ -243,9 +244,9 @@ def played(sequence: int, answers: tuple[str, ...] = (), make_env: Any = Counts)
 
 
 def test_a_number_of_an_environment_is_a_column_of_the_row() -> None:
-    groups = [outlined(played(0, ("5",))), outlined(played(1))]
+    groups = [refer_to(played(0, ("5",))), refer_to(played(1))]
     groups.append(group(2, [1.0], [1]))  # of an environment that counts nothing
-    assert groups[0].outlines[0].metrics == {"errors": 1.0, "seen": 5, "reply_tokens": 2}
+    assert groups[0].summaries[0].metrics == {"errors": 1.0, "seen": 5, "reply_tokens": 2}
     row = values(harvest_groups(groups, Centred(), longest=100).metrics)
     assert (row["env/errors"], row["env/seen"]) == (pytest.approx(1 / 3), pytest.approx(10 / 3))
 

@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 import torch
 
+from rlsys.batch import make_row
 from rlsys.metrics import Max, Mean, merge, values
 from rlsys.mismatch import DEPTH_NAMES, mismatch_metrics, turns
-from rlsys.packing import make_row, sample_trajectory
+from rlsys.samples import sample_trajectory
 from tests.made import sample, trajectory, turn
 
 

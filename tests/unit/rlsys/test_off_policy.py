@@ -5,10 +5,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rlsys.batch import make_row
 from rlsys.masking import sample_sums, to_tokens
-from rlsys.off_policy import importance_weights, log_ratio, mask_stale
-from rlsys.packing import make_row
-from rlsys.reductions import weigh
+from rlsys.off_policy import importance_weights, log_ratio
 from rlsys.types import TokenStream
 from tests.made import sample
 
@@ -116,25 +115,6 @@ MIXED = sample(
     reward=1.0,
     streams=(TokenStream(name="repetition", values=(0.1, 0.2, 0.3, 0.4), discount=0.9),),
 )
-
-
-def test_stale_tokens_of_a_turn_become_context_and_its_newer_ones_stay() -> None:
-    sample = mask_stale(MIXED, version=7, max_token_lag=2)
-    assert sample is not None
-    assert sample.loss_mask.tolist() == [0, 0, 1, 0, 1, 1]
-    assert sample.advantages.tolist() == [0.0, 0.0, 0.5, 0.0, 0.5, 0.5]
-    assert sample.streams[0].values == (0.2, 0.3, 0.4)
-    assert sample.token_ids is MIXED.token_ids  # still seen by the tokens after them
-    (weighed,) = weigh([[[sample]]], "sequence_mean")
-    row = make_row([weighed])
-    assert row.weights.tolist() == pytest.approx([0, 0, 1 / 3, 0, 1 / 3, 1 / 3]) and row.share == 1.0
-    assert row.rewards is not None
-    assert row.rewards.tolist() == [[0, 0, 0, 0, 0, 1], pytest.approx([0, 0, 0.2, 0, 0.3, 0.4])]
-
-
-def test_a_limit_that_nothing_exceeds_changes_nothing_and_one_that_all_exceed_leaves_nothing() -> None:
-    assert mask_stale(MIXED, version=7, max_token_lag=3) is MIXED
-    assert mask_stale(MIXED, version=8, max_token_lag=0) is None
 
 
 def test_each_token_is_corrected_from_the_version_that_sampled_it() -> None:

@@ -5,10 +5,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlsys.packing import make_batch
 from rlsys.reductions import Reduction, weigh
 from rlsys.types import Sample
 from tests import made
+from tests.made import make_batch
 
 REDUCTIONS: tuple[Reduction, ...] = ("token_mean", "sequence_mean", "group_total", "constant", "sequence_sum")
 

@@ -68,7 +68,7 @@ def test_all_agree(name: str, given: dict[str, Any], rewards: list[float | None]
     fresh, old = harvested(credits, rewards, NOW), harvested(credits, rewards, NOW - 3)
     signal = fresh.signals[0]
     assert fresh.outcomes[0] == {True: "trained", False: "filtered", None: "failed"}[signal]
-    assert (old.signals[0], bool(old.drafts)) == (signal, False)  # too old to train says nothing of the task
+    assert (old.signals[0], bool(old.samples)) == (signal, False)  # too old to train says nothing of the task
     assert rests(signal) is (signal is False)
     assert (signal is None) == (rewards == [None] * 3)
 

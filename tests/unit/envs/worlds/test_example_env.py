@@ -16,7 +16,7 @@ from envs import WORLDS, make_reward
 from launch.config.compose import compose, to_yaml
 from rlsys.choices import construct
 from rlsys.config.recipe import RunConfig
-from rlsys.packing import sample_trajectory
+from rlsys.samples import sample_trajectory
 from rlsys.types import EpisodeEnd, Reward, Task, Trajectory, Transcript
 from tests import made
 from tests.made import plan

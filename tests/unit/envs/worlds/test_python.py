@@ -23,7 +23,7 @@ from envs.tools.python_tool import PythonTool, guard_config
 from envs.tools.sandbox import SandboxConfig
 from envs.worlds.python import PythonMathConfig, PythonMathWorld, recorded
 from rlsys.errors import BadInput
-from rlsys.packing import sample_trajectory
+from rlsys.samples import sample_trajectory
 from rlsys.types import EpisodeEnd, FailureKind, Message, Task
 from tests import made
 from tests.made import jsonl, plan

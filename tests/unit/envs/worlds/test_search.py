@@ -22,7 +22,7 @@ from envs.tools.search import SearchConfig
 from envs.worlds.search import SearchQAWorld
 from envs.worlds.search_config import SearchQAConfig
 from rlsys.errors import BadInput
-from rlsys.packing import sample_trajectory
+from rlsys.samples import sample_trajectory
 from rlsys.types import (
     EpisodeEnd,
     Failure,

@@ -59,10 +59,10 @@ class Learner(BanditLearner):
             with Reference(str(reference_path), LOADING).ready() as model:
                 self.references.append(float(next(model.parameters())[0, 0]))
 
-    async def update(self, batch: Any) -> Any:
+    async def update(self, version: int) -> Any:
         rows = [replace(row, reference_logprobs=torch.zeros_like(row.loss_mask)) for row in self.built.rows]
         self.built = replace(self.built, rows=tuple(rows))
-        return await super().update(batch)
+        return await super().update(version)
 
     async def write(self) -> None:
         folder, logits = self.copied

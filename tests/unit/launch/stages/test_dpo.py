@@ -19,7 +19,7 @@ from launch.run.run import StopRequested
 from launch.stages.datasets import open_data
 from launch.stages.dpo import pair_loss
 from launch.stages.supervised import samples_of
-from rlsys.batch import Batch, UpdateReport
+from rlsys.batch import UpdateReport
 from rlsys.config.evaluation import EvalConfig
 from rlsys.errors import BadInput, RunFailed
 from rlsys.metrics import merge
@@ -230,7 +230,8 @@ class Learner(BanditLearner):
     def _logp(self, logits: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
         return torch.log_softmax(logits, 0)[ids.clamp(max=1)]
 
-    async def update(self, batch: Batch) -> UpdateReport:
+    async def update(self, version: int) -> UpdateReport:
+        batch = self.built
         self.logits.grad = None
         metrics = []
         for row in batch.rows:

@@ -23,7 +23,6 @@ from launch.run.session import closing_line
 from launch.run.summary import summary as summary_of
 from launch.stages.train import never_trained, train
 from rlsys.batch import UpdateReport
-from rlsys.drafting import BatchDraft
 from rlsys.errors import BadInput, LearnerLost, RunFailed
 from rlsys.journal import Dispatched, Noted, ledger, read, surviving
 from rlsys.system.device import DEVICES, resolved_run
@@ -226,8 +225,8 @@ def test_a_stop_between_an_update_and_its_row_loses_neither(tmp_path: Path) -> N
         if row["step"] == 4:
             update = run.learner.update
 
-            async def update_then_stop(batch: Any) -> Any:
-                report = await update(batch)
+            async def update_then_stop(version: int) -> Any:
+                report = await update(version)
                 run.stop.set()
                 return report
 
@@ -460,10 +459,10 @@ def test_no_token_past_its_lag_is_trained(tmp_path: Path, monkeypatch: pytest.Mo
     lags: list[int] = []
     update = BanditLearner.update
 
-    async def watched(learner: BanditLearner, batch: BatchDraft) -> UpdateReport:
+    async def watched(learner: BanditLearner, version: int) -> UpdateReport:
         rows = learner.built.rows
-        lags.extend(batch.version - int(each) for row in rows for each in row.versions[row.loss_mask.bool()])
-        return await update(learner, batch)
+        lags.extend(version - int(each) for row in rows for each in row.versions[row.loss_mask.bool()])
+        return await update(learner, version)
 
     monkeypatch.setattr(BanditLearner, "update", watched)
     stages = "stages: [{name: rl, kind: rl, steps: 12, loop: {max_policy_lag: 3, max_token_lag: 1}}]\n"

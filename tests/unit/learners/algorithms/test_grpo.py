@@ -7,11 +7,10 @@ import torch
 
 from learners.algorithms import ALGORITHMS, make_algorithm
 from learners.algorithms.grpo import GRPO, GRPOConfig
-from rlsys.batch import Row
+from rlsys.batch import Row, make_row
 from rlsys.choices import choose
 from rlsys.errors import BadInput
 from rlsys.metrics import merge, values
-from rlsys.packing import make_batch, make_row, split_rows
 from rlsys.types import Sample
 from tests import made
 
@@ -77,9 +76,9 @@ def test_rows_and_ranks_change_neither_loss_nor_metrics(ranks: int) -> None:
     grpo = GRPO(GRPOConfig())
 
     def total(tokens_per_row: int, world_size: int) -> tuple[float, dict[str, float]]:
-        parts = split_rows(make_batch(samples, tokens_per_row, version=3), world_size)
+        parts = made.make_shards(samples, tokens_per_row, 3, world_size)
         outs = [
-            grpo.loss(-0.1 * row.token_ids, 0.2 * row.token_ids, row, denominator=part.num_loss_tokens)
+            grpo.loss(-0.1 * row.token_ids, 0.2 * row.token_ids, row, denominator=part.denominators[0])
             for part in parts
             for row in part.rows
         ]

@@ -12,15 +12,15 @@ import torch
 from learners.algorithms import ALGORITHMS, make_algorithm
 from learners.algorithms.base import PROXIMAL, REFERENCE, VALUES, moments
 from learners.algorithms.terms import Terms
-from rlsys.batch import Row
+from rlsys.batch import Row, padding_row
 from rlsys.choices import choose
 from rlsys.config.formulas import Correction
 from rlsys.errors import BadInput
 from rlsys.metrics import values
-from rlsys.packing import make_batch, padding_row
 from rlsys.reductions import Reduction, weigh
 from rlsys.types import Sample, TokenStream
 from tests import made
+from tests.made import make_batch
 
 GRADIENT = [name for name in ALGORITHMS if issubclass(choose("algorithm", ALGORITHMS, name).schema, Terms)]
 WITH_GROUPS = ["grpo", "gspo", "rloo", "swirl"]
@@ -67,7 +67,7 @@ def with_advantage(sample: Sample, advantage: float) -> Sample:
 def rows_of(samples: Sequence[Sample], algorithm: Any, tokens_per_row: int = 1000) -> tuple[list[Row], float]:
     """Rows after the learner's passes and credit, and their denominator. The models' numbers depend on tokens alone."""
     together = 2 if REFERENCE in algorithm.needs and not isinstance(getattr(algorithm, "terms", None), Terms) else 1
-    batch = make_batch(samples, tokens_per_row, version=4, together=together)
+    batch = make_batch(samples, tokens_per_row, version=4, samples_per_unit=together)
     rows = []
     for row in batch.rows:
         noise = [torch.sin(row.token_ids * factor) * row.loss_mask for factor in (1.0, 2.0, 3.0)]

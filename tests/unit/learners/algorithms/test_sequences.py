@@ -11,12 +11,12 @@ from learners.algorithms.gspo import GSPO, GSPOConfig
 from learners.algorithms.rloo import RLOO, RLOOConfig
 from learners.algorithms.sft import SFT, SFTConfig
 from learners.algorithms.swirl import SWiRL, SWiRLConfig
-from rlsys.batch import Row
+from rlsys.batch import Row, padding_row
 from rlsys.metrics import merge, values
-from rlsys.packing import make_batch, padding_row
 from rlsys.reductions import Reduction, weigh
 from rlsys.types import Sample
 from tests import made
+from tests.made import make_batch
 
 NAN = float("nan")
 
@@ -25,9 +25,9 @@ def sample(count: int, advantage: float = 0.0) -> Sample:
     return made.sample((0,) + (1,) * count, advantages=advantage)
 
 
-def one_row(samples: list[Sample], reduction: Reduction, together: int = 1) -> tuple[Row, float]:
+def one_row(samples: list[Sample], reduction: Reduction, samples_per_unit: int = 1) -> tuple[Row, float]:
     """All samples are one group, a trajectory each."""
-    batch = make_batch(weigh([[[one] for one in samples]], reduction), 1000, 3, together=together)
+    batch = make_batch(weigh([[[one] for one in samples]], reduction), 1000, 3, samples_per_unit=samples_per_unit)
     (row,) = batch.rows
     return row, batch.denominators[0]
 
@@ -103,7 +103,7 @@ def test_swirl_trains_the_last_action_and_its_states_are_context() -> None:
 def test_dpo_without_a_margin_is_log_two_and_by_hand_over_two_pairs() -> None:
     algorithm = DPO(DPOConfig(beta=0.5))
     samples = [sample(2), sample(1), sample(3), sample(2)]
-    row, denominator = one_row(samples, algorithm.reduction, together=2)
+    row, denominator = one_row(samples, algorithm.reduction, samples_per_unit=2)
     reference = row.behavior_logprobs
     row = replace(row, reference_logprobs=reference)
     even = algorithm.loss(reference.clone(), torch.zeros(12), row, denominator=denominator)
@@ -125,7 +125,7 @@ def test_dpo_measures_the_same_however_pairs_are_packed() -> None:
     )
     measured = []
     for tokens_per_row in (1000, 12, 1):  # one row, two of unequal numbers of pairs, three
-        batch = make_batch(samples, tokens_per_row, 3, together=2)
+        batch = make_batch(samples, tokens_per_row, 3, samples_per_unit=2)
         parts = []
         for row in (*batch.rows, padding_row(0, batch.rows[0].discounts)):
             gains = row.token_ids * row.loss_mask  # token n gains n
@@ -143,7 +143,7 @@ def test_dpo_counts_a_pair_once_however_the_pair_was_weighed() -> None:
     algorithm = DPO(DPOConfig())
     losses = []
     for groups in ([[[sample(2)], [sample(1)]]], [[[sample(2), sample(1)]]]):
-        batch = make_batch(weigh(groups, algorithm.reduction), 1000, 3, together=2)
+        batch = make_batch(weigh(groups, algorithm.reduction), 1000, 3, samples_per_unit=2)
         (row,) = batch.rows
         row = replace(row, reference_logprobs=row.behavior_logprobs)
         out = algorithm.loss(row.behavior_logprobs, torch.zeros(5), row, denominator=batch.denominators[0])

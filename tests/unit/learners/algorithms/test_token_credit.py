@@ -9,10 +9,9 @@ import torch
 from learners.algorithms.base import moments
 from learners.algorithms.ppo import PPO, PPOConfig
 from learners.algorithms.reinforce_pp import ReinforcePP, ReinforcePPConfig
-from rlsys.batch import Row
+from rlsys.batch import Row, make_row
 from rlsys.errors import BadInput
 from rlsys.metrics import values
-from rlsys.packing import make_row
 from rlsys.types import Sample, TokenStream
 from tests import made
 
