@@ -39,7 +39,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     monkeypatch.setattr(actors.judge, "Judge", Judge)
     monkeypatch.setattr(actors.judge, "EngineChat", Chat)
     monkeypatch.setattr(actors.judge, "EndpointChat", lambda *given: given)
-    monkeypatch.setattr(actors.judge, "make_app", lambda core, server, token: ("app", token))
+    monkeypatch.setattr(actors.judge, "make_judge_app", lambda core, server, token: ("app", token))
     monkeypatch.setattr(
         actors.judge, "HttpService", lambda name, opened, **how: SimpleNamespace(name=name, opened=opened, **how)
     )
