@@ -76,7 +76,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     options, rest = top.parse_known_args(argv)
     unknown = [word for word in rest if word.startswith("-") or "=" not in word or "overrides" not in options]
     if unknown:
-        from launch.commands.shared import as_key
+        from launch.commands.shared import as_key  # every key of a configuration behind it
 
         hint = as_key(unknown[0]) if "overrides" in options else ""
         raise BadInput(f"unrecognized argument {unknown[0]!r}{hint} (see `rlsys {options.command} --help`)")
@@ -137,7 +137,7 @@ def unread(error: BrokenPipeError) -> int:
 
 
 def end_run(owner: str) -> str:
-    from launch.run.cleanup import end_run
+    from launch.run.cleanup import end_run  # psutil behind it: the parent waits without
 
     return end_run(owner)
 

@@ -7,12 +7,13 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from launch.analysis.episodes import TRAINING, plays_of
+from launch.analysis.figures import FIGURES, needed
+from launch.analysis.make import Making, make
+from launch.analysis.runs import Run, read_run, settings
 from rlsys.errors import BadInput, nearest
-
-if TYPE_CHECKING:
-    from launch.analysis.runs import Run
+from rlsys.files import files_or_bad_input
 
 HELP = "curves and tables of runs, as pictures and numbers: one figure per question, the seeds of a setting as a band"
 EXAMPLES = """examples:
@@ -47,11 +48,6 @@ def add(command: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from launch.analysis.figures import FIGURES, needed
-    from launch.analysis.make import Making, make
-    from launch.analysis.runs import read_run, settings
-    from rlsys.files import files_or_bad_input
-
     names = _asked(options.figures, list(FIGURES))
     if options.smooth is not None and options.smooth < 1:
         raise BadInput(f"--smooth {options.smooth}: expected 1 or more")
@@ -98,8 +94,6 @@ def _words(given: str | None) -> list[str]:
 
 
 def _check_plays(options: argparse.Namespace, runs: Sequence[Run]) -> None:
-    from launch.analysis.episodes import TRAINING, plays_of
-
     plays = dict.fromkeys(play for run in runs for play in plays_of(run.evaluations))
     known = f"(known: {', '.join(plays) or 'none'})"
     if options.episodes != TRAINING and options.episodes not in plays:

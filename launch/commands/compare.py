@@ -6,7 +6,13 @@ import argparse
 import json
 from pathlib import Path
 
+from launch.checks.preflight import check_output
 from launch.commands.shared import add_test
+from launch.evaluation.compare import Setting, as_json, lines
+from launch.evaluation.named import named
+from launch.evaluation.played import read_played
+from rlsys.errors import require
+from rlsys.files import replace_file
 
 HELP = "results of several evaluations side by side: tests against the first, average increase, correlations"
 EXAMPLES = """examples:
@@ -27,13 +33,6 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from launch.checks.preflight import check_output
-    from launch.evaluation.compare import Setting, as_json, lines
-    from launch.evaluation.named import named
-    from launch.evaluation.played import read_played
-    from rlsys.errors import require
-    from rlsys.files import replace_file
-
     require(0 < options.alpha < 1, "--alpha", options.alpha, "between 0 and 1")
     if options.output is not None:
         check_output(options.output)

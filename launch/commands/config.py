@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import argparse
 import textwrap
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from launch.config.compose import TABLES, compose
+from launch.config.keys import Key, Section, choice_keys, plain, reference, values_of
+from launch.config.layers import find_config
+from launch.config.synonyms import ABSENT, SEVERAL, SYNONYMS, meant
+from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
 from rlsys.files import files_or_bad_input
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from launch.config.keys import Key, Section
-    from rlsys.config.recipe import RecipeConfig
 
 HELP = "what each key of a configuration means"
 EXAMPLES = """examples:
@@ -39,9 +38,6 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from launch.config.compose import TABLES
-    from launch.config.keys import reference
-
     sections = reference(TABLES)
     if options.page is not None:
         page = Path(options.page)
@@ -64,8 +60,6 @@ def listed(sections: Sequence[Section]) -> Iterator[str]:
 
 def explained(what: str, sections: Sequence[Section]) -> list[str]:
     """A key, all keys below a section, or the keys that other systems call so. Empty where there is none."""
-    from launch.config.synonyms import ABSENT, SEVERAL, SYNONYMS
-
     if what in ABSENT:
         return [f"{what}: {ABSENT[what]}"]
     ours = {*SEVERAL.get(what, ()), *(ours for ours, others in SYNONYMS.items() if what in others)}
@@ -79,8 +73,6 @@ def explained(what: str, sections: Sequence[Section]) -> list[str]:
 
 
 def paragraph(key: Key) -> Iterator[str]:
-    from launch.config.synonyms import SYNONYMS
-
     yield f"{key.name}: {key.kind}" + (f"; default {short(key.default)}" if key.default else "")
     others = SYNONYMS.get(key.name)
     for text in (key.meaning, f"Elsewhere: {', '.join(others)}." if others else ""):
@@ -89,9 +81,6 @@ def paragraph(key: Key) -> Iterator[str]:
 
 def chosen(what: str) -> list[str]:
     """The keys of an environment, a reward or an algorithm by its name. Empty where there is none."""
-    from launch.config.compose import TABLES
-    from launch.config.keys import choice_keys
-
     lines: list[str] = []
     for key, table in TABLES.items():
         if what in table:
@@ -102,10 +91,6 @@ def chosen(what: str) -> list[str]:
 
 def held(config: str, sections: Sequence[Section]) -> list[str]:
     """The values of a recipe that are not the default, for the whole of it and for each stage, and `chosen`."""
-    from launch.config.compose import compose
-    from launch.config.layers import find_config
-    from launch.config.synonyms import meant
-
     try:
         find_config(config)
     except BadInput as error:
@@ -126,8 +111,6 @@ def held(config: str, sections: Sequence[Section]) -> list[str]:
 
 def changed(recipe: RecipeConfig) -> list[str]:
     """ "learner.lr = 0.002 (default 1e-06)", for each key."""
-    from launch.config.keys import plain, values_of
-
     return [
         f"{name} = {short(str(plain(value)))} (default {short(str(plain(default)))})"
         for name, value, default in values_of(recipe)
@@ -149,8 +132,6 @@ def filled(page: str, sections: Sequence[Section]) -> str:
 
 
 def tables(sections: Sequence[Section]) -> str:
-    from launch.config.synonyms import SYNONYMS
-
     lines: list[str] = []
     for section in sections:
         lines += [f"### {section.title}", "", "| key | value | default | |", "|---|---|---|---|"]

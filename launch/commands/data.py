@@ -6,14 +6,23 @@ import argparse
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from envs.services.judge.config import JudgeConfig
+from launch.checks.preflight import check_output
 from launch.commands.serve_judge import add_judge_options, opened_judge
 from launch.commands.shared import chosen
+from launch.data.build import Options
+from launch.data.extract import extract, solved
+from launch.data.manifest import read_manifest
+from launch.data.phrases import USUAL, Phrases, read_phrases, search, table, write_hits
+from launch.data.prepare import prepare, sets_of
+from launch.data.recipes import RECIPES, recipe_of
+from launch.data.records import PublicSet, Recipe
+from launch.data.sets import SETS
+from launch.data.sources import Folder
+from launch.observe.bar import Bar
 from rlsys.errors import BadInput
-
-if TYPE_CHECKING:
-    from launch.data.records import PublicSet, Recipe
 
 HELP = "public data sets as task files and corpora"
 EXAMPLES = """examples:
@@ -81,11 +90,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _extract(options: argparse.Namespace) -> int:
-    from envs.services.judge.config import JudgeConfig
-    from launch.checks.preflight import check_output
-    from launch.data.extract import extract
-    from launch.observe.bar import Bar
-
     output = check_output(options.output)
     config = chosen(JudgeConfig, options, cache_file=options.cache_file or f"{options.output}.answers.sqlite")
     if not config.given:
@@ -97,9 +101,6 @@ def _extract(options: argparse.Namespace) -> int:
 
 
 def _solved(options: argparse.Namespace) -> int:
-    from launch.checks.preflight import check_output
-    from launch.data.extract import solved
-
     output = check_output(options.output)
     tasks, trajectories = solved(options.input, output)
     _say(f"{tasks:,} tasks of {trajectories:,} trajectories; wrote {output}")
@@ -107,10 +108,6 @@ def _solved(options: argparse.Namespace) -> int:
 
 
 def _search(options: argparse.Namespace) -> int:
-    from launch.checks.preflight import check_output
-    from launch.data.phrases import USUAL, Phrases, read_phrases, search, table, write_hits
-    from launch.observe.bar import Bar
-
     if not 0 < options.near <= 1:
         raise BadInput(f"--near {options.near:g}: expected above 0 and at most 1")
     output = check_output(options.output) if options.output is not None else None
@@ -124,11 +121,6 @@ def _search(options: argparse.Namespace) -> int:
 
 
 def _prepare(options: argparse.Namespace) -> int:
-    from launch.data.build import Options
-    from launch.data.prepare import prepare
-    from launch.data.recipes import recipe_of
-    from launch.observe.bar import Bar
-
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # nothing to tidy: any kill can be resumed
     recipe = recipe_of(options.recipe)
     files = dict(_pair(given) for given in options.file)
@@ -158,11 +150,6 @@ def _say(line: str) -> None:
 
 
 def _list(options: argparse.Namespace) -> int:
-    from launch.data.prepare import sets_of
-    from launch.data.recipes import RECIPES
-    from launch.data.sets import SETS
-    from launch.data.sources import Folder
-
     folder = Folder(options.origin) if options.origin else None
     users = {name: [recipe.name for recipe in RECIPES.values() if SETS[name] in sets_of(recipe)] for name in SETS}
     for each in SETS.values():
@@ -180,8 +167,6 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _splits(each: PublicSet, folder: object) -> list[str]:
-    from launch.data.sources import Folder
-
     lines = []
     for split, files in each.splits.items():
         count = f"{files.count:,} records" if files.count is not None else "no count known"
@@ -194,8 +179,6 @@ def _splits(each: PublicSet, folder: object) -> list[str]:
 
 
 def _state(recipe: Recipe, output: Path) -> str:
-    from launch.data.manifest import read_manifest
-
     manifest = read_manifest(output)
     if manifest is None:
         return f"not prepared in {output}"

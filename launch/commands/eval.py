@@ -5,23 +5,41 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import yaml
+
+from actors.renderer import ChatRenderer
+from envs.tasks.config import TaskConfig
+from launch.checkpoints.checkpoint import model_step
+from launch.checkpoints.provenance import versions
+from launch.checks import preflight
 from launch.commands.shared import add_checkpoint, add_config, add_test
+from launch.config.compose import compose, to_yaml
+from launch.config.layers import read_files
+from launch.evaluation.against import against, against_lines, read_earlier
+from launch.evaluation.evaluate import owed
+from launch.evaluation.played import Played
+from launch.evaluation.report import of_several, papers_of, report, write
+from launch.evaluation.results import result_of
+from launch.evaluation.sets import Play, recipes_of, sets_of
+from launch.evaluation.told import metric_lines, planned, table
+from launch.evaluation.transcripts import Transcripts, file_name, folder_beside
+from launch.observe.progress import Progress
+from launch.run.cleanup import orderly_exit
+from launch.run.playing import Owed, play_each
+from launch.stages.trajectories import weights_id
+from rlsys.config.recipe import RecipeConfig, RunConfig
+from rlsys.errors import BadInput
+from rlsys.harvest import check_failed
+from rlsys.types import Group
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from actors.pool import RolloutPool
-    from launch.evaluation.played import Played
-    from launch.evaluation.sets import Play
-    from launch.evaluation.transcripts import Transcripts
-    from launch.observe.progress import Progress
-    from rlsys.config.recipe import RecipeConfig, RunConfig
-    from rlsys.types import Group
 
 HELP = "the recipe's evaluation of a checkpoint"
 EXAMPLES = """examples:
@@ -45,27 +63,16 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from launch.observe.progress import Progress
-
     with Progress() as progress:
         progress.doing("reading the configuration")
         return evaluate(options, progress)
 
 
 def evaluate(options: argparse.Namespace, progress: Progress) -> int:
-    from launch.config.compose import compose
-
     config = compose(options.config, options.overrides)
 
-    from actors.renderer import ChatRenderer
-    from launch.checks import preflight
-    from launch.evaluation.against import read_earlier
-    from launch.evaluation.sets import recipes_of
-    from launch.evaluation.told import planned
-    from launch.run import nodes
-    from launch.run.cleanup import orderly_exit
+    from launch.run import nodes  # Ray behind these two: the help and a wrong key go without
     from launch.run.engines import find_checkpoint, model_or_scratch
-    from rlsys.errors import BadInput
 
     recipe = config.stages[-1].config  # the last stage's environment is the one that the recipe ends in
     if options.resume and options.output is None:
@@ -103,10 +110,7 @@ def play(
     scratch: bool,
 ) -> None:
     """All that has not been played yet; what has is in `transcripts`. scratch: the model was built by this command."""
-    from launch.evaluation.evaluate import owed
-    from launch.evaluation.sets import recipes_of
-    from launch.run.engines import on_engines
-    from launch.run.playing import Owed, play_each
+    from launch.run.engines import on_engines  # Ray behind it
 
     total = sum(len(each.of.tasks) for each in plays.values())
     done = sum(len(played) for played in transcripts.played.values())
@@ -142,12 +146,6 @@ def finish(
     progress: Progress,
 ) -> int:
     """Say and write what was found. Raises RunFailed where too many episodes of a play failed."""
-    from launch.evaluation.against import against, against_lines
-    from launch.evaluation.report import of_several, papers_of, report, write
-    from launch.evaluation.results import result_of
-    from launch.evaluation.told import metric_lines, table
-    from rlsys.harvest import check_failed
-
     progress.doing("computing intervals")
     results = {name: result_of(transcripts.records(name), each) for name, each in plays.items()}
     papers = {name: papers_of(each) for name, each in plays.items()}
@@ -162,8 +160,6 @@ def finish(
         for line in against_lines(differences, options.against):
             progress.say(line)
     if options.output is not None:
-        from launch.evaluation.transcripts import file_name
-
         found["transcripts"] = {name: str(transcripts.folder / file_name(name)) for name in plays}
         write(Path(options.output), found)
         progress.say(f"wrote {options.output} and {transcripts.folder}/")
@@ -175,8 +171,6 @@ def finish(
 @contextmanager
 def kept(options: argparse.Namespace, about: Mapping[str, Any], plays: Mapping[str, Play]) -> Iterator[Transcripts]:
     """Where the episodes go as they end: beside --output, or without one nowhere that stays."""
-    from launch.evaluation.transcripts import Transcripts, folder_beside
-
     sizes = {name: each.samples * each.seeds for name, each in plays.items()}
     ways = {f"{name} {key}": value for name, each in plays.items() for key, value in each.identity().items()}
     begun = {"weights": about["weights"], "plays": ", ".join(plays)} | ways
@@ -191,13 +185,6 @@ def kept(options: argparse.Namespace, about: Mapping[str, Any], plays: Mapping[s
 
 def about_model(model: str, config: RunConfig, plays: Mapping[str, Play]) -> dict[str, Any]:
     """What was evaluated, and with what: the part of the result that does not depend on the episodes."""
-    import yaml
-
-    from launch.checkpoints.checkpoint import model_step
-    from launch.checkpoints.provenance import versions
-    from launch.config.compose import to_yaml
-    from launch.stages.trajectories import weights_id
-
     return {
         "checkpoint": model,
         "step": model_step(Path(model)),
@@ -212,8 +199,6 @@ def about_model(model: str, config: RunConfig, plays: Mapping[str, Play]) -> dic
 def plays_to_play(recipe: RecipeConfig, trained: str | None) -> dict[str, Play]:
     """Of the recipe's sets; without any, of a data file that the checkpoint has not seen all tasks, else the held-out
     ones."""
-    from launch.evaluation.sets import sets_of
-
     sets = [
         each if each.name else replace(each, split=split_to_evaluate(recipe.env, trained)) for each in sets_of(recipe)
     ]
@@ -222,8 +207,6 @@ def plays_to_play(recipe: RecipeConfig, trained: str | None) -> dict[str, Play]:
 
 def split_to_evaluate(env: Any, trained: str | None) -> str:
     """`all` for a data file that the checkpoint has not seen; else `held_out`, whatever other keys were changed."""
-    from envs.tasks.config import TaskConfig
-
     data = env.data if isinstance(env, TaskConfig) else None
     if data is None or env.eval_data is not None:
         return "held_out"
@@ -235,8 +218,6 @@ def trained_on(checkpoint: str) -> str | None:
 
     Read, not composed: that would import the modules which a folder of somebody else's names (docs/trust.md).
     """
-    from launch.config.layers import read_files
-
     folders = [folder for folder in Path(checkpoint).parents if (folder / "config.yaml").is_file()]
     if not folders:
         return None

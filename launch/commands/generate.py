@@ -3,19 +3,36 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from actors.renderer import ChatRenderer
+from envs import make_world
+from envs.services.teacher import check_ready, check_teacher
+from launch.checks import preflight
 from launch.commands.shared import add_checkpoint, add_config
+from launch.config.compose import compose
+from launch.observe.progress import Progress
+from launch.run.cleanup import orderly_exit
+from launch.stages.generate import (
+    begun_with,
+    check_keep,
+    generate_missing,
+    generate_taught,
+    owed,
+    plan_of,
+    tasks_to_generate,
+    weights_of,
+)
+from launch.stages.store import TrajectoryStore, pairs_path, store_path, write_out
+from launch.stages.trajectories import tokenizer_id, weights_id
 from rlsys.config.generate import GenerateConfig
+from rlsys.config.recipe import RecipeConfig, RunConfig
 from rlsys.errors import BadInput
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from actors.pool import RolloutPool
-    from launch.observe.progress import Progress
-    from launch.stages.store import TrajectoryStore
-    from rlsys.config.recipe import RecipeConfig, RunConfig
 
 HELP = "trajectories to train on; the same command again goes on where it was stopped"
 EXAMPLES = """examples:
@@ -51,30 +68,18 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from launch.observe.progress import Progress
-
     with Progress() as progress:
         progress.doing("reading the configuration")
         return generate(options, progress)
 
 
 def generate(options: argparse.Namespace, progress: Progress) -> int:
-    from envs.services.teacher import check_teacher
-    from launch.config.compose import compose
-
     flags = {key: getattr(options, key) for key in FLAGS}
     given = [f"generate.{key}={value}" for key, value in flags.items() if value is not None]
     config = compose(options.config, [*options.overrides, *given])
 
-    from actors.renderer import ChatRenderer
-    from envs import make_world
-    from launch.checks import preflight
-    from launch.run import nodes
-    from launch.run.cleanup import orderly_exit
+    from launch.run import nodes  # Ray behind these two: the help and a wrong key go without
     from launch.run.engines import find_checkpoint, model_or_scratch, on_engines
-    from launch.stages.generate import begun_with, check_keep, generate_missing, owed, plan_of, tasks_to_generate
-    from launch.stages.store import TrajectoryStore, store_path
-    from launch.stages.trajectories import tokenizer_id, weights_id
 
     recipe = recipe_to_generate(config)
     check_keep("", recipe)
@@ -110,26 +115,16 @@ def generate(options: argparse.Namespace, progress: Progress) -> int:
 
 def by_teacher(recipe: RecipeConfig, options: argparse.Namespace, progress: Progress) -> int:
     """Without engines and without Ray."""
-    import asyncio
-
-    from actors.renderer import ChatRenderer
-    from envs import make_world
-    from envs.services.teacher import check_ready
-    from launch.run.cleanup import orderly_exit
+    from launch.run import nodes, wire  # Ray behind these two
     from launch.run.engines import model_or_scratch
-    from launch.run.nodes import check_rollouts
-    from launch.run.wire import resolved_model_path
-    from launch.stages.generate import begun_with, generate_taught, owed, plan_of, tasks_to_generate, weights_of
-    from launch.stages.store import TrajectoryStore, store_path
-    from launch.stages.trajectories import tokenizer_id
 
     teacher = recipe.generate.teacher
     if options.checkpoint is not None:
         raise BadInput(f"--checkpoint {options.checkpoint}: expected none, {weights_of(teacher)} plays")
     check_ready(teacher)
-    check_rollouts(recipe)
+    nodes.check_rollouts(recipe)
     tasks, target = tasks_to_generate(make_world(recipe.env), recipe), output_file(options.output)
-    with orderly_exit(), model_or_scratch(recipe, resolved_model_path(recipe), options.output) as model:
+    with orderly_exit(), model_or_scratch(recipe, wire.resolved_model_path(recipe), options.output) as model:
         renderer = ChatRenderer(model)
         played = TrajectoryStore(store_path(target), begun_with(recipe, weights_of(teacher), tokenizer_id(renderer)))
         if owed(tasks, played):
@@ -142,8 +137,6 @@ def by_teacher(recipe: RecipeConfig, options: argparse.Namespace, progress: Prog
 
 def end(played: TrajectoryStore, target: Path, recipe: RecipeConfig, total: int, progress: Progress) -> None:
     """All tasks have been played: what is kept of them is written."""
-    from launch.stages.store import pairs_path, write_out
-
     counts = write_out(played, target, recipe, total)
     played.close()
     progress.say(counts.told())
@@ -158,10 +151,7 @@ def recipe_to_generate(config: RunConfig) -> RecipeConfig:
 
 def output_file(output: str) -> Path:
     """Raises BadInput for a place that cannot be written, or a file that is not this command's."""
-    from launch.checks.preflight import check_output
-    from launch.stages.store import pairs_path, store_path
-
-    path = check_output(output)
+    path = preflight.check_output(output)
     for place in (path, pairs_path(path)):
         if place.exists() and not store_path(path).exists():
             goes_on = f"no {store_path(path).name} to continue from"

@@ -7,8 +7,12 @@ import signal
 import sys
 import time
 
+from envs.services.retriever.config import RetrieverConfig
+from envs.services.retriever.corpus import FileCorpus
+from envs.services.retriever.retriever import build_index
 from launch.commands.serve_retriever import add_retriever_options
 from launch.commands.shared import chosen
+from launch.observe.bar import Bar
 
 HELP = "build a retrieval index; the same command again goes on with a build that was killed"
 EXAMPLES = """examples:
@@ -25,11 +29,6 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from envs.services.retriever.config import RetrieverConfig
-    from envs.services.retriever.corpus import FileCorpus
-    from envs.services.retriever.retriever import build_index
-    from launch.observe.bar import Bar
-
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # nothing to tidy: any kill can be resumed
     started = time.monotonic()
     config = chosen(RetrieverConfig, options)

@@ -11,9 +11,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from envs.rewards.asks import RETRY_SEED
+from envs.services.guard import ToolFailed
+from envs.services.judge.config import JudgeConfig
+from envs.services.judge.confusion import UNPARSABLE, lines, report
+from envs.services.judge.kinds import KINDS
+from envs.services.judge.request import Asks, JudgeRequest
+from envs.services.judge.templates import BadRequest, check, check_kind
+from envs.tasks.jsonl import read_jsonl
 from launch.commands.serve_judge import add_judge_options, opened_judge
 from launch.commands.shared import chosen
+from launch.config.compose import compose
+from launch.observe.bar import Bar
 from rlsys.errors import BadInput, RunFailed, require
+from rlsys.types import FailureKind
 
 HELP = "a judge's confusion table on labelled answers; the same command again goes on where it was stopped"
 EXAMPLES = """examples:
@@ -47,10 +58,6 @@ def add(command: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from envs.services.judge.confusion import lines, report
-    from envs.services.judge.kinds import KINDS
-    from envs.services.judge.templates import BadRequest, check_kind
-
     try:
         check_kind(options.kind)
     except BadRequest as error:
@@ -76,11 +83,6 @@ def run(options: argparse.Namespace) -> int:
 
 def read_labelled(path: str, kind: str) -> list[Labelled]:
     """Raises BadInput naming the line."""
-    from envs.services.judge.kinds import KINDS
-    from envs.services.judge.request import JudgeRequest
-    from envs.services.judge.templates import BadRequest, check
-    from envs.tasks.jsonl import read_jsonl
-
     values = KINDS[kind].values
     records: list[Labelled] = []
     for number, record in read_jsonl(path):
@@ -101,13 +103,10 @@ def _judge(options: argparse.Namespace) -> Any:
     """The JudgeConfig of the flags, or of the recipe; answers go to a file beside the input unless one is named."""
     beside = f"{options.input}.judge-cache.sqlite"
     if options.config is None:
-        from envs.services.judge.config import JudgeConfig
-
         config = chosen(JudgeConfig, options, cache_file=options.cache_file or beside)
         if not config.given:
             raise BadInput("expected a CONFIG, or --endpoint and --model, or --model, or --service")
         return config
-    from launch.config.compose import compose
 
     named = getattr(compose(options.config, options.overrides).recipe.reward, "judge", None)
     if named is None or not named.given:
@@ -120,13 +119,6 @@ async def _count(
     options: argparse.Namespace, config: Any, records: Sequence[Labelled]
 ) -> tuple[Counter[tuple[str, str]], list[int]]:
     """How often each label got each verdict, and the lines that the judge refused."""
-
-    from envs.rewards.asks import RETRY_SEED
-    from envs.services.guard import ToolFailed
-    from envs.services.judge.confusion import UNPARSABLE
-    from envs.services.judge.request import Asks, JudgeRequest
-    from launch.observe.bar import Bar
-    from rlsys.types import FailureKind
 
     judge: Asks = await opened_judge(options, config)
     counts: Counter[tuple[str, str]] = Counter()

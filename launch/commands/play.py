@@ -8,7 +8,11 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+from launch.checks.preflight import check_output
 from launch.commands.shared import add_config
+from launch.config.compose import last_recipe
+from launch.play.episode import NO_MORE, play
+from launch.play.messages import lines_of
 from rlsys.errors import BadInput, RunFailed
 from rlsys.visible import visible
 
@@ -33,8 +37,6 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from launch.config.compose import last_recipe
-
     if options.task is not None and options.seed is not None:
         raise BadInput("--task and --seed: expected one of the two")
     recipe = last_recipe(options.config, options.overrides)
@@ -42,10 +44,6 @@ def run(options: argparse.Namespace) -> int:
     import asyncio
     import os
     import sys
-
-    from launch.checks.preflight import check_output
-    from launch.play.episode import NO_MORE, play
-    from launch.play.messages import lines_of
 
     color = sys.stdout.isatty() and "NO_COLOR" not in os.environ
     with stopped_at_once(), lines_of(options.answers) as lines:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import argparse
 import textwrap
 
+from launch.config.compose import compose
+from launch.config.layers import CONFIGS
+
 HELP = "the recipes that come along: paper, stages, whether their data is prepared"
 WIDE = 120
 EXAMPLES = """examples:
@@ -17,9 +20,6 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from launch.config.compose import compose
-    from launch.config.layers import CONFIGS
-
     files = [path for path in CONFIGS.rglob("*.yaml") if path.parent.name != "ablations"]
     named = {str(path.relative_to(CONFIGS).with_suffix("")).removesuffix("/paper"): path for path in files}
     for name, path in sorted(named.items()):

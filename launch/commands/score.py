@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 
 from launch.commands.shared import add_config
+from launch.config.compose import last_recipe
+from launch.scoring.report import score_file
 from rlsys.errors import BadInput
 
 HELP = "rewards of given transcripts, offline"
@@ -27,9 +29,6 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from launch.config.compose import last_recipe
-    from launch.scoring.report import score_file
-
     explain, overrides = options.explain, options.overrides
     if explain is not None and "=" in explain:  # `--explain reward.clamp=false`: no line number
         explain, overrides = "", [*overrides, explain]

@@ -5,7 +5,12 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from envs.services.judge.config import JudgeConfig
+from envs.services.judge.judge import Judge, open_judge
+from envs.services.secrets import read_secret
+from launch.checks.preflight import check_model_folder
 from launch.commands.shared import add_address, chosen, warn_if_open
+from rlsys.config.engine import EngineConfig
 
 HELP = "give verdicts: POST /judge and /judge_batch"
 EXAMPLES = """examples:
@@ -61,8 +66,7 @@ def add_judge_options(command: argparse.ArgumentParser) -> None:
 
 def service_config(options: argparse.Namespace, **more: Any) -> Any:
     """The JudgeServiceConfig that the options mean."""
-    from actors.judge import JudgeServiceConfig
-    from rlsys.config.engine import EngineConfig
+    from actors.judge import JudgeServiceConfig  # torch and the HTTP server behind it: the help goes without
 
     engine = chosen(EngineConfig, options, max_num_seqs=options.max_concurrent)
     return chosen(JudgeServiceConfig, options, engine=engine, **more)
@@ -71,26 +75,20 @@ def service_config(options: argparse.Namespace, **more: Any) -> Any:
 async def opened_judge(options: argparse.Namespace, config: Any) -> Any:
     """The judge of a JudgeConfig: at its address, or of a model that vLLM serves in this process."""
     if config.endpoint is None and config.service is None:
-        from actors.judge import EngineChat, engine_spec
-        from envs.services.judge.judge import Judge
+        from actors.judge import EngineChat, engine_spec  # torch behind it: an endpoint needs none
 
         return Judge(await EngineChat.start(engine_spec(service_config(options, judge=config), config.model)), config)
-    from envs.services.judge.judge import open_judge
 
     return open_judge(config)
 
 
 def run(options: argparse.Namespace) -> int:
-    from launch.checks.preflight import check_model_folder
-
     if options.endpoint is None:
         check_model_folder(options.model, "--model")
 
-    from actors.judge import make_service
+    from actors.judge import make_service  # torch and the HTTP server behind these three
     from envs.services.http import serve_until_signal
-    from envs.services.judge.config import JudgeConfig
     from envs.services.judge.server import JudgeServerConfig
-    from envs.services.secrets import read_secret
 
     server = chosen(JudgeServerConfig, options, max_batch=min(JudgeServerConfig.max_batch, options.max_queue))
     config = service_config(options, judge=chosen(JudgeConfig, options), server=server)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 
+from envs.services.retriever.config import KINDS, RetrieverConfig, RetrieverServerConfig
 from launch.commands.shared import add_address, chosen, warn_if_open
+from launch.observe.bar import Bar
 
 HELP = "answer Search-R1's /retrieve and ReSearch's /search and /batch_search"
 EXAMPLES = """examples:
@@ -32,8 +34,6 @@ def add(command: argparse.ArgumentParser) -> None:
 
 def add_retriever_options(command: argparse.ArgumentParser) -> None:
     """Those that `serve retriever` and `index` share."""
-    from envs.services.retriever.config import KINDS
-
     add = command.add_argument
     lines = 'JSON lines: {"id", "contents"} or {"id", "title", "text"}'
     add("--corpus", metavar="F.jsonl", required=True, help=lines)
@@ -49,9 +49,7 @@ def add_retriever_options(command: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from envs.services.retriever.config import RetrieverConfig, RetrieverServerConfig
-    from envs.services.retriever.service import serve
-    from launch.observe.bar import Bar
+    from envs.services.retriever.service import serve  # the HTTP server behind it: the help goes without
 
     most = min(RetrieverServerConfig.max_queries, options.max_queue)
     retriever = chosen(RetrieverConfig, options)

@@ -7,6 +7,10 @@ import dataclasses
 import sys
 from typing import Any, TypeVar
 
+from launch.config.compose import TABLES
+from launch.config.keys import known_names
+from launch.config.synonyms import meant
+
 Config = TypeVar("Config")
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -20,10 +24,6 @@ def chosen(config: type[Config], options: argparse.Namespace, **more: Any) -> Co
 
 def as_key(word: str) -> str:
     """How an option of another system is given here, where `--lr` is a key of the configuration."""
-    from launch.config.compose import TABLES
-    from launch.config.keys import known_names
-    from launch.config.synonyms import meant
-
     name = word.lstrip("-").partition("=")[0].replace("-", "_")
     known = known_names(TABLES, {})
     return f": keys are given as key=value, without dashes{f' ({name}=...)' if name in known else meant(name, known)}"

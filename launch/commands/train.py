@@ -5,16 +5,25 @@ from __future__ import annotations
 import argparse
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from launch.checkpoints.beginning import refuse_impossible
+from launch.checkpoints.checkpoint import DriverState
+from launch.checkpoints.disk_space import check_disk, room_for, told_room
+from launch.checks.machine import expected_device, killed_too_early, runs_elsewhere, smallest_device
 from launch.commands.shared import add_config
+from launch.config.compose import compose, to_yaml
+from launch.config.extend import goes_on, refuse_other_config, with_more_steps
+from launch.evaluation.sets import recipes_of
+from launch.observe.progress import Progress, begun
+from launch.run import cleanup, parent
+from launch.run.rundir import RunDir, choose_run_dir, refuse_foreign
+from launch.stages.base import needs_engines
+from launch.stages.train import arithmetic, check, check_gpus, check_offload, never_trained, train
+from rlsys.config.recipe import RunConfig
 from rlsys.errors import BadInput, RunFailed
-
-if TYPE_CHECKING:
-    from launch.checkpoints.checkpoint import DriverState
-    from launch.observe.progress import Progress
-    from launch.run.rundir import RunDir
-    from rlsys.config.recipe import RunConfig
+from rlsys.files import files_or_bad_input
+from rlsys.system.device import resolved_run
+from rlsys.system.weight_folder import WeightFolder
 
 HELP = "all stages of a recipe"
 EXAMPLES = """examples:
@@ -48,19 +57,12 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from launch.observe.progress import Progress
-
     with Progress() as progress:
         progress.doing("reading the configuration")
         return go(options, progress)
 
 
 def go(options: argparse.Namespace, progress: Progress) -> int:
-    from launch.config.compose import compose, to_yaml
-    from launch.config.extend import goes_on, with_more_steps
-    from launch.run.rundir import refuse_foreign
-    from launch.stages.train import check, train
-
     if options.run_dir is not None and not options.trust_run_dir:
         refuse_foreign(Path(options.run_dir))  # before anything that its config.yaml names is imported
     config = compose(options.config, with_more_steps(options.overrides, options.run_dir))
@@ -68,17 +70,8 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
         return dry_run(config, progress, options.run_dir)
     check(config)
 
-    from launch.checkpoints.beginning import refuse_impossible
-    from launch.checkpoints.disk_space import check_disk, room_for
-    from launch.checks.machine import killed_too_early, smallest_device
-    from launch.evaluation.sets import recipes_of
-    from launch.observe.progress import begun
-    from launch.run import cleanup, parent
-    from launch.run.parts import make_run, shown
+    from launch.run.parts import make_run, shown  # Ray and torch behind these two: a dry run goes without
     from launch.run.session import go_through
-    from launch.stages.base import needs_engines
-    from rlsys.files import files_or_bad_input
-    from rlsys.system.weight_folder import WeightFolder
 
     text = to_yaml(config)
     with files_or_bad_input():
@@ -117,8 +110,6 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
 
 
 def say_finished(config: RunConfig, directory: RunDir, state: DriverState, progress: Progress) -> int:
-    from launch.stages.train import never_trained
-
     if never_trained(state):
         raise RunFailed(
             f"{directory.path} is finished after {state.step} steps, none of which trained anything: "
@@ -132,12 +123,6 @@ def say_finished(config: RunConfig, directory: RunDir, state: DriverState, progr
 
 def dry_run(config: RunConfig, progress: Progress, run_dir: str | None) -> int:
     """What is known is shown, also where something is missing: that is raised at the end."""
-    from launch.checkpoints.disk_space import check_disk, room_for, told_room
-    from launch.checks.machine import expected_device, runs_elsewhere, smallest_device
-    from launch.config.compose import to_yaml
-    from launch.stages.train import arithmetic, check_gpus, check_offload
-    from rlsys.system.device import resolved_run
-
     device, place = expected_device(config.recipe.cluster), Path(run_dir or f"runs/{config.recipe.name}")
     here = not runs_elsewhere(config.recipe.cluster, device)
     follows, problem = arithmetic(config)
@@ -158,11 +143,6 @@ def dry_run(config: RunConfig, progress: Progress, run_dir: str | None) -> int:
 
 def opened(config: RunConfig, text: str, options: argparse.Namespace) -> tuple[RunDir, Path | None, DriverState]:
     """The run directory, the checkpoint in it to go on from, and where the driver was then. Raises BadInput."""
-    from launch.checkpoints.checkpoint import DriverState
-    from launch.config.compose import compose, to_yaml
-    from launch.config.extend import refuse_other_config
-    from launch.run.rundir import RunDir, choose_run_dir, refuse_foreign
-
     asked = options.resume_from
     must_resume = options.resume or asked is not None
 

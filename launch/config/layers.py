@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
 from envs import REWARDS, WORLDS
 from envs.services.secrets import check_text
@@ -71,7 +69,7 @@ def read_files(path: Path, seen: tuple[Path, ...]) -> tuple[list[Layer], list[Ra
         mark, lines = error.problem_mark, path.read_text().count("\n")
         where = "" if mark is None else f" line {min(mark.line, lines) or 1}"  # one stands before those of the file
         raise BadInput(f"{path}{where}: not readable as YAML: {error.problem or error}") from error
-    except (yaml.YAMLError, OmegaConfBaseException, UnicodeDecodeError, OSError) as error:
+    except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
         raise BadInput(f"{path}: not readable as YAML: {' '.join(str(error).split())}") from error
     raw = {} if raw is None else raw
     if not isinstance(raw, dict):
@@ -137,12 +135,15 @@ def _parsed(text: str) -> Any:
     """By OmegaConf's loader, so that `1e-6` is a number and a key given twice an error."""
     if not text.strip():
         return None
+    from omegaconf import OmegaConf  # the help of a command goes without
+    from omegaconf.errors import OmegaConfBaseException
+
     indented = "\n".join("  " + line for line in text.split("\n"))
     try:
         return OmegaConf.to_container(OmegaConf.create(f"value:\n{indented}"))["value"]  # type: ignore[index,call-overload]
     except RecursionError as error:
         raise yaml.YAMLError("lists or keys nested too deeply") from error
-    except ValueError as error:  # a whole number of thousands of digits
+    except (OmegaConfBaseException, ValueError) as error:  # such as a whole number of thousands of digits
         raise yaml.YAMLError(str(error)) from error
 
 
@@ -165,7 +166,7 @@ def parse_overrides(overrides: Sequence[str], stages: Sequence[Raw]) -> tuple[Ra
             raise BadInput(f"command line: {override!r}: expected key=value")
         try:
             value = _from_yaml(text)
-        except (yaml.YAMLError, OmegaConfBaseException) as error:
+        except yaml.YAMLError as error:
             deep = f": {error}" if isinstance(error.__cause__, RecursionError) else ""
             raise BadInput(f"command line: {key}: the value is not readable as YAML{deep}") from error
         check_plain("command line", value, key)
