@@ -43,7 +43,7 @@ def pyplot() -> Any:
     import matplotlib
 
     matplotlib.use("svg")
-    matplotlib.rcParams["svg.hashsalt"] = "rlsys"
+    matplotlib.rcParams |= {"svg.hashsalt": "rlsys", "svg.fonttype": "none"}
     from matplotlib import pyplot
 
     return pyplot
