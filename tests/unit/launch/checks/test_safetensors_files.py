@@ -33,16 +33,9 @@ def test_what_is_not_whole_is_named(tmp_path: Path) -> None:
     whole = save(path, w=[4, 4])
     pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n"
     damaged = json.dumps({"w": {"dtype": "BF16", "shape": [4, 4]}}).encode()
-    for content, part in (
-        (whole[:-1], "its header says"),
-        (whole + b"x", "its header says"),
-        (whole[:20], "no safetensors file, or cut short in its header"),
-        (b"", "no safetensors file"),
-        (pointer, "no safetensors file"),
-        (len(damaged).to_bytes(8, "little") + damaged, "its header is damaged"),
-    ):
+    for content in (whole[:-1], whole + b"x", whole[:20], b"", pointer, len(damaged).to_bytes(8, "little") + damaged):
         path.write_bytes(content)
-        with pytest.raises(BadInput, match=part) as caught:
+        with pytest.raises(BadInput, match="no whole safetensors file") as caught:
             parameters_in(tmp_path, "model.path='m'")
         assert "model.path='m': model.safetensors" in str(caught.value)
 
