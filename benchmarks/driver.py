@@ -30,7 +30,6 @@ from actors.services import Services
 from actors.specs import IDLE, EngineSpec
 from actors.weights.distributor import DistributorOptions, WeightDistributor
 from actors.worker import Delivery, WorkerSpec, WorkerStatus
-from envs import make_world
 from launch.checkpoints.checkpoint import DriverState
 from launch.config.compose import compose
 from launch.observe.progress import Progress
@@ -235,8 +234,8 @@ def make_run(options: argparse.Namespace, folder: Path) -> Run:
         config=config,
         dir=directory,
         state=DriverState(),
+        earlier=DriverState(),
         journal=Journal(directory.journal, keep=0),
-        world=make_world(config.recipe.env),
         services=Services([], env_vars={}, start_timeout_s=1),
         progress=Progress(),
         model_path=str(folder),

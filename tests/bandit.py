@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from actors.services import Services
-from envs import make_world
 from launch.checkpoints.checkpoint import DriverState
 from launch.observe.progress import Progress
 from launch.run.run import Run
@@ -53,7 +52,6 @@ def bandit_run(
         dir=directory,
         state=state,
         journal=Journal(directory.journal, keep=mark),
-        world=make_world(config.recipe.env),
         renderer=Renderer(),  # type: ignore[arg-type]
         device=DEVICES["cpu"],
         learner=BanditLearner(),  # type: ignore[arg-type]
@@ -63,5 +61,5 @@ def bandit_run(
         tracker=NoTracker(),  # type: ignore[arg-type]
         gauges=NoTracker(),  # type: ignore[arg-type]
         model_path=str(folder),
-        earlier_s=state.wall_s,
+        earlier=state,
     )

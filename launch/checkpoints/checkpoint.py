@@ -85,6 +85,11 @@ class DriverState:
     stage_s: dict[str, float] = field(default_factory=dict)
     health: list[dict[str, Any]] = field(default_factory=list)  # of launch.observe.health: one for each Finding
 
+    def end_stage(self) -> None:
+        """The next stage is at its beginning."""
+        self.stage_index, self.stage_step, self.next_sequence = self.stage_index + 1, 0, 0
+        self.open_sequences, self.dull, self.reference = [], {}, []
+
     def add_publish(self, seconds: float) -> None:
         before = max(self.published, len(self.publish_s))  # an older checkpoint has them all, and no count
         self.published = before + 1

@@ -15,7 +15,6 @@ from actors.bundles import Need
 from actors.placement import place
 from actors.renderer import ChatRenderer
 from actors.services import Services
-from envs import make_world
 from launch.checkpoints.checkpoint import DriverState
 from launch.checks import preflight
 from launch.checks.gpu_plan import host_bytes
@@ -79,7 +78,6 @@ def make_run(
         dir=directory,
         state=state,
         journal=journal,
-        world=make_world(recipe.env),
         renderer=renderer,
         device=device,
         learner=wire.learner(recipe, device, directory.path / "nccl"),
@@ -90,9 +88,7 @@ def make_run(
         gauges=Gauges(recipe.name),
         model_path=model_path,
         playing=playing,
-        earlier_s=state.wall_s,
-        earlier_lost=state.lost_tokens,
-        earlier_restarts=state.restarts,
+        earlier=state,
     )
 
 

@@ -5,17 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import deque
 from collections.abc import Awaitable, Coroutine, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from actors.pool import RolloutPool
 from actors.renderer import ChatRenderer
 from actors.services import Services
 from actors.weights.check import Publication, logprob_gaps
-from envs.base import World
+from envs import make_world
 from envs.rewards import solved_by
 from launch.checkpoints.beginning import reference_of, takes_optimizer
 from launch.checkpoints.checkpoint import DriverState
@@ -27,15 +25,13 @@ from launch.observe.pulse import Pulse
 from launch.observe.row import StepRow
 from launch.observe.tracking import Tracker
 from launch.run.rundir import RunDir
+from launch.run.stage_run import StageRun
 from learners.group import LearnerGroup
-from rlsys.buffer import SlotBuffer
 from rlsys.config.recipe import RecipeConfig, RunConfig, StageConfig
-from rlsys.curriculum import Curriculum
 from rlsys.errors import BadInput, RunFailed
 from rlsys.journal import Journal
-from rlsys.summaries import GroupRef
 from rlsys.system.device import Device, known
-from rlsys.types import Failure, Reward
+from rlsys.types import Failure
 
 log = logging.getLogger("rlsys.run")
 
@@ -57,7 +53,6 @@ class Run:
     dir: RunDir
     state: DriverState  # how far the run has come: what a checkpoint saves of the driver
     journal: Journal  # what became of every group of tasks
-    world: World  # of the stage that is running
     renderer: ChatRenderer
     device: Device  # what the actors compute on: CPUs or GPUs
     learner: LearnerGroup
@@ -68,9 +63,7 @@ class Run:
     gauges: Gauges
     model_path: str  # the model that the first stage begins with
     playing: Sequence[RecipeConfig] = ()  # the stages whose episodes the engines play
-    earlier_s: float = 0.0  # wall seconds of the processes that this one continues
-    earlier_lost: int = 0  # tokens that their workers took with them when they died
-    earlier_restarts: dict[str, int] = field(default_factory=dict)  # of their workers and services, by name
+    earlier: DriverState  # as this process found it: what those that it continues have spent
     started: float = field(default_factory=time.monotonic)
     # -- what changes while it runs --
     stop: asyncio.Event = field(default_factory=asyncio.Event)  # set by Ctrl-C and SIGTERM
@@ -85,14 +78,11 @@ class Run:
     probe: tuple[tuple[int, ...], ...] = ()  # token ids of a few prompts, on which engines and learner are compared
     gap: dict[str, float] = field(default_factory=dict)  # between their log-probabilities, as last measured
     canaries: int = 0  # perturbed versions so far: -1, -2 ...; never trained, never sampled from
-    reference: Path | None = None  # of the running stage (launch.checkpoints.beginning): in the newest checkpoint
     before_row: DriverState | None = None  # where the account stood before a step whose row is yet to be written
-    buffer: SlotBuffer | None = None  # of the rl stage that is running
-    curriculum: Curriculum | None = None  # of the rl stage that is running
-    watch: Watch | None = None  # on the rows of the stage that is running
-    lost_at: int = -1  # step of the checkpoint from which the learner was started again last,
-    lives_lost: int = 0  # and how often since that checkpoint
-    reissue: deque[int] = field(default_factory=deque)  # groups that an earlier process began: next to get a slot
+    active: StageRun = field(init=False)  # the stage that is running, or the one that ended last
+
+    def __post_init__(self) -> None:
+        self.enter_stage()
 
     # -- waiting ------------------------------------------------------------------------------------------------------
 
@@ -179,10 +169,10 @@ class Run:
 
     # -- stages -------------------------------------------------------------------------------------------------------
 
-    @property
-    def stage(self) -> StageConfig:
-        """That is running; the last one when it has been gone through and its checkpoint is not yet written."""
-        return self.config.stages[min(self.state.stage_index, len(self.config.stages) - 1)]
+    def enter_stage(self) -> None:
+        """The next stage, as `state` says; the last one when all have been gone through."""
+        stage = self.config.stages[min(self.state.stage_index, len(self.config.stages) - 1)]
+        self.active = StageRun(stage=stage, world=make_world(stage.config.env))
 
     @property
     def saved_model(self) -> str:
@@ -196,7 +186,7 @@ class Run:
         temperature: of the answers that it will learn from; 1 where nobody sampled them.
         """
         folder = self.dir.newest()
-        self.reference = reference_of(stage, self.state, folder)
+        self.active.reference = reference_of(stage, self.state, folder)
         await self.until(
             self.learner.begin(
                 self.saved_model,
@@ -204,18 +194,23 @@ class Run:
                 stage.config.algorithm,
                 total_steps=stage.steps,
                 temperature=temperature,
-                reference_path=str(self.reference or self.model_path),
+                reference_path=str(self.active.reference or self.model_path),
             )
         )
         if folder is not None and takes_optimizer(stage, self.state):
             await self.until(self.learner.load(folder, optimizers_alone=self.state.stage_step == 0))
-        self.state.health = [asdict(finding) for finding in health(self)]  # of the stage before
-        self.watch = watch_on(self, stage)
+        self.active.watch = watch_on(self, stage)
 
-    def remember(self, stage: StageConfig) -> None:
-        """What the curriculum knows, into the state that the next checkpoint saves."""
-        if self.curriculum is not None:
-            self.state.curriculum[stage.name] = self.curriculum.state()
+    def end_stage(self, seconds: float) -> None:
+        """Count it as gone through: the next checkpoint is of its end."""
+        state, name, groups = self.state, self.active.stage.name, self.active.groups
+        state.stage_s[name] = state.stage_s.get(name, 0.0) + seconds
+        state.health = [asdict(finding) for finding in health(self)]
+        if groups is not None:
+            groups.save(state, name)
+            state.sequences[name] = state.next_sequence
+            self.active.groups = None
+        state.end_stage()
 
     # -- weights ------------------------------------------------------------------------------------------------------
 
@@ -277,16 +272,16 @@ class Run:
 
     @property
     def wall_s(self) -> float:
-        return self.earlier_s + time.monotonic() - self.started
+        return self.earlier.wall_s + time.monotonic() - self.started
 
     @property
     def lost_tokens(self) -> int:
-        return self.earlier_lost + self.pool.lost_tokens
+        return self.earlier.lost_tokens + self.pool.lost_tokens
 
     @property
     def restarts(self) -> dict[str, int]:
         counts = self.pool.restarts | self.services.restarts | {"learner": self.learner.restarts}
-        return {name: self.earlier_restarts.get(name, 0) + count for name, count in counts.items()}
+        return {name: self.earlier.restarts.get(name, 0) + count for name, count in counts.items()}
 
     def count_step(self) -> None:
         """Before a step enters the account: until it has its row, whoever sums up the run leaves it out."""
@@ -306,24 +301,19 @@ class Run:
         self.tracker.log(line)
         self.gauges.set(line)
         self.progress.step(row, stage_steps)
-        if self.watch is not None:
-            self.watch.heard(raised)
-        for says in self.watch.see(line) if self.watch is not None else ():
+        watch = self.active.watch
+        if watch is not None:
+            watch.heard(raised)
+        for says in watch.see(line) if watch is not None else ():
             self.progress.say(f"health: {says}")
             self.journal.note(row.stage, row.step, says)
-
-
-def summed(group: GroupRef) -> list[float]:
-    """Its sampled tokens and its mean reward."""
-    rewards = [each.reward.value for each in group.summaries if isinstance(each.reward, Reward)]
-    return [float(sum(each.num_sampled for each in group.summaries)), sum(rewards) / len(rewards)]
 
 
 def watch_on(run: Run, stage: StageConfig) -> Watch:
     """Over the rows that a resumed stage has already: what was said of them is not said again."""
     by = solved_by(stage.config.reward) or {}
     gpus = run.device is not None and run.device.gpus_per_actor > 0
-    turns, place = run.world.max_turns, str(run.dir.path)
+    turns, place = run.active.world.max_turns, str(run.dir.path)
     watch = Watch(stage.name, Setting(recipe=stage.config, max_turns=turns, solved_by=by, gpus=gpus, run=place))
     for row in run.dir.rows(stage.name):
         watch.see(row)
@@ -332,7 +322,7 @@ def watch_on(run: Run, stage: StageConfig) -> Watch:
 
 def health(run: Run) -> list[Finding]:
     """What was wrong, in the stages so far."""
-    running = run.watch.findings() if run.watch is not None else []
+    running = run.active.watch.findings() if run.active.watch is not None else []
     earlier = [each for each in (Finding(**row) for row in run.state.health) if each.what != HELD_OUT]
     of_rows = [*(each for each in earlier if each.stage not in {other.stage for other in running}), *running]
     return [*of_rows, *fallen(run.dir.evaluations(), run.config.stages)]
@@ -355,8 +345,9 @@ async def first_delivery(run: Run) -> None:
 
 def probe(run: Run) -> tuple[tuple[int, ...], ...]:
     """A few held-out prompts, cut short: what engine and learner are compared on."""
-    tasks = run.world.tasks("held_out")[:PROBE_TASKS] or run.world.tasks("train")[:PROBE_TASKS]
-    prompts = [run.renderer.prompt_ids(run.world.env(task).first_messages()) for task in tasks]
+    world = run.active.world
+    tasks = world.tasks("held_out")[:PROBE_TASKS] or world.tasks("train")[:PROBE_TASKS]
+    prompts = [run.renderer.prompt_ids(world.env(task).first_messages()) for task in tasks]
     length = min(PROBE_TOKENS, run.config.recipe.engine.max_model_len - 1)
     probes = tuple(ids[-length:] for ids in prompts if len(ids) > 1)
     if not probes:

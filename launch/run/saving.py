@@ -22,7 +22,7 @@ from launch.checkpoints.beginning import KEPT
 from launch.checkpoints.card import a_prompt, renew_results, write_about, write_card
 from launch.checkpoints.checkpoint import DriverState, step_of
 from launch.checkpoints.disk_space import room_for, when_full
-from launch.run.run import health, summed
+from launch.run.run import health
 from rlsys.config.recipe import StageConfig
 from rlsys.errors import told
 
@@ -53,23 +53,20 @@ async def checkpoint(run: Run, stage: StageConfig) -> None:
 
 def state_to_save(run: Run, stage: StageConfig) -> DriverState:
     run.journal.commit()
-    run.remember(stage)
-    known = run.state.curriculum  # of each stage made anew by `remember`: long, and never changed
     state = copy.deepcopy(replace(run.state, curriculum={}))
-    state.curriculum = dict(known)
+    state.curriculum = dict(run.state.curriculum)  # its values are long, and never change
+    if run.active.groups is not None:
+        run.active.groups.save(state, stage.name)
     state.mark = run.journal.mark
     state.health = [asdict(finding) for finding in health(run)]
     state.wall_s, state.lost_tokens, state.restarts = run.wall_s, run.lost_tokens, run.restarts
-    open_tickets = run.buffer.open_tickets if run.buffer else []
-    state.open_sequences = [*(ticket.sequence for ticket in open_tickets), *run.reissue]
-    state.dull = {str(group.ticket.sequence): summed(group) for group in run.buffer.dull} if run.buffer else {}
     return state
 
 
 def describe(run: Run, stage: StageConfig, model: Path, step: int) -> None:
     """The card of a model that is saved, and what programs may want to know of it."""
     if (model / "config.json").is_file():
-        prompt = a_prompt(run.world)
+        prompt = a_prompt(run.active.world)
         write_about(model, run.config, stage, prompt[1])
         write_card(model, run.config, stage, step, prompt, run.dir.evaluations())
 
@@ -96,7 +93,7 @@ async def save_at_stop(run: Run) -> None:
             if run.gave_up:
                 run.progress.say("what was going on took too long to wait for: the last checkpoint stands")
             elif run.state.step > (step_of(newest) if newest else 0):
-                await checkpoint(run, run.stage)
+                await checkpoint(run, run.active.stage)
                 await written(run)
     except TimeoutError:
         limit = f"{run.stop_deadline_s:g} s of the stop (checkpoint.stop_deadline_s)"
@@ -117,15 +114,15 @@ async def end_writing(run: Run) -> None:
 
 
 async def _write(run: Run, folder: Path, state: DriverState, stage: StageConfig) -> None:
-    unwanted = threading.Event()
+    unwanted, active = threading.Event(), run.active
     try:
         with _room_given_back(run, folder):
             await run.learner.write()
             describe(run, stage, folder / "hf", state.step)
-            args = (folder, state, stage.config.checkpoint.keep, unwanted.is_set, run.reference)
+            args = (folder, state, stage.config.checkpoint.keep, unwanted.is_set, active.reference)
             final = await asyncio.to_thread(run.dir.commit_checkpoint, *args)
-        if final is not None and run.reference is not None:
-            run.reference = final / KEPT  # the one it was linked from may be gone by now
+        if final is not None and active.reference is not None:
+            active.reference = final / KEPT  # the one it was linked from may be gone by now
     except asyncio.CancelledError:
         unwanted.set()  # a thread is not cancelled: it ends by itself, and makes no checkpoint
         raise

@@ -90,7 +90,7 @@ class Generate(Stage):
         from launch.stages.trajectories import tokenizer_id, weights_id
 
         recipe = stage.config
-        tasks = tasks_to_generate(run.world, recipe)
+        tasks = tasks_to_generate(run.active.world, recipe)
         output, tokenizer = run.dir.generated(stage.name), tokenizer_id(run.renderer)
         await run.begin_stage(stage)
         teacher = recipe.generate.teacher

@@ -14,6 +14,7 @@ fetch what their rows are made of.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -32,6 +33,7 @@ from launch.run import wire
 from launch.run.run import Run, StopRequested, first_delivery
 from launch.run.rundir import sampled
 from launch.run.saving import checkpoint
+from launch.run.stage_run import OpenGroups
 from learners.algorithms import make_algorithm
 from rlsys.buffer import SlotBuffer
 from rlsys.config.recipe import StageConfig
@@ -62,21 +64,23 @@ async def rl_loop(run: Run, stage: StageConfig, env: Any = None) -> None:
         f"stage {stage.name}: {stage.steps} steps of {config.loop.groups_per_step} groups x {config.loop.group_size}, "
         f"at most {config.loop.slots} groups open"
     )
-    run.buffer = SlotBuffer(
+    buffer = SlotBuffer(
         groups_per_step=config.loop.groups_per_step,
         max_policy_lag=config.loop.max_policy_lag,
         live_version=state.version,
         total=(stage.steps - state.stage_step) * config.loop.groups_per_step,
         spare=config.loop.spare,
     )
-    run.curriculum = make_curriculum(
+    curriculum = make_curriculum(
         config.curriculum,
-        run.world.tasks("train"),
-        run.world.level,
+        run.active.world.tasks("train"),
+        run.active.world.level,
         seed=derive(config.seed, stage.name),
         state=state.curriculum.get(stage.name),
     )
-    account_dull(run, stage)
+    groups = OpenGroups(buffer=buffer, curriculum=curriculum, pending=deque(sorted(state.open_sequences)))
+    run.active.groups = groups
+    account_dull(run, stage, curriculum)
     plan = wire.rollout_plan(
         config,
         stage.name,
@@ -84,9 +88,9 @@ async def rl_loop(run: Run, stage: StageConfig, env: Any = None) -> None:
         temperature=config.rollout.temperature,
     )
     plan = plan if env is None else replace(plan, env=env)
-    run.spawn(feed(run, stage, run.buffer, run.curriculum, plan))
+    run.spawn(feed(run, stage, groups, plan))
     evaluations = Beside(run, stage)
-    stepper = Stepper(run, stage, run.buffer, plan, evaluations)
+    stepper = Stepper(run, stage, groups, plan, evaluations)
     try:
         evaluations.due(stepper.published)  # of the checkpoint that the run continues from
         while state.stage_step < stage.steps:
@@ -111,9 +115,10 @@ class Stepper:
     """One optimizer step after another. While the next one waits for its groups, the last one is published."""
 
     def __init__(
-        self, run: Run, stage: StageConfig, buffer: SlotBuffer, plan: RolloutPlan, evaluations: Beside
+        self, run: Run, stage: StageConfig, groups: OpenGroups, plan: RolloutPlan, evaluations: Beside
     ) -> None:
-        self.run, self.stage, self.buffer, self.plan, self.evaluations = run, stage, buffer, plan, evaluations
+        self.run, self.stage, self.groups, self.plan, self.evaluations = run, stage, groups, plan, evaluations
+        self.buffer = groups.buffer
         self.algorithm = make_algorithm(stage.config.algorithm)
         self.clock = Clock()
         self._publishing: asyncio.Task[None] | None = None
@@ -139,7 +144,7 @@ class Stepper:
         state.generated += harvest.sampled
         state.discarded += harvest.discarded
         self.buffer.trained()
-        account(run, self.stage, harvest)
+        account(run, self.stage, self.groups.curriculum, harvest)
         publication: Publication | None = None
         if trained:  # a step without signal publishes nothing: versions count weights, not steps
             state.version += 1
@@ -155,8 +160,33 @@ class Stepper:
             time=clock.close(),
             metrics=values(merge(metrics)),
         )
-        work = publish_step(run, self.stage, self.buffer, groups, harvest, row, publication, self.evaluations)
-        self._publishing = run.spawn(work)
+        self._publishing = run.spawn(self._publish(groups, harvest, row, publication))
+
+    async def _publish(
+        self, groups: Sequence[GroupRef], harvest: Harvest, row: StepRow, publication: Publication | None
+    ) -> None:
+        """The weights go live, the slots come free, the row and the trajectories reach the disk.
+
+        publication: what was exported after this step; None where it made no new weights.
+        """
+        run, version, metrics = self.run, row.version, row.metrics
+        assert version is not None
+        if publication is not None:
+            await self.evaluations.held(row.step)
+            published = await run.publish(publication)
+            metrics = metrics | published
+            run.state.add_publish(published["weights/publish_s"])
+            run.journal.publish(version, step=row.step)
+        await self.buffer.release(self.buffer.groups_per_step, live_version=version)
+        metrics = {**metrics, **run.gap, **self.groups.curriculum.row(), **await engine_metrics(run)}
+        metrics |= self.evaluations.row()
+        run.journal.commit()
+        await keep_trajectories(run, self.stage, f"step-{row.step:06d}", groups, harvest.advantages)
+        metrics["tokens/generated_per_s"] = metrics["tokens/generated"] / row.time.total
+        metrics["learner/idle_share"] = 1 - row.time.phases.get("update", 0.0) / row.time.total
+        summaries = [each for group in groups for each in group.summaries]
+        run.record(replace(row, metrics=metrics), self.stage.steps, first_raised(summaries))
+        run.tracker.episodes(row.step, await shown(run, row.step, groups))
 
     async def _next_batch(self) -> tuple[list[GroupRef], Harvest, BatchPlan | None]:
         """The next step's groups, what they gave, and the plan whose rows the ranks have built; None where nothing is
@@ -211,14 +241,13 @@ class Stepper:
             self.run.gave_up = self.run.gave_up or bool(late)
 
 
-async def feed(run: Run, stage: StageConfig, buffer: SlotBuffer, curriculum: Curriculum, plan: RolloutPlan) -> None:
+async def feed(run: Run, stage: StageConfig, groups: OpenGroups, plan: RolloutPlan) -> None:
     """Start what an earlier process left open, then every further sequence of the stage, as slots come free."""
-    state = run.state
-    again = set(state.open_sequences)
-    run.reissue.extend(sorted(again))
+    state, buffer, pending = run.state, groups.buffer, groups.pending
+    resumed = set(pending)
     while (live := await buffer.admit()) is not None:
-        sequence = run.reissue.popleft() if run.reissue else state.next_sequence
-        drawn, attempt = curriculum.draw(sequence), int(sequence in again)
+        sequence = pending.popleft() if pending else state.next_sequence
+        drawn, attempt = groups.curriculum.draw(sequence), int(sequence in resumed)
         ticket = Ticket(
             sequence=sequence,
             epoch=drawn.epoch,
@@ -242,24 +271,22 @@ async def _rollout(run: Run, stage: StageConfig, buffer: SlotBuffer, ticket: Tic
     await buffer.finish(group, signal=signal is not False)
 
 
-def account_dull(run: Run, stage: StageConfig) -> None:
+def account_dull(run: Run, stage: StageConfig, curriculum: Curriculum) -> None:
     """Of groups without signal that an earlier process had played and no step had taken. Their texts are gone."""
     state = run.state
     for sequence, (tokens, reward) in state.dull.items():
         run.journal.outcome(stage.name, int(sequence), "filtered", step=state.step)
         state.discarded += int(tokens)
-        if run.curriculum is not None:
-            run.curriculum.seen(int(sequence), False, reward)
+        curriculum.seen(int(sequence), False, reward)
     state.dull = {}
 
 
-def account(run: Run, stage: StageConfig, harvest: Harvest) -> None:
+def account(run: Run, stage: StageConfig, curriculum: Curriculum, harvest: Harvest) -> None:
     """Into the journal and the driver's state: these groups are done with, in this step."""
     state = run.state
     for sequence, outcome in sorted(harvest.outcomes.items()):
         run.journal.outcome(stage.name, sequence, outcome, step=state.step)
-        if run.curriculum is not None:
-            run.curriculum.seen(sequence, harvest.signals.get(sequence), harvest.means.get(sequence))
+        curriculum.seen(sequence, harvest.signals.get(sequence), harvest.means.get(sequence))
     state.lag_max = max(state.lag_max, *harvest.lags, 0)
     state.lag_sum += sum(harvest.lags)
     state.lag_count += len(harvest.lags)
@@ -268,40 +295,6 @@ def account(run: Run, stage: StageConfig, harvest: Harvest) -> None:
     if harvest.rewards:
         state.reward_last = sum(harvest.rewards) / len(harvest.rewards)
         state.reward_first = state.reward_last if state.reward_first is None else state.reward_first
-
-
-async def publish_step(
-    run: Run,
-    stage: StageConfig,
-    buffer: SlotBuffer,
-    groups: Sequence[GroupRef],
-    harvest: Harvest,
-    row: StepRow,
-    publication: Publication | None,
-    evaluations: Beside,
-) -> None:
-    """The weights go live, the slots come free, the row and the trajectories reach the disk.
-
-    publication: what was exported after this step; None where it made no new weights.
-    """
-    version, metrics = row.version, row.metrics
-    assert version is not None
-    if publication is not None:
-        await evaluations.held(row.step)
-        published = await run.publish(publication)
-        metrics = metrics | published
-        run.state.add_publish(published["weights/publish_s"])
-        run.journal.publish(version, step=row.step)
-    await buffer.release(buffer.groups_per_step, live_version=version)
-    metrics = {**metrics, **run.gap, **(run.curriculum.row() if run.curriculum else {}), **await engine_metrics(run)}
-    metrics |= evaluations.row()
-    run.journal.commit()
-    await keep_trajectories(run, stage, f"step-{row.step:06d}", groups, harvest.advantages)
-    metrics["tokens/generated_per_s"] = metrics["tokens/generated"] / row.time.total
-    metrics["learner/idle_share"] = 1 - row.time.phases.get("update", 0.0) / row.time.total
-    summaries = [each for group in groups for each in group.summaries]
-    run.record(replace(row, metrics=metrics), stage.steps, first_raised(summaries))
-    run.tracker.episodes(row.step, await shown(run, row.step, groups))
 
 
 async def keep_trajectories(

@@ -110,7 +110,7 @@ def demonstration(run: Run, stage: StageConfig, task: Task, sequence: int) -> Sa
     """One worked episode: a function of the seed and the sequence number alone."""
     from launch.stages.supervised import given_sample
 
-    world = run.world
+    world = run.active.world
     shown = world.demonstration(task, derive(stage.config.seed, "demonstration", sequence))
     env = shown.env or world.env(task)
     return given_sample(*run.renderer.demonstration(shown.messages, len(env.first_messages()), env.stop_strings))
@@ -118,7 +118,7 @@ def demonstration(run: Run, stage: StageConfig, task: Task, sequence: int) -> Sa
 
 def held_out_demonstrations(run: Run, stage: StageConfig) -> list[Sample]:
     samples: list[Sample] = []
-    for sequence, task in enumerate(run.world.tasks("held_out")[: stage.config.eval.tasks]):
+    for sequence, task in enumerate(run.active.world.tasks("held_out")[: stage.config.eval.tasks]):
         with contextlib.suppress(BadInput):  # this one cannot be demonstrated
             samples.append(demonstration(run, stage, task, sequence))
     return samples

@@ -76,8 +76,8 @@ class Stepwise(RL):
         data = str(stage.data) if maker is None else str(run.dir.generated(maker.name))
         states = states_of(stage.config, data)
         try:
-            run.world = await asyncio.to_thread(make_world, states)
-            count = len(run.world.tasks("train"))
+            run.active.world = await asyncio.to_thread(make_world, states)
+            count = len(run.active.world.tasks("train"))
         except BadInput as error:
             raise RunFailed(f"stages.{stage.name}: {error}") from error
         if stage.epochs is not None:

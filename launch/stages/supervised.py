@@ -82,7 +82,7 @@ async def begin_with_data(run: Run, stage: StageConfig, kind: DataStage, what: s
             f"{len(data.noted)} of the answers hold chat marks, "
             f"the first {mark} in {where}: they are trained as text and end no turn"
         )
-    stop = tuple(run.world.env(run.world.tasks("train")[0]).stop_strings)
+    stop = tuple(run.active.world.env(run.active.world.tasks("train")[0]).stop_strings)
     return Begun(
         stage=stage,
         data=data,

@@ -158,16 +158,17 @@ def never_trained(state: DriverState) -> bool:
 
 async def train(run: Run) -> None:
     """Each stage begins with the weights of the one before; a resumed run enters the stage that it was in."""
-    from launch.run.going_back import go_back
+    from launch.run.recovery import Recovery
 
+    recovery = Recovery(run)
     lost: LearnerLost | None = None
     while lost is not None or run.state.stage_index < len(run.config.stages):
         try:
             if lost is not None:
-                await go_back(run, lost)
+                await recovery.restore(lost)
             lost = None
             if run.state.stage_index < len(run.config.stages):
-                await _go_through(run, run.config.stages[run.state.stage_index])
+                await _go_through(run)
         except LearnerLost as error:
             lost = error
     state = run.state
@@ -178,22 +179,15 @@ async def train(run: Run) -> None:
         raise RunFailed(": ".join([f"none of the {state.step} steps trained anything", *why]))
 
 
-async def _go_through(run: Run, stage: StageConfig) -> None:
-    """One stage, to the checkpoint that the next one begins with."""
+async def _go_through(run: Run) -> None:
+    """The next stage, to the checkpoint that the one after it begins with."""
     from launch.run.saving import checkpoint, written
 
     started = time.monotonic()
-    run.world = make_world(stage.config.env)
+    run.enter_stage()
+    stage = run.active.stage
     await stage_of(stage.kind).run(run, stage)
     await run.cancel_background()
-    state = run.state
-    state.stage_s[stage.name] = state.stage_s.get(stage.name, 0.0) + time.monotonic() - started
-    run.remember(stage)
-    run.curriculum = None
-    state.stage_index, state.stage_step = state.stage_index + 1, 0
-    if run.buffer is not None:
-        state.sequences[stage.name] = state.next_sequence
-    state.next_sequence, state.open_sequences, state.reference, run.buffer = 0, [], [], None
-    run.reissue.clear()
+    run.end_stage(time.monotonic() - started)
     await checkpoint(run, stage)
     await run.until(written(run))
