@@ -10,7 +10,7 @@ from pathlib import Path
 from launch.config.compose import TABLES, compose
 from launch.config.keys import Key, Section, choice_keys, plain, reference, values_of
 from launch.config.layers import find_config
-from launch.config.synonyms import ABSENT, SEVERAL, SYNONYMS, meant
+from launch.config.synonyms import foreign, meant
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
 from rlsys.files import files_or_bad_input
@@ -59,10 +59,11 @@ def listed(sections: Sequence[Section]) -> Iterator[str]:
 
 
 def explained(what: str, sections: Sequence[Section]) -> list[str]:
-    """A key, all keys below a section, or the keys that other systems call so. Empty where there is none."""
-    if what in ABSENT:
-        return [f"{what}: {ABSENT[what]}"]
-    ours = {*SEVERAL.get(what, ()), *(ours for ours, others in SYNONYMS.items() if what in others)}
+    """A key, all keys below a section, or the keys that another system calls `what`. Empty if there is none."""
+    theirs = foreign()
+    if what in theirs.absent:
+        return [f"{what}{theirs.absent[what]}"]
+    ours = {*theirs.several.get(what, ()), *(ours for ours, others in theirs.equivalents.items() if what in others)}
     lines: list[str] = []
     for section in sections:
         wanted = [key for key in section.keys if key.name in {what, *ours} or key.name.startswith(f"{what}.")]
@@ -74,8 +75,7 @@ def explained(what: str, sections: Sequence[Section]) -> list[str]:
 
 def paragraph(key: Key) -> Iterator[str]:
     yield f"{key.name}: {key.kind}" + (f"; default {short(key.default)}" if key.default else "")
-    others = SYNONYMS.get(key.name)
-    for text in (key.meaning, f"Elsewhere: {', '.join(others)}." if others else ""):
+    for text in (key.meaning, foreign().elsewhere(key.name)):
         yield from textwrap.wrap(text, 110, initial_indent="    ", subsequent_indent="    ")
 
 
@@ -136,8 +136,7 @@ def tables(sections: Sequence[Section]) -> str:
     for section in sections:
         lines += [f"### {section.title}", "", "| key | value | default | |", "|---|---|---|---|"]
         for key in section.keys:
-            others = ", ".join(f"`{name}`" for name in SYNONYMS.get(key.name, ()))
-            said = " ".join(filter(None, (key.meaning, f"Elsewhere: {others}." if others else "")))
+            said = " ".join(filter(None, (key.meaning, foreign().elsewhere(key.name, mark="`"))))
             default = f"`{short(key.default)}`" if key.default else ""
             lines.append(" | ".join((f"| `{key.name}`", key.kind, default, said.replace("|", "\\|"))) + " |")
         lines.append("")

@@ -40,7 +40,7 @@ def test_a_key_says_what_it_is() -> None:
         (["loop"], ["loop.groups_per_step: a whole number; default 32", "loop.max_failed_share"]),
         (["num_generations"], ["loop.group_size: a whole number; default 8"]),
         (["tensor_parallel_size"], ["engine.tensor_parallel"]),
-        (["pipeline_parallel_size"], ["ranks divide weights and data alone"]),
+        (["pipeline_parallel_size"], ["learner.ranks, learner.zero_stage"]),
         (["answer"], ["# reward.name=answer\n", "reward.overlong_buffer"]),
         (
             ["quickstart"],
