@@ -12,7 +12,6 @@ from rlsys.errors import RunFailed
 from rlsys.system.deadlines import within
 from rlsys.system.lost_nodes import lost_node
 
-PING_EVERY_S = 5.0
 SERVICE_TOKEN = "RLSYS_SERVICE_TOKEN"  # the variable that holds the secret of a run's tool services
 
 

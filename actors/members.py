@@ -19,6 +19,7 @@ from actors.weights.check import Arrival
 from actors.worker import WorkerSpec, WorkerStatus
 from rlsys.errors import RunFailed
 from rlsys.system.lost_nodes import surely_lost
+from rlsys.system.supervisor import Supervised
 from rlsys.system.weight_folder import WeightsRejected
 
 log = logging.getLogger("rlsys.pool")
@@ -30,9 +31,6 @@ class State(StrEnum):
     READY = "ready"
     DEAD = "dead"
     LOST = "lost"
-
-
-GONE = (State.DEAD, State.LOST)
 
 
 @dataclass(slots=True, eq=False)
@@ -53,13 +51,11 @@ class Member:
     """One worker, over all its incarnations."""
 
     spec: WorkerSpec
+    life: Supervised[Any]
     placement: Any = "DEFAULT"
-    handle: Any = None
     node: str = ""  # of Ray's, on which it runs
     state: State = State.DEAD
     playing: set[Play] = field(default_factory=set)
-    restarts: int = 0
-    futile: int = 0  # restarts since it last finished a group
     died_of: str = ""  # its last incarnation that was found dead
     blameless: bool = False  # what was played on that had nothing to do with it
     without: tuple[int | None, str] = (None, "")  # the version that it last went without, and why
@@ -68,6 +64,11 @@ class Member:
     last_status: WorkerStatus | None = None
     delivered: int = 0  # tokens of the groups that this incarnation finished
     lost_tokens: int = 0  # tokens of groups that earlier ones did not finish, as of their last sign of life
+
+    @property
+    def handle(self) -> Any:
+        """Of its present incarnation; None while it is dead."""
+        return self.life.handle
 
     @property
     def in_flight(self) -> int:
@@ -102,15 +103,13 @@ def close(member: Member, version: int, why: str) -> None:
 
 def bury(member: Member, error: Exception) -> None:
     """This incarnation is dead, and what it sampled for groups that it did not finish is lost."""
-    why, where, refused = reason(error), "", isinstance(getattr(error, "cause", None), WeightsRejected)
-    member.state, member.died_of, member.blameless = State.DEAD, why, refused or surely_lost(error)
+    refused = isinstance(getattr(error, "cause", None), WeightsRejected)
+    member.state, member.died_of, member.blameless = State.DEAD, reason(error), refused or surely_lost(error)
     if member.last_status is not None:
-        where = f"; its log is {member.last_status.log}" if member.last_status.log else ""
         member.lost_tokens += max(0, member.last_status.generated_tokens - member.delivered)
         member.last_status = None
     if not member.blameless:
         suspect(list(member.playing))
-    log.warning("%s is dead (%s): restarting it%s", member.spec.name, why, where)
 
 
 def suspect(plays: Sequence[Play]) -> None:
@@ -124,10 +123,10 @@ def suspect(plays: Sequence[Play]) -> None:
         play.suspected = companies[number % len(companies)]
 
 
-def placed(worker: type, options: PoolOptions, member: Member) -> Any:
-    """Its actor class, with its name, its share of the machine and its place."""
-    return ray.remote(worker).options(
-        name=actor_name(options.run, member.spec.name, member.restarts),
+def create(worker: type, options: PoolOptions, member: Member) -> Any:
+    """Its next actor, with its name, its share of the machine and its place."""
+    placed = ray.remote(worker).options(
+        name=actor_name(options.run, member.spec.name, member.life.restarts),
         num_cpus=options.cpus,
         num_gpus=options.gpus,
         max_restarts=0,
@@ -135,6 +134,7 @@ def placed(worker: type, options: PoolOptions, member: Member) -> Any:
         scheduling_strategy=member.placement,
         runtime_env={"env_vars": options.env_vars},
     )
+    return placed.remote(member.spec)
 
 
 async def started(member: Member, ref: Any, what: str, timeout_s: float) -> Any:

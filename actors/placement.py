@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Sequence
 from typing import Any, TypeVar
 
 from actors.bundles import Need, Node, bundled, shortage
-from actors.calls import PING_EVERY_S
 from rlsys.errors import RunFailed
+from rlsys.system import supervisor
 
 log = logging.getLogger("rlsys.placement")
 T = TypeVar("T")
@@ -118,7 +118,7 @@ async def while_placed(work: Awaitable[T], where: Any, what: str) -> T:
     """Await `work` for as long as the actor that does it has a node. Raises NoPlace when that is gone."""
     task = asyncio.ensure_future(work)
     try:
-        while not (await asyncio.wait({task}, timeout=PING_EVERY_S))[0]:
+        while not (await asyncio.wait({task}, timeout=supervisor.PING_EVERY_S))[0]:
             if not await asyncio.to_thread(has_place, where):
                 raise NoPlace(f"{what}: its node is gone")
         return task.result()

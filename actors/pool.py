@@ -25,8 +25,8 @@ from typing import Any
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from actors.calls import PING_EVERY_S, call, reason
-from actors.members import GONE, Member, PoolOptions, State, bury, placed, started
+from actors.calls import call, reason
+from actors.members import Member, PoolOptions, State, bury, create, started
 from actors.placement import NoPlace, has_place, while_placed
 from actors.roster import Roster
 from actors.specs import EngineFailed
@@ -37,13 +37,14 @@ from rlsys.errors import RunFailed
 from rlsys.group_rollout import failed_group
 from rlsys.rollout import RolloutPlan
 from rlsys.summaries import GroupRef, TrajectorySummary, refer_to
+from rlsys.system import supervisor
+from rlsys.system.supervisor import GaveUp, Supervised, keep_pinging
 from rlsys.types import Failure, FailureKind, Group, Ticket
 from rlsys.visible import visible
 
 log = logging.getLogger("rlsys.pool")
 
 MAX_PAUSE_S = 30.0  # between two looks for a node
-MAX_RESTARTS = 5  # of one worker without a single group finished in between: then the run stops with the reason
 
 
 class RolloutPool:
@@ -55,16 +56,26 @@ class RolloutPool:
         distributor: WeightDistributor | None = None,
     ) -> None:
         """distributor: of new weights to the engines; without, there are none, and `adopt` opens the workers."""
-        self._members = [Member(spec=spec) for spec in specs]
+        self._options, self._worker = options, worker
+        self._members = [self._member(spec) for spec in specs]
         self._roster = Roster(self._members, options.in_flight)
         self.publisher = WeightPublisher(self._roster, options, distributor, self._mark_dead)
         self._distributor = distributor
-        self._options = options
-        self._worker = worker
         self._addresses: Mapping[str, str] = {}
         self._away: dict[str, str] = {}  # tools that answer nobody, and why
-        self._closing = False
         self._adopted = False
+
+    def _member(self, spec: WorkerSpec) -> Member:
+        life = Supervised[Any](
+            name=spec.name,
+            create=lambda: create(self._worker, self._options, member),
+            start=lambda handle: self._start(member, handle),
+            kill=ray.kill,
+            find_place=lambda: self._find_place(member),
+            goal="finishing a group",
+        )
+        member = Member(spec=spec, life=life)
+        return member
 
     # -- start and stop ---------------------------------------------------------------------------------------------
 
@@ -72,30 +83,33 @@ class RolloutPool:
         """Start every worker, each where `placement` says; one that cannot start at all is an error of the run."""
         for member, where in zip(self._members, placement or ["DEFAULT"] * len(self._members), strict=True):
             member.placement = where
-        await asyncio.gather(*(self._start(member) for member in self._members))
-        self._roster.spawn(self._watch())
+        await asyncio.gather(*(member.life.ensure() for member in self._members))
+        self._roster.spawn(keep_pinging(self.status))
 
-    async def _start(self, member: Member) -> None:
-        options = self._options
-        member.state = State.STARTING
-        actor = placed(self._worker, options, member)
-        member.handle, member.delivered = actor.remote(member.spec), 0
-        start = member.handle.start.remote()
-        starting = started(member, start, "starting its engine", options.start_timeout_s)
-        member.last_status = await while_placed(starting, member.placement, f"{member.spec.name} starting its engine")
-        if self._distributor is not None:
-            member.node = await started(member, member.handle.__ray_call__.remote(node_of), "saying where it is", 30.0)
-            await self._distributor.ensure([member.node])
-        member.state = State.STALE
-        await self._connect(member)
+    async def _start(self, member: Member, handle: Any) -> None:
+        timeout_s, name = self._options.start_timeout_s, member.spec.name
+        member.state, member.delivered = State.STARTING, 0
+        starting = started(member, handle.start.remote(), "starting its engine", timeout_s)
+        try:
+            member.last_status = await while_placed(starting, member.placement, f"{name} starting its engine")
+            if self._distributor is not None:
+                member.node = await started(member, handle.__ray_call__.remote(node_of), "saying where it is", 30.0)
+                await self._distributor.ensure([member.node])
+            member.state = State.STALE
+            await self._connect(member, handle)
+            if self._adopted:
+                await self._adopt(member, handle)
+        except RunFailed as error:
+            member.state = State.DEAD
+            member.life.futile -= isinstance(error, NoPlace)  # it never started
+            raise
 
     async def connect(self, addresses: Mapping[str, str]) -> None:
         """Tell every worker where the run's services listen, by their names; those that come up later hear it first."""
         self._addresses = addresses
-        await asyncio.gather(*(self._connect(member) for member in self._roster.up))
+        await asyncio.gather(*(self._connect(member, member.handle) for member in self._roster.up))
 
-    async def _connect(self, member: Member) -> None:
-        handle = member.handle
+    async def _connect(self, member: Member, handle: Any) -> None:
         try:
             what = f"{member.spec.name} hearing of the services"
             await call(handle.connect.remote(self._addresses), what, self._options.call_timeout_s)
@@ -103,18 +117,14 @@ class RolloutPool:
             self._mark_dead(member, handle, error)
 
     async def stop(self) -> None:
-        self._closing = True
         await self._roster.stop()
-        for member in self._members:
-            if member.state in (State.STARTING, *GONE) and member.handle is not None:
-                ray.kill(member.handle)  # its event loop is busy: it would not hear
-                member.handle = None
-        alive = [member for member in self._members if member.handle is not None]
-        stops: list[Any] = [call(member.handle.stop.remote(), f"{member.spec.name} stopping", 10.0) for member in alive]
+        living = [(member, await member.life.close()) for member in self._members]
+        alive = {member.spec.name: handle for member, handle in living if handle is not None}
+        stops: list[Any] = [call(handle.stop.remote(), f"{name} stopping", 10.0) for name, handle in alive.items()]
         stops += [self._distributor.stop()] if self._distributor is not None else []
         await asyncio.gather(*stops, return_exceptions=True)
-        for member in alive:
-            ray.kill(member.handle)
+        for handle in alive.values():
+            ray.kill(handle)
 
     # -- groups -----------------------------------------------------------------------------------------------------
 
@@ -134,7 +144,7 @@ class RolloutPool:
                 # Both are results of the call, so that the driver owns them: what a worker puts itself dies with it.
                 seen, source = handle.run_group.options(num_returns=2).remote(ticket, plan)
                 summaries: tuple[TrajectorySummary, ...] = await call(seen, what, timeout_s)
-                member.futile = 0
+                member.life.note_progress()
                 member.delivered += sum(each.num_sampled + each.discarded_tokens for each in summaries)
                 return GroupRef(ticket=ticket, summaries=summaries, source=source)
             except (RayError, RunFailed) as error:
@@ -195,22 +205,16 @@ class RolloutPool:
     async def adopt(self) -> None:
         """Serve the folder that the engines were started from (evaluation without a learner)."""
         self._adopted = True
-        await asyncio.gather(*(self._adopt(member) for member in self._members))
+        await asyncio.gather(*(self._adopt(member, member.handle) for member in self._members))
 
-    async def _adopt(self, member: Member) -> None:
-        await started(member, member.handle.adopt.remote(), "adopting its folder", 30.0)
-        await self._roster.open(member)
+    async def _adopt(self, member: Member, handle: Any) -> None:
+        await started(member, handle.adopt.remote(), "adopting its folder", 30.0)
+        if member.handle is handle:
+            await self._roster.open(member)
 
     # -- supervision ------------------------------------------------------------------------------------------------
 
-    async def _watch(self) -> None:
-        """Ping every worker; one that does not answer in time is dead, whatever Ray thinks of it."""
-        while True:
-            await asyncio.sleep(PING_EVERY_S)
-            await self.status()
-
-    async def _ping(self, member: Member) -> None:
-        handle = member.handle
+    async def _ping(self, member: Member, handle: Any) -> None:
         try:
             what = f"{member.spec.name} answering a ping"
             status: WorkerStatus = await call(handle.ping.remote(), what, self._options.call_timeout_s)
@@ -223,57 +227,40 @@ class RolloutPool:
 
     def _mark_dead(self, member: Member, handle: Any, error: Exception) -> None:
         """The first to notice starts the restart; later reports about the same incarnation change nothing."""
-        if self._closing or member.handle is not handle or member.state in GONE:
-            return
-        bury(member, error)
-        ray.kill(handle)
-        self._roster.spawn(self._revive(member, reason(error)))
+        written = member.last_status.log if member.last_status is not None else ""
+        if member.life.declare_dead(handle, reason(error), f"; its log is {written}" if written else ""):
+            bury(member, error)
+            self._roster.spawn(self._revive(member))
 
-    async def _revive(self, member: Member, why: str) -> None:
-        while not self._closing and await self._find_place(member):
-            member.restarts += 1
-            member.futile += 1
-            if member.futile > MAX_RESTARTS:
-                times = f"{MAX_RESTARTS} times without finishing a group"
-                await self._roster.fail(f"{member.spec.name} was restarted {times}; last: {why}")
-                return
-            try:
-                await self._start(member)
-                if self._adopted:
-                    await self._adopt(member)
-            except RunFailed as error:
-                why = str(error)
-                log.warning("%s did not come back (%s)", member.spec.name, why)
-                member.state = State.DEAD
-                member.futile -= isinstance(error, NoPlace)  # it never started
-                ray.kill(member.handle)
-                continue
+    async def _revive(self, member: Member) -> None:
+        try:
+            await member.life.revive()
+        except GaveUp as error:
+            await self._roster.fail(str(error))
+        else:
             await self.publisher.renew(member)  # when it dies under that, another task revives it
-            return
 
-    async def _find_place(self, member: Member) -> bool:
-        """Wait until a worker has a node, ever more patiently. False when the run cannot go on without it."""
-        since, pause = time.monotonic(), PING_EVERY_S
+    async def _find_place(self, member: Member) -> None:
+        """Wait until a worker has a node, ever more patiently. Raises GaveUp when the run cannot go on without it."""
+        since, pause = time.monotonic(), supervisor.PING_EVERY_S
         while not await asyncio.to_thread(has_place, member.placement):
             if member.state is not State.LOST:
                 log.warning("%s is lost: its node is gone, and no other has room for it yet", member.spec.name)
                 member.state = State.LOST
             live, options = len(self._members) - self.lost, self._options
             if live < options.min_workers and time.monotonic() - since > options.placement_timeout_s:
-                await self._roster.fail(
+                raise GaveUp(
                     f"{live} of {len(self._members)} rollout workers have a node (rollout.min_workers="
                     f"{options.min_workers}), for {options.placement_timeout_s:g} s (cluster.placement_timeout_s)"
                 )
-                return False
             await asyncio.sleep(pause)
             pause = min(2 * pause, MAX_PAUSE_S)
-        return True
 
     # -- bookkeeping ------------------------------------------------------------------------------------------------
 
     async def status(self) -> list[WorkerStatus]:
         """A fresh status of every ready worker."""
-        await asyncio.gather(*(self._ping(m) for m in self._members if m.state is State.READY))
+        await asyncio.gather(*(self._ping(m, m.handle) for m in self._members if m.state is State.READY))
         self._say_outages()
         return [m.last_status for m in self._members if m.last_status is not None]
 
@@ -299,4 +286,4 @@ class RolloutPool:
 
     @property
     def restarts(self) -> dict[str, int]:
-        return {member.spec.name: member.restarts for member in self._members}
+        return {member.spec.name: member.life.restarts for member in self._members}

@@ -22,18 +22,18 @@ from ray.exceptions import RayError
 
 from actors.addresses import LOOPBACK, free_port, interfaces, listening, only_node
 from actors.bundles import Need
-from actors.calls import PING_EVERY_S, SERVICE_TOKEN, call, reason
+from actors.calls import SERVICE_TOKEN, call, reason
 from actors.placement import actor_name
 from envs import new_player
 from envs.base import Service
 from rlsys.errors import BadInput, RunFailed
 from rlsys.system.device import hidden
+from rlsys.system.supervisor import Supervised, keep_pinging
 
 log = logging.getLogger("rlsys.services")
 
 HEALTH_DEADLINE_S = 10.0
 LOWER = "env.retriever.gpus or reward.judge.gpus"
-MAX_BACKOFF_S = 60.0
 Tell = Callable[[Mapping[str, str]], Awaitable[None]]  # addresses by the name of the service
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # the machine's proxy is for the web
 
@@ -99,10 +99,9 @@ class ToolService:
 @dataclass(slots=True)
 class _Member:
     spec: ServiceSpec
+    life: Supervised[Any]
     placement: Any = "DEFAULT"
-    handle: Any = None
     url: str = ""
-    restarts: int = 0
 
 
 @dataclass(slots=True)
@@ -125,7 +124,20 @@ class Services:
 
     def __post_init__(self) -> None:
         for spec in self.specs:
-            self._members.setdefault(spec.name, _Member(spec))
+            if spec.name not in self._members:
+                self._members[spec.name] = self._member(spec)
+
+    def _member(self, spec: ServiceSpec) -> _Member:
+        life = Supervised[Any](
+            name=spec.name,
+            create=lambda: self._create(member),
+            start=lambda handle: self._start(member, handle),
+            kill=ray.kill,
+            max_restarts=None,
+            pause_s=1.0,
+        )
+        member = _Member(spec, life)
+        return member
 
     @property
     def servers(self) -> list[ServiceSpec]:
@@ -140,7 +152,7 @@ class Services:
 
     @property
     def restarts(self) -> dict[str, int]:
-        return {name: member.restarts for name, member in self._members.items()}
+        return {name: member.life.restarts for name, member in self._members.items()}
 
     @property
     def addresses(self) -> dict[str, str]:
@@ -152,7 +164,7 @@ class Services:
         members = list(self._members.values())
         for member, where in zip(members, placement or ["DEFAULT"] * len(members), strict=True):
             member.placement = where
-        await asyncio.gather(*(self._start(member) for member in members))
+        await asyncio.gather(*(member.life.ensure() for member in members))
         self._tell = tell
         if tell is not None and members:
             await tell(self.addresses)
@@ -162,16 +174,17 @@ class Services:
         for watching in self._watching:
             watching.cancel()
         await asyncio.gather(*self._watching, return_exceptions=True)
-        alive = [member for member in self._members.values() if member.handle is not None]
-        stops = (call(member.handle.stop.remote(), f"{member.spec.name} stopping", 10.0) for member in alive)
+        living = {name: await member.life.close() for name, member in self._members.items()}
+        alive = {name: handle for name, handle in living.items() if handle is not None}
+        stops = (call(handle.stop.remote(), f"{name} stopping", 10.0) for name, handle in alive.items())
         await asyncio.gather(*stops, return_exceptions=True)
-        for member in alive:
-            ray.kill(member.handle)
+        for handle in alive.values():
+            ray.kill(handle)
 
-    async def _start(self, member: _Member) -> None:
+    def _create(self, member: _Member) -> Any:
         gpus = member.spec.gpus * self.on_gpus
         actor = ray.remote(self.actor).options(
-            name=actor_name(self.run, member.spec.name, member.restarts),
+            name=actor_name(self.run, member.spec.name, member.life.restarts),
             num_cpus=1,
             num_gpus=gpus,
             max_restarts=0,
@@ -179,10 +192,12 @@ class Services:
             scheduling_strategy=member.placement,
             runtime_env={"env_vars": self.env_vars | hidden(gpus)},
         )
-        member.handle = actor.remote(member.spec, {**self.secrets, SERVICE_TOKEN: self.token})
+        return actor.remote(member.spec, {**self.secrets, SERVICE_TOKEN: self.token})
+
+    async def _start(self, member: _Member, handle: Any) -> None:
         earlier, host = member.url, self.host or (LOOPBACK if only_node() else None)
         try:
-            starting = member.handle.start.remote(host, earlier)
+            starting = handle.start.remote(host, earlier)
             member.url = await call(starting, f"{member.spec.name} starting", self.start_timeout_s)
         except RayError as error:
             cause = getattr(error, "cause", None)
@@ -194,20 +209,15 @@ class Services:
             await self._tell(self.addresses)
 
     async def _keep(self, member: _Member) -> None:
-        """Ping one server for ever; start it again when it does not answer, ever more patiently when that fails."""
-        backoff = 1.0
+        """Ping one server for ever, and start it again when it does not answer."""
         while True:
-            await asyncio.sleep(PING_EVERY_S)
+            handle = member.life.handle
             try:
-                await call(member.handle.ping.remote(), f"{member.spec.name} answering a ping", self.ping_timeout_s)
-                backoff = 1.0
+                await keep_pinging(lambda handle=handle: self._ping(member, handle))  # type: ignore[misc]
             except (RayError, RunFailed) as error:
-                log.warning("%s is dead (%s): restarting it", member.spec.name, reason(error))
-                ray.kill(member.handle)
-                member.restarts += 1
-                try:
-                    await self._start(member)
-                except (BadInput, RunFailed) as failed:
-                    log.warning("%s; the next try is in %.0f s", failed, backoff)
-                    await asyncio.sleep(backoff)
-                    backoff = min(2 * backoff, MAX_BACKOFF_S)
+                member.life.declare_dead(handle, reason(error))
+                await member.life.revive()
+
+    async def _ping(self, member: _Member, handle: Any) -> None:
+        await call(handle.ping.remote(), f"{member.spec.name} answering a ping", self.ping_timeout_s)
+        member.life.note_progress()

@@ -27,6 +27,7 @@ from rlsys.metrics import Max, finite, merge
 from rlsys.plan import BatchPlan, shard_plan
 from rlsys.system.deadlines import within
 from rlsys.system.lost_nodes import lost_node
+from rlsys.system.supervisor import Supervised
 from rlsys.system.weight_folder import Published, WeightFolder, joined
 from rlsys.types import Group, Sample
 
@@ -47,6 +48,7 @@ class GroupOptions:
     call_timeout_s: float
     ping_timeout_s: float
     placement_timeout_s: float = 0.0  # to wait for a node in the place of one that was lost
+    max_restarts: int = 3  # from one checkpoint to the next
     run: str = ""  # names the actors
 
 
@@ -157,24 +159,38 @@ class LearnerGroup:
         self._secrets = secrets or {}
         self.nodes: list[str] = []  # the address of every rank's, from `start` on
         self.node_ids: list[str] = []  # and what Ray calls it
-        self._actors: list[Any] = []
         self._placement: Sequence[Any] = ()
-        self.restarts = 0
+        self.life = Supervised[list[Any]](
+            name="the learner",
+            create=self._create,
+            start=self._meet,
+            kill=lambda actors: list(map(ray.kill, actors)),
+            goal="a new checkpoint",
+            max_restarts=options.max_restarts,
+        )
         self._patience = Patience(options.ping_timeout_s)
 
     @property
     def num_ranks(self) -> int:
         return len(self._specs)
 
-    async def start(self, placement: Sequence[Any] | None = None) -> None:
-        """Start every rank, each where `placement` says, and let them meet.
+    @property
+    def restarts(self) -> int:
+        return self.life.restarts
 
-        They are numbered by node and GPU, so that neighbours in number are neighbours in the machine.
-        """
-        options = self._options
+    @property
+    def _actors(self) -> list[Any]:
+        return self.life.handle or []
+
+    async def start(self, placement: Sequence[Any] | None = None) -> None:
+        """Start every rank, each where `placement` says, and let them meet."""
         self._placement = placement or ["DEFAULT"] * self.num_ranks
+        await self.life.ensure()
+
+    def _create(self) -> list[Any]:
+        options = self._options
         life = f"#{self.restarts}" if self.restarts else ""  # Ray keeps the name of a killed actor for a moment longer
-        self._actors = [
+        return [
             ray.remote(concurrency_groups={BESIDE: 1, WRITING: 1})(self._actor)
             .options(
                 name=f"rlsys:{options.run}:learner:{number}{life}" if options.run else None,
@@ -187,16 +203,20 @@ class LearnerGroup:
             .remote(number, self._secrets)
             for number, where in enumerate(self._placement)
         ]
-        placing = [rank.place.remote() for rank in self._actors]
+
+    async def _meet(self, actors: list[Any]) -> None:
+        """They are numbered by node and GPU, so that neighbours in number are neighbours in the machine."""
+        options = self._options
+        placing = [rank.place.remote() for rank in actors]
         places = await self._wait(placing, "starting", options.placement_timeout_s + options.start_timeout_s)
         order = numbered(places)
-        self._actors = [self._actors[index] for index in order]
+        actors[:] = [actors[index] for index in order]
         self.nodes = [places[index].node for index in order]
         self.node_ids = [places[index].node_id for index in order]
-        opening = self._actors[0].open_store.remote(len(set(self.nodes)) == 1)
+        opening = actors[0].open_store.remote(len(set(self.nodes)) == 1)
         (address,) = await self._wait([opening], "opening a port", options.start_timeout_s)
         specs = iter(self._specs)
-        starting = [rank.start.remote(next(specs), address) for rank in self._actors]
+        starting = [rank.start.remote(next(specs), address) for rank in actors]
         await self._wait(starting, MEETING, options.start_timeout_s)  # imports hold the lock that a ping needs
         if self.num_ranks > 1:
             await self._measure_links()
@@ -270,14 +290,11 @@ class LearnerGroup:
 
     async def restart(self) -> None:
         """Other processes in the same places; none of the old ones, alive or hung, is left. `begin` has to follow."""
-        await self.stop()
-        self.restarts += 1
-        await self.start(self._placement)
+        await self.life.restart()
 
     async def stop(self) -> None:
-        for actor in self._actors:
+        for actor in await self.life.close() or []:
             ray.kill(actor)
-        self._actors = []
 
     async def _all(self, call: Callable[[Any], Any], what: str, timeout_s: float | None = None) -> list[Any]:
         refs, timeout_s = [call(rank) for rank in self._actors], timeout_s or self._options.call_timeout_s

@@ -20,13 +20,13 @@ from ray.exceptions import RayError
 
 from rlsys.errors import LearnerLost
 from rlsys.system.deadlines import within
+from rlsys.system.supervisor import keep_pinging
 
 log = logging.getLogger("rlsys.learner")
 
 T = TypeVar("T")
 Ping = Callable[[], Awaitable[object]]
 
-PING_EVERY_S = 5.0
 LONG_S = 60.0  # no call is called long before
 LONG = 3  # times the usual
 REMEMBERED = 20  # calls of a kind
@@ -62,17 +62,15 @@ class Patience:
         return answer
 
     async def _keep_pinging(self, ping: Ping, rank: int, what: str) -> None:
-        while True:
-            await asyncio.sleep(PING_EVERY_S)
-            try:
-                await within(ping(), self.ping_timeout_s)
-            except TimeoutError as error:
-                raise LearnerLost(
-                    f"learner {what}: rank {rank} hangs: it has not answered a ping for {self.ping_timeout_s:g} s "
-                    "(learner.ping_timeout_s)"
-                ) from error
-            except RayError:  # it died: the call that it died under says so
-                return
+        try:
+            await keep_pinging(lambda: within(ping(), self.ping_timeout_s))
+        except TimeoutError as error:
+            raise LearnerLost(
+                f"learner {what}: rank {rank} hangs: it has not answered a ping for {self.ping_timeout_s:g} s "
+                "(learner.ping_timeout_s)"
+            ) from error
+        except RayError:  # it died: the call that it died under says so
+            return
 
     async def _remind(self, what: str, kind: str) -> None:
         """Say that it takes long, then again whenever it has taken twice as long as when it was said last."""

@@ -12,6 +12,7 @@ from ray.exceptions import ActorDiedError, RayTaskError
 import actors.members
 import actors.pool
 import actors.services
+from rlsys.system import supervisor
 
 
 class Handle:
@@ -109,5 +110,5 @@ def fake_ray(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
     for module in (actors.pool, actors.members, actors.services):
         monkeypatch.setattr(module, "ray", ray)
     monkeypatch.setattr(actors.pool, "has_place", lambda where: ray.placed())
-    monkeypatch.setattr(actors.pool, "PING_EVERY_S", 0.001)
+    monkeypatch.setattr(supervisor, "PING_EVERY_S", 0.001)
     return ray

@@ -36,7 +36,7 @@ class Script:
 
     play: Callable[[Any, Ticket], Awaitable[None]] | None = None
     load: Callable[[Any, int], Awaitable[None]] | None = None
-    start: Callable[[Any], None] | None = None
+    start: Callable[[Any], Awaitable[None] | None] | None = None
     said: float = 0.0  # log-probability of the probe
     starts: Counter[str] = field(default_factory=Counter)
     played: list[tuple[str, int]] = field(default_factory=list)  # worker and sequence, as they began
@@ -62,7 +62,9 @@ class _Worker:
     async def start(self) -> WorkerStatus:
         self.script.starts[self.name] += 1
         if self.script.start is not None:
-            self.script.start(self)
+            started = self.script.start(self)
+            if started is not None:
+                await started
         return await self.ping()
 
     async def connect(self, addresses: Mapping[str, str]) -> None:

@@ -22,6 +22,7 @@ from rlsys.metrics import Mean
 from rlsys.plan import BatchPlan
 from rlsys.rollout import RolloutPlan
 from rlsys.summaries import GroupRef, TrajectorySummary, refer_to, summarize_group
+from rlsys.system.supervisor import Supervised
 from rlsys.system.weight_folder import Published, WeightFolder
 from rlsys.types import EpisodeEnd, Failure, FailureKind, Group, Message, Ticket, TurnStop
 from tests import made
@@ -66,16 +67,27 @@ class BanditLearner:
         self.lr = 0.0
         self.updates = 0
         self.losing: set[int] = set()  # groups, by sequence, whose node dies before rows are made of them
-        self.restarts = 0
+        self.life = Supervised[str](
+            name="the learner", create=self._create, start=self._started, kill=str, handle="ranks", starts=1
+        )
         self.loaded: list[bool] = []  # of each load: the optimizers alone?
+
+    @property
+    def restarts(self) -> int:
+        return self.life.restarts
+
+    def _create(self) -> str:
+        self._set((0.0, 0.0))
+        return "ranks"
+
+    async def _started(self, ranks: str) -> None: ...
 
     async def start(self) -> None: ...
     async def stop(self) -> None: ...
     async def check(self, what: str) -> None: ...
 
     async def restart(self) -> None:
-        self.restarts += 1
-        self._set((0.0, 0.0))
+        await self.life.restart()
 
     async def begin(
         self,

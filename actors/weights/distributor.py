@@ -26,6 +26,7 @@ from actors.weights.relay import Relay
 from actors.weights.store import NodeWeightStore
 from actors.weights.transfer import SourceFailed
 from rlsys.errors import RunFailed
+from rlsys.system.supervisor import Supervised
 from rlsys.system.weight_folder import Published, WeightFolder
 
 log = logging.getLogger("rlsys.weights")
@@ -34,7 +35,6 @@ STREAMS = 8  # to a node at a time, and from it
 # What arrives is allocated chunk by chunk: without these the C library gives every chunk back and maps the next anew,
 # which is a sixth of what a fetch costs.
 ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": f"{1 << 30}", "MALLOC_TRIM_THRESHOLD_": f"{1 << 30}"}
-MAX_RESTARTS = 5  # of one weight store that brought nothing in between: then its node has none
 MARGIN_S = 10.0  # past a fetch's own deadline
 STOP_S = 10.0
 
@@ -61,11 +61,8 @@ class _Node:
     """A node of Ray's with a folder of ours."""
 
     name: str
-    handle: Any = None
-    up: asyncio.Task[None] | None = None  # its present start
+    life: Supervised[Any]
     address: str = ""  # of its transfer
-    restarts: int = 0
-    futile: int = 0  # starts since it last kept a version
 
 
 @dataclass(slots=True)
@@ -91,7 +88,6 @@ class WeightDistributor:
         self._kept: int | None = None  # the version that may not go
         self._changed = asyncio.Condition()
         self._background: set[asyncio.Task[Any]] = set()
-        self._closing = False
 
     # -- weight stores -------------------------------------------------------------------------------------------------
 
@@ -100,39 +96,41 @@ class WeightDistributor:
         await asyncio.gather(*(self._up(node) for node in set(nodes)))
 
     async def _up(self, name: str) -> _Node:
-        node = self._nodes.setdefault(name, _Node(name))
-        while True:
-            if node.up is None or _broken(node.up):
-                if node.futile > MAX_RESTARTS:
-                    raise RunFailed(f"node {name[:8]} has no weight store: it does not start, or dies again and again")
-                node.futile += 1
-                node.up = asyncio.create_task(self._start(node))
-            up = node.up
-            await asyncio.shield(up)
-            if node.up is up:  # else it died meanwhile
-                return node
+        if name not in self._nodes:
+            self._nodes[name] = self._node(name)
+        await self._nodes[name].life.ensure()
+        return self._nodes[name]
 
-    async def _start(self, node: _Node) -> None:
-        options, what = self._options, f"the weight store of node {node.name[:8]} starting"
-        node.address = ""
-        node.handle = (
-            ray.remote(NodeWeightStore)
-            .options(
-                name=actor_name(options.run, f"weights:{node.name[:8]}", node.restarts),
-                num_cpus=0,
-                max_restarts=0,
-                max_concurrency=2 * STREAMS + 4,
-                scheduling_strategy=NodeAffinitySchedulingStrategy(node.name, soft=False),
-                runtime_env={"env_vars": options.env_vars | ALLOCATOR},
-            )
-            .remote(self._folder.on_node(node.name), options.host)
+    def _node(self, name: str) -> _Node:
+        life = Supervised[Any](
+            name=f"the weight store of node {name[:8]}",
+            create=lambda: self._create(node),
+            start=lambda handle: self._start(node, handle),
+            kill=ray.kill,
+            goal="keeping a version",
         )
+        node = _Node(name, life)
+        return node
+
+    def _create(self, node: _Node) -> Any:
+        options, node.address = self._options, ""
+        placed = ray.remote(NodeWeightStore).options(
+            name=actor_name(options.run, f"weights:{node.name[:8]}", node.life.restarts),
+            num_cpus=0,
+            max_restarts=0,
+            max_concurrency=2 * STREAMS + 4,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node.name, soft=False),
+            runtime_env={"env_vars": options.env_vars | ALLOCATOR},
+        )
+        return placed.remote(self._folder.on_node(node.name), options.host)
+
+    async def _start(self, node: _Node, handle: Any) -> None:
+        what = f"{node.life.name} starting"
         try:
-            await call(node.handle.start.remote(self._kept), what, options.start_timeout_s)
-        except (RayError, RunFailed) as error:
-            ray.kill(node.handle)  # it may yet take the lock that the next one needs
+            await call(handle.start.remote(self._kept), what, self._options.start_timeout_s)
+        except (RayError, RunFailed) as error:  # it is killed: it may yet take the lock that the next one needs
             raise RunFailed(f"{what}: {reason(error)}") from error
-        self._spawn(self._watch(node, node.handle))
+        self._spawn(self._watch(node, handle))
 
     async def _watch(self, node: _Node, handle: Any) -> None:
         """Start it again when it dies, at once: what lies in its folder is removed when nobody takes it over."""
@@ -142,18 +140,12 @@ class WeightDistributor:
             self._dead(node, handle, reason(error))
 
     def _dead(self, node: _Node, handle: Any, why: str) -> None:
-        if self._closing or node.handle is not handle:
-            return
-        log.warning("the weight store of node %s is dead (%s): restarting it", node.name[:8], why)
-        ray.kill(handle)
-        node.handle, node.up = None, None
-        node.restarts += 1
-        if self._delivery is not None:
+        if node.life.declare_dead(handle, why) and self._delivery is not None:
             self._spawn(self._look(self._delivery, node.name))
 
     async def _ask(self, node: _Node, method: str, *arguments: Any) -> Any:
         """A call to a weight store. Without an answer it is as good as dead. Raises RunFailed then, or SourceFailed."""
-        handle, what = node.handle, f"the weight store of node {node.name[:8]} doing {method}"
+        handle, what = node.life.handle, f"{node.life.name} doing {method}"
         if handle is None:
             raise RunFailed(f"{what}: it died")
         try:
@@ -199,10 +191,11 @@ class WeightDistributor:
     async def keep(self, version: int) -> None:
         """Every engine has it, or will have a newer one: what is older leaves all nodes."""
         self._kept = version
-        up = [node for node in self._nodes.values() if node.handle is not None]
+        up = [node for node in self._nodes.values() if node.life.handle is not None]
         answers = await asyncio.gather(*(self._ask(node, "keep", version) for node in up), return_exceptions=True)
         for node, answer in zip(up, answers, strict=True):  # one that died keeps nothing else when it is back
-            node.futile = node.futile if isinstance(answer, BaseException) else 0
+            if not isinstance(answer, BaseException):
+                node.life.note_progress()
 
     def moved(self) -> tuple[int, float]:
         """Of the newest version: bytes that crossed the network so far, and the seconds until the last of them."""
@@ -211,15 +204,15 @@ class WeightDistributor:
 
     async def stop(self) -> None:
         """Nothing of the run's stays in any node's memory."""
-        self._closing = True
         filling = list(self._delivery.nodes.values()) if self._delivery is not None else []
         for task in [*self._background, *filling]:
             task.cancel()
-        up = [node for node in self._nodes.values() if node.handle is not None]
-        stops = (call(node.handle.stop.remote(), "a weight store stopping", STOP_S) for node in up)
+        living = [await node.life.close() for node in self._nodes.values()]
+        alive = [handle for handle in living if handle is not None]
+        stops = (call(handle.stop.remote(), "a weight store stopping", STOP_S) for handle in alive)
         await asyncio.gather(*stops, return_exceptions=True)
-        for node in up:
-            ray.kill(node.handle)
+        for handle in alive:
+            ray.kill(handle)
 
     async def _fill(self, delivery: _Delivery, node: str) -> None:
         await self._up(node)

@@ -16,36 +16,25 @@ from launch.run.saving import written
 from rlsys.errors import LearnerLost, RunFailed
 
 
-class Recovery:
-    """Restores a run, `learner.max_restarts` times at most from one checkpoint."""
-
-    def __init__(self, run: Run) -> None:
-        self._run = run
-        self._step = -1  # of the checkpoint that was restored last,
-        self._times = 0  # and how often
-
-    async def restore(self, lost: LearnerLost) -> None:
-        """To the newest checkpoint, or to the beginning where there is none yet. Raises RunFailed when it happened too
-        often since that was written, and LearnerLost when the ranks do not come back."""
-        run = self._run
-        with contextlib.suppress(Exception):  # what the ranks had not written is lost; the rest becomes a checkpoint
-            await written(run)
-        newest = run.dir.newest()
-        step = step_of(newest) if newest is not None else 0
-        self._times = 1 if step > self._step else self._times + 1
-        self._step = step
-        most = run.config.recipe.learner.max_restarts
-        if self._times > most:
-            times = f"; the ranks were started again {most} times since step {step} (learner.max_restarts)"
-            raise RunFailed(f"{lost}{times if most else ''}; the run can be resumed from its last checkpoint")
-        where = f"step {step}" if newest is not None else "the beginning"
-        run.progress.say(f"{lost}: its ranks are started again and go on from {where}")
-        await run.cancel_background()
-        run.forget_errors()
-        if newest is not None:
-            await run.until(asyncio.to_thread(run.dir.verify, newest, run.progress.say))
-        rewind(run, run.dir.load_state(newest) if newest is not None else DriverState(), str(lost))
-        await run.until(run.learner.restart())
+async def restore(run: Run, lost: LearnerLost) -> None:
+    """To the newest checkpoint, or to the beginning where there is none yet. Raises RunFailed when it happened too
+    often since that was written, and LearnerLost when the ranks do not come back."""
+    with contextlib.suppress(Exception):  # what the ranks had not written is lost; the rest becomes a checkpoint
+        await written(run)
+    newest = run.dir.newest()
+    step = step_of(newest) if newest is not None else 0
+    if run.learner.life.exhausted:
+        most = run.learner.life.max_restarts
+        times = f"; the ranks were started again {most} times since step {step} (learner.max_restarts)"
+        raise RunFailed(f"{lost}{times if most else ''}; the run can be resumed from its last checkpoint")
+    where = f"step {step}" if newest is not None else "the beginning"
+    run.progress.say(f"{lost}: its ranks are started again and go on from {where}")
+    await run.cancel_background()
+    run.forget_errors()
+    if newest is not None:
+        await run.until(asyncio.to_thread(run.dir.verify, newest, run.progress.say))
+    rewind(run, run.dir.load_state(newest) if newest is not None else DriverState(), str(lost))
+    await run.until(run.learner.restart())
 
 
 def rewind(run: Run, state: DriverState, why: str) -> None:

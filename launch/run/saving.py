@@ -121,6 +121,8 @@ async def _write(run: Run, folder: Path, state: DriverState, stage: StageConfig)
             describe(run, stage, folder / "hf", state.step)
             args = (folder, state, stage.config.checkpoint.keep, unwanted.is_set, active.reference)
             final = await asyncio.to_thread(run.dir.commit_checkpoint, *args)
+        if final is not None:
+            run.learner.life.note_progress()
         if final is not None and active.reference is not None:
             active.reference = final / KEPT  # the one it was linked from may be gone by now
     except asyncio.CancelledError:

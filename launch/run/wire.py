@@ -228,6 +228,7 @@ def learner(recipe: RecipeConfig, device: Device, dumps: Path | None = None) -> 
         call_timeout_s=config.update_timeout_s,
         ping_timeout_s=config.ping_timeout_s,
         placement_timeout_s=recipe.cluster.placement_timeout_s,
+        max_restarts=config.max_restarts,
         run=recipe.name,
     )
     return LearnerGroup(rank_specs(first, config.ranks), options, secrets_of([]))

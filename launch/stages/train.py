@@ -158,14 +158,13 @@ def never_trained(state: DriverState) -> bool:
 
 async def train(run: Run) -> None:
     """Each stage begins with the weights of the one before; a resumed run enters the stage that it was in."""
-    from launch.run.recovery import Recovery
+    from launch.run.recovery import restore
 
-    recovery = Recovery(run)
     lost: LearnerLost | None = None
     while lost is not None or run.state.stage_index < len(run.config.stages):
         try:
             if lost is not None:
-                await recovery.restore(lost)
+                await restore(run, lost)
             lost = None
             if run.state.stage_index < len(run.config.stages):
                 await _go_through(run)

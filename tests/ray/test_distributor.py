@@ -9,7 +9,6 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -17,7 +16,6 @@ import ray
 import torch
 from ray.cluster_utils import Cluster
 
-from actors.weights import distributor as module
 from actors.weights.distributor import DistributorOptions, Superseded, WeightDistributor
 from rlsys.errors import RunFailed
 from rlsys.system import memory
@@ -80,7 +78,7 @@ def run(scenario: Scenario, tmp_path: Path) -> None:
 
 
 def pid_of(distributor: WeightDistributor, node: str) -> int:
-    pid: int = ray.get(distributor._nodes[node].handle.__ray_call__.remote(lambda _: os.getpid()))
+    pid: int = ray.get(distributor._nodes[node].life.handle.__ray_call__.remote(lambda _: os.getpid()))
     return pid
 
 
@@ -219,21 +217,20 @@ def test_a_node_that_cannot_hold_a_version_says_why_and_the_others_have_it(tmp_p
     run(scenario, tmp_path)
 
 
-def test_a_store_that_keeps_dying_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_RESTARTS", 1)
-
+def test_a_store_that_keeps_dying_is_given_up(tmp_path: Path) -> None:
     async def scenario(distributor: WeightDistributor, folder: WeightFolder, nodes: list[str]) -> None:
-        node: Any = distributor._nodes[nodes[0]]
+        life = distributor._nodes[nodes[0]].life
+        life.max_restarts = 1
         for _ in range(2):
-            handle = node.handle
+            handle = life.handle
             os.kill(await asyncio.to_thread(pid_of, distributor, nodes[0]), signal.SIGKILL)
-            while node.handle is handle:
+            while life.handle is handle:
                 await asyncio.sleep(0.05)
             try:
                 await distributor.ensure([nodes[0]])
             except RunFailed as error:
-                assert "dies again and again" in str(error)
-        with pytest.raises(RunFailed, match="again and again"):
+                assert "was restarted 1 times" in str(error)
+        with pytest.raises(RunFailed, match="was restarted 1 times"):
             await distributor.ensure([nodes[0]])
         memory.sweep(tmp_path)
 

@@ -15,7 +15,6 @@ import psutil
 import pytest
 import ray
 
-import learners.patience
 from learners.group import GroupOptions, LearnerActor, LearnerGroup
 from rlsys.batch import Batch, UpdateReport
 from rlsys.errors import LearnerLost, RunFailed
@@ -23,6 +22,7 @@ from rlsys.metrics import Sum
 from rlsys.plan import plan_batch
 from rlsys.samples import sample_refs
 from rlsys.summaries import refer_to
+from rlsys.system import supervisor
 from tests import made
 from tests.ray.lost import lost
 
@@ -67,7 +67,7 @@ class Actor(LearnerActor):
 
 
 def group(monkeypatch: pytest.MonkeyPatch, *, ping_timeout_s: float, busy: list[bool], run: str = "") -> LearnerGroup:
-    monkeypatch.setattr(learners.patience, "PING_EVERY_S", 0.2)
+    monkeypatch.setattr(supervisor, "PING_EVERY_S", 0.2)
     options = GroupOptions(
         cpus=1,
         gpus=0,

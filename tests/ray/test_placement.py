@@ -80,7 +80,7 @@ def test_what_never_fits_is_refused_and_what_is_taken_is_waited_for() -> None:
 
 
 def test_what_waits_for_an_actor_hears_that_its_place_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("actors.placement.PING_EVERY_S", 0.1)
+    monkeypatch.setattr("rlsys.system.supervisor.PING_EVERY_S", 0.1)
     (where,) = placed([SERVICE])
 
     async def story() -> None:

@@ -24,6 +24,7 @@ from launch.observe.gauges import Gauges
 from learners.group import fetch
 from rlsys.errors import RunFailed
 from rlsys.summaries import GroupRef, summarize_group
+from rlsys.system import supervisor
 from rlsys.system.weight_folder import WeightFolder
 from rlsys.types import EpisodeEnd, Failure, Ticket
 from tests.fakes import FakeWorker, OneNode
@@ -216,7 +217,7 @@ def test_every_worker_dying_under_a_delivery_is_survived(tmp_path: Path) -> None
 
 
 def test_a_worker_that_hangs_is_found_by_its_ping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(actors.pool, "PING_EVERY_S", 0.2)
+    monkeypatch.setattr(supervisor, "PING_EVERY_S", 0.2)
 
     async def scenario(pool: RolloutPool) -> None:
         await pool.publisher.publish(publication(tmp_path, 1))
@@ -232,7 +233,7 @@ def test_a_group_that_a_hung_worker_took_with_it_says_what_hung(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not that Ray killed an actor: that is what the pool asked for when the ping was not answered."""
-    monkeypatch.setattr(actors.pool, "PING_EVERY_S", 0.2)
+    monkeypatch.setattr(supervisor, "PING_EVERY_S", 0.2)
 
     async def scenario(pool: RolloutPool) -> None:
         await pool.publisher.publish(publication(tmp_path, 1))
@@ -280,7 +281,7 @@ class Nodes:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.there = True
-        monkeypatch.setattr(actors.pool, "PING_EVERY_S", 0.1)
+        monkeypatch.setattr(supervisor, "PING_EVERY_S", 0.1)
         monkeypatch.setattr(actors.pool, "has_place", lambda where: self.there)
 
 

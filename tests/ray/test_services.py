@@ -15,9 +15,9 @@ from urllib.parse import urlsplit
 import pytest
 import ray
 
-import actors.services
 from actors.services import Services, ServiceSpec, Tell, start_world
 from rlsys.errors import BadInput, RunFailed
+from rlsys.system import supervisor
 from tests.served import EchoConfig
 
 
@@ -51,7 +51,7 @@ async def after_restart(services: Services, env: EchoConfig, restarts: int) -> s
 
 
 def test_a_service_that_dies_or_hangs_comes_back_at_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(actors.services, "PING_EVERY_S", 0.5)
+    monkeypatch.setattr(supervisor, "PING_EVERY_S", 0.5)
     env = EchoConfig()
 
     async def story() -> None:
@@ -73,7 +73,7 @@ def test_a_service_that_dies_or_hangs_comes_back_at_its_address(monkeypatch: pyt
 def test_a_service_whose_address_is_taken_comes_back_at_another_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(actors.services, "PING_EVERY_S", 0.5)
+    monkeypatch.setattr(supervisor, "PING_EVERY_S", 0.5)
     env, told = EchoConfig(), []
 
     async def tell(addresses: Mapping[str, str]) -> None:

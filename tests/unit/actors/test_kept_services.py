@@ -55,7 +55,6 @@ def kept(actor: Any, *names: str, **given: Any) -> Services:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch, fake_ray: FakeRay) -> None:
-    monkeypatch.setattr(actors.services, "PING_EVERY_S", 0.001)
     monkeypatch.setattr(actors.services, "only_node", lambda: True)
 
 

@@ -18,6 +18,7 @@ from actors.addresses import only_node
 from actors.bundles import Need
 from actors.placement import NoPlace, actor_name, check, free_nodes, has_place, place, while_placed
 from rlsys.errors import RunFailed
+from rlsys.system import supervisor
 
 RANK = Need(what="learner rank", cpus=1, gpus=1, lower="learner.ranks", gathers=True)
 JUDGE = Need(what="judge", cpus=2)
@@ -121,7 +122,7 @@ def test_an_actor_has_a_place_while_the_node_of_its_bundle_lives(cluster: Cluste
 
 
 def test_who_waits_for_an_actor_hears_that_its_place_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(actors.placement, "PING_EVERY_S", 0.001)
+    monkeypatch.setattr(supervisor, "PING_EVERY_S", 0.001)
     looks = [True, True, False]
     monkeypatch.setattr(actors.placement, "has_place", lambda where: looks.pop(0))
     cancelled: list[bool] = []

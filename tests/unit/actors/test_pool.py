@@ -12,12 +12,13 @@ import pytest
 import actors.pool
 from actors.members import State
 from actors.placement import NoPlace
-from actors.pool import MAX_RESTARTS, RolloutPool
+from actors.pool import RolloutPool
 from actors.specs import EngineFailed
 from envs.services.stats import ToolStats
 from rlsys.errors import RunFailed
 from rlsys.rollout import RolloutPlan
 from rlsys.summaries import GroupRef
+from rlsys.system.supervisor import MAX_RESTARTS
 from rlsys.types import EpisodeEnd, Failure, Ticket
 from tests.fake_ray import FakeRay
 from tests.fake_ray import fake_ray as fake_ray
@@ -385,11 +386,20 @@ def test_each_lost_process_of_environments_is_said_once(caplog: pytest.LogCaptur
 
 
 def test_a_stop_lets_those_that_answer_stop_and_ends_every_actor(fake_ray: FakeRay) -> None:
-    script = Script()
+    """One that is starting would not hear: its event loop is busy."""
+    starting = asyncio.Event()
+
+    async def start(worker: Any) -> None:
+        if script.starts["w1"] == 2:
+            starting.set()
+            await asyncio.Event().wait()
+
+    script = Script(start=start)
 
     async def scenario(pool: RolloutPool) -> None:
         await pool.publisher.publish(version(1))
-        pool._members[1].state = State.STARTING
+        fake_ray.handles[1].die()
+        await starting.wait()
 
     run(script, scenario, workers=3)
     assert sorted(script.stopped) == ["w0", "w2"] and all(handle.killed for handle in fake_ray.handles)

@@ -11,10 +11,12 @@ import pytest
 from actors.members import Member, Play, State
 from actors.roster import Roster
 from rlsys.errors import RunFailed
+from rlsys.system.supervisor import Supervised
 
 
 def member(state: State = State.READY) -> Member:
-    return Member(spec=None, state=state)  # type: ignore[arg-type]
+    life = Supervised[Any](name="w", create=lambda: None, start=asyncio.sleep, kill=str)
+    return Member(spec=None, state=state, life=life)  # type: ignore[arg-type]
 
 
 def run(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -83,7 +83,7 @@ def test_a_rank_that_died_is_found_among_those_that_answer(answers: list[Excepti
         return SimpleNamespace(ping=SimpleNamespace(remote=ping))
 
     group = LearnerGroup([], OPTIONS)
-    group._actors = list(map(rank, answers))
+    group.life.handle = list(map(rank, answers))
     assert asyncio.run(group._died()) == said
 
 

@@ -11,12 +11,13 @@ from ray.exceptions import ActorDiedError
 import learners.patience
 from learners.patience import Patience, reminder
 from rlsys.errors import RunFailed
+from rlsys.system import supervisor
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(learners.patience, "LONG_S", 0.02)
-    monkeypatch.setattr(learners.patience, "PING_EVERY_S", 0.01)
+    monkeypatch.setattr(supervisor, "PING_EVERY_S", 0.01)
 
 
 async def answering() -> None: ...

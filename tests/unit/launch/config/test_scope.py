@@ -68,10 +68,10 @@ def sources() -> Iterator[str]:
 
 
 def test_what_a_run_reads_outside_of_its_stages_is_refused_in_a_stage() -> None:
-    """`run.config.recipe.learner.max_restarts`: written like this wherever a run reads a key of its own."""
+    """`run.config.recipe.loop.mismatch_limit`: written like this wherever a run reads a key of its own."""
     text = "\n".join(path.read_text() for path in (ROOT / "launch" / "run").glob("*.py"))
     read = {found for found in re.findall(r"\bconfig\.recipe\.(\w+\.\w+)", text)}
-    assert "learner.max_restarts" in read
+    assert "loop.mismatch_limit" in read
     assert {key for key in read if key in KEYS and not of_run(key)} == set()
 
 

@@ -187,8 +187,7 @@ def test_a_learner_that_dies_again_and_again_ends_the_run(tmp_path: Path, most: 
             raise LearnerLost("learner updating: a rank died")
 
         run.learner.update = broken  # type: ignore[method-assign]
-        learner = replace(run.config.recipe.learner, max_restarts=most)
-        run.config = replace(run.config, recipe=replace(run.config.recipe, learner=learner))
+        run.learner.life.max_restarts = most
 
     outcome = play(tmp_path, on_row=die)
     assert type(outcome.error) is RunFailed and outcome.run.learner.restarts == most
