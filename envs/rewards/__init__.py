@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from envs.rewards.findings import Finding
 from envs.services.judge.config import JudgeConfig
 from rlsys.choices import Table, choose, construct
+from rlsys.errors import BadInput
 from rlsys.types import Reward, Transcript
 
 RewardFunction = Callable[[Transcript], Reward]
@@ -96,6 +97,14 @@ def length_limit(config: Any) -> int | None:
     """`length_limit` of a reward's config: the tokens of `max_length`, where the reward looks at how near they are."""
     limit: int | None = getattr(config, "length_limit", None)
     return limit
+
+
+def check_env(where: str, config: Any, env: Any) -> None:
+    """Let the reward's config refuse, by a method `check_env(env)`, an environment whose episodes it cannot read."""
+    try:
+        getattr(config, "check_env", lambda _: None)(env)
+    except BadInput as error:
+        raise BadInput(f"{where}: {error}") from error
 
 
 def make_reward(config: Any) -> RewardFunction:

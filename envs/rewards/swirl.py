@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal, Optional, TypeVar
+from typing import Any, ClassVar, Literal, Optional, TypeVar
 
 from envs.problems.sub_trajectories import earlier
 from envs.protocols.scan import answer
@@ -50,6 +50,19 @@ class SwirlRewardConfig:
     is trained on. all: 1 if all steps are GOOD."""
     judge: JudgeConfig = field(default_factory=JudgeConfig)
     """Judge of transcripts that come without judgements."""
+
+    def check_env(self, env: Any) -> None:
+        """Raises BadInput for an environment whose calls the rules cannot read."""
+        protocol = getattr(env, "protocol_name", None) or "none"
+        if self.judged_by == "rules" and protocol not in (SWIRL.name, SWIRL_MATH.name):
+            given = "reward.judged_by='rules' reads the calls of swirl and swirl_math alone"
+            raise BadInput(f"{given}: expected judge with env.name={env.name!r} (protocol {protocol})")
+
+    def check_verdicts(self, where: str, stage: str, wanted: VerdictsConfig) -> None:
+        """Raises BadInput where a later stage cuts its set by verdicts on answers, which this stage's reward lacks."""
+        if (wanted.keep in ("outcome", "both") or wanted.equal) and self.outcome is None:
+            given = f"{where}: verdicts.keep={wanted.keep}, verdicts.equal={wanted.equal}"
+            raise BadInput(f"{given}: expected stages.{stage}.reward.outcome, who says which answers are right")
 
 
 class SwirlReward(SumOfFindings):

@@ -10,7 +10,7 @@ from typing import Any
 
 from envs.services.judge.config import JudgeConfig
 from launch.checks.preflight import check_output
-from launch.commands.serve_judge import add_judge_options, opened_judge
+from launch.commands.services import add_judge_options, start_judge
 from launch.commands.shared import chosen
 from launch.data.build import Options
 from launch.data.extract import extract, solved
@@ -95,7 +95,7 @@ def _extract(options: argparse.Namespace) -> int:
     if not config.given:
         raise BadInput("expected --endpoint and --model, or --model, or --service")
     with Bar() as show:
-        told = extract(options.input, output, lambda: opened_judge(options, config), options.max_concurrent, show)
+        told = extract(options.input, output, lambda: start_judge(options, config), options.max_concurrent, show)
     _say(f"{told}; wrote {output}")
     return 0
 

@@ -10,7 +10,7 @@ import time
 from envs.services.retriever.config import RetrieverConfig
 from envs.services.retriever.corpus import FileCorpus
 from envs.services.retriever.retriever import build_index
-from launch.commands.serve_retriever import add_retriever_options
+from launch.commands.services import add_retriever_options
 from launch.commands.shared import chosen
 from launch.observe.bar import Bar
 

@@ -19,7 +19,7 @@ from envs.services.judge.kinds import KINDS
 from envs.services.judge.request import Asks, JudgeRequest
 from envs.services.judge.templates import BadRequest, check, check_kind
 from envs.tasks.jsonl import read_jsonl
-from launch.commands.serve_judge import add_judge_options, opened_judge
+from launch.commands.services import add_judge_options, start_judge
 from launch.commands.shared import chosen
 from launch.config.compose import compose
 from launch.observe.bar import Bar
@@ -120,7 +120,7 @@ async def _count(
 ) -> tuple[Counter[tuple[str, str]], list[int]]:
     """How often each label got each verdict, and the lines that the judge refused."""
 
-    judge: Asks = await opened_judge(options, config)
+    judge: Asks = await start_judge(options, config)
     counts: Counter[tuple[str, str]] = Counter()
     refused: list[int] = []
     waiting = iter(records)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from envs.services.retriever.config import KINDS, RetrieverConfig, RetrieverServerConfig
+from envs.services.retriever.config import RetrieverConfig, RetrieverServerConfig
+from launch.commands.services import add_retriever_options
 from launch.commands.shared import add_address, chosen, warn_if_open
 from launch.observe.bar import Bar
 
@@ -30,22 +31,6 @@ def add(command: argparse.ArgumentParser) -> None:
     add("--query-tokens", type=int, metavar="N", help="of the encoder, of a query (default: 256, as of passages)")
     add("--nprobe", type=int, default=64, help="IVF lists a search looks into (default: %(default)s)")
     add("--ef-search", type=int, default=128, help="width of a search in HNSW (default: %(default)s)")
-
-
-def add_retriever_options(command: argparse.ArgumentParser) -> None:
-    """Those that `serve retriever` and `index` share."""
-    add = command.add_argument
-    lines = 'JSON lines: {"id", "contents"} or {"id", "title", "text"}'
-    add("--corpus", metavar="F.jsonl", required=True, help=lines)
-    add("--retriever", dest="kind", choices=tuple(KINDS), default="bm25", help="default: %(default)s")
-    add("--encoder", metavar="M", default="e5", help="e5, minilm, a folder or a hub name (default: %(default)s)")
-    add("--k1", type=float, default=1.5, help="of BM25; Pyserini's is 0.9 (default: %(default)s)")
-    add("--b", type=float, default=0.75, help="of BM25; Pyserini's is 0.4 (default: %(default)s)")
-    add("--faiss", metavar="KEY", default="Flat", help="Flat, HNSW32, IVF4096,PQ64, .. (default: %(default)s)")
-    add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="default: %(default)s")
-    dtypes = ("auto", "float32", "bfloat16")
-    add("--dtype", choices=dtypes, default="auto", help="of the encoder (default: %(default)s)")
-    add("--threads", type=int, metavar="N", help="of the encoder and faiss (default: every core)")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from envs import REWARDS, WORLDS, make_world
-from envs.services.judge.config import JudgeConfig
+from envs.rewards import judge_of
 from launch.evaluation.by_field import values
 from launch.evaluation.played import content_of
 from rlsys.choices import Table, choose
@@ -161,17 +161,12 @@ def check_sets(where: str, recipe: RecipeConfig) -> None:
         plays = plays_of(recipe)
     except BadInput as error:
         raise BadInput(f"{where}: {error}") from error
-    if recipe.eval.judge and not any(_asks(play.of.recipe.reward) for play in plays.values()):
+    if recipe.eval.judge and not any(judge_of(play.of.recipe.reward) for play in plays.values()):
         raise BadInput(f"{where}: eval.judge={dict(recipe.eval.judge)!r}: no reward of eval.sets asks a judge")
     best = recipe.checkpoint.best
     if best is not None and not any(best.startswith(f"{name}/") for name in plays):
         known = ", ".join(f"{name}/accuracy" for name in plays)
         raise BadInput(f"{where}: checkpoint.best={best!r}: expected a number of an evaluation, such as {known}")
-
-
-def _asks(reward: Any) -> bool:
-    """Whether it has a key for a judge."""
-    return isinstance(getattr(reward, "judge", None), JudgeConfig)
 
 
 def _named(name: str, given: EvalSet, recipe: RecipeConfig) -> TaskSet:
@@ -183,7 +178,7 @@ def _named(name: str, given: EvalSet, recipe: RecipeConfig) -> TaskSet:
         sampling: EvalConfig = replace(config, sets={}, judge={}, **own)
     except BadInput as error:
         raise BadInput(f"{where}: {error}") from error
-    if config.judge and _asks(reward) and "judge" not in given.reward:
+    if config.judge and judge_of(reward) and "judge" not in given.reward:
         reward = _changed("eval", "reward", REWARDS, reward, {"judge": config.judge})
     if given.steps_of is not None:
         require(

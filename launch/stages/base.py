@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from envs import make_world
 from envs.protocols import PROTOCOLS, Inline
-from envs.protocols.swirl import SWIRL, SWIRL_MATH
-from envs.rewards import judge_of, length_limit, make_reward
+from envs.rewards import check_env, judge_of, length_limit, make_reward
 from envs.services.judge.config import JudgeConfig
 from launch.stages import STAGES
 from launch.stages.reads import Keys
@@ -30,7 +29,6 @@ from learners.algorithms import make_algorithm
 from learners.layout import layout_of
 from rlsys.choices import load
 from rlsys.config.recipe import DataSource, RecipeConfig, RunConfig, StageConfig
-from rlsys.config.verdicts import VerdictsConfig
 from rlsys.errors import BadInput, nearest
 
 if TYPE_CHECKING:
@@ -202,10 +200,7 @@ def check_tags(where: str, recipe: RecipeConfig) -> None:
     """A reward that is written for one way of calling a tool sees no call, and no result, of another."""
     world: Any = recipe.env
     protocol = PROTOCOLS.get(getattr(world, "protocol_name", None) or "")
-    if getattr(recipe.reward, "judged_by", None) == "rules" and protocol not in (SWIRL, SWIRL_MATH):
-        name = getattr(world, "protocol_name", None) or "none"
-        given = f"{where}: reward.judged_by='rules' reads the calls of swirl and swirl_math alone"
-        raise BadInput(f"{given}: expected judge with env.name={world.name!r} (protocol {name})")
+    check_env(where, recipe.reward, world)
     looked_for: Inline | None = getattr(make_reward(recipe.reward), "inline", None)
     calls = protocol is not None and protocol.calls != 0 and getattr(world, "tools", True)
     if protocol is None or not calls or looked_for is None or protocol.inline == looked_for:
@@ -231,13 +226,6 @@ def check_judge(where: str, recipe: RecipeConfig) -> None:
             f"{where}: reward.judge.{key}={getattr(judge, key)!r} without a judge: expected reward.judge.endpoint and "
             ".model, reward.judge.service, or reward.judge.model alone for one that the run serves itself"
         )
-
-
-def check_outcome(where: str, own: StageConfig, wanted: VerdictsConfig) -> None:
-    """Whether `own`, whose reward is swirl, has the verdicts on answers that a later stage cuts its set by."""
-    if (wanted.keep in ("outcome", "both") or wanted.equal) and own.config.reward.outcome is None:
-        given = f"{where}: verdicts.keep={wanted.keep}, verdicts.equal={wanted.equal}"
-        raise BadInput(f"{given}: expected stages.{own.name}.reward.outcome, who says which answers are right")
 
 
 def steps_for(epochs: float, examples: int, groups_per_step: int) -> int:

@@ -11,7 +11,7 @@ from envs import make_world
 from envs.base import World
 from envs.rewards import solved_by
 from envs.services.teacher import check_ready, check_teacher
-from launch.stages.base import Head, Stage, check_judge, check_outcome, check_response_length, check_tags
+from launch.stages.base import Head, Stage, check_judge, check_response_length, check_tags
 from launch.stages.reads import DELIVERY, EPISODE
 from rlsys.config.generate import TeacherConfig
 from rlsys.config.identity import identity_of
@@ -61,7 +61,7 @@ class Generate(Stage):
             raise BadInput(f"{given}: a pair has no verdicts: expected none and false")
         if own.config.reward.name != "swirl":
             raise BadInput(f"{given}: nobody judged these trajectories: expected the name of a judge stage")
-        check_outcome(where, own, wanted)
+        own.config.reward.check_verdicts(where, own.name, wanted)
 
     def identity(self, stage: StageConfig) -> dict[str, Any]:
         return sampling(stage.config) | {"generate.teacher": weights_of(stage.config.generate.teacher)}

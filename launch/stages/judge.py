@@ -18,7 +18,7 @@ from envs.rewards import make_reward
 from envs.rewards.swirl import FILTERS, SwirlRewardConfig, kept, step_rewards
 from envs.services.guard import GuardConfig
 from envs.tasks.jsonl import read_jsonl
-from launch.stages.base import Head, Stage, check_outcome, check_tags, maker_of
+from launch.stages.base import Head, Stage, check_tags, maker_of
 from launch.stages.generate import FEW
 from launch.stages.reads import HELD
 from rlsys.broken import failure_of
@@ -93,7 +93,7 @@ class Judge(Stage):
     def check_use(self, where: str, own: StageConfig, head: Head, recipe: RecipeConfig) -> None:
         if head.kind == "dpo":
             raise BadInput(f"{where}.data={head.data!r}: a judge stage makes no pairs: expected {own.data!r}")
-        check_outcome(where, own, recipe.verdicts)
+        own.config.reward.check_verdicts(where, own.name, recipe.verdicts)
 
     def ready(self, config: RunConfig, stage: StageConfig) -> None:
         if maker_of(config, stage) is None:

@@ -1,0 +1,80 @@
+"""Options of the judge and of the retriever, which several commands take, and what they mean."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from envs.services.judge.judge import Judge, open_judge
+from envs.services.retriever.config import KINDS
+from launch.commands.shared import chosen
+from rlsys.config.engine import EngineConfig
+
+
+def add_retriever_options(command: argparse.ArgumentParser) -> None:
+    """Options of a retriever, named like the fields of its config."""
+    add = command.add_argument
+    lines = 'JSON lines: {"id", "contents"} or {"id", "title", "text"}'
+    add("--corpus", metavar="F.jsonl", required=True, help=lines)
+    add("--retriever", dest="kind", choices=tuple(KINDS), default="bm25", help="default: %(default)s")
+    add("--encoder", metavar="M", default="e5", help="e5, minilm, a folder or a hub name (default: %(default)s)")
+    add("--k1", type=float, default=1.5, help="of BM25; Pyserini's is 0.9 (default: %(default)s)")
+    add("--b", type=float, default=0.75, help="of BM25; Pyserini's is 0.4 (default: %(default)s)")
+    add("--faiss", metavar="KEY", default="Flat", help="Flat, HNSW32, IVF4096,PQ64, .. (default: %(default)s)")
+    add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="default: %(default)s")
+    dtypes = ("auto", "float32", "bfloat16")
+    add("--dtype", choices=dtypes, default="auto", help="of the encoder (default: %(default)s)")
+    add("--threads", type=int, metavar="N", help="of the encoder and faiss (default: every core)")
+
+
+def add_judge_options(command: argparse.ArgumentParser) -> None:
+    """Options of a judge, named like the fields of its configs."""
+    add = command.add_argument
+    add("--endpoint", metavar="URL", help="OpenAI-compatible, such as https://host/v1")
+    add("--model", metavar="M", help="its name at the endpoint; without one, a folder or hub name for vLLM")
+    add("--key-env", metavar="NAME", help="environment variable that holds the endpoint's key")
+    add("--plain-http", action="store_true", help="send that key over plain http to another machine too")
+    add("--prompts", metavar="DIR", help="your own prompts, named after their kind: process.md, ..")
+    add("--cache", dest="cache_file", metavar="F", help="SQLite file that keeps the answers")
+    rpm = "requests per minute at most (default: no limit)"
+    add("--rpm", dest="requests_per_minute", type=int, metavar="N", help=rpm)
+    add(
+        "--concurrency",
+        dest="max_concurrent",
+        type=int,
+        default=32,
+        metavar="N",
+        help="questions under way (default: %(default)s)",
+    )
+    add("--max-tokens", type=int, metavar="N", help="of an answer (default: the kind's)")
+    deadline, outage = (
+        "of one attempt (default: %(default)g)",
+        "wait so long for a judge that is away (default: %(default)g)",
+    )
+    add("--deadline", dest="deadline_s", type=float, default=120.0, metavar="S", help=deadline)
+    add("--outage", dest="outage_s", type=float, default=60.0, metavar="S", help=outage)
+    add = command.add_argument_group("vLLM").add_argument
+    add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="default: %(default)s")
+    add("--dtype", choices=("auto", "float32", "bfloat16"), default="auto", help="default: %(default)s")
+    add("--max-model-len", type=int, default=16384, metavar="N", help="tokens (default: %(default)s)")
+    add("--kv-cache-mb", type=int, default=2048, metavar="N", help="on a CPU (default: %(default)s)")
+    add("--gpu-memory-utilization", type=float, default=0.85, metavar="SHARE", help="default: %(default)s")
+    add("--threads", type=int, default=2, metavar="N", help="on a CPU (default: %(default)s)")
+
+
+def judge_service_config(options: argparse.Namespace, **more: Any) -> Any:
+    """The JudgeServiceConfig that the options mean."""
+    from actors.judge import JudgeServiceConfig  # torch and the HTTP server behind it: the help goes without
+
+    engine = chosen(EngineConfig, options, max_num_seqs=options.max_concurrent)
+    return chosen(JudgeServiceConfig, options, engine=engine, **more)
+
+
+async def start_judge(options: argparse.Namespace, config: Any) -> Any:
+    """The judge of a JudgeConfig: at its address, or of a model that vLLM serves in this process."""
+    if config.endpoint is None and config.service is None:
+        from actors.judge import EngineChat, engine_spec  # torch behind it: an endpoint needs none
+
+        spec = engine_spec(judge_service_config(options, judge=config), config.model)
+        return Judge(await EngineChat.start(spec), config)
+    return open_judge(config)
