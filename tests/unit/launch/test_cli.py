@@ -38,7 +38,10 @@ def rlsys(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str
             ["train", "quickstart", "engine.kv_cache_mb=99999999", "--run-dir", "NEW"],
             "too little memory",
         ),
-        (["train", "quickstart", "cluster.weights_dir=/never/made"], "/never/made: versions of the weights cannot lie"),
+        (
+            ["train", "quickstart", "cluster.weights_dir=/dev/null/made"],
+            "/dev/null/made: versions of the weights cannot lie",
+        ),
         (["train", "quickstart", "cluster.weights_dir=made"], "cluster.weights_dir='made': expected a whole path"),
         (["train", "quickstart", "--resume", "--run-dir", "NEW"], "there is no run directory"),
         (["eval", "quickstart", "--checkpoint", "/no/where"], "no such folder"),
