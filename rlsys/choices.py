@@ -14,6 +14,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,7 @@ def load(path: str) -> Any:
     return getattr(importlib.import_module(module), attribute)
 
 
+@cache
 def _annotations(built: Any) -> list[Any]:
     return [each.annotation for each in inspect.signature(built, eval_str=True).parameters.values()]
 

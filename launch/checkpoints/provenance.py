@@ -41,6 +41,7 @@ def commit_of(folder: Path) -> str | None:
     return None
 
 
+@cache
 def _version(name: str) -> str | None:
     """vLLM's CPU build is a distribution of its own name."""
     for candidate in (name, f"{name}-cpu"):

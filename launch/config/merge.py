@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import fields
-from functools import cache, lru_cache, reduce
+from dataclasses import dataclass, fields
+from functools import cache, cached_property, lru_cache, reduce
 from typing import Any
 
 from cachetools import LRUCache
@@ -24,62 +24,62 @@ from rlsys.errors import BadInput
 def merged_recipe(layers: Sequence[Layer], schemas: Mapping[str, type]) -> RecipeConfig:
     """The layers over the defaults. schemas: of `env`, `reward` and `algorithm`. Raises BadInput with the first layer
     that does not fit."""
-    schema = _defaults(tuple(schemas.items()))
     try:
-        window = OmegaConf.merge(schema.window, *(layer.values.get("window", {}) for layer in layers))
+        window = _part("window", None, reduce(over, (layer.values for layer in layers), {})).made
         given = reduce(over, (layer.values for layer in layers), _windowed(window, schemas))
-        keys = [field.name for field in fields(RecipeConfig)]
-        merged = {key: _merged(schema, key, schemas.get(key), given) for key in keys}
+        parts = {field.name: _part(field.name, schemas.get(field.name), given) for field in fields(RecipeConfig)}
     except OmegaConfBaseException as error:
-        raise _wrong_layer(error, schema, layers, schemas) from error
+        raise _wrong_layer(error, layers, schemas) from error
     try:
-        return RecipeConfig(**{key: _made(part) for key, part in merged.items()})
+        return RecipeConfig(**{key: part.made for key, part in parts.items()})
     except BadInput as error:
         raise BadInput(f"config: {error}") from error
     except OmegaConfBaseException as error:
-        cause = error.__cause__
-        raise (cause if isinstance(cause, BadInput) else BadInput(f"config: {_one_line(error)}")) from error
+        raise BadInput(f"config: {_one_line(error)}") from error
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One part of a recipe, such as `learner`: what is given over what holds without it. Not to be changed."""
+
+    key: str
+    merged: DictConfig
+
+    @cached_property
+    def made(self) -> Any:
+        return OmegaConf.to_object(self.merged)[self.key]  # type: ignore[index,call-overload]
 
 
 # Stages of a recipe, and recipes that are read again, differ in few parts.
-_MERGED: LRUCache[tuple[str, type | None, str], Any] = LRUCache(1024)
+_PARTS: LRUCache[tuple[str, type | None, str], _Part] = LRUCache(1024)
 
 
-def _merged(defaults: DictConfig, key: str, schema: type | None, given: Raw) -> Any:
-    """One part of a recipe, such as `learner`: what is given over what holds without it. Not to be changed.
-
-    schema: of a part whose `name` picks one.
-    """
+def _part(key: str, schema: type | None, given: Raw) -> _Part:
+    """schema: of a part whose `name` picks one."""
     own = {key: given[key]} if key in given else {}
     asked = (key, schema, config_key(own))
-    if asked not in _MERGED:
-        found: Any = OmegaConf.unsafe_merge(OmegaConf.masked_copy(defaults, key), own)
-        check_plain("config", OmegaConf.to_container(found))  # defaults of somebody else's environment too
-        _MERGED[asked] = found[key]
-    return _MERGED[asked]
+    if asked not in _PARTS:
+        _PARTS[asked] = _Part(key, OmegaConf.merge(_default(key, schema), own))  # type: ignore[arg-type]
+    return _PARTS[asked]
 
 
-def _made(part: Any) -> Any:
-    return OmegaConf.to_object(part) if OmegaConf.is_config(part) else part
-
-
-def _windowed(window: Any, schemas: Mapping[str, type]) -> Raw:
+def _windowed(window: WindowConfig, schemas: Mapping[str, type]) -> Raw:
     """What `window` sets, as the lowest layer: of a reward only what it always has (an optional limit means more)."""
-    found: WindowConfig = OmegaConf.to_object(window)  # type: ignore[assignment]
     has = {key: {each.name for each in fields(schema) if each.default is not None} for key, schema in schemas.items()}
     return {
         part: {key: value for key, value in values.items() if key in has.get(part, {key})}
-        for part, values in found.sets().items()
+        for part, values in window.sets().items()
     }
 
 
-@lru_cache(maxsize=64)
-def _defaults(schemas: tuple[tuple[str, type], ...]) -> DictConfig:
-    """What layers are merged over: not to be changed."""
-    defaults = deepcopy(_every_default())
-    for key, schema in schemas:
-        defaults[key] = OmegaConf.structured(schema)
-    return defaults
+@lru_cache(maxsize=256)
+def _default(key: str, schema: type | None) -> DictConfig:
+    """What layers are merged over, of one part of a recipe: not to be changed."""
+    default = OmegaConf.masked_copy(_every_default(), key)
+    if schema is not None:
+        default[key] = OmegaConf.structured(schema)
+        check_plain("config", OmegaConf.to_container(default))  # of somebody else's environment too
+    return default
 
 
 @cache
@@ -91,10 +91,11 @@ def _every_default() -> DictConfig:
     return defaults
 
 
-def _wrong_layer(
-    error: OmegaConfBaseException, schema: DictConfig, layers: Sequence[Layer], schemas: Mapping[str, type]
-) -> BadInput:
+def _wrong_layer(error: OmegaConfBaseException, layers: Sequence[Layer], schemas: Mapping[str, type]) -> BadInput:
     """The first layer that cannot be merged alone, and its value."""
+    schema = deepcopy(_every_default())
+    for key, chosen in schemas.items():
+        schema[key] = OmegaConf.structured(chosen)
     for layer in layers:
         try:
             OmegaConf.merge(schema, layer.values)

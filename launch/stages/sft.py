@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from envs import make_world
+from cachetools import LRUCache, cached
+
+from envs import MAX_WORLDS, make_world
 from envs.base import demonstrated
 from launch.stages.base import Head
 from launch.stages.datasets import DataStage
 from launch.stages.reads import DEMONSTRATIONS, EXAMPLES, Keys
 from learners.algorithms import ALGORITHMS
+from rlsys.config.identity import config_key
 from rlsys.config.recipe import DataSource, RecipeConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput
 from rlsys.order import Epochs
@@ -40,7 +43,7 @@ class SFT(DataStage):
         super().check(where, head, recipe)
 
     def epoch(self, recipe: RecipeConfig, data: DataSource | None) -> int:
-        shown = demonstrated(make_world(recipe.env))[0] if data is None else []
+        shown = _demonstrated(recipe.env)[0] if data is None else []
         return len(shown) or super().epoch(recipe, data)  # `ready` refuses tasks of which none can be shown
 
     def ready(self, config: RunConfig, stage: StageConfig) -> None:
@@ -98,12 +101,18 @@ async def from_demonstrations(run: Run, stage: StageConfig) -> StageConfig:
 
 def demonstrable(stage: StageConfig) -> tuple[list[Task], list[str]]:
     """The training tasks that the stage's world can demonstrate, and why it cannot the others. Raises BadInput."""
-    tasks, left_out = demonstrated(make_world(stage.config.env))
+    tasks, left_out = _demonstrated(stage.config.env)
     if not tasks:
         where = f"stages.{stage.name}"
         ways = f"leave the stage out with {where}=null, or give it answers with {where}.data=F.jsonl"
         raise BadInput(f"{where}: no training task has a demonstration; the first: {left_out[0]}; {ways}")
     return tasks, left_out
+
+
+@cached(LRUCache(MAX_WORLDS), key=config_key)
+def _demonstrated(env: Any) -> tuple[list[Task], list[str]]:
+    """Asked for by the plan, the checks and the stage, and thousands of tasks take a while. Not to be changed."""
+    return demonstrated(make_world(env))
 
 
 def demonstration(run: Run, stage: StageConfig, task: Task, sequence: int) -> Sample:
