@@ -10,6 +10,8 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from rich.filesize import decimal as size
+
 from launch.checkpoints.best import best_of
 from launch.checks import preflight
 from launch.checks.gpu_memory import BYTES, saved_bytes
@@ -18,8 +20,6 @@ from learners.algorithms.base import REFERENCE, VALUES
 from rlsys.config.recipe import RunConfig, StageConfig
 from rlsys.errors import BadInput
 from rlsys.system.device import Device, dtype_of
-
-UNITS = ("kB", "MB", "GB", "TB")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +36,8 @@ class Room:
         return self.each * self.most + self.beside
 
     def told(self) -> str:
-        more = f" + {shown(self.beside)} beside them" if self.beside else ""
-        return f"{self.most} checkpoints x {shown(self.each)}{more} = {shown(self.needed)}"
+        more = f" + {size(self.beside)} beside them" if self.beside else ""
+        return f"{self.most} checkpoints x {size(self.each)}{more} = {size(self.needed)}"
 
 
 def room_for(config: RunConfig, device: Device) -> Room | None:
@@ -87,7 +87,7 @@ def check_disk(room: Room | None, run: Path) -> None:
     if room.needed > free + taken:
         lower = f"lower checkpoint.keep={room.keep}, " if room.keep > 1 and room.most > 2 else ""
         raise BadInput(
-            f"too little room for checkpoints in {run}: {room.told()}, and {shown(free + taken)} are free: "
+            f"too little room for checkpoints in {run}: {room.told()}, and {size(free + taken)} are free: "
             f"{lower}free some, or give another --run-dir"
         )
 
@@ -96,7 +96,7 @@ def told_room(room: Room | None, run: Path | None) -> str:
     """Of `--dry-run`. run: None where the run's disk is another than this machine's."""
     if room is None:
         return "not known yet"
-    return room.told() if run is None else f"{room.told()}; {shown(_free(run))} are free in {run}"
+    return room.told() if run is None else f"{room.told()}; {size(_free(run))} are free in {run}"
 
 
 def when_full(room: Room | None) -> str:
@@ -105,16 +105,6 @@ def when_full(room: Room | None) -> str:
         return ""
     lower = f": lower checkpoint.keep={room.keep}, or free some" if room.keep > 1 else ""
     return f" ({room.told()}{lower})"
-
-
-def shown(size: int) -> str:
-    """ "14.6 MB"."""
-    value, unit = size / 1000, UNITS[0]
-    for unit in UNITS:
-        if value < 1000 or unit == UNITS[-1]:
-            break
-        value /= 1000
-    return f"{value:.1f} {unit}"
 
 
 def _free(run: Path) -> int:
