@@ -35,6 +35,7 @@ LOOK = {
 }
 COLUMNS = 3
 SIZE = (4.6, 3.1)  # inches of one pair of axes
+LETTER = 0.07  # inches of one of the legend
 POINTS = 60  # of a curve beyond which it is smoothed
 FEW = 20  # points of a curve that are marked
 SMALL = 0.4  # shares that stay below are drawn larger
@@ -66,11 +67,11 @@ def draw(
     styles = {label: style_of(place) for place, label in enumerate(order)}
     means = f"lines: means of {window} points" if window > 1 else ""
     notes = "; ".join(each for each in (note, _bands(charts), means) if each)
-    with _figure(path, question, notes, len(charts), legend=len(order) > 1) as grid:
-        for place, (axes, chart) in enumerate(zip(grid, charts, strict=True)):
+    with _figure(path, question, notes, len(charts), labels=found if len(order) > 1 else ()) as grid:
+        for axes, chart in zip(grid, charts, strict=True):
             axes.set_title(chart.title)
             axes.set_ylabel(chart.unit)
-            axes.set_xlabel(x_label if place + COLUMNS >= len(charts) else "")
+            axes.set_xlabel(x_label)
             axes.locator_params(axis="x", integer=True, nbins=6)
             for curve in chart.curves:
                 _curve(axes, curve, window, chart.share, *styles[curve.label])
@@ -97,21 +98,25 @@ def style_of(place: int) -> tuple[str, str]:
 
 @contextmanager
 def _figure(
-    path: Path, question: str, note: str, count: int, *, legend: bool, size: tuple[float, float] = SIZE
+    path: Path, question: str, note: str, count: int, *, labels: Sequence[str], size: tuple[float, float] = SIZE
 ) -> Iterator[list[Axes]]:
-    """So many pairs of axes, of `size` each, which are then written with a question above them and a note below."""
+    """So many pairs of axes, of `size` each, which are then written with a question above them and a note below.
+
+    labels: those that a legend explains; none without one.
+    """
     import matplotlib
     from matplotlib.figure import Figure
 
     columns = min(count, COLUMNS if count != 4 else 2)
     rows = -(-count // columns)
     with matplotlib.rc_context(LOOK):
-        figure = Figure(figsize=(size[0] * columns + 2 * legend, size[1] * rows + 0.5), layout="constrained")
+        beside = max((0.6 + LETTER * len(label) for label in labels), default=0)
+        figure = Figure(figsize=(size[0] * columns + beside, size[1] * rows + 0.5), layout="constrained")
         grid = [figure.add_subplot(rows, columns, place + 1) for place in range(count)]
         yield grid
         figure.suptitle(question, x=0.01, ha="left", fontsize=13, fontweight="bold", color=DARK)
         figure.supxlabel(note, x=0.01, ha="left", fontsize=7.5, color=GREY)
-        if legend:
+        if labels:
             named = [axes.get_legend_handles_labels() for axes in grid]
             handles = {label: handle for each in named for handle, label in zip(*each, strict=True)}
             figure.legend(handles.values(), handles.keys(), loc="outside right center")
@@ -161,9 +166,9 @@ def _stages(axes: Axes, chart: Chart) -> None:
 def draw_entries(path: Path, question: str, note: str, entries: Sequence[Entry]) -> None:
     """A row for each number: each setting as a dot with its spread or interval, a paper's as a diamond."""
     keys, labels = (list(dict.fromkeys(getattr(each, name) for each in entries)) for name in ("key", "label"))
-    legend = len(labels) > 1 or any(each.paper is not None for each in entries)
+    named = [*labels, "paper"] if any(each.paper is not None for each in entries) else labels if len(labels) > 1 else ()
     high = 0.34 * len(keys) * max(1, len(labels) / 2) + 0.75
-    with _figure(path, question, note, 1, legend=legend, size=(7.5, high)) as (axes,):
+    with _figure(path, question, note, 1, labels=named, size=(7.5, high)) as (axes,):
         for each in entries:
             place = keys.index(each.key) + (labels.index(each.label) - (len(labels) - 1) / 2) * 0.6 / len(labels)
             if each.paper is not None:
@@ -187,7 +192,7 @@ def _reach(each: Entry) -> list[list[float]] | None:
 def draw_scatters(path: Path, question: str, scatters: Sequence[Scatter]) -> None:
     labels = list(dict.fromkeys(label for each in scatters for label, _, _ in each.points))
     note = "r: Pearson, with its 95 % band"
-    with _figure(path, question, note, len(scatters), legend=len(labels) > 1) as grid:
+    with _figure(path, question, note, len(scatters), labels=labels if len(labels) > 1 else ()) as grid:
         for axes, each in zip(grid, scatters, strict=True):
             found = each.correlation
             axes.set_title(f"{each.title}: r = {found.r:.3f} ({found.low:.2f} to {found.high:.2f})")
