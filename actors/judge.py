@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,18 +15,18 @@ from starlette.applications import Starlette
 from actors.engine import Engine
 from actors.renderer import ChatRenderer
 from actors.specs import EngineSpec, PromptTooLong, make_engine_spec
-from envs.services.endpoint import Choice
+from envs.services.endpoint import Chat, Choice, Endpoint, Question
 from envs.services.guard import ToolRefused
 from envs.services.http import HttpService
 from envs.services.judge.config import JudgeConfig
-from envs.services.judge.judge import Chat, EndpointChat, Judge
+from envs.services.judge.judge import Judge
 from envs.services.judge.server import JudgeServerConfig, make_judge_app
 from envs.services.secrets import read_secret
 from rlsys.config.engine import EngineConfig
 from rlsys.errors import BadInput, require, require_bounds
 from rlsys.rollout import TurnRequest
 from rlsys.system.device import choose, resolved_engine
-from rlsys.types import Message, TurnStop
+from rlsys.types import TurnStop
 
 START_S = 600.0  # a large model may have to be read from a slow disk
 
@@ -48,19 +48,19 @@ class EngineChat:
         renderer = ChatRenderer(spec.model_path)
         return cls(await Engine.start(spec), renderer)
 
-    async def complete(self, prompt: str, *, max_tokens: int, temperature: float, seed: int) -> Choice:
+    async def complete(self, question: Question) -> Choice:
         """Raises ToolRefused for a prompt that fills the context."""
-        request = TurnRequest(max_tokens=max_tokens, temperature=temperature, top_p=1.0, seed=seed)
+        request = TurnRequest(
+            max_tokens=question.max_tokens, temperature=question.temperature, top_p=question.top_p, seed=question.seed
+        )
+        ids = self._renderer.prompt_ids(list(question.messages))
         try:
-            completion = await self._engine.generate(self.prompt_ids(prompt), request, f"judge-{next(self._numbers)}")
+            completion = await self._engine.generate(ids, request, f"judge-{next(self._numbers)}")
         except PromptTooLong as error:
             raise ToolRefused(str(error)) from error
         if completion.stop is TurnStop.ABORT:
             raise ConnectionError("the engine aborted the request")
         return Choice(text=completion.text, truncated=completion.stop is TurnStop.LENGTH)
-
-    def prompt_ids(self, prompt: str) -> Sequence[int]:
-        return self._renderer.prompt_ids([Message(role="user", content=prompt)])
 
     async def close(self) -> None:
         self._engine.stop()
@@ -113,7 +113,7 @@ def make_service(config: JudgeServiceConfig, *, host: str, port: int, token: str
     async def opened() -> AsyncIterator[Starlette]:
         chat: Chat
         if endpoint is not None:
-            chat = EndpointChat(endpoint, model, key)
+            chat = Endpoint(endpoint, model, key)
         else:
             chat = await EngineChat.start(engine_spec(config, model))
         core = Judge(chat, judge)

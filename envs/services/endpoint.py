@@ -1,14 +1,14 @@
-"""A chat model at an OpenAI-compatible address: the judge's and the teacher's way to ask one.
+"""A chat model: what it is asked and says, and one at an OpenAI-compatible address, which judges and teachers ask.
 
-One attempt: deadlines and retries are the caller's.
+One attempt: deadlines and retries are the guard's.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
-from envs.services.poster import Poster
+from envs.services.json_client import JsonClient
 from rlsys.types import Message
 
 BROKEN_OFF = ("abort", "error")
@@ -34,28 +34,44 @@ class Choice:
     truncated: bool = False  # at `max_tokens`
 
 
+class Chat(Protocol):
+    """A model that answers one question."""
+
+    model: str  # enters the key of a cache, as `where` does: servers call different models by one name
+    where: str  # its address; "" in this process
+    own: bool  # it runs in this process: where it does not answer, a restart may help
+
+    async def complete(self, question: Question) -> Choice:
+        """Raises ToolRefused for a prompt that it cannot take, ToolBusy, or any error of the way there."""
+        ...
+
+    async def close(self) -> None: ...
+
+
 class Endpoint:
     """For one event loop; the session opens with the first question."""
 
+    own = False
+
     def __init__(self, url: str, model: str, key: str | None, **options: Any) -> None:
-        """options: of `Poster`."""
-        self._model = model
-        self._poster = Poster(url, key, **options)
+        """options: of `JsonClient`."""
+        self.model, self.where = model, url.rstrip("/")
+        self._client = JsonClient(url, key, **options)
 
     async def complete(self, question: Question) -> Choice:
-        """Raises what `Poster.post` does, and ConnectionError for an answer that the server broke off."""
+        """Raises what `JsonClient.post` does, and ConnectionError for an answer that the server broke off."""
         asked: dict[str, Any] = {
-            "model": self._model,
+            "model": self.model,
             "messages": [{"role": each.role, "content": each.content} for each in question.messages],
             "max_tokens": question.max_tokens,
             "temperature": question.temperature,
         }
         asked |= {"top_p": question.top_p} if question.top_p != 1 else {}
         asked |= {"seed": question.seed} if question.seed else {}
-        return read_choice(await self._poster.post("/chat/completions", asked))
+        return read_choice(await self._client.post("/chat/completions", asked))
 
     async def close(self) -> None:
-        await self._poster.close()
+        await self._client.close()
 
 
 def read_choice(answer: Any) -> Choice:

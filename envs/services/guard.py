@@ -1,13 +1,16 @@
-"""What stands between an environment and a tool that can die, hang or lie.
+"""What stands between an environment, a reward or a teacher and a service that can die, hang or lie.
 
-One `Guard` per tool and event loop:
+One `Guard` per service and event loop:
 
     call -> cache? -> the same query in flight? share it -> a free slot? -> circuit closed? -> attempt, deadline, retry
 
-A call waits for a slot and for the circuit at most `GuardConfig.patience_s` in all, then it fails with a type. Calls
-keep their slot while they wait for the circuit, so that no more than `max_concurrent` start when the tool comes back,
-and only one of them tries whether it did. Retries follow the exception: ToolRefused is the tool's answer and final;
-whatever else a call raises may be mended by another attempt.
+A call waits for a slot and for the circuit at most `GuardConfig.patience_s` in all, then it fails with a type. With
+`outage_s`, which judges and teachers have, a service that answers nobody is waited for that long, and only then its
+calls fail; a call that fails while others are answered fails after its attempts.
+
+Calls keep their slot while they wait for the circuit, so that no more than `max_concurrent` start when the service
+comes back, and only one of them tries whether it did. Retries follow the exception: ToolRefused is the service's answer
+and final; whatever else a call raises may be mended by another attempt.
 """
 
 from __future__ import annotations
@@ -15,12 +18,14 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Generic, TypeVar, cast
 
 from cachetools import LRUCache
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception
 
+from envs.services.circuit import Circuit, Rate
 from envs.services.stats import ToolStats, latency_bucket
 from rlsys.errors import require_bounds
 from rlsys.rollout import EpisodeBroken
@@ -48,6 +53,9 @@ class ToolFailed(EpisodeBroken):
 
     def __init__(self, kind: FailureKind, where: str, detail: str) -> None:
         super().__init__(Failure(kind=kind, where=where, detail=detail))
+
+
+FINAL = (ToolRefused, ToolFailed)  # no attempt mends them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,24 +111,31 @@ class Guard(Generic[Q, R]):
         *,
         retry_on: tuple[type[Exception], ...] = (Exception,),
         key: Callable[[Q], Hashable] | None = None,
+        outage_s: float | None = None,
+        spacing_s: float = 0.0,
     ) -> None:
-        """`key` says when two queries are the same; by default the query itself does."""
+        """`key` says when two queries are the same; by default the query itself does.
+
+        `outage_s` is how long a call waits while nobody is answered, in the place of `config.patience_s`; `spacing_s`
+        lies between the starts of two attempts.
+        """
         self._name = name
         self._call = call
         self._config = config
+        self._outage_s = outage_s
         self._retry_on = retry_on
         self._key = key or (lambda query: cast(Hashable, query))
-        self._circuit = _Circuit(config)
+        self._circuit = Circuit(name, config.breaker_failures, config.breaker_s)
+        self._rate = Rate(spacing_s)
         self._slots = asyncio.Semaphore(config.max_concurrent)
         self._cache: LRUCache[Hashable, R] = LRUCache(config.cache_size)
         self._flights: dict[Hashable, _Flight[R]] = {}
         self._counts: Counter[str] = Counter()  # fields of ToolStats
         self._errors: Counter[str] = Counter()
         self._latency = list(ToolStats().latency)
-        self._reason = ""  # of the last failed attempt
 
     async def __call__(self, query: Q) -> R:
-        """The tool's result. Raises ToolFailed. A cancelled caller leaves the others who share its call alone."""
+        """The service's result. Raises ToolFailed. A cancelled caller leaves the others who share its call alone."""
         self._counts["calls"] += 1
         key = self._key(query)
         if key in self._cache:
@@ -134,7 +149,7 @@ class Guard(Generic[Q, R]):
             self._counts["shared"] += 1
         flight.waiters += 1
         try:
-            return await asyncio.shield(flight.task)
+            return await self._result(flight.task)
         except ToolFailed as failed:
             self._errors[str(failed.failure.kind)] += 1
             raise
@@ -146,51 +161,100 @@ class Guard(Generic[Q, R]):
                     del self._flights[key]
 
     def stats(self) -> ToolStats:
+        circuit = self._circuit
         return ToolStats(
             **self._counts,
             errors=dict(self._errors),
-            breaker_opened=self._circuit.opened,
-            breaker_open=self._circuit.open,
-            outage=self._reason if self._circuit.open else "",
+            breaker_opened=circuit.opened,
+            breaker_open=circuit.open,
+            outage=(circuit.reason or "no answer") if circuit.open or circuit.warned else "",
             latency=tuple(self._latency),
         )
 
+    async def _result(self, task: asyncio.Task[R]) -> R:
+        """Of a flight, which lives on when the caller is cancelled; until nobody has been answered for `outage_s`."""
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        while not task.done():
+            left = None
+            if self._outage_s is not None:
+                left = self._outage_s - (clock() - max(began, self._circuit.answered_at))
+                if left <= 0:
+                    reason = self._circuit.reason or "not tried"
+                    raise self._failed(FailureKind.INFRA, f"no answer to anybody for {self._outage_s:g} s: {reason}")
+            await asyncio.wait({task}, timeout=left)
+        return task.result()
+
     async def _fetch(self, query: Q, key: Hashable, number: int) -> R:
         config = self._config
-        give_up = asyncio.get_running_loop().time() + config.patience_s
-        vainly = f"no free slot within {config.patience_s:g} s ({config.max_concurrent} calls at once)"
-        with self._queueing(FailureKind.TIMEOUT, vainly):
+        give_up = None if self._outage_s is not None else asyncio.get_running_loop().time() + config.patience_s
+        full = f"no free slot within {config.patience_s:g} s ({config.max_concurrent} calls at once)"
+        with self._queueing(FailureKind.TIMEOUT, full):
             async with asyncio.timeout_at(give_up):
                 await self._slots.acquire()
-        vainly = f"circuit open after {config.breaker_failures} failures in a row, waited {config.patience_s:g} s"
+        retrying = self._retrying(number)
         try:
-            for attempt in range(config.attempts):
-                with self._queueing(FailureKind.INFRA, vainly):
-                    trial = await self._circuit.admit(give_up)
-                try:
-                    result = await self._attempt(query, trial)
-                except ToolRefused as error:
-                    raise self._failed(FailureKind.DATA, str(error)) from error
-                except Exception as error:  # the tool's fault boundary: whatever it raises is its failure
-                    if attempt + 1 == config.attempts or not isinstance(error, self._retry_on):
-                        raise self._given_up(error, attempt + 1) from error
-                    self._counts["retries"] += 1
-                    asked = error.after_s if isinstance(error, ToolBusy) else 0.0
-                    await asyncio.sleep(max(self._backoff_s(number, attempt), min(asked, config.deadline_s)))
-                else:
-                    if config.cache_size:
-                        self._cache[key] = result
-                    return result
-            raise AssertionError("at least one attempt")
+            result: R = await retrying(self._attempt, query, give_up)
+        except ToolFailed:
+            raise
+        except ToolRefused as error:
+            raise self._failed(FailureKind.DATA, str(error)) from error
+        except TimeoutError as error:
+            times = retrying.statistics["attempt_number"]
+            raise self._failed(FailureKind.TIMEOUT, f"{self._late}, {times} times") from error
+        except Exception as error:  # the service's fault boundary: whatever it raises is its failure
+            raise self._failed(FailureKind.INFRA, f"{type(error).__name__}: {error}"[:500]) from error
         finally:
             self._slots.release()
+        if config.cache_size:
+            self._cache[key] = result
+        return result
 
-    async def _attempt(self, query: Q, trial: bool) -> R:
+    def _retrying(self, number: int) -> AsyncRetrying:
+        """How the call of this number is tried again: in rounds of `attempts`, one of them where `outage_s` is None.
+
+        Another round begins where nobody was answered in the last one, and where the service said to come back.
+        """
+        clock = asyncio.get_running_loop().time
+        began = round_began = clock()
+
+        def is_over(state: RetryCallState) -> bool:
+            nonlocal round_began
+            if state.attempt_number % self._config.attempts:
+                return False
+            if self._outage_s is None:
+                return True
+            busy = isinstance(_error_of(state), ToolBusy) and clock() - began < self._outage_s
+            if self._circuit.answered_at > round_began and not busy:
+                return True
+            self._circuit.warn()
+            round_began = clock()
+            return False
+
+        def wait_s(state: RetryCallState) -> float:
+            error = _error_of(state)
+            asked_s = min(error.after_s, self._config.deadline_s) if isinstance(error, ToolBusy) else 0.0
+            return max(self._backoff_s(number, (state.attempt_number - 1) % self._config.attempts), asked_s)
+
+        def count(_: RetryCallState) -> None:
+            self._counts["retries"] += 1
+
+        may_mend = retry_if_exception(lambda error: isinstance(error, self._retry_on) and not isinstance(error, FINAL))
+        return AsyncRetrying(
+            sleep=asyncio.sleep, retry=may_mend, stop=is_over, wait=wait_s, before_sleep=count, reraise=True
+        )
+
+    async def _attempt(self, query: Q, give_up: float | None) -> R:
+        """Raises ToolFailed where the circuit does not close until `give_up`."""
+        patience = f"{self._config.breaker_failures} failures in a row, waited {self._config.patience_s:g} s"
+        with self._queueing(FailureKind.INFRA, f"circuit open after {patience}"):
+            trial = await self._circuit.admit(give_up)
         clock = asyncio.get_running_loop().time
         started = clock()
         self._counts["in_flight"] += 1
-        works: bool | None = None  # a cancelled attempt says nothing about the tool
+        works: bool | None = None  # a cancelled attempt says nothing about the service
         try:
+            await self._rate.turn()
             async with asyncio.timeout(self._config.deadline_s):
                 result = await self._call(query)
             works = True
@@ -205,9 +269,11 @@ class Guard(Generic[Q, R]):
             works = False
             raise ConnectionError("the tool cancelled the call") from error  # nobody here did
         except Exception as error:
-            works, late = False, isinstance(error, TimeoutError)
-            said = f"no answer within {self._config.deadline_s:g} s" if late else f"{type(error).__name__}: {error}"
-            self._reason = said[:200]
+            works = False
+            late = isinstance(error, TimeoutError)
+            self._circuit.reason = (self._late if late else f"{type(error).__name__}: {error}")[:200]
+            if isinstance(error, ToolBusy) and self._outage_s is not None:  # what one was told holds for all
+                self._rate.pause(min(error.after_s, self._config.deadline_s))
             raise
         finally:
             self._counts["in_flight"] -= 1
@@ -215,14 +281,18 @@ class Guard(Generic[Q, R]):
             if works is not None:
                 self._latency[latency_bucket(clock() - started)] += 1
 
+    @property
+    def _late(self) -> str:
+        return f"no answer within {self._config.deadline_s:g} s"
+
     @contextmanager
-    def _queueing(self, kind: FailureKind, vainly: str) -> Iterator[None]:
-        """Around what waits for a slot or for the circuit, at most `patience_s`."""
+    def _queueing(self, kind: FailureKind, detail: str) -> Iterator[None]:
+        """Around what waits for a slot or for the circuit; where that takes too long, the call fails."""
         self._counts["queued"] += 1
         try:
             yield
         except TimeoutError:
-            raise self._failed(kind, vainly) from None
+            raise self._failed(kind, detail) from None
         finally:
             self._counts["queued"] -= 1
 
@@ -231,54 +301,9 @@ class Guard(Generic[Q, R]):
         spread = 0.5 + derive(self._name, number, attempt) / 2**31
         return self._config.backoff_s * 2.0**attempt * spread
 
-    def _given_up(self, error: Exception, attempts: int) -> ToolFailed:
-        if isinstance(error, TimeoutError):
-            return self._failed(
-                FailureKind.TIMEOUT, f"no answer within {self._config.deadline_s:g} s, {attempts} times"
-            )
-        return self._failed(FailureKind.INFRA, f"{type(error).__name__}: {error}"[:500])
-
     def _failed(self, kind: FailureKind, detail: str) -> ToolFailed:
         return ToolFailed(kind, self._name, detail)
 
 
-class _Circuit:
-    """Closed: everybody passes. Open: nobody does for `breaker_s`, then one call alone tries, and its end decides."""
-
-    def __init__(self, config: GuardConfig) -> None:
-        self._config = config
-        self._failures = 0  # in a row
-        self._trial_at = 0.0  # on the loop's clock
-        self._trying = False  # is the one call on its way?
-        self._changed = asyncio.Event()
-        self.open = False
-        self.opened = 0  # how often
-
-    async def admit(self, give_up: float) -> bool:
-        """Wait for permission to call; True makes the call the trial. Raises TimeoutError at `give_up`."""
-        clock = asyncio.get_running_loop().time
-        while self.open:
-            now = clock()
-            if not self._trying and now >= self._trial_at:
-                self._trying = True
-                return True
-            if now >= give_up:
-                raise TimeoutError
-            with suppress(TimeoutError):
-                async with asyncio.timeout_at(give_up if self._trying else min(give_up, self._trial_at)):
-                    await self._changed.wait()
-        return False
-
-    def report(self, works: bool | None, *, trial: bool) -> None:
-        """How an admitted call ended; None when it was cancelled, which says nothing about the tool."""
-        if works:
-            self._failures, self.open = 0, False
-        elif works is False:
-            self._failures += 1
-            if trial or (not self.open and self._failures >= self._config.breaker_failures):
-                self.opened += not self.open
-                self.open = True
-                self._trial_at = asyncio.get_running_loop().time() + self._config.breaker_s
-        self._trying = self._trying and self.open and not trial
-        self._changed.set()  # whoever waits looks again
-        self._changed = asyncio.Event()
+def _error_of(state: RetryCallState) -> BaseException | None:
+    return state.outcome.exception() if state.outcome is not None else None

@@ -5,15 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from envs.services.answers import AnswerLog
 from envs.services.endpoint import Choice, Endpoint, Question
-from envs.services.guard import GuardConfig, ToolRefused
+from envs.services.guard import Guard, GuardConfig, ToolRefused
 from envs.services.judge.templates import Prompts
-from envs.services.patient import Patient
 from envs.services.secrets import check_address, read_secret
 from rlsys.config.generate import EndpointConfig, TeacherConfig
 from rlsys.types import Message
@@ -36,22 +35,6 @@ def check_ready(config: TeacherConfig) -> None:
     Prompts(config.prompts)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Patience:
-    """As `envs.services.patient` takes it. Nothing queues here: the episodes under way are as many as may ask."""
-
-    deadline_s: float
-    outage_s: float
-    max_concurrent: int
-    spacing_s: float
-    attempts: int
-
-    @property
-    def guard(self) -> GuardConfig:
-        wait = self.deadline_s + self.max_concurrent * self.spacing_s + self.deadline_s
-        return GuardConfig(deadline_s=wait, attempts=self.attempts, max_concurrent=self.max_concurrent, cache_size=0)
-
-
 class Teacher:
     """For one event loop.
 
@@ -61,27 +44,29 @@ class Teacher:
 
     def __init__(self, config: TeacherConfig, *, concurrency: int, log: Path) -> None:
         """Raises BadInput for a key that is not set, or a log that cannot be used."""
-        patience = _Patience(
+        spacing_s = 60.0 / config.requests_per_minute if config.requests_per_minute else 0.0
+        attempt_s = concurrency * spacing_s + config.deadline_s + config.deadline_s  # its turn, a pause, the answer
+        self.patience_s = config.outage_s + config.attempts * attempt_s  # of one answer at most
+        guard = GuardConfig(
             deadline_s=config.deadline_s,
-            outage_s=config.outage_s,
-            max_concurrent=concurrency,
-            spacing_s=60.0 / config.requests_per_minute if config.requests_per_minute else 0.0,
             attempts=config.attempts,
+            max_concurrent=concurrency,  # nothing queues: the episodes under way are as many as may ask
+            cache_size=0,
         )
-        self.patience_s = config.outage_s + config.attempts * patience.guard.deadline_s  # of one answer at most
-        self._models = {where: _Model(where, each, patience) for where, each in config.addresses.items()}
+        waits = (config.outage_s, spacing_s)
+        self._models = {where: _Model(where, each, guard, *waits) for where, each in config.addresses.items()}
         self._log = AnswerLog(log)
 
     async def answer(self, question: Question, about: Mapping[str, Any], *, reflecting: bool = False) -> Choice:
         """reflecting: by the second model, where there is one. about: for the log. Raises ToolFailed."""
         models = list(self._models.values())
         model = models[-1 if reflecting else 0]
-        content = json.dumps([model.where, model.name, asdict(question)], sort_keys=True)
+        content = json.dumps([model.endpoint.where, model.endpoint.model, asdict(question)], sort_keys=True)
         key = hashlib.sha256(content.encode()).hexdigest()
         choice = self._log.get(key)
         if choice is None:
             choice = await model.ask(question)
-            self._log.add(key, choice, {"model": model.name, **about})
+            self._log.add(key, choice, {"model": model.endpoint.model, **about})
         return choice
 
     async def close(self) -> None:
@@ -93,13 +78,14 @@ class Teacher:
 class _Model:
     """One of a teacher's, and how it is asked."""
 
-    def __init__(self, where: str, config: EndpointConfig, patience: _Patience) -> None:
-        self.name, self.where = str(config.model), str(config.endpoint).rstrip("/")
+    def __init__(
+        self, where: str, config: EndpointConfig, guard: GuardConfig, outage_s: float, spacing_s: float
+    ) -> None:
         key = read_secret(f"{where}.key_env", config.key_env)
-        who = where.rpartition(".")[2]
-        options = {"key_from": config.key_env or "", "refused_key": ToolRefused, "name": f"the {who}"}
-        self.endpoint = Endpoint(self.where, self.name, key, **options)
-        self.ask = Patient(who, self.endpoint.complete, patience)
+        name = where.rpartition(".")[2]
+        options = {"key_from": config.key_env or "", "refused_key": ToolRefused, "name": f"the {name}"}
+        self.endpoint = Endpoint(str(config.endpoint), str(config.model), key, **options)
+        self.ask = Guard(name, self.endpoint.complete, guard, outage_s=outage_s, spacing_s=spacing_s)
 
 
 def as_chat(messages: Sequence[Message]) -> tuple[Message, ...]:

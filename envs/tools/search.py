@@ -128,14 +128,13 @@ class SearchTool:
 
         if self._at != (url, token):
             self._at = (url, token)
-            timeout_s = self._config.guard.deadline_s
-            self._clients.append(RetrieverClient(url, topk=self._topk, token=token, timeout_s=timeout_s))
+            self._clients.append(RetrieverClient(url, topk=self._topk, token=token))
 
     def connect_web(self) -> None:
         """Search the live web from now on. Raises BadInput without a key."""
         from envs.services.retriever.web import WebSearch
 
-        self._clients.append(WebSearch(self._config.web, self._topk, timeout_s=self._config.guard.deadline_s))
+        self._clients.append(WebSearch(self._config.web, self._topk))
 
     async def _ask(self, query: str) -> tuple[Document, ...]:
         return await self._clients[-1].search(query)

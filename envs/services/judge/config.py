@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, Optional
 
 from envs.services.guard import GuardConfig
@@ -97,9 +97,3 @@ class JudgeConfig(GuardConfig):
     @property
     def spacing_s(self) -> float:
         return 60.0 / self.requests_per_minute if self.requests_per_minute else 0.0
-
-    @property
-    def guard(self) -> GuardConfig:
-        """An attempt may wait for its turn, and for the pause that the server asked for, before its own deadline."""
-        waits = self.max_concurrent * self.spacing_s + self.deadline_s
-        return replace(self, deadline_s=self.deadline_s + waits, cache_size=0)

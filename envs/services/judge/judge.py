@@ -9,59 +9,18 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any
 
-from envs.services.endpoint import Choice, Endpoint, Question
+from envs.services.endpoint import Chat, Choice, Endpoint, Question
+from envs.services.json_client import JsonClient
 from envs.services.judge.cache import Cache
 from envs.services.judge.config import JudgeConfig
 from envs.services.judge.kinds import KINDS
 from envs.services.judge.request import Asks, Judged, JudgeRequest
 from envs.services.judge.templates import Prompts, check
-from envs.services.poster import Poster
 from envs.services.secrets import read_secret
 from rlsys.errors import BadInput
 from rlsys.types import Message
-
-
-class Chat(Protocol):
-    """A model that answers one prompt. One attempt: deadlines and retries are the caller's."""
-
-    model: str  # enters the cache's key, as `where` does: servers call different models by one name
-    where: str  # its address; "" in this process
-    own: bool  # it runs in this process: where it does not answer, a restart may help
-
-    async def complete(self, prompt: str, *, max_tokens: int, temperature: float, seed: int) -> Choice:
-        """Raises ToolRefused for a prompt that it cannot take, ToolBusy, or any error of the way there."""
-        ...
-
-    async def close(self) -> None: ...
-
-
-class EndpointChat:
-    """For one event loop; the session opens with the first question."""
-
-    own = False
-
-    def __init__(self, url: str, model: str, key: str | None) -> None:
-        self.model, self.where = model, url.rstrip("/")
-        self._endpoint = Endpoint(url, model, key)
-
-    async def complete(self, prompt: str, *, max_tokens: int, temperature: float, seed: int) -> Choice:
-        asked = (Message(role="user", content=prompt),)
-        question = Question(messages=asked, max_tokens=max_tokens, temperature=temperature, seed=seed)
-        return await self._endpoint.complete(question)
-
-    async def close(self) -> None:
-        await self._endpoint.close()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Question:
-    prompt: str
-    max_tokens: int
-    temperature: float
-    seed: int
 
 
 class Judge(Asks):
@@ -99,8 +58,9 @@ class Judge(Asks):
         text, cut = await self._cache.get(key), False
         known = text is not None
         if text is None:
-            question = _Question(prompt=prompt, max_tokens=max_tokens, temperature=temperature, seed=seed)
-            choice: Choice = await self._patiently(question)
+            messages = (Message(role="user", content=prompt),)
+            question = Question(messages=messages, max_tokens=max_tokens, temperature=temperature, seed=seed)
+            choice: Choice = await self._guard(question)
             text, cut = choice.text, choice.truncated
             if not cut:
                 await self._cache.put(key, text)
@@ -111,8 +71,8 @@ class Judge(Asks):
         self.verdicts[f"{request.kind} {value}"] += 1
         return Judged(verdict=verdict, text=text, cached=known, cut=cut, first=first)
 
-    async def _call(self, question: _Question) -> Choice:
-        return await self._chat.complete(**asdict(question))
+    async def _call(self, question: Question) -> Choice:
+        return await self._chat.complete(question)
 
 
 class JudgeClient(Asks):
@@ -122,27 +82,26 @@ class JudgeClient(Asks):
         """`proxy`: whether the machine's is used to get there."""
         super().__init__(config)
         self._proxy = proxy
-        self._posters: list[Poster] = []
+        self._clients: list[JsonClient] = []  # the last one is asked
         self.connect(url, token)
 
     def connect(self, url: str, token: str | None) -> None:
         """Ask there from now on, those who wait for an answer too."""
-        self._poster = Poster(url, token, proxy=self._proxy)
-        self._posters.append(self._poster)
+        self._clients.append(JsonClient(url, token, proxy=self._proxy))
 
     async def close(self) -> None:
-        for poster in self._posters:
-            await poster.close()
+        for client in self._clients:
+            await client.close()
 
     async def _judged(self, request: JudgeRequest, seed: int) -> Judged:
         check(request)
         body = {"kind": request.kind, "fields": dict(request.fields), "seed": seed}
-        judged: Judged = await self._patiently(json.dumps(body, sort_keys=True))
+        judged: Judged = await self._guard(json.dumps(body, sort_keys=True))
         return judged
 
     async def _call(self, body: str) -> Judged:
         asked = json.loads(body)
-        return read_answer(asked["kind"], await self._poster.post("/judge", asked))
+        return read_answer(asked["kind"], await self._clients[-1].post("/judge", asked))
 
 
 def read_answer(kind: str, answer: Any) -> Judged:
@@ -162,4 +121,4 @@ def open_judge(config: JudgeConfig) -> Asks:
         return JudgeClient(config.service, key, config)
     if config.endpoint is None or config.model is None:
         raise BadInput("judge: expected judge.endpoint and judge.model, or judge.service")
-    return Judge(EndpointChat(config.endpoint, config.model, key), config)
+    return Judge(Endpoint(config.endpoint, config.model, key), config)

@@ -1,4 +1,4 @@
-"""What a judge is asked and what it says; and how one is asked that may be slow, busy or away."""
+"""What a judge is asked and what it says, and the guard through which it is asked."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from envs.services.guard import Guard
 from envs.services.judge.config import JudgeConfig
-from envs.services.patient import Patient
 from envs.services.stats import ToolStats
 
 
@@ -47,14 +47,17 @@ class Judged:
 
 
 class Asks(ABC):
-    """A judge, in this process or over HTTP (`envs.services.judge.judge`), for one event loop.
-
-    Who asks waits for one that is busy or away (`envs.services.patient`).
-    """
+    """A judge, in this process or over HTTP (`envs.services.judge.judge`), for one event loop."""
 
     def __init__(self, config: JudgeConfig) -> None:
         self._config = config
-        self._patiently: Patient[Any, Any] = Patient("judge", self._call, config)
+        self._guard: Guard[Any, Any] = Guard(
+            "judge",
+            self._call,
+            replace(config, cache_size=0),
+            outage_s=config.outage_s,
+            spacing_s=config.spacing_s,
+        )
         self._asked = self._cached = self._unparsable = self._cut = 0
 
     async def ask(self, request: JudgeRequest, seed: int = 0) -> Judged:
@@ -69,7 +72,7 @@ class Asks(ABC):
 
     def stats(self) -> ToolStats:
         """With what the guard does not see: the cache in front of it, and, as errors, answers without a verdict."""
-        stats = self._patiently.stats()
+        stats = self._guard.stats()
         own = {"unparsable": self._unparsable, "cut": self._cut}
         errors = dict(stats.errors) | {name: count for name, count in own.items() if count}
         return replace(stats, calls=self._asked, cache_hits=self._cached, errors=errors)
@@ -79,8 +82,8 @@ class Asks(ABC):
 
     @abstractmethod
     async def _judged(self, request: JudgeRequest, seed: int) -> Judged:
-        """Asked by `_patiently`, unless the answer is known."""
+        """Asked through `_guard`, unless the answer is known."""
 
     @abstractmethod
     async def _call(self, query: Any) -> Any:
-        """One attempt to answer what `_judged` asks patiently."""
+        """One attempt to answer what `_judged` asks."""

@@ -5,35 +5,32 @@ from __future__ import annotations
 from typing import Any
 
 from envs.services.guard import ToolRefused
-from envs.services.poster import Poster
+from envs.services.json_client import JsonClient
 from envs.services.retriever.documents import Document, contents
 
-MAX_CONNECTIONS = 256
 MAX_BYTES = 1 << 26  # of an answer
 
 
 class RetrieverClient:
     """For one event loop. Retries and deadlines are the guard's."""
 
-    def __init__(self, url: str, topk: int = 3, token: str | None = None, timeout_s: float = 30.0) -> None:
+    def __init__(self, url: str, topk: int = 3, token: str | None = None) -> None:
         self._topk = topk
-        self._poster = Poster(
+        self._client = JsonClient(
             url.rstrip("/").removesuffix("/retrieve") + "/retrieve",
             token,
             refused_key=ToolRefused,
-            timeout_s=timeout_s,
             max_bytes=MAX_BYTES,
-            max_connections=MAX_CONNECTIONS,
             proxy=False,
         )
 
     async def search(self, query: str) -> tuple[Document, ...]:
-        """At most `topk` documents, best first. Raises what `Poster.post` does; ValueError for another protocol too."""
+        """At most `topk` documents, best first. Raises what `JsonClient.post` does; ValueError for another protocol."""
         asked = {"queries": [query], "topk": self._topk, "return_scores": True}
-        return read_answer(await self._poster.post("", asked))[: self._topk]
+        return read_answer(await self._client.post("", asked))[: self._topk]
 
     async def close(self) -> None:
-        await self._poster.close()
+        await self._client.close()
 
 
 def read_answer(answer: Any) -> tuple[Document, ...]:

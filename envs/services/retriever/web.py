@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from envs.services.guard import ToolRefused
-from envs.services.poster import Poster
+from envs.services.json_client import JsonClient
 from envs.services.retriever.config import WEB_URLS, WebSearchConfig
 from envs.services.retriever.documents import Document, contents
 from envs.services.secrets import read_secret
@@ -34,8 +34,8 @@ _MARKUP = re.compile(r"</?[A-Za-z!][^<>]*>")
 class WebSearch:
     """`await web.search("capital of France")` gives at most `topk` documents, best first. For one event loop."""
 
-    def __init__(self, config: WebSearchConfig, topk: int = 3, timeout_s: float = 30.0) -> None:
-        """`timeout_s` is of one request. Raises BadInput without a usable key in the environment."""
+    def __init__(self, config: WebSearchConfig, topk: int = 3) -> None:
+        """Raises BadInput without a usable key in the environment."""
         key = read_secret("env.retriever.web.key_env", config.key_env)
         if key is None:
             raise BadInput("env.retriever.web.key_env=None: expected the variable that holds the key of the web search")
@@ -43,33 +43,32 @@ class WebSearch:
         self._by_get = config.api == "serpapi"
         self._topk = topk
         self._name = urlsplit(url).hostname or ""
-        self._poster = Poster(
+        self._client = JsonClient(
             url,
             key,
             key_header="X-API-KEY",
             key_query="api_key" if self._by_get else "",
             key_from=config.key_env or "",
             name=self._name,
-            timeout_s=timeout_s,
             max_bytes=MAX_BYTES,
         )
 
     async def search(self, query: str) -> tuple[Document, ...]:
-        """Raises ToolRefused for a blank query, else what `Poster` does; ValueError for no search answer too."""
+        """Raises ToolRefused for a blank query, else what `JsonClient` does; ValueError for no search answer too."""
         if not query.strip():
             raise ToolRefused("empty query")
         asked: dict[str, Any] = {"q": query[:MAX_QUERY], "num": self._topk}
         if self._by_get:
-            answer = await self._poster.get("", {"engine": "google", **asked})
+            answer = await self._client.get("", {"engine": "google", **asked})
         else:
-            answer = await self._poster.post("", asked)
+            answer = await self._client.post("", asked)
         try:
             return parse_results(answer, self._topk)
         except ValueError as error:
             raise ValueError(f"{self._name}: {error}") from None
 
     async def close(self) -> None:
-        await self._poster.close()
+        await self._client.close()
 
 
 def parse_results(payload: object, limit: int) -> tuple[Document, ...]:

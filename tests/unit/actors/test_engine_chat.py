@@ -12,9 +12,9 @@ import actors.judge
 from actors.engine import Engine
 from actors.judge import EngineChat
 from actors.specs import PromptTooLong
-from envs.services.endpoint import Choice
+from envs.services.endpoint import Choice, Question
 from envs.services.guard import ToolRefused
-from rlsys.types import TurnStop
+from rlsys.types import Message, TurnStop
 from tests.made import engine_spec
 
 
@@ -41,13 +41,14 @@ def test_a_question_is_one_message_of_the_users_and_its_end_says_whether_it_was_
     async def story() -> None:
         chat = await EngineChat.start(engine_spec("judge"))
         assert (chat.model, chat.where, chat.own) == ("judge", "", True)
-        how: dict[str, Any] = {"max_tokens": 5, "temperature": 0.25, "seed": 3}
-        assert await chat.complete("5?", **how) == Choice(text="YES", truncated=False)
-        assert await chat.complete("5?", **how) == Choice(text="YES", truncated=True)
+        message = Message(role="user", content="5?")
+        question = Question(messages=(message,), max_tokens=5, temperature=0.25, seed=3)
+        assert await chat.complete(question) == Choice(text="YES", truncated=False)
+        assert await chat.complete(question) == Choice(text="YES", truncated=True)
         with pytest.raises(ConnectionError, match="aborted"):
-            await chat.complete("5?", **how)
+            await chat.complete(question)
         with pytest.raises(ToolRefused, match="a prompt of 9 tokens"):
-            await chat.complete("5?", **how)
+            await chat.complete(question)
         await chat.close()
 
     asyncio.run(story())

@@ -31,7 +31,7 @@ from tests.made import plan, ticket, transcript
 
 SCORING = ScoringSpec(grader_workers=1, grader_deadline_s=5.0)
 TRANSCRIPT = transcript("5", task=Task(task_id="t", question="2 + 3?"))
-QUICK: dict[str, Any] = {"deadline_s": 2.0, "breaker_s": 0.1, "outage_s": 0.6, "attempts": 2, "backoff_s": 0.02}
+QUICK: dict[str, Any] = {"deadline_s": 2.0, "breaker_s": 0.05, "outage_s": 30.0, "attempts": 2, "backoff_s": 0.01}
 TOKEN = "t0ken"
 FIELDS = {"question": "2 + 3?", "answers": "5", "answer": "5.0"}
 
@@ -41,8 +41,8 @@ def serve(endpoint: str) -> HttpService:
     return start_judge(config, host="127.0.0.1", port=0, token=TOKEN)
 
 
-def reward(model: str) -> SwirlRewardConfig:
-    return SwirlRewardConfig(judge=JudgeConfig(model=model, **QUICK))
+def reward(model: str, **keys: Any) -> SwirlRewardConfig:
+    return SwirlRewardConfig(judge=JudgeConfig(model=model, **QUICK | keys))
 
 
 def test_stages_with_different_judges_ask_each_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,7 +89,7 @@ def test_a_judge_of_the_run_that_does_not_come_back_is_no_verdict() -> None:
         rewards = RewardService(SCORING)
         rewards.connect({"judge m": url}, TOKEN)
         try:
-            return await rewards.score(make_reward(reward("m")), TRANSCRIPT)
+            return await rewards.score(make_reward(reward("m", outage_s=0.2)), TRANSCRIPT)
         finally:
             await rewards.close()
 
@@ -147,7 +147,7 @@ def test_a_service_that_is_killed_and_comes_back_costs_no_verdict() -> None:
         port = int(service.url.rpartition(":")[2])
 
         async def story() -> list[Judged]:
-            judge = open_judge(JudgeConfig(service=service.url, breaker_s=0.2, backoff_s=0.05))
+            judge = open_judge(JudgeConfig(service=service.url, breaker_s=0.05, backoff_s=0.01))
             try:
                 assert (await judge.ask(JudgeRequest(kind="outcome_math", fields=FIELDS))).text == "YES"
                 await asyncio.to_thread(service.stop)
@@ -156,7 +156,8 @@ def test_a_service_that_is_killed_and_comes_back_costs_no_verdict() -> None:
                     asyncio.create_task(judge.ask(JudgeRequest(kind="outcome_math", fields=fields)))
                     for fields in requests
                 ]
-                await asyncio.sleep(0.5)
+                while not judge.stats().breaker_open:
+                    await asyncio.sleep(0.01)
                 assert not any(task.done() for task in asking)
                 again = start_judge(config, host="127.0.0.1", port=port, token=None)
                 try:

@@ -38,7 +38,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     monkeypatch.setattr(actors.judge, "longest_context", lambda model: None)  # else the hub is asked for "m"
     monkeypatch.setattr(actors.judge, "Judge", Judge)
     monkeypatch.setattr(actors.judge, "EngineChat", Chat)
-    monkeypatch.setattr(actors.judge, "EndpointChat", lambda *given: given)
+    monkeypatch.setattr(actors.judge, "Endpoint", lambda *given: given)
     monkeypatch.setattr(actors.judge, "make_judge_app", lambda core, server, token: ("app", token))
     monkeypatch.setattr(
         actors.judge, "HttpService", lambda name, opened, **how: SimpleNamespace(name=name, opened=opened, **how)

@@ -361,6 +361,98 @@ def test_a_late_answer_from_before_the_outage_closes_the_circuit() -> None:
     play(main())
 
 
+JUDGE = GuardConfig(deadline_s=30, attempts=2, backoff_s=0.5, breaker_failures=5, breaker_s=10, cache_size=0)
+
+
+def test_a_judge_that_answers_nobody_is_waited_for_and_that_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        tool = Tool(seconds=0.1)
+        tool.answer = lambda call: ConnectionError("down") if tool.started[call - 1] < 100 else None
+        guard = Guard("judge", tool, JUDGE, outage_s=240)
+        calls = [asyncio.create_task(guard(n)) for n in range(20)]
+        await asyncio.sleep(50)
+        assert guard.stats().outage == "ConnectionError: down" and guard.stats().errors == {}
+        assert await asyncio.gather(*calls) == [n * 10 for n in range(20)]
+        assert 100 <= now() <= 120
+        assert guard.stats().outage == ""
+
+    play(main())
+    assert [record.message.split(" (")[0] for record in caplog.records] == [
+        "the judge does not answer",
+        "the judge answers again",
+    ]
+
+
+def test_an_outage_ends_with_a_type_on_time_also_while_an_attempt_hangs() -> None:
+    async def main() -> None:
+        for answer, seconds, reason in (
+            (failing(), 1, "ConnectionError: refused"),
+            (failing(), 99, "no answer within 30 s"),
+            (failing(), 1000, "no answer within 30 s"),
+        ):
+            began = now()
+            tool = Tool(seconds, answer)
+            guard = Guard("judge", tool, JUDGE, outage_s=50)
+            with pytest.raises(ToolFailed, match=f"no answer to anybody for 50 s: {reason}") as caught:
+                await guard(1)
+            assert caught.value.failure.kind is FailureKind.INFRA and now() - began == pytest.approx(50)
+            assert guard.stats().errors == {"infra": 1}
+            await asyncio.sleep(0)
+            assert tool.running == 0  # nothing goes on behind it
+
+    play(main())
+
+
+def test_every_answer_puts_the_end_of_an_outage_off_and_a_question_that_fails_beside_it_fails_alone() -> None:
+    async def main() -> None:
+        async def tool(query: int) -> int:
+            await asyncio.sleep(1)
+            if query == 0:
+                raise ConnectionError("poison")
+            return query
+
+        guard = Guard("judge", tool, JUDGE, outage_s=5)
+
+        async def others() -> None:
+            for n in range(1, 40):
+                await guard(n)
+
+        going = asyncio.create_task(others())
+        with pytest.raises(ToolFailed, match="poison"):
+            await guard(0)
+        assert now() < 5
+        slow = Guard("judge", Tool(seconds=29), JUDGE, outage_s=30)
+        first, queued = asyncio.create_task(slow(1)), asyncio.create_task(slow(2))
+        assert await asyncio.gather(first, queued) == [10, 20]
+        await going
+
+    play(main())
+
+
+def test_what_one_is_told_by_a_busy_judge_holds_for_all_and_is_no_fault_of_a_question() -> None:
+    async def main() -> None:
+        tool = Tool(seconds=0, answer=failing(1, ToolBusy("429", after_s=12)))
+        guard = Guard("judge", tool, JUDGE, outage_s=240, spacing_s=1)
+        assert await asyncio.gather(*map(guard, range(3))) == [0, 10, 20]
+        assert tool.started == pytest.approx([0, 12, 13, 14])
+        busy = Tool(seconds=0, answer=lambda call: ToolBusy("503", after_s=1) if call % 3 else None)
+        patient = Guard("judge", busy, JUDGE, outage_s=240)
+        assert sorted(await asyncio.gather(*map(patient, range(4)))) == [0, 10, 20, 30]
+
+    play(main())
+
+
+def test_calls_to_a_judge_queue_in_one_pool_without_an_end_while_it_answers() -> None:
+    async def main() -> None:
+        tool = Tool(seconds=20)
+        config = GuardConfig(deadline_s=30, attempts=1, max_concurrent=2, cache_size=0)
+        guard = Guard("judge", tool, config, outage_s=25)
+        assert await asyncio.gather(*map(guard, range(20))) == [n * 10 for n in range(20)]
+        assert tool.most == 2 and now() == pytest.approx(200)  # a tool's call would have failed after 30 s
+
+    play(main())
+
+
 @settings(max_examples=40, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 9), st.floats(0, 20), st.booleans()), min_size=1, max_size=30),

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from envs.services.app import Refused, read
 from envs.services.guard import ToolBusy, ToolRefused
 from envs.services.http import take_port
-from envs.services.poster import retry_after
+from envs.services.json_client import retry_after
 from envs.services.retriever.client import RetrieverClient, read_answer
 from envs.services.retriever.config import RetrieverServerConfig
 from envs.services.retriever.corpus import ListCorpus

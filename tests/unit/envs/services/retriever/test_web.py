@@ -134,7 +134,6 @@ def ask(
     handler: Handler,
     use: Callable[[WebSearch], Awaitable[Any]],
     monkeypatch: pytest.MonkeyPatch,
-    timeout_s: float = 5,
     api: str = "serper",
 ) -> Any:
     """What `use` gives with a client of a server that answers with `handler`."""
@@ -149,7 +148,7 @@ def ask(
         await site.start()
         port = runner.addresses[0][1]
         config = WebSearchConfig(api=api, url=f"http://127.0.0.1:{port}/search", key_env="SERPER_API_KEY")  # type: ignore[arg-type]
-        search = WebSearch(config, timeout_s=timeout_s)
+        search = WebSearch(config)
         try:
             return await use(search)
         finally:
@@ -166,9 +165,9 @@ def answering(status: int, body: str = "", **headers: str) -> Handler:
     return handler
 
 
-def raised_by(handler: Handler, monkeypatch: pytest.MonkeyPatch, timeout_s: float = 5) -> Exception:
+def raised_by(handler: Handler, monkeypatch: pytest.MonkeyPatch) -> Exception:
     with pytest.raises(Exception) as caught:
-        ask(handler, lambda search: search.search("q"), monkeypatch, timeout_s)
+        ask(handler, lambda search: search.search("q"), monkeypatch)
     assert KEY not in f"{caught.value!s} {caught.value!r} {caught.value.__cause__!r}"
     return caught.value
 
@@ -260,7 +259,12 @@ def test_a_silent_server_and_a_broken_connection_are_errors(monkeypatch: pytest.
         request.transport.close()
         return web.Response()
 
-    assert isinstance(raised_by(silent, monkeypatch, timeout_s=0.1), TimeoutError)
+    async def guarded(search: WebSearch) -> Any:
+        return await Guard("web_search", search.search, GuardConfig(deadline_s=0.1, attempts=1))("q")
+
+    with pytest.raises(ToolFailed) as caught:
+        ask(silent, guarded, monkeypatch)
+    assert caught.value.failure.kind is FailureKind.TIMEOUT
     assert isinstance(raised_by(broken, monkeypatch), ConnectionError)
 
 

@@ -1,4 +1,4 @@
-"""JSON from one server: what environments ask their services with. One attempt; retries are the guard's."""
+"""JSON from one server: what services are asked with. One attempt; deadlines, retries and slots are the guard's."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MENDABLE = (408, 425)  # of the other 4xx: not the request's fault
 KEPT_OUT = (401, 403)
 
 
-class Poster:
+class JsonClient:
     """For one event loop; the session opens with the first request. The key travels in a header, in no error text."""
 
     def __init__(
@@ -30,16 +30,14 @@ class Poster:
         name: str | None = None,
         key_from: str = "",
         refused_key: type[Exception] = ConnectionError,
-        timeout_s: float | None = None,
         max_bytes: int = 4_000_000,
-        max_connections: int = 0,
         proxy: bool = True,
     ) -> None:
         """`name` stands in messages for the url, `key_from` says where the key came from.
 
         `key_query` is the parameter of a `get` that carries the key, in the header's place: some servers know no other.
-        `refused_key` is what 401 and 403 raise; `timeout_s` is of one request, `max_bytes` of an answer;
-        `max_connections` 0 is no limit; `proxy`: whether the machine's is used, which no loopback address needs.
+        `refused_key` is what 401 and 403 raise; `max_bytes` is of an answer; `proxy`: whether the machine's is used,
+        which no loopback address needs.
         """
         self._url = url.rstrip("/")
         self._key = key
@@ -50,13 +48,11 @@ class Poster:
         value = f"Bearer {key}" if key_header == "Authorization" else key
         self._headers = {key_header: str(value)} if key and not key_query else {}
         self._query = {key_query: key} if key and key_query else {}
-        self._timeout = aiohttp.ClientTimeout(total=timeout_s)
-        self._max_connections = max_connections
         self._proxy = proxy and not is_loopback(url)
         self._session: aiohttp.ClientSession | None = None
 
     async def post(self, path: str, content: Any) -> Any:
-        """The answer. Raises what `_check` does, TimeoutError, or ValueError for an answer that is no JSON."""
+        """The answer. Raises what `_check` does, or ValueError for an answer that is no JSON."""
         return self._read(*await self._answer("POST", path, json=content))
 
     async def get(self, path: str, query: Mapping[str, object]) -> Any:
@@ -87,8 +83,6 @@ class Poster:
                         raise ValueError(f"{self._name}: an answer of more than {self._max_bytes} bytes")
                 return response.status, response.headers, bytes(body)
         except aiohttp.ClientError as error:
-            if isinstance(error, TimeoutError):
-                raise TimeoutError(f"{self._name}: no answer") from None
             # aiohttp's own errors carry the request with its headers.
             raise ConnectionError(f"{self._name}: {type(error).__name__}") from None
 
@@ -113,8 +107,8 @@ class Poster:
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 headers=self._headers,
-                timeout=self._timeout,
-                connector=aiohttp.TCPConnector(limit=self._max_connections),
+                timeout=aiohttp.ClientTimeout(total=None),
+                connector=aiohttp.TCPConnector(limit=0),
                 trust_env=self._proxy,
             )
         return self._session

@@ -1,4 +1,4 @@
-"""envs.services.poster: what each answer of a server means, with a server of real sockets."""
+"""envs.services.json_client: what each answer of a server means, with a server of real sockets."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import pytest
 from aiohttp import web
 
 from envs.services.guard import ToolBusy, ToolRefused
-from envs.services.poster import Poster
+from envs.services.json_client import JsonClient
 
 KEY = "k3y-of-a-test"
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x1b[31m\u202e"
 
 
 def post(status: int, body: str = "", headers: dict[str, str] | None = None, **options: Any) -> Any:
-    """What `Poster.post` gives for such an answer, and the headers of the request that the server saw."""
+    """What `JsonClient.post` gives for such an answer, and the headers of the request that the server saw."""
     seen: list[web.Request] = []
 
     async def answer(request: web.Request) -> web.Response:
@@ -29,12 +29,12 @@ def post(status: int, body: str = "", headers: dict[str, str] | None = None, **o
         runner = web.AppRunner(app)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
-        poster = Poster(f"http://127.0.0.1:{runner.addresses[0][1]}/v1/", KEY, **options)
-        assert KEY not in repr(poster)
+        client = JsonClient(f"http://127.0.0.1:{runner.addresses[0][1]}/v1/", KEY, **options)
+        assert KEY not in repr(client)
         try:
-            return await poster.post("/ask", {"a": 1})
+            return await client.post("/ask", {"a": 1})
         finally:
-            await poster.close()
+            await client.close()
             await runner.cleanup()
 
     return asyncio.run(play()), seen[0].headers
