@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from envs.services.retriever.documents import Document
 from envs.tasks.few_shot import Shown
+from rlsys.errors import require
 from rlsys.types import Message
 
 
@@ -104,3 +105,19 @@ class Protocol:
     topk: int | None = None  # passages per search; 0: nothing is ever searched; None: it is for something else
     show: Callable[[Sequence[Document]], str] = _no_tool
     queries: Callable[[str], Sequence[str]] = _one_query  # of a call
+
+
+def without_tool(protocol: Protocol) -> Protocol:
+    """For `env.tools=false`: the first call is answered as one over the limit is. The tags stay what they are."""
+    base = None if protocol.base_instruction is None else protocol.bare_instruction
+    return replace(
+        protocol, calls=0, instruction=protocol.bare_instruction, base_instruction=base, shows_examples=False
+    )
+
+
+def check_bare(protocol: Protocol, instruction: str | None, examples: int = 0) -> None:
+    """Raises BadInput for a prompt that would name the tool that is switched off."""
+    written = protocol.write_call("")
+    named = next((tag for tag in protocol.tags if tag in written and tag in (instruction or "")), None)
+    require(named is None, "env.instruction", instruction, f'null, "" or a text without {named}: env.tools is false')
+    require(examples == 0, "env.demonstrations.count", examples, "0: examples use the tool, and env.tools is false")

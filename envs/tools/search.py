@@ -7,12 +7,19 @@ import hashlib
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Literal, Optional
 from urllib.parse import urlsplit
 
 from envs.services.guard import Guard, GuardConfig, ToolFailed
-from envs.services.retriever.config import KINDS, UNREAD, RetrieverConfig, RetrieverServerConfig, WebSearchConfig
+from envs.services.retriever.config import (
+    KINDS,
+    UNREAD,
+    RankingConfig,
+    RetrieverConfig,
+    RetrieverServerConfig,
+    WebSearchConfig,
+)
 from envs.services.retriever.documents import Document
 from envs.services.secrets import check_address, read_secret
 from envs.services.stats import ToolStats
@@ -25,16 +32,16 @@ if TYPE_CHECKING:
     from envs.services.retriever.web import WebSearch
 
 WEB = "web"  # no server of ours: the live web, asked by every worker
-OF_OWN = ("corpus", "kind", "index", "encoder", "k1", "b", "query_tokens", "faiss", "gpus")  # of a server to start
-OF_OPTIONS = ("encoder", "k1", "b", "query_tokens", "faiss")
+RANKING = tuple(each.name for each in fields(RankingConfig))
+OF_OWN = ("corpus", *RANKING, "gpus")  # of a server to start
 MAX_TOPK = 100  # what the server allows
 CHECK_DEADLINE_S = 5.0
 MAX_QUERY = 1024  # characters; a longer query is cut before it is sent and remembered
 
 
 @dataclass(frozen=True, kw_only=True)
-class SearchConfig:
-    """The retriever of an environment: where passages come from, and the limits of a search."""
+class ServerAddress:
+    """A running retriever, or the corpus of one to start."""
 
     url: Optional[str] = None
     """Address of a running server that speaks Search-R1's protocol. null: the run starts one."""
@@ -45,22 +52,14 @@ class SearchConfig:
     corpus: Optional[str] = None
     """Corpus of the server to start, JSON lines of {"id", "contents"}. null for made-up questions, whose corpus is made
     up too."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchConfig(RankingConfig, ServerAddress):
+    """The retriever of an environment: where passages come from, and the limits of a search."""
+
     kind: str = "bm25"
     """Kind of ranking of the server to start: bm25, dense or hybrid. Or web: the live web, through `web`."""
-    index: Optional[str] = None
-    """Folder that `rlsys index` built, for the server to start. null: the index is built in memory."""
-    encoder: str = "e5"
-    """Encoder of the server to start (dense, hybrid): e5, minilm, a folder or a hub name."""
-    k1: float = 1.5
-    """BM25's k1, term-frequency saturation (bm25, hybrid). Pyserini's 0.9, with b=0.4, belongs to the index that
-    Search-R1 and ICRL search."""
-    b: float = 0.75
-    """BM25's b, length normalisation, from 0 to 1 (bm25, hybrid). See `k1`."""
-    query_tokens: Optional[int] = None
-    """Length limit of a query, in tokens of the encoder (dense, hybrid); longer queries are cut. null: 256, as for
-    passages."""
-    faiss: str = "Flat"
-    """FAISS factory string of an index to be built (dense, hybrid): Flat, HNSW32, IVF4096,PQ64."""
     gpus: int = 0
     """Number of GPUs of the started server for its encoder and its index (dense, hybrid), if there are any. 0: CPUs,
     which read a Flat index whole for every batch of queries: 64 GB for 21 million passages of width 768."""
@@ -108,8 +107,7 @@ class SearchConfig:
     @property
     def options(self) -> RetrieverConfig:
         """Of the server to start."""
-        keys = [key for key in OF_OPTIONS if key not in UNREAD.get(self.kind, ())]
-        return RetrieverConfig(kind=self.kind, index=self.index, **{key: getattr(self, key) for key in keys})
+        return RetrieverConfig(**{key: getattr(self, key) for key in RANKING if key not in UNREAD.get(self.kind, ())})
 
 
 class SearchTool:

@@ -13,7 +13,7 @@ from envs.base import Demonstration, World
 from envs.episode import Refused, ToolEpisode, max_turns, worked
 from envs.problems.word_problems import generate, shown_steps, to_task
 from envs.protocols import Asked
-from envs.protocols.bare import check_bare, without_tool
+from envs.protocols.record import check_bare, without_tool
 from envs.protocols.swirl import SWIRL_MATH
 from envs.tasks.config import TaskConfig
 from envs.tasks.splits import split_tasks

@@ -14,7 +14,7 @@ from envs.base import Demonstration, World
 from envs.episode import Refused, ToolEpisode, max_turns, worked
 from envs.problems.word_problems import Steps, generate, program, shown_steps, to_task
 from envs.protocols import Answer, Asked
-from envs.protocols.bare import check_bare, without_tool
+from envs.protocols.record import check_bare, without_tool
 from envs.protocols.retool import INTERPRETER, RETOOL
 from envs.rewards.transcript import split_inline
 from envs.tasks.config import TaskConfig

@@ -13,7 +13,7 @@ from dataclasses import replace
 from envs.base import Demonstration, Env, Service, World
 from envs.episode import ToolEpisode, max_turns
 from envs.protocols import PROTOCOLS, Asked, Protocol
-from envs.protocols.bare import without_tool
+from envs.protocols.record import without_tool
 from envs.tasks.few_shot import Shown, examples_of, frame
 from envs.tasks.splits import split_tasks
 from envs.tools.search import WEB, SearchTool, check_files, service_name, start_server, token_of

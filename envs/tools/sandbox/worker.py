@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from envs.tools.sandbox.config import Execution, Layer, Outcome, SandboxConfig
 from envs.tools.sandbox.jail import frames, told
-from envs.tools.sandbox.jail.limits import Limits
+from envs.tools.sandbox.jail.frames import Limits
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 
 from . import frames, linux, memory, runner, setup
-from .limits import Limits
+from .frames import Limits
 from .told import BROKEN, READY, Ran
 from .unshared import Unshared
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from . import landlock, linux, seccomp, view
-from .limits import Limits
+from .frames import Limits
 
 NOBODY = 65534  # known everywhere, also where only the first 65536 ids are mapped
 _OPEN_FILES = 64

@@ -7,7 +7,7 @@ import signal
 from dataclasses import dataclass
 
 from . import runner
-from .limits import Limits
+from .frames import Limits
 
 READY = b"r"  # the child's first byte: walls up, code not begun, so nothing hostile can have written it
 BROKEN = b"b"

@@ -15,7 +15,7 @@ from dataclasses import asdict
 from typing import Any, TypeVar
 
 from . import execution, frames, landlock, linux, memory, setup, told, view
-from .limits import Limits
+from .frames import Limits
 from .setup import Refused
 
 T = TypeVar("T")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from envs.tools.sandbox.jail.limits import Limits
+from envs.tools.sandbox.jail.frames import Limits
 from envs.tools.sandbox.jail.told import Broken, Ran, tell
 
 LIMITS = Limits(
