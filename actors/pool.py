@@ -259,7 +259,7 @@ class RolloutPool:
     # -- bookkeeping ------------------------------------------------------------------------------------------------
 
     async def status(self) -> list[WorkerStatus]:
-        """A fresh status of every ready worker."""
+        """The last status of every worker that has one; those that are ready are asked first."""
         await asyncio.gather(*(self._ping(m, m.handle) for m in self._members if m.state is State.READY))
         self._say_outages()
         return [m.last_status for m in self._members if m.last_status is not None]

@@ -77,7 +77,7 @@ def forward_passes(stage: Stage, rows: list[Row], version: int, phases: Phases) 
 def policy_pass(
     stage: Stage, model: Any, row: Row, *, entropy_gradient: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """(logp, entropy) of a row that is on the device: each [T] float32, 0 where the loss mask is."""
+    """(logp, entropy) of a row that is on the device: each [T] float32, 0 where the loss mask is 0."""
     logp_T, entropy_T = model(
         row.token_ids,
         row.position_ids,
@@ -91,12 +91,12 @@ def policy_pass(
 
 
 def logprobs(stage: Stage, model: Any, row: Row) -> torch.Tensor:
-    """[T] float32 in host memory, 0 where the loss mask is."""
+    """[T] float32 in host memory, 0 where the loss mask is 0."""
     return policy_pass(stage, model, to_device(row, stage.torch_device))[0].cpu()
 
 
 def critic_values(stage: Stage, row: Row) -> torch.Tensor:
-    """[T] float32 on the device, 0 where the loss mask is."""
+    """[T] float32 on the device, 0 where the loss mask is 0."""
     row = to_device(row, stage.torch_device)
     critic: Any = stage.models.critic_engine
     values_T: torch.Tensor = critic(row.token_ids, row.position_ids, row.cu_seqlens, row.loss_mask > 0)

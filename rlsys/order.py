@@ -1,6 +1,7 @@
 """Every task once per epoch, in an order that only the seed decides.
 
-Stateless on purpose: the order is a function of the sequence number, so a resumed run needs no saved cursor beyond it.
+Stateless on purpose: the order is a function of the sequence number, so a resumed run saves no cursor (curricula with
+levels do: `rlsys/curriculum.py`).
 """
 
 from __future__ import annotations

@@ -157,10 +157,9 @@ def _kind(hint: Any) -> str:
         return "keys and values"
     if get_origin(hint) is Literal:
         return f"one of {', '.join(map(str, arguments))}"
-    if get_origin(hint) is tuple:
-        inside = [_kind(each) for each in arguments if each is not Ellipsis]
-        each = "list of " + inside[0].removeprefix("a ") + "s"
-        return f"a {each}" if Ellipsis in arguments else f"a {each}, {len(inside)} of them"
+    if get_origin(hint) in (tuple, list):
+        listed = f"a list of {_kind(arguments[0]).removeprefix('a ')}s"
+        return listed if get_origin(hint) is list or Ellipsis in arguments else f"{listed}, {len(arguments)} of them"
     return PLAIN.get(hint, getattr(hint, "__name__", str(hint)))
 
 

@@ -56,7 +56,7 @@ async def rl_loop(run: Run, stage: StageConfig, env: Any = None) -> None:
     env: the config of the run's world, whose training tasks are played, where it is not the stage's own.
     """
     config, state = stage.config, run.state
-    # Log-probabilities of what was sampled are those of the sampler.
+    # The learner computes log-probs at the temperature of sampling.
     await run.begin_stage(stage, temperature=config.rollout.temperature)
     await first_delivery(run)
     await evaluate_before(run, stage)

@@ -58,7 +58,7 @@ class TinyModel(nn.Module):
 
 
 def log_probabilities(model: TinyModel, row: Row) -> tuple[torch.Tensor, torch.Tensor]:
-    """(logp, entropy), [T], 0 where the loss mask is, as the learner gives them."""
+    """(logp, entropy), [T], 0 where the loss mask is 0, as the learner gives them."""
     logits = model.per_token(row).log_softmax(-1)
     keep = row.loss_mask.bool()
     logp = logits.gather(1, row.token_ids.unsqueeze(1)).squeeze(1)
@@ -180,7 +180,7 @@ def before_update(
 
 
 def values(critic: TinyModel, row: Row) -> torch.Tensor:
-    """[T], 0 where the loss mask is."""
+    """[T], 0 where the loss mask is 0."""
     return torch.where(row.loss_mask.bool(), critic.per_token(row).squeeze(1), 0.0)
 
 
