@@ -16,40 +16,40 @@ from launch.analysis.figures import Figure
 from launch.analysis.results import Entry, Scatter
 from rlsys.files import replace_file
 
-Row = tuple[Any, ...]
-HEAD = ("key", "label", "stage", "x", "mean", "spread", "seeds", "low", "high")
-
 
 def write(folder: Path, name: str, figure: Figure, x_label: str, charts: Sequence[Chart]) -> None:
     """NAME.json with the runs by themselves, NAME.csv with a line for each point. Nothing in them is smoothed."""
     rows = [
-        (chart.key, curve.label, point.stage, point.x, point.mean, point.spread, point.seeds, point.low, point.high)
+        {"key": chart.key, "label": curve.label, **asdict(point)}
         for chart in charts
         for curve in chart.curves
         for point in curve.points
     ]
-    _write(folder, name, figure, {"x": x_label, "charts": [asdict(chart) for chart in charts]}, HEAD, rows)
+    _write(folder, name, figure, {"x": x_label, "charts": [asdict(chart) for chart in charts]}, rows)
 
 
 def write_entries(folder: Path, name: str, figure: Figure, entries: Sequence[Entry]) -> None:
     found = [asdict(each) for each in entries]
-    _write(folder, name, figure, {"entries": found}, tuple(found[0]), [tuple(each.values()) for each in found])
+    _write(folder, name, figure, {"entries": found}, found)
 
 
 def write_scatters(folder: Path, name: str, figure: Figure, scatters: Sequence[Scatter]) -> None:
-    rows = [(each.title, *point) for each in scatters for point in each.points]
-    content = {"scatters": [asdict(each) for each in scatters]}
-    _write(folder, name, figure, content, ("title", "label", "mean_reward", "accuracy"), rows)
+    rows = [
+        {"title": each.title, "label": label, "mean_reward": reward, "accuracy": accuracy}
+        for each in scatters
+        for label, reward, accuracy in each.points
+    ]
+    _write(folder, name, figure, {"scatters": [asdict(each) for each in scatters]}, rows)
 
 
 def _write(
-    folder: Path, name: str, figure: Figure, content: Mapping[str, Any], head: Sequence[str], rows: Sequence[Row]
+    folder: Path, name: str, figure: Figure, content: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]
 ) -> None:
     about = {"question": figure.question, "papers": figure.papers}
     replace_file(folder / f"{name}.json", json.dumps({**about, **content}, indent=1, ensure_ascii=False) + "\n")
     text = io.StringIO()
-    lines = csv.writer(text, lineterminator="\n")  # nothing is an empty cell
-    lines.writerow(head)
+    lines = csv.DictWriter(text, list(rows[0]), lineterminator="\n")  # nothing is an empty cell
+    lines.writeheader()
     lines.writerows(rows)
     replace_file(folder / f"{name}.csv", text.getvalue())
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import codecs
+import gzip
 import os
 import select
-import zlib
 from collections.abc import Iterator
-from typing import Any
 
+from envs.tasks.jsonl import BROKEN_PACK
 from rlsys.errors import BadInput
 from rlsys.files import is_packed
 
 CHUNK = 1 << 16
-GZIP = 16 + zlib.MAX_WBITS  # zlib's way to say so
 MAX_LINE = 64 << 20  # bytes; a longer line is dropped as it comes
 
 Line = tuple[int, bytes | None]  # its number from 1; None in the place of one that is too long
@@ -33,8 +32,8 @@ class LineReader:
         except OSError as error:
             raise self._unreadable(error) from error
         self.bytes_read = 0
-        self._rest = b""  # read and not unpacked yet
-        self._unpack: Any = None  # of what is compressed
+        self._rest = b""  # of what is compressed: read and not unpacked yet
+        self._unpacked: gzip.GzipFile | None = None
 
     def __iter__(self) -> Iterator[Line | None]:
         parts: list[bytes] = []  # of the line that is not whole yet
@@ -71,28 +70,20 @@ class LineReader:
 
     def _read(self) -> bytes:
         """The next part of the content; nothing at its end."""
-        if self._unpack is None:
+        if self._unpacked is None:
             first, chunk = self.bytes_read == 0, self._raw()
             if not (first and is_packed(chunk)):
                 return chunk
-            self._rest, self._unpack = chunk, zlib.decompressobj(GZIP)
-        while True:
-            self._rest = self._rest or self._raw()
-            if not self._rest and self._unpack.eof:
-                return b""
-            if self._unpack.eof:  # such files may stand one after another
-                self._unpack = zlib.decompressobj(GZIP)
-            if chunk := self._unpacked():
-                return chunk
-
-    def _unpacked(self) -> bytes:
+            self._rest, self._unpacked = chunk, gzip.GzipFile(fileobj=self)  # type: ignore[call-overload]
         try:
-            if not self._rest:
-                raise zlib.error("it ends too early")
-            chunk: bytes = self._unpack.decompress(self._rest, CHUNK)
-        except zlib.error as error:
+            return self._unpacked.read1(CHUNK)
+        except BROKEN_PACK as error:
             raise BadInput(f"--input {self._name}: compressed, and damaged ({error})") from error
-        self._rest = self._unpack.unused_data if self._unpack.eof else self._unpack.unconsumed_tail
+
+    def read(self, size: int) -> bytes:
+        """Of what lies there: gzip reads it."""
+        self._rest = self._rest or self._raw()
+        chunk, self._rest = self._rest[:size], self._rest[size:]
         return chunk
 
     def _raw(self) -> bytes:
