@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from launch.checks.preflight import check_output
 from launch.commands.shared import add_test
 from launch.evaluation.compare import Setting, as_json, lines
-from launch.evaluation.named import named
+from launch.evaluation.evaluate import result_name
 from launch.evaluation.played import read_played
-from rlsys.errors import require
+from rlsys.errors import BadInput, require
 from rlsys.files import replace_file
+from rlsys.jsonl import json_object
+from rlsys.visible import visible
 
 HELP = "results of several evaluations side by side: tests against the first, average increase, correlations"
 EXAMPLES = """examples:
@@ -36,11 +41,67 @@ def run(options: argparse.Namespace) -> int:
     require(0 < options.alpha < 1, "--alpha", options.alpha, "between 0 and 1")
     if options.output is not None:
         check_output(options.output)
-    settings = [
-        Setting(name=each.name, seeds=[read_played(str(path), str(path)) for path in each.files])
-        for each in named(options.results)
-    ]
+    settings = settings_of(options.results)
     print("\n".join(lines(settings, options.alpha, options.test)))
     if options.output is not None:
         replace_file(Path(options.output), json.dumps(as_json(settings, options.test), indent=1) + "\n")
     return 0
+
+
+# -- what is given ----------------------------------------------------------------------------------------------------
+
+
+def settings_of(given: Sequence[str]) -> list[Setting]:
+    """Of RESULT, RUN_DIR, or NAME=ONE,ANOTHER. Raises BadInput for a run without results, and two of one name."""
+    split = [("", [word]) if os.path.exists(word) else _split(word) for word in given]
+    files = [tuple(_file(Path(path)) for path in paths) for _, paths in split]
+    alone = [paths[0] for (name, _), paths in zip(split, files, strict=True) if not name]
+    ways = WAYS[1:] if any(os.path.isdir(word) for word in given) else WAYS
+    calling = next((each for each in ways if len({each(path) for path in alone}) == len(alone)), str)
+    names = [visible(name or calling(paths[0])) for (name, _), paths in zip(split, files, strict=True)]
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise BadInput(f"{', '.join(twice)}: two results of one name, expected NAME=FILE to tell them apart")
+    return [
+        Setting(name=name, seeds=[read_played(str(path), str(path)) for path in paths])
+        for name, paths in zip(names, files, strict=True)
+    ]
+
+
+def _split(word: str) -> tuple[str, list[str]]:
+    name, is_named, files = word.partition("=")
+    return (name, files.split(",")) if is_named else ("", [word])
+
+
+def _file(path: Path) -> Path:
+    """Of a run directory its last evaluation."""
+    if not path.is_dir():
+        return path
+    try:
+        lines = (path / "evaluations.jsonl").read_bytes().splitlines()
+    except OSError as error:
+        raise BadInput(
+            f"{path}: a folder without evaluations.jsonl: expected a run directory or a JSON file"
+        ) from error
+    if not lines:
+        raise BadInput(f"{path}: no evaluation in it yet")
+    last = json_object(lines[-1], f"{path}/evaluations.jsonl line {len(lines)}")
+    stage, when, step = (last.get(key) for key in ("stage", "when", "step"))
+    if not (isinstance(stage, str) and isinstance(when, str) and type(step) is int):
+        raise BadInput(f"{path}/evaluations.jsonl line {len(lines)}: expected stage, when and step")
+    return path / "evaluations" / f"{result_name(stage, when, step)}.json"
+
+
+def _run(path: Path) -> str:
+    """Of RUN/evaluations/rl-after.json RUN; of another file its folder."""
+    folder = Path(os.path.abspath(path)).parent
+    return (folder.parent if folder.name == "evaluations" else folder).name
+
+
+# How files without a name of their own are called: the first way in which no two are called the same. Where a run is
+# given as such, it gives its name.
+WAYS: tuple[Callable[[Path], str], ...] = (
+    lambda path: path.stem,
+    _run,
+    lambda path: f"{_run(path)}/{path.stem}",
+)

@@ -166,13 +166,13 @@ def _list(options: argparse.Namespace) -> int:
     return 0
 
 
-def _splits(each: PublicSet, folder: object) -> list[str]:
+def _splits(each: PublicSet, folder: Folder | None) -> list[str]:
     lines = []
     for split, files in each.splits.items():
         count = f"{files.count:,} records" if files.count is not None else "no count known"
         hub = ", ".join(files.hub) or "on no hub"
         lines.append(f"{split}: {count}; {hub}; or {' or '.join(files.names)}")
-        if isinstance(folder, Folder):
+        if folder is not None:
             found = folder.find(f"{each.name}.{split}", files)
             lines.append(f"  {', '.join(found) or 'not there'}")
     return lines
