@@ -59,7 +59,10 @@ def _part(key: str, schema: type | None, given: Raw) -> _Part:
     own = {key: given[key]} if key in given else {}
     asked = (key, schema, config_key(own))
     if asked not in _PARTS:
-        _PARTS[asked] = _Part(key, OmegaConf.merge(_default(key, schema), own))  # type: ignore[arg-type]
+        merged = OmegaConf.merge(_default(key, schema), own)
+        if own:
+            check_plain("config", OmegaConf.to_container(merged))  # a text may have become a number: "inf"
+        _PARTS[asked] = _Part(key, merged)  # type: ignore[arg-type]
     return _PARTS[asked]
 
 
