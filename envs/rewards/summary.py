@@ -23,7 +23,7 @@ from envs.rewards.transcript import answers, written
 from envs.services.judge.config import JudgeConfig
 from envs.services.judge.kinds import KINDS
 from envs.services.judge.request import JudgeRequest
-from envs.text.stated import STANCE, TRUE_FALSE, YES_NO, Words, stated
+from envs.text.choice import STANCE, TRUE_FALSE, YES_NO, Words, stated
 from rlsys.errors import BadInput
 from rlsys.types import Message, Task, Transcript
 

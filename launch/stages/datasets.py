@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from envs.rewards.swirl import Verdicts, cut, verdicts_in
 from launch.stages.base import Head, Stage, maker_of, product, steps_for
 from rlsys.config.evaluation import EvalConfig
+from rlsys.config.identity import identity_of
 from rlsys.config.recipe import DataSource, RecipeConfig, RunConfig, StageConfig
 from rlsys.config.verdicts import EVERY, VerdictsConfig
 from rlsys.errors import BadInput, RunFailed
@@ -259,7 +260,7 @@ class DataStage(Stage):
 
 
 def verdicts_identity(stage: StageConfig) -> dict[str, Any]:
-    return {f"verdicts.{key}": value for key, value in asdict(stage.config.verdicts).items()}
+    return identity_of("verdicts", stage.config.verdicts)
 
 
 def is_source(data: Any) -> bool:

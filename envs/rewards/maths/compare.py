@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from envs.rewards.maths.bases import same_based
 from envs.rewards.maths.dates import date, is_no_arithmetic, same_time, time
 from envs.rewards.maths.measure import ratio
+from envs.rewards.maths.numerals import same_based
 from envs.rewards.maths.quantity import quantity, same_quantity
 from envs.rewards.maths.structure import (
     REALS,

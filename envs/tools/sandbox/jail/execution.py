@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from . import frames, linux, memory, runner, setup
 from .frames import Limits
+from .memory import Unshared
 from .told import BROKEN, READY, Ran
-from .unshared import Unshared
 
 _FIRST_LOOK_S, _LOOK_EVERY_S = 0.05, 0.05  # at memory
 
