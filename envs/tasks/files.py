@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from envs.tasks.hub import SUFFIXES, download, in_folder, is_hub_name
-from envs.tasks.jsonl import BROKEN_PACK, PACKED, open_data, read_jsonl, text_field
+from envs.tasks.jsonl import PACKED, open_data, read_jsonl, readable, text_field
 from rlsys.errors import BadInput
 from rlsys.types import Task
 
@@ -95,13 +95,9 @@ def located(path: str) -> Iterator[Located]:
     else:
         unit, rows = "line", read_jsonl(path)
     name = os.path.basename(path)
-    try:
+    with readable(path):
         for number, fields in rows:
             yield Located(where=f"{path} {unit} {number}", task_id=f"{name}:{number}", fields=fields)
-    except BROKEN_PACK as error:
-        raise BadInput(f"{path}: not a whole gzip file ({error})") from error
-    except OSError as error:
-        raise BadInput(f"{path}: cannot be read ({error.strerror})") from error
 
 
 def _paths(source: str, split: str | None) -> Sequence[str]:
@@ -174,13 +170,8 @@ def _array(path: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
 
 
 def _is_array(path: str) -> bool:
-    try:
-        with open_data(path) as file:
-            return file.read(64).removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"[")
-    except BROKEN_PACK as error:
-        raise BadInput(f"{path}: not a whole gzip file ({error})") from error
-    except OSError:
-        return False  # the reader of lines says why
+    with readable(path, ", expected a JSON-lines file"), open_data(path) as file:
+        return file.read(64).removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"[")
 
 
 def _plain(value: Any) -> Any:

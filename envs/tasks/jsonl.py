@@ -6,6 +6,7 @@ import codecs
 import gzip
 import zlib
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, BinaryIO, cast
 
 from rlsys.errors import BadInput
@@ -20,24 +21,30 @@ def open_data(path: str) -> BinaryIO:
     return cast(BinaryIO, gzip.open(path)) if path.lower().endswith(PACKED) else open(path, "rb")
 
 
+@contextmanager
+def readable(path: str, expected: str = "") -> Iterator[None]:
+    """What cannot be read or unpacked inside is BadInput that names the file."""
+    try:
+        yield
+    except BROKEN_PACK as error:
+        raise BadInput(f"{path}: not a whole gzip file ({error})") from error
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read ({error.strerror}){expected}") from error
+
+
 def read_jsonl(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
     """Line numbers, from 1, with their objects; blank lines are skipped.
 
     Raises BadInput for a file that cannot be read or holds no record, and for a line that is not an object in UTF-8.
     """
     empty = True
-    try:
-        with open_data(path) as file:
-            for number, line in enumerate(file, start=1):
-                if number == 1:
-                    line = line.removeprefix(codecs.BOM_UTF8)
-                if line.strip():
-                    empty = False
-                    yield number, json_object(line, f"{path} line {number}")
-    except BROKEN_PACK as error:
-        raise BadInput(f"{path}: not a whole gzip file ({error})") from error
-    except OSError as error:
-        raise BadInput(f"{path}: cannot be read ({error.strerror}), expected a JSON-lines file") from error
+    with readable(path, ", expected a JSON-lines file"), open_data(path) as file:
+        for number, line in enumerate(file, start=1):
+            if number == 1:
+                line = line.removeprefix(codecs.BOM_UTF8)
+            if line.strip():
+                empty = False
+                yield number, json_object(line, f"{path} line {number}")
     if empty:
         raise BadInput(f"{path}: no records, expected one JSON object per line")
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from envs import REWARDS, WORLDS, make_world
 from envs.rewards import judge_of
-from launch.evaluation.by_field import values
 from launch.evaluation.played import content_of
 from rlsys.choices import Table, choose
 from rlsys.config.evaluation import EvalConfig, EvalSet
@@ -23,8 +22,10 @@ from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput, nearest, require
 from rlsys.seeds import derive
 from rlsys.types import Task
+from rlsys.visible import visible
 
 if TYPE_CHECKING:
+    from envs.base import World
     from rlsys.rollout import RolloutPlan
 
 # Keys of a set that stand in the place of the same ones of `eval`.
@@ -32,6 +33,9 @@ SAMPLING = ("tasks", "greedy", "samples", "seeds", "temperature", "top_p", "max_
 
 DIGEST_VERSION = 2  # one more whenever `Play.identity` says other things of the same evaluation
 FILES = ("data", "eval_data")  # of an environment's tasks, wherever they lie
+LEVEL = "level"  # `eval.by` of a task without such a field: what its environment says of it
+MOST_VALUES = 40  # of `eval.by`; a number for each would say nothing
+WITHOUT = "none"  # of a task that lacks the field of `eval.by`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +82,7 @@ class TaskSet:
         if lacking is not None:
             raise BadInput(f"eval.sets.{self.name}.steps_of: task {lacking.task_id} has no field 'parent'")
         try:
-            return tasks, values(tasks, config.by, world) if config.by is not None else {}
+            return tasks, values_by_field(tasks, config.by, world) if config.by is not None else {}
         except BadInput as error:
             raise BadInput(f"eval.sets.{self.name}: {error}") if self.name else error from error
 
@@ -135,6 +139,29 @@ class Play:
         """Of two with one version before the colon: equal where `identity` is. Before there were versions: no colon."""
         said = repr(sorted(self.identity().items())).encode()
         return f"{DIGEST_VERSION}:{hashlib.blake2b(said, digest_size=8).hexdigest()}"
+
+
+def values_by_field(tasks: Sequence[Task], field: str, world: World) -> dict[str, str]:
+    """By task_id the value of `field`, in words. Of a list or an object it is how many it has.
+
+    Raises BadInput for a field that no task has, and for one with more than `MOST_VALUES` values.
+    """
+    found = {task.task_id: _value(task, field, world) for task in tasks}
+    if tasks and all(value == WITHOUT for value in found.values()):
+        known = [LEVEL, *tasks[0].record]
+        raise BadInput(f"eval.by={field!r}: no task has this field{nearest(field, known)}")
+    different = set(found.values())
+    if len(different) > MOST_VALUES:
+        raise BadInput(f"eval.by={field!r}: {len(different)} values, expected a field with at most {MOST_VALUES}")
+    return found
+
+
+def _value(task: Task, field: str, world: World) -> str:
+    value = task.record.get(field)
+    if value is None:
+        return world.level(task) if field == LEVEL else WITHOUT
+    many = isinstance(value, Sequence | Mapping) and not isinstance(value, str)
+    return str(len(value)) if many else visible(str(value))
 
 
 def sets_of(recipe: RecipeConfig) -> tuple[TaskSet, ...]:

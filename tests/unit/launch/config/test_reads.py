@@ -25,7 +25,7 @@ from tests.unit.launch.config.test_scope import ROOT, of_run, watched
 KEYS = [*WITHOUT_CHOICES, "eval.sets", "env.name", "reward.name", "algorithm.name"]
 OWN = [key for key in KEYS if not of_run(key)]
 TRAINED = ("learners/*.py", "launch/run/saving.py", "launch/checkpoints/beginning.py", "launch/stages/base.py")
-PLAYED = ("launch/run/wire.py", "launch/evaluation/[!b]*.py", "launch/evaluation/by_field.py", "launch/stages/base.py")
+PLAYED = ("launch/run/wire.py", "launch/evaluation/[!b]*.py", "launch/stages/base.py")
 GIVEN = ("launch/stages/supervised.py", "launch/stages/datasets.py", "envs/rewards/swirl.py", "rlsys/order.py")
 LOOP = ("launch/stages/rl*.py", "launch/evaluation/beside.py", "rlsys/config/*.py")
 FILES = {

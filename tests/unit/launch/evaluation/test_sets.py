@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from launch.config.compose import compose, to_yaml
-from launch.evaluation.by_field import values
-from launch.evaluation.sets import plays_of, recipes_of, sets_of
+from launch.evaluation.sets import plays_of, recipes_of, sets_of, values_by_field
 from launch.stages.train import check_stage
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput, differences
@@ -70,14 +69,14 @@ def test_the_tasks_of_a_set_are_drawn_by_seed_and_more_of_them_continue_fewer(tm
 def test_a_field_that_results_are_shown_by_is_one_that_tasks_have() -> None:
     world: Any = SimpleNamespace(level=lambda task: f"{len(task.question)} letters")
     tasks = [Task(task_id=f"{n}", question="q" * n, record={"hops": n % 2, "parts": ["a"] * n}) for n in range(50)]
-    assert values(tasks, "hops", world)["3"] == "1" and values(tasks[:9], "parts", world)["3"] == "3"
-    assert values(tasks[:9], "level", world)["3"] == "3 letters"
+    assert values_by_field(tasks, "hops", world)["3"] == "1" and values_by_field(tasks[:9], "parts", world)["3"] == "3"
+    assert values_by_field(tasks[:9], "level", world)["3"] == "3 letters"
     lacks = [*tasks[:2], Task(task_id="x", question="q")]
-    assert values(lacks, "hops", world)["x"] == "none"
+    assert values_by_field(lacks, "hops", world)["x"] == "none"
     with pytest.raises(BadInput, match=r"^eval.by='hop': no task has this field \(did you mean 'hops'\?\)"):
-        values(tasks, "hop", world)
+        values_by_field(tasks, "hop", world)
     with pytest.raises(BadInput, match="eval.by='parts': 50 values, expected a field with at most 40"):
-        values(tasks, "parts", world)
+        values_by_field(tasks, "parts", world)
 
 
 def test_a_set_has_a_field_of_its_own(tmp_path: Path) -> None:
