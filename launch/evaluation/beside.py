@@ -55,7 +55,7 @@ class Beside:
             plays=self._plays,
         )
         self._one = one
-        self._task = self._run.spawn(self._evaluate(one, live))
+        self._task = self._run.tasks.spawn(self._evaluate(one, live))
 
     async def _evaluate(self, one: Evaluation, live: Callable[[], Awaitable[None]]) -> None:
         config, tokens = self._config, 0

@@ -118,8 +118,8 @@ async def candidate(run: Run, one: Evaluation) -> Path | None:
     """The checkpoint of these weights, set apart where the best one is asked for and there is one."""
     if one.stage.config.checkpoint.best is None:
         return None
-    if run.writing is not None:  # it may be the one
-        await asyncio.wait({run.writing})
+    if run.tasks.writing is not None:  # it may be the one
+        await asyncio.wait({run.tasks.writing})
     for aside in await asyncio.to_thread(best.forget_after, run.dir.path, one.step):
         run.progress.say(f"the run went back: its best model of then is {aside.name}")
     return await asyncio.to_thread(best.set_apart, run.dir.path, one.step)
@@ -205,7 +205,7 @@ async def evaluate_before(run: Run, stage: StageConfig) -> None:
     if not owes_before(run, stage):
         return
     first = "before" not in state.eval_measure
-    values = await run.until(evaluate(run, stage, "before"))
+    values = await run.tasks.until(evaluate(run, stage, "before"))
     state.eval_stages[stage.name] = {"before": values}
     if first:
         state.eval_before, state.eval_prompts["before"] = values, prompts_of(stage)
@@ -214,7 +214,7 @@ async def evaluate_before(run: Run, stage: StageConfig) -> None:
 async def evaluate_after(run: Run, stage: StageConfig) -> None:
     """The weights that it ends with."""
     state = run.state
-    values = await run.until(evaluate(run, stage, "after"))
+    values = await run.tasks.until(evaluate(run, stage, "after"))
     state.eval_after, state.eval_prompts["after"] = values, prompts_of(stage)
     state.eval_stages.setdefault(stage.name, {})["after"] = values
     state.eval_last = {"step": state.step, "prompts": state.eval_prompts["after"], "values": values}

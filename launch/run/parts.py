@@ -131,7 +131,7 @@ async def start_parts(run: Run, *, engines: bool) -> None:
     )  # fmt: skip
     if engines:
         for_workers, for_services = placement[ranks : ranks + workers], placement[ranks + workers :]
-        run.pool_start = asyncio.create_task(start_engines(run, for_workers, for_services))
+        run.tasks.pool_start = asyncio.create_task(start_engines(run, for_workers, for_services))
     await run.learner.start(placement[:ranks])
     if len(set(run.learner.nodes)) > 1:
         run.progress.say(f"learner ranks: {on_nodes(run.learner.nodes)}")

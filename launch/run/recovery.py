@@ -29,12 +29,12 @@ async def restore(run: Run, lost: LearnerLost) -> None:
         raise RunFailed(f"{lost}{times if most else ''}; the run can be resumed from its last checkpoint")
     where = f"step {step}" if newest is not None else "the beginning"
     run.progress.say(f"{lost}: its ranks are started again and go on from {where}")
-    await run.cancel_background()
-    run.forget_errors()
+    await run.tasks.cancel_background()
+    run.tasks.forget_errors()
     if newest is not None:
-        await run.until(asyncio.to_thread(run.dir.verify, newest, run.progress.say))
+        await run.tasks.until(asyncio.to_thread(run.dir.verify, newest, run.progress.say))
     rewind(run, run.dir.load_state(newest) if newest is not None else DriverState(), str(lost))
-    await run.until(run.learner.restart())
+    await run.tasks.until(run.learner.restart())
 
 
 def rewind(run: Run, state: DriverState, why: str) -> None:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import time
-from collections.abc import Awaitable, Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
 
 from actors.pool import RolloutPool
 from actors.renderer import ChatRenderer
 from actors.services import Services
-from actors.weights.check import Publication, logprob_gaps
 from envs import make_world
 from envs.rewards import solved_by
 from launch.checkpoints.beginning import reference_of, takes_optimizer
@@ -26,23 +22,13 @@ from launch.observe.row import StepRow
 from launch.observe.tracking import Tracker
 from launch.run.rundir import RunDir
 from launch.run.stage_run import StageRun
+from launch.run.tasks import Tasks
+from launch.run.weight_sync import WeightSync
 from learners.group import LearnerGroup
 from rlsys.config.recipe import RecipeConfig, RunConfig, StageConfig
-from rlsys.errors import BadInput, RunFailed
 from rlsys.journal import Journal
 from rlsys.system.device import Device, known
 from rlsys.types import Failure
-
-log = logging.getLogger("rlsys.run")
-
-LEAST_GRACE_S = 0.5
-PROBE_TASKS = 4
-PROBE_TOKENS = 64
-CANARY_LEAST = 0.2  # nats per token that the perturbation has to move
-
-
-class StopRequested(Exception):
-    """Ctrl-C or SIGTERM: save, sum up, leave."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -66,106 +52,17 @@ class Run:
     earlier: DriverState  # as this process found it: what those that it continues have spent
     started: float = field(default_factory=time.monotonic)
     # -- what changes while it runs --
-    stop: asyncio.Event = field(default_factory=asyncio.Event)  # set by Ctrl-C and SIGTERM
-    stopped_at: float | None = None  # when that was
-    gave_up: bool = False  # the learner was busy for too long after a stop: the last checkpoint stands
-    background: set[asyncio.Task[Any]] = field(default_factory=set)  # an error in one of them ends the run
-    error: BaseException | None = None  # the first of theirs
-    failed: asyncio.Event = field(default_factory=asyncio.Event)  # set with it
     pulse: Pulse = field(default_factory=Pulse)
-    pool_start: asyncio.Task[None] | None = None  # engines and services start while the first stage trains
-    writing: asyncio.Task[None] | None = None  # a checkpoint that was copied (launch.run.saving)
-    probe: tuple[tuple[int, ...], ...] = ()  # token ids of a few prompts, on which engines and learner are compared
-    gap: dict[str, float] = field(default_factory=dict)  # between their log-probabilities, as last measured
-    canaries: int = 0  # perturbed versions so far: -1, -2 ...; never trained, never sampled from
     before_row: DriverState | None = None  # where the account stood before a step whose row is yet to be written
+    tasks: Tasks = field(init=False)
+    sync: WeightSync = field(init=False)
     active: StageRun = field(init=False)  # the stage that is running, or the one that ended last
 
     def __post_init__(self) -> None:
+        recipe = self.config.recipe
+        self.tasks = Tasks(recipe.checkpoint.stop_deadline_s)
+        self.sync = WeightSync(self.learner, self.pool, known(recipe.loop.mismatch_limit))
         self.enter_stage()
-
-    # -- waiting ------------------------------------------------------------------------------------------------------
-
-    async def until(self, work: Awaitable[Any]) -> Any:
-        """Await `work`, unless a stop is asked for (StopRequested) or a background task fails (its error)."""
-        task = asyncio.ensure_future(work)
-        stop, failed = (asyncio.ensure_future(event.wait()) for event in (self.stop, self.failed))
-        try:
-            while True:
-                beside = {each for each in (self.pool_start, self.writing) if each is not None and not each.done()}
-                # Not on the background tasks: there is one for each open group.
-                await asyncio.wait({task, stop, failed, *beside}, return_when=asyncio.FIRST_COMPLETED)
-                self.raise_background_errors()
-                if task.done():
-                    return task.result()
-                if stop.done():
-                    raise StopRequested
-        finally:
-            for waiter in (task, stop, failed):
-                waiter.cancel()
-            await asyncio.gather(task, stop, failed, return_exceptions=True)
-
-    async def complete(self, work: Awaitable[Any]) -> Any:
-        """Await `work` to its end, a stop or not: half an update is worth nothing. After a stop it has the deadline of
-        the checkpoint that would follow."""
-        task = asyncio.ensure_future(work)
-        stop = asyncio.ensure_future(self.stop.wait())
-        try:
-            await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
-            if not task.done():
-                await asyncio.wait({task}, timeout=self.grace_s)
-            if task.done():
-                return task.result()
-            self.gave_up = True
-            task.cancel()
-            raise StopRequested
-        finally:
-            stop.cancel()
-
-    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        task = asyncio.create_task(work)
-        self.background.add(task)
-        task.add_done_callback(self._ended)
-        return task
-
-    def _ended(self, task: asyncio.Task[Any]) -> None:
-        self.background.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            self.error = self.error or task.exception()
-            self.failed.set()
-
-    def raise_background_errors(self) -> None:
-        for beside in (self.pool_start, self.writing):  # what breaks there is said at once, and not when it is needed
-            if beside is not None and beside.done() and not beside.cancelled():
-                beside.result()
-        if self.error is not None:
-            raise self.error
-
-    def forget_errors(self) -> None:
-        """Those of tasks that ended: the run goes on without them."""
-        self.error = None
-        self.failed.clear()
-
-    async def cancel_background(self) -> None:
-        tasks, self.background = list(self.background), set()
-        for task in tasks:
-            task.remove_done_callback(self._ended)  # what breaks while it is being cancelled fails nobody
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    @property
-    def stop_deadline_s(self) -> float:
-        return self.config.recipe.checkpoint.stop_deadline_s
-
-    @property
-    def grace_s(self) -> float:
-        """Seconds of it that are left, at least a moment."""
-        spent = time.monotonic() - (self.stopped_at or time.monotonic())
-        return max(self.stop_deadline_s - spent, LEAST_GRACE_S)
-
-    def check_stop(self) -> None:
-        if self.stop.is_set():
-            raise StopRequested
 
     # -- stages -------------------------------------------------------------------------------------------------------
 
@@ -187,7 +84,7 @@ class Run:
         """
         folder = self.dir.newest()
         self.active.reference = reference_of(stage, self.state, folder)
-        await self.until(
+        await self.tasks.until(
             self.learner.begin(
                 self.saved_model,
                 stage.config.learner,
@@ -198,7 +95,7 @@ class Run:
             )
         )
         if folder is not None and takes_optimizer(stage, self.state):
-            await self.until(self.learner.load(folder, optimizers_alone=self.state.stage_step == 0))
+            await self.tasks.until(self.learner.load(folder, optimizers_alone=self.state.stage_step == 0))
         self.active.watch = watch_on(self, stage)
 
     def end_stage(self, seconds: float) -> None:
@@ -211,62 +108,6 @@ class Run:
             state.sequences[name] = state.next_sequence
             self.active.groups = None
         state.end_stage()
-
-    # -- weights ------------------------------------------------------------------------------------------------------
-
-    async def export(self, version: int, *, perturb: bool = False) -> Publication:
-        """Send the learner's weights as `version`, with its own log-probabilities of the probe to compare with."""
-        folder = await self.pool.publisher.folder_on(self.learner.node_ids)
-        published, expected = await self.learner.export(folder, version, self.probe, perturb=perturb)
-        return Publication(published=published, probe=self.probe, expected=tuple(map(tuple, expected)))
-
-    async def deliver(self, version: int) -> dict[str, float]:
-        """Export the learner's weights as `version`, deliver them to every engine, and measure the gap."""
-        started = time.monotonic()
-        row = await self.publish(await self.export(version))
-        self.journal.publish(version, step=self.state.step)
-        row["time/publish_total"] = time.monotonic() - started
-        return row
-
-    async def publish(self, publication: Publication) -> dict[str, float]:
-        """Deliver an exported version to every engine."""
-        started = time.monotonic()
-        try:
-            arrivals = await self.pool.publisher.publish(publication)
-        except RunFailed:  # what the ranks wrote may have gone with their node: the next ones send it anew
-            await self.learner.check(f"publishing version {publication.version}")
-            raise
-        seconds = time.monotonic() - started
-        self.gap = {
-            "mismatch/probe_mean": max(arrival.gap_mean for arrival in arrivals),
-            "mismatch/probe_max": max(arrival.gap_max for arrival in arrivals),
-        }
-        carried, carry_s = self.pool.publisher.carried
-        return {
-            "weights/publish_s": seconds,
-            "weights/pause_s": max(arrival.delivery.seconds for arrival in arrivals),
-            "weights/probe_s": max(arrival.delivery.probe_s for arrival in arrivals),
-            "weights/carried_mb": carried / 2**20,
-            "weights/carry_s": carry_s,
-        }
-
-    async def canary(self) -> None:
-        """Prove that weights arrive, with a change large enough to see (docs/laws.md, law 8).
-
-        Visibly perturbed weights go out and are compared with the learner, by what they moved (`allowed_gap`); then the
-        true ones go out.
-        """
-        true = await self.learner.logprobs(self.probe)
-        self.canaries += 1
-        perturbed = await self.export(-self.canaries, perturb=True)
-        limit = known(self.config.recipe.loop.mismatch_limit)
-        gaps = logprob_gaps(true, perturbed.expected)
-        moved = sum(gaps) / len(gaps)
-        if moved <= min(2 * limit, CANARY_LEAST):
-            raise RunFailed(
-                f"the start-up canary moved log-probabilities by {moved:.3g} only: it could not show a stale engine"
-            )
-        await self.publish(replace(perturbed, moved=moved))
 
     # -- the account --------------------------------------------------------------------------------------------------
 
@@ -326,32 +167,3 @@ def health(run: Run) -> list[Finding]:
     earlier = [each for each in (Finding(**row) for row in run.state.health) if each.what != HELD_OUT]
     of_rows = [*(each for each in earlier if each.stage not in {other.stage for other in running}), *running]
     return [*of_rows, *fallen(run.dir.evaluations(), run.config.stages)]
-
-
-async def first_delivery(run: Run) -> None:
-    """Wait for the engines to start, show that a delivery changes what they say, then deliver."""
-    assert run.pool_start is not None
-    if not run.pool_start.done():
-        run.progress.begin("waiting for the rollout engines")
-    await run.until(asyncio.shield(run.pool_start))
-    run.progress.doing("proving that weights arrive")
-    run.probe = probe(run)
-    await run.until(run.canary())
-    if run.state.version == 0:
-        run.state.version = 1
-    await run.until(run.deliver(run.state.version))
-    run.progress.say(f"weights delivered and proven: engine-learner gap {run.gap['mismatch/probe_max']:.1e}")
-
-
-def probe(run: Run) -> tuple[tuple[int, ...], ...]:
-    """A few held-out prompts, cut short: what engine and learner are compared on."""
-    world = run.active.world
-    tasks = world.tasks("held_out")[:PROBE_TASKS] or world.tasks("train")[:PROBE_TASKS]
-    prompts = [run.renderer.prompt_ids(world.env(task).first_messages()) for task in tasks]
-    length = min(PROBE_TOKENS, run.config.recipe.engine.max_model_len - 1)
-    probes = tuple(ids[-length:] for ids in prompts if len(ids) > 1)
-    if not probes:
-        raise BadInput(
-            "the prompts of this environment have fewer than two tokens: engine and learner cannot be compared"
-        )
-    return probes

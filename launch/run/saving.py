@@ -48,7 +48,7 @@ async def checkpoint(run: Run, stage: StageConfig) -> None:
     folder = run.dir.begin_checkpoint(state.step)
     with _room_given_back(run, folder):
         await run.learner.snapshot(folder, run.model_path)
-    run.writing = asyncio.create_task(_write(run, folder, state, stage))
+    run.tasks.writing = asyncio.create_task(_write(run, folder, state, stage))
 
 
 def state_to_save(run: Run, stage: StageConfig) -> DriverState:
@@ -73,11 +73,11 @@ def describe(run: Run, stage: StageConfig, model: Path, step: int) -> None:
 
 async def written(run: Run) -> None:
     """Until the checkpoint that is being written is there. Raises what kept it from it, once."""
-    if run.writing is not None:
-        writing = run.writing
+    if run.tasks.writing is not None:
+        writing = run.tasks.writing
         await asyncio.wait({writing})  # cancelled while it waits, the writing goes on
-        if run.writing is writing:
-            run.writing = None
+        if run.tasks.writing is writing:
+            run.tasks.writing = None
             writing.result()
 
 
@@ -87,16 +87,16 @@ async def save_at_stop(run: Run) -> None:
     A save that fails is reported and costs the steps since the last checkpoint: the run can go on from there.
     """
     try:
-        async with asyncio.timeout(run.grace_s):
+        async with asyncio.timeout(run.tasks.grace_s):
             await written(run)
             newest = run.dir.newest()
-            if run.gave_up:
+            if run.tasks.gave_up:
                 run.progress.say("what was going on took too long to wait for: the last checkpoint stands")
             elif run.state.step > (step_of(newest) if newest else 0):
                 await checkpoint(run, run.active.stage)
                 await written(run)
     except TimeoutError:
-        limit = f"{run.stop_deadline_s:g} s of the stop (checkpoint.stop_deadline_s)"
+        limit = f"{run.tasks.stop_deadline_s:g} s of the stop (checkpoint.stop_deadline_s)"
         run.progress.say(f"no checkpoint was written within {limit}: the last one stands")
     except Exception as error:
         run.progress.say(f"no checkpoint was written ({told(error)}): the last one stands")
@@ -105,12 +105,12 @@ async def save_at_stop(run: Run) -> None:
 async def end_writing(run: Run) -> None:
     """However the run ends: what is being written gets what is left of the deadline, and then makes no checkpoint."""
     with contextlib.suppress(Exception):  # the run has its reason to end already
-        async with asyncio.timeout(run.grace_s):
+        async with asyncio.timeout(run.tasks.grace_s):
             await written(run)
-    if run.writing is not None:
-        run.writing.cancel()
-        await asyncio.gather(run.writing, return_exceptions=True)
-        run.writing = None
+    if run.tasks.writing is not None:
+        run.tasks.writing.cancel()
+        await asyncio.gather(run.tasks.writing, return_exceptions=True)
+        run.tasks.writing = None
 
 
 async def _write(run: Run, folder: Path, state: DriverState, stage: StageConfig) -> None:

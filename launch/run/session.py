@@ -7,16 +7,16 @@ import contextlib
 import gc
 import json
 import signal
-import time
 from collections.abc import Awaitable, Callable
 
 from launch.checkpoints.checkpoint import DriverState, step_of
 from launch.observe.held_out import fall
 from launch.run import cleanup, parent
 from launch.run.parts import shown, start_parts
-from launch.run.run import Run, StopRequested, health
+from launch.run.run import Run, health
 from launch.run.saving import end_writing, save_at_stop
 from launch.run.summary import summary
+from launch.run.tasks import StopRequested
 from rlsys.errors import told
 
 END_DEADLINE_S = 15.0  # of the parts
@@ -34,8 +34,7 @@ async def go_through(run: Run, work: Callable[[Run], Awaitable[None]], *, engine
         signals.append(number)
         if len(signals) > 1:  # of one group's two, or from somebody who does not like to wait
             return
-        run.stopped_at = run.stopped_at or time.monotonic()
-        run.stop.set()
+        run.tasks.request_stop()
         run.progress.begin("stopping: a checkpoint is written, then every process ends")
 
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -45,7 +44,7 @@ async def go_through(run: Run, work: Callable[[Run], Awaitable[None]], *, engine
     status, reason, code = "failed", None, 1
     pulse = asyncio.create_task(run.pulse.beat())
     try:
-        await run.until(start_parts(run, engines=engines))
+        await run.tasks.until(start_parts(run, engines=engines))
         keep_imports()
         await work(run)
         status, code = "done", 0
@@ -61,10 +60,10 @@ async def go_through(run: Run, work: Callable[[Run], Awaitable[None]], *, engine
         gc.unfreeze()  # libraries count at the end what was left
         pulse.cancel()
         await end_writing(run)
-        await run.cancel_background()
-        if run.pool_start is not None:
-            run.pool_start.cancel()
-            await asyncio.gather(run.pool_start, return_exceptions=True)
+        await run.tasks.cancel_background()
+        if run.tasks.pool_start is not None:
+            run.tasks.pool_start.cancel()
+            await asyncio.gather(run.tasks.pool_start, return_exceptions=True)
         try:
             await asyncio.to_thread(leave_summary, run, status, reason)  # a long journal takes long to read
         finally:

@@ -82,7 +82,7 @@ async def remember_reference(run: Run, stage: StageConfig, held_out: Sequence[Sa
     from launch.stages.supervised import answer_logprobs
 
     if run.state.stage_step == 0:
-        run.state.reference = await run.until(answer_logprobs(run.learner, held_out))
+        run.state.reference = await run.tasks.until(answer_logprobs(run.learner, held_out))
     elif len(run.state.reference) != len(held_out):
         raise BadInput(
             f"stages.{stage.name}: {len(held_out)} held-out pairs, {len(run.state.reference)} values of the reference: "

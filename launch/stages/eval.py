@@ -41,11 +41,11 @@ class Eval(Stage):
 
     async def run(self, run: Run, stage: StageConfig) -> None:
         from launch.evaluation.evaluate import evaluate, prompts_of
-        from launch.run.run import first_delivery
+        from launch.run.weight_sync import first_delivery
 
         state = run.state
         await run.begin_stage(stage)
         await first_delivery(run)
-        values = await run.until(evaluate(run, stage, "eval"))
+        values = await run.tasks.until(evaluate(run, stage, "eval"))
         state.eval_stages[stage.name] = {"eval": values}
         state.eval_last = {"step": state.step, "prompts": prompts_of(stage), "values": values}

@@ -85,7 +85,7 @@ class Generate(Stage):
 
     async def run(self, run: Run, stage: StageConfig) -> None:
         """`generated/NAME.jsonl` is what is kept of the trajectories. A resumed run plays the rest."""
-        from launch.run.run import first_delivery
+        from launch.run.weight_sync import first_delivery
         from launch.stages.store import TrajectoryStore, store_path, write_out
         from launch.stages.trajectories import tokenizer_id, weights_id
 
@@ -100,10 +100,10 @@ class Generate(Stage):
         try:
             plan, missing = plan_of(recipe, f"generate-{stage.name}"), owed(tasks, played)
             if missing and teacher.given:
-                await run.until(generate_taught(tasks, plan, recipe, played, run.renderer, run.progress))
+                await run.tasks.until(generate_taught(tasks, plan, recipe, played, run.renderer, run.progress))
             elif missing:
                 await first_delivery(run)
-                await run.until(generate_missing(run.pool, tasks, plan, recipe, played, tokenizer, run.progress))
+                await run.tasks.until(generate_missing(run.pool, tasks, plan, recipe, played, tokenizer, run.progress))
             counts = await asyncio.to_thread(write_out, played, output, recipe, len(tasks))
         finally:
             played.close()

@@ -112,8 +112,8 @@ class Judge(Stage):
         from launch.stages.line_store import LineStore
 
         await run.begin_stage(stage)
-        assert run.pool_start is not None
-        await run.until(asyncio.shield(run.pool_start))
+        assert run.tasks.pool_start is not None
+        await run.tasks.until(asyncio.shield(run.tasks.pool_start))
         maker = maker_of(run.config, stage)
         source = run.dir.generated(maker.name) if maker is not None else Path(str(stage.data))
         output, found = run.dir.generated(stage.name), dict[int, Verdict]()
@@ -127,7 +127,7 @@ class Judge(Stage):
         grading = ScoringSpec(grader_workers=1, grader_deadline_s=stage.config.rollout.grader_deadline_s)
         service = RewardService(grading)
         try:
-            await run.until(judge_missing(run, stage, source, service, store, found))
+            await run.tasks.until(judge_missing(run, stage, source, service, store, found))
         finally:
             store.close()
             await service.close()

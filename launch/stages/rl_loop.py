@@ -30,10 +30,12 @@ from launch.evaluation.beside import Beside
 from launch.evaluation.evaluate import evaluate_after, evaluate_before
 from launch.observe.row import Clock, StepRow
 from launch.run import wire
-from launch.run.run import Run, StopRequested, first_delivery
+from launch.run.run import Run
 from launch.run.rundir import sampled
 from launch.run.saving import checkpoint
 from launch.run.stage_run import OpenGroups
+from launch.run.tasks import StopRequested
+from launch.run.weight_sync import first_delivery
 from learners.algorithms import make_algorithm
 from rlsys.buffer import SlotBuffer
 from rlsys.config.recipe import StageConfig
@@ -88,7 +90,7 @@ async def rl_loop(run: Run, stage: StageConfig, env: Any = None) -> None:
         temperature=config.rollout.temperature,
     )
     plan = plan if env is None else replace(plan, env=env)
-    run.spawn(feed(run, stage, groups, plan))
+    run.tasks.spawn(feed(run, stage, groups, plan))
     evaluations = Beside(run, stage)
     stepper = Stepper(run, stage, groups, plan, evaluations)
     try:
@@ -99,11 +101,11 @@ async def rl_loop(run: Run, stage: StageConfig, env: Any = None) -> None:
             if state.stage_step % config.checkpoint.every == 0 or state.stage_step == stage.steps:
                 with stepper.clock.phase("checkpoint"):
                     await stepper.published()
-                    await run.complete(checkpoint(run, stage))
+                    await run.tasks.complete(checkpoint(run, stage))
             evaluations.due(stepper.published)
-            run.check_stop()
+            run.tasks.check_stop()
         await stepper.published()
-        await run.until(evaluations.ended())
+        await run.tasks.until(evaluations.ended())
     except StopRequested:
         evaluations.cancel()
         await stepper.stop()
@@ -133,7 +135,7 @@ class Stepper:
         trained = packed = 0
         if plan is not None:
             with clock.phase("update"):
-                report = await run.complete(run.learner.update(plan.version))
+                report = await run.tasks.complete(run.learner.update(plan.version))
             metrics.append(report.metrics)
             packed, trained = plan.num_tokens, plan.num_loss_tokens if report.applied else 0
         # From here to the end of `account` nothing may wait: the weights, the journal and the state are one.
@@ -149,7 +151,7 @@ class Stepper:
         if trained:  # a step without signal publishes nothing: versions count weights, not steps
             state.version += 1
             with clock.phase("export"):
-                publication = await run.complete(run.export(state.version))
+                publication = await run.tasks.complete(run.sync.export(state.version))
         row = StepRow(
             stage=self.stage.name,
             step=state.step,
@@ -160,7 +162,7 @@ class Stepper:
             time=clock.close(),
             metrics=values(merge(metrics)),
         )
-        self._publishing = run.spawn(self._publish(groups, harvest, row, publication))
+        self._publishing = run.tasks.spawn(self._publish(groups, harvest, row, publication))
 
     async def _publish(
         self, groups: Sequence[GroupRef], harvest: Harvest, row: StepRow, publication: Publication | None
@@ -173,12 +175,12 @@ class Stepper:
         assert version is not None
         if publication is not None:
             await self.evaluations.held(row.step)
-            published = await run.publish(publication)
+            published = await run.sync.publish(publication)
             metrics = metrics | published
             run.state.add_publish(published["weights/publish_s"])
             run.journal.publish(version, step=row.step)
         await self.buffer.release(self.buffer.groups_per_step, live_version=version)
-        metrics = {**metrics, **run.gap, **self.groups.curriculum.row(), **await engine_metrics(run)}
+        metrics = {**metrics, **run.sync.gap, **self.groups.curriculum.row(), **await engine_metrics(run)}
         metrics |= self.evaluations.row()
         run.journal.commit()
         await keep_trajectories(run, self.stage, f"step-{row.step:06d}", groups, harvest.advantages)
@@ -196,15 +198,15 @@ class Stepper:
         """
         for _ in range(1 + self.stage.config.rollout.infra_attempts):
             with self.clock.phase("wait_rollout"):
-                groups = await self.run.until(self.buffer.take(self.run.state.version))
+                groups = await self.run.tasks.until(self.buffer.take(self.run.state.version))
             with self.clock.phase("build"):
                 harvest, plan = await asyncio.to_thread(self._plan, groups)
-                lost = await self.run.until(self.run.learner.build(plan)) if plan is not None else frozenset()
+                lost = await self.run.tasks.until(self.run.learner.build(plan)) if plan is not None else frozenset()
             if not lost:
                 return groups, harvest, plan
             for ticket in await self.buffer.give_back(groups, lost):
                 self.run.journal.dispatch(self.stage.name, ticket)
-                self.run.spawn(_rollout(self.run, self.stage, self.buffer, ticket, self.plan))
+                self.run.tasks.spawn(_rollout(self.run, self.stage, self.buffer, ticket, self.plan))
         raise RunFailed(f"step {self.run.state.step + 1}: groups are lost again and again, {len(lost)} the last time")
 
     def _plan(self, groups: Sequence[GroupRef]) -> tuple[Harvest, BatchPlan | None]:
@@ -231,14 +233,14 @@ class Stepper:
     async def published(self) -> None:
         """Until the last step's weights are live and its row is written."""
         if self._publishing is not None:
-            await self.run.until(asyncio.shield(self._publishing))
+            await self.run.tasks.until(asyncio.shield(self._publishing))
 
     async def stop(self) -> None:
         """The last step was taken: its row and its trajectories belong to it. They get a moment."""
         if self._publishing is not None:
-            _, late = await asyncio.wait({self._publishing}, timeout=self.run.grace_s)
+            _, late = await asyncio.wait({self._publishing}, timeout=self.run.tasks.grace_s)
             # Without its row the step is taken again, from the last checkpoint.
-            self.run.gave_up = self.run.gave_up or bool(late)
+            self.run.tasks.gave_up = self.run.tasks.gave_up or bool(late)
 
 
 async def feed(run: Run, stage: StageConfig, groups: OpenGroups, plan: RolloutPlan) -> None:
@@ -259,7 +261,7 @@ async def feed(run: Run, stage: StageConfig, groups: OpenGroups, plan: RolloutPl
         run.journal.dispatch(stage.name, ticket)
         buffer.start(ticket)
         state.next_sequence = max(state.next_sequence, sequence + 1)
-        run.spawn(_rollout(run, stage, buffer, ticket, plan))
+        run.tasks.spawn(_rollout(run, stage, buffer, ticket, plan))
         await asyncio.sleep(0)  # many slots come free at once: each group is sent off before the next is drawn
 
 

@@ -12,8 +12,9 @@ import numpy as np
 from actors.renderer import ChatRenderer
 from launch.evaluation.evaluate import evaluate_after, evaluate_before, owes_before
 from launch.observe.row import Clock, StepRow
-from launch.run.run import Run, first_delivery
+from launch.run.run import Run
 from launch.run.saving import checkpoint
+from launch.run.weight_sync import first_delivery
 from launch.stages.base import needs_engines
 from launch.stages.datasets import Data, DataStage, sized
 from launch.stages.trajectories import tokenizer_id
@@ -132,10 +133,10 @@ async def train_steps(
     following = start(state.stage_step)
     while state.stage_step < stage.steps:
         with clock.phase("wait_data"):
-            prepared, plan = await run.until(asyncio.shield(following))
+            prepared, plan = await run.tasks.until(asyncio.shield(following))
         following = start(state.stage_step + 1)
         with clock.phase("update"):
-            report = await run.complete(update(plan))
+            report = await run.tasks.complete(update(plan))
         run.count_step()
         state.step += 1
         state.stage_step += 1
@@ -144,7 +145,7 @@ async def train_steps(
         metrics = {**values(report.metrics), **prepared.metrics}
         if held_out is not None and (state.stage_step % every == 0 or state.stage_step == stage.steps):
             with clock.phase("held_out"):
-                metrics |= await run.complete(held_out())
+                metrics |= await run.tasks.complete(held_out())
         row = StepRow(
             stage=stage.name,
             step=state.step,
@@ -158,8 +159,8 @@ async def train_steps(
         # After the last step too: the evaluation that follows may take long, and be killed.
         if state.stage_step % stage.config.checkpoint.every == 0 or state.stage_step == stage.steps:
             with clock.phase("checkpoint"):
-                await run.complete(checkpoint(run, stage))
-        run.check_stop()
+                await run.tasks.complete(checkpoint(run, stage))
+        run.tasks.check_stop()
     following.cancel()
 
 

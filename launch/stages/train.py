@@ -186,7 +186,7 @@ async def _go_through(run: Run) -> None:
     run.enter_stage()
     stage = run.active.stage
     await stage_of(stage.kind).run(run, stage)
-    await run.cancel_background()
+    await run.tasks.cancel_background()
     run.end_stage(time.monotonic() - started)
     await checkpoint(run, stage)
-    await run.until(written(run))
+    await run.tasks.until(written(run))

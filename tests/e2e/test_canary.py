@@ -16,10 +16,10 @@ import ray
 
 from actors.pool import RolloutPool
 from launch.run import wire
-from launch.run.run import Run
+from launch.run.weight_sync import WeightSync
 from learners.algorithms.sft import SFTConfig
 from rlsys.config.engine import EngineConfig
-from rlsys.config.recipe import RecipeConfig, RunConfig
+from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import RunFailed
 from rlsys.system.device import known, resolved
 from rlsys.system.weight_folder import WeightFolder
@@ -40,12 +40,12 @@ def recipe() -> RecipeConfig:
     return resolved(RecipeConfig(engine=engine, algorithm=SFTConfig()), device())
 
 
-def close(run: Run) -> bool:
+def close(sync: WeightSync) -> bool:
     """Whether a healthy engine says what the learner says, to rounding; in bfloat16 by the limit of a run."""
     if name() == "cpu":
-        return run.gap["mismatch/probe_max"] < 1e-3
-    print(f"gap between engine and learner: {run.gap}")
-    return run.gap["mismatch/probe_mean"] <= known(run.config.recipe.loop.mismatch_limit)
+        return sync.gap["mismatch/probe_max"] < 1e-3
+    print(f"gap between engine and learner: {sync.gap}")
+    return sync.gap["mismatch/probe_mean"] <= known(recipe().loop.mismatch_limit)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -67,13 +67,10 @@ def make_pool(model_path: Path, weights: Path, extension: str | None = None) -> 
     return RolloutPool([spec], replace(plain._options, env_vars=variables, run=""), distributor=distributor)
 
 
-def make_run(learner: Any, pool: RolloutPool) -> Run:
-    """With the parts that the canary touches, and no others."""
-    others = ("dir", "state", "journal", "world", "renderer", "device", "progress", "tracker", "gauges", "services")
-    others += ("model_path",)
-    config = RunConfig(recipe=recipe(), stages=())
-    unused: dict[str, Any] = dict.fromkeys(others)
-    return Run(config=config, learner=learner, pool=pool, probe=PROBE, **unused)
+def make_sync(learner: Any, pool: RolloutPool) -> WeightSync:
+    sync = WeightSync(learner, pool, known(recipe().loop.mismatch_limit))
+    sync.probe = PROBE
+    return sync
 
 
 def test_the_canary_passes_a_healthy_engine_and_catches_those_that_keep_old_weights_or_an_old_head(
@@ -95,17 +92,17 @@ def test_the_canary_passes_a_healthy_engine_and_catches_those_that_keep_old_weig
 
         try:
             await asyncio.gather(begin(), healthy.start())  # the rest in turn: on two cores that is faster
-            run = make_run(learner, healthy)
-            await run.canary()
-            assert close(run)
-            await run.publish(await run.export(0))  # and back
-            assert close(run)
+            sync = make_sync(learner, healthy)
+            await sync.canary()
+            assert close(sync)
+            await sync.publish(await sync.export(0))  # and back
+            assert close(sync)
             await healthy.stop()  # its GPU is for the next one
             for what, pool in broken.items():
                 await pool.start()
-                run = make_run(learner, pool)
+                sync = make_sync(learner, pool)
                 with pytest.raises(RunFailed, match="does not compute what the learner computes"):
-                    await run.canary()
+                    await sync.canary()
                     pytest.fail(f"an engine that {what} passed")
                 await pool.stop()
         finally:

@@ -96,7 +96,7 @@ def references(outcome: Any) -> list[float]:
 
 
 def stop_at(step: int) -> Callable[[Run, dict[str, Any]], None]:
-    return lambda run, row: run.stop.set() if row["step"] == step else None
+    return lambda run, row: run.tasks.stop.set() if row["step"] == step else None
 
 
 @pytest.mark.parametrize("keep", [1, 2])

@@ -129,7 +129,7 @@ def test_a_resumed_run_makes_the_evaluation_that_a_kill_took(tmp_path: Path, mon
     stages = "stages: [{name: rl, kind: rl, steps: 8, eval: {every: 4}, checkpoint: {every: 4}}]\n"
     with monkeypatch.context() as patched:
         patched.setattr(Beside, "due", lambda self, live: None)
-        driver.play(tmp_path, stages=stages, on_row=lambda run, row: run.stop.set() if row["step"] == 4 else None)
+        driver.play(tmp_path, stages=stages, on_row=lambda run, row: run.tasks.stop.set() if row["step"] == 4 else None)
     assert lines(tmp_path) == []
     driver.play(tmp_path, stages=stages)
     assert [row["step"] for row in lines(tmp_path)] == [4]

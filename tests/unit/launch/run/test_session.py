@@ -19,6 +19,7 @@ from launch.run import session
 from launch.run.run import Run
 from launch.run.rundir import RunDir
 from launch.run.session import closing_line, go_through, write_summary
+from launch.run.tasks import Tasks
 from launch.stages.train import train
 from rlsys.errors import BadInput, RunFailed, told
 from rlsys.journal import ledger, read, surviving
@@ -57,7 +58,7 @@ def bandit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     pool = Pool()
 
     async def start_parts(run: Run, *, engines: bool) -> None:
-        run.pool_start = asyncio.create_task(pool.start())
+        run.tasks.pool_start = asyncio.create_task(pool.start())
 
     monkeypatch.setattr(session, "start_parts", start_parts)
     return bandit_run(config, directory, pool)
@@ -159,7 +160,7 @@ def test_a_stop_ends_the_checkpoint_that_is_written_and_saves_what_came_after_it
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], in_time: bool
 ) -> None:
     run = bandit(tmp_path, monkeypatch)
-    monkeypatch.setattr(Run, "grace_s", 20.0 if in_time else 0.01)
+    monkeypatch.setattr(Tasks, "grace_s", 20.0 if in_time else 0.01)
     write = run.learner.write
 
     async def slow() -> None:

@@ -15,7 +15,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launch.run.run import StopRequested
+from launch.run.tasks import StopRequested
 from launch.stages.datasets import open_data
 from launch.stages.dpo import pair_loss
 from launch.stages.supervised import samples_of
@@ -277,7 +277,7 @@ def _parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_policy_learns_from_what_it_generated_across_stops(tmp_path: Path) -> None:
     def stop_at(stage: str, step: int) -> Any:
-        return lambda run, row: run.stop.set() if (row["stage"], row["stage_step"]) == (stage, step) else None
+        return lambda run, row: run.tasks.stop.set() if (row["stage"], row["stage_step"]) == (stage, step) else None
 
     stops: list[dict[str, Any]] = [{"stop_after_s": 0.05}, {"stop_after_s": 0.08}]  # while it generates
     stops += [{"on_row": stop_at("prefer", 1)}, {"on_row": stop_at("prefer", 3)}, {"on_row": stop_at("again", 1)}]

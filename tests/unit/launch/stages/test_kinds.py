@@ -384,7 +384,9 @@ def test_a_new_kind_is_composed_and_its_arithmetic_shown(tmp_path: Path, capsys:
 
 @pytest.mark.usefixtures("_drill")
 def test_a_new_kind_trains_and_is_resumed(tmp_path: Path) -> None:
-    stopped = driver.play(tmp_path, stages=DRILL, on_row=lambda run, row: run.stop.set() if row["step"] == 3 else None)
+    stopped = driver.play(
+        tmp_path, stages=DRILL, on_row=lambda run, row: run.tasks.stop.set() if row["step"] == 3 else None
+    )
     assert stopped.error is not None and stopped.run.state.stage_step == 3
     outcome = driver.play(tmp_path, stages=DRILL)
     assert outcome.error is None and outcome.run.state.step == 7

@@ -16,11 +16,12 @@ from launch.checkpoints.checkpoint import DriverState
 from launch.cli import run as rlsys
 from launch.config.compose import compose, to_yaml
 from launch.config.extend import goes_on, with_more_steps
-from launch.run.run import Run, StopRequested
+from launch.run.run import Run
 from launch.run.rundir import RunDir
 from launch.run.saving import end_writing, save_at_stop
 from launch.run.session import closing_line
 from launch.run.summary import summary as summary_of
+from launch.run.tasks import StopRequested
 from launch.stages.train import never_trained, train
 from rlsys.batch import UpdateReport
 from rlsys.errors import BadInput, LearnerLost, RunFailed
@@ -76,9 +77,9 @@ def play(
         nonlocal error
         run = bandit_run(config, directory, pool, state, state.mark if newest else 0)
         run.learner.losing = losing or set()  # type: ignore[attr-defined]
-        run.pool_start = asyncio.create_task(pool.start())
+        run.tasks.pool_start = asyncio.create_task(pool.start())
         if stop_after_s is not None:
-            asyncio.get_running_loop().call_later(stop_after_s, run.stop.set)
+            asyncio.get_running_loop().call_later(stop_after_s, run.tasks.stop.set)
         if on_row is not None:
             record = run.dir.log
 
@@ -93,11 +94,11 @@ def play(
         except StopRequested as caught:
             error = caught
             await save_at_stop(run)
-            await run.cancel_background()
+            await run.tasks.cancel_background()
         except RunFailed as caught:
             error = caught
             await end_writing(run)
-            await run.cancel_background()
+            await run.tasks.cancel_background()
         summary.update(summary_of(run, "done"))
         run.journal.close()
         return run
@@ -136,7 +137,7 @@ def test_the_driver_learns_within_the_staleness_bound_and_the_account_closes(tmp
 
 def test_a_stopped_run_resumes_without_losing_or_repeating_a_prompt(tmp_path: Path) -> None:
     def stop_at(step: int) -> Callable[[Run, dict[str, Any]], None]:
-        return lambda run, row: run.stop.set() if row["step"] == step else None
+        return lambda run, row: run.tasks.stop.set() if row["step"] == step else None
 
     for step in (3, 5, 8):  # between checkpoints of every second step: what follows them is lost and done again
         assert isinstance(play(tmp_path, on_row=stop_at(step)).error, StopRequested)
@@ -226,7 +227,7 @@ def test_a_stop_between_an_update_and_its_row_loses_neither(tmp_path: Path) -> N
 
             async def update_then_stop(version: int) -> Any:
                 report = await update(version)
-                run.stop.set()
+                run.tasks.stop.set()
                 return report
 
             run.learner.update = update_then_stop  # type: ignore[method-assign]
@@ -242,7 +243,7 @@ def test_a_stop_after_the_last_step_waits_for_its_row(tmp_path: Path) -> None:
             save, loop = run.dir.save_trajectories, asyncio.get_running_loop()
 
             def stop_then_save(*what: Any, **more: Any) -> Any:  # in a thread
-                loop.call_soon_threadsafe(run.stop.set)
+                loop.call_soon_threadsafe(run.tasks.stop.set)
                 time.sleep(0.02)
                 return save(*what, **more)
 
@@ -336,7 +337,7 @@ def test_groups_without_signal_give_their_places_away_and_the_account_closes(tmp
 
 
 def test_more_steps_continue_a_finished_stage(tmp_path: Path) -> None:
-    play(tmp_path, steps=4, on_row=lambda run, row: run.stop.set() if row["step"] == 2 else None)
+    play(tmp_path, steps=4, on_row=lambda run, row: run.tasks.stop.set() if row["step"] == 2 else None)
     assert play(tmp_path, steps=6).error is None
     assert ledger(surviving(read(tmp_path / "run" / "journal.jsonl"))).dispatched == 24
 
@@ -553,7 +554,9 @@ def test_the_number_of_a_reward_that_says_nothing_is_a_mean_reward(
 
 def test_the_account_of_sampled_tokens_closes_through_stops(tmp_path: Path) -> None:
     for step in (3, 8):
-        stopped = play(tmp_path, on_row=lambda run, row, step=step: run.stop.set() if row["step"] == step else None)
+        stopped = play(
+            tmp_path, on_row=lambda run, row, step=step: run.tasks.stop.set() if row["step"] == step else None
+        )
         assert isinstance(stopped.error, StopRequested)
         assert stopped.summary["tokens"]["generated"] == sampled_tokens(tmp_path)
     done = play(tmp_path)
@@ -592,14 +595,14 @@ def test_an_error_of_a_background_task_ends_what_is_awaited(tmp_path: Path) -> N
         async def raises() -> None:
             raise RunFailed("a bug in the background")
 
-        run.spawn(raises())
+        run.tasks.spawn(raises())
 
     assert str(play(tmp_path, on_row=broken).error) == "a bug in the background"
 
 
 def test_what_is_wrong_is_said_once_and_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A bandit answers at once and learns its task: no tool was called, and soon no group has contrast."""
-    stop = lambda run, row: run.stop.set() if row["step"] == 9 else None  # noqa: E731
+    stop = lambda run, row: run.tasks.stop.set() if row["step"] == 9 else None  # noqa: E731
     assert isinstance(play(tmp_path, steps=30, on_row=stop).error, StopRequested)
     outcome = play(tmp_path, steps=30)
     shown = capsys.readouterr().out

@@ -1,0 +1,111 @@
+"""How a run waits: for work that a stop interrupts, for work that it must not, and for tasks in the background."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Coroutine
+from typing import Any
+
+LEAST_GRACE_S = 0.5
+
+
+class StopRequested(Exception):
+    """Ctrl-C or SIGTERM: save, sum up, leave."""
+
+
+class Tasks:
+    """The tasks of one run. `pool_start` and `writing` are set by whoever starts them; their errors end the run too."""
+
+    def __init__(self, stop_deadline_s: float) -> None:
+        self.stop_deadline_s = stop_deadline_s
+        self.stop = asyncio.Event()  # set by Ctrl-C and SIGTERM
+        self.stopped_at: float | None = None  # when that was
+        self.gave_up = False  # the learner was busy for too long after a stop: the last checkpoint stands
+        self.pool_start: asyncio.Task[None] | None = None  # engines and services start while the first stage trains
+        self.writing: asyncio.Task[None] | None = None  # a checkpoint that was copied (launch.run.saving)
+        self._background: set[asyncio.Task[Any]] = set()
+        self._error: BaseException | None = None  # the first of theirs
+        self._failed = asyncio.Event()  # set with it
+
+    def request_stop(self) -> None:
+        self.stopped_at = self.stopped_at or time.monotonic()
+        self.stop.set()
+
+    async def until(self, work: Awaitable[Any]) -> Any:
+        """Await `work`, unless a stop is asked for (StopRequested) or a background task fails (its error)."""
+        task = asyncio.ensure_future(work)
+        stop, failed = (asyncio.ensure_future(event.wait()) for event in (self.stop, self._failed))
+        try:
+            while True:
+                beside = {each for each in (self.pool_start, self.writing) if each is not None and not each.done()}
+                # Not on the background tasks: there is one for each open group.
+                await asyncio.wait({task, stop, failed, *beside}, return_when=asyncio.FIRST_COMPLETED)
+                self._raise_errors()
+                if task.done():
+                    return task.result()
+                if stop.done():
+                    raise StopRequested
+        finally:
+            for waiter in (task, stop, failed):
+                waiter.cancel()
+            await asyncio.gather(task, stop, failed, return_exceptions=True)
+
+    async def complete(self, work: Awaitable[Any]) -> Any:
+        """Await `work` to its end, a stop or not: half an update is worth nothing. After a stop it has the deadline of
+        the checkpoint that would follow."""
+        task = asyncio.ensure_future(work)
+        stop = asyncio.ensure_future(self.stop.wait())
+        try:
+            await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                await asyncio.wait({task}, timeout=self.grace_s)
+            if task.done():
+                return task.result()
+            self.gave_up = True
+            task.cancel()
+            raise StopRequested
+        finally:
+            stop.cancel()
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """In the background: its error ends the run."""
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._background.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            self._error = self._error or task.exception()
+            self._failed.set()
+
+    def _raise_errors(self) -> None:
+        for beside in (self.pool_start, self.writing):  # what breaks there is said at once, and not when it is needed
+            if beside is not None and beside.done() and not beside.cancelled():
+                beside.result()
+        if self._error is not None:
+            raise self._error
+
+    def forget_errors(self) -> None:
+        """Those of background tasks that ended: the run goes on without them."""
+        self._error = None
+        self._failed.clear()
+
+    async def cancel_background(self) -> None:
+        tasks, self._background = list(self._background), set()
+        for task in tasks:
+            task.remove_done_callback(self._ended)  # what breaks while it is being cancelled fails nobody
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    @property
+    def grace_s(self) -> float:
+        """Seconds of the stop's deadline that are left, at least a moment."""
+        spent = time.monotonic() - (self.stopped_at or time.monotonic())
+        return max(self.stop_deadline_s - spent, LEAST_GRACE_S)
+
+    def check_stop(self) -> None:
+        if self.stop.is_set():
+            raise StopRequested

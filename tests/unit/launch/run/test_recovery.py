@@ -1,0 +1,65 @@
+"""A lost learner: the run goes back to its newest checkpoint, and nothing of the stage that was running stays."""
+
+import asyncio
+from pathlib import Path
+
+from launch.config.compose import compose
+from launch.run.recovery import rewind
+from launch.run.run import Run
+from launch.run.rundir import RunDir
+from launch.run.stage_run import OpenGroups
+from rlsys.buffer import SlotBuffer
+from rlsys.curriculum import make_curriculum
+from rlsys.system.device import DEVICES, resolved_run
+from tests.bandit import bandit_run
+from tests.fakes import BanditPool
+
+RECIPE = """
+extends: quickstart
+wandb: {mode: disabled}
+stages: [{name: first, kind: rl, steps: 2}, {name: second, kind: rl, steps: 3}]
+"""
+
+
+def run_of(tmp_path: Path) -> Run:
+    (tmp_path / "recipe.yaml").write_text(RECIPE)
+    config = resolved_run(compose(str(tmp_path / "recipe.yaml"), []), DEVICES["cpu"])
+    return bandit_run(config, RunDir(tmp_path / "run"), BanditPool())
+
+
+def play_a_little(run: Run) -> None:
+    world, config = run.active.world, run.active.stage.config
+    buffer = SlotBuffer(groups_per_step=2, max_policy_lag=0, live_version=1, total=4)
+    tasks = world.tasks("train")
+    curriculum = make_curriculum(config.curriculum, tasks, world.level, seed=0, state=None)
+    run.active.groups = OpenGroups(buffer=buffer, curriculum=curriculum)
+    run.active.groups.pending.extend([3, 5])
+
+
+def test_a_stage_that_ends_leaves_its_account_and_the_next_one_begins_with_nothing_of_it(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        run = run_of(tmp_path)
+        play_a_little(run)
+        run.state.next_sequence, run.state.stage_step = 7, 2
+        run.end_stage(1.5)
+        state = run.state
+        assert (state.stage_index, state.stage_step, state.next_sequence, state.open_sequences) == (1, 0, 0, [])
+        assert (state.sequences, state.stage_s, list(state.curriculum)) == ({"first": 7}, {"first": 1.5}, ["first"])
+        before = run.active
+        run.enter_stage()
+        assert run.active is not before and run.active.stage.name == "second"
+        assert (run.active.groups, run.active.watch, run.active.reference) == (None, None, None)
+
+    asyncio.run(scenario())
+
+
+def test_going_back_makes_the_stage_anew_and_never_gives_a_version_twice(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        run = run_of(tmp_path)
+        play_a_little(run)
+        run.state.version, before = 6, run.active
+        rewind(run, type(run.state)(version=2), "a rank died")
+        assert (run.state.version, run.state.step, run.before_row) == (7, 0, None)
+        assert run.active is not before and run.active.groups is None
+
+    asyncio.run(scenario())
