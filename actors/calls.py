@@ -12,6 +12,7 @@ from rlsys.errors import RunFailed
 from rlsys.system.deadlines import within
 from rlsys.system.lost_nodes import lost_node
 
+STOP_S = 10.0  # for an actor to end in order
 SERVICE_TOKEN = "RLSYS_SERVICE_TOKEN"  # the variable that holds the secret of a run's tool services
 
 
@@ -25,6 +26,10 @@ async def call(ref: Any, what: str, timeout_s: float) -> Any:
         raise RunFailed(
             f"{what}: no answer after {waited:.0f} s; see its log in the Ray dashboard or raise the deadline"
         ) from error
+
+
+async def ask_to_stop(handle: Any) -> None:
+    await call(handle.stop.remote(), "stopping", STOP_S)
 
 
 def reason(error: BaseException) -> str:

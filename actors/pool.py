@@ -25,7 +25,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from actors.calls import call, reason
+from actors.calls import ask_to_stop, call, reason
 from actors.members import Member, PoolOptions, State, bury, create, started
 from actors.placement import NoPlace, has_place, while_placed
 from actors.roster import Roster
@@ -67,14 +67,14 @@ class RolloutPool:
 
     def _member(self, spec: WorkerSpec) -> Member:
         life = Supervised[Any](
-            name=spec.name,
-            create=lambda: create(self._worker, self._options, member),
-            start=lambda handle: self._start(member, handle),
-            kill=ray.kill,
+            spec.name,
+            lambda: create(self._worker, self._options, member),
+            lambda handle: self._start(member, handle),
+            ray.kill,
             find_place=lambda: self._find_place(member),
             goal="finishing a group",
         )
-        member = Member(spec=spec, life=life)
+        member: Member = Member(spec=spec, life=life)
         return member
 
     # -- start and stop ---------------------------------------------------------------------------------------------
@@ -102,7 +102,9 @@ class RolloutPool:
         except RunFailed as error:
             member.state = State.DEAD
             member.life.futile -= isinstance(error, NoPlace)  # it never started
-            raise
+            raise RunFailed(
+                str(error)
+            ) from error  # where its node has no weight store, it is not this one that gave up
 
     async def connect(self, addresses: Mapping[str, str]) -> None:
         """Tell every worker where the run's services listen, by their names; those that come up later hear it first."""
@@ -118,13 +120,9 @@ class RolloutPool:
 
     async def stop(self) -> None:
         await self._roster.stop()
-        living = [(member, await member.life.close()) for member in self._members]
-        alive = {member.spec.name: handle for member, handle in living if handle is not None}
-        stops: list[Any] = [call(handle.stop.remote(), f"{name} stopping", 10.0) for name, handle in alive.items()]
+        stops = [member.life.stop(ask_to_stop) for member in self._members]
         stops += [self._distributor.stop()] if self._distributor is not None else []
-        await asyncio.gather(*stops, return_exceptions=True)
-        for handle in alive.values():
-            ray.kill(handle)
+        await asyncio.gather(*stops)
 
     # -- groups -----------------------------------------------------------------------------------------------------
 

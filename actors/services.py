@@ -22,7 +22,7 @@ from ray.exceptions import RayError
 
 from actors.addresses import LOOPBACK, free_port, interfaces, listening, only_node
 from actors.bundles import Need
-from actors.calls import SERVICE_TOKEN, call, reason
+from actors.calls import SERVICE_TOKEN, ask_to_stop, call, reason
 from actors.placement import actor_name
 from envs import new_player
 from envs.base import Service
@@ -128,15 +128,8 @@ class Services:
                 self._members[spec.name] = self._member(spec)
 
     def _member(self, spec: ServiceSpec) -> _Member:
-        life = Supervised[Any](
-            name=spec.name,
-            create=lambda: self._create(member),
-            start=lambda handle: self._start(member, handle),
-            kill=ray.kill,
-            max_restarts=None,
-            pause_s=1.0,
-        )
-        member = _Member(spec, life)
+        create, start = lambda: self._create(member), lambda handle: self._start(member, handle)
+        member: _Member = _Member(spec, Supervised(spec.name, create, start, ray.kill, max_restarts=None, pause_s=1.0))
         return member
 
     @property
@@ -174,12 +167,7 @@ class Services:
         for watching in self._watching:
             watching.cancel()
         await asyncio.gather(*self._watching, return_exceptions=True)
-        living = {name: await member.life.close() for name, member in self._members.items()}
-        alive = {name: handle for name, handle in living.items() if handle is not None}
-        stops = (call(handle.stop.remote(), f"{name} stopping", 10.0) for name, handle in alive.items())
-        await asyncio.gather(*stops, return_exceptions=True)
-        for handle in alive.values():
-            ray.kill(handle)
+        await asyncio.gather(*(member.life.stop(ask_to_stop) for member in self._members.values()))
 
     def _create(self, member: _Member) -> Any:
         gpus = member.spec.gpus * self.on_gpus

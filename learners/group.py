@@ -161,13 +161,9 @@ class LearnerGroup:
         self.node_ids: list[str] = []  # and what Ray calls it
         self._placement: Sequence[Any] = ()
         self.life = Supervised[list[Any]](
-            name="the learner",
-            create=self._create,
-            start=self._meet,
-            kill=lambda actors: list(map(ray.kill, actors)),
-            goal="a new checkpoint",
-            max_restarts=options.max_restarts,
-        )
+            "the learner", self._create, self._meet, lambda actors: list(map(ray.kill, actors)),
+            goal="a new checkpoint", max_restarts=options.max_restarts,
+        )  # fmt: skip
         self._patience = Patience(options.ping_timeout_s)
 
     @property
@@ -293,8 +289,7 @@ class LearnerGroup:
         await self.life.restart()
 
     async def stop(self) -> None:
-        for actor in await self.life.close() or []:
-            ray.kill(actor)
+        await self.life.stop()
 
     async def _all(self, call: Callable[[Any], Any], what: str, timeout_s: float | None = None) -> list[Any]:
         refs, timeout_s = [call(rank) for rank in self._actors], timeout_s or self._options.call_timeout_s

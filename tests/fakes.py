@@ -67,9 +67,7 @@ class BanditLearner:
         self.lr = 0.0
         self.updates = 0
         self.losing: set[int] = set()  # groups, by sequence, whose node dies before rows are made of them
-        self.life = Supervised[str](
-            name="the learner", create=self._create, start=self._started, kill=str, handle="ranks", starts=1
-        )
+        self.life = Supervised[str]("the learner", self._create, self._started, str, handle="ranks", starts=1)
         self.loaded: list[bool] = []  # of each load: the optimizers alone?
 
     @property

@@ -20,7 +20,7 @@ import ray
 from ray.exceptions import RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from actors.calls import call, reason
+from actors.calls import ask_to_stop, call, reason
 from actors.placement import actor_name
 from actors.weights.relay import Relay
 from actors.weights.store import NodeWeightStore
@@ -36,7 +36,6 @@ STREAMS = 8  # to a node at a time, and from it
 # which is a sixth of what a fetch costs.
 ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": f"{1 << 30}", "MALLOC_TRIM_THRESHOLD_": f"{1 << 30}"}
 MARGIN_S = 10.0  # past a fetch's own deadline
-STOP_S = 10.0
 
 
 class Superseded(Exception):
@@ -102,14 +101,9 @@ class WeightDistributor:
         return self._nodes[name]
 
     def _node(self, name: str) -> _Node:
-        life = Supervised[Any](
-            name=f"the weight store of node {name[:8]}",
-            create=lambda: self._create(node),
-            start=lambda handle: self._start(node, handle),
-            kill=ray.kill,
-            goal="keeping a version",
-        )
-        node = _Node(name, life)
+        create, start = lambda: self._create(node), lambda handle: self._start(node, handle)
+        life = Supervised(f"the weight store of node {name[:8]}", create, start, ray.kill, goal="keeping a version")
+        node: _Node = _Node(name, life)
         return node
 
     def _create(self, node: _Node) -> Any:
@@ -207,12 +201,7 @@ class WeightDistributor:
         filling = list(self._delivery.nodes.values()) if self._delivery is not None else []
         for task in [*self._background, *filling]:
             task.cancel()
-        living = [await node.life.close() for node in self._nodes.values()]
-        alive = [handle for handle in living if handle is not None]
-        stops = (call(handle.stop.remote(), "a weight store stopping", STOP_S) for handle in alive)
-        await asyncio.gather(*stops, return_exceptions=True)
-        for handle in alive:
-            ray.kill(handle)
+        await asyncio.gather(*(node.life.stop(ask_to_stop) for node in self._nodes.values()))
 
     async def _fill(self, delivery: _Delivery, node: str) -> None:
         await self._up(node)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -35,7 +36,7 @@ async def keep_pinging(ping: Callable[[], Awaitable[object]]) -> None:
         await ping()
 
 
-@dataclass(eq=False, slots=True, kw_only=True)
+@dataclass(eq=False, slots=True)
 class Supervised(Generic[H]):
     """One process, or several that live and die together, over all incarnations. Belongs to one event loop."""
 
@@ -136,10 +137,14 @@ class Supervised(Generic[H]):
         self.handle, self._starting = None, None
         return await self.ensure()
 
-    async def close(self) -> H | None:
-        """No start goes on, and none begins. Returns what serves, for its orderly end: what was starting is killed."""
+    async def stop(self, ask: Callable[[H], Awaitable[object]] | None = None) -> None:
+        """No start goes on, and none begins. What serves is asked to end; that, and what was starting, is killed."""
         self._closed = True
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        return self.handle
+        if self.handle is not None:
+            if ask is not None:
+                with suppress(Exception):
+                    await ask(self.handle)
+            self.kill(self.handle)

@@ -18,11 +18,11 @@ from envs.services.stats import ToolStats
 from rlsys.errors import RunFailed
 from rlsys.rollout import RolloutPlan
 from rlsys.summaries import GroupRef
-from rlsys.system.supervisor import MAX_RESTARTS
+from rlsys.system.supervisor import MAX_RESTARTS, GaveUp
 from rlsys.types import EpisodeEnd, Failure, Ticket
 from tests.fake_ray import FakeRay
 from tests.fake_ray import fake_ray as fake_ray
-from tests.fake_workers import PLAY, Script, make_pool, run, until, version
+from tests.fake_workers import PLAY, FakeDistributor, Script, make_pool, run, until, version
 from tests.made import ticket
 
 pytestmark = pytest.mark.usefixtures("fake_ray")
@@ -458,3 +458,19 @@ def test_an_outage_of_a_tool_is_said_once_while_it_lasts_whoever_sees_it(caplog:
     said = [record.getMessage() for record in caplog.records if "judge" in record.getMessage()]
     begins, ends = "the judge does not answer (\\x1b[2J503): what needs it waits", "the judge answers again"
     assert said == [begins, ends, begins]
+
+
+def test_a_worker_whose_node_gave_up_its_weight_store_has_its_own_restarts() -> None:
+    class Full(FakeDistributor):
+        async def ensure(self, nodes: Any) -> None:
+            if script.starts["w0"] == 2:
+                raise GaveUp("the weight store of node here was restarted 5 times")
+
+    script = Script(play=deadly(0))
+
+    async def scenario(pool: RolloutPool) -> None:
+        await pool.publisher.publish(version(1))
+        groups, _ = await play(pool, 2)
+        assert set(failed(groups)) == {0} and pool.restarts["w0"] >= 2
+
+    run(script, scenario, distributor=Full())

@@ -15,7 +15,7 @@ from rlsys.system.supervisor import Supervised
 
 
 def member(state: State = State.READY) -> Member:
-    life = Supervised[Any](name="w", create=lambda: None, start=asyncio.sleep, kill=str)
+    life = Supervised[Any]("w", lambda: None, asyncio.sleep, str)
     return Member(spec=None, state=state, life=life)  # type: ignore[arg-type]
 
 

@@ -20,9 +20,7 @@ class Process:
         self.broken, self.killed, self.starting = set(broken), list[int](), asyncio.Event()
         self.gate = asyncio.Event()
         self.gate.set()
-        self.life = Supervised[int](
-            name="w", create=lambda: self.life.restarts, start=self.start, kill=self.killed.append, **policy
-        )
+        self.life = Supervised[int]("w", lambda: self.life.restarts, self.start, self.killed.append, **policy)
 
     async def start(self, handle: int) -> None:
         self.starting.set()
@@ -127,20 +125,27 @@ def test_a_restart_waits_for_its_place_and_without_one_nothing_is_counted() -> N
     run(scenario)
 
 
-def test_at_the_end_what_starts_is_killed_what_serves_is_handed_out_and_nothing_begins() -> None:
+def test_at_the_end_what_starts_is_killed_what_serves_is_asked_before_and_nothing_begins() -> None:
+    asked: list[int] = []
+
+    async def ask(handle: int) -> None:
+        asked.append(handle)
+        raise RunFailed("no answer")
+
     async def scenario() -> None:
         process = Process()
         process.gate.clear()
         waiting = asyncio.create_task(process.life.ensure())
         await process.starting.wait()
-        assert await process.life.close() is None and process.killed == [0]
+        await process.life.stop(ask)
+        assert process.killed == [0] and not asked
         await asyncio.gather(waiting, return_exceptions=True)
         with pytest.raises(GaveUp, match="w is stopped"):
             await process.life.ensure()
         other = Process()
         await other.life.ensure()
-        assert await other.life.close() == 0 and not other.killed
-        assert not other.life.declare_dead(0, "it was stopped")
+        await other.life.stop(ask)
+        assert (asked, other.killed) == ([0], [0]) and not other.life.declare_dead(0, "it was stopped")
 
     run(scenario)
 
