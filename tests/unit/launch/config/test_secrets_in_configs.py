@@ -74,7 +74,7 @@ def test_so_is_an_override(key: str, tmp_path: Path, capsys: pytest.CaptureFixtu
 
 @dataclass(frozen=True, kw_only=True)
 class LeakyConfig:
-    name: str = "tests.unit.launch.config.test_plain.LeakyWorld"
+    name: str = "tests.unit.launch.config.test_secrets_in_configs.LeakyWorld"
     title: str = ASKS
 
 
