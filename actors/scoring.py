@@ -19,7 +19,6 @@ from envs.services.judge.config import JudgeConfig
 from envs.services.judge.judge import JudgeClient, open_judge
 from envs.services.judge.request import Asks
 from envs.services.stats import ToolStats, merge
-from rlsys.config.identity import config_key
 from rlsys.types import Reward, Transcript
 
 
@@ -33,7 +32,7 @@ class RewardService:
     def __init__(self, spec: ScoringSpec) -> None:
         # Its processes start with the first answer that needs one.
         self._grader = Grader(workers=spec.grader_workers, deadline_s=spec.grader_deadline_s)
-        self._judges: dict[str, Asks] = {}
+        self._judges: dict[JudgeConfig, Asks] = {}
         self._own: list[tuple[str, JudgeClient]] = []  # those of `_judges` that ask a server of the run, with its name
         self._addresses: Mapping[str, str] = {}
         self._token = ""
@@ -60,16 +59,15 @@ class RewardService:
 
     def _judge(self, config: JudgeConfig) -> Asks:
         """One judge per config, however many rewards ask it. Raises BadInput without an address or its key."""
-        key = config_key(config)
-        if key not in self._judges:
+        if config not in self._judges:
             url = self._addresses.get(config.server)
             if url is None:
-                self._judges[key] = open_judge(config)
+                self._judges[config] = open_judge(config)
             else:
                 client = JudgeClient(url, self._token, config, proxy=False)
-                self._judges[key] = client
+                self._judges[config] = client
                 self._own.append((config.server, client))
-        return self._judges[key]
+        return self._judges[config]
 
     def tool_stats(self) -> Mapping[str, ToolStats]:
         """Of judge and grader, as of tools: see `errors_unparsable` of the judge, and `errors_hopeless`."""
