@@ -11,21 +11,25 @@ from envs.protocols import Answer, Call, Malformed, Protocol
 from rlsys.tool_use import CALLS, VALID
 from rlsys.types import EpisodeEnd, Message
 
-UNLIMITED = 1_000_000  # messages: each has a token at least, so the token budget ends the episode long before
+UNLIMITED = 1_000_000  # messages: the token budget ends the episode long before, each message has a token at least
 
 
 def max_turns(protocol: Protocol, turns: int | None) -> int:
-    """Messages per episode: `turns`, or as null the protocol's calls and one to answer; one more where it warns."""
+    """Messages of the model per episode: `turns`, or the protocol's calls and one more for the answer where it is None.
+
+    One more is added where the protocol warns at the limit (`over_limit`).
+    """
     if turns is None:
         turns = UNLIMITED if protocol.calls is None else protocol.calls + 1
     return turns + (protocol.over_limit is not None)
 
 
 def read_turn(protocol: Protocol, text: str, *, turns_left: int) -> Step | Call:
-    """The call to execute, or the Step of a message that needs none. `turns_left` counts from `max_turns` above.
+    """The call to execute, or the Step of a message without one. `turns_left` counts down from `max_turns`.
 
-    answer -> ANSWERED. Malformed -> the protocol's text while turns are left, else MALFORMED. A call without turns left
-    -> TURN_LIMIT; where the protocol warns, the call before that gets the warning instead of a result.
+    An answer ends the episode as ANSWERED. A malformed message gets the protocol's text for it; without such a text, or
+    without turns left, it ends the episode as MALFORMED. A call without turns left ends it as TURN_LIMIT; where the
+    protocol warns, the call before that one gets the warning in place of a result.
     """
     parsed = protocol.parse(text)
     if isinstance(parsed, Answer):
@@ -43,7 +47,7 @@ def read_turn(protocol: Protocol, text: str, *, turns_left: int) -> Step | Call:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A tool's answer to a call that it could not carry out: what the model reads. The call is no valid one."""
+    """A tool's answer to a call that it could not carry out: the model reads `text`, the call counts as invalid."""
 
     text: str
 
@@ -52,10 +56,10 @@ Result = str | Refused
 
 
 class ToolEpisode:
-    """Call, result, call, result, answer: what happens to each message is the table of the protocol's file.
+    """Call, result, call, result, answer. The table in the protocol's file says what each message leads to.
 
-    `tool` gives the text that a call is answered with, or Refused, at once or awaited. It is not asked about an empty
-    call, and may raise ToolFailed. `state` says where the tool stands, for a reward that looks at more than the text.
+    `tool` returns the result of a call as a text, or Refused, directly or as an awaitable; it may raise ToolFailed. An
+    empty call does not reach it. `state` returns the tool's state, for a reward that looks at more than the text.
     """
 
     def __init__(
@@ -81,11 +85,12 @@ class ToolEpisode:
             return read
         repeated = read.text in self._calls
         self._calls.add(read.text)
-        called = self._tool(read.text) if read.text else Refused(self._protocol.blank)
-        result = await called if isinstance(called, Awaitable) else called
-        counted = {CALLS: 1.0, VALID: float(isinstance(result, str))}
+        result = self._tool(read.text) if read.text else Refused(self._protocol.blank)
+        if isinstance(result, Awaitable):
+            result = await result
+        metrics = {CALLS: 1.0, VALID: float(isinstance(result, str))}
         reply = self._protocol.reply(read.text, result if isinstance(result, str) else result.text)
-        return Step(reply=reply, repeated=repeated, max_tokens=self._protocol.max_reply_tokens, metrics=counted)
+        return Step(reply=reply, repeated=repeated, max_tokens=self._protocol.max_reply_tokens, metrics=metrics)
 
 
 class OneMessage:
@@ -103,7 +108,7 @@ class OneMessage:
 
 
 def worked(protocol: Protocol, turns: Iterable[tuple[str, str]], answer: str) -> tuple[Message, ...]:
-    """What follows the prompt in an episode of these calls with their results: [("48 / 2", "24.0")], "24"."""
+    """A demonstration's messages after the prompt, for calls with their results: [("48 / 2", "24.0")], "24"."""
     said: list[Message] = []
     for call, result in turns:
         said += [Message(role="assistant", content=protocol.write_call(call)), protocol.reply(call, result)]
