@@ -11,6 +11,7 @@ import random
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from envs.tasks.splits import HELD_OUT_ONE_IN, made_up_task
 from rlsys.errors import BadInput
@@ -93,7 +94,8 @@ NAMES = ("Ann", "Ben", "Cara", "Dan", "Eva", "Finn", "Gina", "Hugo", "Ivy", "Jac
 ITEMS = ("pens", "books", "apples", "coins", "cards", "stamps", "cakes", "shells", "stones", "beads", "eggs", "plums")
 
 
-def generate(count: int, seed: int, *, held_out: bool | None = None) -> list[Problem]:
+@lru_cache(maxsize=8)
+def generate(count: int, seed: int, *, held_out: bool | None = None) -> tuple[Problem, ...]:
     """`count` different problems, the same for the same arguments; `held_out` keeps only one side of the split.
 
     A larger count extends a smaller one. Raises BadInput when the templates do not hold that many.
@@ -102,7 +104,7 @@ def generate(count: int, seed: int, *, held_out: bool | None = None) -> list[Pro
     found: dict[str, Problem] = {}
     for _ in range(1000 + 50 * count):
         if len(found) >= count:
-            return list(found.values())
+            return tuple(found.values())
         problem = _draw(rng)
         if held_out is None or problem.held_out == held_out:
             found.setdefault(problem.question, problem)

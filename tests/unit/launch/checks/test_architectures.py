@@ -79,5 +79,5 @@ def test_a_model_is_refused_before_anything_starts(tmp_path: Path, capsys: pytes
     assert "parameters                15\n" in out and "some_llm: not tried" in out
     (tmp_path / "model.safetensors").write_bytes(whole[:-1])
     assert run(["train", "quickstart", f"model.path={tmp_path}", "--dry-run"]) == 2
-    assert f"has {len(whole) - 1} bytes, its header says {len(whole)}" in capsys.readouterr().err
+    assert f"model.safetensors ({len(whole) - 1} bytes" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
