@@ -41,7 +41,13 @@ def prepare(recipe: Recipe, output: Path, options: Options, show: Progress, say:
         raise BadInput(f"--output {output}: cannot be made ({error.strerror})") from error
     notes = _notes_before(preparation)
     asked = {key: getattr(options, key) for key in ("tasks", "eval_tasks", "seed", "stratify", "near")}
-    manifest = Manifest(recipe=recipe.name, options=asked, missing=absent, sources=tuple(sources.values()))
+    manifest = Manifest(
+        recipe=recipe.name,
+        options=asked,
+        missing=absent,
+        sources=tuple(sources.values()),
+        files=tuple(notes.values()),
+    )
     for part in recipe.parts:
         note = _make(preparation, part, notes.get(part.file))
         if note is not None:
