@@ -37,7 +37,7 @@ from launch.run.run import Run
 from launch.run.rundir import RunDir
 from launch.stages.rl_loop import rl_loop
 from learners.group import GroupOptions, LearnerActor, LearnerGroup, rank_specs
-from learners.rank import RankSpec
+from learners.meeting import RankSpec
 from rlsys.batch import UpdateReport
 from rlsys.journal import Journal
 from rlsys.summaries import summarize_group

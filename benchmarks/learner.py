@@ -27,8 +27,9 @@ from learners.algorithms.ppo import PPO, PPOConfig
 from learners.algorithms.sft import SFT, SFTConfig
 from learners.attention import first_usable
 from learners.flops import matmul_peak, row_flops
+from learners.meeting import RankSpec
 from learners.policy import PolicyModel, computed_at, load_policy, row_inputs
-from learners.rank import LearnerRank, RankSpec
+from learners.rank import LearnerRank
 from learners.zero import parameter_groups
 from rlsys.batch import Batch, Row, build_batch
 from rlsys.config.learner import LearnerConfig

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psutil
 import ray
@@ -16,9 +16,8 @@ import ray.util
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from learners.algorithms import make_algorithm
-from learners.meeting import LOOPBACK, VARIABLES, describe_links, open_store, timed_out
+from learners.meeting import LOOPBACK, VARIABLES, RankSpec, describe_links, open_store, timed_out
 from learners.patience import Patience, Ping
-from learners.rank import LearnerRank, RankSpec
 from learners.snapshot import Snapshot
 from rlsys.batch import Batch, UpdateReport, build_batch
 from rlsys.config.learner import LearnerConfig
@@ -30,6 +29,9 @@ from rlsys.system.lost_nodes import lost_node
 from rlsys.system.supervisor import Supervised
 from rlsys.system.weight_folder import Published, WeightFolder, joined
 from rlsys.types import Group, Sample
+
+if TYPE_CHECKING:
+    from learners.rank import LearnerRank
 
 log = logging.getLogger("rlsys.learner")
 
@@ -93,6 +95,8 @@ class LearnerActor:
 
     def start(self, spec: RankSpec, address: tuple[str, int]) -> int:
         """Join the process group. Returns the process id."""
+        from learners.rank import LearnerRank  # transformers behind it: the driver goes without
+
         # Else gloo takes what the host name stands for, which may be an address that no other node reaches.
         interface = interface_of(LOOPBACK if address[0] == LOOPBACK else ray.util.get_node_ip_address())
         if interface:

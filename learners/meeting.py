@@ -5,7 +5,10 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from rlsys.system.device import Device
 
 if TYPE_CHECKING:
     import torch
@@ -18,6 +21,22 @@ MEASURED_MB = {"cuda": 1024, "cpu": 4}
 # GB/s of an all-reduce (bytes that each rank moves) below which something is wrong: PCIe without peer access, and a
 # network of 25 Gbit/s, are above.
 SLOW_GBPS = {"one node": 3.0, "several nodes": 2.0}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankSpec:
+    """Who this rank is and where its group meets."""
+
+    rank: int
+    world_size: int
+    master_addr: str
+    master_port: int
+    device: Device
+    dtype: str
+    gradient_checkpointing: bool
+    seed: int
+    fp32_head: bool = False
+    collective_timeout_s: float = 3600.0  # of one collective: how long a rank waits for the others in it
 
 
 def open_store(address: str) -> Any:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from learners import zero
+from learners.algorithms.base import REFERENCE, VALUES
+from learners.attention import first_usable
+from learners.meeting import RankSpec
+from learners.policy import CriticModel, PolicyModel, load_policy
 from rlsys.config.learner import LearnerConfig
-
-if TYPE_CHECKING:
-    from learners.policy import PolicyModel
-    from learners.rank import RankSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,9 +27,6 @@ class Loading:
 
     def policy(self, path: str, torch_device: torch.device | None = None, *, frozen: bool = False) -> PolicyModel:
         """On a device, or under ZeRO-3 this rank's part of it. frozen: it will not be trained."""
-        from learners.attention import first_usable
-        from learners.policy import load_policy
-
         zero_3 = None
         if self.learner.zero_stage == 3:
             away = self.learner.offload_reference if frozen else self.learner.offload == "all"
@@ -95,15 +92,11 @@ class Models:
 
 def load(path: str, loading: Loading, needs: frozenset[str], reference_path: str) -> Models:
     """Policy and critic start from `path`. Raises BadInput for what cannot be loaded."""
-    from learners.algorithms.base import REFERENCE, VALUES
-
     learner, device, dtype = loading.learner, loading.spec.device, loading.spec.dtype
     policy = loading.policy(path)
     policy_engine = zero.trained(policy, learner, device, dtype=dtype, lr=learner.lr)
     critic_engine = None
     if VALUES in needs:
-        from learners.policy import CriticModel
-
         critic_engine = zero.trained(
             CriticModel(loading.policy(path)), learner, device, dtype=dtype, lr=learner.critic_lr
         )

@@ -1,7 +1,7 @@
 """One rank of the learner: a plain class that runs in a Ray actor, under torchrun or in a bare process.
 
 Every rank gets every call, in the same order, with the same number of rows: DeepSpeed's collectives hang otherwise.
-DeepSpeed and transformers are imported where they are needed, so that a driver may know `RankSpec` without them.
+DeepSpeed is imported where it is needed: it looks for its accelerator as soon as it is.
 """
 
 from __future__ import annotations
@@ -12,48 +12,34 @@ import logging
 import os
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from learners import layout as layouts
-from learners.meeting import measure_gbps
+from learners import models, zero
+from learners.algorithms.base import Algorithm
+from learners.export import export_version, perturbed
+from learners.hub_folder import copy_hf
+from learners.meeting import RankSpec, measure_gbps
+from learners.policy import pack_ids
 from learners.restore import as_data
 from learners.snapshot import Snapshot, saving_into
 from learners.stage import Stage
+from learners.update import run_update
 from rlsys.batch import Batch, UpdateReport
 from rlsys.config.learner import LearnerConfig
 from rlsys.plan import consecutive
 from rlsys.system.device import Device, known, require_device, resolved_learner
-
-if TYPE_CHECKING:
-    from learners.algorithms.base import Algorithm
-    from rlsys.system.weight_folder import Published, WeightFolder
+from rlsys.system.weight_folder import Published, WeightFolder
 
 _CHECKPOINT_TAG = "state"
 _CRITIC_TAG = "critic"
 # Noise of the start-up canary, relative to each tensor: moves log-probabilities by whole nats, and leaves them finite.
 PERTURBATION = 0.5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankSpec:
-    """Who this rank is and where its group meets."""
-
-    rank: int
-    world_size: int
-    master_addr: str
-    master_port: int
-    device: Device
-    dtype: str
-    gradient_checkpointing: bool
-    seed: int
-    fp32_head: bool = False
-    collective_timeout_s: float = 3600.0  # of one collective: how long a rank waits for the others in it
 
 
 def leave_op_unbuilt(device: Device) -> None:
@@ -112,8 +98,6 @@ class LearnerRank:
         reference_path: of the frozen reference; None: the weights that this begins with, which in the middle of a stage
         are not those that it began with. Raises BadInput for what does not fit this device or cannot be loaded.
         """
-        from learners import models
-
         learner = resolved_learner(learner, self.spec.device)
         require_device(learner, self.spec.device)
         self._destroy_models()
@@ -145,8 +129,6 @@ class LearnerRank:
         Raises ValueError for a batch without rows. Steps whose gradient is not finite are skipped and counted; an
         update without any other leaves the schedule where it was.
         """
-        from learners.update import run_update
-
         report = run_update(self.stage, batch, self.step)
         self.step += report.applied  # the same on all ranks: the norm that decides is of the whole gradient
         return report
@@ -154,8 +136,6 @@ class LearnerRank:
     @torch.no_grad()
     def logprobs(self, token_ids: Sequence[Sequence[int]]) -> list[list[float]]:
         """Log-probabilities of each list's tokens but the first, under the current weights at temperature 1."""
-        from learners.policy import pack_ids
-
         learner, engine = self.stage.learner, self.stage.models.policy_engine
         values: list[list[float]] = []
         for samples in consecutive([list(ids) for ids in token_ids if ids], len, known(learner.tokens_per_row)):
@@ -179,8 +159,6 @@ class LearnerRank:
 
         perturb: visibly perturbed ones; the true ones are then put back bit for bit.
         """
-        from learners.export import export_version, perturbed
-
         spec, model = self.spec, self.stage.models.policy.model
         with perturbed(model, PERTURBATION) if perturb else nullcontext():
             share = export_version(model, folder, version, rank=spec.rank, num_ranks=spec.world_size)
@@ -189,8 +167,6 @@ class LearnerRank:
     def save_hf(self, folder: Path, tokenizer_from: str, into: Snapshot) -> None:
         """A Hugging Face folder, with the tokenizer of another one: not of the folder given to `begin`, which may be
         a checkpoint that is gone by now. Copied now, there when `into.write()` has returned on every rank."""
-        from learners.hub_folder import copy_hf
-
         policy = self.stage.models.policy
         copy_hf(policy, folder, tokenizer_from, into, rank=self.spec.rank, num_ranks=self.spec.world_size)
 
@@ -199,13 +175,13 @@ class LearnerRank:
 
         Copied now, there when `into.write()` has returned on every rank.
         """
-        models, layout = self.stage.models, self._layout()
+        loaded, layout = self.stage.models, self._layout()
         state = {"step": self.step, "rng": torch.get_rng_state(), **layout}
         folder.mkdir(parents=True, exist_ok=True)
-        with saving_into(into, models.policy_engine) as engine:
+        with saving_into(into, loaded.policy_engine) as engine:
             engine.save_checkpoint(str(folder), tag=_CHECKPOINT_TAG, client_state=state, save_latest=False)
-        if models.critic_engine is not None:
-            with saving_into(into, models.critic_engine) as engine:
+        if loaded.critic_engine is not None:
+            with saving_into(into, loaded.critic_engine) as engine:
                 engine.save_checkpoint(str(folder), tag=_CRITIC_TAG, save_latest=False)
         if self.spec.rank == 0:
             into.then(partial((folder / layouts.FILE).write_text, json.dumps(layout)))
@@ -215,14 +191,12 @@ class LearnerRank:
 
         optimizers_alone: of the stage before, whose weights these are; the schedule stays this stage's own.
         """
-        from learners import zero
-
         layouts.refuse_other_layout(folder, self._layout())
-        models = self.stage.models
+        loaded = self.stage.models
         with as_data(folder):
-            state = zero.load(models.policy_engine, folder, _CHECKPOINT_TAG)
-            if models.critic_engine is not None:
-                zero.load(models.critic_engine, folder, _CRITIC_TAG)
+            state = zero.load(loaded.policy_engine, folder, _CHECKPOINT_TAG)
+            if loaded.critic_engine is not None:
+                zero.load(loaded.critic_engine, folder, _CRITIC_TAG)
         if optimizers_alone:
             return
         self.step = state["step"]

@@ -6,16 +6,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from learners.algorithms.base import Algorithm
+from learners.models import Models
 from rlsys.batch import Row
 from rlsys.config.learner import LearnerConfig
-
-if TYPE_CHECKING:
-    from learners.algorithms.base import Algorithm
-    from learners.models import Models
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

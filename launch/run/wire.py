@@ -22,8 +22,7 @@ from envs.rewards import judge_of
 from envs.services.secrets import secret_variables
 from launch.checks import preflight
 from learners.group import GroupOptions, LearnerGroup, rank_specs
-from learners.meeting import collective_timeout_s
-from learners.rank import RankSpec
+from learners.meeting import RankSpec, collective_timeout_s
 from rlsys.choices import own_folders
 from rlsys.config.cluster import SECRET, ClusterConfig
 from rlsys.config.learner import LearnerConfig

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from learners.rank import RankSpec
+from learners.meeting import RankSpec
 from learners.scratch import build
 from rlsys.config.model import ScratchModel
 from tests.device import device, name

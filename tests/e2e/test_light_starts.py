@@ -92,6 +92,6 @@ def test_an_episode_is_played_by_hand_without_an_engine(tmp_path: Path) -> None:
     assert last.startswith("correct ")
 
 
-def test_a_driver_can_know_the_rank_without_deepspeed_or_transformers() -> None:
-    code = "import sys, learners.rank; sys.exit(any(name in sys.modules for name in ('deepspeed', 'transformers')))"
+def test_a_driver_can_know_the_ranks_without_deepspeed_or_transformers() -> None:
+    code = "import sys, learners.group; sys.exit(any(name in sys.modules for name in ('deepspeed', 'transformers')))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

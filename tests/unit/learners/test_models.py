@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-import learners.policy
+import learners.models
 from learners import models, zero
 from learners.algorithms.base import REFERENCE, VALUES
+from learners.meeting import RankSpec
 from learners.models import Loading, Reference
-from learners.rank import RankSpec
 from rlsys.config.learner import LearnerConfig
 from rlsys.system.device import DEVICES
 
@@ -47,8 +47,8 @@ class Engine(SimpleNamespace):
 
 @pytest.fixture(autouse=True)
 def without_weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(learners.policy, "load_policy", Module)
-    monkeypatch.setattr(learners.policy, "CriticModel", lambda policy: SimpleNamespace(body=policy))
+    monkeypatch.setattr(learners.models, "load_policy", Module)
+    monkeypatch.setattr(learners.models, "CriticModel", lambda policy: SimpleNamespace(body=policy))
     monkeypatch.setattr(zero, "trained", lambda model, learner, device, *, dtype, lr: Engine(model=model, lr=lr))
     monkeypatch.setattr(zero, "frozen", lambda model, learner, *, dtype: Engine(model=model))
 

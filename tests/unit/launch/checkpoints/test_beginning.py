@@ -19,8 +19,8 @@ from launch.config.compose import compose, to_yaml
 from launch.run.run import Run
 from launch.run.rundir import RunDir
 from learners.layout import FILE, layout_of
+from learners.meeting import RankSpec
 from learners.models import Loading, Reference
-from learners.rank import RankSpec
 from rlsys.config.learner import LearnerConfig
 from rlsys.errors import BadInput, LearnerLost
 from rlsys.system.device import DEVICES
