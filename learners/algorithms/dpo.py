@@ -50,7 +50,7 @@ class DPO(Algorithm):
         """The mean over pairs: a pair counts by what its two samples add to the denominator."""
         import torch
 
-        from rlsys.losses import LossOutput, dpo_loss
+        from rlsys.losses import LossOutput, dpo_loss  # torch behind these two
         from rlsys.masking import masked_means, sample_sums
 
         keep = row.loss_mask.bool()

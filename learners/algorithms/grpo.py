@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Optional
 
-from learners.algorithms.terms import Configured, Terms, check_clips, clipped_loss, with_signal
+from learners.algorithms.terms import Configured, Terms, check_clips, clipped_loss, relative_to_group
 from rlsys.config.formulas import Level
 
 if TYPE_CHECKING:
@@ -47,13 +47,7 @@ class GRPO(Configured):
 
     def advantages(self, rewards: Sequence[float]) -> list[float] | None:
         """The group's z-scores; None when all scored rewards are equal or fewer than two were scored."""
-        import torch
-
-        from rlsys.advantages import group_advantages
-
-        return with_signal(
-            group_advantages(torch.tensor(rewards, dtype=torch.float64), normalize_std=self.config.normalize_std)
-        )
+        return relative_to_group(rewards, normalize_std=self.config.normalize_std)
 
     def loss(self, logp_T: torch.Tensor, entropy_T: torch.Tensor, row: Row, *, denominator: float) -> LossOutput:
         config = self.config

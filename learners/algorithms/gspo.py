@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from learners.algorithms.terms import Configured, Terms, check_clips, clipped_loss, with_signal
+from learners.algorithms.terms import Configured, Terms, check_clips, clipped_loss, relative_to_group
 from rlsys.reductions import Reduction
 
 if TYPE_CHECKING:
@@ -39,11 +39,7 @@ class GSPO(Configured):
 
     def advantages(self, rewards: Sequence[float]) -> list[float] | None:
         """The group's z-scores, as in GRPO."""
-        import torch
-
-        from rlsys.advantages import group_advantages
-
-        return with_signal(group_advantages(torch.tensor(rewards, dtype=torch.float64)))
+        return relative_to_group(rewards)
 
     def loss(self, logp_T: torch.Tensor, entropy_T: torch.Tensor, row: Row, *, denominator: float) -> LossOutput:
         config = self.config

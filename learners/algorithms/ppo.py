@@ -79,7 +79,7 @@ class PPO(Configured):
 
     def credit(self, rows: Sequence[Row], moments: Moments) -> list[Row]:
         """Raises BadInput for `lam` below 1 with several reward streams: they are known with the first rewards."""
-        from learners.algorithms.credit import estimate, normalize, token_rewards
+        from learners.algorithms.credit import estimate, normalize, token_rewards  # torch behind it
 
         config = self.config
         streamed = any(len(row.discounts) > 1 for row in rows)
@@ -110,7 +110,7 @@ class PPO(Configured):
         )
 
     def value_loss(self, values_T: torch.Tensor, row: Row, *, denominator: float) -> LossOutput:
-        from rlsys.losses import value_loss
+        from rlsys.losses import value_loss  # torch behind it
 
         if row.values is None or row.returns is None:
             raise ValueError(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Optional
 
 from learners.algorithms.base import Moments
-from learners.algorithms.terms import Configured, Terms, check_clips, clipped_loss, scored, with_signal
+from learners.algorithms.terms import Configured, Terms, check_clips, clipped_loss, relative_to_group, scored
 from rlsys.config.formulas import KLKind
 from rlsys.errors import require, require_bounds
 
@@ -65,14 +65,10 @@ class ReinforcePP(Configured):
         """The rewards as they are, or less their group's mean: then None where all are equal."""
         if not self.config.group_baseline:
             return scored(rewards)
-        import torch
-
-        from rlsys.advantages import group_advantages
-
-        return with_signal(group_advantages(torch.tensor(rewards, dtype=torch.float64), normalize_std=False))
+        return relative_to_group(rewards, normalize_std=False)
 
     def credit(self, rows: Sequence[Row], moments: Moments) -> list[Row]:
-        from learners.algorithms.credit import as_values, estimate, normalize, token_rewards
+        from learners.algorithms.credit import as_values, estimate, normalize, token_rewards  # torch behind it
 
         config = self.config
         credited = []

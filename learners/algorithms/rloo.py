@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from learners.algorithms.terms import Configured, Terms, gradient_loss, with_signal
+from learners.algorithms.terms import Configured, Terms, gradient_loss, relative_to_others
 from rlsys.config.formulas import Correction
 from rlsys.reductions import Reduction
 
@@ -34,11 +34,7 @@ class RLOO(Configured):
 
     def advantages(self, rewards: Sequence[float]) -> list[float] | None:
         """Reward minus the mean of the other siblings; None where nothing can be compared."""
-        import torch
-
-        from rlsys.advantages import leave_one_out
-
-        return with_signal(leave_one_out(torch.tensor(rewards, dtype=torch.float64)))
+        return relative_to_others(rewards)
 
     def loss(self, logp_T: torch.Tensor, entropy_T: torch.Tensor, row: Row, *, denominator: float) -> LossOutput:
         return gradient_loss(self.terms, logp_T, entropy_T, row, denominator=denominator)

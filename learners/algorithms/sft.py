@@ -31,7 +31,7 @@ class SFT(Algorithm):
         return credit if 1.0 in credit else None
 
     def loss(self, logp_T: torch.Tensor, entropy_T: torch.Tensor, row: Row, *, denominator: float) -> LossOutput:
-        from rlsys.losses import LossOutput, nll_loss
+        from rlsys.losses import LossOutput, nll_loss  # torch behind these two
         from rlsys.masking import masked_means
 
         out = nll_loss(logp_T, row.loss_mask, denominator=denominator, weights=row.weights)

@@ -11,7 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from learners.algorithms.terms import Configured, Terms, gradient_loss, with_signal
+from learners.algorithms.terms import (
+    Configured,
+    Terms,
+    gradient_loss,
+    relative_to_group,
+    relative_to_others,
+    with_signal,
+)
 from rlsys.config.formulas import Correction
 from rlsys.reductions import Reduction
 
@@ -39,16 +46,11 @@ class SWiRL(Configured):
 
     def advantages(self, rewards: Sequence[float]) -> list[float] | None:
         """R - b for each action of a state; None where no action would be pushed either way."""
-        import torch
-
-        from rlsys.advantages import group_advantages, leave_one_out
-
-        rewards_G = torch.tensor(rewards, dtype=torch.float64)
         if self.config.baseline == "leave_one_out":
-            return with_signal(leave_one_out(rewards_G))
+            return relative_to_others(rewards)
         if self.config.baseline == "group_mean":
-            return with_signal(group_advantages(rewards_G, normalize_std=False))
-        return with_signal(rewards_G)
+            return relative_to_group(rewards, normalize_std=False)
+        return with_signal(list(rewards))
 
     def loss(self, logp_T: torch.Tensor, entropy_T: torch.Tensor, row: Row, *, denominator: float) -> LossOutput:
         return gradient_loss(self.terms, logp_T, entropy_T, row, denominator=denominator)

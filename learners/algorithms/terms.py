@@ -71,10 +71,29 @@ def check_clips(clip_low: float, clip_high: float, dual_clip: float | None = Non
     require(dual_clip is None or dual_clip > 1, "algorithm.dual_clip", dual_clip, "null, or above 1")
 
 
-def with_signal(advantages_G: torch.Tensor) -> list[float] | None:
+def with_signal(credit: list[float]) -> list[float] | None:
     """The advantages of a group, `nan` for failed siblings; None where all others are 0: there is nothing to learn."""
-    credit: list[float] = advantages_G.tolist()
     return credit if any(advantage != 0 for advantage in credit if not math.isnan(advantage)) else None
+
+
+def relative_to_group(rewards: Sequence[float], *, normalize_std: bool = True) -> list[float] | None:
+    """Rewards less the mean of their group, or its z-scores; None without a signal."""
+    import torch
+
+    from rlsys.advantages import group_advantages  # torch behind it
+
+    return with_signal(
+        group_advantages(torch.tensor(rewards, dtype=torch.float64), normalize_std=normalize_std).tolist()
+    )
+
+
+def relative_to_others(rewards: Sequence[float]) -> list[float] | None:
+    """Each reward less the mean of the other siblings'; None without a signal."""
+    import torch
+
+    from rlsys.advantages import leave_one_out  # torch behind it
+
+    return with_signal(leave_one_out(torch.tensor(rewards, dtype=torch.float64)).tolist())
 
 
 def scored(rewards: Sequence[float]) -> list[float] | None:
@@ -128,7 +147,7 @@ def clipped_loss(
 ) -> LossOutput:
     """The clipped objective with its terms. With a correction this is decoupled PPO: the ratio is to the proximal
     policy, and a weight leads from the behaviour policy to that."""
-    from rlsys.losses import clipped_policy_loss
+    from rlsys.losses import clipped_policy_loss  # torch behind it
 
     old_T, weights_T = row.behavior_logprobs, row.weights
     measured: dict[str, torch.Tensor] = {}
@@ -155,7 +174,7 @@ def gradient_loss(
     terms: Terms, logp_T: torch.Tensor, entropy_T: torch.Tensor, row: Row, *, denominator: float
 ) -> LossOutput:
     """REINFORCE with its terms. There is no ratio: a correction weighs by the policy of this step, not the first."""
-    from rlsys.losses import policy_gradient_loss
+    from rlsys.losses import policy_gradient_loss  # torch behind it
 
     weights_T = row.weights
     measured: dict[str, torch.Tensor] = {}
@@ -166,7 +185,7 @@ def gradient_loss(
 
 
 def _corrected(terms: Terms, proximal_T: torch.Tensor, row: Row) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-    from rlsys.off_policy import importance_weights
+    from rlsys.off_policy import importance_weights  # torch behind it
 
     correction_T, stopped_T = importance_weights(
         proximal_T,
@@ -190,7 +209,7 @@ def _with_terms(
     row: Row,
     denominator: float,
 ) -> LossOutput:
-    from rlsys.losses import LossOutput, behavior_kl, combined, entropy_bonus, kl_loss
+    from rlsys.losses import LossOutput, behavior_kl, combined, entropy_bonus, kl_loss  # torch behind these two
     from rlsys.masking import masked_means
 
     keep = row.loss_mask.bool()
