@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from actors.worker import Delivery
 from rlsys.system.weight_folder import Published
+
+if TYPE_CHECKING:  # Ray behind it
+    from actors.worker import Delivery
 
 CANARY_SHARE = 0.1  # of what a perturbation moved: how far an engine may be off and still hold it
 

@@ -47,7 +47,7 @@ class NodeWeightStore:
         """Join the movers of the other nodes. Returns the address."""
         import ray.util
 
-        from actors.weights.transfer import FlightTransfer
+        from actors.weights.transfer import FlightTransfer  # pyarrow behind it
 
         with self._one:
             if self._transfer is None:

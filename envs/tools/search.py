@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, Optional
 from urllib.parse import urlsplit
 
 from envs.services.guard import Guard, GuardConfig, ToolFailed
+from envs.services.retriever.client import RetrieverClient
 from envs.services.retriever.config import (
     KINDS,
     UNREAD,
@@ -20,7 +21,10 @@ from envs.services.retriever.config import (
     RetrieverServerConfig,
     WebSearchConfig,
 )
+from envs.services.retriever.corpus import ListCorpus
 from envs.services.retriever.documents import Document
+from envs.services.retriever.retriever import make_retriever
+from envs.services.retriever.web import WebSearch
 from envs.services.secrets import check_address, read_secret
 from envs.services.stats import ToolStats
 from rlsys.errors import BadInput, nearest, refuse_unread, require, require_bounds
@@ -122,16 +126,12 @@ class SearchTool:
 
     def connect(self, url: str, token: str | None) -> None:
         """Search there from now on, also whoever waits for another attempt. The same place again changes nothing."""
-        from envs.services.retriever.client import RetrieverClient
-
         if self._at != (url, token):
             self._at = (url, token)
             self._clients.append(RetrieverClient(url, topk=self._topk, token=token))
 
     def connect_web(self) -> None:
         """Search the live web from now on. Raises BadInput without a key."""
-        from envs.services.retriever.web import WebSearch
-
         self._clients.append(WebSearch(self._config.web, self._topk))
 
     async def _ask(self, query: str) -> tuple[Document, ...]:
@@ -181,9 +181,6 @@ class LocalSearch:
         self._found: dict[str, tuple[Document, ...]] = {}
 
     def __call__(self, query: str) -> tuple[Document, ...]:
-        from envs.services.retriever.corpus import ListCorpus
-        from envs.services.retriever.retriever import make_retriever
-
         with self._lock:
             if query not in self._found:
                 if self._retriever is None:
@@ -205,8 +202,7 @@ def start_server(
     config: SearchConfig, documents: Sequence[Document] | None, *, host: str, port: int, token: str
 ) -> RetrieverServer:
     """Serve `config.corpus`, or `documents`, from a thread of this process. Raises BadInput."""
-    from envs.services.retriever.corpus import ListCorpus
-    from envs.services.retriever.service import RetrieverServer
+    from envs.services.retriever.service import RetrieverServer  # the HTTP server behind it
 
     corpus = config.corpus or "made-up passages"
     options = RetrieverServerConfig(corpus=corpus, retriever=config.options, host=host, port=port, max_topk=MAX_TOPK)

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from launch.checkpoints.checkpoint import FOLDER, read_state, step_of
 from launch.config.compose import compose
 from launch.stages.base import stage_of
 from rlsys.config.identity import identity_of
@@ -107,7 +108,5 @@ def goes_on(state: DriverState, run_dir: Path, config: RunConfig) -> bool:
 
 def _finished(run_dir: Path, stages: int) -> bool:
     """As the newest checkpoint says it. Raises BadInput where that is damaged."""
-    from launch.checkpoints.checkpoint import FOLDER, read_state, step_of
-
     found = [folder for folder in run_dir.glob("checkpoints/*") if FOLDER.fullmatch(folder.name)]
     return bool(found) and read_state(max(found, key=step_of)).stage_index >= stages

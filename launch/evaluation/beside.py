@@ -10,16 +10,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
 
 from launch.evaluation.evaluate import Evaluation, candidate, owed, settle
 from launch.evaluation.sets import plays_of
 from launch.run.playing import Owed, play_each
+from launch.run.run import Run
 from rlsys.config.recipe import StageConfig
 from rlsys.types import Group
-
-if TYPE_CHECKING:
-    from launch.run.run import Run
 
 
 class Beside:

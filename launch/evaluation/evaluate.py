@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from launch.checkpoints import best
 from launch.evaluation.report import of_several, report
@@ -18,11 +18,9 @@ from launch.evaluation.told import planned, told
 from launch.evaluation.transcripts import file_name, records_of
 from launch.observe.held_out import fallen
 from launch.run.playing import Owed, play_each
+from launch.run.run import Run
 from rlsys.config.recipe import StageConfig
 from rlsys.types import Group, Trajectory
-
-if TYPE_CHECKING:
-    from launch.run.run import Run
 
 Values = dict[str, float]  # by play: "greedy", or "hotpotqa/greedy"
 

@@ -12,6 +12,7 @@ from launch.evaluation.groups import Steps, averages, steps_of
 from launch.evaluation.played import Played
 from launch.evaluation.results import Result
 from launch.evaluation.sets import Play
+from rlsys.files import replace_file
 
 MORE = (
     "metrics",
@@ -73,6 +74,4 @@ def papers_of(play: Play) -> dict[str, float]:
 
 
 def write(path: Path, found: Mapping[str, Any]) -> None:
-    from rlsys.files import replace_file
-
     replace_file(path, json.dumps(found, indent=1, ensure_ascii=False) + "\n")

@@ -10,9 +10,10 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from envs import REWARDS, WORLDS, make_world
+from envs.base import World
 from envs.rewards import judge_of
 from launch.evaluation.played import content_of
 from rlsys.choices import Table, choose
@@ -20,13 +21,10 @@ from rlsys.config.evaluation import EvalConfig, EvalSet
 from rlsys.config.identity import config_key, identity_of
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput, nearest, require
+from rlsys.rollout import RolloutPlan
 from rlsys.seeds import derive
 from rlsys.types import Task
 from rlsys.visible import visible
-
-if TYPE_CHECKING:
-    from envs.base import World
-    from rlsys.rollout import RolloutPlan
 
 # Keys of a set that stand in the place of the same ones of `eval`.
 SAMPLING = ("tasks", "greedy", "samples", "seeds", "temperature", "top_p", "max_turn_tokens", "max_response_tokens")
@@ -107,7 +105,7 @@ class Play:
 
     def plan(self) -> RolloutPlan:
         """Seeds of what is sampled follow the recipe's seed, the set, the task's number and the sample alone."""
-        from launch.run import wire
+        from launch.run import wire  # Ray behind it: the keys are checked without
 
         recipe, config, name = self.of.recipe, self.of.recipe.eval, "-".join(filter(None, (self.of.name, self.name)))
         plan = wire.rollout_plan(

@@ -5,10 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING
 
-from actors.pool import RolloutPool
 from actors.renderer import ChatRenderer
-from actors.services import Services
 from envs import make_world
 from envs.rewards import solved_by
 from launch.checkpoints.beginning import reference_of, takes_optimizer
@@ -24,11 +23,15 @@ from launch.run.rundir import RunDir
 from launch.run.stage_run import StageRun
 from launch.run.tasks import Tasks
 from launch.run.weight_sync import WeightSync
-from learners.group import LearnerGroup
 from rlsys.config.recipe import RecipeConfig, RunConfig, StageConfig
 from rlsys.journal import Journal
 from rlsys.system.device import Device, known
 from rlsys.types import Failure
+
+if TYPE_CHECKING:  # Ray and torch behind these: a stage's file is loaded where its keys are checked
+    from actors.pool import RolloutPool
+    from actors.services import Services
+    from learners.group import LearnerGroup
 
 
 @dataclass(slots=True, kw_only=True)

@@ -16,18 +16,14 @@ import threading
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from launch.checkpoints.beginning import KEPT
 from launch.checkpoints.card import a_prompt, renew_results, write_about, write_card
 from launch.checkpoints.checkpoint import DriverState, step_of
 from launch.checkpoints.disk_space import room_for, when_full
-from launch.run.run import health
+from launch.run.run import Run, health
 from rlsys.config.recipe import StageConfig
 from rlsys.errors import told
-
-if TYPE_CHECKING:
-    from launch.run.run import Run
 
 FULL_BYTES = 2**20  # less room than this on a disk on which saving fails is why
 

@@ -7,13 +7,13 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from actors.pool import RolloutPool
 from actors.weights.check import Publication, logprob_gaps
-from learners.group import LearnerGroup
 from rlsys.errors import BadInput, RunFailed
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # Ray and torch behind these
+    from actors.pool import RolloutPool
     from launch.run.run import Run
+    from learners.group import LearnerGroup
 
 PROBE_TASKS = 4
 PROBE_TOKENS = 64

@@ -263,7 +263,7 @@ def rollout_plan(recipe: RecipeConfig, purpose: str, *, group_size: int, tempera
 
 def build_scratch_model(recipe: RecipeConfig, folder: Path) -> None:
     """The policy that a recipe without `model.path` starts from: random weights, own tokenizer."""
-    from learners.scratch import build
+    from learners.scratch import build  # transformers behind it
 
     world = make_world(recipe.env)
     texts = list(world.texts(4096))

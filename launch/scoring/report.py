@@ -13,6 +13,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any, TextIO
 
 from envs.rewards import Explains, RewardFunction
+from launch.observe.bar import Bar
 from launch.scoring.explain import explanation, trace_of
 from launch.scoring.lines import LineReader
 from launch.scoring.scorer import Scored, Scorer
@@ -170,7 +171,6 @@ def _progress(lines: LineReader, report: Report, out: TextIO | None) -> Iterator
     if not sys.stderr.isatty() or out is None or out.isatty():
         yield lambda: None
         return
-    from launch.observe.bar import Bar
 
     with Bar() as show:
         yield lambda: show("scoring", lines.bytes_read if lines.size else report.lines, lines.size or None)

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
+from actors.renderer import ChatRenderer
 from envs import make_reward
 from envs.rewards import RewardFunction
 from envs.rewards.asks import asks, decided
@@ -205,7 +206,6 @@ class Tokens:
         if self._path is None:
             return None
         os.environ["HF_HUB_OFFLINE"] = "1"  # read when transformers is imported
-        from actors.renderer import ChatRenderer
 
         try:
             return ChatRenderer(self._path)

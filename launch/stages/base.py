@@ -17,12 +17,13 @@ from collections.abc import Sequence
 from dataclasses import MISSING, asdict, dataclass, fields
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from envs import make_world
 from envs.protocols import PROTOCOLS, Inline
 from envs.rewards import check_env, judge_of, length_limit, make_reward
 from envs.services.judge.config import JudgeConfig
+from launch.run.run import Run
 from launch.stages import STAGES
 from launch.stages.reads import Keys
 from learners.algorithms import make_algorithm
@@ -30,9 +31,6 @@ from learners.layout import layout_of
 from rlsys.choices import load
 from rlsys.config.recipe import DataSource, RecipeConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput, nearest
-
-if TYPE_CHECKING:
-    from launch.run.run import Run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,9 +9,10 @@ import codecs
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 from envs.rewards.swirl import Verdicts, cut, verdicts_in
+from launch.run.run import Run
 from launch.stages.base import Head, Stage, maker_of, product, steps_for
 from rlsys.config.evaluation import EvalConfig
 from rlsys.config.identity import identity_of
@@ -22,9 +23,6 @@ from rlsys.files import unpacked
 from rlsys.jsonl import json_object
 from rlsys.records import Example
 from rlsys.seeds import rank, some_of
-
-if TYPE_CHECKING:
-    from launch.run.run import Run
 
 Parse = Callable[[dict[str, Any], str], Example]
 Note = Callable[[Example], str]  # something in it to tell the user of, or ""

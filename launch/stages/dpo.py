@@ -6,11 +6,14 @@ import asyncio
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from launch.run.run import Run
+from launch.stages import supervised
 from launch.stages.base import Head
 from launch.stages.datasets import DataStage
 from launch.stages.reads import EXAMPLES, REFERENCE
+from launch.stages.store import pairs_path
+from launch.stages.supervised import answer_logprobs
 from learners.algorithms import ALGORITHMS
 from rlsys.choices import choose
 from rlsys.config.recipe import RecipeConfig, StageConfig
@@ -18,9 +21,6 @@ from rlsys.errors import BadInput
 from rlsys.records import read_pair
 from rlsys.reductions import weigh
 from rlsys.types import Sample
-
-if TYPE_CHECKING:
-    from launch.run.run import Run
 
 
 class DPO(DataStage):
@@ -31,8 +31,6 @@ class DPO(DataStage):
     parse = staticmethod(read_pair)
 
     def made_file(self, kept: Path) -> Path:
-        from launch.stages.store import pairs_path
-
         return pairs_path(kept)
 
     def check(self, where: str, head: Head, recipe: RecipeConfig) -> None:
@@ -50,8 +48,6 @@ class DPO(DataStage):
             )
 
     async def run(self, run: Run, stage: StageConfig) -> None:
-        from launch.stages import supervised
-
         begun = await supervised.begin_with_data(run, stage, self, "steps of {} preference pairs")
         stage, config = begun.stage, begun.stage.config
 
@@ -79,8 +75,6 @@ def flat(pairs: Sequence[Sequence[Sequence[Sample]]]) -> list[Sample]:
 
 async def remember_reference(run: Run, stage: StageConfig, held_out: Sequence[Sample]) -> None:
     """What the weights that the stage begins with think of the held-out pairs: saved with the run, for a resume."""
-    from launch.stages.supervised import answer_logprobs
-
     if run.state.stage_step == 0:
         run.state.reference = await run.tasks.until(answer_logprobs(run.learner, held_out))
     elif len(run.state.reference) != len(held_out):

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from launch.evaluation.evaluate import evaluate, prompts_of
 from launch.evaluation.sets import plays_of
+from launch.run.run import Run
+from launch.run.weight_sync import first_delivery
 from launch.stages.base import Head, Stage, check_judge, check_response_length
 from launch.stages.reads import DELIVERY, EVALUATION
 from rlsys.config.recipe import RecipeConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput
-
-if TYPE_CHECKING:
-    from launch.run.run import Run
 
 
 class Eval(Stage):
@@ -40,9 +40,6 @@ class Eval(Stage):
         return lines
 
     async def run(self, run: Run, stage: StageConfig) -> None:
-        from launch.evaluation.evaluate import evaluate, prompts_of
-        from launch.run.weight_sync import first_delivery
-
         state = run.state
         await run.begin_stage(stage)
         await first_delivery(run)

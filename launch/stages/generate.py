@@ -5,27 +5,28 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from actors.renderer import ChatRenderer
 from envs import make_world
 from envs.base import World
 from envs.rewards import solved_by
 from envs.services.teacher import check_ready, check_teacher
+from launch.observe.progress import Progress
+from launch.run.playing import Owed, Plays, play_each
+from launch.run.run import Run
+from launch.run.weight_sync import first_delivery
 from launch.stages.base import Head, Stage, check_judge, check_response_length, check_tags
 from launch.stages.reads import DELIVERY, EPISODE
+from launch.stages.store import TrajectoryStore, store_path, write_out
+from launch.stages.trajectories import group_record, tokenizer_id, weights_id
 from rlsys.config.generate import TeacherConfig
 from rlsys.config.identity import identity_of
 from rlsys.config.recipe import RecipeConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput
+from rlsys.harvest import check_failed
 from rlsys.rollout import RolloutPlan
 from rlsys.types import Failure, Group, Task
-
-if TYPE_CHECKING:
-    from actors.renderer import ChatRenderer
-    from launch.observe.progress import Progress
-    from launch.run.playing import Plays
-    from launch.run.run import Run
-    from launch.stages.store import TrajectoryStore
 
 FEW = 64  # trajectories: fewer say nothing yet about the share that fails
 SAMPLING = ("samples", "temperature", "top_p")  # keys of `generate` that decide what is played; the others filter it
@@ -72,7 +73,7 @@ class Generate(Stage):
     def ready(self, config: RunConfig, stage: StageConfig) -> None:
         check_ready(stage.config.generate.teacher)
         if stage.config.generate.teacher.given:
-            from launch.run.nodes import check_rollouts
+            from launch.run.nodes import check_rollouts  # Ray behind it: the keys are checked without
 
             check_rollouts(stage.config)
 
@@ -85,10 +86,6 @@ class Generate(Stage):
 
     async def run(self, run: Run, stage: StageConfig) -> None:
         """`generated/NAME.jsonl` is what is kept of the trajectories. A resumed run plays the rest."""
-        from launch.run.weight_sync import first_delivery
-        from launch.stages.store import TrajectoryStore, store_path, write_out
-        from launch.stages.trajectories import tokenizer_id, weights_id
-
         recipe = stage.config
         tasks = tasks_to_generate(run.active.world, recipe)
         output, tokenizer = run.dir.generated(stage.name), tokenizer_id(run.renderer)
@@ -126,7 +123,7 @@ def tasks_to_generate(world: World, recipe: RecipeConfig) -> Sequence[Task]:
 
 
 def plan_of(recipe: RecipeConfig, purpose: str) -> RolloutPlan:
-    from launch.run.wire import rollout_plan
+    from launch.run.wire import rollout_plan  # Ray behind it
 
     config = recipe.generate
     plan = rollout_plan(recipe, purpose, group_size=config.samples, temperature=config.temperature)
@@ -172,7 +169,7 @@ async def generate_taught(
     No answer is paid for twice: until every task is done they also lie in a log beside `played`. That of constructed
     chains of thought stays: it says which action wrote what.
     """
-    from actors.teacher import teaching
+    from actors.teacher import teaching  # Ray behind these two
     from launch.run.wire import served, teacher_worlds
 
     log = played.path.with_name(played.path.name.replace(".played.jsonl", ".answers.jsonl"))
@@ -197,10 +194,6 @@ async def generate_missing(
     Raises RunFailed where more than `loop.max_failed_share` of the trajectories are failures: of the tasks that are
     played for the first time while they are played; at the end all that failed in this process, of all tasks.
     """
-    from launch.run.playing import Owed, play_each
-    from launch.stages.trajectories import group_record
-    from rlsys.harvest import check_failed
-
     missing = [(sequence, task) for sequence, task in enumerate(tasks) if sequence not in played]
     already = f", {len(tasks) - len(missing)} of them already" if len(missing) < len(tasks) else ""
     progress.say(f"playing {len(tasks)} tasks x {plan.group_size} at temperature {plan.temperature:g}{already}")

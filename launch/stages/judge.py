@@ -12,18 +12,21 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from actors.scoring import RewardService, ScoringSpec
 from envs.rewards import make_reward
 from envs.rewards.swirl import FILTERS, SwirlRewardConfig, kept, step_rewards
 from envs.services.guard import GuardConfig
 from envs.tasks.jsonl import read_jsonl
+from launch.run.run import Run
 from launch.stages.base import Head, Stage, check_tags, maker_of
 from launch.stages.generate import FEW
+from launch.stages.line_store import LineStore
 from launch.stages.reads import HELD
 from rlsys.broken import failure_of
 from rlsys.config.identity import identity_of
-from rlsys.config.recipe import RunConfig, StageConfig
+from rlsys.config.recipe import RecipeConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput, RunFailed
 from rlsys.files import whole_file
 from rlsys.harvest import check_failed
@@ -33,12 +36,6 @@ from rlsys.stats import macro_label_accuracy
 from rlsys.types import Failure, Transcript
 
 TAKEN_OVER, JUDGED_AGAIN = "which are taken over: reward.judge names nobody to judge", "none of which are taken over"
-
-if TYPE_CHECKING:
-    from actors.scoring import RewardService
-    from launch.run.run import Run
-    from launch.stages.line_store import LineStore
-    from rlsys.config.recipe import RecipeConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,9 +105,6 @@ class Judge(Stage):
         return [f"verdicts = every step of {stage.data}, by {reward.judged_by}{outcome}"]
 
     async def run(self, run: Run, stage: StageConfig) -> None:
-        from actors.scoring import RewardService, ScoringSpec
-        from launch.stages.line_store import LineStore
-
         await run.begin_stage(stage)
         assert run.tasks.pool_start is not None
         await run.tasks.until(asyncio.shield(run.tasks.pool_start))

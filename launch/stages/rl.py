@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from envs import make_world
 from envs.rewards import evaluates_only, token_streams
 from launch.evaluation.sets import plays_of
+from launch.run.run import Run
 from launch.stages.base import Head, Stage, check_judge, check_response_length, check_tags
 from launch.stages.marks import check_marks
 from launch.stages.reads import LOOP
@@ -17,9 +18,6 @@ from rlsys.config.recipe import RecipeConfig, RunConfig, StageConfig
 from rlsys.curriculum import levels
 from rlsys.errors import BadInput
 from rlsys.signals import ever_lacks, never_has
-
-if TYPE_CHECKING:
-    from launch.run.run import Run
 
 
 class RL(Stage):
@@ -90,7 +88,7 @@ class RL(Stage):
         drawn_from(stage)
 
     async def run(self, run: Run, stage: StageConfig) -> None:
-        from launch.stages.rl_loop import rl_loop
+        from launch.stages.rl_loop import rl_loop  # Ray and torch behind it: the keys are checked without
 
         await rl_loop(run, stage)
 

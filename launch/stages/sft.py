@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cachetools import LRUCache, cached
 
 from envs import MAX_WORLDS, make_world
 from envs.base import demonstrated
+from launch.run.run import Run
+from launch.stages import supervised
 from launch.stages.base import Head
 from launch.stages.datasets import DataStage
 from launch.stages.reads import DEMONSTRATIONS, EXAMPLES, Keys
+from launch.stages.supervised import given_sample, measure_after
 from learners.algorithms import ALGORITHMS
 from rlsys.config.identity import config_key
 from rlsys.config.recipe import DataSource, RecipeConfig, RunConfig, StageConfig
@@ -22,9 +25,6 @@ from rlsys.order import Epochs
 from rlsys.records import read_answer
 from rlsys.seeds import derive
 from rlsys.types import Sample, Task
-
-if TYPE_CHECKING:
-    from launch.run.run import Run
 
 
 class SFT(DataStage):
@@ -52,15 +52,11 @@ class SFT(DataStage):
             demonstrable(stage)
 
     async def run(self, run: Run, stage: StageConfig) -> None:
-        from launch.stages.supervised import measure_after
-
         stage = await (from_demonstrations(run, stage) if stage.data is None else from_data(run, stage, self))
         await measure_after(run, stage)
 
 
 async def from_data(run: Run, stage: StageConfig, kind: DataStage) -> StageConfig:
-    from launch.stages import supervised
-
     begun = await supervised.begin_with_data(run, stage, kind, "supervised steps of {} answers")
     apart = await asyncio.to_thread(begun.fitting, begun.data.held_out, "held-out answers")
     held_out = [sample for answers in apart for sample in answers[0]]
@@ -76,8 +72,6 @@ async def from_data(run: Run, stage: StageConfig, kind: DataStage) -> StageConfi
 
 
 async def from_demonstrations(run: Run, stage: StageConfig) -> StageConfig:
-    from launch.stages import supervised
-
     tasks, left_out = demonstrable(stage)
     count = stage.config.loop.groups_per_step
     curriculum = Epochs(tasks, seed=derive(stage.config.seed, stage.name))
@@ -117,8 +111,6 @@ def _demonstrated(env: Any) -> tuple[list[Task], list[str]]:
 
 def demonstration(run: Run, stage: StageConfig, task: Task, sequence: int) -> Sample:
     """One worked episode: a function of the seed and the sequence number alone."""
-    from launch.stages.supervised import given_sample
-
     world = run.active.world
     shown = world.demonstration(task, derive(stage.config.seed, "demonstration", sequence))
     env = shown.env or world.env(task)

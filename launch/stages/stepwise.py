@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from envs import make_world
 from envs.protocols import PROTOCOLS
+from envs.worlds.states import StatesConfig
+from launch.run.run import Run
 from launch.stages.base import Head, maker_of, steps_for
 from launch.stages.datasets import verdicts_identity
 from launch.stages.reads import LOOP
 from launch.stages.rl import RL
 from rlsys.config.recipe import DataSource, RecipeConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput, RunFailed
-
-if TYPE_CHECKING:
-    from envs.worlds.states import StatesConfig
-    from launch.run.run import Run
 
 
 class Stepwise(RL):
@@ -70,7 +68,7 @@ class Stepwise(RL):
         ]
 
     async def run(self, run: Run, stage: StageConfig) -> None:
-        from launch.stages.rl_loop import rl_loop
+        from launch.stages.rl_loop import rl_loop  # Ray and torch behind it: the keys are checked without
 
         maker = maker_of(run.config, stage)
         data = str(stage.data) if maker is None else str(run.dir.generated(maker.name))
@@ -88,8 +86,6 @@ class Stepwise(RL):
 
 
 def states_of(recipe: RecipeConfig, data: str) -> StatesConfig:
-    from envs.worlds.states import StatesConfig
-
     world = make_world(recipe.env)
     return StatesConfig(
         stop=tuple(world.env(world.tasks("train")[0]).stop_strings),

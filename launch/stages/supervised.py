@@ -6,6 +6,7 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,8 +19,6 @@ from launch.run.weight_sync import first_delivery
 from launch.stages.base import needs_engines
 from launch.stages.datasets import Data, DataStage, sized
 from launch.stages.trajectories import tokenizer_id
-from learners.group import LearnerGroup
-from rlsys.batch import UpdateReport
 from rlsys.config.recipe import StageConfig
 from rlsys.errors import BadInput
 from rlsys.metrics import values
@@ -29,6 +28,10 @@ from rlsys.records import Example, Tokens
 from rlsys.seeds import derive
 from rlsys.system.device import known
 from rlsys.types import Bools, Sample
+
+if TYPE_CHECKING:  # Ray and torch behind these
+    from learners.group import LearnerGroup
+    from rlsys.batch import UpdateReport
 
 Samples = list[list[list[Sample]]]  # by example and answer
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import psutil
 
+from actors.renderer import ChatRenderer
 from envs import make_world, new_player
 from envs.rewards import judge_of
+from launch.checkpoints.checkpoint import DriverState
 from launch.checks import architectures, hub, partitions, preflight, prompts
 from launch.checks.described import KNOWN
 from launch.checks.gpu_plan import GpuPlan, gpu_plan
@@ -17,20 +18,17 @@ from launch.checks.machine import expected_device, is_local, runs_elsewhere
 from launch.evaluation.sets import plays_of, recipes_of
 from launch.evaluation.told import planned
 from launch.observe.health import NOTHING
+from launch.run.recovery import restore
+from launch.run.run import Run, health
+from launch.run.saving import checkpoint, written
 from launch.stages.base import needs_engines, stage_of
 from rlsys.config.recipe import RecipeConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput, LearnerLost, RunFailed
 from rlsys.system.device import filled_in, require_device, resolved_run
 
-if TYPE_CHECKING:
-    from launch.checkpoints.checkpoint import DriverState
-    from launch.run.run import Run
-
 
 def check(config: RunConfig) -> None:
     """What can be known before anything is written or started. Raises BadInput."""
-    from actors.renderer import ChatRenderer
-
     recipe = config.recipe
     make_world(recipe.env)
     preflight.check(recipe, learner=True)
@@ -52,8 +50,6 @@ def _playing(config: RunConfig) -> list[RecipeConfig]:
 
 def _prompts(config: RunConfig) -> list[str]:
     """The lines of `--dry-run`."""
-    from actors.renderer import ChatRenderer
-
     path = config.recipe.model.path
     if path is None:
         return ["known once the policy and its tokenizer are built from nothing: the run says it"]
@@ -74,7 +70,7 @@ def check_offload(config: RunConfig) -> None:
 
 def check_stage(config: RunConfig, stage: StageConfig) -> None:
     """Whether it can play and evaluate, and has something to train on. Raises BadInput."""
-    from launch.run import nodes
+    from launch.run import nodes  # Ray behind it: a dry run goes without
 
     kind = stage_of(stage.kind)
     if needs_engines(config, stage):
@@ -158,8 +154,6 @@ def never_trained(state: DriverState) -> bool:
 
 async def train(run: Run) -> None:
     """Each stage begins with the weights of the one before; a resumed run enters the stage that it was in."""
-    from launch.run.recovery import restore
-
     lost: LearnerLost | None = None
     while lost is not None or run.state.stage_index < len(run.config.stages):
         try:
@@ -172,16 +166,12 @@ async def train(run: Run) -> None:
             lost = error
     state = run.state
     if never_trained(state):
-        from launch.run.run import health
-
         why = [finding.says.removeprefix(NOTHING) for finding in health(run) if finding.what == "untrained"]
         raise RunFailed(": ".join([f"none of the {state.step} steps trained anything", *why]))
 
 
 async def _go_through(run: Run) -> None:
     """The next stage, to the checkpoint that the one after it begins with."""
-    from launch.run.saving import checkpoint, written
-
     started = time.monotonic()
     run.enter_stage()
     stage = run.active.stage

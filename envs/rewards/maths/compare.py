@@ -354,7 +354,7 @@ def _plainly_rounds(exact: str, decimal: str) -> Verdict:
 def _with_algebra(given: str, gold: str) -> Verdict:
     verdict = _plain(given, gold)
     if verdict is None:
-        from envs.rewards.maths.algebra import same_statement
+        from envs.rewards.maths.algebra import same_statement  # sympy behind it
 
         verdict = same_statement(given, gold)
     return verdict
@@ -363,7 +363,7 @@ def _with_algebra(given: str, gold: str) -> Verdict:
 def _algebra_rounds(exact: str, decimal: str) -> Verdict:
     verdict, rounded = _plainly_rounds(exact, decimal), quantity(decimal)
     if verdict is None and rounded is not None:
-        from envs.rewards.maths.algebra import near
+        from envs.rewards.maths.algebra import near  # sympy behind it
 
         verdict = near(exact, rounded.value, Fraction(1, 2 * 10 ** (rounded.decimals or 0)))
     return verdict
