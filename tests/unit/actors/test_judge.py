@@ -89,7 +89,7 @@ def test_a_judge_of_the_run_that_does_not_come_back_is_no_verdict() -> None:
         rewards = RewardService(SCORING)
         rewards.connect({"judge m": url}, TOKEN)
         try:
-            return await rewards.score(make_reward(reward("m", outage_s=0.2)), TRANSCRIPT)
+            return await rewards.score(make_reward(reward("m", outage_s=0.4)), TRANSCRIPT)
         finally:
             await rewards.close()
 
