@@ -127,9 +127,12 @@ class Run:
         counts = self.pool.restarts | self.services.restarts | {"learner": self.learner.restarts}
         return {name: self.earlier.restarts.get(name, 0) + count for name, count in counts.items()}
 
-    def count_step(self) -> None:
-        """Before a step enters the account: until it has its row, whoever sums up the run leaves it out."""
+    def count_step(self, trained: int) -> None:
+        """A step enters the account: until it has its row, whoever sums up the run leaves it out."""
         self.before_row = replace(self.state, failures=dict(self.state.failures))
+        self.state.step += 1
+        self.state.stage_step += 1
+        self.state.trained += trained
 
     def spend(self, generated: int, discarded: int) -> None:
         """Tokens of an evaluation, which belong to no step."""

@@ -28,6 +28,11 @@ from rlsys.errors import told
 FULL_BYTES = 2**20  # less room than this on a disk on which saving fails is why
 
 
+def checkpoint_is_due(run: Run, stage: StageConfig) -> bool:
+    """After the last step too: the evaluation that follows may take long, and be killed."""
+    return run.state.stage_step % stage.config.checkpoint.every == 0 or run.state.stage_step == stage.steps
+
+
 async def checkpoint(run: Run, stage: StageConfig) -> None:
     """Copy everything that the run needs to go on from here; its files follow (`written`).
 

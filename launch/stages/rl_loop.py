@@ -32,7 +32,7 @@ from launch.observe.row import Clock, StepRow
 from launch.run import wire
 from launch.run.run import Run
 from launch.run.rundir import sampled
-from launch.run.saving import checkpoint
+from launch.run.saving import checkpoint, checkpoint_is_due
 from launch.run.stage_run import OpenGroups
 from launch.run.tasks import StopRequested
 from launch.run.weight_sync import first_delivery
@@ -89,22 +89,20 @@ async def rl_loop(run: Run, stage: StageConfig, env: Any = None) -> None:
         group_size=config.loop.group_size,
         temperature=config.rollout.temperature,
     )
-    plan = plan if env is None else replace(plan, env=env)
-    run.tasks.spawn(feed(run, stage, groups, plan))
-    evaluations = Beside(run, stage)
-    stepper = Stepper(run, stage, groups, plan, evaluations)
+    stepper = Stepper(run, stage, groups, plan if env is None else replace(plan, env=env))
+    evaluations = stepper.evaluations
+    run.tasks.spawn(stepper.feed())
     try:
-        evaluations.due(stepper.published)  # of the checkpoint that the run continues from
+        evaluations.due(stepper.wait_published)  # of the checkpoint that the run continues from
         while state.stage_step < stage.steps:
             await stepper.step()
-            # After the last step too: the evaluation that follows may take long, and be killed.
-            if state.stage_step % config.checkpoint.every == 0 or state.stage_step == stage.steps:
+            if checkpoint_is_due(run, stage):
                 with stepper.clock.phase("checkpoint"):
-                    await stepper.published()
+                    await stepper.wait_published()
                     await run.tasks.complete(checkpoint(run, stage))
-            evaluations.due(stepper.published)
+            evaluations.due(stepper.wait_published)
             run.tasks.check_stop()
-        await stepper.published()
+        await stepper.wait_published()
         await run.tasks.until(evaluations.ended())
     except StopRequested:
         evaluations.cancel()
@@ -116,11 +114,10 @@ async def rl_loop(run: Run, stage: StageConfig, env: Any = None) -> None:
 class Stepper:
     """One optimizer step after another. While the next one waits for its groups, the last one is published."""
 
-    def __init__(
-        self, run: Run, stage: StageConfig, groups: OpenGroups, plan: RolloutPlan, evaluations: Beside
-    ) -> None:
-        self.run, self.stage, self.groups, self.plan, self.evaluations = run, stage, groups, plan, evaluations
-        self.buffer = groups.buffer
+    def __init__(self, run: Run, stage: StageConfig, groups: OpenGroups, plan: RolloutPlan) -> None:
+        self.run, self.stage, self.plan = run, stage, plan
+        self.buffer, self.curriculum, self.pending = groups.buffer, groups.curriculum, groups.pending
+        self.evaluations = Beside(run, stage)
         self.algorithm = make_algorithm(stage.config.algorithm)
         self.clock = Clock()
         self._publishing: asyncio.Task[None] | None = None
@@ -129,7 +126,7 @@ class Stepper:
         run, state, clock = self.run, self.run.state, self.clock
         groups, harvest, plan = await self._next_batch()
         with clock.phase("publish_previous"):
-            await self.published()
+            await self.wait_published()
         more = len(groups) - self.buffer.groups_per_step
         metrics: list[Metrics] = [harvest.metrics, {"groups/oversampled": Sum(more)}]
         trained = packed = 0
@@ -138,15 +135,10 @@ class Stepper:
                 report = await run.tasks.complete(run.learner.update(plan.version))
             metrics.append(report.metrics)
             packed, trained = plan.num_tokens, plan.num_loss_tokens if report.applied else 0
-        # From here to the end of `account` nothing may wait: the weights, the journal and the state are one.
-        run.count_step()
-        state.step += 1
-        state.stage_step += 1
-        state.trained += trained
-        state.generated += harvest.sampled
-        state.discarded += harvest.discarded
+        # From here to the end of `_account` nothing may wait: the weights, the journal and the state are one.
+        run.count_step(trained)
         self.buffer.trained()
-        account(run, self.stage, self.groups.curriculum, harvest)
+        self._account(harvest)
         publication: Publication | None = None
         if trained:  # a step without signal publishes nothing: versions count weights, not steps
             state.version += 1
@@ -180,7 +172,7 @@ class Stepper:
             run.state.add_publish(published["weights/publish_s"])
             run.journal.publish(version, step=row.step)
         await self.buffer.release(self.buffer.groups_per_step, live_version=version)
-        metrics = {**metrics, **run.sync.gap, **self.groups.curriculum.row(), **await engine_metrics(run)}
+        metrics = {**metrics, **run.sync.gap, **self.curriculum.row(), **await engine_metrics(run)}
         metrics |= self.evaluations.row()
         run.journal.commit()
         await keep_trajectories(run, self.stage, f"step-{row.step:06d}", groups, harvest.advantages)
@@ -205,8 +197,7 @@ class Stepper:
             if not lost:
                 return groups, harvest, plan
             for ticket in await self.buffer.give_back(groups, lost):
-                self.run.journal.dispatch(self.stage.name, ticket)
-                self.run.tasks.spawn(_rollout(self.run, self.stage, self.buffer, ticket, self.plan))
+                self._dispatch(ticket)
         raise RunFailed(f"step {self.run.state.step + 1}: groups are lost again and again, {len(lost)} the last time")
 
     def _plan(self, groups: Sequence[GroupRef]) -> tuple[Harvest, BatchPlan | None]:
@@ -230,7 +221,7 @@ class Stepper:
         )
         return harvest, plan
 
-    async def published(self) -> None:
+    async def wait_published(self) -> None:
         """Until the last step's weights are live and its row is written."""
         if self._publishing is not None:
             await self.run.tasks.until(asyncio.shield(self._publishing))
@@ -242,35 +233,55 @@ class Stepper:
             # Without its row the step is taken again, from the last checkpoint.
             self.run.tasks.gave_up = self.run.tasks.gave_up or bool(late)
 
+    async def feed(self) -> None:
+        """Start what an earlier process left open, then every further sequence of the stage, as slots come free."""
+        state, pending, resumed = self.run.state, self.pending, set(self.pending)
+        while (live := await self.buffer.admit()) is not None:
+            sequence = pending.popleft() if pending else state.next_sequence
+            drawn = self.curriculum.draw(sequence)
+            ticket = Ticket(
+                sequence=sequence,
+                epoch=drawn.epoch,
+                task=drawn.task,
+                level=drawn.level,
+                attempt=int(sequence in resumed),
+                start_version=live,
+            )
+            self._dispatch(ticket)
+            self.buffer.start(ticket)
+            state.next_sequence = max(state.next_sequence, sequence + 1)
+            await asyncio.sleep(0)  # many slots come free at once: each group is sent off before the next is drawn
 
-async def feed(run: Run, stage: StageConfig, groups: OpenGroups, plan: RolloutPlan) -> None:
-    """Start what an earlier process left open, then every further sequence of the stage, as slots come free."""
-    state, buffer, pending = run.state, groups.buffer, groups.pending
-    resumed = set(pending)
-    while (live := await buffer.admit()) is not None:
-        sequence = pending.popleft() if pending else state.next_sequence
-        drawn, attempt = groups.curriculum.draw(sequence), int(sequence in resumed)
-        ticket = Ticket(
-            sequence=sequence,
-            epoch=drawn.epoch,
-            task=drawn.task,
-            level=drawn.level,
-            attempt=attempt,
-            start_version=live,
+    def _dispatch(self, ticket: Ticket) -> None:
+        self.run.journal.dispatch(self.stage.name, ticket)
+        self.run.tasks.spawn(self._play(ticket))
+
+    async def _play(self, ticket: Ticket) -> None:
+        run, config = self.run, self.stage.config
+        group = await run.pool.run(
+            ticket, self.plan, on_retry=lambda retried: run.journal.dispatch(self.stage.name, retried)
         )
-        run.journal.dispatch(stage.name, ticket)
-        buffer.start(ticket)
-        state.next_sequence = max(state.next_sequence, sequence + 1)
-        run.tasks.spawn(_rollout(run, stage, buffer, ticket, plan))
-        await asyncio.sleep(0)  # many slots come free at once: each group is sent off before the next is drawn
+        signal: bool | None = None
+        if config.loop.spare:  # in a thread: the first one imports torch
+            signal = await asyncio.to_thread(has_signal, self.algorithm, rewards_of(group))
+        await self.buffer.finish(group, signal=signal is not False)
 
-
-async def _rollout(run: Run, stage: StageConfig, buffer: SlotBuffer, ticket: Ticket, plan: RolloutPlan) -> None:
-    group = await run.pool.run(ticket, plan, on_retry=lambda retried: run.journal.dispatch(stage.name, retried))
-    signal: bool | None = None
-    if stage.config.loop.spare:  # in a thread: the first one imports torch
-        signal = await asyncio.to_thread(has_signal, make_algorithm(stage.config.algorithm), rewards_of(group))
-    await buffer.finish(group, signal=signal is not False)
+    def _account(self, harvest: Harvest) -> None:
+        """Into the journal and the driver's state: these groups are done with, in this step."""
+        run, state = self.run, self.run.state
+        state.generated += harvest.sampled
+        state.discarded += harvest.discarded
+        for sequence, outcome in sorted(harvest.outcomes.items()):
+            run.journal.outcome(self.stage.name, sequence, outcome, step=state.step)
+            self.curriculum.seen(sequence, harvest.signals.get(sequence), harvest.means.get(sequence))
+        state.lag_max = max(state.lag_max, *harvest.lags, 0)
+        state.lag_sum += sum(harvest.lags)
+        state.lag_count += len(harvest.lags)
+        for kind, count in harvest.failures.items():
+            state.failures[kind] = state.failures.get(kind, 0) + count
+        if harvest.rewards:
+            state.reward_last = sum(harvest.rewards) / len(harvest.rewards)
+            state.reward_first = state.reward_last if state.reward_first is None else state.reward_first
 
 
 def account_dull(run: Run, stage: StageConfig, curriculum: Curriculum) -> None:
@@ -281,22 +292,6 @@ def account_dull(run: Run, stage: StageConfig, curriculum: Curriculum) -> None:
         state.discarded += int(tokens)
         curriculum.seen(int(sequence), False, reward)
     state.dull = {}
-
-
-def account(run: Run, stage: StageConfig, curriculum: Curriculum, harvest: Harvest) -> None:
-    """Into the journal and the driver's state: these groups are done with, in this step."""
-    state = run.state
-    for sequence, outcome in sorted(harvest.outcomes.items()):
-        run.journal.outcome(stage.name, sequence, outcome, step=state.step)
-        curriculum.seen(sequence, harvest.signals.get(sequence), harvest.means.get(sequence))
-    state.lag_max = max(state.lag_max, *harvest.lags, 0)
-    state.lag_sum += sum(harvest.lags)
-    state.lag_count += len(harvest.lags)
-    for kind, count in harvest.failures.items():
-        state.failures[kind] = state.failures.get(kind, 0) + count
-    if harvest.rewards:
-        state.reward_last = sum(harvest.rewards) / len(harvest.rewards)
-        state.reward_first = state.reward_last if state.reward_first is None else state.reward_first
 
 
 async def keep_trajectories(

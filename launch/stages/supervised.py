@@ -14,7 +14,7 @@ from actors.renderer import ChatRenderer
 from launch.evaluation.evaluate import evaluate_after, evaluate_before, owes_before
 from launch.observe.row import Clock, StepRow
 from launch.run.run import Run
-from launch.run.saving import checkpoint
+from launch.run.saving import checkpoint, checkpoint_is_due
 from launch.run.weight_sync import first_delivery
 from launch.stages.base import needs_engines
 from launch.stages.datasets import Data, DataStage, sized
@@ -140,11 +140,8 @@ async def train_steps(
         following = start(state.stage_step + 1)
         with clock.phase("update"):
             report = await run.tasks.complete(update(plan))
-        run.count_step()
-        state.step += 1
-        state.stage_step += 1
         trained = plan.num_loss_tokens if report.applied else 0
-        state.trained += trained
+        run.count_step(trained)
         metrics = {**values(report.metrics), **prepared.metrics}
         if held_out is not None and (state.stage_step % every == 0 or state.stage_step == stage.steps):
             with clock.phase("held_out"):
@@ -159,8 +156,7 @@ async def train_steps(
             metrics=metrics,
         )
         run.record(row, stage.steps)
-        # After the last step too: the evaluation that follows may take long, and be killed.
-        if state.stage_step % stage.config.checkpoint.every == 0 or state.stage_step == stage.steps:
+        if checkpoint_is_due(run, stage):
             with clock.phase("checkpoint"):
                 await run.tasks.complete(checkpoint(run, stage))
         run.tasks.check_stop()
