@@ -8,12 +8,12 @@ Rewards that need more than the text have `grading` or `judging`: see `envs.rewa
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from envs.rewards.findings import Finding
 from envs.services.judge.config import JudgeConfig
 from rlsys.choices import Table, choose, construct
-from rlsys.errors import BadInput
 from rlsys.types import Reward, Transcript
 
 RewardFunction = Callable[[Transcript], Reward]
@@ -78,33 +78,20 @@ def judge_of(config: Any) -> JudgeConfig | None:
     return judge if isinstance(judge, JudgeConfig) else None
 
 
-def token_streams(config: Any) -> Mapping[str, str]:
-    """The streams of single tokens, with discounts of their own, that rewards come with: by name, what leaves it out.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewardTraits:
+    """What a run asks of a reward's config, by attributes of these names; the default holds where there is none."""
 
-    A reward's config says so in `streams`: {"repetition": "reward.repetition_penalty=0"}; without it there are none.
-    """
-    streams: Mapping[str, str] = getattr(config, "streams", {})
-    return streams
-
-
-def evaluates_only(config: Any) -> str:
-    """`evaluates_only` of a reward's config: why nothing may be trained on it; "" where it may."""
-    reason: str = getattr(config, "evaluates_only", "")
-    return reason
+    streams: Mapping[str, str] = field(default_factory=dict)  # per-token reward streams: {name: override without it}
+    evaluates_only: str = ""  # why nothing may be trained on it
+    length_limit: int | None = None  # `max_length` in tokens, where the reward looks at how near a response comes
+    env_problem: Callable[[Any], str] = lambda env: ""  # why it cannot score the episodes of this environment's config
 
 
-def length_limit(config: Any) -> int | None:
-    """`length_limit` of a reward's config: the tokens of `max_length`, where the reward looks at how near they are."""
-    limit: int | None = getattr(config, "length_limit", None)
-    return limit
-
-
-def check_env(where: str, config: Any, env: Any) -> None:
-    """Let the reward's config refuse, by a method `check_env(env)`, an environment whose episodes it cannot read."""
-    try:
-        getattr(config, "check_env", lambda _: None)(env)
-    except BadInput as error:
-        raise BadInput(f"{where}: {error}") from error
+def traits_of(config: Any) -> RewardTraits:
+    """The traits of a reward's config, which may be of somebody else's class."""
+    own = {each.name: getattr(config, each.name) for each in fields(RewardTraits) if hasattr(config, each.name)}
+    return RewardTraits(**own)
 
 
 def make_reward(config: Any) -> RewardFunction:

@@ -100,12 +100,11 @@ class LongCotRewardConfig:
 
     @property
     def streams(self) -> Mapping[str, str]:
-        """See `envs.rewards.token_streams`."""
         return {"repetition": "reward.repetition_penalty=0"} if self.on_repetition else {}
 
     @property
     def length_limit(self) -> int | None:
-        """See `envs.rewards.length_limit`: base_model has no rule for a response at the limit."""
+        """None for base_model, which has no rule for a response at the limit."""
         return self.max_length if self.kind != "base_model" or self.overlong_buffer is not None else None
 
 

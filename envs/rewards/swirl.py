@@ -51,12 +51,12 @@ class SwirlRewardConfig:
     judge: JudgeConfig = field(default_factory=JudgeConfig)
     """Judge of transcripts that come without judgements."""
 
-    def check_env(self, env: Any) -> None:
-        """Raises BadInput for an environment whose calls the rules cannot read."""
+    def env_problem(self, env: Any) -> str:
         protocol = getattr(env, "protocol_name", None) or "none"
-        if self.judged_by == "rules" and protocol not in (SWIRL.name, SWIRL_MATH.name):
-            given = "reward.judged_by='rules' reads the calls of swirl and swirl_math alone"
-            raise BadInput(f"{given}: expected judge with env.name={env.name!r} (protocol {protocol})")
+        if self.judged_by == "judge" or protocol in (SWIRL.name, SWIRL_MATH.name):
+            return ""
+        given = "reward.judged_by='rules' reads the calls of swirl and swirl_math alone"
+        return f"{given}: expected judge with env.name={env.name!r} (protocol {protocol})"
 
     def check_verdicts(self, where: str, stage: str, wanted: VerdictsConfig) -> None:
         """Raises BadInput where a later stage cuts its set by verdicts on answers, which this stage's reward lacks."""

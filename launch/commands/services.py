@@ -38,20 +38,12 @@ def add_judge_options(command: argparse.ArgumentParser) -> None:
     add("--cache", dest="cache_file", metavar="F", help="SQLite file that keeps the answers")
     rpm = "requests per minute at most (default: no limit)"
     add("--rpm", dest="requests_per_minute", type=int, metavar="N", help=rpm)
-    add(
-        "--concurrency",
-        dest="max_concurrent",
-        type=int,
-        default=32,
-        metavar="N",
-        help="questions under way (default: %(default)s)",
-    )
+    inside = "questions under way (default: %(default)s)"
+    add("--concurrency", dest="max_concurrent", type=int, default=32, metavar="N", help=inside)
     add("--max-tokens", type=int, metavar="N", help="of an answer (default: the kind's)")
-    deadline, outage = (
-        "of one attempt (default: %(default)g)",
-        "wait so long for a judge that is away (default: %(default)g)",
-    )
+    deadline = "of one attempt (default: %(default)g)"
     add("--deadline", dest="deadline_s", type=float, default=120.0, metavar="S", help=deadline)
+    outage = "wait so long for a judge that is away (default: %(default)g)"
     add("--outage", dest="outage_s", type=float, default=60.0, metavar="S", help=outage)
     add = command.add_argument_group("vLLM").add_argument
     add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="default: %(default)s")

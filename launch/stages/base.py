@@ -21,7 +21,7 @@ from typing import Any
 
 from envs import make_world
 from envs.protocols import PROTOCOLS, Inline
-from envs.rewards import check_env, judge_of, length_limit, make_reward
+from envs.rewards import judge_of, make_reward, traits_of
 from envs.services.judge.config import JudgeConfig
 from launch.run.run import Run
 from launch.stages import STAGES
@@ -178,7 +178,7 @@ def check_optimizer(where: str, head: Head, recipe: RecipeConfig, earlier: Seque
 
 def check_response_length(where: str, recipe: RecipeConfig) -> None:
     """A response that generation cuts off never reaches a longer limit, nor what a reward gives on the way there."""
-    limit = length_limit(recipe.reward)
+    limit = traits_of(recipe.reward).length_limit
     if limit is None:
         return
     rollout, window = recipe.rollout, recipe.engine.max_model_len
@@ -198,7 +198,8 @@ def check_tags(where: str, recipe: RecipeConfig) -> None:
     """A reward that is written for one way of calling a tool sees no call, and no result, of another."""
     world: Any = recipe.env
     protocol = PROTOCOLS.get(getattr(world, "protocol_name", None) or "")
-    check_env(where, recipe.reward, world)
+    if problem := traits_of(recipe.reward).env_problem(world):
+        raise BadInput(f"{where}: {problem}")
     looked_for: Inline | None = getattr(make_reward(recipe.reward), "inline", None)
     calls = protocol is not None and protocol.calls != 0 and getattr(world, "tools", True)
     if protocol is None or not calls or looked_for is None or protocol.inline == looked_for:

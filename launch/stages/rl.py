@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from envs import make_world
-from envs.rewards import evaluates_only, token_streams
+from envs.rewards import traits_of
 from launch.evaluation.sets import plays_of
 from launch.run.run import Run
 from launch.stages.base import Head, Stage, check_judge, check_response_length, check_tags
@@ -33,7 +33,7 @@ class RL(Stage):
                 f"{where}: algorithm.name='dpo' in an rl stage, which makes no preference pairs: "
                 "expected a generate stage, and then one of kind dpo with its name as data"
             )
-        if reason := evaluates_only(recipe.reward):
+        if reason := traits_of(recipe.reward).evaluates_only:
             raise BadInput(f"{where}: {reason}")
         _check_streams(where, recipe)
         _check_signal(where, recipe)
@@ -101,7 +101,7 @@ def drawn_from(stage: StageConfig) -> dict[str, list[int]]:
 
 def _check_streams(where: str, recipe: RecipeConfig) -> None:
     """Rewards of single tokens reach a gradient only through an algorithm that reads them."""
-    for stream, without in token_streams(recipe.reward).items():
+    for stream, without in traits_of(recipe.reward).streams.items():
         name = recipe.algorithm.name
         if not _reads_streams(name):
             reading = " or ".join(each for each in ALGORITHMS if _reads_streams(each))

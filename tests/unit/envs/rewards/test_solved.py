@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import pytest
 
-from envs.rewards import REWARDS, measure_of, solved, solved_by
+from envs.rewards import REWARDS, RewardTraits, measure_of, solved, solved_by, traits_of
 from rlsys.choices import choose
 from rlsys.types import Reward
 
@@ -66,3 +66,8 @@ def test_a_number_is_an_accuracy_only_where_the_reward_says_what_is_right() -> N
 
 def test_every_reward_says_which_part_is_right() -> None:
     assert [name for name in REWARDS if not getattr(choose("reward", REWARDS, name).build, "solved_by", None)] == []
+
+
+def test_a_config_of_any_class_says_what_it_will_and_has_the_defaults_of_the_rest() -> None:
+    assert traits_of(SimpleNamespace(name="mine.Own")) == RewardTraits()
+    assert traits_of(SimpleNamespace(length_limit=7, judge="x")) == RewardTraits(length_limit=7)
