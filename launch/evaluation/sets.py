@@ -16,6 +16,7 @@ from envs import REWARDS, WORLDS, make_world
 from envs.base import World
 from envs.rewards import judge_of
 from launch.evaluation.played import content_of
+from launch.run.playing import rollout_plan
 from rlsys.choices import Table, choose
 from rlsys.config.evaluation import EvalConfig, EvalSet
 from rlsys.config.identity import config_key, identity_of
@@ -105,10 +106,8 @@ class Play:
 
     def plan(self) -> RolloutPlan:
         """Seeds of what is sampled follow the recipe's seed, the set, the task's number and the sample alone."""
-        from launch.run import wire  # Ray behind it: the keys are checked without
-
         recipe, config, name = self.of.recipe, self.of.recipe.eval, "-".join(filter(None, (self.of.name, self.name)))
-        plan = wire.rollout_plan(
+        plan = rollout_plan(
             recipe,
             f"eval-{name}",
             group_size=self.samples * self.seeds,

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
+from rlsys.config.recipe import RecipeConfig
 from rlsys.rollout import RolloutPlan
 from rlsys.types import Group, Task, Ticket
 
@@ -26,6 +27,24 @@ class Owed:
     sequence: int
     task: Task
     plan: RolloutPlan
+
+
+def rollout_plan(recipe: RecipeConfig, purpose: str, *, group_size: int, temperature: float) -> RolloutPlan:
+    """How the episodes of a stage or an evaluation are played."""
+    return RolloutPlan(
+        purpose=purpose,
+        env=recipe.env,
+        reward=recipe.reward,
+        group_size=group_size,
+        temperature=temperature,
+        top_p=recipe.rollout.top_p if temperature else 1.0,
+        max_turn_tokens=recipe.rollout.max_turn_tokens,
+        max_context=recipe.engine.max_model_len,
+        timeout_s=recipe.rollout.episode_timeout_s,
+        max_response_tokens=recipe.rollout.max_response_tokens,
+        infra_retries=recipe.rollout.infra_retries,
+        data_retries=recipe.rollout.data_retries,
+    )
 
 
 async def play_each(

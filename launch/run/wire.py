@@ -28,7 +28,6 @@ from rlsys.config.cluster import SECRET, ClusterConfig
 from rlsys.config.learner import LearnerConfig
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
-from rlsys.rollout import RolloutPlan
 from rlsys.seeds import derive
 from rlsys.system.device import Device, dtype_of, hidden, known, resolved
 from rlsys.system.weight_folder import WeightFolder
@@ -241,24 +240,6 @@ def learner_environment(config: LearnerConfig, device: Device) -> dict[str, str]
     grown = {"PYTORCH_ALLOC_CONF": "expandable_segments:True"} if device.torch_device == "cuda" else {}
     given = "PYTORCH_ALLOC_CONF" in os.environ or "PYTORCH_CUDA_ALLOC_CONF" in os.environ
     return {**openmp(threads), "DS_ACCELERATOR": device.torch_device, **({} if given else grown)}
-
-
-def rollout_plan(recipe: RecipeConfig, purpose: str, *, group_size: int, temperature: float) -> RolloutPlan:
-    """How the episodes of a stage or an evaluation are played."""
-    return RolloutPlan(
-        purpose=purpose,
-        env=recipe.env,
-        reward=recipe.reward,
-        group_size=group_size,
-        temperature=temperature,
-        top_p=recipe.rollout.top_p if temperature else 1.0,
-        max_turn_tokens=recipe.rollout.max_turn_tokens,
-        max_context=recipe.engine.max_model_len,
-        timeout_s=recipe.rollout.episode_timeout_s,
-        max_response_tokens=recipe.rollout.max_response_tokens,
-        infra_retries=recipe.rollout.infra_retries,
-        data_retries=recipe.rollout.data_retries,
-    )
 
 
 def build_scratch_model(recipe: RecipeConfig, folder: Path) -> None:

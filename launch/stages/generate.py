@@ -13,7 +13,7 @@ from envs.base import World
 from envs.rewards import solved_by
 from envs.services.teacher import check_ready, check_teacher
 from launch.observe.progress import Progress
-from launch.run.playing import Owed, Plays, play_each
+from launch.run.playing import Owed, Plays, play_each, rollout_plan
 from launch.run.run import Run
 from launch.run.weight_sync import first_delivery
 from launch.stages.base import Head, Stage, check_judge, check_response_length, check_tags
@@ -123,8 +123,6 @@ def tasks_to_generate(world: World, recipe: RecipeConfig) -> Sequence[Task]:
 
 
 def plan_of(recipe: RecipeConfig, purpose: str) -> RolloutPlan:
-    from launch.run.wire import rollout_plan  # Ray behind it
-
     config = recipe.generate
     plan = rollout_plan(recipe, purpose, group_size=config.samples, temperature=config.temperature)
     return replace(plan, top_p=config.top_p)

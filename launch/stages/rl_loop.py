@@ -29,7 +29,7 @@ from envs.services.stats import merge as merge_stats
 from launch.evaluation.beside import Beside
 from launch.evaluation.evaluate import evaluate_after, evaluate_before
 from launch.observe.row import Clock, StepRow
-from launch.run import wire
+from launch.run.playing import rollout_plan
 from launch.run.run import Run
 from launch.run.rundir import sampled
 from launch.run.saving import checkpoint, checkpoint_is_due
@@ -83,7 +83,7 @@ async def rl_loop(run: Run, stage: StageConfig, env: Any = None) -> None:
     groups = OpenGroups(buffer=buffer, curriculum=curriculum, pending=deque(sorted(state.open_sequences)))
     run.active.groups = groups
     account_dull(run, stage, curriculum)
-    plan = wire.rollout_plan(
+    plan = rollout_plan(
         config,
         stage.name,
         group_size=config.loop.group_size,

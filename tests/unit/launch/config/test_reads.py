@@ -12,7 +12,7 @@ import pytest
 from launch.config.compose import compose, to_yaml
 from launch.config.scope import RUN_KEYS, check_reads
 from launch.evaluation.sets import plays_of
-from launch.run import wire
+from launch.run.playing import rollout_plan
 from launch.stages import STAGES
 from launch.stages.base import Head, stage_of
 from launch.stages.generate import plan_of
@@ -25,7 +25,7 @@ from tests.unit.launch.config.test_scope import ROOT, of_run, watched
 KEYS = [*WITHOUT_CHOICES, "eval.sets", "env.name", "reward.name", "algorithm.name"]
 OWN = [key for key in KEYS if not of_run(key)]
 TRAINED = ("learners/*.py", "launch/run/saving.py", "launch/checkpoints/beginning.py", "launch/stages/base.py")
-PLAYED = ("launch/run/wire.py", "launch/evaluation/[!b]*.py", "launch/stages/base.py")
+PLAYED = ("launch/run/wire.py", "launch/run/playing.py", "launch/evaluation/[!b]*.py", "launch/stages/base.py")
 GIVEN = ("launch/stages/supervised.py", "launch/stages/datasets.py", "envs/rewards/swirl.py", "rlsys/order.py")
 LOOP = ("launch/stages/rl*.py", "launch/evaluation/beside.py", "rlsys/config/*.py")
 FILES = {
@@ -89,7 +89,7 @@ def read_by(kind: str, tmp_path: Path) -> set[str]:
         plan_of(seen, "x")
         read.discard("rollout.top_p")  # `generate.top_p` stands in its place
     elif stage.plays:
-        wire.rollout_plan(seen, "x", group_size=2, temperature=1.0)
+        rollout_plan(seen, "x", group_size=2, temperature=1.0)
         for play in plays_of(seen).values():
             play.plan()
     return {key for key in read if key in OWN}

@@ -17,6 +17,7 @@ from envs.worlds.calculator import CalculatorConfig
 from envs.worlds.search_config import SearchQAConfig
 from launch.config import compose
 from launch.run import nodes, wire
+from launch.run.playing import rollout_plan
 from rlsys.config.cluster import ClusterConfig
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
@@ -110,7 +111,7 @@ def test_a_group_has_time_for_every_seat_that_it_waits_for_by_the_plan_it_is_pla
     run = resolved_run(run, DEVICES["cpu"])
     pool = wire.pool(run.recipe, DEVICES["cpu"], "model", "token", {})
     (stage,) = (each.config for each in run.stages if each.name == "rl")
-    plan = wire.rollout_plan(stage, "rl", group_size=4, temperature=1.0)
+    plan = rollout_plan(stage, "rl", group_size=4, temperature=1.0)
     assert pool._group_timeout_s(plan) == (waves * (3 + 2 + 1) + groups) * 900.0 + 120.0
 
 
