@@ -31,6 +31,8 @@ SWAPPED = {ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=",
 DEFAULTED = {"get": 1, "pop": 1, "next": 1, "getattr": 2}  # the place of the default among the arguments
 QUIET = {"debug", "info", "warning", "error", "exception", "print", "say", "sleep", "warn"}
 UNREAD = {"annotation", "returns", "decorator_list", "exc", "msg", "bases"}  # fields of nodes: messages and types
+# Whose tests lie elsewhere: docs/configuration.md has every default.
+ELSEWHERE = {Path("rlsys/config"): Path("launch/commands/test_config.py")}
 SECONDS = 120.0  # for each file of tests: a mutant may turn for ever, and a machine may be busy
 
 
@@ -125,6 +127,7 @@ def tests_of(path: Path, tree: Path) -> Iterator[list[str]]:
     names = (package,) if path.stem == "__init__" else (f"{package}.{path.stem}", f"from {package} import {path.stem}")
     beside = sorted((unit / path.parent).glob("test_*.py"))
     mirrored = [file for file in beside if file.stem == f"test_{path.stem}"]
+    mirrored += [unit / test for folder, test in ELSEWHERE.items() if folder in path.parents]
     naming = [file for file in sorted(unit.rglob("test_*.py")) if any(name in file.read_text() for name in names)]
     for files in (mirrored, naming, beside):
         if rest := [file for file in files if file not in seen]:

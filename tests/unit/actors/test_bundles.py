@@ -43,6 +43,11 @@ def test_cpus_can_be_what_divides_the_ranks() -> None:
     assert [bundle.cpus for bundle in bundled(on_cpus, free(0, cpus=4))] == [4]
 
 
+def test_what_takes_nothing_of_a_node_is_one_bundle() -> None:
+    idle = [Need(what="learner rank", cpus=0, gathers=True)] * 3
+    assert [bundle.actors for bundle in bundled(idle, free(8))] == [3]
+
+
 def test_where_no_node_has_a_gpu_yet_a_usual_one_is_waited_for() -> None:
     found = bundled(ranks(12), free(0), free(0))
     assert gpus(found) == [8, 4]

@@ -83,3 +83,15 @@ def test_a_critic_shares_too(paths: dict[str, str], monkeypatch: pytest.MonkeyPa
     found = critic(ids, positions, bounds, needed)
     monkeypatch.setattr("learners.policy.shared_starts", lambda ids, bounds: None)
     torch.testing.assert_close(found, critic(ids, positions, bounds, needed), atol=1e-5, rtol=0)
+
+
+def test_a_new_critic_values_everything_at_nothing_and_no_critic_the_first_token(paths: dict[str, str]) -> None:
+    critic = CriticModel(load_policy(paths["llama"], dtype="float32", attention_key="packed_sdpa"))
+    ids, positions, bounds = pack_ids(ROW, "cpu")
+    needed = torch.ones_like(ids, dtype=torch.bool)
+    assert (critic(ids, positions, bounds, needed) == 0).all()
+    torch.nn.init.ones_(critic.head.bias)
+    values = critic(ids, positions, bounds, needed)
+    assert (values == 0).nonzero().flatten().tolist() == bounds[:-1].tolist() and (values.abs() <= 1).all()
+    needed[2:] = False
+    assert critic(ids, positions, bounds, needed).nonzero().flatten().tolist() == [1]

@@ -54,6 +54,26 @@ def test_an_odd_number_of_parameters_gets_an_even_bucket() -> None:
     assert config(LearnerConfig())["zero_optimization"]["allgather_bucket_size"] == 1002
 
 
+def test_no_bucket_is_larger_than_a_card_has_room_for() -> None:
+    zero = deepspeed_config(LearnerConfig(), DEVICES["cuda"], dtype="bfloat16", num_parameters=7_000_000_000)
+    assert zero["zero_optimization"]["reduce_bucket_size"] == 200_000_000
+
+
+@pytest.mark.parametrize(
+    ("device", "stage", "overlap"), [("cuda", 1, False), ("cuda", 2, True), ("cuda", 3, True), ("cpu", 2, False)]
+)
+def test_communication_overlaps_on_gpus_from_the_stage_on_that_takes_it(device: str, stage: int, overlap: bool) -> None:
+    asked = config(LearnerConfig(zero_stage=stage), device)["zero_optimization"]
+    assert (asked["stage"], asked["overlap_comm"]) == (stage, overlap)
+
+
+def test_ranks_add_gradients_up_in_the_format_that_is_asked_for_and_rows_make_one_step() -> None:
+    whole, half = (config(LearnerConfig(reduce_dtype=dtype)) for dtype in ("float32", "bfloat16"))
+    assert (whole["communication_data_type"], half["communication_data_type"]) == ("fp32", "bf16")
+    assert whole["managed_gradient_accumulation"] is False and whole["gradient_clipping"] == LearnerConfig().clip_grad
+    assert (whole["bf16"], config(LearnerConfig(), "cpu", "float32")["bf16"]) == ({"enabled": True}, {"enabled": False})
+
+
 class Engine:
     """What DeepSpeed's does with an optimizer: it loads the saved one over its own."""
 

@@ -150,11 +150,15 @@ def test_a_state_that_counted_rests_in_epochs_is_read() -> None:
     assert TASKS[0].task_id == "10" and TASKS[0].task_id not in easy[: 16 - drawn] and TASKS[0].task_id in easy
 
 
-def test_where_everything_rests_something_is_drawn_all_the_same() -> None:
-    curriculum = made(name="difficulty")
+def test_where_everything_rests_the_next_of_the_order_is_drawn_all_the_same() -> None:
+    tasks = [Task(task_id=str(n), question="?") for n in range(5)]
+    curriculum = make_curriculum(CurriculumConfig(name="difficulty", max_rest=64), tasks, lambda _: "all", seed=0)
+    counts: Counter[str] = Counter()
     for sequence in range(100):
-        curriculum.draw(sequence)
+        counts[curriculum.draw(sequence).task.task_id] += 1
         curriculum.seen(sequence, False, 0.0)
+        assert max(counts.values()) <= sequence // 5 + 1  # none twice before all were drawn once more
+    assert set(counts.values()) == {20}
 
 
 def test_failures_say_nothing_about_a_task() -> None:

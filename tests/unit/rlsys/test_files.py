@@ -4,7 +4,9 @@ import gzip
 import os
 from pathlib import Path
 
-from rlsys.files import is_there, unpacked
+import pytest
+
+from rlsys.files import is_there, link_or_copy, unpacked
 
 
 def descriptors() -> int:
@@ -24,3 +26,19 @@ def test_a_compressed_file_is_unpacked_once_as_long_as_it_is_the_same(tmp_path: 
 def test_a_link_to_nothing_is_not_there(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "gone")
     assert not is_there(tmp_path / "link") and is_there(tmp_path)
+
+
+def test_a_second_name_takes_no_room_where_the_disk_has_links_and_is_a_copy_where_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError("no links here")
+
+    source, (linked, copied) = tmp_path / "weights", (tmp_path / name for name in ("linked", "copied"))
+    source.write_bytes(b"12")
+    (tmp_path / "alias").symlink_to(source)
+    assert link_or_copy(tmp_path / "alias", linked) == str(linked)
+    monkeypatch.setattr(os, "link", refuse)
+    link_or_copy(source, copied)
+    assert linked.samefile(source) and not linked.is_symlink()
+    assert copied.read_bytes() == b"12" and not copied.samefile(source)

@@ -7,7 +7,7 @@ import pytest
 
 from rlsys.errors import BadInput
 from rlsys.jsonl import json_object, line_of
-from rlsys.records import GroupRecord, Tokens, read_group, read_transcript, record_of, score_json, to_json
+from rlsys.records import GroupRecord, Tokens, read_answer, read_group, read_transcript, record_of, score_json, to_json
 from rlsys.rollout import EpisodeBroken, failure_of
 from rlsys.types import (
     EpisodeEnd,
@@ -230,3 +230,22 @@ def test_half_a_conversation_is_not_scored_and_one_whose_scoring_failed_is() -> 
     again = written(reward=NO_KEY, end=EpisodeEnd.FAILED, ended=EpisodeEnd.TOKEN_LIMIT)
     assert read_transcript(again, whole).truncated
     assert read_transcript(line(failure="somebody else's"), whole).messages == whole("r")
+
+
+def answered(**samples: Any) -> dict[str, Any]:
+    return {"prompt": "q", "response": "r", "tokenizer": "v", "samples": [{"token_ids": [1, 2, 3, 4], **samples}]}
+
+
+def test_sampled_tokens_begin_behind_the_first_and_spans_ascend() -> None:
+    for spans in ([[1, 2]], [[1, 4]], [[1, 2], [2, 4]]):
+        (sample,) = read_answer(answered(sampled=spans), "here").answers[0].samples
+        assert sample == Tokens(token_ids=(1, 2, 3, 4), sampled=tuple(map(tuple, spans)))
+    for bad in ([[0, 2]], [[1, 5]], [[2, 2]], [[1, 3], [2, 4]], [[2, 4], [1, 2]], [[1, 2, 3]], [[1.0, 2]], [], None):
+        with pytest.raises(BadInput, match='here: "samples"'):
+            read_answer(answered(sampled=bad), "here")
+
+
+@pytest.mark.parametrize("samples", [[1], {}, {"a": 1}, "text", [{"token_ids": [1, -2], "sampled": [[1, 2]]}]])
+def test_samples_are_a_list_of_objects_with_tokens(samples: Any) -> None:
+    with pytest.raises(BadInput, match='here: "samples"'):
+        read_answer(answered() | {"samples": samples}, "here")

@@ -99,6 +99,13 @@ def test_a_turn_that_breaks_the_contract_is_named(context, sampled, message) -> 
         sample_trajectory(trajectory(spoken), 1.0)
 
 
+def test_a_version_that_sampled_nothing_changes_nothing() -> None:
+    spans = (VersionSpan(version=1, start=0, end=0), VersionSpan(version=2, start=0, end=2))
+    spoken = Turn(added_ids=made.ints((1,)), starts_sample=True, completion=replace(WHOLE, spans=spans), reply=None)
+    (found,) = sample_trajectory(trajectory(spoken), 1.0)
+    assert found.versions.tolist() == [-1, 2, 2]
+
+
 def test_missing_logprobs_are_named() -> None:
     with pytest.raises(ValueError, match="1 logprobs for 2 tokens"):
         sample_trajectory(trajectory(turn((1,), (2, 3), logprobs=(-1.0,))), 1.0)

@@ -10,7 +10,9 @@ import pytest
 
 from launch.config.compose import compose
 from launch.config.keys import recipe_keys
+from rlsys.config.curriculum import CurriculumConfig
 from rlsys.config.evaluation import EvalSet
+from rlsys.config.model import ScratchModel
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
 
@@ -131,6 +133,45 @@ def test_a_value_just_outside_of_its_bounds_is_refused_by_its_name(key: str, val
     prefix, _, name = key.rpartition(".")
     with pytest.raises(BadInput, match=rf"^{key}={value}: expected"):
         SECTIONS[f"{prefix}."](**{name: value})
+
+
+# Key: the values that are just inside. Of a number above 0 that is not whole there is none.
+INSIDE: dict[str, tuple[float, ...]] = {
+    **{key: (0,) for key, outside in OUTSIDE.items() if outside == (-1,)},
+    **dict.fromkeys(("learner.final_lr_ratio", "loop.max_failed_share", "learner.warmup_ratio"), (0, 1)),
+    **dict.fromkeys(("rollout.top_p", "eval.top_p", "generate.top_p", "curriculum.floor"), (1,)),
+    **dict.fromkeys(("rollout.temperature", "eval.temperature", "generate.temperature"), (2,)),
+    "rollout.min_workers": (1,),
+    "loop.oversample": (1,),
+    "engine.max_model_len": (16,),
+    "model.scratch.vocab_size": (300,),
+    "window.tokens": (2049,),
+    "cluster.object_store_mb": (80,),
+    "cluster.dashboard_port": (1, 65535),
+}
+
+
+@pytest.mark.parametrize(("key", "value"), [(key, value) for key, values in INSIDE.items() for value in values])
+def test_a_value_on_a_bound_is_taken(key: str, value: float) -> None:
+    prefix, _, name = key.rpartition(".")
+    assert getattr(SECTIONS[f"{prefix}."](**{name: value}), name) == value
+
+
+def test_heads_are_as_wide_as_vllm_has_kernels_for_and_one_is_enough() -> None:
+    def fits(width: int) -> bool:
+        try:
+            return ScratchModel(head_dim=width, num_heads=1, num_kv_heads=1).num_heads == 1
+        except BadInput:
+            return False
+
+    assert list(filter(fits, range(1, 1025))) == [32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512]
+
+
+def test_shares_of_levels_are_weights_of_which_some_may_be_none() -> None:
+    assert CurriculumConfig(name="mixed", weights={"1": 0.0, "2": 0.25}).weights["2"] == 0.25
+    for weights in ({"1": 0.0}, {"1": -0.5, "2": 1.0}, {}):
+        with pytest.raises(BadInput, match=r"^curriculum.weights="):
+            CurriculumConfig(name="mixed", weights=weights)
 
 
 NUMBERS = [each for each in recipe_keys() if each.kind.removesuffix(" or null") in ("a number", "a whole number")]

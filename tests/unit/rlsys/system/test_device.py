@@ -15,7 +15,7 @@ from rlsys.config.loop import LoopConfig
 from rlsys.config.model import ModelConfig
 from rlsys.config.recipe import RecipeConfig, RunConfig, StageConfig
 from rlsys.config.rollout import RolloutConfig
-from rlsys.system.device import DEVICES, FILLED_IN, known, resolved, resolved_run
+from rlsys.system.device import DEVICES, FILLED_IN, choose, filled_in, hidden, known, resolved, resolved_run
 from tests.paths import ROOT
 
 
@@ -28,6 +28,25 @@ def test_a_cpu_is_what_it_was_and_a_gpu_is_not_starved() -> None:
     assert values(plain) == [None] * len(FILLED_IN)
     assert values(resolved(plain, DEVICES["cpu"])) == [False, True, 1, 4096, True, 0.1, "recompute", 256, 256]
     assert values(resolved(plain, DEVICES["cuda"])) == [True, False, 8, 16384, False, 0.5, "keep", 8192, 256]
+
+
+def test_what_no_key_says_is_of_the_device() -> None:
+    cpu, gpu = DEVICES["cpu"], DEVICES["cuda"]
+    assert [(each.torch_device, each.dtype, each.dist_backend) for each in (cpu, gpu)] == [
+        ("cpu", "float32", "gloo"),
+        ("cuda", "bfloat16", "nccl"),
+    ]
+    assert (cpu.gpus_per_actor, gpu.gpus_per_actor) == (0, 1)  # 2 would leave every other GPU idle
+    assert (cpu.block_size, gpu.block_size) == (32, None)  # vLLM's 128 on CPUs shares no short prompt
+    assert (cpu.chunked_prefill, gpu.chunked_prefill) == (cpu.overlap_comm, gpu.overlap_comm) == (False, True)
+    assert choose("auto", 0) is choose("cpu", 8) is cpu and choose("auto", 1) is choose("cuda", 0) is gpu
+    assert hidden(0) == {"CUDA_VISIBLE_DEVICES": ""} and hidden(0.5) == {}
+
+
+def test_the_line_of_what_a_device_fills_in_names_what_the_recipe_leaves() -> None:
+    assert filled_in(resolved(RecipeConfig(), DEVICES["cpu"]), DEVICES["cuda"]).startswith("cuda: every key is given")
+    said = filled_in(RecipeConfig(learner=LearnerConfig(tokens_per_row=99)), DEVICES["cuda"])
+    assert "engine.enforce_eager=false" in said and "tokens_per_row" not in said
 
 
 def test_what_is_given_stays() -> None:
