@@ -33,12 +33,19 @@ MAX_ERRORS = 20  # that are named of one body
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 
 
+class Detail(JSONResponse):
+    """An error's body. Half of a surrogate pair, which a client may have sent, is escaped: UTF-8 has none."""
+
+    def render(self, content: Any) -> bytes:
+        return json.dumps({"detail": content}).encode()
+
+
 class Refused(Exception):
     """An answer instead of the handler's."""
 
     def __init__(self, status: int, detail: Any, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(status, detail)
-        self.response = JSONResponse({"detail": detail}, status, headers)
+        self.response = Detail(detail, status, headers)
 
 
 def make_app(
@@ -65,7 +72,7 @@ def make_app(
         if isinstance(error, Refused):
             return error.response
         if isinstance(error, HTTPException):
-            return JSONResponse({"detail": error.detail}, error.status_code, error.headers)
+            return Detail(error.detail, error.status_code, error.headers)
         return Response(status_code=CLIENT_GONE)
 
     routes = [Route(path, _Answers(*handled, max_body_bytes), methods=["POST"]) for path, handled in posts.items()]
@@ -137,7 +144,7 @@ class _Token:
             await self._app(scope, receive, send)
         else:
             headers = {"connection": "close", "www-authenticate": "Bearer"}
-            await JSONResponse({"detail": "a bearer token is needed"}, 401, headers)(scope, receive, send)
+            await Detail("a bearer token is needed", 401, headers)(scope, receive, send)
 
 
 def read(body: bytes, content_type: str, schema: type[Schema]) -> Schema:

@@ -18,11 +18,12 @@ from starlette.applications import Starlette
 from starlette.responses import Response
 
 import envs.services.limits
-from envs.services.app import Post, make_app
+from envs.services.app import Post, Refused, make_app
 from envs.services.http import HttpService
 from envs.services.limits import MAX_HEAD_BYTES, MAX_HEADERS, most_connections
 
 MOST = 1 << 20  # bytes of a body
+HALF_A_PAIR = "\ud800"
 HEAD = b"POST /echo HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
 
 
@@ -37,6 +38,8 @@ def serving(arrive_s: float, token: str | None = None) -> Iterator[int]:
     @asynccontextmanager
     async def opened() -> AsyncIterator[Starlette]:
         async def echo(asked: Echo) -> bytes:
+            if asked.text == HALF_A_PAIR:
+                raise Refused(400, asked.text)
             return json.dumps(asked.text).encode()
 
         posts: dict[str, Post] = {"/echo": (Echo, echo)}
@@ -148,6 +151,13 @@ def test_connections_are_no_more_than_there_are_descriptors(
     monkeypatch.setattr(resource, "getrlimit", lambda _: given[-1])
     monkeypatch.setattr(resource, "setrlimit", lambda _, limits: given.append(limits))
     assert room[0] <= most_connections() <= room[1]
+
+
+def test_a_refusal_repeats_what_is_no_unicode() -> None:
+    with serving(30.0) as port:
+        body = json.dumps({"text": HALF_A_PAIR}).encode()
+        said = answered(port, HEAD + b"connection: close\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+        assert said.startswith(b"HTTP/1.1 400 ") and said.endswith(b'{"detail": "\\ud800"}')
 
 
 def test_a_body_is_not_taken_for_a_head() -> None:
