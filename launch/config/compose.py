@@ -18,15 +18,7 @@ from actors.vllm_arguments import check_arguments
 from envs import REWARDS, WORLDS
 from launch.config import scope
 from launch.config.keys import inside_named, known_names
-from launch.config.layers import (
-    Layer,
-    Raw,
-    find_config,
-    is_written,
-    label_of,
-    parse_overrides,
-    read_files,
-)
+from launch.config.layers import Layer, Raw, find_config, is_written, label_of, parse_overrides, read_files
 from launch.config.synonyms import meant
 from launch.evaluation.sets import check_sets
 from launch.stages import STAGES
