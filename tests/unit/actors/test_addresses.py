@@ -50,3 +50,5 @@ def test_the_earlier_port_where_it_was_here_and_is_free() -> None:
 def test_an_address_of_another_machine_cannot_be_taken() -> None:
     with pytest.raises(BadInput, match=r"cluster.service_host: 192.0.2.1 on node 192.0.2.1: .*or 0.0.0.0"):
         free_port(Listening(bind="192.0.2.1", announce="192.0.2.1"), "")
+    with pytest.raises(BadInput):  # and a port that was there before is no port of this machine
+        free_port(Listening(bind="192.0.2.1", announce="192.0.2.1"), "http://192.0.2.1:40001")

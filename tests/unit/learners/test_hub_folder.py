@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, GenerationConfig
 
-from learners.hub_folder import INDEX, SHARD_BYTES, copy_hf
+from learners.hub_folder import INDEX, SHARD_BYTES, _of_all_ranks, copy_hf
 from learners.policy import PolicyModel, load_policy
 from learners.snapshot import Snapshot
 
@@ -85,3 +85,12 @@ def test_several_files_have_an_index_that_transformers_follows(source, tmp_path)
     assert index["metadata"]["total_size"] == sum(4 * tensor.numel() for part in stored for tensor in part.values())
     again = AutoModelForCausalLM.from_pretrained(tmp_path / "hf").state_dict()
     assert all(torch.equal(tensor, again[name]) for name, tensor in policy.model.state_dict().items())
+
+
+def test_the_index_names_the_files_of_all_ranks(monkeypatch) -> None:
+    def gather(shares: list, own: object) -> None:
+        shares[:] = [({"a": "1"}, 10), own]
+
+    monkeypatch.setattr(torch.distributed, "all_gather_object", gather)
+    assert _of_all_ranks({"b": "2"}, 5, 2) == ({"a": "1", "b": "2"}, 15)
+    assert _of_all_ranks({"b": "2"}, 5, 1) == ({"b": "2"}, 5)

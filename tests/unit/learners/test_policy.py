@@ -257,7 +257,7 @@ def test_a_sliding_window_sees_what_transformers_lets_it_see(tmp_path) -> None:
     torch.testing.assert_close(logp[9:19].double(), expected, atol=1e-5, rtol=0)
 
 
-def save_gemma(folder: Path, attention_cap: float | None) -> str:
+def save_gemma(folder: Path, attention_cap: float | None, scale: float = 0.2) -> str:
     torch.manual_seed(0)
     config = Gemma2Config(
         **SHAPE,
@@ -266,7 +266,7 @@ def save_gemma(folder: Path, attention_cap: float | None) -> str:
         final_logit_softcapping=2.0,
         attn_logit_softcapping=attention_cap,
         sliding_window=4,
-        initializer_range=0.2,
+        initializer_range=scale,
     )
     Gemma2ForCausalLM(config).save_pretrained(folder)
     return str(folder)
@@ -279,6 +279,10 @@ def test_a_soft_capped_head_is_noticed_and_its_own_logits_are_used(tmp_path, cap
     logp, _ = logprobs(policy, SAMPLES)
     expected, _ = full_logprobs(path, SAMPLES[2], 1.0)
     torch.testing.assert_close(logp[9:19].double(), expected, atol=1e-5, rtol=0)
+
+
+def test_a_soft_cap_is_noticed_where_untrained_logits_are_too_small_to_feel_it(tmp_path) -> None:
+    assert not load_policy(save_gemma(tmp_path, None, 1e-6), dtype="float32", attention_key="packed_sdpa").linear_head
 
 
 @pytest.mark.parametrize("block", [3, 512])

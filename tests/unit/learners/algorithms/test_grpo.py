@@ -156,6 +156,8 @@ def test_the_entropy_term_has_a_gradient() -> None:
     entropy = torch.ones(4, requires_grad=True)
     GRPO(GRPOConfig(entropy_coef=0.5)).loss(row.behavior_logprobs, entropy, row, denominator=2.0).loss.backward()
     assert entropy.grad.tolist() == [0.0, -0.25, -0.25, -0.25]
+    without = GRPO(GRPOConfig()).loss(row.behavior_logprobs, entropy, row, denominator=2.0)
+    assert not without.loss.requires_grad and "loss/entropy" not in without.metrics  # nor a number of it
 
 
 def test_the_kl_term_needs_the_reference() -> None:

@@ -194,6 +194,23 @@ def test_a_message_leaves_room_for_a_prompt() -> None:
     assert compose("quickstart", ["rollout.max_turn_tokens=639", "engine.max_model_len=640"])
 
 
+def test_what_a_window_says_may_be_said_again_and_not_otherwise() -> None:
+    """Of 640 tokens, 128 for the prompt: 512 are left for the response."""
+    window = ["window.tokens=640", "window.prompt=128", "reward.name=answer"]
+    window += ["reward.overlong_buffer=16", "reward.max_length=512"]
+    agreeing = (
+        "engine.max_model_len=640",
+        "rollout.max_response_tokens=512",
+        "reward.max_length=512",
+        "rollout.max_turn_tokens=500",
+    )
+    assert compose("quickstart", [*window, *agreeing]).recipe.rollout.max_turn_tokens == 500
+    wrong = ("engine.max_model_len=639", "rollout.max_response_tokens=511", "rollout.max_turn_tokens=513")
+    for other in (*wrong, "reward.max_length=511"):
+        with pytest.raises(BadInput, match=other.partition("=")[0]):
+            compose("quickstart", [*window, *agreeing, other])
+
+
 @pytest.mark.parametrize("key", [each.name for each in NUMBERS if ".NAME." not in each.name])
 def test_no_key_takes_an_infinity_a_nan_or_more_digits_than_a_machine_counts(key: str) -> None:
     for value in (".inf", "100000000000000000000"):
