@@ -13,6 +13,8 @@ from envs.rewards.maths.compare import equivalent
     ("given", "gold", "same"),
     [
         ("y > 2x", "2x - y < 0", True),
+        ("y > 2x", r"x < \frac{y}{2}", True),
+        ("y > 2x", r"x > \frac{y}{2}", False),
         ("y > 2x", "2x - y > 0", False),
         ("y > 2x", r"2x - y \le 0", False),
         (r"y \ge 2x", r"4x - 2y \le 0", True),
@@ -23,9 +25,16 @@ from envs.rewards.maths.compare import equivalent
         (r"\mathbb{R} \setminus \{1,2\}", r"x \ne 1, x \ne 2", True),
         ("x^2 + y^2 = 1", "2 = 2x^2 + 2y^2", True),
         ("x^2 + y^2 = 1", "x^2 - y^2 = 1", False),
+        ("x > 1", "y > 1", False),
         ("x = 1", "1", False),
         (r"\frac{x^2-1}{x-1}", "x+1", True),
         ("x^2 + C", "x^2 + k", True),
+        ("x^2 + k", "k + x^2", True),
+        ("x^2 + C", "x^2", False),
+        ("x + y > 1", "1 - x - y < 0", True),
+        ("x + y > 1", r"x + y \ge 1", False),
+        ("x + y > 1", "2 > 2x + 2y", False),
+        ("a + x > 1", "1 < x + a", True),
     ],
 )
 def test_two_statements(given: str, gold: str, same: bool) -> None:
@@ -41,7 +50,8 @@ def test_a_multiple_of_a_matrix_is_a_matrix() -> None:
 def test_a_rounded_number_is_within_half_a_place() -> None:
     assert near(r"\sqrt{2}", Fraction("1.41"), Fraction("0.005"))
     assert not near(r"\sqrt{2}", Fraction("1.42"), Fraction("0.005"))
-    assert not near("x", Fraction(1), Fraction(1)) and not near(r"\frac{", Fraction(1), Fraction(1))
+    assert near("x", Fraction(1), Fraction(1)) is near(r"\frac{", Fraction(1), Fraction(1)) is False
+    assert near(r"\sqrt{4}", Fraction("2.5"), Fraction("0.5")) is True  # on the bound
 
 
 def test_a_lack_of_memory_is_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:

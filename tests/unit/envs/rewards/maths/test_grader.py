@@ -1,0 +1,83 @@
+"""envs.rewards.maths.grader: what is asked again, remembered and counted. Its real workers have a test in tests/e2e."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from envs.rewards.maths import grader as module
+from envs.rewards.maths.grader import GoldUngradable, Grader, GraderFailed, GraderTimeout
+
+
+class Scripted(Grader):
+    """Instead of a worker: `answers` by what it is asked; an exception is raised. `heard`: all that it was asked."""
+
+    def __init__(self, **answers: Any) -> None:
+        super().__init__(workers=1)
+        self.answers, self.heard = answers, list[tuple[str, ...]]()
+
+    def _run(self, question: list[str]) -> bool:
+        self.heard.append(tuple(question))
+        answer = self.answers[question[0]]
+        if isinstance(answer, BaseException):
+            raise answer
+        return bool(answer)
+
+
+@pytest.fixture(autouse=True)
+def _never_at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(module, "decided", lambda given, golds: None)
+    yield
+
+
+def test_a_verdict_is_asked_for_once() -> None:
+    with Scripted(right=True, wrong=False) as grader:
+        assert [grader.grade_blocking(given, "gold") for given in ("right", "wrong", "right")] == [True, False, True]
+        assert asyncio.run(grader.grade("wrong", "gold")) is False
+        assert grader.heard == [("right", "gold"), ("wrong", "gold")]
+        assert grader.stats().calls == 2 and not any(grader.stats().errors.values())
+
+
+def test_what_is_too_much_beside_a_gold_that_can_be_read_is_wrong_and_the_gold_is_read_once() -> None:
+    with Scripted(long=module._Spent("5 s"), longer=module._Spent("5 s"), gold=True) as grader:
+        assert grader.grade_blocking("long", "gold") is grader.grade_blocking("longer", "gold") is False
+        assert grader.heard == [("long", "gold"), ("gold",), ("longer", "gold")]
+        assert grader.stats().errors == {"hopeless": 2, "timeout": 0}
+
+
+def test_a_gold_that_cannot_be_read_is_no_wrong_answer() -> None:
+    with Scripted(long=module._Spent("5 s"), gold=module._Spent("5 s")) as grader:
+        with pytest.raises(GoldUngradable):
+            grader.grade_blocking("long", "gold")
+        assert grader.stats().errors["hopeless"] == 0
+
+
+@pytest.mark.parametrize(("error", "timeouts"), [(GraderTimeout("late"), 1), (GraderFailed("gone"), 0)])
+def test_a_grader_that_is_late_is_counted_and_nothing_is_remembered(error: Exception, timeouts: int) -> None:
+    with Scripted(some=error) as grader:
+        for _ in range(2):
+            with pytest.raises(type(error)):
+                grader.grade_blocking("some", "gold")
+        assert (len(grader.heard), grader.stats().errors["timeout"]) == (2, 2 * timeouts)
+
+
+def test_one_gold_that_is_matched_is_enough_and_one_that_breaks_counts_where_none_is() -> None:
+    class ByGold(Scripted):
+        def _run(self, question: list[str]) -> bool:
+            return super()._run(question[::-1])
+
+    with ByGold(no=False, broken=GraderFailed("gone"), yes=True) as grader:
+        assert asyncio.run(grader.grade_any("x", ["no", "broken", "yes"])) is True
+        assert asyncio.run(grader.grade_any("x", ["yes", "broken"])) is True and len(grader.heard) == 3
+        assert asyncio.run(grader.grade_any("x", ["no"])) is False
+        with pytest.raises(GraderFailed):
+            asyncio.run(grader.grade_any("x", ["no", "broken", "no"]))
+
+
+def test_a_closed_grader_answers_nothing() -> None:
+    grader = Scripted(x=True)
+    grader.close()
+    with pytest.raises(GraderFailed):
+        grader.grade_blocking("x", "gold")
+    assert grader.heard == []
