@@ -77,9 +77,10 @@ def sample_refs(
     if not math.isfinite(advantage):
         raise ValueError(f"advantage {advantage!r} of group {group_id}: expected a finite number")
     fresh = is_fresh(summary.spans[:, 1], version=version, max_token_lag=max_token_lag)
-    by_turn = [0] * len(summary.turns)
-    for turn, count in summary.spans[fresh][:, ::2].tolist():
-        by_turn[turn] += count
+    by_turn, stale = [0] * len(summary.turns), 0
+    for (turn, _, count), young in zip(summary.spans.tolist(), fresh.tolist(), strict=True):
+        by_turn[turn] += count if young else 0
+        stale += 0 if young else count
     refs = [
         SampleRef(
             group_id=group_id,
@@ -91,7 +92,7 @@ def sample_refs(
         )
         for number, layout in enumerate(layouts(summary.turns))
     ]
-    return [ref for ref in refs if ref.num_loss_tokens], int(summary.spans[~fresh, 2].sum())
+    return [ref for ref in refs if ref.num_loss_tokens], stale
 
 
 def sample_trajectory(trajectory: Trajectory, advantage: float) -> list[Sample]:
