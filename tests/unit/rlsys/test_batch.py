@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlsys.batch import Batch, build_batch, make_row
+from rlsys.batch import Batch, build_batch, make_row, padding_row
 from rlsys.plan import BatchPlan, plan_batch, shard_plan
 from rlsys.reductions import weigh
 from rlsys.samples import SampleRef, mask_stale, sample_refs, sample_trajectory
@@ -169,3 +169,11 @@ def test_tokens_that_were_not_planned_are_refused() -> None:
     other = group(ticket(3), trajectory(turn((1, 2), (3,))))
     with pytest.raises(ValueError, match=r"the tokens of \(3, 0\) are not those that were planned"):
         build_batch(plan, {3: other})
+
+
+def test_a_padding_row_weighs_nothing_and_has_the_streams_of_its_minibatch() -> None:
+    row = padding_row(3, (1.0, 0.9))
+    assert (row.minibatch, row.share, row.discounts) == (3, 0.0, (1.0, 0.9))
+    assert row.rewards is not None and row.rewards.shape == (2, len(row.token_ids)) and not row.rewards.any()
+    assert not row.loss_mask.any() and not row.weights.any()
+    assert padding_row(0, ()).rewards is None

@@ -1,13 +1,16 @@
 """How often an episode is tried again: not after it ended others, and for nothing after others ended it."""
 
+import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from rlsys.broken import Budget, EpisodeBroken, TakenDown, TookOthersDown, failure_of
 from rlsys.errors import BadInput
-from rlsys.rollout import TurnRequest
+from rlsys.rollout import TurnRequest, _scored
 from rlsys.types import Completion, Failure, FailureKind, Reward, Task, Transcript
+from tests.made import TASK, Source, no_reward
 from tests.unit.rlsys.test_rollout import Counting, completion, one, play, saying
 
 INFRA = Failure(kind=FailureKind.INFRA, where="environment", detail="gone")
@@ -20,6 +23,20 @@ def test_what_another_did_is_free_for_as_long_as_an_attempt_may_take() -> None:
     budget.ran_s += 61.0
     assert [budget.allows(TakenDown(INFRA)) for _ in range(2)] == [True, False]
     assert len(budget.spent) == 1
+
+
+def test_scoring_takes_of_the_time_of_its_attempt() -> None:
+    async def slow(transcript: Transcript) -> Reward:
+        await asyncio.sleep(0.002)
+        return await no_reward(transcript)
+
+    def refuse(task: Task) -> Any:
+        raise AssertionError("no episode is asked for")
+
+    budget = Budget(infra_retries=1, data_retries=0, timeout_s=60.0, ran_s=5.0)
+    source = Source(env=refuse, turns=1, score=slow)
+    asyncio.run(_scored(source, Transcript(task=TASK, messages=(), truncated=False), budget))
+    assert 5.002 <= budget.ran_s < 60
 
 
 def test_what_broke_keeps_its_kind_and_what_never_came_is_late() -> None:

@@ -72,6 +72,21 @@ def test_who_is_cancelled_while_the_clock_stands_still_leaves_as_ever() -> None:
     run(scenario())
 
 
+def test_who_cleans_up_after_a_deadline_may_wait_too_and_is_late_all_the_same() -> None:
+    async def scenario() -> float:
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(TimeoutError):
+            async with deadline(10.0):
+                try:
+                    await asyncio.sleep(20)
+                finally:
+                    with stopped():
+                        await asyncio.sleep(5)
+        return asyncio.get_running_loop().time() - began
+
+    assert run(scenario()) == 15.0
+
+
 def test_two_tasks_of_an_episode_that_wait_at_the_same_time_stop_it_until_the_last_goes_on() -> None:
     async def scenario() -> float:
         async def waits(seconds: float) -> None:

@@ -85,6 +85,7 @@ def test_failed_siblings_and_groups_without_signal_are_left_out_of_weights_and_s
     harvest = harvest_groups(groups, Centred(), longest=100)
     assert harvest.outcomes == {0: "trained", 1: "filtered", 2: "failed", 3: "trained"}
     assert [harvest.metrics[f"groups/{name}"].value for name in ("trained", "filtered", "failed")] == [2, 1, 1]
+    assert harvest.means == {0: 0.5, 1: 0.5, 3: 2.0}
     found = [(ref.advantage, ref.weight, ref.share, ref.num_loss_tokens) for ref in harvest.samples]
     assert found == [
         (0.5, 1 / 4, 3 / 4, 3),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rlsys.batch import Row, build_batch
 from rlsys.losses import nll_loss
-from rlsys.plan import BatchPlan, pack, plan_batch, plan_samples, row_cost, shard_plan
+from rlsys.plan import BatchPlan, deal, pack, plan_batch, plan_samples, row_cost, shard_plan
 from rlsys.samples import SampleRef
 from rlsys.types import Sample
 from tests import made
@@ -149,6 +149,12 @@ def test_ranks_get_about_equal_work_dearest_row_first() -> None:
         [30, 20],
     ]
     assert [set(part.sources) for part in parts] == [{0, 3}, {1, 2}]
+
+
+def test_a_rank_with_a_dear_row_gets_as_many_rows_as_the_others() -> None:
+    assert deal([10, 1, 1, 1], 2) == [[0, 3], [1, 2]]
+    assert deal([1, 1, 9], 2) == [[2], [0, 1]]
+    assert deal([], 2) == [[], []]
 
 
 def test_splitting_refuses_what_it_cannot_split() -> None:

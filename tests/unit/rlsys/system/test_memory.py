@@ -33,8 +33,10 @@ def test_a_lock_makes_its_folder_keeps_what_is_there_and_is_nobody_elses(
     folder = tmp_path / f"{memory.PREFIX}run"
     lock = memory.lock(folder)
     (folder / "v000001").mkdir()
+    held = os.listdir("/proc/self/fd")
     with pytest.raises(TimeoutError, match="another process has held its lock"):
         memory.lock(folder)
+    assert os.listdir("/proc/self/fd") == held  # who waits for long would run out of descriptors
     os.close(lock)
     os.close(memory.lock(folder))
     assert (folder / "v000001").is_dir()
