@@ -112,3 +112,26 @@ def test_the_originals_come_back_when_a_tensor_cannot_be_changed(source, monkeyp
     with pytest.raises(RuntimeError, match="no memory"), perturbed(model, 0.5):
         raise AssertionError("unreachable")
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+
+
+def test_of_several_ranks_each_puts_its_own_back_and_sends_it_to_the_others_unless_one_failed(
+    source, monkeypatch
+) -> None:
+    sent: list[int] = []
+    for name, value in {"is_initialized": True, "get_rank": 1, "get_world_size": 2}.items():
+        monkeypatch.setattr(torch.distributed, name, lambda value=value: value)
+    monkeypatch.setattr(torch.distributed, "broadcast", lambda tensor, owner: sent.append(owner))
+    model = load(source)
+    before = [item.tensor.clone() for item in weights(model)]
+
+    def kept() -> list[bool]:
+        return [torch.equal(item.tensor, old) for item, old in zip(weights(model), before, strict=True)]
+
+    with perturbed(model, 0.5):
+        assert not any(kept())
+    assert kept() == [bool(number % 2) for number in range(len(before))]  # the others' are in what they would send
+    assert sent == [number % 2 for number in range(len(before))]
+    sent.clear()
+    with pytest.raises(RuntimeError), perturbed(model, 0.5):
+        raise RuntimeError
+    assert sent == [] and not any(kept())

@@ -2,8 +2,10 @@
 
 import psutil
 import pytest
+import torch
 
-from learners.meeting import collective_timeout_s, describe_links, open_store, timed_out
+from learners import meeting
+from learners.meeting import collective_timeout_s, describe_links, measure_gbps, open_store, timed_out
 
 GLOO = "[unbound_buffer.cc:78] Timed out waiting 3000ms for recv operation to complete"
 
@@ -33,6 +35,18 @@ def test_a_collective_ends_before_the_call_that_it_hangs_in() -> None:
 )
 def test_a_collective_that_waited_in_vain_is_known_by_what_torch_says(error: Exception | None, expected: bool) -> None:
     assert timed_out(error) is expected
+
+
+def test_a_measurement_is_of_the_second_time_and_of_ranks_that_begin_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    times = iter([0.0, 9.0, 10.0, 10.5])  # the first time warms up
+    monkeypatch.setitem(meeting.MEASURED_MB, "cpu", 1)
+    monkeypatch.setattr(meeting.time, "perf_counter", lambda: next(times))
+    monkeypatch.setattr(torch.distributed, "barrier", lambda: calls.append("barrier"))
+    monkeypatch.setattr(torch.distributed, "all_reduce", lambda buffer: calls.append(f"reduce {buffer.nbytes}"))
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 4)
+    assert measure_gbps(torch.device("cpu")) == pytest.approx(1.5 * 2**20 / 0.5 / 1e9)
+    assert calls == ["barrier", f"reduce {2**20}"] * 2
 
 
 def test_a_slow_link_between_gpus_names_the_variables() -> None:

@@ -70,6 +70,7 @@ def test_communication_overlaps_on_gpus_from_the_stage_on_that_takes_it(device: 
 def test_ranks_add_gradients_up_in_the_format_that_is_asked_for_and_rows_make_one_step() -> None:
     whole, half = (config(LearnerConfig(reduce_dtype=dtype)) for dtype in ("float32", "bfloat16"))
     assert (whole["communication_data_type"], half["communication_data_type"]) == ("fp32", "bf16")
+    assert whole["zero_optimization"]["contiguous_gradients"]  # else memory falls to pieces in the backward pass
     assert whole["managed_gradient_accumulation"] is False and whole["gradient_clipping"] == LearnerConfig().clip_grad
     assert (whole["bf16"], config(LearnerConfig(), "cpu", "float32")["bf16"]) == ({"enabled": True}, {"enabled": False})
 
