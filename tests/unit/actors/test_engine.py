@@ -327,6 +327,8 @@ def test_a_stop_ends_the_process_for_certain_and_closes_what_vllm_left_open(capl
         assert engine._ending is not None
         engine._ending.join(5)
         assert process.ended and llm.told == ["it was stopped"]
+        # Another file may get the number of the process's: nobody listens to it any more.
+        assert not asyncio.get_running_loop().remove_reader(process.sentinel)
         assert llm.closed == ["vllm in 5 s", "sockets", "context", "vllm in 0 s"]
         with pytest.raises(EngineFailed, match="it was stopped"):
             await engine.generate([1], ASKED, "w-1")

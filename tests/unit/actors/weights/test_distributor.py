@@ -118,6 +118,25 @@ def handle(distributor: WeightDistributor, node: str) -> Any:
     return distributor._nodes[node].life.handle
 
 
+def test_a_store_has_longer_to_answer_than_it_may_take_itself(disks: Disks, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a source that is late would count as a store that is dead."""
+    waited: set[float] = set()
+    whole = actors.weights.distributor.call
+
+    async def call(asked: Any, what: str, seconds: float) -> Any:
+        waited.add(seconds)
+        return await whole(asked, what, seconds)
+
+    async def scenario(distributor: WeightDistributor) -> None:
+        await distributor.ensure(["a", "b"])
+        waited.clear()
+        await distributor.bring(sent(1, "a"), "b")
+        assert min(waited) > 7.0
+
+    monkeypatch.setattr(actors.weights.distributor, "call", call)
+    run(scenario)
+
+
 def test_every_node_gets_what_it_lacks_once_and_old_versions_go(disks: Disks, fake_ray: FakeRay) -> None:
     async def scenario(distributor: WeightDistributor) -> None:
         assert distributor.moved() == (0, 0.0)
