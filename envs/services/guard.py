@@ -232,12 +232,14 @@ class Guard(Generic[Q, R]):
             return False
 
         def wait_s(state: RetryCallState) -> float:
-            error = _error_of(state)
+            error, attempt = _error_of(state), state.attempt_number % self._config.attempts
+            if attempt == 0:  # of the next round it is the circuit that says when
+                return 0.0
             asked_s = min(error.after_s, self._config.deadline_s) if isinstance(error, ToolBusy) else 0.0
-            return max(self._backoff_s(number, (state.attempt_number - 1) % self._config.attempts), asked_s)
+            return max(self._backoff_s(number, attempt - 1), asked_s)
 
-        def count(_: RetryCallState) -> None:
-            self._counts["retries"] += 1
+        def count(state: RetryCallState) -> None:
+            self._counts["retries"] += state.attempt_number % self._config.attempts > 0  # another round is no retry
 
         may_mend = retry_if_exception(lambda error: isinstance(error, self._retry_on) and not isinstance(error, FINAL))
         return AsyncRetrying(

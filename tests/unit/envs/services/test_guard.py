@@ -403,6 +403,17 @@ def test_an_outage_ends_with_a_type_on_time_also_while_an_attempt_hangs() -> Non
     play(main())
 
 
+def test_one_question_alone_opens_the_circuit_of_a_judge_that_is_dead() -> None:
+    async def main() -> None:
+        tool = Tool(seconds=0, answer=failing())
+        guard = Guard("judge", tool, GuardConfig(cache_size=0), outage_s=3)  # 3 attempts a round, open after 5 failures
+        assert await outcome(guard(1)) is FailureKind.INFRA
+        stats = guard.stats()
+        assert (len(tool.started), stats.breaker_open, stats.retries) == (5, True, 4)
+
+    play(main())
+
+
 def test_every_answer_puts_the_end_of_an_outage_off_and_a_question_that_fails_beside_it_fails_alone() -> None:
     async def main() -> None:
         async def tool(query: int) -> int:
