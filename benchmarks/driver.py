@@ -36,7 +36,8 @@ from launch.observe.progress import Progress
 from launch.run.run import Run
 from launch.run.rundir import RunDir
 from launch.stages.rl_loop import rl_loop
-from learners.group import GroupOptions, LearnerActor, LearnerGroup, rank_specs
+from learners.actor import LearnerActor
+from learners.group import GroupOptions, LearnerGroup, rank_specs
 from learners.meeting import RankSpec
 from rlsys.batch import UpdateReport
 from rlsys.journal import Journal

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-import psutil
 import ray
 import ray.util
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
-from learners.algorithms import make_algorithm
-from learners.meeting import LOOPBACK, VARIABLES, RankSpec, describe_links, open_store, timed_out
+from learners.actor import BESIDE, WRITING, LearnerActor, Place
+from learners.meeting import VARIABLES, RankSpec, describe_links, timed_out
 from learners.patience import Patience, Ping
-from learners.snapshot import Snapshot
-from rlsys.batch import Batch, UpdateReport, build_batch
+from rlsys.batch import UpdateReport
 from rlsys.config.learner import LearnerConfig
 from rlsys.errors import BadInput, LearnerLost, RunFailed
 from rlsys.metrics import Max, finite, merge
@@ -28,15 +25,12 @@ from rlsys.system.deadlines import within
 from rlsys.system.lost_nodes import lost_node
 from rlsys.system.supervisor import Supervised
 from rlsys.system.weight_folder import Published, WeightFolder, joined
-from rlsys.types import Group, Sample
 
 if TYPE_CHECKING:
-    from learners.rank import LearnerRank
+    pass
 
 log = logging.getLogger("rlsys.learner")
 
-# Calls that an actor answers on other threads than its work: the ping, and writing a checkpoint that was copied.
-BESIDE, WRITING = "beside", "writing"
 MEETING, MEASURING = "starting, where the ranks meet", "measuring an all-reduce"
 DEATH_KNOWN_S = 10.0  # in which Ray tells of a process that died
 
@@ -52,100 +46,6 @@ class GroupOptions:
     placement_timeout_s: float = 0.0  # to wait for a node in the place of one that was lost
     max_restarts: int = 3  # from one checkpoint to the next
     run: str = ""  # names the actors
-
-
-class Place(NamedTuple):
-    """Place(node="10.0.0.2", gpus="3", node_id="5e3c0f5a...")"""
-
-    node: str
-    gpus: str
-    node_id: str = ""  # Ray's
-
-
-class LearnerActor:
-    """One rank: a thin skin over `LearnerRank`, which also runs without Ray."""
-
-    rank: LearnerRank  # from `start` on
-
-    def __init__(self, number: int, secrets: Mapping[str, str]) -> None:
-        os.environ.update(secrets)
-        self._number = number
-        self._built: Batch | None = None
-
-    def __repr__(self) -> str:
-        """What Ray's dashboard calls it."""
-        return f"learner rank {self._number}"
-
-    @ray.method(concurrency_group=BESIDE)
-    def ping(self) -> None:
-        """Answered beside whatever else it does."""
-
-    def place(self) -> Place:
-        """Where it runs."""
-        return Place(ray.util.get_node_ip_address(), ",".join(map(str, ray.get_gpu_ids())), node_id())
-
-    def open_store(self, alone: bool) -> tuple[str, int]:
-        """(address, port) where the ranks meet: asked of rank 0, which listens there from now on.
-
-        alone: all ranks are on this node, so that no other one needs to reach it.
-        """
-        address = LOOPBACK if alone else ray.util.get_node_ip_address()
-        self._store = open_store(address)
-        return address, self._store.port
-
-    def start(self, spec: RankSpec, address: tuple[str, int]) -> int:
-        """Join the process group. Returns the process id."""
-        from learners.rank import LearnerRank  # transformers behind it: the driver goes without
-
-        # Else gloo takes what the host name stands for, which may be an address that no other node reaches.
-        interface = interface_of(LOOPBACK if address[0] == LOOPBACK else ray.util.get_node_ip_address())
-        if interface:
-            os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
-        self.rank = LearnerRank(replace(spec, master_addr=address[0], master_port=address[1]))
-        return os.getpid()
-
-    def measure_gbps(self) -> float:
-        return self.rank.measure_gbps()
-
-    def begin(self, model_path: str, learner: LearnerConfig, algorithm: Any, **stage: Any) -> None:
-        """As `LearnerRank.begin`, with the algorithm's configuration."""
-        self.rank.begin(model_path, learner, make_algorithm(algorithm), **stage)
-
-    def build(self, plan: BatchPlan) -> frozenset[int]:
-        """Fetch what the rows of `plan` are made of, and make them. Returns the groups that are lost."""
-        sources, lost = fetch(plan.sources)
-        self._built = None if lost else build_batch(plan, sources)
-        return lost
-
-    def update(self) -> UpdateReport:
-        """On the rows that `build` has made."""
-        batch, self._built = self._built, None
-        assert batch is not None, "no rows were built"
-        return self.rank.update(batch)
-
-    def logprobs(self, token_ids: Sequence[Sequence[int]]) -> list[list[float]]:
-        return self.rank.logprobs([list(ids) for ids in token_ids])
-
-    def export(
-        self, folder: WeightFolder, version: int, probe: Sequence[Sequence[int]], perturb: bool
-    ) -> tuple[Published, list[list[float]]]:
-        return self.rank.export(folder.on_node(node_id()), version, probe, perturb=perturb)
-
-    def snapshot(self, folder: str, tokenizer_from: str) -> None:
-        """Copy what goes into `folder`/learner for resuming, and into `folder`/hf, with the tokenizer of
-        `tokenizer_from`, for everybody else."""
-        self._snapshot = Snapshot()
-        self.rank.save(Path(folder) / "learner", self._snapshot)
-        self.rank.save_hf(Path(folder) / "hf", tokenizer_from, self._snapshot)
-        self._snapshot.copied()
-
-    @ray.method(concurrency_group=WRITING)
-    def write(self) -> None:
-        """Write what was copied, beside the next updates."""
-        self._snapshot.write()
-
-    def load(self, folder: str, optimizers_alone: bool) -> None:
-        self.rank.load(Path(folder) / "learner", optimizers_alone=optimizers_alone)
 
 
 class LearnerGroup:
@@ -348,33 +248,6 @@ def _death(error: RayError) -> str | None:
     return lost_node(error) or ("a rank died" if isinstance(error, RayActorError) else None)
 
 
-def fetch(sources: Mapping[int, Any]) -> tuple[dict[int, Group | Sample], frozenset[int]]:
-    """What lies at the sources of a plan, and the groups that are gone with the node that held them."""
-    local = {group_id: source for group_id, source in sources.items() if isinstance(source, (Group, Sample))}
-    refs = {group_id: source for group_id, source in sources.items() if group_id not in local}
-    try:
-        return local | dict(zip(refs, ray.get(list(refs.values())), strict=True)), frozenset()
-    except RayError:
-        lost = frozenset(group_id for group_id, ref in refs.items() if not _arrives(ref))
-        if not lost:
-            raise
-        return local, lost
-
-
-def _arrives(ref: Any) -> bool:
-    try:
-        ray.get(ref)
-    except RayError:
-        return False
-    return True
-
-
-def node_id() -> str:
-    """What Ray calls the node of this actor."""
-    found: str = ray.get_runtime_context().get_node_id()
-    return found
-
-
 def merged(reports: Sequence[UpdateReport]) -> UpdateReport:
     """The report of all ranks together. A metric that is not finite on one rank is left out and counted: the mean
     of the other ranks would look like that of all."""
@@ -391,12 +264,6 @@ def numbered(places: Sequence[Place]) -> list[int]:
     """Which of the actors becomes rank 0, which rank 1 ...: node by node, on each by GPU."""
     keys = [(place.node, len(place.gpus), place.gpus) for place in places]
     return sorted(range(len(places)), key=keys.__getitem__)
-
-
-def interface_of(address: str) -> str:
-    """The network interface that has this address; empty when none has, as behind a translation of addresses."""
-    interfaces = psutil.net_if_addrs().items()
-    return next((name for name, has in interfaces if any(each.address == address for each in has)), "")
 
 
 def rank_specs(first: RankSpec, world_size: int) -> list[RankSpec]:

@@ -15,7 +15,8 @@ import psutil
 import pytest
 import ray
 
-from learners.group import GroupOptions, LearnerActor, LearnerGroup
+from learners.actor import LearnerActor
+from learners.group import GroupOptions, LearnerGroup
 from rlsys.batch import Batch, UpdateReport
 from rlsys.errors import LearnerLost, RunFailed
 from rlsys.metrics import Sum

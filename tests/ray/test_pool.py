@@ -21,7 +21,7 @@ from actors.scoring import ScoringSpec
 from actors.weights.check import Publication
 from actors.worker import WorkerSpec
 from launch.observe.gauges import Gauges
-from learners.group import fetch
+from learners.actor import fetch
 from rlsys.errors import RunFailed
 from rlsys.summaries import GroupRef, summarize_group
 from rlsys.system import supervisor

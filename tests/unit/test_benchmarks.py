@@ -61,7 +61,7 @@ def test_the_scripted_worker_has_what_a_pool_calls() -> None:
 
 
 def test_the_scripted_rank_has_what_a_group_calls_and_touches_no_model() -> None:
-    from learners.group import LearnerActor
+    from learners.actor import LearnerActor
 
     scripted = load("driver").ScriptedRank
     asked = called(r"rank\.(\w+)\.remote", "learners/group.py")

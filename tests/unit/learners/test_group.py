@@ -9,7 +9,8 @@ import pytest
 import ray
 from ray.exceptions import ActorDiedError, NodeDiedError, RayError, RayTaskError
 
-from learners.group import GroupOptions, LearnerGroup, Place, fetch, interface_of, numbered
+from learners.actor import Place, fetch, interface_of
+from learners.group import GroupOptions, LearnerGroup, numbered
 from rlsys.errors import BadInput, LearnerLost, RunFailed
 from rlsys.types import Group
 from tests import made
