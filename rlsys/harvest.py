@@ -88,14 +88,7 @@ def harvest_groups(
         outcomes[sequence] = "trained" if any(kept) else "filtered"
         trained.append(kept)
     trajectories = [each for group in groups for each in group.summaries]
-    failures = failure_counts(trajectories)
-    metrics: list[Metrics] = [trajectory_metrics(trajectory) for trajectory in trajectories]
-    metrics += [{f"failures/{kind}": Sum(float(count)) for kind, count in failures.items()}]
-    metrics += [group_metrics(groups, outcomes), {"tokens/stale": Sum(stale_tokens)}]
-    metrics += [use_metrics(trajectories), *(lag_metrics(each, version) for each in trajectories)]
     given = [each.reward for each in trajectories if isinstance(each.reward, Reward)]
-    graded = [reward.value for reward in given]
-    metrics += [{"reward/std": Mean(deviation(graded))}] if graded else []
     return Harvest(
         samples=weigh(trained, algorithm.reduction, length=longest),
         discounts=next((reward.discounts for reward in given), (1.0,)),
@@ -103,13 +96,24 @@ def harvest_groups(
         outcomes=outcomes,
         signals=signals,
         means=means,
-        rewards=graded,
+        rewards=[reward.value for reward in given],
         lags=[version - each.oldest_version for each in trajectories if each.oldest_version is not None],
-        failures=failures,
+        failures=failure_counts(trajectories),
         sampled=sum(each.num_sampled for each in trajectories),
         discarded=sum(each.discarded_tokens for each in trajectories),
-        metrics=merge(metrics),
+        metrics=merge([*step_metrics(groups, outcomes, version), {"tokens/stale": Sum(stale_tokens)}]),
     )
+
+
+def step_metrics(groups: Sequence[GroupRef], outcomes: Mapping[int, Outcome], version: int) -> list[Metrics]:
+    """What a step's trajectories and groups say, whatever of them is trained. version: the weights that are trained."""
+    trajectories = [each for group in groups for each in group.summaries]
+    graded = [each.reward.value for each in trajectories if isinstance(each.reward, Reward)]
+    metrics: list[Metrics] = [trajectory_metrics(trajectory) for trajectory in trajectories]
+    metrics += [lag_metrics(each, version) for each in trajectories]
+    metrics += [{f"failures/{kind}": Sum(float(count)) for kind, count in failure_counts(trajectories).items()}]
+    metrics += [group_metrics(groups, outcomes), use_metrics(trajectories)]
+    return metrics + ([{"reward/std": Mean(deviation(graded))}] if graded else [])
 
 
 def deviation(values: Sequence[float]) -> float:
