@@ -70,6 +70,18 @@ def test_an_end_of_turn_that_was_sampled_is_not_said_twice(renderer: ChatRendere
     assert extended(renderer, closed, REPLY).context_ids == extended(renderer, open_end, REPLY).context_ids
 
 
+def test_a_turn_that_ended_with_another_end_token_is_ended_as_the_template_does(renderer: ChatRenderer) -> None:
+    said = renderer.encode("48")
+    other = made.completion((*said, renderer.tokenizer.pad_token_id), "48", stop=TurnStop.EOS)
+    plain = extended(renderer, completion(renderer, "48"), REPLY)
+    begun = len(renderer.prompt_ids([QUESTION])) + len(said)
+    found = extended(renderer, other, REPLY)
+    assert found.context_ids[begun + 1 :] == plain.context_ids[begun:]
+    assert found.num_reply_tokens == plain.num_reply_tokens == len(plain.context_ids) - begun
+    closed = replace(completion(renderer, "48<|im_end|>"), stop=TurnStop.EOS)
+    assert extended(renderer, closed, REPLY).num_reply_tokens == plain.num_reply_tokens - 1
+
+
 def test_an_inline_reply_goes_on_inside_the_turn(renderer: ChatRenderer) -> None:
     sampled = completion(renderer, "<math_exp>48 / 2</math_exp>")
     inline = Message(role="tool", content=" 48 / 2 -> 24.0", inline=True)
