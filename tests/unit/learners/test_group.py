@@ -1,6 +1,7 @@
 """How a call to all ranks ends when one of them fails. No Ray: what it would raise is built here."""
 
 import asyncio
+import os
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -9,9 +10,13 @@ import pytest
 import ray
 from ray.exceptions import ActorDiedError, NodeDiedError, RayError, RayTaskError
 
-from learners.actor import Place, fetch, interface_of
+import learners.actor
+import learners.rank
+from learners.actor import LearnerActor, Place, fetch, interface_of
 from learners.group import GroupOptions, LearnerGroup, numbered
+from learners.meeting import RankSpec
 from rlsys.errors import BadInput, LearnerLost, RunFailed
+from rlsys.system.device import DEVICES
 from rlsys.types import Group
 from tests import made
 
@@ -116,3 +121,25 @@ def test_the_interface_of_an_address() -> None:
 def test_a_collective_that_a_rank_did_not_come_to_is_a_lost_learner_whose_ranks_can_be_started_again() -> None:
     with pytest.raises(LearnerLost, match="NCCL_SOCKET_IFNAME"):
         call(RuntimeError("[unbound_buffer.cc:78] Timed out waiting 3000ms for recv operation to complete"))
+
+
+@pytest.mark.parametrize(("address", "interface"), [("127.0.0.1", "lo"), ("10.0.0.2", "ib0")])
+def test_a_rank_that_joins_says_its_process_and_listens_where_the_others_are(
+    address: str, interface: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    joined: list[Any] = []
+    monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
+    monkeypatch.setattr(learners.rank, "LearnerRank", lambda spec: joined.append(spec))
+    monkeypatch.setattr(learners.actor, "interface_of", {"127.0.0.1": "lo", "10.0.0.1": "ib0"}.get)
+    monkeypatch.setattr(ray.util, "get_node_ip_address", lambda: "10.0.0.1")
+    spec = RankSpec(
+        rank=1, world_size=2, master_addr="", master_port=0, device=DEVICES["cpu"], dtype="float32", seed=0,
+        gradient_checkpointing=False,
+    )  # fmt: skip
+    actor = LearnerActor(1, {})
+    try:
+        assert actor.start(spec, (address, 4321)) == os.getpid()
+        assert os.environ["GLOO_SOCKET_IFNAME"] == interface
+    finally:
+        os.environ.pop("GLOO_SOCKET_IFNAME", None)
+    assert joined == [replace(spec, master_addr=address, master_port=4321)]

@@ -50,6 +50,12 @@ def test_tags_are_single_tokens_that_decoding_keeps(tokenizer) -> None:
     assert len(ids(tokenizer, "<answer>7</answer>")) == 3
 
 
+def test_chat_marks_are_special_and_tags_are_not(tokenizer) -> None:
+    special = {token.content for token in tokenizer.added_tokens_decoder.values() if token.special}
+    assert special >= {"<|im_start|>", "<|im_end|>"} and special.isdisjoint(TAGS)
+    assert tokenizer.decode(ids(tokenizer, "<|im_start|>48<|im_end|>"), skip_special_tokens=True) == "48"
+
+
 def test_digits_never_merge(tokenizer) -> None:
     assert len(ids(tokenizer, "305305")) == 6
     assert ids(tokenizer, "305") == [token for digit in "305" for token in ids(tokenizer, digit)]

@@ -14,6 +14,9 @@ def descriptors() -> int:
 
 
 def test_a_compressed_file_is_unpacked_once_as_long_as_it_is_the_same(tmp_path: Path) -> None:
+    plain = tmp_path / "a.jsonl"
+    plain.write_bytes(b"one\n")
+    assert unpacked(plain) == plain
     path = tmp_path / "a.jsonl.gz"
     path.write_bytes(gzip.compress(b"one\n"))
     first, before = unpacked(path), descriptors()
