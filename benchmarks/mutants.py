@@ -32,7 +32,10 @@ DEFAULTED = {"get": 1, "pop": 1, "next": 1, "getattr": 2}  # the place of the de
 QUIET = {"debug", "info", "warning", "error", "exception", "print", "say", "sleep", "warn"}
 UNREAD = {"annotation", "returns", "decorator_list", "exc", "msg", "bases"}  # fields of nodes: messages and types
 # Whose tests lie elsewhere: docs/configuration.md has every default.
-ELSEWHERE = {Path("rlsys/config"): Path("launch/commands/test_config.py")}
+ELSEWHERE = {
+    Path(folder): Path("launch/commands/test_config.py")
+    for folder in ("rlsys/config", "learners/algorithms", "envs/rewards", "envs/worlds")
+}
 SECONDS = 120.0  # for each file of tests: a mutant may turn for ever, and a machine may be busy
 
 

@@ -62,9 +62,8 @@ class Run:
     active: StageRun = field(init=False)  # the stage that is running, or the one that ended last
 
     def __post_init__(self) -> None:
-        recipe = self.config.recipe
-        self.tasks = Tasks(recipe.checkpoint.stop_deadline_s)
-        self.sync = WeightSync(self.learner, self.pool, known(recipe.loop.mismatch_limit))
+        self.tasks = Tasks(self.config.recipe.checkpoint.stop_deadline_s)
+        self.sync = WeightSync(self.learner, self.pool, known(self.config.recipe.loop.mismatch_limit))
         self.enter_stage()
 
     # -- stages -------------------------------------------------------------------------------------------------------

@@ -5,10 +5,16 @@ import math
 import pytest
 import torch
 
-from learners.algorithms.base import moments
+from learners.algorithms.base import Algorithm, moments
 
 TENSORS = [torch.tensor([1.0, 2.0, 3.0], requires_grad=True), torch.tensor([10.0])]
 MASKS = [torch.tensor([1, 0, 1]), torch.tensor([True])]
+
+
+def test_an_algorithm_that_says_nothing_is_one_step_of_the_policy_alone() -> None:
+    plain = Algorithm()
+    assert (plain.epochs, plain.minibatches, plain.reduction, plain.needs) == (1, 1, "token_mean", frozenset())
+    assert plain.entropy_coef == 0.0 and not plain.reads_streams and plain.credit([], moments) == []
 
 
 def test_moments_are_of_what_the_masks_keep() -> None:
