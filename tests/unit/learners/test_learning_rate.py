@@ -1,12 +1,16 @@
 """The learning rate of each step, by hand."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 import torch
 
-from learners.update import lr_at
+from learners.update import lr_at, set_learning_rates
 from learners.zero import parameter_groups
 from rlsys.config.learner import LearnerConfig
 from rlsys.errors import BadInput
+from rlsys.metrics import values
 
 
 def rates(schedule: str, warmup_steps: int, total_steps: int) -> list[float]:
@@ -48,3 +52,18 @@ def test_weight_decay_is_for_matrices_only() -> None:
     matrices, vectors = parameter_groups(model, 0.1)
     assert [p.shape for p in matrices["params"]] == [(4, 3)] and matrices["weight_decay"] == 0.1
     assert [p.shape for p in vectors["params"]] == [(4,), (4,), (4,)] and vectors["weight_decay"] == 0.0
+
+
+def test_each_optimizer_gets_the_rate_of_its_own_and_what_does_not_train_says_none() -> None:
+    def engine() -> Any:
+        return SimpleNamespace(optimizer=SimpleNamespace(param_groups=[{"lr": 0.0}, {"lr": 0.0}]))
+
+    policy, critic = engine(), engine()
+    models = SimpleNamespace(policy_engine=policy, critic_engine=critic)
+    config = LearnerConfig(lr=2.0, critic_lr=3.0, schedule="constant", warmup_steps=4)
+    stage: Any = SimpleNamespace(learner=config, models=models, total_steps=9)
+    assert values(set_learning_rates(stage, 0)) == {"learner/lr": 0.5, "critic/lr": 0.75}
+    rates_set = [group["lr"] for each in (policy, critic) for group in each.optimizer.param_groups]
+    assert rates_set == [0.5, 0.5, 0.75, 0.75]
+    models.critic_engine = None
+    assert values(set_learning_rates(stage, 3)) == {"learner/lr": 2.0}
