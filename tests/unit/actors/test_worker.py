@@ -1,6 +1,7 @@
 """A worker answers for its engine: one that stopped taking steps is broken, however well the actor itself is."""
 
 import asyncio
+from dataclasses import fields
 from types import SimpleNamespace
 from typing import Any
 
@@ -101,3 +102,8 @@ def test_a_world_is_made_once_and_closed_once_when_many_groups_come_with_a_new_o
     assert [(world.name, world.closed) for world in MADE] == [("rl", 1), ("eval", 1), ("next", 0)]
     asyncio.run(worker.stop())
     assert [world.closed for world in MADE] == [1, 1, 1]
+
+
+def test_what_ray_prints_of_a_worker_has_no_secret() -> None:
+    (secrets,) = (each for each in fields(WorkerSpec) if each.name == "secrets")
+    assert not secrets.repr

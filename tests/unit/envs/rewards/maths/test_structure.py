@@ -5,6 +5,7 @@ import pytest
 from envs.rewards.maths.chinese import spelled
 from envs.rewards.maths.dates import date
 from envs.rewards.maths.measure import ratio
+from envs.rewards.maths.numerals import in_digits
 from envs.rewards.maths.structure import Collection, collection, labelled, named_interval, relation, spans
 from envs.rewards.maths.units import split_unit
 
@@ -97,3 +98,15 @@ def test_a_prefix_in_letters_belongs_to_a_name_in_letters() -> None:
 def test_a_chinese_fraction_of_no_number_stays_as_it_is() -> None:
     assert spelled("一二分之三") == "一二分之三" and spelled("三分之二") == r"\frac{2}{3}"
     assert spelled("百分之二十") == "20%" and spelled("5克拉") == r"5 \text{ 克拉}"
+
+
+def test_a_span_has_two_numbers_and_what_is_turned_is_a_row_or_a_matrix() -> None:
+    assert spans("(1,3)") is not None and spans("(x,3)") is spans(r"\{x,3\}") is None
+    assert [collection(text) for text in ("5^T", "(5)^T", "(x+y)^T")] == [None] * 3
+    turned = collection("(1,2,3)^T")
+    assert turned is not None and (turned.kind, turned.elements) == ("matrix 3x1", ("1", "2", "3"))
+
+
+def test_a_number_has_at_most_twelve_words() -> None:
+    longest = "one hundred twenty three million four hundred fifty six thousand seven hundred"
+    assert in_digits(longest) == "123456700" and in_digits(f"{longest} eight") == f"{longest} eight"
