@@ -95,9 +95,9 @@ def play(
 
 
 def play_group(
-    generate: Any, *, plan: RolloutPlan = PLAY, score: Any = one, compare: Any = made.unchanged
+    generate: Any, *, plan: RolloutPlan = PLAY, max_turns: int = 2, score: Any = one, compare: Any = made.unchanged
 ) -> Coroutine[Any, Any, Group]:
-    player, source = made.player(LETTERS, generate, run_seed=1), made.Source(counting, 2, score, compare)
+    player, source = made.player(LETTERS, generate, run_seed=1), made.Source(counting, max_turns, score, compare)
     return run_group(player, source, made.ticket(task=TASK, start_version=3), plan)
 
 
