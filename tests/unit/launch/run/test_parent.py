@@ -165,11 +165,11 @@ def ends_without_a_word(run: Path, how: str, *, summary: bool = False) -> str:
     return f"""
     os.environ["RLSYS_OWNER"] = f"test-parent:{{os.getpid()}}"
     child = subprocess.Popen(["sleep", "600"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    print(child.pid, flush=True)
     tell(run={str(run)!r}, owner=os.environ["RLSYS_OWNER"])
     tell(log={str(log)!r})
     if {summary}:
         tell(summary=True)
+    print(child.pid, flush=True)  # last: the test may end this process as soon as it reads it
     {how}
     """
 
