@@ -245,13 +245,13 @@ def make_run(options: argparse.Namespace, folder: Path) -> Run:
 
 
 async def go(run: Run) -> None:
-    pulse = asyncio.create_task(run.pulse.beat())
+    watching = asyncio.create_task(run.lag.watch())
     await run.learner.start()
     run.tasks.pool_start = asyncio.create_task(run.pool.start())
     gc.collect()
     gc.freeze()  # as `launch.run.session` does
     await rl_loop(run, run.config.stages[0])
-    pulse.cancel()
+    watching.cancel()
     await run.tasks.cancel_background()
     await run.pool.stop()
     await run.learner.stop()

@@ -1,7 +1,8 @@
-"""One optimizer step as a line of metrics.jsonl, and where its seconds went."""
+"""One training step as a line of metrics.jsonl, where its seconds went, and for how long the driver did not listen."""
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -67,3 +68,25 @@ class StepRow:
             "tokens/trained_per_s": self.trained / self.time.total,
             "tokens/packed_per_s": self.packed / self.time.total,
         }
+
+
+class EventLoopLag:
+    """How long the driver's event loop stood still, at most: every call that it serves has waited for as long."""
+
+    EVERY_S = 0.02
+
+    def __init__(self) -> None:
+        self._longest: float | None = None
+
+    async def watch(self) -> None:
+        """Runs as a task of the loop, for as long as the loop does."""
+        while True:
+            before = time.monotonic()
+            await asyncio.sleep(self.EVERY_S)
+            late = time.monotonic() - before - self.EVERY_S
+            self._longest = max(self._longest or 0.0, late)
+
+    def row(self) -> dict[str, float]:
+        """Since the last row; empty where nothing was watched."""
+        longest, self._longest = self._longest, None
+        return {} if longest is None else {"driver/longest_block_s": longest}

@@ -16,8 +16,7 @@ from launch.observe.gauges import Gauges
 from launch.observe.health import Finding, Setting, Watch
 from launch.observe.held_out import HELD_OUT, fallen
 from launch.observe.progress import Progress
-from launch.observe.pulse import Pulse
-from launch.observe.row import StepRow
+from launch.observe.row import EventLoopLag, StepRow
 from launch.observe.tracking import Tracker
 from launch.run.rundir import RunDir
 from launch.run.stage_run import StageRun
@@ -55,7 +54,7 @@ class Run:
     earlier: DriverState  # as this process found it: what those that it continues have spent
     started: float = field(default_factory=time.monotonic)
     # -- what changes while it runs --
-    pulse: Pulse = field(default_factory=Pulse)
+    lag: EventLoopLag = field(default_factory=EventLoopLag)
     before_row: DriverState | None = None  # where the account stood before a step whose row is yet to be written
     tasks: Tasks = field(init=False)
     sync: WeightSync = field(init=False)
@@ -141,7 +140,7 @@ class Run:
 
     def record(self, row: StepRow, stage_steps: int, raised: Failure | None = None) -> None:
         """Into metrics.jsonl, to the tracker, and onto the terminal. raised: the first of what its episodes raised."""
-        line = row.to_json() | self.pulse.row() | {"wall_s": self.wall_s}
+        line = row.to_json() | self.lag.row() | {"wall_s": self.wall_s}
         self.dir.log(line)
         self.before_row = None
         self.tracker.log(line)

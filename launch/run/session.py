@@ -42,7 +42,7 @@ async def go_through(run: Run, work: Callable[[Run], Awaitable[None]], *, engine
     for early in cleanup.noted():  # before the loop had its own handlers
         on_signal(early)
     status, reason, code = "failed", None, 1
-    pulse = asyncio.create_task(run.pulse.beat())
+    watching = asyncio.create_task(run.lag.watch())
     try:
         await run.tasks.until(start_parts(run, engines=engines))
         keep_imports()
@@ -58,7 +58,7 @@ async def go_through(run: Run, work: Callable[[Run], Awaitable[None]], *, engine
         if status != "stopped":
             run.progress.doing("ending the actors")
         gc.unfreeze()  # libraries count at the end what was left
-        pulse.cancel()
+        watching.cancel()
         await end_writing(run)
         await run.tasks.cancel_background()
         if run.tasks.pool_start is not None:

@@ -1,10 +1,11 @@
 """The seconds of a step add up, and its tokens are counted in one unit."""
 
+import asyncio
 import time
 
 import pytest
 
-from launch.observe.row import Clock, StepRow, StepTime
+from launch.observe.row import Clock, EventLoopLag, StepRow, StepTime
 
 
 def test_phases_and_the_rest_are_the_whole_step() -> None:
@@ -36,3 +37,19 @@ def test_a_row_by_hand() -> None:
         "tokens/trained_per_s": 25.0,
         "tokens/packed_per_s": 100.0,
     }
+
+
+def test_a_block_is_measured_and_told_once() -> None:
+    async def blocked() -> tuple[dict[str, float], dict[str, float]]:
+        lag = EventLoopLag()
+        assert lag.row() == {}
+        watching = asyncio.create_task(lag.watch())
+        await asyncio.sleep(0.03)
+        time.sleep(0.2)
+        await asyncio.sleep(0.03)
+        first = lag.row()
+        watching.cancel()
+        return first, lag.row()
+
+    first, second = asyncio.run(blocked())
+    assert first["driver/longest_block_s"] > 0.15 and second == {}
