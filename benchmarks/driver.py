@@ -245,7 +245,7 @@ def make_run(options: argparse.Namespace, folder: Path) -> Run:
 
 
 async def go(run: Run) -> None:
-    watching = asyncio.create_task(run.lag.watch())
+    watching = asyncio.create_task(run.loop_lag.watch())
     await run.learner.start()
     run.tasks.pool_start = asyncio.create_task(run.pool.start())
     gc.collect()

@@ -54,7 +54,7 @@ class Run:
     earlier: DriverState  # as this process found it: what those that it continues have spent
     started: float = field(default_factory=time.monotonic)
     # -- what changes while it runs --
-    lag: EventLoopLag = field(default_factory=EventLoopLag)
+    loop_lag: EventLoopLag = field(default_factory=EventLoopLag)
     before_row: DriverState | None = None  # where the account stood before a step whose row is yet to be written
     tasks: Tasks = field(init=False)
     sync: WeightSync = field(init=False)
@@ -140,7 +140,7 @@ class Run:
 
     def record(self, row: StepRow, stage_steps: int, raised: Failure | None = None) -> None:
         """Into metrics.jsonl, to the tracker, and onto the terminal. raised: the first of what its episodes raised."""
-        line = row.to_json() | self.lag.row() | {"wall_s": self.wall_s}
+        line = row.to_json() | self.loop_lag.row() | {"wall_s": self.wall_s}
         self.dir.log(line)
         self.before_row = None
         self.tracker.log(line)

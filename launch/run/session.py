@@ -42,7 +42,7 @@ async def go_through(run: Run, work: Callable[[Run], Awaitable[None]], *, engine
     for early in cleanup.noted():  # before the loop had its own handlers
         on_signal(early)
     status, reason, code = "failed", None, 1
-    watching = asyncio.create_task(run.lag.watch())
+    watching = asyncio.create_task(run.loop_lag.watch())
     try:
         await run.tasks.until(start_parts(run, engines=engines))
         keep_imports()
