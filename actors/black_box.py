@@ -27,15 +27,15 @@ _OURS = os.path.dirname(__file__) + os.sep
 STACK_SIGNAL = signal.SIGUSR1
 
 
-class Mark(NamedTuple):
+class CallMark(NamedTuple):
     """For whom a step of the loop is taken: a group, and its call. Zeros: for nobody in particular."""
 
     group: int = 0
     call: int = 0
 
 
-NOBODY = Mark()
-_working_for: contextvars.ContextVar[Mark] = contextvars.ContextVar("working_for", default=NOBODY)
+NOBODY = CallMark()
+_working_for: contextvars.ContextVar[CallMark] = contextvars.ContextVar("working_for", default=NOBODY)
 
 
 def create() -> int:
@@ -45,8 +45,8 @@ def create() -> int:
     return box
 
 
-def read_mark(box: int) -> Mark:
-    return Mark(*_MARK.unpack(os.pread(box, _MARK.size, 0)))
+def read_mark(box: int) -> CallMark:
+    return CallMark(*_MARK.unpack(os.pread(box, _MARK.size, 0)))
 
 
 def end(box: int) -> int:
@@ -72,10 +72,10 @@ class Recorder:
         faulthandler.register(STACK_SIGNAL, file=self._box, all_threads=False)
         faulthandler.enable(file=self._box, all_threads=False)
 
-    def mark(self, mark: Mark) -> None:
+    def mark(self, mark: CallMark) -> None:
         _MARK.pack_into(self._page, 0, *mark)
 
-    def context(self, mark: Mark) -> contextvars.Context:
+    def context(self, mark: CallMark) -> contextvars.Context:
         """Tasks that are created in it, and those that they create, work for `mark`."""
         context = contextvars.copy_context()
         context.run(_working_for.set, mark)
@@ -92,7 +92,7 @@ class Recorder:
 class _Marked(Coroutine[Any, Any, Any]):
     """A coroutine whose every step is marked."""
 
-    def __init__(self, work: Coroutine[Any, Any, Any], recorder: Recorder, mark: Mark) -> None:
+    def __init__(self, work: Coroutine[Any, Any, Any], recorder: Recorder, mark: CallMark) -> None:
         self._work, self._recorder, self._mark = work, recorder, mark
 
     def send(self, value: Any) -> Any:

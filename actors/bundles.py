@@ -14,8 +14,8 @@ USUAL_NODE = 8  # GPUs of a node, as long as none is there to be asked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Need:
-    """What one actor asks for. Need(what="rollout worker", cpus=8, gpus=2, lower="rollout.workers")"""
+class ResourceRequest:
+    """What one actor asks for. ResourceRequest(what="rollout worker", cpus=8, gpus=2, lower="rollout.workers")"""
 
     what: str
     cpus: float
@@ -44,7 +44,7 @@ class Node:
     gpus: float
 
 
-def bundled(needs: Sequence[Need], *nodes: Sequence[Node]) -> list[Bundle]:
+def bundled(needs: Sequence[ResourceRequest], *nodes: Sequence[Node]) -> list[Bundle]:
     """The bundles of `needs`, in their order: the fewest that find room on the first of `nodes` where any do.
 
     nodes: the same machines as they are now, as they are when nobody else computes there, ...
@@ -58,7 +58,7 @@ def bundled(needs: Sequence[Need], *nodes: Sequence[Node]) -> list[Bundle]:
     return list(_cut(needs, sizes[0]))
 
 
-def _most(needs: Sequence[Need], nodes: Iterable[Node]) -> int:
+def _most(needs: Sequence[ResourceRequest], nodes: Iterable[Node]) -> int:
     """How many of those that gather the largest node holds."""
     gathering = [need for need in needs if need.gathers]
     if not gathering:
@@ -70,7 +70,7 @@ def _most(needs: Sequence[Need], nodes: Iterable[Node]) -> int:
     return min(held or USUAL_NODE, len(gathering))
 
 
-def _cut(needs: Sequence[Need], size: int) -> Iterator[Bundle]:
+def _cut(needs: Sequence[ResourceRequest], size: int) -> Iterator[Bundle]:
     for need, group in groupby(needs):
         count, most = len(list(group)), size if need.gathers else 1
         for first in range(0, count, most):

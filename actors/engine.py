@@ -28,7 +28,7 @@ from actors.gauges import Gauges
 from actors.specs import IDLE, EngineFailed, EngineSpec, EngineStats, PromptTooLong, compile_cache, engine_environment
 from rlsys.rollout import TurnRequest
 from rlsys.system import semaphores, sockets
-from rlsys.system.weight_folder import Published, WeightFolder, WeightsRejected
+from rlsys.system.weight_folder import WeightFolder, WeightManifest, WeightsRejected
 from rlsys.types import Completion, Ints
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class Engine:
         output = await self._run(token_ids, parameters, f"logprobs-{id(parameters)}", FIRST)
         return [entry[token].logprob for entry, token in zip(output.prompt_logprobs[1:], token_ids[1:], strict=True)]
 
-    async def load(self, published: Published) -> None:
+    async def load(self, published: WeightManifest) -> None:
         """Swap in a published version between two tokens of whatever is being generated.
 
         Raises WeightsRejected and EngineFailed. When it does, or is cancelled, the engine stays paused and serves
@@ -163,7 +163,7 @@ class Engine:
         self._again.update(waiting)
         await self._llm.abort(waiting)
 
-    async def _reload(self, published: Published) -> None:
+    async def _reload(self, published: WeightManifest) -> None:
         what = f"version {published.version}"
         try:
             answers = await self._ask(self._llm.collective_rpc("rl_load", args=(asdict(published),)))

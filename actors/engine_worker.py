@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from actors.orphans import die_with, unname
-from rlsys.system.weight_folder import Published, WeightFolder
+from rlsys.system.weight_folder import WeightFolder, WeightManifest
 
 if TYPE_CHECKING:
     import torch
@@ -66,7 +66,7 @@ class ReloadExtension:
 
     def rl_tensors(self, published: dict[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
         """The version's tensors under their checkpoint names. vLLM carries the record of it as a dict."""
-        return WeightFolder.receive(Published(**published))
+        return WeightFolder.receive(WeightManifest(**published))
 
     def rl_missing(self, model: Any) -> list[str]:
         """Layers with parameters that are still waiting for elements. vLLM would keep their old weights with a warning.

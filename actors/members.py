@@ -15,7 +15,7 @@ from ray.exceptions import RayError
 
 from actors.calls import call, reason
 from actors.placement import actor_name
-from actors.weights.check import Arrival
+from actors.weights.check import LoadCheck
 from actors.worker import WorkerSpec, WorkerStatus
 from rlsys.errors import RunFailed
 from rlsys.system.lost_nodes import surely_lost
@@ -34,12 +34,12 @@ class State(StrEnum):
 
 
 @dataclass(slots=True, eq=False)
-class Play:
+class Assignment:
     """One group's place on a worker."""
 
     episodes: int
     company: object = None  # of suspects that play together, and with nobody else; None: nothing is held against it
-    member: Member | None = None  # with the incarnation that it was given
+    member: WorkerRecord | None = None  # with the incarnation that it was given
     handle: Any = None
     # Known of one whose worker died:
     by_itself: bool = False  # nothing else was played there then
@@ -47,7 +47,7 @@ class Play:
 
 
 @dataclass(slots=True)
-class Member:
+class WorkerRecord:
     """One worker, over all its incarnations."""
 
     spec: WorkerSpec
@@ -55,11 +55,11 @@ class Member:
     placement: Any = "DEFAULT"
     node: str = ""  # of Ray's, on which it runs
     state: State = State.DEAD
-    playing: set[Play] = field(default_factory=set)
+    playing: set[Assignment] = field(default_factory=set)
     died_of: str = ""  # its last incarnation that was found dead
     blameless: bool = False  # what was played on that had nothing to do with it
     without: tuple[int | None, str] = (None, "")  # the version that it last went without, and why
-    arrival: Arrival | None = None  # of the version that it holds
+    arrival: LoadCheck | None = None  # of the version that it holds
     refitting: asyncio.Lock = field(default_factory=asyncio.Lock)
     last_status: WorkerStatus | None = None
     delivered: int = 0  # tokens of the groups that this incarnation finished
@@ -93,7 +93,7 @@ class PoolOptions:
     publish_deadline_s: float = 60.0  # of a version: a worker without it by then serves nothing until it has it
 
 
-def close(member: Member, version: int, why: str) -> None:
+def close(member: WorkerRecord, version: int, why: str) -> None:
     """It holds older weights than the newest, and starts no group until it is given those."""
     log.warning("%s serves nothing until it holds the newest weights: version %d: %s", member.spec.name, version, why)
     member.without = version, why
@@ -101,7 +101,7 @@ def close(member: Member, version: int, why: str) -> None:
         member.state = State.STALE
 
 
-def bury(member: Member, error: Exception) -> None:
+def bury(member: WorkerRecord, error: Exception) -> None:
     """This incarnation is dead, and what it sampled for groups that it did not finish is lost."""
     refused = isinstance(getattr(error, "cause", None), WeightsRejected)
     member.state, member.died_of, member.blameless = State.DEAD, reason(error), refused or surely_lost(error)
@@ -112,7 +112,7 @@ def bury(member: Member, error: Exception) -> None:
         suspect(list(member.playing))
 
 
-def suspect(plays: Sequence[Play]) -> None:
+def suspect(plays: Sequence[Assignment]) -> None:
     """One of these may have ended their worker. Of n each plays next in a company of about the square root of n, and by
     itself when that company ends a worker again: so a death that was nobody's doing costs a few rounds, and one task
     that kills its worker is found by the third."""
@@ -123,7 +123,7 @@ def suspect(plays: Sequence[Play]) -> None:
         play.suspected = companies[number % len(companies)]
 
 
-def create(worker: type, options: PoolOptions, member: Member) -> Any:
+def create(worker: type, options: PoolOptions, member: WorkerRecord) -> Any:
     """Its next actor, with its name, its share of the machine and its place."""
     placed = ray.remote(worker).options(
         name=actor_name(options.run, member.spec.name, member.life.restarts),
@@ -137,7 +137,7 @@ def create(worker: type, options: PoolOptions, member: Member) -> Any:
     return placed.remote(member.spec)
 
 
-async def started(member: Member, ref: Any, what: str, timeout_s: float) -> Any:
+async def started(member: WorkerRecord, ref: Any, what: str, timeout_s: float) -> Any:
     """The answer to a call without which a worker does not serve."""
     try:
         return await call(ref, f"{member.spec.name} {what}", timeout_s)

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Sequence
 from typing import Any, TypeVar
 
-from actors.bundles import Need, Node, bundled, shortage
+from actors.bundles import Node, ResourceRequest, bundled, shortage
 from rlsys.errors import RunFailed
 from rlsys.system import supervisor
 
@@ -31,7 +31,7 @@ def actor_name(run: str, part: str, restarts: int = 0) -> str | None:
     return f"rlsys:{run}:{part}" + (f"#{restarts}" if restarts else "") if run else None
 
 
-async def place(needs: Sequence[Need], *, timeout_s: float, run: str = "") -> list[Any]:
+async def place(needs: Sequence[ResourceRequest], *, timeout_s: float, run: str = "") -> list[Any]:
     """A scheduling strategy per actor, in the order of `needs`. Raises RunFailed when there is no room for all.
 
     timeout_s: how long to wait for other jobs to end and for nodes to come.
@@ -56,7 +56,7 @@ async def place(needs: Sequence[Need], *, timeout_s: float, run: str = "") -> li
     return [_strategy(group, index) for index, bundle in enumerate(bundles) for _ in range(bundle.actors)]
 
 
-def check(needs: Sequence[Need]) -> None:
+def check(needs: Sequence[ResourceRequest]) -> None:
     """Of a cluster that does not grow. Raises RunFailed when it would not hold the actors if it were idle."""
     nodes = all_nodes()
     why = shortage(bundled(needs, nodes), nodes)

@@ -26,9 +26,9 @@ import ray
 from ray.exceptions import RayError, RayTaskError
 
 from actors.calls import ask_to_stop, call, reason
-from actors.members import Member, PoolOptions, State, bury, create, started
+from actors.members import PoolOptions, State, WorkerRecord, bury, create, started
 from actors.placement import NoPlace, has_place, while_placed
-from actors.roster import Roster
+from actors.roster import WorkerRegistry
 from actors.specs import EngineFailed
 from actors.weights.distributor import WeightDistributor, node_of
 from actors.weights.publisher import WeightPublisher
@@ -58,14 +58,14 @@ class RolloutPool:
         """distributor: of new weights to the engines; without, there are none, and `adopt` opens the workers."""
         self._options, self._worker = options, worker
         self._members = [self._member(spec) for spec in specs]
-        self._roster = Roster(self._members, options.in_flight)
+        self._roster = WorkerRegistry(self._members, options.in_flight)
         self.publisher = WeightPublisher(self._roster, options, distributor, self._mark_dead)
         self._distributor = distributor
         self._addresses: Mapping[str, str] = {}
         self._away: dict[str, str] = {}  # tools that answer nobody, and why
         self._adopted = False
 
-    def _member(self, spec: WorkerSpec) -> Member:
+    def _member(self, spec: WorkerSpec) -> WorkerRecord:
         life = Supervised[Any](
             spec.name,
             lambda: create(self._worker, self._options, member),
@@ -74,7 +74,7 @@ class RolloutPool:
             find_place=lambda: self._find_place(member),
             goal="finishing a group",
         )
-        member: Member = Member(spec=spec, life=life)
+        member: WorkerRecord = WorkerRecord(spec=spec, life=life)
         return member
 
     # -- start and stop ---------------------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ class RolloutPool:
         await asyncio.gather(*(member.life.ensure() for member in self._members))
         self._roster.spawn(keep_pinging(self.status))
 
-    async def _start(self, member: Member, handle: Any) -> None:
+    async def _start(self, member: WorkerRecord, handle: Any) -> None:
         timeout_s, name = self._options.start_timeout_s, member.spec.name
         member.state, member.delivered = State.STARTING, 0
         starting = started(member, handle.start.remote(), "starting its engine", timeout_s)
@@ -111,7 +111,7 @@ class RolloutPool:
         self._addresses = addresses
         await asyncio.gather(*(self._connect(member, member.handle) for member in self._roster.up))
 
-    async def _connect(self, member: Member, handle: Any) -> None:
+    async def _connect(self, member: WorkerRecord, handle: Any) -> None:
         try:
             what = f"{member.spec.name} hearing of the services"
             await call(handle.connect.remote(self._addresses), what, self._options.call_timeout_s)
@@ -205,14 +205,14 @@ class RolloutPool:
         self._adopted = True
         await asyncio.gather(*(self._adopt(member, member.handle) for member in self._members))
 
-    async def _adopt(self, member: Member, handle: Any) -> None:
+    async def _adopt(self, member: WorkerRecord, handle: Any) -> None:
         await started(member, handle.adopt.remote(), "adopting its folder", 30.0)
         if member.handle is handle:
             await self._roster.open(member)
 
     # -- supervision ------------------------------------------------------------------------------------------------
 
-    async def _ping(self, member: Member, handle: Any) -> None:
+    async def _ping(self, member: WorkerRecord, handle: Any) -> None:
         try:
             what = f"{member.spec.name} answering a ping"
             status: WorkerStatus = await call(handle.ping.remote(), what, self._options.call_timeout_s)
@@ -223,14 +223,14 @@ class RolloutPool:
         except (RayError, RunFailed) as error:
             self._mark_dead(member, handle, error)
 
-    def _mark_dead(self, member: Member, handle: Any, error: Exception) -> None:
+    def _mark_dead(self, member: WorkerRecord, handle: Any, error: Exception) -> None:
         """The first to notice starts the restart; later reports about the same incarnation change nothing."""
         written = member.last_status.log if member.last_status is not None else ""
         if member.life.declare_dead(handle, reason(error), f"; its log is {written}" if written else ""):
             bury(member, error)
             self._roster.spawn(self._revive(member))
 
-    async def _revive(self, member: Member) -> None:
+    async def _revive(self, member: WorkerRecord) -> None:
         try:
             await member.life.revive()
         except GaveUp as error:
@@ -238,7 +238,7 @@ class RolloutPool:
         else:
             await self.publisher.renew(member)  # when it dies under that, another task revives it
 
-    async def _find_place(self, member: Member) -> None:
+    async def _find_place(self, member: WorkerRecord) -> None:
         """Wait until a worker has a node, ever more patiently. Raises GaveUp when the run cannot go on without it."""
         since, pause = time.monotonic(), supervisor.PING_EVERY_S
         while not await asyncio.to_thread(has_place, member.placement):

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from actors.members import Member, Play, State
+from actors.members import Assignment, State, WorkerRecord
 from rlsys.errors import RunFailed
 
 log = logging.getLogger("rlsys.pool")
@@ -24,35 +24,35 @@ log = logging.getLogger("rlsys.pool")
 SUSPECTS_WAIT_S = 30.0  # while others come and go; then a worker is kept free for them
 
 
-class Roster:
+class WorkerRegistry:
     """Belongs to the driver's event loop, and so do the tasks that run beside its calls."""
 
-    def __init__(self, members: Sequence[Member], in_flight: int) -> None:
+    def __init__(self, members: Sequence[WorkerRecord], in_flight: int) -> None:
         self.members = members
         self.failure: RunFailed | None = None
         self._in_flight = in_flight
-        self._waiting: deque[tuple[Play, asyncio.Future[Play]]] = deque()
-        self._suspects: deque[tuple[Play, asyncio.Future[Play]]] = deque()
+        self._waiting: deque[tuple[Assignment, asyncio.Future[Assignment]]] = deque()
+        self._suspects: deque[tuple[Assignment, asyncio.Future[Assignment]]] = deque()
         self._since = 0.0  # when a suspect was last served, or began to wait for all
-        self._kept: Member | None = None  # for suspects that have waited long: nobody else is played there
+        self._kept: WorkerRecord | None = None  # for suspects that have waited long: nobody else is played there
         self._changed = asyncio.Condition()
         self._background: set[asyncio.Task[Any]] = set()
 
     @property
-    def up(self) -> list[Member]:
+    def up(self) -> list[WorkerRecord]:
         """Those that answer, with whatever weights."""
         return [member for member in self.members if member.state in (State.STALE, State.READY)]
 
-    async def admit(self, episodes: int, *, company: object = None) -> Play:
+    async def admit(self, episodes: int, *, company: object = None) -> Assignment:
         """A place for a group on the least loaded worker that has room. Whoever gets it gives it back with `leave`.
 
         Raises RunFailed when the run cannot go on.
         """
-        given: asyncio.Future[Play] = asyncio.get_running_loop().create_future()
+        given: asyncio.Future[Assignment] = asyncio.get_running_loop().create_future()
         queue = self._waiting if company is None else self._suspects
         if company is not None and not self._suspects:
             self._since = asyncio.get_running_loop().time()
-        queue.append((Play(episodes=episodes, company=company), given))
+        queue.append((Assignment(episodes=episodes, company=company), given))
         self._serve()
         try:
             return await given
@@ -61,7 +61,7 @@ class Roster:
                 await self.leave(given.result())  # it came at the moment at which nobody wanted it any more
             raise
 
-    async def leave(self, play: Play) -> None:
+    async def leave(self, play: Assignment) -> None:
         assert play.member is not None
         play.member.playing.discard(play)
         await self.notify()
@@ -88,7 +88,7 @@ class Roster:
             late = waited_s > SUSPECTS_WAIT_S and open_to
             self._kept = min(open_to, key=lambda member: member.in_flight) if late else None
 
-    def _served(self, play: Play, given: asyncio.Future[Play]) -> bool:
+    def _served(self, play: Assignment, given: asyncio.Future[Assignment]) -> bool:
         """Whether it waits no more."""
         if given.done():  # whoever waited has gone
             return True
@@ -104,7 +104,7 @@ class Roster:
         given.set_result(play)
         return True
 
-    def _has_room(self, member: Member, play: Play) -> bool:
+    def _has_room(self, member: WorkerRecord, play: Assignment) -> bool:
         if member.state is not State.READY or (member is self._kept and play.company is None):
             return False
         if not member.playing:
@@ -121,7 +121,7 @@ class Roster:
             if self.failure is not None:
                 raise self.failure
 
-    async def open(self, member: Member) -> None:
+    async def open(self, member: WorkerRecord) -> None:
         """From now on it is given groups."""
         member.state = State.READY
         await self.notify()

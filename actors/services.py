@@ -21,7 +21,7 @@ import ray
 from ray.exceptions import RayError
 
 from actors.addresses import LOOPBACK, free_port, interfaces, listening, only_node
-from actors.bundles import Need
+from actors.bundles import ResourceRequest
 from actors.calls import SERVICE_TOKEN, ask_to_stop, call, reason
 from actors.placement import actor_name
 from envs import new_player
@@ -137,10 +137,11 @@ class Services:
         """One for each name, in the order in which they are placed."""
         return [member.spec for member in self._members.values()]
 
-    def needs(self, *, on_gpus: bool) -> list[Need]:
+    def needs(self, *, on_gpus: bool) -> list[ResourceRequest]:
         gpus = [spec.gpus if on_gpus else 0 for spec in self.servers]
         return [
-            Need(what=spec.name, cpus=1, gpus=each, lower=LOWER) for spec, each in zip(self.servers, gpus, strict=True)
+            ResourceRequest(what=spec.name, cpus=1, gpus=each, lower=LOWER)
+            for spec, each in zip(self.servers, gpus, strict=True)
         ]
 
     @property

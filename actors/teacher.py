@@ -20,8 +20,8 @@ import numpy as np
 from actors.calls import SERVICE_TOKEN
 from actors.renderer import ChatRenderer
 from actors.services import ServiceSpec
-from actors.watched import CannotStart, WorldsSpec
-from actors.worlds import Worlds
+from actors.watched import CannotStart, EnvWorkerSpec
+from actors.worlds import EnvWorkerPool
 from envs.services.endpoint import Question
 from envs.services.judge.construct import construct
 from envs.services.judge.templates import Prompts
@@ -38,7 +38,7 @@ class TeacherPlays:
     """`group` as a pool of workers has it."""
 
     def __init__(
-        self, config: TeacherConfig, teacher: Teacher, worlds: Worlds, renderer: ChatRenderer, run_seed: int
+        self, config: TeacherConfig, teacher: Teacher, worlds: EnvWorkerPool, renderer: ChatRenderer, run_seed: int
     ) -> None:
         self._config = config
         self._teacher = teacher
@@ -95,7 +95,7 @@ class TeacherPlays:
 
 @asynccontextmanager
 async def teaching(
-    recipe: RecipeConfig, renderer: ChatRenderer, spec: WorldsSpec, services: Sequence[ServiceSpec], log: Path
+    recipe: RecipeConfig, renderer: ChatRenderer, spec: EnvWorkerSpec, services: Sequence[ServiceSpec], log: Path
 ) -> AsyncIterator[TeacherPlays]:
     """With the tool servers and the judge that the recipe asks for, in this process too. Raises BadInput.
 
@@ -105,7 +105,7 @@ async def teaching(
     teacher = Teacher(recipe.generate.teacher, concurrency=concurrency, log=log)
     os.environ[SERVICE_TOKEN] = token = secrets.token_urlsafe(24)  # the process of the environments inherits it
     started: dict[str, Any] = {}
-    worlds = Worlds(spec)
+    worlds = EnvWorkerPool(spec)
     try:
         for each in services:
             started[each.name] = await asyncio.to_thread(each.start, each.config, host="127.0.0.1", port=0, token=token)

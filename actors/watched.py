@@ -3,9 +3,9 @@
 Its event loop has to answer every `BEAT_S`. When it has not for the time that one call may block it, the black box
 tells who is at work and on which line. The process is ended, and every call under way fails by its share in that:
 
-    of the culprit's group     TookOthersDown: a typed failure, for good
-    of any other               TakenDown: played again in the next process, at no cost
-    of all, without a culprit  TakenDown too, but they are suspects: each group plays alone in a process from now on
+    of the culprit's group     CrashedEnvWorker: a typed failure, for good
+    of any other               EvictedByCrash: played again in the next process, at no cost
+    of all, without a culprit  EvictedByCrash too, but they are suspects: each group plays alone from now on
     of one that was alone      EpisodeBroken: a typed failure of the infrastructure, tried again within its budget
 """
 
@@ -27,11 +27,11 @@ from typing import Any, Protocol
 import psutil
 
 from actors import black_box
-from actors.black_box import NOBODY, Mark
+from actors.black_box import NOBODY, CallMark
 from actors.scoring import ScoringSpec
 from actors.world_process import WHERE, pack, receive, unpacked
 from envs.services.stats import ToolStats
-from rlsys.broken import EpisodeBroken, TakenDown, TookOthersDown
+from rlsys.broken import CrashedEnvWorker, EpisodeBroken, EvictedByCrash
 from rlsys.types import Failure, FailureKind
 
 BEAT_S = 0.5
@@ -42,14 +42,14 @@ _COMMAND = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from actors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorldsSpec:
+class EnvWorkerSpec:
     worker: str  # "rollout:0"
     scoring: ScoringSpec
     block_s: float  # how long one call may keep all others waiting
     start_timeout_s: float  # for the process to come up, and for a world and its reward to be made
 
 
-class Asker(Protocol):
+class CallOwner(Protocol):
     """A group whose calls these are. `failed` is set when it has ended the process, `suspect` when it may have."""
 
     number: int
@@ -65,14 +65,14 @@ class CannotStart(Exception):
 @dataclass(slots=True)
 class _Call:
     answer: asyncio.Future[Any]
-    asker: Asker | None
+    asker: CallOwner | None
     method: str
 
 
-class WorldProcess:
+class EnvWorker:
     """Starts when it is made, in a running event loop. `lost` is called once, when it is over without `stop`."""
 
-    def __init__(self, spec: WorldsSpec, lost: Callable[[Any], None]) -> None:
+    def __init__(self, spec: EnvWorkerSpec, lost: Callable[[Any], None]) -> None:
         self.spec = spec
         self.plans: dict[tuple[str, str], asyncio.Future[int]] = {}  # by world and plan: the turns of an episode
         self.stats: Mapping[str, ToolStats] = {}
@@ -80,10 +80,10 @@ class WorldProcess:
         self.stack = ""  # what it did then
         self._lost = lost
         self._calls: dict[int, _Call] = {}
-        self._askers: dict[int, Asker] = {}
+        self._askers: dict[int, CallOwner] = {}
         self._numbers = count(1)
         self._up = False
-        self._culprit: Asker | None = None
+        self._culprit: CallOwner | None = None
         self._blamed = False  # it was over by itself, or stood still
         self._alone = False  # a single group was there then
         self._unsent: list[bytes] = []
@@ -102,7 +102,7 @@ class WorldProcess:
     def over(self) -> bool:
         return bool(self.reason)
 
-    def ask(self, asker: Asker | None, method: str, *arguments: Any) -> asyncio.Future[Any]:
+    def ask(self, asker: CallOwner | None, method: str, *arguments: Any) -> asyncio.Future[Any]:
         """The call's answer. Whoever gives up waiting for it cancels it, and with it the call."""
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         if self.over:
@@ -116,7 +116,7 @@ class WorldProcess:
         answer.add_done_callback(lambda done: self._forget(number, done))
         return answer
 
-    def end_group(self, asker: Asker) -> None:
+    def end_group(self, asker: CallOwner) -> None:
         """It asks nothing more."""
         if self._askers.pop(asker.number, None) is not None and not self.over:
             self._send((next(self._numbers), 0, "end", (asker.number,)))
@@ -202,7 +202,7 @@ class WorldProcess:
                 self._blame(mark, FailureKind.TIMEOUT, f"blocked the others of its worker for {patience:g} s")
                 return True
 
-    def _patience(self, mark: Mark) -> float:
+    def _patience(self, mark: CallMark) -> float:
         """How long it may stand still in what it does now. Making a world or a reward takes as long as its data."""
         call = self._calls.get(mark.call)
         making = not self._up or (call is not None and call.method == "prepare")
@@ -231,7 +231,7 @@ class WorldProcess:
         code = self.process.returncode
         self._blame(black_box.read_mark(self._box), FailureKind.INFRA, f"ended the process (exit code {code})")
 
-    def _blame(self, mark: Mark, kind: FailureKind, did: str) -> None:
+    def _blame(self, mark: CallMark, kind: FailureKind, did: str) -> None:
         """End it, and give every call under way its share."""
         if self.over:
             return
@@ -244,7 +244,7 @@ class WorldProcess:
         if self._culprit is not None:
             where = WHERE.get(method, "environment")
             detail = f"{method} in {self._culprit.what} {did}{at}"
-            self._culprit.failed = TookOthersDown(Failure(kind=kind, where=where, detail=detail))
+            self._culprit.failed = CrashedEnvWorker(Failure(kind=kind, where=where, detail=detail))
         elif call is not None and call.method == "prepare":
             self._up, detail = False, f"making the world or its reward {did}{at}"
         else:
@@ -257,7 +257,7 @@ class WorldProcess:
         self._end(detail)
         self._lost(self)
 
-    def _ending(self, asker: Asker | None) -> Exception:
+    def _ending(self, asker: CallOwner | None) -> Exception:
         """What a call hears whose process is over."""
         if asker is not None and asker.failed is not None:
             return asker.failed
@@ -265,7 +265,7 @@ class WorldProcess:
             return CannotStart(f"{self.spec.worker}: its environments did not start: {self.reason}; see its log")
         failure = Failure(kind=FailureKind.INFRA, where="environment", detail=self.reason)
         charged = not self._blamed or (self._alone and asker is not None)
-        return EpisodeBroken(failure) if charged else TakenDown(failure)
+        return EpisodeBroken(failure) if charged else EvictedByCrash(failure)
 
     def _end(self, reason: str) -> None:
         if self.over:

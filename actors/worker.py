@@ -22,14 +22,14 @@ from actors.engine import Engine
 from actors.renderer import ChatRenderer
 from actors.scoring import ScoringSpec
 from actors.specs import IDLE, EngineFailed, EngineSpec, EngineStats, PromptTooLong
-from actors.watched import WorldsSpec
-from actors.worlds import Worlds
+from actors.watched import EnvWorkerSpec
+from actors.worlds import EnvWorkerPool
 from envs.services.stats import ToolStats
 from rlsys.clock import stopped
 from rlsys.group_rollout import run_group
 from rlsys.rollout import EpisodeBroken, Player, RolloutPlan, TurnRequest
 from rlsys.summaries import TrajectorySummary, summarize_group
-from rlsys.system.weight_folder import Published
+from rlsys.system.weight_folder import WeightManifest
 from rlsys.types import Completion, Failure, FailureKind, Group, Ints, Ticket
 
 
@@ -63,7 +63,7 @@ class WorkerStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Delivery:
+class LoadResult:
     """Proof that a version arrived."""
 
     version: int
@@ -79,8 +79,8 @@ class RolloutWorker:
         os.environ.update(spec.secrets)
         self.spec = spec
         self.renderer = ChatRenderer(spec.engine.model_path)
-        self.worlds = Worlds(
-            WorldsSpec(
+        self.worlds = EnvWorkerPool(
+            EnvWorkerSpec(
                 worker=spec.name, scoring=spec.scoring, block_s=spec.block_s, start_timeout_s=spec.start_timeout_s
             )
         )
@@ -154,7 +154,7 @@ class RolloutWorker:
         self._generated += len(completion.token_ids)
         return completion
 
-    async def load_weights(self, published: Published, probe: Sequence[Sequence[int]]) -> Delivery:
+    async def load_weights(self, published: WeightManifest, probe: Sequence[Sequence[int]]) -> LoadResult:
         """Swap in a published version while requests are in flight, then show what the engine now computes."""
         started = time.monotonic()
         engine = self._engine()
@@ -167,7 +167,7 @@ class RolloutWorker:
         logprobs = tuple([tuple(await engine.prompt_logprobs(ids)) for ids in probe])
         self.version = published.version
         seconds, probe_s = loaded - started, time.monotonic() - loaded
-        return Delivery(version=published.version, seconds=seconds, probe_s=probe_s, probe_logprobs=logprobs)
+        return LoadResult(version=published.version, seconds=seconds, probe_s=probe_s, probe_logprobs=logprobs)
 
     async def adopt(self) -> None:
         """Serve the weights of the folder that the engine was started from, as version 0."""

@@ -16,7 +16,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from actors.black_box import Mark, Recorder
+from actors.black_box import CallMark, Recorder
 from actors.calls import SERVICE_TOKEN
 from actors.orphans import die_with
 from actors.scoring import RewardService, ScoringSpec
@@ -43,7 +43,7 @@ async def receive(reader: asyncio.StreamReader) -> Any:
     return pickle.loads(await reader.readexactly(size))
 
 
-class WorldServer:
+class EnvServer:
     """Worlds, episodes and rewards, by the calls that `actors.worlds` makes. Whatever these raise is passed on."""
 
     def __init__(self, scoring: ScoringSpec) -> None:
@@ -176,7 +176,7 @@ def unpacked(kind: str, body: bytes, method: str) -> Any:
 class _Calls:
     """Each call is a task of its own, marked in the black box for as long as it works."""
 
-    def __init__(self, server: WorldServer, recorder: Recorder, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, server: EnvServer, recorder: Recorder, writer: asyncio.StreamWriter) -> None:
         self._server, self._recorder, self._writer = server, recorder, writer
         self._tasks: dict[int, asyncio.Task[None]] = {}
 
@@ -185,7 +185,7 @@ class _Calls:
             if number in self._tasks:
                 self._tasks[number].cancel()
             return
-        context = self._recorder.context(Mark(group, number))
+        context = self._recorder.context(CallMark(group, number))
         work = self._work(number, method, arguments)
         self._tasks[number] = asyncio.get_running_loop().create_task(work, context=context)
         self._tasks[number].add_done_callback(lambda _: self._tasks.pop(number))
@@ -199,7 +199,7 @@ async def serve(connection: socket.socket, recorder: Recorder) -> None:
     asyncio.get_running_loop().set_task_factory(recorder.task_factory)
     reader, writer = await asyncio.open_unix_connection(sock=connection)
     try:
-        calls = _Calls(WorldServer(await receive(reader)), recorder, writer)
+        calls = _Calls(EnvServer(await receive(reader)), recorder, writer)
         while True:
             calls.begin(*await receive(reader))
     except (EOFError, ConnectionError):

@@ -18,9 +18,9 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
-from actors.watched import CannotStart, WorldProcess, WorldsSpec
+from actors.watched import CannotStart, EnvWorker, EnvWorkerSpec
 from envs.services.stats import ToolStats, merge
-from rlsys.broken import EpisodeBroken, TakenDown
+from rlsys.broken import EpisodeBroken, EvictedByCrash
 from rlsys.clock import deadline, stopped
 from rlsys.config.identity import config_key
 from rlsys.rollout import RolloutPlan
@@ -29,26 +29,26 @@ from rlsys.types import Message, Reward, Step, Task, Transcript
 log = logging.getLogger("rlsys.worlds")
 
 
-class Worlds:
+class EnvWorkerPool:
     """The process that plays, and the next one when that is over."""
 
     def __init__(
-        self, spec: WorldsSpec, start: Callable[[WorldsSpec, Callable[[Any], None]], WorldProcess] = WorldProcess
+        self, spec: EnvWorkerSpec, start: Callable[[EnvWorkerSpec, Callable[[Any], None]], EnvWorker] = EnvWorker
     ) -> None:
         self.spec = spec
         self.lost: list[str] = []  # why each earlier process was ended
         self._start = start
-        self._process: WorldProcess | None = None
+        self._process: EnvWorker | None = None
         self._numbers = count(1)
         self._playing: Counter[str] = Counter()  # groups by world
         self._retired: list[Mapping[str, ToolStats]] = []
         self._addresses: Mapping[str, str] = {}
-        self._apart: Worlds | None = None  # where suspects play
+        self._apart: EnvWorkerPool | None = None  # where suspects play
         self._suspects = 0  # that play there, or wait for it
         self._turn = asyncio.Lock()
         self._stopping: set[asyncio.Task[None]] = set()
 
-    def start(self) -> WorldProcess:
+    def start(self) -> EnvWorker:
         """The process, which comes up beside whatever happens meanwhile."""
         if self._process is None:
             self._process = self._start(self.spec, self._over)
@@ -63,7 +63,7 @@ class Worlds:
         if self._apart is not None:
             self._apart.connect(addresses)
 
-    def _tell(self, process: WorldProcess) -> None:
+    def _tell(self, process: EnvWorker) -> None:
         if self._addresses:
             process.ask(None, "connect", self._addresses).add_done_callback(self._told)
 
@@ -72,7 +72,7 @@ class Worlds:
         if error is not None and not isinstance(error, (EpisodeBroken, CannotStart)):  # of a process that is over
             log.warning("%s: a world does not go where its service is: %s", self.spec.worker, error)
 
-    async def prepared(self, plan: RolloutPlan, keys: tuple[str, str]) -> tuple[WorldProcess, int]:
+    async def prepared(self, plan: RolloutPlan, keys: tuple[str, str]) -> tuple[EnvWorker, int]:
         """A process that is ready to play the configs that these are the keys of, and the turns of an episode.
 
         Raises what making the world raises.
@@ -85,19 +85,19 @@ class Worlds:
             process.plans[keys] = process.ask(None, "prepare", keys, plan.env, plan.reward, playing)
         return process, await asyncio.shield(process.plans[keys])
 
-    def play(self, plan: RolloutPlan, task: Task) -> Playing:
+    def play(self, plan: RolloutPlan, task: Task) -> GroupSession:
         """`with worlds.play(plan, task) as playing:` around one group."""
-        return Playing(self, next(self._numbers), plan, task)
+        return GroupSession(self, next(self._numbers), plan, task)
 
-    def began(self, group: Playing) -> None:
+    def began(self, group: GroupSession) -> None:
         self._playing[group.world] += 1
 
-    def ended(self, group: Playing) -> None:
+    def ended(self, group: GroupSession) -> None:
         self._playing[group.world] -= 1
         if self._process is not None:
             self._process.end_group(group)
 
-    async def apart(self) -> Worlds:
+    async def apart(self) -> EnvWorkerPool:
         """Where a suspect plays alone, once the others before it are done. `leave` gives it back."""
         self._suspects += 1
         try:
@@ -107,7 +107,7 @@ class Worlds:
             self._suspects -= 1
             raise
         if self._apart is None:
-            self._apart = Worlds(self.spec, self._start)
+            self._apart = EnvWorkerPool(self.spec, self._start)
             self._apart.lost = self.lost
             self._apart.connect(self._addresses)
         return self._apart
@@ -148,13 +148,13 @@ class Worlds:
             await self._apart.stop()
         await asyncio.gather(*self._stopping)
 
-    def _over(self, process: WorldProcess) -> None:
+    def _over(self, process: EnvWorker) -> None:
         log.warning("%s: %s; the others are played again\n%s", self.spec.worker, process.reason, process.stack)
         self.lost.append(process.reason)
         self._process = None
         self._retire(process)
 
-    def _retire(self, process: WorldProcess) -> None:
+    def _retire(self, process: EnvWorker) -> None:
         """What it counted, of now nothing."""
         counted = {
             tool: replace(s, breaker_open=False, queued=0, in_flight=0, outage="") for tool, s in process.stats.items()
@@ -162,10 +162,10 @@ class Worlds:
         self._retired.append(counted)
 
 
-class Playing:
+class GroupSession:
     """One group's episodes and rewards, in whichever process there is."""
 
-    def __init__(self, worlds: Worlds, number: int, plan: RolloutPlan, task: Task) -> None:
+    def __init__(self, worlds: EnvWorkerPool, number: int, plan: RolloutPlan, task: Task) -> None:
         self.number = number
         self._keys = self.world, self._reward = config_key(plan.env), config_key(plan.reward)
         self.what = f"task {task.task_id} of {getattr(plan.env, 'name', plan.env)}"
@@ -177,7 +177,7 @@ class Playing:
         self._episodes = count()
         self._compares = False
 
-    def __enter__(self) -> Playing:
+    def __enter__(self) -> GroupSession:
         self._worlds.began(self)
         return self
 
@@ -190,7 +190,7 @@ class Playing:
         while True:
             try:
                 return (await self._worlds.prepared(self._plan, self._keys))[1]
-            except TakenDown:  # another group's doing: there is a new process
+            except EvictedByCrash:  # another group's doing: there is a new process
                 continue
 
     async def env(self, task: Task) -> RemoteEnv:
@@ -213,11 +213,11 @@ class Playing:
                     process = await self._process()
                     compared: Sequence[Reward] = await process.ask(self, "compare", self._reward, transcripts, rewards)
                     return compared
-            except TakenDown:
+            except EvictedByCrash:
                 continue
         return rewards
 
-    async def _process(self) -> WorldProcess:
+    async def _process(self) -> EnvWorker:
         if self.failed is not None:
             raise self.failed
         if self.suspect and self._worlds is self._home:
@@ -242,7 +242,7 @@ class RemoteEnv:
     """An episode in the process where it began."""
 
     def __init__(
-        self, group: Playing, process: WorldProcess, episode: int, prompt: tuple[Message, ...], stop: tuple[str, ...]
+        self, group: GroupSession, process: EnvWorker, episode: int, prompt: tuple[Message, ...], stop: tuple[str, ...]
     ) -> None:
         self.stop_strings: Sequence[str] = stop
         self._group, self._process, self._episode, self._prompt = group, process, episode, prompt

@@ -29,7 +29,7 @@ from actors.scoring import ScoringSpec
 from actors.services import Services
 from actors.specs import IDLE, EngineSpec
 from actors.weights.distributor import DistributorOptions, WeightDistributor
-from actors.worker import Delivery, WorkerSpec, WorkerStatus
+from actors.worker import LoadResult, WorkerSpec, WorkerStatus
 from launch.checkpoints.checkpoint import DriverState
 from launch.config.compose import compose
 from launch.observe.progress import Progress
@@ -43,7 +43,7 @@ from rlsys.batch import UpdateReport
 from rlsys.journal import Journal
 from rlsys.summaries import summarize_group
 from rlsys.system.device import DEVICES, resolved_run
-from rlsys.system.weight_folder import Published, WeightFolder
+from rlsys.system.weight_folder import WeightFolder, WeightManifest
 from rlsys.types import (
     Completion,
     EpisodeEnd,
@@ -92,9 +92,9 @@ class ScriptedWorker:
             rss_mb=1.0, engine=IDLE, tools={},
         )  # fmt: skip
 
-    async def load_weights(self, published: Published, probe: Any) -> Delivery:
+    async def load_weights(self, published: WeightManifest, probe: Any) -> LoadResult:
         self.version = published.version
-        return Delivery(version=self.version, seconds=0.0, probe_logprobs=said_of(probe, self.version < 0))
+        return LoadResult(version=self.version, seconds=0.0, probe_logprobs=said_of(probe, self.version < 0))
 
     async def connect(self, addresses: Any) -> None: ...
 
@@ -167,7 +167,7 @@ class ScriptedRank(LearnerActor):
     def load(self, folder: str, optimizers_alone: bool) -> None: ...
 
     def export(self, folder: Any, version: int, probe: Any, perturb: bool) -> Any:
-        return Published(version=version), said_of(probe, perturb)
+        return WeightManifest(version=version), said_of(probe, perturb)
 
 
 def said_of(probe: Any, perturbed: bool) -> tuple[tuple[float, ...], ...]:

@@ -2,7 +2,7 @@
 
     python benchmarks/env_workers.py
 
-Both serve `actors.world_process.WorldServer`. The steps of the world that they play answer at once, wait or block.
+Both serve `actors.world_process.EnvServer`. The steps of the world that they play answer at once, wait or block.
 Every figure is a median of `--rounds`, the rates are of `--calls`; Ray runs on this machine alone.
 """
 
@@ -28,13 +28,13 @@ import ray
 from report import Report, parser
 
 from actors.scoring import ScoringSpec
-from actors.watched import WorldProcess, WorldsSpec
-from actors.world_process import WorldServer, answer
+from actors.watched import EnvWorker, EnvWorkerSpec
+from actors.world_process import EnvServer, answer
 from envs.base import World
 from rlsys.types import Message, Step, Task
 
 ROOTS = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
-SPEC = WorldsSpec(
+SPEC = EnvWorkerSpec(
     worker="bench", scoring=ScoringSpec(grader_workers=1, grader_deadline_s=5.0), block_s=3600.0, start_timeout_s=600.0
 )
 REPLY = Step(reply=Message(role="user", content="word " * 100))
@@ -91,7 +91,7 @@ class EnvActor:
     """What a Ray actor in the place of `world_process.main` would be."""
 
     def __init__(self, scoring: ScoringSpec) -> None:
-        self._server = WorldServer(scoring)
+        self._server = EnvServer(scoring)
 
     async def call(self, method: str, *arguments: Any) -> Any:
         return await answer(getattr(self._server, method)(*arguments), method)
@@ -102,7 +102,7 @@ class Socket:
 
     def __init__(self) -> None:
         self._group: Any = SimpleNamespace(number=1, what="bench", failed=None, suspect=False)
-        self.process = WorldProcess(SPEC, lambda _: None)
+        self.process = EnvWorker(SPEC, lambda _: None)
 
     def ask(self, method: str, *arguments: Any) -> Awaitable[Any]:
         return self.process.ask(self._group if method != "prepare" else None, method, *arguments)

@@ -31,7 +31,7 @@ from learners.meeting import RankSpec
 from learners.policy import PolicyModel, computed_at, load_policy, row_inputs
 from learners.rank import LearnerRank
 from learners.zero import parameter_groups
-from rlsys.batch import Batch, Row, build_batch
+from rlsys.batch import Batch, MicroBatch, build_batch
 from rlsys.config.learner import LearnerConfig
 from rlsys.metrics import values
 from rlsys.plan import plan_samples
@@ -104,7 +104,7 @@ class PlainLoop:
         if self.model.device.type == "cuda":
             torch.cuda.synchronize()
 
-    def _backward(self, row: Row, denominator: float) -> None:
+    def _backward(self, row: MicroBatch, denominator: float) -> None:
         device = self.model.device
         ids, mask = row.token_ids.to(device), row.loss_mask.to(device)
         inputs = row_inputs(self.model, ids, row.position_ids.to(device), row.cu_seqlens.to(device))

@@ -29,7 +29,7 @@ from report import Report, parser
 from actors.weights.distributor import ALLOCATOR, DistributorOptions, WeightDistributor
 from actors.weights.transfer import FlightTransfer
 from rlsys.system import memory
-from rlsys.system.weight_folder import Published, WeightFolder, digest_of
+from rlsys.system.weight_folder import WeightFolder, WeightManifest, digest_of
 
 ROOT = str(Path(__file__).resolve().parents[1])
 BUCKET = 64 << 20  # as the learner's
@@ -159,7 +159,7 @@ def transports(report: Report, nodes: list[str], megabytes: int) -> None:
 class Writer:
     """A rank on its node."""
 
-    def send(self, folder: WeightFolder, version: int, megabytes: float) -> tuple[Published, float]:
+    def send(self, folder: WeightFolder, version: int, megabytes: float) -> tuple[WeightManifest, float]:
         import torch
 
         size = int(megabytes * 1e6)

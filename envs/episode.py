@@ -46,13 +46,13 @@ def read_turn(protocol: Protocol, text: str, *, turns_left: int) -> Step | Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class ToolError:
     """A tool's answer to a call that it could not carry out: the model reads `text`, the call counts as invalid."""
 
     text: str
 
 
-Result = str | Refused
+Result = str | ToolError
 
 
 class ToolEpisode:
@@ -85,7 +85,7 @@ class ToolEpisode:
             return read
         repeated = read.text in self._calls
         self._calls.add(read.text)
-        result = self._tool(read.text) if read.text else Refused(self._protocol.blank)
+        result = self._tool(read.text) if read.text else ToolError(self._protocol.blank)
         if isinstance(result, Awaitable):
             result = await result
         metrics = {CALLS: 1.0, VALID: float(isinstance(result, str))}

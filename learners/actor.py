@@ -19,7 +19,7 @@ from learners.snapshot import Snapshot
 from rlsys.batch import Batch, UpdateReport, build_batch
 from rlsys.config.learner import LearnerConfig
 from rlsys.plan import BatchPlan
-from rlsys.system.weight_folder import Published, WeightFolder
+from rlsys.system.weight_folder import WeightFolder, WeightManifest
 from rlsys.types import Group, Sample
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 BESIDE, WRITING = "beside", "writing"
 
 
-class Place(NamedTuple):
+class RankPlacement(NamedTuple):
     """Place(node="10.0.0.2", gpus="3", node_id="5e3c0f5a...")"""
 
     node: str
@@ -55,9 +55,9 @@ class LearnerActor:
     def ping(self) -> None:
         """Answered beside whatever else it does."""
 
-    def place(self) -> Place:
+    def place(self) -> RankPlacement:
         """Where it runs."""
-        return Place(ray.util.get_node_ip_address(), ",".join(map(str, ray.get_gpu_ids())), node_id())
+        return RankPlacement(ray.util.get_node_ip_address(), ",".join(map(str, ray.get_gpu_ids())), node_id())
 
     def open_store(self, alone: bool) -> tuple[str, int]:
         """(address, port) where the ranks meet: asked of rank 0, which listens there from now on.
@@ -103,7 +103,7 @@ class LearnerActor:
 
     def export(
         self, folder: WeightFolder, version: int, probe: Sequence[Sequence[int]], perturb: bool
-    ) -> tuple[Published, list[list[float]]]:
+    ) -> tuple[WeightManifest, list[list[float]]]:
         return self.rank.export(folder.on_node(node_id()), version, probe, perturb=perturb)
 
     def snapshot(self, folder: str, tokenizer_from: str) -> None:

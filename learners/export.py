@@ -19,7 +19,7 @@ from rlsys.plan import consecutive
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from rlsys.system.weight_folder import Bucket, Published, WeightFolder
+    from rlsys.system.weight_folder import Bucket, WeightFolder, WeightManifest
 
 BUCKET_BYTES = 64 << 20
 # Noise of the start-up canary where a tensor is near zero: relative noise would leave a fresh bias where it is.
@@ -76,7 +76,7 @@ def export_version(
     rank: int,
     num_ranks: int,
     bucket_bytes: int = BUCKET_BYTES,
-) -> Published:
+) -> WeightManifest:
     """Send the weights through `folder` as `version`. Returns what this rank sent of it."""
     with closing(_buckets_to_send(model, bucket_bytes)) as stream:
         share = folder.send(version, stream, rank, num_ranks)

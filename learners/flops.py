@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from rlsys.batch import Row
+from rlsys.batch import MicroBatch
 
 if TYPE_CHECKING:
     from learners.policy import PolicyModel
@@ -17,7 +17,7 @@ _PEAK_SIZE = 8192
 _PEAK_REPEATS = 20
 
 
-def row_flops(policy: PolicyModel, row: Row) -> float:
+def row_flops(policy: PolicyModel, row: MicroBatch) -> float:
     """Operations (FLOP) of one forward and backward pass: three times the forward's. Recomputing is not counted,
     and what siblings share counts for each of them.
 

@@ -13,9 +13,9 @@ import ray
 import ray.util
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
-from learners.actor import BESIDE, WRITING, LearnerActor, Place
+from learners.actor import BESIDE, WRITING, LearnerActor, RankPlacement
 from learners.meeting import VARIABLES, RankSpec, describe_links, timed_out
-from learners.patience import Patience, Ping
+from learners.patience import Ping, PingMonitor
 from rlsys.batch import UpdateReport
 from rlsys.config.learner import LearnerConfig
 from rlsys.errors import BadInput, LearnerLost, RunFailed
@@ -24,7 +24,7 @@ from rlsys.plan import BatchPlan, shard_plan
 from rlsys.system.deadlines import within
 from rlsys.system.lost_nodes import lost_node
 from rlsys.system.supervisor import Supervised
-from rlsys.system.weight_folder import Published, WeightFolder, joined
+from rlsys.system.weight_folder import WeightFolder, WeightManifest, joined
 
 if TYPE_CHECKING:
     pass
@@ -68,7 +68,7 @@ class LearnerGroup:
             "the learner", self._create, self._meet, lambda actors: list(map(ray.kill, actors)),
             goal="a new checkpoint", max_restarts=options.max_restarts,
         )  # fmt: skip
-        self._patience = Patience(options.ping_timeout_s)
+        self._patience = PingMonitor(options.ping_timeout_s)
 
     @property
     def num_ranks(self) -> int:
@@ -164,7 +164,7 @@ class LearnerGroup:
 
     async def export(
         self, folder: WeightFolder, version: int, probe: Sequence[Sequence[int]], *, perturb: bool = False
-    ) -> tuple[Published, list[list[float]]]:
+    ) -> tuple[WeightManifest, list[list[float]]]:
         """Send the weights as `version`, or visibly perturbed ones; with the probe's log-probabilities under them."""
         by_rank = await self._all(
             lambda rank: rank.export.remote(folder, version, probe, perturb), f"exporting version {version}"
@@ -260,7 +260,7 @@ def merged(reports: Sequence[UpdateReport]) -> UpdateReport:
     )
 
 
-def numbered(places: Sequence[Place]) -> list[int]:
+def numbered(places: Sequence[RankPlacement]) -> list[int]:
     """Which of the actors becomes rank 0, which rank 1 ...: node by node, on each by GPU."""
     keys = [(place.node, len(place.gpus), place.gpus) for place in places]
     return sorted(range(len(places)), key=keys.__getitem__)

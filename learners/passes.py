@@ -12,12 +12,12 @@ import torch
 
 from learners.algorithms.base import PROXIMAL
 from learners.stage import Phases, Stage, to_device
-from rlsys.batch import Batch, Row, padding_row
+from rlsys.batch import Batch, MicroBatch, padding_row
 from rlsys.metrics import Metrics
 from rlsys.mismatch import mismatch_metrics
 
 
-def equal_rows(stage: Stage, batch: Batch) -> list[Row]:
+def equal_rows(stage: Stage, batch: Batch) -> list[MicroBatch]:
     """This rank's rows, minibatch by minibatch. Where another rank has more, rows without weight make up for it.
 
     So all ranks do the same collectives (docs/laws.md, law 7).
@@ -30,7 +30,7 @@ def equal_rows(stage: Stage, batch: Batch) -> list[Row]:
     *most, nobody = stage.max_over_ranks([*counts, float(not batch.rows)])
     if nobody:
         raise ValueError("a batch without rows: expected at least one on every rank")
-    rows: list[Row] = []
+    rows: list[MicroBatch] = []
     for minibatch, (count, wanted) in enumerate(zip(counts, most, strict=True)):
         rows += [row for row in batch.rows if row.minibatch == minibatch]
         rows += [padding_row(minibatch, batch.rows[0].discounts)] * int(wanted - count)
@@ -49,7 +49,9 @@ def forward_first(stage: Stage) -> bool:
 
 
 @torch.no_grad()
-def forward_passes(stage: Stage, rows: list[Row], version: int, phases: Phases) -> tuple[list[Row], list[Metrics]]:
+def forward_passes(
+    stage: Stage, rows: list[MicroBatch], version: int, phases: Phases
+) -> tuple[list[MicroBatch], list[Metrics]]:
     """The rows with the log-probabilities and values that the algorithm needs, from the models before this update."""
     models = stage.models
     metrics: list[Metrics] = []
@@ -75,7 +77,7 @@ def forward_passes(stage: Stage, rows: list[Row], version: int, phases: Phases) 
 
 
 def policy_pass(
-    stage: Stage, model: Any, row: Row, *, entropy_gradient: bool = False
+    stage: Stage, model: Any, row: MicroBatch, *, entropy_gradient: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(logp, entropy) of a row that is on the device: each [T] float32, 0 where the loss mask is 0."""
     logp_T, entropy_T = model(
@@ -90,12 +92,12 @@ def policy_pass(
     return logp_T, entropy_T
 
 
-def logprobs(stage: Stage, model: Any, row: Row) -> torch.Tensor:
+def logprobs(stage: Stage, model: Any, row: MicroBatch) -> torch.Tensor:
     """[T] float32 in host memory, 0 where the loss mask is 0."""
     return policy_pass(stage, model, to_device(row, stage.torch_device))[0].cpu()
 
 
-def critic_values(stage: Stage, row: Row) -> torch.Tensor:
+def critic_values(stage: Stage, row: MicroBatch) -> torch.Tensor:
     """[T] float32 on the device, 0 where the loss mask is 0."""
     row = to_device(row, stage.torch_device)
     critic: Any = stage.models.critic_engine
@@ -103,7 +105,7 @@ def critic_values(stage: Stage, row: Row) -> torch.Tensor:
     return values_T
 
 
-def own_behavior(row: Row, logp_T: torch.Tensor, version: int) -> Row:
+def own_behavior(row: MicroBatch, logp_T: torch.Tensor, version: int) -> MicroBatch:
     """The row with the learner's log-probabilities in place of the engine's, for tokens that `version` sampled."""
     own_T = row.versions == version
     return replace(row, behavior_logprobs=torch.where(own_T, logp_T, row.behavior_logprobs))

@@ -33,7 +33,7 @@ REMEMBERED = 20  # calls of a kind
 
 
 @dataclass(slots=True)
-class Patience:
+class PingMonitor:
     ping_timeout_s: float
     _took: defaultdict[str, deque[float]] = field(
         default_factory=lambda: defaultdict(lambda: deque[float](maxlen=REMEMBERED))

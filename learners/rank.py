@@ -34,7 +34,7 @@ from rlsys.batch import Batch, UpdateReport
 from rlsys.config.learner import LearnerConfig
 from rlsys.plan import consecutive
 from rlsys.system.device import Device, known, require_device, resolved_learner
-from rlsys.system.weight_folder import Published, WeightFolder
+from rlsys.system.weight_folder import WeightFolder, WeightManifest
 
 _CHECKPOINT_TAG = "state"
 _CRITIC_TAG = "critic"
@@ -154,7 +154,7 @@ class LearnerRank:
 
     def export(
         self, folder: WeightFolder, version: int, probe: Sequence[Sequence[int]] = (), *, perturb: bool = False
-    ) -> tuple[Published, list[list[float]]]:
+    ) -> tuple[WeightManifest, list[list[float]]]:
         """Send the weights as `version`. Returns what this rank sent, and the probe's log-probabilities under them.
 
         perturb: visibly perturbed ones; the true ones are then put back bit for bit.

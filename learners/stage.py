@@ -12,7 +12,7 @@ import torch
 
 from learners.algorithms.base import Algorithm
 from learners.models import Models
-from rlsys.batch import Row
+from rlsys.batch import MicroBatch
 from rlsys.config.learner import LearnerConfig
 
 
@@ -59,7 +59,7 @@ class Phases:
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started
 
 
-def to_device(row: Row, device: torch.device) -> Row:
+def to_device(row: MicroBatch, device: torch.device) -> MicroBatch:
     """The row with its tensors on a device; the row itself where that is the host."""
     if device.type == "cpu":
         return row

@@ -20,7 +20,7 @@ from learners.flops import matmul_peak, row_flops
 from learners.passes import critic_values, equal_rows, forward_first, forward_passes, own_behavior, policy_pass
 from learners.sharing import shared_starts
 from learners.stage import Phases, Stage, to_device
-from rlsys.batch import Batch, Row, UpdateReport
+from rlsys.batch import Batch, MicroBatch, UpdateReport
 from rlsys.config.learner import LearnerConfig
 from rlsys.losses import LossOutput, kl_estimate
 from rlsys.masking import masked_means
@@ -132,7 +132,7 @@ def lr_at(step: int, peak: float, learner: LearnerConfig, total_steps: int) -> f
     return peak * (learner.final_lr_ratio + (1 - learner.final_lr_ratio) * left)
 
 
-def policy_row(stage: Stage, row: Row, denominator: float, version: int | None) -> Metrics:
+def policy_row(stage: Stage, row: MicroBatch, denominator: float, version: int | None) -> Metrics:
     """Adds one row's gradient to the policy's. version: that of the weights, None once a step has changed them."""
     row = to_device(row, stage.torch_device)
     engine, entropy_gradient = stage.models.policy_engine, stage.algorithm.entropy_coef > 0
@@ -149,7 +149,7 @@ def policy_row(stage: Stage, row: Row, denominator: float, version: int | None) 
     return metrics | backward(stage, engine, out, logp_T, "loss/total")
 
 
-def critic_row(stage: Stage, row: Row, denominator: float) -> Metrics:
+def critic_row(stage: Stage, row: MicroBatch, denominator: float) -> Metrics:
     row = to_device(row, stage.torch_device)
     values_T = critic_values(stage, row)
     out = stage.algorithm.value_loss(values_T, row, denominator=denominator)
@@ -172,7 +172,7 @@ def backward(stage: Stage, engine: Any, out: LossOutput, outputs_T: torch.Tensor
     return {**out.metrics, name: Sum(value)}
 
 
-def credit_metrics(stage: Stage, rows: Sequence[Row]) -> Metrics:
+def credit_metrics(stage: Stage, rows: Sequence[MicroBatch]) -> Metrics:
     """Advantages and the critic's errors over all ranks: each of them reports the same numbers."""
     masks = [row.loss_mask for row in rows]
     spread = moments([row.advantages for row in rows], masks, stage.sum_over_ranks)
@@ -188,7 +188,7 @@ def credit_metrics(stage: Stage, rows: Sequence[Row]) -> Metrics:
     return metrics
 
 
-def work_metrics(stage: Stage, rows: Sequence[Row], phases: Phases, seconds: float) -> Metrics:
+def work_metrics(stage: Stage, rows: Sequence[MicroBatch], phases: Phases, seconds: float) -> Metrics:
     """What this rank did, and how fast."""
     num_tokens = sum(row.num_tokens for row in rows)
     useful = [float(row.loss_mask.sum()) for row in rows]

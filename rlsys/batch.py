@@ -20,7 +20,7 @@ _PADDING_TOKENS = 2  # one would have nothing to predict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class MicroBatch:
     """One packed micro-batch: samples side by side, no padding, positions restarting at each sample.
 
     The optional tensors are filled in by the learner, with `dataclasses.replace`, before the first gradient.
@@ -53,7 +53,7 @@ class Row:
 class Batch:
     """The rows of one rank for one update: one optimizer step, or one for each minibatch and epoch."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[MicroBatch, ...]
     version: int  # the version being trained; lag is counted up to it
     denominators: tuple[float, ...]  # of each minibatch: the shares of all its rows, over all ranks
 
@@ -104,7 +104,7 @@ def build_batch(plan: BatchPlan, sources: Mapping[int, Group | Sample]) -> Batch
     )
 
 
-def make_row(samples: Sequence[Sample], minibatch: int = 0) -> Row:
+def make_row(samples: Sequence[Sample], minibatch: int = 0) -> MicroBatch:
     """Samples side by side in one row, positions restarting at each. Raises ValueError that names the bad sample."""
     if not samples:
         raise ValueError("no samples: expected at least one in a row")
@@ -115,7 +115,7 @@ def make_row(samples: Sequence[Sample], minibatch: int = 0) -> Row:
     def flat(name: str, dtype: torch.dtype) -> torch.Tensor:
         return torch.from_numpy(np.concatenate([getattr(sample, name) for sample in samples])).to(dtype)
 
-    return Row(
+    return MicroBatch(
         token_ids=flat("token_ids", torch.int64),
         position_ids=torch.cat([torch.arange(length) for length in lengths]),
         cu_seqlens=torch.tensor([0, *lengths]).cumsum(0).to(torch.int32),
@@ -132,7 +132,7 @@ def make_row(samples: Sequence[Sample], minibatch: int = 0) -> Row:
     )
 
 
-def padding_row(minibatch: int, discounts: tuple[float, ...]) -> Row:
+def padding_row(minibatch: int, discounts: tuple[float, ...]) -> MicroBatch:
     """The shortest possible row, with weight 0. discounts: of the reward streams that its minibatch's rows have."""
     nothing = np.zeros(_PADDING_TOKENS, np.float32)
     sample = Sample(

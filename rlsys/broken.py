@@ -17,11 +17,11 @@ class EpisodeBroken(Exception):
         self.failure = failure
 
 
-class TookOthersDown(EpisodeBroken):
+class CrashedEnvWorker(EpisodeBroken):
     """It ended the process that other episodes were played in: it is not tried again."""
 
 
-class TakenDown(EpisodeBroken):
+class EvictedByCrash(EpisodeBroken):
     """Another episode ended the process that it was played in: it is played again, and its budget stays whole."""
 
 
@@ -52,9 +52,9 @@ class Budget:
     def allows(self, broken: EpisodeBroken) -> bool:
         """Whether to try again after this failure. If so, it is counted."""
         failure = broken.failure
-        if isinstance(broken, TookOthersDown):
+        if isinstance(broken, CrashedEnvWorker):
             return False
-        if isinstance(broken, TakenDown) and self.ran_s < self.timeout_s:
+        if isinstance(broken, EvictedByCrash) and self.ran_s < self.timeout_s:
             self.spared.append(failure)
             return True
         by_data = failure.kind is FailureKind.DATA

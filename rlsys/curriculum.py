@@ -31,7 +31,7 @@ LONGEST_STREAK = 30  # of groups without signal; far above what `max_rest` can t
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class DrawnTask:
     """Draw(epoch=1, task=..., level="3 calculations"). epoch: passes over the tasks of the level before this one."""
 
     epoch: int
@@ -40,7 +40,7 @@ class Drawn:
 
 
 class Curriculum(Protocol):
-    def draw(self, sequence: int) -> Drawn:
+    def draw(self, sequence: int) -> DrawnTask:
         """The task of a sequence number. An open one, drawn and not yet `seen`, is given again what it had."""
 
     def seen(self, sequence: int, signal: bool | None, reward: float | None) -> None:
@@ -72,8 +72,8 @@ class Uniform:
     def __init__(self, tasks: Sequence[Task], *, seed: int) -> None:
         self._order = Epochs(tasks, seed=seed)
 
-    def draw(self, sequence: int) -> Drawn:
-        return Drawn(*self._order.draw(sequence))
+    def draw(self, sequence: int) -> DrawnTask:
+        return DrawnTask(*self._order.draw(sequence))
 
     def seen(self, sequence: int, signal: bool | None, reward: float | None) -> None: ...
 
@@ -111,7 +111,7 @@ class Level:
 
 
 @dataclass(slots=True)
-class Rest:
+class TaskRest:
     """Of a task whose last groups had no signal."""
 
     streak: int  # such groups, one after another
@@ -119,7 +119,7 @@ class Rest:
 
 
 @dataclass(slots=True)
-class Open:
+class OpenLevel:
     epoch: int
     task: int  # index
     level: str
@@ -128,8 +128,8 @@ class Open:
 @dataclass(slots=True, kw_only=True)
 class Memory:
     levels: dict[str, Level] = field(default_factory=dict)
-    rests: dict[int, Rest] = field(default_factory=dict)  # by index of the task
-    open: dict[int, Open] = field(default_factory=dict)  # by sequence
+    rests: dict[int, TaskRest] = field(default_factory=dict)  # by index of the task
+    open: dict[int, OpenLevel] = field(default_factory=dict)  # by sequence
     reached: int = 1  # levels that `staged` has come to
 
 
@@ -154,13 +154,13 @@ class Levelled:
         if state:
             self.memory = _memory(state, members)
 
-    def draw(self, sequence: int) -> Drawn:
+    def draw(self, sequence: int) -> DrawnTask:
         memory = self.memory
         if sequence not in memory.open:
             name = self._next_level()
-            memory.open[sequence] = Open(*self._next_task(name), name)
+            memory.open[sequence] = OpenLevel(*self._next_task(name), name)
         found = memory.open[sequence]
-        return Drawn(found.epoch, self._tasks[found.task], found.level)
+        return DrawnTask(found.epoch, self._tasks[found.task], found.level)
 
     def _next_level(self) -> str:
         """Who is owed most: shares are kept to one draw, and nothing is left to chance."""
@@ -206,7 +206,7 @@ class Levelled:
         if newest.seen >= config.pass_groups and newest.reward >= config.pass_at * newest.groups:
             memory.reached = min(memory.reached + 1, len(levels))
 
-    def _rest(self, found: Open, signal: bool) -> None:
+    def _rest(self, found: OpenLevel, signal: bool) -> None:
         """Twice as long each time, so that one which the policy has learned in the meantime is found again.
 
         An epoch of rest is as many draws of its level as the level has tasks: passing over those that rest is no draw.
@@ -219,7 +219,7 @@ class Levelled:
         last = self.memory.rests.get(found.task)
         streak = min(last.streak + 1, LONGEST_STREAK) if last is not None else 1
         rest = min(2 ** (streak - 1), self._config.max_rest)
-        self.memory.rests[found.task] = Rest(streak, level.drawn + rest * level.size)
+        self.memory.rests[found.task] = TaskRest(streak, level.drawn + rest * level.size)
 
     def row(self) -> dict[str, float]:
         memory = self.memory
@@ -249,8 +249,8 @@ def _memory(state: Mapping[str, Any], members: Mapping[str, Sequence[int]]) -> M
     """From a state, where every key is a text."""
     found = Memory(
         levels={name: Level(**values) for name, values in state["levels"].items()},
-        rests={int(index): Rest(**values) for index, values in state["rests"].items()},
-        open={int(sequence): Open(**values) for sequence, values in state["open"].items()},
+        rests={int(index): TaskRest(**values) for index, values in state["rests"].items()},
+        open={int(sequence): OpenLevel(**values) for sequence, values in state["open"].items()},
         reached=state["reached"],
     )
     for name, values in state["levels"].items():

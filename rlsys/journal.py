@@ -64,7 +64,7 @@ class Published:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Noted:
+class HealthNote:
     """Something that is wrong with a stage, from this step on (`launch/observe/health.py`)."""
 
     stage: str
@@ -80,9 +80,9 @@ class Other:
     lineage: int = 0
 
 
-Row = Begin | Dispatched | Finished | Published | Noted | Other
+Row = Begin | Dispatched | Finished | Published | HealthNote | Other
 EVENTS: dict[str, type[Row]] = {"begin": Begin, "dispatch": Dispatched, "outcome": Finished, "publish": Published}
-EVENTS["health"] = Noted
+EVENTS["health"] = HealthNote
 NAMES = {kind: event for event, kind in EVENTS.items()}
 
 
@@ -141,7 +141,7 @@ class Journal:
         self._write(Published(version=version, step=step))
 
     def note(self, stage: str, step: int, says: str) -> None:
-        self._write(Noted(stage=stage, step=step, says=says))
+        self._write(HealthNote(stage=stage, step=step, says=says))
 
     def commit(self) -> None:
         """On disk, whatever happens next."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import torch
 
-from rlsys.batch import Row
+from rlsys.batch import MicroBatch
 from rlsys.metrics import Max, Mean, Metrics
 
 DEPTHS = tuple(1024 << power for power in range(7))  # where a bin ends, in tokens before the one that is compared
@@ -21,7 +21,7 @@ DEPTH_NAMES = [f"{start}_{end}" for start, end in zip(["0", *_THOUSANDS], [*_THO
 TURN_NAMES = [*map(str, range(1, TURNS + 1)), f"{TURNS + 1}_up"]
 
 
-def mismatch_metrics(logp_T: torch.Tensor, row: Row, version: int) -> Metrics:
+def mismatch_metrics(logp_T: torch.Tensor, row: MicroBatch, version: int) -> Metrics:
     """Over the tokens that exactly `version` sampled. Empty when the row has no such token.
 
     logp_T: [T] the learner's log-probabilities under weights `version`.
@@ -45,7 +45,7 @@ def mismatch_metrics(logp_T: torch.Tensor, row: Row, version: int) -> Metrics:
     }
 
 
-def turns(row: Row) -> torch.Tensor:
+def turns(row: MicroBatch) -> torch.Tensor:
     """[T]: which message of its trajectory a sampled token belongs to, from 1. Anything where nothing was sampled."""
     sampled_T = row.versions >= 0
     begins_T = sampled_T.clone()
@@ -55,14 +55,14 @@ def turns(row: Row) -> torch.Tensor:
     return begun_T - begun_T[row.cu_seqlens[:-1].long()][sample_T] + row.first_turns[sample_T] - 1
 
 
-def _mixed(row: Row, version: int) -> torch.Tensor:
+def _mixed(row: MicroBatch, version: int) -> torch.Tensor:
     """[T]: whether the token's sample has tokens of older weights too."""
     older_T = (row.versions >= 0) & (row.versions < version)
     older_S = torch.zeros_like(row.first_turns).index_add(0, _samples(row), older_T.long())
     return older_S[_samples(row)] > 0
 
 
-def _samples(row: Row) -> torch.Tensor:
+def _samples(row: MicroBatch) -> torch.Tensor:
     """[T]: the number of each token's sample in the row."""
     lengths_S = row.cu_seqlens.diff().long()
     return torch.repeat_interleave(torch.arange(len(lengths_S), device=lengths_S.device), lengths_S)

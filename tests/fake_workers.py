@@ -12,13 +12,13 @@ from actors.members import PoolOptions
 from actors.pool import RolloutPool
 from actors.scoring import ScoringSpec
 from actors.specs import IDLE
-from actors.weights.check import Publication
-from actors.worker import Delivery, WorkerSpec, WorkerStatus
+from actors.weights.check import WeightUpdate
+from actors.worker import LoadResult, WorkerSpec, WorkerStatus
 from envs.services.stats import ToolStats
 from rlsys.errors import RunFailed
 from rlsys.rollout import RolloutPlan
 from rlsys.summaries import summarize_group
-from rlsys.system.weight_folder import Published
+from rlsys.system.weight_folder import WeightManifest
 from rlsys.types import Ticket
 from tests.fakes import bandit_group
 from tests.made import engine_spec, plan
@@ -79,11 +79,11 @@ class _Worker:
         group = bandit_group(ticket, plan, [0.0, 0.0], self.version or 0, self.name)
         return summarize_group(group), group
 
-    async def load_weights(self, published: Published, probe: Sequence[Sequence[int]]) -> Delivery:
+    async def load_weights(self, published: WeightManifest, probe: Sequence[Sequence[int]]) -> LoadResult:
         if self.script.load is not None:
             await self.script.load(self, published.version)
         self.version = published.version
-        return Delivery(version=published.version, seconds=0.0, probe_logprobs=((self.script.said,),))
+        return LoadResult(version=published.version, seconds=0.0, probe_logprobs=((self.script.said,),))
 
     async def adopt(self) -> None:
         self.version = 0
@@ -105,13 +105,13 @@ class _Worker:
 class FakeDistributor:
     """Of new weights: `brings` says what becomes of a version on its way to a worker."""
 
-    def __init__(self, brings: Callable[[Published], Awaitable[None]] | None = None) -> None:
+    def __init__(self, brings: Callable[[WeightManifest], Awaitable[None]] | None = None) -> None:
         self.brings, self.kept, self.stops = brings, [], 0
         self.kept: list[int] = []
 
     async def ensure(self, nodes: Iterable[str]) -> None: ...
 
-    async def bring(self, published: Published, node: str) -> Published:
+    async def bring(self, published: WeightManifest, node: str) -> WeightManifest:
         if self.brings is not None:
             await self.brings(published)
         return published
@@ -126,8 +126,8 @@ class FakeDistributor:
         self.stops += 1
 
 
-def version(number: int, expected: float = 0.0) -> Publication:
-    return Publication(published=Published(version=number), probe=((1, 2),), expected=((expected,),))
+def version(number: int, expected: float = 0.0) -> WeightUpdate:
+    return WeightUpdate(published=WeightManifest(version=number), probe=((1, 2),), expected=((expected,),))
 
 
 def make_pool(

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from actors.specs import IDLE
-from actors.weights.check import Arrival, Publication
-from actors.worker import Delivery, WorkerSpec, WorkerStatus
+from actors.weights.check import LoadCheck, WeightUpdate
+from actors.worker import LoadResult, WorkerSpec, WorkerStatus
 from learners.algorithms import make_algorithm
 from rlsys.batch import UpdateReport, build_batch
 from rlsys.metrics import Mean
@@ -23,7 +23,7 @@ from rlsys.plan import BatchPlan
 from rlsys.rollout import RolloutPlan
 from rlsys.summaries import GroupRef, TrajectorySummary, refer_to, summarize_group
 from rlsys.system.supervisor import Supervised
-from rlsys.system.weight_folder import Published, WeightFolder
+from rlsys.system.weight_folder import WeightFolder, WeightManifest
 from rlsys.types import EpisodeEnd, Failure, FailureKind, Group, Message, Ticket, TurnStop
 from tests import made
 
@@ -133,7 +133,7 @@ class BanditLearner:
 
     async def export(
         self, folder: WeightFolder, version: int, probe: Sequence[Sequence[int]], *, perturb: bool = False
-    ) -> tuple[Published, list[list[float]]]:
+    ) -> tuple[WeightManifest, list[list[float]]]:
         true = self.logits.detach().clone()
         if perturb:
             self._set((true + 5).tolist())
@@ -157,7 +157,7 @@ class BanditLearner:
         self._set(json.loads((folder / "hf" / "logits.json").read_text()))
 
 
-def received(published: Published) -> list[float]:
+def received(published: WeightManifest) -> list[float]:
     """The logits that `BanditLearner` sent."""
     WeightFolder.check(published)
     ((_, logits),) = WeightFolder.receive(published)
@@ -189,7 +189,7 @@ class BanditPool:
     async def folder_on(self, nodes: Sequence[str]) -> WeightFolder:
         return self.weights
 
-    async def publish(self, publication: Publication) -> list[Arrival]:
+    async def publish(self, publication: WeightUpdate) -> list[LoadCheck]:
         from rlsys.errors import RunFailed
 
         await asyncio.sleep(self._publish_s)
@@ -200,8 +200,8 @@ class BanditPool:
         gap = max(abs(value - self.logits[0]) for values in publication.expected for value in values)
         if gap > 0.1:
             raise RunFailed(f"fake: the mean gap in log-probability is {gap}")
-        delivery = Delivery(version=self.version, seconds=0.0, probe_logprobs=())
-        return [Arrival(delivery=delivery, gap_mean=gap, gap_max=gap)]
+        delivery = LoadResult(version=self.version, seconds=0.0, probe_logprobs=())
+        return [LoadCheck(delivery=delivery, gap_mean=gap, gap_max=gap)]
 
     async def run(self, ticket: Ticket, plan: RolloutPlan, on_retry: Callable[[Ticket], None]) -> GroupRef:
         return refer_to(await self.group(ticket, plan, on_retry))
@@ -241,7 +241,7 @@ class OneNode:
 
     async def ensure(self, nodes: Iterable[str]) -> None: ...
 
-    async def bring(self, published: Published, node: str) -> Published:
+    async def bring(self, published: WeightManifest, node: str) -> WeightManifest:
         return published
 
     async def keep(self, version: int) -> None:
@@ -299,7 +299,7 @@ class FakeWorker:
             return False
         return True
 
-    async def load_weights(self, published: Published, probe: Sequence[Sequence[int]]) -> Delivery:
+    async def load_weights(self, published: WeightManifest, probe: Sequence[Sequence[int]]) -> LoadResult:
         if self._take(f"die-loading-{self.spec.name}"):
             os._exit(1)
         while (self.faults / f"slow-{self.spec.name}").exists():
@@ -307,7 +307,7 @@ class FakeWorker:
         if not (self.faults / f"deaf-{self.spec.name}").exists():
             self.logits = received(published)
         self.version = published.version
-        return Delivery(
+        return LoadResult(
             version=published.version,
             seconds=0.0,
             probe_logprobs=tuple((self.logits[0],) for _ in probe),

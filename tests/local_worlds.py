@@ -6,23 +6,23 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from actors.watched import Asker, WorldsSpec
+from actors.watched import CallOwner, EnvWorkerSpec
 from actors.worker import RolloutWorker
-from actors.world_process import WorldServer, answer
-from actors.worlds import Worlds
+from actors.world_process import EnvServer, answer
+from actors.worlds import EnvWorkerPool
 from envs.services.stats import ToolStats
 from rlsys.broken import EpisodeBroken
 
 
 class LocalProcess:
-    """Answers as `actors.watched.WorldProcess` does, from this process. Nobody watches it."""
+    """Answers as `actors.watched.EnvWorker` does, from this process. Nobody watches it."""
 
-    def __init__(self, spec: WorldsSpec, lost: Any) -> None:
+    def __init__(self, spec: EnvWorkerSpec, lost: Any) -> None:
         self.plans: dict[tuple[str, str], asyncio.Future[int]] = {}
         self.stats: Mapping[str, ToolStats] = {}
-        self.server = WorldServer(spec.scoring)
+        self.server = EnvServer(spec.scoring)
 
-    def ask(self, asker: Asker | None, method: str, *arguments: Any) -> asyncio.Future[Any]:
+    def ask(self, asker: CallOwner | None, method: str, *arguments: Any) -> asyncio.Future[Any]:
         own = () if asker is None else (asker.number,)
         return asyncio.ensure_future(self._ask(method, *own, *arguments))
 
@@ -32,7 +32,7 @@ class LocalProcess:
             return value
         raise EpisodeBroken(value) if kind == "broken" else value
 
-    def end_group(self, asker: Asker) -> None:
+    def end_group(self, asker: CallOwner) -> None:
         self._last = asyncio.ensure_future(self.server.end(asker.number))
 
     async def fresh_stats(self) -> Mapping[str, ToolStats]:
@@ -43,4 +43,4 @@ class LocalProcess:
 
 
 def play_here(worker: RolloutWorker) -> None:
-    worker.worlds = Worlds(worker.worlds.spec, LocalProcess)  # type: ignore[arg-type]
+    worker.worlds = EnvWorkerPool(worker.worlds.spec, LocalProcess)  # type: ignore[arg-type]

@@ -6,19 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rlsys.system.weight_folder import Published
+from rlsys.system.weight_folder import WeightManifest
 
 if TYPE_CHECKING:  # Ray behind it
-    from actors.worker import Delivery
+    from actors.worker import LoadResult
 
 CANARY_SHARE = 0.1  # of what a perturbation moved: how far an engine may be off and still hold it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Publication:
+class WeightUpdate:
     """A version to deliver, and how to know that it arrived: the learner's own log-probabilities of the probe."""
 
-    published: Published
+    published: WeightManifest
     probe: tuple[tuple[int, ...], ...]
     expected: tuple[tuple[float, ...], ...]
     moved: float = 0.0  # of perturbed weights: nats per token by which the learner's own numbers changed
@@ -29,10 +29,10 @@ class Publication:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Arrival:
+class LoadCheck:
     """A delivery, and the engine-learner gap in log-probability over the probe's tokens."""
 
-    delivery: Delivery
+    delivery: LoadResult
     gap_mean: float
     gap_max: float
 
@@ -52,9 +52,9 @@ def allowed_gap(limit: float, moved: float) -> float:
     return min(max(limit, CANARY_SHARE * moved), moved / 2) if moved else limit
 
 
-def measure(delivery: Delivery, publication: Publication) -> Arrival:
+def measure(delivery: LoadResult, publication: WeightUpdate) -> LoadCheck:
     gaps = logprob_gaps(delivery.probe_logprobs, publication.expected)
-    return Arrival(delivery=delivery, gap_mean=sum(gaps) / len(gaps), gap_max=max(gaps))
+    return LoadCheck(delivery=delivery, gap_mean=sum(gaps) / len(gaps), gap_max=max(gaps))
 
 
 def differs(name: str, version: int, gap: float, limit: float) -> str:

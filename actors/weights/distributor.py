@@ -27,7 +27,7 @@ from actors.weights.store import NodeWeightStore
 from actors.weights.transfer import SourceFailed
 from rlsys.errors import RunFailed
 from rlsys.system.supervisor import Supervised
-from rlsys.system.weight_folder import Published, WeightFolder
+from rlsys.system.weight_folder import WeightFolder, WeightManifest
 
 log = logging.getLogger("rlsys.weights")
 
@@ -68,7 +68,7 @@ class _Node:
 class _Delivery:
     """One version on its way."""
 
-    published: Published
+    published: WeightManifest
     relay: Relay
     started: float = field(default_factory=time.monotonic)
     ended: float | None = None  # when the last part came so far
@@ -161,7 +161,7 @@ class WeightDistributor:
 
     # -- versions -----------------------------------------------------------------------------------------------------
 
-    async def bring(self, published: Published, node: str) -> Published:
+    async def bring(self, published: WeightManifest, node: str) -> WeightManifest:
         """The version as it lies on that node, once it is whole there.
 
         Raises Superseded when a newer one is asked for meanwhile, and RunFailed when it cannot be had there.
@@ -230,7 +230,7 @@ class WeightDistributor:
         delivery.relay.found(node, found)
         await self._notify()
 
-    async def _found(self, store: _Node, published: Published) -> list[int] | None:
+    async def _found(self, store: _Node, published: WeightManifest) -> list[int] | None:
         """None: it died under the question."""
         try:
             found: list[int] = await self._ask(store, "found", published)

@@ -12,11 +12,11 @@ from typing import Any
 from ray.exceptions import RayError
 
 from actors.calls import call
-from actors.members import Member, PoolOptions, State, close
-from actors.roster import Roster
-from actors.weights.check import Arrival, Publication, allowed_gap, differs, measure
+from actors.members import PoolOptions, State, WorkerRecord, close
+from actors.roster import WorkerRegistry
+from actors.weights.check import LoadCheck, WeightUpdate, allowed_gap, differs, measure
 from actors.weights.distributor import Superseded, WeightDistributor
-from actors.worker import Delivery
+from actors.worker import LoadResult
 from rlsys.errors import RunFailed
 from rlsys.system.weight_folder import WeightFolder
 
@@ -44,10 +44,10 @@ class Pace:
 class WeightPublisher:
     def __init__(
         self,
-        roster: Roster,
+        roster: WorkerRegistry,
         options: PoolOptions,
         distributor: WeightDistributor | None,
-        dead: Callable[[Member, Any, Exception], None],
+        dead: Callable[[WorkerRecord, Any, Exception], None],
     ) -> None:
         """distributor: None where nothing will be published.
 
@@ -56,7 +56,7 @@ class WeightPublisher:
         self._roster, self._options = roster, options
         self._distributor = distributor
         self._dead = dead
-        self._current: Publication | None = None
+        self._current: WeightUpdate | None = None
         self._pace = Pace()
 
     async def folder_on(self, nodes: Sequence[str]) -> WeightFolder:
@@ -65,7 +65,7 @@ class WeightPublisher:
         await self._distributor.ensure(nodes)
         return self._distributor.folder
 
-    async def publish(self, publication: Publication) -> list[Arrival]:
+    async def publish(self, publication: WeightUpdate) -> list[LoadCheck]:
         """Deliver a version to every worker that is up; those that come up later get it before they serve.
 
         A worker that is late serves nothing new until it holds the newest version; half of them are waited for. Raises
@@ -99,12 +99,12 @@ class WeightPublisher:
         """Of the newest version: bytes that crossed the network, and the seconds until the last of them."""
         return self._distributor.moved() if self._distributor is not None else (0, 0.0)
 
-    async def renew(self, member: Member) -> None:
+    async def renew(self, member: WorkerRecord) -> None:
         """Give a worker that came back the newest version, where there is one yet."""
         if self._current is not None:
             await self._refit(member)
 
-    async def _refit(self, member: Member) -> None:
+    async def _refit(self, member: WorkerRecord) -> None:
         """Load the current weights into one worker and open it, unless it dies or computes something else.
 
         One at a time for each worker, and always the newest version: a delivery that found it coming back to life may
@@ -135,7 +135,7 @@ class WeightPublisher:
                     what = f"{member.spec.name} loading version {publication.version}"
                     loading = handle.load_weights.remote(published, publication.probe)
                     timeout_s = 2 * self._options.call_timeout_s  # the load and the probe each take theirs
-                    delivery: Delivery = await call(loading, what, timeout_s)
+                    delivery: LoadResult = await call(loading, what, timeout_s)
                 except (RayError, RunFailed) as error:
                     if self._current is publication:
                         self._dead(member, handle, error)

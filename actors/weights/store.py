@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from actors.addresses import interfaces, listening
 from rlsys.system import memory
-from rlsys.system.weight_folder import Published, WeightFolder, digest_of, folder_name
+from rlsys.system.weight_folder import WeightFolder, WeightManifest, digest_of, folder_name
 
 if TYPE_CHECKING:
     from actors.weights.transfer import FlightTransfer
@@ -59,7 +59,7 @@ class NodeWeightStore:
         """Ends when this process does: whoever waits for it hears that at once."""
         threading.Event().wait()
 
-    def found(self, published: Published) -> list[int]:
+    def found(self, published: WeightManifest) -> list[int]:
         """The parts of a version that lie here whole, by their numbers."""
         folder = self.versions.folder / folder_name(published.version)
         whole = []
@@ -72,7 +72,7 @@ class NodeWeightStore:
                 self._known.add((file, part.digest))
         return whole
 
-    def fetch(self, published: Published, number: int, address: str, timeout_s: float) -> None:
+    def fetch(self, published: WeightManifest, number: int, address: str, timeout_s: float) -> None:
         """Bring one part from another node's weight store. Raises SourceFailed, and OSError for what is wrong here."""
         assert self._transfer is not None  # `serve` comes first
         part, folder = published.parts[number], folder_name(published.version)

@@ -43,7 +43,7 @@ class SumsConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Slip:
+class ArithmeticSlip:
     """One column comes out wrong by `shift`, so the total by `shift * 10**column`; the rest is done rightly on it."""
 
     addition: int  # 0 is the first
@@ -86,7 +86,12 @@ def of_task(task: Task) -> Terms | None:
 
 
 def solution(
-    terms: Terms, *, columns: bool, slip: Slip | None = None, recheck: bool = False, doubts: Sequence[int] = ()
+    terms: Terms,
+    *,
+    columns: bool,
+    slip: ArithmeticSlip | None = None,
+    recheck: bool = False,
+    doubts: Sequence[int] = (),
 ) -> tuple[str, int]:
     """The lines of a solution, and the total that it comes to. With `recheck` a slip is noticed and set right.
 
@@ -107,16 +112,18 @@ def solution(
     return "\n".join(lines), total
 
 
-def draw_slip(terms: Terms, rng: random.Random) -> Slip:
+def draw_slip(terms: Terms, rng: random.Random) -> ArithmeticSlip:
     """A slip that leaves every column at 0 or more."""
     addition = rng.randrange(len(terms) - 1)
     sums = list(_columns(sum(terms[: addition + 1]), terms[addition + 1]))
     column = rng.randrange(len(sums))
     left, right, carry = sums[column]
-    return Slip(addition=addition, column=column, shift=rng.choice((-1, 1)) if left + right + carry > 0 else 1)
+    return ArithmeticSlip(
+        addition=addition, column=column, shift=rng.choice((-1, 1)) if left + right + carry > 0 else 1
+    )
 
 
-def _addition(left: int, right: int, columns: bool, slip: Slip | None) -> tuple[str, int]:
+def _addition(left: int, right: int, columns: bool, slip: ArithmeticSlip | None) -> tuple[str, int]:
     total = left + right + (slip.shift * 10**slip.column if slip is not None else 0)
     if not columns:
         return f"{left} + {right} = {total}", total

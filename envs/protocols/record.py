@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from envs.services.retriever.documents import Document
-from envs.tasks.few_shot import Shown
+from envs.tasks.few_shot import ExampleLayout
 from rlsys.errors import require
 from rlsys.types import Message
 
@@ -40,7 +40,7 @@ class Asked:
 
     question: str
     instruction: str = ""
-    examples: Shown = Shown()
+    examples: ExampleLayout = ExampleLayout()
     raw: bool = False  # for base models: one text without a chat template
 
 

@@ -12,7 +12,7 @@ from typing import ClassVar, Literal, Optional
 from envs.problems.graphs import parse
 from envs.problems.graphs.encodings import ENCODINGS, Encoding
 from envs.problems.graphs.problem import Problem, from_record
-from envs.problems.graphs.verify import Checked, Report, Verdict, check
+from envs.problems.graphs.verify import Report, StepCheck, Verdict, check
 from envs.rewards import RIGHT
 from envs.rewards.findings import Finding, Span, SumOfFindings, found
 from envs.rewards.transcript import written
@@ -132,18 +132,18 @@ def problem_of(task: Task) -> tuple[Problem, Encoding]:
     return from_record(task.record, where), encoding
 
 
-def _overruled(answer: Checked, correct: bool | None) -> Checked:
+def _overruled(answer: StepCheck, correct: bool | None) -> StepCheck:
     """A verdict that was given stands in for the oracle's; a hallucination stays one."""
     if correct is None or answer.verdict.hallucinated or correct == (answer.verdict is Verdict.CORRECT):
         return answer
     return replace(answer, verdict=Verdict.CORRECT if correct else Verdict.INCORRECT, detail="as the transcript says")
 
 
-def _span(checked: Checked, message: int) -> Span | None:
+def _span(checked: StepCheck, message: int) -> Span | None:
     span: parse.Span | None = checked.span
     return None if span is None else Span(message=message, start=span.start, end=span.end)
 
 
-def _rule(name: str, checked: Checked) -> str:
+def _rule(name: str, checked: StepCheck) -> str:
     rule = name.replace("_", " ")
     return f"{rule}: {checked.detail}" if checked.detail else rule

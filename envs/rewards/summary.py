@@ -59,7 +59,7 @@ class SummaryRewardConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
+class AnswerKind:
     """How answers of one kind are read."""
 
     rules: Callable[[Transcript], tuple[Finding, ...]] | None = None  # None: only a judge can
@@ -176,20 +176,20 @@ def _yes(task: Task, said: str) -> float:
     return float(said == "YES")
 
 
-WAYS: dict[str, Way] = {
-    "strategyqa": Way(rules=_by_words(YES_NO), asks="summary_strategyqa"),
-    "crosswords": Way(rules=_LETTER, asks="summary_crosswords", fields=_with_options),
-    "wikidyk": Way(rules=_mentions, asks="summary_wikidyk", fields=_word, value=_yes),
-    "true_false": Way(rules=_by_words(TRUE_FALSE)),
-    "stance": Way(rules=_by_words(STANCE)),
-    "proscript": Way(rules=PROSCRIPT.findings, asks="summary_proscript", fields=lambda task: {}, value=_ordered),
-    "blocks_plan": Way(
+WAYS: dict[str, AnswerKind] = {
+    "strategyqa": AnswerKind(rules=_by_words(YES_NO), asks="summary_strategyqa"),
+    "crosswords": AnswerKind(rules=_LETTER, asks="summary_crosswords", fields=_with_options),
+    "wikidyk": AnswerKind(rules=_mentions, asks="summary_wikidyk", fields=_word, value=_yes),
+    "true_false": AnswerKind(rules=_by_words(TRUE_FALSE)),
+    "stance": AnswerKind(rules=_by_words(STANCE)),
+    "proscript": AnswerKind(rules=PROSCRIPT.findings, asks="summary_proscript", fields=lambda task: {}, value=_ordered),
+    "blocks_plan": AnswerKind(
         rules=_BLOCKS,
         asks="summary_blocks_plan",
         fields=_problem,
         value=lambda task, said: float(said == "VALID"),
     ),
-    "blocks_verify": Way(rules=_BLOCKS, asks="summary_blocks_verify", fields=lambda task: {}),
-    "facts": Way(asks="in_facts", fields=_facts, value=_yes),
-    "yes_no": Way(rules=_by_words(YES_NO)),
+    "blocks_verify": AnswerKind(rules=_BLOCKS, asks="summary_blocks_verify", fields=lambda task: {}),
+    "facts": AnswerKind(asks="in_facts", fields=_facts, value=_yes),
+    "yes_no": AnswerKind(rules=_by_words(YES_NO)),
 }

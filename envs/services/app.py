@@ -40,7 +40,7 @@ class Detail(JSONResponse):
         return json.dumps({"detail": content}).encode()
 
 
-class Refused(Exception):
+class HttpRefusal(Exception):
     """An answer instead of the handler's."""
 
     def __init__(self, status: int, detail: Any, headers: Mapping[str, str] | None = None) -> None:
@@ -69,7 +69,7 @@ def make_app(
         return Response(generate_latest(registry), headers={"content-type": TEXT})
 
     async def refuse(_: Request, error: Exception) -> Response:
-        if isinstance(error, Refused):
+        if isinstance(error, HttpRefusal):
             return error.response
         if isinstance(error, HTTPException):
             return Detail(error.detail, error.status_code, error.headers)
@@ -79,7 +79,7 @@ def make_app(
     routes += [Route("/health", get_health), Route("/metrics", get_metrics)]
     guards = [Middleware(_Counts, name, registry, {route.path for route in routes})]
     guards += [Middleware(_Token, token.encode())] if token is not None else []
-    errors: dict[Any, Any] = {each: refuse for each in (Refused, HTTPException, ClientDisconnect)}
+    errors: dict[Any, Any] = {each: refuse for each in (HttpRefusal, HTTPException, ClientDisconnect)}
     return Starlette(routes=routes, middleware=guards, exception_handlers=errors)
 
 
@@ -97,7 +97,7 @@ class _Answers:
         async for part in request.stream():
             body += part
             if len(body) > self._most:
-                raise Refused(413, f"the request is larger than {self._most} bytes")
+                raise HttpRefusal(413, f"the request is larger than {self._most} bytes")
         asked = read(bytes(body), request.headers.get("content-type", ""), self._schema)
         await Response(await self._handler(asked), media_type="application/json")(scope, receive, send)
 
@@ -163,11 +163,11 @@ def read(body: bytes, content_type: str, schema: type[Schema]) -> Schema:
     except ValidationError as error:
         # Without the request's own text, which may be huge and need not be printable.
         found = error.errors(include_url=False, include_context=False, include_input=False)[:MAX_ERRORS]
-        raise Refused(422, [{**one, "loc": ("body", *one["loc"])} for one in found]) from error
+        raise HttpRefusal(422, [{**one, "loc": ("body", *one["loc"])} for one in found]) from error
     except json.JSONDecodeError as error:
         raise invalid("json_invalid", (error.pos,), "JSON decode error", ctx={"error": error.msg}) from error
     except (ValueError, RecursionError) as error:
-        raise Refused(400, "There was an error parsing the body") from error
+        raise HttpRefusal(400, "There was an error parsing the body") from error
 
 
 def check(field: str, found: int, least: int, most: int, *where: str | int) -> None:
@@ -176,9 +176,9 @@ def check(field: str, found: int, least: int, most: int, *where: str | int) -> N
         raise invalid("limit", (*where, field), f"found {found}, expected {least} to {most}")
 
 
-def invalid(kind: str, where: tuple[str | int, ...], message: str, **more: Any) -> Refused:
-    return Refused(422, [{"type": kind, "loc": ("body", *where), "msg": message, **more}])
+def invalid(kind: str, where: tuple[str | int, ...], message: str, **more: Any) -> HttpRefusal:
+    return HttpRefusal(422, [{"type": kind, "loc": ("body", *where), "msg": message, **more}])
 
 
-def unavailable(detail: str, after_s: int) -> Refused:
-    return Refused(503, detail, {"retry-after": str(after_s)})
+def unavailable(detail: str, after_s: int) -> HttpRefusal:
+    return HttpRefusal(503, detail, {"retry-after": str(after_s)})

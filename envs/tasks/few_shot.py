@@ -47,7 +47,7 @@ class ExamplesConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ExampleLayout:
     """The examples of a prompt, and what stands around them."""
 
     examples: tuple[str, ...] = ()
@@ -60,16 +60,16 @@ def frame(config: ExamplesConfig) -> tuple[str, ...]:
     return tuple(text for text in (MARK, PROBLEM, SOLUTION, config.before, config.after) if text)
 
 
-def examples_of(config: ExamplesConfig, solved: Iterable[tuple[str, Iterable[Message]]]) -> Shown:
+def examples_of(config: ExamplesConfig, solved: Iterable[tuple[str, Iterable[Message]]]) -> ExampleLayout:
     """The examples for every prompt: of the config's file, or the questions `solved` here. Raises BadInput."""
     if config.count == 0 or config.file is None:
         shown = [(asked, "".join(message.content for message in said)) for asked, said in islice(solved, config.count)]
         texts = tuple(f"{PROBLEM} {asked}\n\n{SOLUTION} {solution}" for asked, solution in shown)
-        return Shown(texts, config.before, config.after)
+        return ExampleLayout(texts, config.before, config.after)
     examples = read_examples(config.file)
     enough = f"at most {len(examples)}, the examples of {config.file}"
     require(config.count <= len(examples), "env.demonstrations.count", config.count, enough)
-    return Shown(examples[: config.count], config.before, config.after)
+    return ExampleLayout(examples[: config.count], config.before, config.after)
 
 
 def read_examples(path: str) -> tuple[str, ...]:
@@ -95,7 +95,7 @@ def read_examples(path: str) -> tuple[str, ...]:
     return tuple(examples)
 
 
-def with_examples(instruction: str, shown: Shown, question: str, *, alone: str) -> str:
+def with_examples(instruction: str, shown: ExampleLayout, question: str, *, alone: str) -> str:
     """A prompt: the instruction if any, the examples, the question; blank lines between. Without examples `alone`."""
     texts = "\n".join(f"{MARK}Example {at}{MARK}\n{text}" for at, text in enumerate(shown.examples, start=1))
     asked = [shown.before, texts, shown.after, f"Actual Problem: {question}"] if shown.examples else [alone]

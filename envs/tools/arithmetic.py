@@ -33,7 +33,7 @@ _NEGLIGIBLE = _CONTEXT.mpf(10) ** -40
 _WHOLE_BELOW = _CONTEXT.mpf(10) ** 20
 
 
-class Refused(Exception):
+class NoValue(Exception):
     """The expression has no value; the text says why in a few words."""
 
 
@@ -103,7 +103,7 @@ def _power(base: Value, exponent: Value) -> Value:
             raise ZeroDivisionError
         return 1 if exponent == 0 else 0
     if base < 0 and not whole:
-        raise Refused("fractional power of a negative number")
+        raise NoValue("fractional power of a negative number")
     odd = whole and exponent.numerator % 2 == 1
     if base in (1, -1):
         return base if odd else 1
@@ -112,7 +112,7 @@ def _power(base: Value, exponent: Value) -> Value:
         if bits * abs(exponent.numerator) <= MAX_BITS:  # the size of an exact result is known before it is computed
             return Fraction(base) ** exponent.numerator
     if abs(exponent) > MAX_ARGUMENT:
-        raise Refused("exponent too large")
+        raise NoValue("exponent too large")
     size = _exponential(_real(exponent) * _CONTEXT.ln(abs(_real(base))))
     return -size if base < 0 and odd else size
 
@@ -126,7 +126,7 @@ def _exponential(value: Value) -> Value:
 def _logarithm(value: Value, base: Value | None = None) -> Value:
     """Natural without a base."""
     if value <= 0:
-        raise Refused("logarithm of a number that is not positive")
+        raise NoValue("logarithm of a number that is not positive")
     natural = _simplified(_CONTEXT.ln(_real(value)))
     return natural if base is None else _divide(natural, _logarithm(base))
 
@@ -134,11 +134,11 @@ def _logarithm(value: Value, base: Value | None = None) -> Value:
 def _root(value: Value, degree: Value) -> Value:
     """The real root: of a negative number where the degree is odd."""
     if not _is_whole(degree) or not 1 <= degree <= MAX_BITS:
-        raise Refused(f"a root's degree is a whole number from 1 to {MAX_BITS}")
+        raise NoValue(f"a root's degree is a whole number from 1 to {MAX_BITS}")
     degree = degree.numerator
     if value < 0:
         if degree % 2 == 0:
-            raise Refused("square root of a negative number" if degree == 2 else "even root of a negative number")
+            raise NoValue("square root of a negative number" if degree == 2 else "even root of a negative number")
         return -_root(-value, degree)
     if degree == 2 and _is_exact(value):
         roots = math.isqrt(value.numerator), math.isqrt(value.denominator)
@@ -150,7 +150,7 @@ def _root(value: Value, degree: Value) -> Value:
 def _rounded(value: Value, places: Value = 0) -> Value:
     """Halves go to the even neighbour, as in Python: `round(2.5)` is 2."""
     if not _is_whole(places) or abs(places) > MAX_PLACES:
-        raise Refused(f"round takes a number and at most {MAX_PLACES} places")
+        raise NoValue(f"round takes a number and at most {MAX_PLACES} places")
     if _is_exact(value):
         return round(Fraction(value), places.numerator)
     unit = Fraction(10) ** -places.numerator
@@ -163,7 +163,7 @@ def _rounded(value: Value, places: Value = 0) -> Value:
 def _wave(name: str, value: Value) -> Value:
     """sin, cos and tan of radians."""
     if abs(value) > MAX_ARGUMENT:
-        raise Refused(f"argument of {name} too large")
+        raise NoValue(f"argument of {name} too large")
     value = _real(value)
     if name == "tan":
         return _divide(_wave("sin", value), _wave("cos", value))
@@ -173,7 +173,7 @@ def _wave(name: str, value: Value) -> Value:
 
 def _whole(name: str, values: Sequence[Value]) -> list[int]:
     if not all(map(_is_whole, values)):
-        raise Refused(f"{name} takes whole numbers")
+        raise NoValue(f"{name} takes whole numbers")
     return [value.numerator for value in values]
 
 
@@ -181,7 +181,7 @@ def _counted(name: str, *values: Value) -> Value:
     """A factorial, a number of arrangements or a binomial; its size is known before it is computed."""
     numbers = _whole(name, values)
     if min(numbers) < 0:
-        raise Refused(f"{name} takes no negative numbers")
+        raise NoValue(f"{name} takes no negative numbers")
     n, k = numbers[0], numbers[-1]
     bits = min(n, k) * n.bit_length()
     if name == "binomial":
@@ -193,7 +193,7 @@ def _counted(name: str, *values: Value) -> Value:
 
 def _arc(name: str, value: Value) -> Value:
     if name != "atan" and abs(value) > 1:
-        raise Refused(f"{name} takes a number from -1 to 1")
+        raise NoValue(f"{name} takes a number from -1 to 1")
     return _simplified(getattr(_CONTEXT, name)(_real(value)))
 
 

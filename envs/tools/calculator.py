@@ -34,7 +34,7 @@ import re
 from collections.abc import Callable
 from fractions import Fraction
 
-from envs.tools.arithmetic import OPERATIONS, Refused, Value
+from envs.tools.arithmetic import OPERATIONS, NoValue, Value
 
 MAX_LENGTH = 512  # characters of an expression
 MAX_DEPTH = 48  # nested parentheses, signs, roots and powers
@@ -88,12 +88,12 @@ def calculate(expression: str) -> str:
     """The text that the model sees: `48 / 2` gives `24.0`, `1 / 0` gives `error: division by zero`. Raises nothing."""
     try:  # the tool's fault boundary: whatever a model writes ends here
         if not isinstance(expression, str):
-            raise Refused("not a text")
+            raise NoValue("not a text")
         value = float(_evaluate(expression))
         if math.isinf(value):
             raise OverflowError
         return repr(value + 0.0)  # + 0.0 turns -0.0 into 0.0
-    except Refused as refused:
+    except NoValue as refused:
         return f"error: {refused}"
     except ZeroDivisionError:
         return "error: division by zero"
@@ -103,14 +103,14 @@ def calculate(expression: str) -> str:
 
 def _evaluate(text: str) -> Value:
     if len(text) > MAX_LENGTH:
-        raise Refused(f"expression longer than {MAX_LENGTH} characters")
+        raise NoValue(f"expression longer than {MAX_LENGTH} characters")
     tokens = _tokens(_unframed(text))
     if not tokens:
-        raise Refused("empty expression")
+        raise NoValue("empty expression")
     reader = _Reader([*tokens, _END])
     value = reader.expression()
     if reader.token != _END:
-        raise Refused(f"unexpected {_shown(reader.token)}")
+        raise NoValue(f"unexpected {_shown(reader.token)}")
     return value
 
 
@@ -133,13 +133,13 @@ def _tokens(text: str) -> list[str]:
         if kind == "degree":
             token = "°"
         elif kind == "other":
-            raise Refused(f"unexpected character {token!a}")
+            raise NoValue(f"unexpected character {token!a}")
         elif kind == "name":
             token = token.lower()
         elif kind == "command" and token not in _SPELLINGS and token not in _FACTORS:
             token = ALIASES.get(token[1:], token[1:])
             if token not in _FACTORS:
-                raise Refused(f"unknown command {_shown(found.group())}")
+                raise NoValue(f"unknown command {_shown(found.group())}")
         token = _SPELLINGS.get(token, token)
         tokens.append(ALIASES.get(token, token))
     return tokens
@@ -170,7 +170,7 @@ class _Reader:
             if operator == self.token:
                 self._next += 1
             elif self._tail:
-                raise Refused(f"a product without a sign after {self._tail!a} is ambiguous: write * or parentheses")
+                raise NoValue(f"a product without a sign after {self._tail!a} is ambiguous: write * or parentheses")
             # A power groups to the right, everything else to the left.
             value = OPERATIONS[operator](value, self.expression(_PRECEDENCE[operator] + (operator != "**")))
             if operator in ("/", "//", "%", "**"):
@@ -181,7 +181,7 @@ class _Reader:
     def _deeper(self) -> None:
         self._depth += 1
         if self._depth > MAX_DEPTH:
-            raise Refused("expression nested too deeply")
+            raise NoValue("expression nested too deeply")
 
     def _signed(self) -> Value:
         negative = False
@@ -199,9 +199,9 @@ class _Reader:
             if token == "%" and (_is_number(after) or after in _FACTORS):
                 break
             if token + after in _AMBIGUOUS:
-                raise Refused(f"{_shown(token)} twice is ambiguous: write parentheses")
+                raise NoValue(f"{_shown(token)} twice is ambiguous: write parentheses")
             if rooted and token not in ("²", "³"):
-                raise Refused(f"{_shown(token)} after a root is ambiguous: write parentheses")
+                raise NoValue(f"{_shown(token)} after a root is ambiguous: write parentheses")
             value = _POSTFIX[token](value)
             self._next += 1
         self._tail = "√" if rooted else ""
@@ -235,8 +235,8 @@ class _Reader:
         if token in ARITY:
             return self._call(token)
         if token == _END:
-            raise Refused("expression ends too early")
-        raise Refused(f"{'unknown name' if token.isidentifier() else 'unexpected'} {_shown(token)}")
+            raise NoValue("expression ends too early")
+        raise NoValue(f"{'unknown name' if token.isidentifier() else 'unexpected'} {_shown(token)}")
 
     def _list(self, opening: str, *, called: bool = False) -> list[Value]:
         """The values between commas up to the bracket that closes."""
@@ -252,25 +252,25 @@ class _Reader:
     def _single(self, opening: str) -> Value:
         values = self._list(opening)
         if len(values) != 1:
-            raise Refused("a list of numbers stands only in a function's parentheses")
+            raise NoValue("a list of numbers stands only in a function's parentheses")
         return values[0]
 
     def _close(self, closing: str) -> None:
         if self.token != closing:
-            raise Refused(f"missing {closing!r}" if self.token == _END else f"unexpected {_shown(self.token)}")
+            raise NoValue(f"missing {closing!r}" if self.token == _END else f"unexpected {_shown(self.token)}")
         self._next += 1
 
     def _argument(self, command: str) -> Value:
         """In braces, after a command of LaTeX."""
         if self.token != "{":
-            raise Refused(f"expected '{{' after {command[1:]!r}")
+            raise NoValue(f"expected '{{' after {command[1:]!r}")
         self._next += 1
         return self._single("{")
 
     def _call(self, name: str) -> Value:
         """`max(1, 2)`, and `max([1, 2])` as in Python."""
         if self.token != "(":
-            raise Refused(f"expected '(' after {name!r}")
+            raise NoValue(f"expected '(' after {name!r}")
         self._next += 1
         fewest, most = ARITY[name]
         if most == MANY and self._lone_list():
@@ -281,7 +281,7 @@ class _Reader:
             values = self._list("(", called=True)
         if not fewest <= len(values) <= most:
             expected = ("one number", "two numbers")[fewest - 1] if fewest == most else "one or two numbers"
-            raise Refused(f"{name} takes {expected}")
+            raise NoValue(f"{name} takes {expected}")
         return OPERATIONS[name](*values)
 
     def _lone_list(self) -> bool:
@@ -300,7 +300,7 @@ class _Reader:
             return False
         if _is_number(before):
             if token == r"\frac":
-                raise Refused("a number before a fraction is ambiguous: write + or *")
+                raise NoValue("a number before a fraction is ambiguous: write + or *")
             return True
         # `e(2)` may mean exp.
         return before in (")", "]", "}") or (before in CONSTANTS and not (before == "e" and token in _CLOSING))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Optional
 
 from envs.base import Demonstration, World
-from envs.episode import Refused, ToolEpisode, max_turns, worked
+from envs.episode import ToolEpisode, ToolError, max_turns, worked
 from envs.problems.word_problems import generate, shown_steps, to_task
 from envs.protocols import Asked
 from envs.protocols.record import check_bare, without_tool
@@ -85,10 +85,10 @@ class CalculatorWorld(World):
         return Demonstration(task=task, messages=(*self.env(task).first_messages(), *said))
 
 
-def answered(expression: str) -> str | Refused:
+def answered(expression: str) -> str | ToolError:
     """What a call is answered with: an expression that cannot be computed is none."""
     result = calculate(expression)
-    return Refused(result) if result.startswith("error") else result
+    return ToolError(result) if result.startswith("error") else result
 
 
 def annotated_calls(task: Task) -> list[str]:

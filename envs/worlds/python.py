@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Optional
 
 from envs.base import Demonstration, World
-from envs.episode import Refused, ToolEpisode, max_turns, worked
+from envs.episode import ToolEpisode, ToolError, max_turns, worked
 from envs.problems.word_problems import Steps, generate, program, shown_steps, to_task
 from envs.protocols import Answer, Asked
 from envs.protocols.record import check_bare, without_tool
@@ -85,10 +85,10 @@ class PythonMathWorld(World):
         asked = Asked(question=task.question, instruction=instruction, examples=self._examples)
         python = self._python.episode()
 
-        async def run(code: str) -> str | Refused:
+        async def run(code: str) -> str | ToolError:
             """Whatever the code does is a result. Raises ToolFailed when the sandbox is broken."""
             done = await python.run(code)
-            return done.text if done.outcome is Outcome.OK else Refused(done.text)
+            return done.text if done.outcome is Outcome.OK else ToolError(done.text)
 
         return ToolEpisode(self._protocol.prompt(asked), self._protocol, run)
 

@@ -14,7 +14,7 @@ from envs.base import Demonstration, Env, Service, World
 from envs.episode import ToolEpisode, max_turns
 from envs.protocols import PROTOCOLS, Asked, Protocol
 from envs.protocols.record import without_tool
-from envs.tasks.few_shot import Shown, examples_of, frame
+from envs.tasks.few_shot import ExampleLayout, examples_of, frame
 from envs.tasks.splits import split_tasks
 from envs.tools.search import WEB, SearchTool, check_files, service_name, start_server, token_of
 from envs.worlds.prompted import PROMPTED, open_prompted, with_passages
@@ -73,7 +73,7 @@ class SearchQAWorld(World):
         searches = [self._retriever.search(each) for each in self._protocol.queries(query)]
         return "\n".join(map(self._protocol.show, await asyncio.gather(*searches)))
 
-    def _asked(self, protocol: Protocol, task: Task, examples: Shown | None = None) -> Asked:
+    def _asked(self, protocol: Protocol, task: Task, examples: ExampleLayout | None = None) -> Asked:
         config, raw = self._config, self._config.template == "base"
         default = (protocol.base_instruction if raw else None) or protocol.instruction
         instruction = default if config.instruction is None else config.instruction

@@ -22,7 +22,7 @@ from envs.problems.knowledge import (
 from envs.protocols import PROTOCOLS, Protocol
 from envs.protocols.iter_retgen import ITER_RETGEN
 from envs.services.retriever.documents import Document
-from envs.tasks.few_shot import Shown, examples_of
+from envs.tasks.few_shot import ExampleLayout, examples_of
 from envs.tools.search import LocalSearch
 from envs.worlds.search_config import SearchQAConfig
 from rlsys.errors import BadInput, require
@@ -79,7 +79,7 @@ class MadeUpQuestions:
             return from_memory(question, self._made.base, protocol)
         return self._searched(protocol, question, mistake(rng))
 
-    def following(self, task: Task, rate: float, rng: random.Random) -> tuple[Shown, list[Message]]:
+    def following(self, task: Task, rate: float, rng: random.Random) -> tuple[ExampleLayout, list[Message]]:
         """Examples of a prompt and an answer to `task`, which searches after some examples that do, and never else; a
         guess is always a wrong one."""
         config, base, protocol = self._config, self._made.base, self._protocol

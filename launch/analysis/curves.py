@@ -8,7 +8,7 @@ from typing import Literal
 
 from launch.analysis.episodes import ANSWERED
 from launch.analysis.figures import EPISODES, Figure, Panel, derived
-from launch.analysis.runs import Row, Run, Setting
+from launch.analysis.runs import Measurement, Run, SeedGroup
 from rlsys.stats import mean_and_spread
 from rlsys.tool_use import CALLS, MOST_TURNS, REPEATED, VALID, column
 
@@ -60,7 +60,7 @@ class Chart:
 
 def charts(
     figure: Figure,
-    found: Mapping[Setting, Mapping[Run, Sequence[Row]]],
+    found: Mapping[SeedGroup, Mapping[Run, Sequence[Measurement]]],
     by: By,
     papers: Mapping[str, float],
     *,
@@ -80,7 +80,7 @@ def charts(
 
 
 def _chart(
-    panel: Panel, key: str, found: Mapping[Setting, Mapping[Run, Sequence[Row]]], by: By, paper: float | None
+    panel: Panel, key: str, found: Mapping[SeedGroup, Mapping[Run, Sequence[Measurement]]], by: By, paper: float | None
 ) -> Chart:
     curves = []
     for setting, runs in found.items():
@@ -94,12 +94,12 @@ def _chart(
     return Chart(title=panel.called(key), unit=panel.unit, key=key, curves=tuple(curves), paper=paper)
 
 
-def _curve(label: str, key: str, runs: Mapping[Run, Sequence[Row]], by: By) -> Curve:
-    values: dict[tuple[int, str], list[Row]] = {}
+def _curve(label: str, key: str, runs: Mapping[Run, Sequence[Measurement]], by: By) -> Curve:
+    values: dict[tuple[int, str], list[Measurement]] = {}
     single: dict[str, dict[int, float]] = {}
     for run, rows in runs.items():
         order = {stage: place for place, stage in enumerate(run.stages)}
-        own: dict[tuple[int, str], Row] = {}  # of two evaluations after one step the later one counts
+        own: dict[tuple[int, str], Measurement] = {}  # of two evaluations after one step the later one counts
         for row in sorted(rows, key=lambda row: order.get(row.stage, len(order))):
             if key in row.values:
                 own[row.stage_step if by == "stage" else row.step, row.stage] = row
@@ -110,7 +110,7 @@ def _curve(label: str, key: str, runs: Mapping[Run, Sequence[Row]], by: By) -> C
     return Curve(label=label, points=tuple(sorted(points, key=lambda point: point.x)), runs=single)
 
 
-def _point(stage: str, x: int, key: str, own: Sequence[Row]) -> Point:
+def _point(stage: str, x: int, key: str, own: Sequence[Measurement]) -> Point:
     mean, spread = mean_and_spread([row.values[key] for row in own])
     if len(own) > 1:
         return Point(stage=stage, x=x, mean=mean, spread=spread, seeds=len(own))
@@ -123,7 +123,7 @@ def any_calls(runs: Iterable[Run]) -> bool:
     return any(column(CALLS) in row.values for run in runs for row in run.rows)
 
 
-def with_derived(rows: Sequence[Row], calling: bool) -> list[Row]:
+def with_derived(rows: Sequence[Measurement], calling: bool) -> list[Measurement]:
     """With the shares of DERIVED. calling: whether any run calls tools: steps of episodes without a call, which have
     no column of calls, have 0 of them then."""
     found = []
@@ -134,12 +134,12 @@ def with_derived(rows: Sequence[Row], calling: bool) -> list[Row]:
     return found
 
 
-def finished(rows: Sequence[Row], by: By, key: str, last: int) -> list[Row]:
+def finished(rows: Sequence[Measurement], by: By, key: str, last: int) -> list[Measurement]:
     """Of each stage (by step: of the last) the mean of its `last` rows; a row's "step" is the number of a message.
 
     A row has columns up to the longest episode of its step: beyond that the share stays what it is.
     """
-    by_stage: dict[str, list[Row]] = {}
+    by_stage: dict[str, list[Measurement]] = {}
     for row in rows:
         if f"{ANSWERED}1" in row.values:
             by_stage.setdefault(row.stage, []).append(row)
@@ -149,7 +149,7 @@ def finished(rows: Sequence[Row], by: By, key: str, last: int) -> list[Row]:
         shares = [_carried(row.values) for row in by_stage[stage][-last:]]
         for place in range(max(map(len, shares))):
             value = sum(own[min(place, len(own) - 1)] for own in shares) / len(shares)
-            found.append(Row(stage=stage, step=place + 1, stage_step=place + 1, values={key: value}))
+            found.append(Measurement(stage=stage, step=place + 1, stage_step=place + 1, values={key: value}))
     return found
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from envs.text.words import step_verdict
-from launch.analysis.runs import Row, Run, objects
+from launch.analysis.runs import Measurement, Run, objects
 from rlsys.metrics import Mean, Metric, Metrics, merge, values
 from rlsys.tool_use import MOST_TURNS
 from rlsys.types import EpisodeEnd
@@ -65,14 +65,14 @@ def _labels(judgements: Any) -> Metrics:
     }
 
 
-def files_of(run: Run, episodes: str) -> list[tuple[Row, Path]]:
+def files_of(run: Run, episodes: str) -> list[tuple[Measurement, Path]]:
     """The files to read, with the row of the step that each is of: of training, or of one play of the evaluations."""
     folder = run.path / "trajectories"
     found = _training(run, folder) if episodes == TRAINING else _evaluated(run, folder, episodes)
     return sorted(found, key=lambda each: each[0].step)
 
 
-def _training(run: Run, folder: Path) -> Iterator[tuple[Row, Path]]:
+def _training(run: Run, folder: Path) -> Iterator[tuple[Measurement, Path]]:
     steps = {row.step: row for row in run.rows}
     for path in folder.glob("step-*"):
         match = STEP_FILE.fullmatch(path.name)
@@ -80,20 +80,20 @@ def _training(run: Run, folder: Path) -> Iterator[tuple[Row, Path]]:
             yield steps[int(match[1])], path
 
 
-def _evaluated(run: Run, folder: Path, play: str) -> Iterator[tuple[Row, Path]]:
+def _evaluated(run: Run, folder: Path, play: str) -> Iterator[tuple[Measurement, Path]]:
     for each in run.evaluations:
         label = f"step-{each.step:06d}" if each.when == "during" else each.when
         name = f"eval-{each.stage}-{label}-{play.replace('/', '-')}.jsonl"
         yield from ((each, path) for path in (folder / name, folder / f"{name}.gz") if path.is_file())
 
 
-def plays_of(evaluations: Sequence[Row]) -> list[str]:
+def plays_of(evaluations: Sequence[Measurement]) -> list[str]:
     """`greedy` and `sampled`, or `musique/greedy` ..."""
     keys = (key for each in evaluations for key in each.values if key.endswith("/episodes"))
     return list(dict.fromkeys(key.removesuffix("/episodes") for key in keys))
 
 
-def read_episodes(run: Run, episodes: str, told: Callable[[], None]) -> Iterator[Row]:
+def read_episodes(run: Run, episodes: str, told: Callable[[], None]) -> Iterator[Measurement]:
     """One row for each file. told: called after each. Raises BadInput for a damaged line."""
     for row, path in files_of(run, episodes):
         totals: dict[str, Metric] = {}
@@ -104,4 +104,4 @@ def read_episodes(run: Run, episodes: str, told: Callable[[], None]) -> Iterator
             means = values(totals)
             if means.get("verdict/unparsable") == 1:  # judgements of another kind, such as summaries of answers
                 means = {key: mean for key, mean in means.items() if not key.startswith("verdict/")}
-            yield Row(stage=row.stage, step=row.step, stage_step=row.stage_step, values=means)
+            yield Measurement(stage=row.stage, step=row.step, stage_step=row.stage_step, values=means)

@@ -12,7 +12,7 @@ from launch.analysis.episodes import TRAINING, files_of, read_episodes
 from launch.analysis.figures import FIGURES, Figure
 from launch.analysis.report import entry_table, scatter_table, table, write, write_entries, write_scatters
 from launch.analysis.results import papers_of_all, results, scatters
-from launch.analysis.runs import Row, Run, Setting
+from launch.analysis.runs import Measurement, Run, SeedGroup
 from launch.observe.bar import Bar
 
 
@@ -27,20 +27,20 @@ class Making:
 
 
 @dataclass(slots=True)
-class Left:
+class SkippedFigures:
     """The figures that were not drawn."""
 
     absent: list[str]  # no run has numbers for them
     flat: list[str]  # of texts, 0 throughout
 
 
-def make(settings: Sequence[Setting], making: Making, say: Callable[[str], None]) -> Left:
+def make(settings: Sequence[SeedGroup], making: Making, say: Callable[[str], None]) -> SkippedFigures:
     """Write the figures and say their lines."""
     runs = [run for setting in settings for run in setting.runs]
     of = {"episodes"} if making.episodes == TRAINING else {"episodes", "finish"}
     counted = _counted(runs, making.episodes) if of & {FIGURES[name].source for name in making.names} else {}
     papers, calling = papers_of_all(settings), any_calls(runs)
-    left = Left([], [])
+    left = SkippedFigures([], [])
     for name in making.names:
         figure = FIGURES[name]
         if figure.source == "compared":
@@ -83,7 +83,7 @@ def _curves(name: str, figure: Figure, shown: Sequence[Chart], making: Making, l
     return table(name, shown)
 
 
-def _results(figure: Figure, settings: Sequence[Setting], folder: Path) -> list[str]:
+def _results(figure: Figure, settings: Sequence[SeedGroup], folder: Path) -> list[str]:
     entries = results(settings)
     if not entries:
         return []
@@ -97,7 +97,7 @@ def _results(figure: Figure, settings: Sequence[Setting], folder: Path) -> list[
     return entry_table("results", entries)
 
 
-def _correlation(figure: Figure, settings: Sequence[Setting], folder: Path) -> list[str]:
+def _correlation(figure: Figure, settings: Sequence[SeedGroup], folder: Path) -> list[str]:
     found = scatters(settings)
     if not found:
         return []
@@ -106,13 +106,13 @@ def _correlation(figure: Figure, settings: Sequence[Setting], folder: Path) -> l
     return scatter_table("correlation", found)
 
 
-COMPARED: Mapping[str, Callable[[Figure, Sequence[Setting], Path], list[str]]] = {
+COMPARED: Mapping[str, Callable[[Figure, Sequence[SeedGroup], Path], list[str]]] = {
     "results": _results,
     "correlation": _correlation,
 }
 
 
-def _counted(runs: Sequence[Run], episodes: str) -> dict[Path, list[Row]]:
+def _counted(runs: Sequence[Run], episodes: str) -> dict[Path, list[Measurement]]:
     total, done = sum(len(files_of(run, episodes)) for run in runs), 0
 
     def told() -> None:
@@ -125,8 +125,8 @@ def _counted(runs: Sequence[Run], episodes: str) -> dict[Path, list[Row]]:
 
 
 def _rows(
-    figure: Figure, run: Run, making: Making, counted: Mapping[Path, Sequence[Row]], calling: bool
-) -> Sequence[Row]:
+    figure: Figure, run: Run, making: Making, counted: Mapping[Path, Sequence[Measurement]], calling: bool
+) -> Sequence[Measurement]:
     if figure.source == "evaluations":
         return run.evaluations
     if figure.source == "episodes":

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from launch.analysis.episodes import plays_of
-from launch.analysis.runs import Row, Run, Setting
+from launch.analysis.runs import Measurement, Run, SeedGroup
 from rlsys.stats import Correlation, mean_and_spread, pearson
 
 MEASURES = ("constraints_pooled", "exact_match", "accuracy", "mean_reward")  # the first that a play has stands for it
@@ -54,7 +54,7 @@ def papers_of(run: Run) -> dict[str, float]:
     return found
 
 
-def papers_of_all(settings: Sequence[Setting]) -> dict[str, float]:
+def papers_of_all(settings: Sequence[SeedGroup]) -> dict[str, float]:
     """The figures that all settings have which have one: those of different experiments are no single line."""
     found: dict[str, set[float]] = {}
     for run in (run for each in settings for run in each.runs):
@@ -63,7 +63,7 @@ def papers_of_all(settings: Sequence[Setting]) -> dict[str, float]:
     return {key: next(iter(values)) for key, values in found.items() if len(values) == 1}
 
 
-def results(settings: Sequence[Setting]) -> list[Entry]:
+def results(settings: Sequence[SeedGroup]) -> list[Entry]:
     """Of each play the number that stands for it, and those that the recipe has a paper's figure for."""
     papers = {each.label: papers_of_all([each]) for each in settings}
     plays = dict.fromkeys(play for s in settings for run in s.runs for play in plays_of(run.evaluations))
@@ -86,7 +86,7 @@ def _last(runs: Sequence[Run], key: str) -> list[Mapping[str, float]]:
     return [row.values for row in rows if furthest is not None and _point(row) == _point(furthest)]
 
 
-def _point(row: Row) -> tuple[int, str, str]:
+def _point(row: Measurement) -> tuple[int, str, str]:
     return row.step, row.stage, row.when
 
 
@@ -109,14 +109,14 @@ def _entry(key: str, label: str, runs: Sequence[Mapping[str, float]], paper: flo
     )
 
 
-def scatters(settings: Sequence[Setting]) -> list[Scatter]:
+def scatters(settings: Sequence[SeedGroup]) -> list[Scatter]:
     """Reward against accuracy in each play, a point for each evaluation under the same reward."""
     plays = dict.fromkeys(play for s in settings for run in s.runs for play in plays_of(run.evaluations))
     made = (_scatter(settings, play, reward) for play in plays for reward in _rewards(settings))
     return [each for each in made if each is not None]
 
 
-def _rewards(settings: Sequence[Setting]) -> list[Mapping[str, Any]]:
+def _rewards(settings: Sequence[SeedGroup]) -> list[Mapping[str, Any]]:
     """The differing rewards of the runs: their values are no common scale."""
     found: list[Mapping[str, Any]] = []
     for run in (run for each in settings for run in each.runs):
@@ -134,14 +134,14 @@ def _reward(run: Run, stage: str) -> Mapping[str, Any]:
     return {**(run.config.get("reward") or {}), **(own.get("reward") or {})}
 
 
-def _rewarded(settings: Sequence[Setting], play: str, reward: Mapping[str, Any]) -> list[tuple[str, float, float]]:
+def _rewarded(settings: Sequence[SeedGroup], play: str, reward: Mapping[str, Any]) -> list[tuple[str, float, float]]:
     keys = (f"{play}/mean_reward", f"{play}/accuracy")
     runs = ((each.label, run) for each in settings for run in each.runs)
     rows = ((label, row.values) for label, run in runs for row in run.evaluations if _reward(run, row.stage) == reward)
     return [(label, values[keys[0]], values[keys[1]]) for label, values in rows if all(key in values for key in keys)]
 
 
-def _scatter(settings: Sequence[Setting], play: str, reward: Mapping[str, Any]) -> Scatter | None:
+def _scatter(settings: Sequence[SeedGroup], play: str, reward: Mapping[str, Any]) -> Scatter | None:
     points = _rewarded(settings, play, reward)
     if len(points) < 4:
         return None

@@ -25,7 +25,7 @@ MAPPINGS = ("about", "eval", "reward")  # keys that are looked into
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class Measurement:
     """Numbers after a step: of metrics.jsonl, of an evaluation, or of the episodes of a file."""
 
     stage: str
@@ -39,8 +39,8 @@ class Row:
 class Run:
     path: Path
     config: Mapping[str, Any]
-    rows: tuple[Row, ...]
-    evaluations: tuple[Row, ...]
+    rows: tuple[Measurement, ...]
+    evaluations: tuple[Measurement, ...]
 
     @property
     def stages(self) -> tuple[str, ...]:
@@ -49,7 +49,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Setting:
+class SeedGroup:
     """Runs that differ in their seed alone."""
 
     label: str
@@ -87,17 +87,17 @@ def _config(path: Path) -> Mapping[str, Any]:
     return dict(config)
 
 
-def _rows(path: Path, wanted: Callable[[str], bool]) -> Iterator[Row]:
+def _rows(path: Path, wanted: Callable[[str], bool]) -> Iterator[Measurement]:
     for number, stage, step, found in _steps(path):
         stage_step = found.get("stage_step")
         if not isinstance(stage_step, int):
             raise BadInput(f"{path} line {number}: no row of a run: stage_step={stage_step!r}")
-        yield Row(stage=stage, step=step, stage_step=stage_step, values=numbers(found, wanted))
+        yield Measurement(stage=stage, step=step, stage_step=stage_step, values=numbers(found, wanted))
 
 
-def _evaluations(path: Path, begins: Mapping[str, int]) -> Iterator[Row]:
+def _evaluations(path: Path, begins: Mapping[str, int]) -> Iterator[Measurement]:
     for _, stage, step, found in _steps(path):
-        yield Row(
+        yield Measurement(
             stage=stage,
             step=step,
             stage_step=step - begins.get(stage, step),
@@ -156,7 +156,7 @@ def _lines(path: Path) -> Iterator[bytes]:
 # -- settings ----------------------------------------------------------------------------------------------------------
 
 
-def settings(runs: Sequence[Run], labels: Sequence[str]) -> tuple[Setting, ...]:
+def settings(runs: Sequence[Run], labels: Sequence[str]) -> tuple[SeedGroup, ...]:
     """Runs by their label, one for each run; without labels by their configuration but the seed. Raises BadInput."""
     paths = [run.path.resolve() for run in runs]
     twice = next((run.path for run, own in zip(runs, paths, strict=True) if paths.count(own) > 1), None)
@@ -167,7 +167,7 @@ def settings(runs: Sequence[Run], labels: Sequence[str]) -> tuple[Setting, ...]:
             raise BadInput(f"--labels: {len(labels)} for {len(runs)} runs: expected one for each (seeds share theirs)")
         named = dict.fromkeys(labels)
         return tuple(
-            Setting(
+            SeedGroup(
                 label=visible(label), runs=tuple(run for run, own in zip(runs, labels, strict=True) if own == label)
             )
             for label in named
@@ -182,7 +182,7 @@ def settings(runs: Sequence[Run], labels: Sequence[str]) -> tuple[Setting, ...]:
             same.append(run)
     names = _names([config for config, _ in groups], [members[0].path for _, members in groups])
     return tuple(
-        Setting(label=visible(name), runs=tuple(members)) for name, (_, members) in zip(names, groups, strict=True)
+        SeedGroup(label=visible(name), runs=tuple(members)) for name, (_, members) in zip(names, groups, strict=True)
     )
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from launch.checks.preflight import check_output
 from launch.commands.shared import add_test
-from launch.evaluation.compare import Setting, as_json, lines
+from launch.evaluation.compare import ComparedSetting, as_json, lines
 from launch.evaluation.evaluate import result_name
 from launch.evaluation.played import read_played
 from rlsys.errors import BadInput, require
@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
 # -- what is given ----------------------------------------------------------------------------------------------------
 
 
-def settings_of(given: Sequence[str]) -> list[Setting]:
+def settings_of(given: Sequence[str]) -> list[ComparedSetting]:
     """Of RESULT, RUN_DIR, or NAME=ONE,ANOTHER. Raises BadInput for a run without results, and two of one name."""
     split = [("", [word]) if os.path.exists(word) else _split(word) for word in given]
     files = [tuple(_file(Path(path)) for path in paths) for _, paths in split]
@@ -63,7 +63,7 @@ def settings_of(given: Sequence[str]) -> list[Setting]:
     if twice:
         raise BadInput(f"{', '.join(twice)}: two results of one name, expected NAME=FILE to tell them apart")
     return [
-        Setting(name=name, seeds=[read_played(str(path), str(path)) for path in paths])
+        ComparedSetting(name=name, seeds=[read_played(str(path), str(path)) for path in paths])
         for name, paths in zip(names, files, strict=True)
     ]
 

@@ -23,7 +23,7 @@ from launch.config.compose import compose, to_yaml
 from launch.config.layers import read_files
 from launch.evaluation.against import against, against_lines, read_earlier
 from launch.evaluation.evaluate import owed
-from launch.evaluation.played import Played
+from launch.evaluation.played import EvalResult
 from launch.evaluation.report import of_several, papers_of, report, write
 from launch.evaluation.results import result_of
 from launch.evaluation.sets import Play, recipes_of, sets_of
@@ -31,7 +31,7 @@ from launch.evaluation.told import metric_lines, planned, table
 from launch.evaluation.transcripts import Transcripts, file_name, folder_beside
 from launch.observe.progress import Progress
 from launch.run.cleanup import orderly_exit
-from launch.run.playing import Owed, play_each
+from launch.run.playing import PendingGroup, play_each
 from launch.stages.trajectories import weights_id
 from rlsys.config.recipe import RecipeConfig, RunConfig
 from rlsys.errors import BadInput
@@ -125,7 +125,7 @@ def play(
         progress.say(f"playing {sum(each.plan.group_size for each in waiting)} episodes")
         progress.doing("groups played")
 
-        def finished(each: Owed, group: Group) -> None:
+        def finished(each: PendingGroup, group: Group) -> None:
             nonlocal done
             transcripts.add(each.play, group)
             done += 1
@@ -142,7 +142,7 @@ def finish(
     about: dict[str, Any],
     plays: Mapping[str, Play],
     transcripts: Transcripts,
-    earlier: Mapping[str, Played] | None,
+    earlier: Mapping[str, EvalResult] | None,
     progress: Progress,
 ) -> int:
     """Say and write what was found. Raises RunFailed where too many episodes of a play failed."""

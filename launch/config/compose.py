@@ -22,7 +22,7 @@ from launch.config.layers import Layer, Raw, find_config, is_written, label_of, 
 from launch.config.synonyms import meant
 from launch.evaluation.sets import check_sets
 from launch.stages import STAGES
-from launch.stages.base import STAGE_KEYS, Head, Stage, check_name, check_optimizer, stage_of
+from launch.stages.base import STAGE_KEYS, Stage, StageKeys, check_name, check_optimizer, stage_of
 from launch.stages.reads import holds
 from learners.algorithms import ALGORITHMS
 from rlsys.choices import Table, choose, look_beside
@@ -39,7 +39,7 @@ class StageSource:
 
     where: str  # how an error line begins: "quickstart: stages.rl"
     name: str
-    head: Head
+    head: StageKeys
     layers: tuple[Layer, ...]  # all that is merged for this stage, in order
     own: tuple[Layer, ...]  # those of them that speak to this stage alone; not what a run has written
     of_kind: tuple[Layer, ...]  # and those of them that know its kind: not a file's, where the command line has another
@@ -126,7 +126,7 @@ def _read(config: str, overrides: Sequence[str]) -> tuple[list[Layer], list[Stag
             Layer(source, {key: value for key, value in values.items() if key not in STAGE_KEYS})
             for source, values in ((where, stage), (f"command line: stages.{name}", given))
         )
-        head = Head(**{key: given.get(key, stage.get(key)) for key in STAGE_KEYS})
+        head = StageKeys(**{key: given.get(key, stage.get(key)) for key in STAGE_KEYS})
         layers = (*files, own, command_line, asked)
         checked = (asked,) if is_written(files) else (own, asked)
         of_kind = checked if head.kind == stage.get("kind") else (asked,)

@@ -11,7 +11,7 @@ from functools import cache
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from launch.stages.base import STAGE_KEYS, Head
+from launch.stages.base import STAGE_KEYS, StageKeys
 from rlsys.choices import Table, choose
 from rlsys.config.recipe import RecipeConfig, StageConfig
 
@@ -41,9 +41,9 @@ def choice_keys(key: str, table: Table, name: str) -> list[Key]:
 
 def stage_keys() -> list[Key]:
     """Those that only a stage has: `stages.NAME.steps`."""
-    hints, meanings = get_type_hints(StageConfig), meanings_of(Head)
+    hints, meanings = get_type_hints(StageConfig), meanings_of(StageKeys)
     return [
-        Key(name=f"stages.NAME.{key}", kind=_kind(hints[key]), default="", meaning=meanings[key], owner=Head)
+        Key(name=f"stages.NAME.{key}", kind=_kind(hints[key]), default="", meaning=meanings[key], owner=StageKeys)
         for key in STAGE_KEYS
     ]
 

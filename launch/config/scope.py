@@ -15,7 +15,7 @@ from envs.tools.search import SearchConfig
 from launch.config.layers import Layer, Raw, is_written
 from launch.evaluation.sets import sets_of
 from launch.stages import STAGES
-from launch.stages.base import Head, stage_of
+from launch.stages.base import StageKeys, stage_of
 from launch.stages.reads import Keys, holds
 from rlsys.choices import Table, choose
 from rlsys.config.recipe import RecipeConfig
@@ -66,7 +66,7 @@ def check_scope(source: str, values: Mapping[str, Any]) -> None:
 
 
 def check_reads(
-    source: str, values: Mapping[str, Any], head: Head, recipe: RecipeConfig, beside: Sequence[Head]
+    source: str, values: Mapping[str, Any], head: StageKeys, recipe: RecipeConfig, beside: Sequence[StageKeys]
 ) -> None:
     """Raises BadInput for a key given to one stage whose kind does not read it.
 
@@ -84,7 +84,7 @@ def check_reads(
     raise BadInput(f"{source}: {unread} has no effect in a stage of kind {head.kind}{data}: expected {expected}")
 
 
-def _read(head: Head, recipe: RecipeConfig) -> Keys:
+def _read(head: StageKeys, recipe: RecipeConfig) -> Keys:
     return stage_of(head.kind).reads_here(head, recipe)
 
 

@@ -15,7 +15,7 @@ from envs.tasks.jsonl import read_jsonl
 from launch.data.derived import shown_rows, single_steps
 from launch.data.manifest import FileNote, Source, digest_of
 from launch.data.records import Part, Progress, PublicSet, Recipe, Role, Row
-from launch.data.selection import LeftOut, apart, drawn, without_near
+from launch.data.selection import Dropped, apart, drawn, without_near
 from launch.data.sets import split_of
 from rlsys.errors import BadInput, require
 from rlsys.files import naming, whole_file
@@ -82,7 +82,7 @@ class FileBuild:
         self._options, self._path = preparation.options, preparation.output / part.file
         self._records: Counter[str] = Counter()  # by source
         self._counts: Counter[str] = Counter()
-        self._left: list[LeftOut] = []
+        self._left: list[Dropped] = []
         self._unreadable: list[str] = []
         self._warnings: list[str] = []
 

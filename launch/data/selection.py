@@ -18,7 +18,7 @@ BATCH = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class Dropped:
     row: Row
     why: str  # in_evaluation | repeated | near
     of: str  # the file that has it
@@ -26,17 +26,17 @@ class LeftOut:
 
 def apart(
     rows: Sequence[Row], *, same: Callable[[Row], str], twin: Callable[[Row], str], held: Mapping[str, str]
-) -> tuple[list[Row], list[LeftOut]]:
+) -> tuple[list[Row], list[Dropped]]:
     """The rows without those that `held` has (what is the same: its file), and without the second of two twins."""
     kept: list[Row] = []
-    left: list[LeftOut] = []
+    left: list[Dropped] = []
     seen: set[str] = set()
     for row in rows:
         what, itself = same(row), twin(row)
         if what in held:
-            left.append(LeftOut(row, "in_evaluation", held[what]))
+            left.append(Dropped(row, "in_evaluation", held[what]))
         elif itself in seen:
-            left.append(LeftOut(row, "repeated", "this file"))
+            left.append(Dropped(row, "repeated", "this file"))
         else:
             seen.add(itself)
             kept.append(row)
@@ -50,7 +50,7 @@ def without_near(
     held: Iterable[tuple[str, str]],
     threshold: float,
     show: Progress,
-) -> tuple[list[Row], list[LeftOut]]:
+) -> tuple[list[Row], list[Dropped]]:
     """The rows without those whose words are nearly those of a held text, or of an earlier row.
 
     held: (text, its file); threshold: of the Jaccard index of word triples, as MinHash estimates it.
@@ -70,11 +70,11 @@ def without_near(
     for (_, file), sketch in zip(held, _sketched([words for words, _ in held], "held-out words", show), strict=True):
         add(sketch, file)
     kept: list[Row] = []
-    left: list[LeftOut] = []
+    left: list[Dropped] = []
     for row, sketch in zip(rows, _sketched([text(row) for row in rows], "near-duplicates", show), strict=True):
         found = sorted(place for place in index.query(sketch) if sketch.jaccard(sketches[place]) >= threshold)
         if found:
-            left.append(LeftOut(row, "near", files[found[0]]))
+            left.append(Dropped(row, "near", files[found[0]]))
         else:
             kept.append(row)
             add(sketch, "this file")

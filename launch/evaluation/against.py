@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from launch.evaluation.played import Number, Played, Test, differ, read_played
+from launch.evaluation.played import EvalResult, Number, Test, differ, read_played
 from launch.evaluation.significance import bootstrap_interval, paired_test
 
 
@@ -66,12 +66,14 @@ class Difference:
         return said
 
 
-def read_earlier(path: str) -> dict[str, Played]:
+def read_earlier(path: str) -> dict[str, EvalResult]:
     """What `--against` names, by play. Raises BadInput."""
     return read_played(path, f"--against {path}")
 
 
-def against(ours: Mapping[str, Played], earlier: Mapping[str, Played], test: Test = "paired") -> dict[str, Difference]:
+def against(
+    ours: Mapping[str, EvalResult], earlier: Mapping[str, EvalResult], test: Test = "paired"
+) -> dict[str, Difference]:
     """By play that both have a number of."""
     return {
         name: _difference(play, play.number, earlier[name], theirs, test)
@@ -80,7 +82,7 @@ def against(ours: Mapping[str, Played], earlier: Mapping[str, Played], test: Tes
     }
 
 
-def _difference(ours: Played, number: Number, earlier: Played, theirs: Number, test: Test) -> Difference:
+def _difference(ours: EvalResult, number: Number, earlier: EvalResult, theirs: Number, test: Test) -> Difference:
     unpaired, found = None, None
     if test == "paired":
         found = paired([ours], [earlier])
@@ -109,7 +111,7 @@ def told_p(p: float) -> str:
     return "p < 1e-16" if p < 1e-16 else f"p = {p:.3g}"
 
 
-def paired(ours: Sequence[Played], theirs: Sequence[Played]) -> Paired | str:
+def paired(ours: Sequence[EvalResult], theirs: Sequence[EvalResult]) -> Paired | str:
     """Of the training seeds of two settings, whose values of a task are averaged first; a text says why not.
 
     Tasks are the same where question and answers are. Two tasks of one id that differ are two draws or two versions of
@@ -136,7 +138,7 @@ def paired(ours: Sequence[Played], theirs: Sequence[Played]) -> Paired | str:
     return Paired(tasks=len(both), difference=mean, low=low, high=high, test=test, p=p)
 
 
-def other_prompts(ours: Sequence[Played], theirs: Sequence[Played]) -> bool:
+def other_prompts(ours: Sequence[EvalResult], theirs: Sequence[EvalResult]) -> bool:
     """Whether they were evaluated in another way: other sampling, limits, seeds, tasks or reward.
 
     Digests of different versions say nothing about one another.
@@ -146,7 +148,7 @@ def other_prompts(ours: Sequence[Played], theirs: Sequence[Played]) -> bool:
     return bool(comparable and mine and other) and not (mine <= other or other <= mine)
 
 
-def _others(everyone: Sequence[Played]) -> str | None:
+def _others(everyone: Sequence[EvalResult]) -> str | None:
     """Why tasks of one id are not the same ones."""
     first: dict[str, str] = {}
     differ = {task for each in everyone for task, what in each.contents.items() if first.setdefault(task, what) != what}
@@ -155,7 +157,7 @@ def _others(everyone: Sequence[Played]) -> str | None:
     return f"{len(differ)} tasks of the same id ask something else, the first: {min(differ)}"
 
 
-def _by_content(play: Played) -> dict[str, float]:
+def _by_content(play: EvalResult) -> dict[str, float]:
     """The mean of those that ask the same."""
     found: dict[str, list[float]] = defaultdict(list)
     for task, value in play.tasks.items():

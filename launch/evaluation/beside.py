@@ -13,13 +13,13 @@ from collections.abc import Awaitable, Callable
 
 from launch.evaluation.evaluate import Evaluation, candidate, owed, settle
 from launch.evaluation.sets import plays_of
-from launch.run.playing import Owed, play_each
+from launch.run.playing import PendingGroup, play_each
 from launch.run.run import Run
 from rlsys.config.recipe import StageConfig
 from rlsys.types import Group
 
 
-class Beside:
+class BackgroundEvaluation:
     """Of one stage. One evaluation at a time: one that is due meanwhile is left out, and said to be."""
 
     def __init__(self, run: Run, stage: StageConfig) -> None:
@@ -57,7 +57,7 @@ class Beside:
     async def _evaluate(self, one: Evaluation, live: Callable[[], Awaitable[None]]) -> None:
         config, tokens = self._config, 0
 
-        def finished(each: Owed, group: Group) -> None:
+        def finished(each: PendingGroup, group: Group) -> None:
             nonlocal tokens
             one.finished(each, group)
             tokens += sum(trajectory.num_sampled for trajectory in group.trajectories)

@@ -10,14 +10,14 @@ from typing import Any
 
 from launch.evaluation.against import Paired, other_prompts, paired
 from launch.evaluation.groups import averages
-from launch.evaluation.played import Number, Played, Test, differ, is_share
+from launch.evaluation.played import EvalResult, Number, Test, differ, is_share
 from rlsys.stats import Correlation, mean_and_spread, pearson
 
-Plays = Mapping[str, Played]
+Plays = Mapping[str, EvalResult]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class ComparedSetting:
     """One row: the evaluations of one setting, one of each seed."""
 
     name: str
@@ -42,7 +42,7 @@ class Cell:
         return f"{self.value:.3f}{spread}{mark}"
 
 
-def columns(settings: Sequence[Setting]) -> dict[str, str]:
+def columns(settings: Sequence[ComparedSetting]) -> dict[str, str]:
     """Every play of any of them, in the order in which they first appear, with the one metric that is compared: that
     which stands for the first of them with a number."""
     played = [item for each in settings for plays in each.seeds for item in plays.items()]
@@ -50,7 +50,7 @@ def columns(settings: Sequence[Setting]) -> dict[str, str]:
     return {name: first.get(name, play.key) for name, play in played}
 
 
-def cells(settings: Sequence[Setting], test: Test = "paired") -> dict[str, dict[str, Cell]]:
+def cells(settings: Sequence[ComparedSetting], test: Test = "paired") -> dict[str, dict[str, Cell]]:
     """By setting and play."""
     found: dict[str, dict[str, Cell]] = {}
     metrics = columns(settings)
@@ -60,7 +60,7 @@ def cells(settings: Sequence[Setting], test: Test = "paired") -> dict[str, dict[
     return found
 
 
-def _cell(setting: Setting, first: Setting, play: str, key: str, test: Test) -> Cell | None:
+def _cell(setting: ComparedSetting, first: ComparedSetting, play: str, key: str, test: Test) -> Cell | None:
     ours = _numbers(setting, play, key)
     if not ours:
         return None
@@ -80,7 +80,7 @@ def _cell(setting: Setting, first: Setting, play: str, key: str, test: Test) -> 
     return replace(cell, p=found.p, better=found.difference > 0, paired=found)
 
 
-def _numbers(setting: Setting, play: str, key: str) -> list[Number]:
+def _numbers(setting: ComparedSetting, play: str, key: str) -> list[Number]:
     return [plays[play].numbers[key] for plays in setting.seeds if play in plays and key in plays[play].numbers]
 
 
@@ -89,7 +89,7 @@ def _pooled(numbers: Sequence[Number]) -> Number:
     return Number(value=math.fsum(each.value * each.count for each in numbers) / count, count=count)
 
 
-def increases(settings: Sequence[Setting]) -> dict[str, dict[str, float]]:
+def increases(settings: Sequence[ComparedSetting]) -> dict[str, dict[str, float]]:
     """By setting and group the average increase over the first setting, mean over seeds against its first seed."""
     first = settings[0].seeds[0]
     found: dict[str, dict[str, float]] = {}
@@ -103,7 +103,7 @@ def increases(settings: Sequence[Setting]) -> dict[str, dict[str, float]]:
     return found
 
 
-def correlations(settings: Sequence[Setting]) -> dict[str, Correlation]:
+def correlations(settings: Sequence[ComparedSetting]) -> dict[str, Correlation]:
     """Over all evaluations, each a point: of each play its mean reward with its accuracy, where they are not the same;
     and the means of each two groups with one another. Those of three points and more."""
     everyone = [plays for setting in settings for plays in setting.seeds]
@@ -123,7 +123,7 @@ def correlations(settings: Sequence[Setting]) -> dict[str, Correlation]:
 NAMES: Mapping[Test, str] = {"paired": "the test over the tasks of both", "paper": "the z-test of two proportions"}
 
 
-def lines(settings: Sequence[Setting], alpha: float, test: Test) -> list[str]:
+def lines(settings: Sequence[ComparedSetting], alpha: float, test: Test) -> list[str]:
     """A table with a row for each setting; then what they say together."""
     names, found, more = columns(settings), cells(settings, test), increases(settings)
     groups = list(dict.fromkeys(group for row in more.values() for group in row))
@@ -154,7 +154,7 @@ def _said(name: str, found: Correlation) -> str:
     return f"{name}: r = {found.r:.3f} ({found.low:.3f} to {found.high:.3f}) over {found.count} evaluations"
 
 
-def as_json(settings: Sequence[Setting], test: Test) -> dict[str, Any]:
+def as_json(settings: Sequence[ComparedSetting], test: Test) -> dict[str, Any]:
     found = cells(settings, test)
     return {
         "test": test,

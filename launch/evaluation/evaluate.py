@@ -17,7 +17,7 @@ from launch.evaluation.sets import Play, plays_of
 from launch.evaluation.told import planned, told
 from launch.evaluation.transcripts import file_name, records_of
 from launch.observe.held_out import fallen
-from launch.run.playing import Owed, play_each
+from launch.run.playing import PendingGroup, play_each
 from launch.run.run import Run
 from rlsys.config.recipe import StageConfig
 from rlsys.types import Group, Trajectory
@@ -37,7 +37,7 @@ class Evaluation:
     groups: dict[str, dict[int, Group]] = field(default_factory=dict)
     started: float = field(default_factory=time.monotonic)
 
-    def finished(self, owed: Owed, group: Group) -> None:
+    def finished(self, owed: PendingGroup, group: Group) -> None:
         self.groups.setdefault(owed.play, {})[owed.sequence] = group
 
     @property
@@ -79,13 +79,13 @@ def result_name(stage: str, when: str, step: int) -> str:
     return f"{stage}-{label(when, step)}"
 
 
-def owed(plays: Mapping[str, Play], played: Mapping[str, Mapping[int, Any]]) -> list[Owed]:
+def owed(plays: Mapping[str, Play], played: Mapping[str, Mapping[int, Any]]) -> list[PendingGroup]:
     """What has not been played. All sets advance together: one that ends early has about as much of each."""
-    found: list[Owed] = []
+    found: list[PendingGroup] = []
     for name, play in plays.items():
         plan, done = play.plan(), played.get(name, {})
         tasks = enumerate(play.of.tasks)
-        found += [Owed(name, sequence, task, plan) for sequence, task in tasks if sequence not in done]
+        found += [PendingGroup(name, sequence, task, plan) for sequence, task in tasks if sequence not in done]
     return sorted(found, key=lambda each: each.sequence)
 
 
@@ -102,7 +102,7 @@ async def evaluate(run: Run, stage: StageConfig, when: str) -> Values:
     waiting = owed(plays, {})
     done = 0
 
-    def finished(each: Owed, group: Group) -> None:
+    def finished(each: PendingGroup, group: Group) -> None:
         nonlocal done
         one.finished(each, group)
         done += 1

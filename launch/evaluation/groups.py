@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from launch.evaluation.played import Played, differ
+from launch.evaluation.played import EvalResult, differ
 
 RIGHT = 1 - 1e-9  # of a task: every step right, every constraint satisfied
 
@@ -30,7 +30,7 @@ class Average:
         return f"mean {self.mean:.3f} over {self.sets} sets{more}"
 
 
-def averages(ours: Mapping[str, Played], theirs: Mapping[str, Played] | None = None) -> dict[str, Average]:
+def averages(ours: Mapping[str, EvalResult], theirs: Mapping[str, EvalResult] | None = None) -> dict[str, Average]:
     """By group and way of playing: {"real/greedy": ..}. Avg. Increase is Graph-RL's (arXiv 2506.00845, table 2)."""
     members: dict[str, list[str]] = {}
     for name, play in ours.items():
@@ -39,7 +39,7 @@ def averages(ours: Mapping[str, Played], theirs: Mapping[str, Played] | None = N
     return {name: _average(plays, ours, theirs or {}) for name, plays in members.items()}
 
 
-def _average(plays: list[str], ours: Mapping[str, Played], theirs: Mapping[str, Played]) -> Average:
+def _average(plays: list[str], ours: Mapping[str, EvalResult], theirs: Mapping[str, EvalResult]) -> Average:
     found = {name: number for name in plays if (number := ours[name].number) is not None}
     pairs = [(found[name], theirs[name].numbers.get(ours[name].key)) for name in found if name in theirs]
     ratios = [mine.value / other.value - 1 for mine, other in pairs if other is not None and other.value > 0]
@@ -72,7 +72,7 @@ class Steps:
         )
 
 
-def steps_of(name: str, single: Played, whole: Played, parents: Mapping[str, str]) -> Steps | None:
+def steps_of(name: str, single: EvalResult, whole: EvalResult, parents: Mapping[str, str]) -> Steps | None:
     """parents: by task_id of a single step that of its task. None where no task was played in both ways."""
     by_parent: dict[str, list[float]] = defaultdict(list)
     for task, value in single.tasks.items():

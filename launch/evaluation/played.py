@@ -30,7 +30,7 @@ class Number:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Played:
+class EvalResult:
     measure: str  # accuracy or mean reward
     numbers: Mapping[str, Number]  # by metric
     tasks: Mapping[str, float]  # the measure, by task
@@ -73,7 +73,7 @@ def differ(ours: Number, theirs: Number) -> tuple[float, float]:
     return proportions_z_test(ours.value * ours.count, ours.count, theirs.value * theirs.count, theirs.count)
 
 
-def read_played(path: str, said: str) -> dict[str, Played]:
+def read_played(path: str, said: str) -> dict[str, EvalResult]:
     """What `rlsys eval --output` has written, by play. said: how an error line begins. Raises BadInput."""
     try:
         found = json_object(Path(path).read_bytes(), path)
@@ -87,7 +87,7 @@ def read_played(path: str, said: str) -> dict[str, Played]:
         raise BadInput(f"{said}: not as rlsys eval --output writes it ({type(error).__name__}: {error})") from error
 
 
-def _played(found: Mapping[str, Any], name: str) -> Played:
+def _played(found: Mapping[str, Any], name: str) -> EvalResult:
     """Raises what a dictionary of another shape makes of this, and ValueError for numbers that cannot be."""
     play = found["plays"][name]
     graded = found["episodes"][name] - found["failures"][name]
@@ -103,7 +103,7 @@ def _played(found: Mapping[str, Any], name: str) -> Played:
     tasks, contents = dict(play["tasks"]), dict(play.get("contents", {}))
     if contents and contents.keys() != tasks.keys():
         raise ValueError(f"contents of {name!r} are of other tasks")
-    return Played(
+    return EvalResult(
         measure=measure,
         numbers=numbers,
         tasks=tasks,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from launch.evaluation.groups import Steps, averages, steps_of
-from launch.evaluation.played import Played
+from launch.evaluation.played import EvalResult
 from launch.evaluation.results import Result
 from launch.evaluation.sets import Play
 from rlsys.files import replace_file
@@ -44,7 +44,7 @@ def report(about: Mapping[str, Any], plays: Mapping[str, Play], results: Mapping
 
 
 def of_several(
-    plays: Mapping[str, Play], ours: Mapping[str, Played], earlier: Mapping[str, Played] | None = None
+    plays: Mapping[str, Play], ours: Mapping[str, EvalResult], earlier: Mapping[str, EvalResult] | None = None
 ) -> tuple[list[str], dict[str, Any]]:
     """What plays say together, in lines and for JSON: single steps beside whole tasks, and the means of groups."""
     steps: dict[str, Steps] = {}

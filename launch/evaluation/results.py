@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from envs.rewards import Measure, make_reward, measure_of, solved
 from envs.rewards.measures import measures
-from launch.evaluation.played import Number, Played, content_of
+from launch.evaluation.played import EvalResult, Number, content_of
 from launch.evaluation.sets import Play
 from launch.evaluation.significance import bootstrap_interval, share_interval
 from rlsys.curriculum import by_number
@@ -83,10 +83,10 @@ class Result:
         return self.metrics[self.key].value if self.key in self.metrics else None
 
     @property
-    def played(self) -> Played:
+    def played(self) -> EvalResult:
         """What of it is compared with other evaluations."""
         numbers = {name: Number(value=each.value, count=each.count) for name, each in self.metrics.items()}
-        return Played(
+        return EvalResult(
             measure=self.measure,
             numbers=numbers,
             tasks=self.tasks,

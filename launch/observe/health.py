@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from launch.observe.health_row import Row, read
+from launch.observe.health_row import HealthRow, read
 from launch.observe.level import Level
 from rlsys.config.recipe import RecipeConfig
 from rlsys.types import Failure
@@ -31,7 +31,7 @@ UNLEARNED = 0.25  # how far the mean reward is below the best one seen, as a sha
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class HealthSetting:
     """What a stage was told to do, as far as it explains its rows."""
 
     recipe: RecipeConfig
@@ -59,10 +59,10 @@ class Finding:
         return f"in {self.steps} of {self.of} steps of stage {self.stage}, from step {self.first_step}: {self.says}"
 
 
-class Watch:
+class HealthMonitor:
     """Looks at the rows of one stage, in order."""
 
-    def __init__(self, stage: str, setting: Setting) -> None:
+    def __init__(self, stage: str, setting: HealthSetting) -> None:
         self._stage, self._setting = stage, setting
         self._streaks: dict[str, int] = {}
         self._entropy: float | None = None  # of the first row
@@ -91,7 +91,7 @@ class Watch:
         if failure is not None and not self._raised:
             self._raised = f"{failure.kind} in {failure.where}: {failure.detail}"
 
-    def _remember(self, row: Row) -> None:
+    def _remember(self, row: HealthRow) -> None:
         self._rows += 1
         if self._entropy is None:
             self._entropy = row.entropy
@@ -123,7 +123,7 @@ class Watch:
 
     # -- signs: a sentence where the row has them ---------------------------------------------------------------------
 
-    def cut(self, row: Row) -> str:
+    def cut(self, row: HealthRow) -> str:
         """Nearly all episodes ended at a token limit."""
         if row.cut < NEARLY_ALL:
             return ""
@@ -131,7 +131,7 @@ class Watch:
             return f"{row.cut:.0%} of the episodes were cut off by a token limit, and {worse}: {self._slower()}"
         return f"{row.cut:.0%} of the episodes were cut off by a token limit: raise {self._limit(row)}"
 
-    def _limit(self, row: Row) -> str:
+    def _limit(self, row: HealthRow) -> str:
         """The key that a single message ran into; where there were several messages, all that it can have been."""
         rollout, window = self._setting.recipe.rollout, self._setting.recipe.engine.max_model_len
         given = {"max_turn_tokens": rollout.max_turn_tokens, "max_response_tokens": rollout.max_response_tokens}
@@ -141,7 +141,7 @@ class Watch:
             return " and ".join(f"{key}={most}" for key, most in reached.items()) or f"engine.max_model_len={window}"
         return " or ".join(f"{key}={most}" for key, most in (keys | {"engine.max_model_len": window}).items())
 
-    def untrained(self, row: Row) -> str:
+    def untrained(self, row: HealthRow) -> str:
         """No token was trained."""
         if row.trained != 0:
             return ""
@@ -158,7 +158,7 @@ class Watch:
         why, cure = self._no_contrast(row)
         return f"{NOTHING}all {row.filtered:g} groups are without contrast ({rewards}): {why}; {cure}"
 
-    def starved(self, row: Row) -> str:
+    def starved(self, row: HealthRow) -> str:
         """Nearly no group has contrast, and what is trained comes from the few."""
         groups = row.with_signal + row.filtered + row.failed
         if not row.trained or not row.with_signal or row.filtered < NEARLY_ALL * groups:
@@ -166,7 +166,7 @@ class Watch:
         why, cure = self._no_contrast(row)
         return f"{row.filtered:g} of {groups:g} groups are without contrast: {why}; {cure}"
 
-    def _no_contrast(self, row: Row) -> tuple[str, str]:
+    def _no_contrast(self, row: HealthRow) -> tuple[str, str]:
         warmth, size = self._setting.recipe.rollout.temperature, self._setting.recipe.loop.group_size
         more = f"a higher rollout.temperature={warmth:g} or loop.group_size={size}"
         right = self._right(row)
@@ -183,7 +183,7 @@ class Watch:
             return f"{'' if same else 'nearly '}every episode solved its task", "give harder tasks (env.*)"
         return "each task is too easy or too hard", f"give others (env.*), or {more}{look}"
 
-    def _look(self, row: Row) -> str:
+    def _look(self, row: HealthRow) -> str:
         """All rewards are one number: a reward that reads something else than the model writes gives that too."""
         if not self._setting.run:
             return ""
@@ -195,12 +195,12 @@ class Watch:
         top = self._rewards[1] if self._rewards is not None else 0.0
         return 0 <= mean <= HARDLY * max(top, 0.0)
 
-    def _at_top(self, row: Row) -> bool:
+    def _at_top(self, row: HealthRow) -> bool:
         if row.reward is None or row.reward_min is None or row.reward_max is None:
             return False
         return row.reward >= row.reward_max - HARDLY * (row.reward_max - row.reward_min)
 
-    def _worse(self, row: Row) -> str:
+    def _worse(self, row: HealthRow) -> str:
         """Tasks that the policy solved before it does not solve any more: they are not too hard for it."""
         top = self._rewards[1] if self._rewards is not None else 0.0
         for part in self._right(row):
@@ -221,11 +221,11 @@ class Watch:
         held = "" if coef is None else f", or raise algorithm.kl_coef={coef:g}"
         return f"lower learner.lr={recipe.learner.lr:g}{held}"
 
-    def _right(self, row: Row) -> dict[str, float]:
+    def _right(self, row: HealthRow) -> dict[str, float]:
         """The means of the parts that say whether a task was solved, where the row has them."""
         return {part: row.parts[part] for part in self._setting.solved_by if part in row.parts}
 
-    def unsolved(self, row: Row) -> str:
+    def unsolved(self, row: HealthRow) -> str:
         """The reward pays, and not for solving anything."""
         right = self._right(row)
         pays = {name: mean for name, mean in row.parts.items() if mean > 0 and name not in right}
@@ -236,7 +236,7 @@ class Watch:
         zeros = ", ".join(f"{name} {mean:.2g}" for name, mean in right.items())
         return f"the reward is {kind} ({named}; {zeros}): {SHOW}, easier tasks (env.*), or other reward.*"
 
-    def silent(self, row: Row) -> str:
+    def silent(self, row: HealthRow) -> str:
         """No tool was called: a call is answered, and what is answered is not the last message."""
         if self._setting.max_turns < 2 or not 0 < row.turns <= ONE_MESSAGE or self.cut(row):
             return ""
@@ -247,7 +247,7 @@ class Watch:
         none = "no" if row.turns <= 1 else "hardly any"
         return f"{none} tool was called, {most}: {SHOW}, or a reward for calls (reward.*)"
 
-    def collapsed(self, row: Row) -> str:
+    def collapsed(self, row: HealthRow) -> str:
         """Answers no longer differ, and are not right."""
         first, seen = self._entropy, self._rewards
         if row.entropy is None or not first or row.entropy >= COLLAPSED * first or seen is None or row.reward is None:
@@ -259,7 +259,7 @@ class Watch:
         at = f"mean reward {row.reward:.3f}, highest {high:.3f}"
         return f"{fell}, {at}: raise algorithm.entropy_coef or algorithm.kl_coef, or lower learner.lr"
 
-    def malformed(self, row: Row) -> str:
+    def malformed(self, row: HealthRow) -> str:
         """The environment cannot read what the model writes."""
         if row.malformed < NEARLY_ALL:
             return ""
@@ -269,7 +269,7 @@ class Watch:
         form = "the model does not write what the environment reads"
         return f"{said}, {form}: {SHOW}, or look at the chat template (--dry-run shows a prompt) and at env.*"
 
-    def raised(self, row: Row) -> str:
+    def raised(self, row: HealthRow) -> str:
         """The user's own code raises; that the episode went well when it was played again hides it."""
         if row.raised < RAISED:
             return ""
@@ -277,27 +277,27 @@ class Watch:
         broke = f"{row.raised:.1%} of the episodes broke on code or data of their own"
         return f"{broke}, and were played again or left out{first}"
 
-    def blown_up(self, row: Row) -> str:
+    def blown_up(self, row: HealthRow) -> str:
         """In one step, and what follows may have no rows with a KL any more."""
         if row.kl is None or row.kl <= BLOWN_UP:
             return ""
         return f"the policy blew up, its KL from the reference is {row.kl:.3g} nats a token: {self._slower()}"
 
-    def drifted(self, row: Row) -> str:
+    def drifted(self, row: HealthRow) -> str:
         if row.kl is None or not DRIFTED < row.kl <= BLOWN_UP:
             return ""
         return (
             f"the KL from the reference is {row.kl:.3g} nats a token, far from anything it would say: {self._slower()}"
         )
 
-    def steep(self, row: Row) -> str:
+    def steep(self, row: HealthRow) -> str:
         clip = self._setting.recipe.learner.clip_grad
         if row.grad_norm is None or row.grad_norm <= STEEP * clip:
             return ""
         norm = f"the gradient's norm is {row.grad_norm:.3g}, of which learner.clip_grad={clip:g} is left"
         return f"{norm}: {self._slower()}, or scale the reward (reward.*)"
 
-    def scattered(self, row: Row) -> str:
+    def scattered(self, row: HealthRow) -> str:
         """Entropy rises while the reward falls: the answers become noise."""
         first, level = self._entropy, self._level
         if row.entropy is None or first is None or row.reward is None or level is None or self._rewards is None:
@@ -309,7 +309,7 @@ class Watch:
         at = f"mean reward {row.reward:.3f}, {best.mean:.3f} at step {best.step}"
         return f"{rose}, {at}: {self._slower()}"
 
-    def fell(self, row: Row) -> str:
+    def fell(self, row: HealthRow) -> str:
         """The mean reward is far below its own best, and farther than chance takes it."""
         if row.reward is None or self._level is None or self._rewards is None:
             return ""
@@ -323,7 +323,7 @@ class Watch:
             f"the mean reward fell from {best.mean:.3f} at step {best.step} to {now.mean:.3f}: {self._slower()}{harder}"
         )
 
-    def lopsided(self, row: Row) -> str:
+    def lopsided(self, row: HealthRow) -> str:
         """On GPUs: engines wait for the learner, or it for them, much more than the other way round."""
         before, rollout, learner = self._engines, self._setting.recipe.rollout, self._setting.recipe.learner
         if not self._setting.gpus or row.busy is None or row.alive is None or row.learner_idle is None:
@@ -343,20 +343,20 @@ class Watch:
 
 NOTHING = "nothing was trained: "
 SHOW = "try an sft stage before"
-SIGNS: dict[str, Callable[[Watch, Row], str]] = {
-    "cut": Watch.cut,
-    "untrained": Watch.untrained,
-    "unsolved": Watch.unsolved,
-    "silent": Watch.silent,
-    "collapsed": Watch.collapsed,
-    "starved": Watch.starved,
-    "malformed": Watch.malformed,
-    "raised": Watch.raised,
-    "blown_up": Watch.blown_up,
-    "drifted": Watch.drifted,
-    "steep": Watch.steep,
-    "scattered": Watch.scattered,
-    "fell": Watch.fell,
-    "lopsided": Watch.lopsided,
+SIGNS: dict[str, Callable[[HealthMonitor, HealthRow], str]] = {
+    "cut": HealthMonitor.cut,
+    "untrained": HealthMonitor.untrained,
+    "unsolved": HealthMonitor.unsolved,
+    "silent": HealthMonitor.silent,
+    "collapsed": HealthMonitor.collapsed,
+    "starved": HealthMonitor.starved,
+    "malformed": HealthMonitor.malformed,
+    "raised": HealthMonitor.raised,
+    "blown_up": HealthMonitor.blown_up,
+    "drifted": HealthMonitor.drifted,
+    "steep": HealthMonitor.steep,
+    "scattered": HealthMonitor.scattered,
+    "fell": HealthMonitor.fell,
+    "lopsided": HealthMonitor.lopsided,
 }
 AT_ONCE = frozenset({"blown_up"})

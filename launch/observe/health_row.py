@@ -20,7 +20,7 @@ def _share(key: str) -> Any:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class HealthRow:
     step: int = field(metadata={"key": "step"})
     entropy: float | None = _of("entropy/mean")
     reward: float | None = _of("reward/mean")
@@ -45,7 +45,7 @@ class Row:
     parts: Mapping[str, float] = field(default_factory=dict)  # of the reward, means
 
 
-def read(metrics: Mapping[str, Any]) -> Row:
+def read(metrics: Mapping[str, Any]) -> HealthRow:
     parts = {key.removeprefix(PART): mean for key, mean in metrics.items() if key.startswith(PART)}
-    keys = {each.name: each.metadata["key"] for each in fields(Row) if each.metadata}
-    return Row(parts=parts, **{name: metrics[key] for name, key in keys.items() if metrics.get(key) is not None})
+    keys = {each.name: each.metadata["key"] for each in fields(HealthRow) if each.metadata}
+    return HealthRow(parts=parts, **{name: metrics[key] for name, key in keys.items() if metrics.get(key) is not None})

@@ -20,7 +20,7 @@ ERROR = 0.05  # share of the draws that an interval of evaluations.jsonl leaves 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fall:
+class HeldOutDrop:
     """From the best evaluation of a play to the newest one."""
 
     play: str  # "greedy", "hotpotqa/greedy"
@@ -36,7 +36,7 @@ class Fall:
         return f"held-out {self.measure} fell from {at}"
 
 
-def fall(rows: Sequence[Mapping[str, Any]]) -> Fall | None:
+def fall(rows: Sequence[Mapping[str, Any]]) -> HeldOutDrop | None:
     """Of the newest row: the play that has lost most. rows: in the order in which they were made."""
     if not rows:
         return None
@@ -45,7 +45,7 @@ def fall(rows: Sequence[Mapping[str, Any]]) -> Fall | None:
     return max((each for each in found if each is not None), key=lambda each: each.best - each.now, default=None)
 
 
-def _fall(key: str, newest: Mapping[str, Any], earlier: Sequence[Mapping[str, Any]]) -> Fall | None:
+def _fall(key: str, newest: Mapping[str, Any], earlier: Sequence[Mapping[str, Any]]) -> HeldOutDrop | None:
     play, _, name = key.rpartition("/")
     prompts = newest.get("prompts", {}).get(play)
     same = [row for row in earlier if key in row and prompts and row.get("prompts", {}).get(play) == prompts]
@@ -56,7 +56,7 @@ def _fall(key: str, newest: Mapping[str, Any], earlier: Sequence[Mapping[str, An
     least = best[key] - wider * (best[key] - best[f"{key}{LOW}"])
     if least <= newest[key] + wider * (newest[f"{key}_high"] - newest[key]):
         return None
-    return Fall(
+    return HeldOutDrop(
         play=play,
         measure=name.replace("_", " "),
         best=best[key],

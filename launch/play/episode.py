@@ -51,13 +51,13 @@ NO_MORE = Failure(kind=FailureKind.DATA, where="messages", detail="no more of th
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Played:
+class PlayedEpisode:
     line: bytes  # for a file of trajectories; b"" where nobody said anything
     failure: Failure | None  # why there is no reward; NO_MORE: the messages ended before the episode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
+class ChosenTask:
     """The task to play."""
 
     task: Task
@@ -65,7 +65,7 @@ class Chosen:
     of: int
 
 
-def choose_task(world: World, split: str, given: str | None, seed: int | None) -> Chosen:
+def choose_task(world: World, split: str, given: str | None, seed: int | None) -> ChosenTask:
     """By its id or its number; else one that the seed draws; else the first. Raises BadInput."""
     tasks = world.tasks(split)
     if not tasks:
@@ -81,7 +81,7 @@ def choose_task(world: World, split: str, given: str | None, seed: int | None) -
     else:
         hint = nearest(given, numbers, otherwise="")
         raise BadInput(f"--task {given}: expected 1 to {len(tasks)}, or the id of a task in split {split}{hint}")
-    return Chosen(task=tasks[number - 1], number=number, of=len(tasks))
+    return ChosenTask(task=tasks[number - 1], number=number, of=len(tasks))
 
 
 class Page:
@@ -142,7 +142,7 @@ class Source:
 
 async def play(
     recipe: RecipeConfig, lines: Lines, *, split: str, task: str | None, seed: int | None, color: bool
-) -> Played:
+) -> PlayedEpisode:
     """Play one task to its end and tell its reward. Raises BadInput for what cannot be played."""
     async with opened(recipe) as (world, rewards):
         chosen = choose_task(world, split, task, seed)
@@ -205,26 +205,26 @@ async def opened(recipe: RecipeConfig) -> AsyncIterator[tuple[World, RewardServi
             await asyncio.to_thread(service.stop)
 
 
-def tell_rules(recipe: RecipeConfig, world: World, chosen: Chosen, split: str) -> None:
+def tell_rules(recipe: RecipeConfig, world: World, chosen: ChosenTask, split: str) -> None:
     most = "as many messages as it takes" if world.max_turns >= UNLIMITED else f"at most {world.max_turns} messages"
     tell(f"task {visible(chosen.task.task_id)}, {chosen.number} of {chosen.of} in split {split}")
     tell(f"env {recipe.env.name}, reward {recipe.reward.name}, {most}")
 
 
-def tell_end(group: Group, reward: object, seen: Sequence[Transcript], *, color: bool) -> Played:
+def tell_end(group: Group, reward: object, seen: Sequence[Transcript], *, color: bool) -> PlayedEpisode:
     (trajectory,) = group.trajectories
     # No tokens were sampled here: those who score the line count them as they would for any text.
     record = replace(record_of(trajectory, group), token_ids=(), num_tokens=None, weight_versions=())
     written, outcome = line_of(to_json(record)) if trajectory.turns else b"", trajectory.reward
     if outcome is NO_MORE:
-        return Played(line=written, failure=outcome)
+        return PlayedEpisode(line=written, failure=outcome)
     tell(f"end: {trajectory.ended or trajectory.end}")
     if isinstance(outcome, Failure):
         for line in trace_of(outcome):
             tell(line)
-        return Played(line=written, failure=outcome)
+        return PlayedEpisode(line=written, failure=outcome)
     transcript = replace(seen[-1], correct=outcome.correct, judgements=outcome.judgements)
     findings = reward.findings(transcript) if isinstance(reward, Explains) else ()
     for line in explanation("", transcript, findings, outcome, color=color):
         tell(line)
-    return Played(line=written, failure=None)
+    return PlayedEpisode(line=written, failure=None)

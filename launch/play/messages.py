@@ -28,7 +28,7 @@ class Lines:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class PlayerMessage:
     text: str
     truncated: bool = False  # as a token limit would: the episode ends there
 
@@ -59,7 +59,7 @@ def _edited(before: str) -> str:
         return ""
 
 
-def next_message(lines: Lines, before: str) -> Said | None:
+def next_message(lines: Lines, before: str) -> PlayerMessage | None:
     """The next one, or None where there are no more."""
     while line := lines.read(before):
         while line.endswith("\\\n"):
@@ -69,20 +69,20 @@ def next_message(lines: Lines, before: str) -> Said | None:
     return None
 
 
-def _said(line: str) -> Said:
+def _said(line: str) -> PlayerMessage:
     if line.lstrip()[:1] in ('"', "{"):
         try:
             value = json.loads(line)
         except (ValueError, RecursionError):
-            return Said(line)
+            return PlayerMessage(line)
         if isinstance(value, str):
-            return Said(value)
+            return PlayerMessage(value)
         if isinstance(value, dict) and isinstance(value.get("content"), str):
-            return Said(value["content"], value.get("truncated") is True)
-    return Said(line)
+            return PlayerMessage(value["content"], value.get("truncated") is True)
+    return PlayerMessage(line)
 
 
-def completion_of(said: Said, stop: Sequence[str]) -> Completion:
+def completion_of(said: PlayerMessage, stop: Sequence[str]) -> Completion:
     """As an engine would have ended it: after the first stop string, which the text keeps. Its tokens are not known."""
     ends = [said.text.find(each) + len(each) for each in stop if each in said.text]
     text = said.text[: min(ends)] if ends else said.text

@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 
-from actors.bundles import Need
+from actors.bundles import ResourceRequest
 from actors.placement import check
 from launch.checks import cuda
 from launch.checks.machine import expected_device, inside_ray_job, is_local
@@ -23,7 +23,7 @@ from rlsys.errors import BadInput, RunFailed, told
 from rlsys.system.device import Device, choose, known, resolved_cluster
 
 
-def connect(config: ClusterConfig, needs: Callable[[Device], Sequence[Need]], *, run: str = "") -> Device:
+def connect(config: ClusterConfig, needs: Callable[[Device], Sequence[ResourceRequest]], *, run: str = "") -> Device:
     """`cluster.address`, else RAY_ADDRESS, else a local cluster of this machine's cores.
 
     needs: what the actors take on a device. A local cluster must hold them; one that was joined may still grow.

@@ -37,7 +37,7 @@ _MISSING = re.compile(r"No module named '([\w.]+)'")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Holds:
+class NodeRequirements:
     """What one part of a run needs of its node, or all that are on it."""
 
     models: tuple[tuple[str, str], ...] = ()  # ("model.path", "/shared/qwen"): folders, or names on the hub
@@ -49,8 +49,8 @@ class Holds:
     host_bytes: float = 0.0  # of RAM that learner ranks keep for good beside those
     gpus: bool = False
 
-    def __add__(self, other: Holds) -> Holds:
-        return Holds(
+    def __add__(self, other: NodeRequirements) -> NodeRequirements:
+        return NodeRequirements(
             models=tuple(dict.fromkeys(self.models + other.models)),
             playing=self.playing + tuple(each for each in other.playing if each not in self.playing),
             serving=self.serving + other.serving,
@@ -62,7 +62,7 @@ class Holds:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
+class SharedFolderProbe:
     """A file of the driver's that every node has to see: by it two folders of the same name are told apart."""
 
     key: str  # what names the folder: "--run-dir /shared/run"
@@ -70,7 +70,7 @@ class Mark:
     nonce: str
 
 
-def look(holds: Holds, marks: Sequence[Mark], make: Callable[[Any], World]) -> None:
+def look(holds: NodeRequirements, marks: Sequence[SharedFolderProbe], make: Callable[[Any], World]) -> None:
     """On a node: whether it has what its parts need. `make` makes worlds. Raises BadInput."""
     if holds.gpus:
         cuda.check()
@@ -98,7 +98,7 @@ class Probe:
         """given: secrets, by environment variable."""
         os.environ.update(given)
 
-    def look(self, version: str, holds: Holds, marks: Sequence[Mark]) -> None:
+    def look(self, version: str, holds: NodeRequirements, marks: Sequence[SharedFolderProbe]) -> None:
         if version != VERSION:
             raise BadInput(f"rlsys {VERSION} is installed there, the driver's is {version}")
         look(holds, marks, new_player)
@@ -111,7 +111,7 @@ def check_rollouts(recipe: RecipeConfig) -> None:
     """
     preflight.check_judging(recipe)
     if is_local(recipe.cluster):
-        look(Holds(playing=(recipe,), serving=tuple(wire.served(recipe))), (), make_world)
+        look(NodeRequirements(playing=(recipe,), serving=tuple(wire.served(recipe))), (), make_world)
     else:
         cache_folders([recipe])
 
@@ -148,10 +148,10 @@ async def check_nodes(
     if is_local(recipe.cluster):
         return
     parts = holds_of(recipe, playing, services.servers, device, model, ranks=ranks, host_bytes=host_bytes)
-    by_node: dict[str, Holds] = {}
+    by_node: dict[str, NodeRequirements] = {}
     for where, part in zip(placement, parts, strict=False):
         node = node_of(where)
-        by_node[node] = by_node.get(node, Holds()) + part
+        by_node[node] = by_node.get(node, NodeRequirements()) + part
     addresses, given, env_vars = _addresses(), wire.secrets_of(playing), wire.environment(recipe.cluster, hidden(0))
     with _marked([*shared, *cache_folders(playing)]) as marks:
         asked = (_ask(node, addresses[node], holds, marks, given, env_vars) for node, holds in by_node.items())
@@ -173,20 +173,25 @@ def holds_of(
     *,
     ranks: int,
     host_bytes: float = 0.0,
-) -> list[Holds]:
+) -> list[NodeRequirements]:
     """What each part needs, in the order in which they are placed: ranks, engines, services."""
     count = preflight.parameters(recipe) or 0
     engine_mb, rank_mb = (0, 0) if device.gpus_per_actor else preflight.memory_of_parts(recipe, count)
     size, store = preflight.weights_bytes(recipe, device) or 0, preflight.store_bytes(recipe, device)
     weights = (recipe.cluster.weights_dir, size, store) if ranks else None
     gpus = device.gpus_per_actor > 0
-    rank = Holds(models=(model,), memory_mb=rank_mb, weights=weights, gpus=gpus, host_bytes=host_bytes)
-    engine = Holds(models=(model,), playing=tuple(playing), memory_mb=engine_mb, weights=weights, gpus=gpus)
-    return [rank] * ranks + [engine] * recipe.rollout.workers + [Holds(serving=(spec,)) for spec in servers]
+    rank = NodeRequirements(models=(model,), memory_mb=rank_mb, weights=weights, gpus=gpus, host_bytes=host_bytes)
+    engine = NodeRequirements(models=(model,), playing=tuple(playing), memory_mb=engine_mb, weights=weights, gpus=gpus)
+    return [rank] * ranks + [engine] * recipe.rollout.workers + [NodeRequirements(serving=(spec,)) for spec in servers]
 
 
 async def _ask(
-    node: str, address: str, holds: Holds, marks: Sequence[Mark], given: Mapping[str, str], env_vars: dict[str, str]
+    node: str,
+    address: str,
+    holds: NodeRequirements,
+    marks: Sequence[SharedFolderProbe],
+    given: Mapping[str, str],
+    env_vars: dict[str, str],
 ) -> None:
     import ray
     from ray.exceptions import RayError
@@ -225,12 +230,16 @@ def _addresses() -> dict[str, str]:
 
 
 @contextmanager
-def _marked(shared: Sequence[tuple[str, Path]]) -> Iterator[list[Mark]]:
+def _marked(shared: Sequence[tuple[str, Path]]) -> Iterator[list[SharedFolderProbe]]:
     """A mark in each folder, and none of it left behind."""
     marks = []
     try:
         for key, folder in shared:
-            marks.append(Mark(key=key, file=str(folder / f".seen-{secrets.token_hex(8)}"), nonce=secrets.token_hex(16)))
+            marks.append(
+                SharedFolderProbe(
+                    key=key, file=str(folder / f".seen-{secrets.token_hex(8)}"), nonce=secrets.token_hex(16)
+                )
+            )
             try:
                 Path(marks[-1].file).write_text(marks[-1].nonce)
             except OSError as error:
@@ -242,7 +251,7 @@ def _marked(shared: Sequence[tuple[str, Path]]) -> Iterator[list[Mark]]:
                 path.unlink(missing_ok=True)
 
 
-def _answer(mark: Mark) -> None:
+def _answer(mark: SharedFolderProbe) -> None:
     """On a node: read the driver's file, whose name ends before the node's address, and write one beside it."""
     driver = mark.file.rpartition(" ")[0]
     if not _seen(driver, mark.nonce):
@@ -253,7 +262,7 @@ def _answer(mark: Mark) -> None:
         raise BadInput(f"{mark.key}: cannot be written there ({error.strerror})") from error
 
 
-def _check_answers(marks: Sequence[Mark], addresses: Sequence[str]) -> None:
+def _check_answers(marks: Sequence[SharedFolderProbe], addresses: Sequence[str]) -> None:
     for mark in marks:
         for address in addresses:
             if not _seen(f"{mark.file} {address}", mark.nonce):

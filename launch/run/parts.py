@@ -11,7 +11,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from actors.bundles import Need
+from actors.bundles import ResourceRequest
 from actors.placement import place
 from actors.renderer import ChatRenderer
 from actors.services import Services
@@ -110,7 +110,7 @@ def starting_model(recipe: RecipeConfig, directory: RunDir, progress: Progress) 
     return str(folder.resolve())
 
 
-def _needs(recipe: RecipeConfig, services: Services | None, device: Device) -> list[Need]:
+def _needs(recipe: RecipeConfig, services: Services | None, device: Device) -> list[ResourceRequest]:
     """services: None without engines."""
     return wire.rank_needs(recipe, device) + (wire.engine_needs(recipe, services, device) if services else [])
 

@@ -20,7 +20,7 @@ class Plays(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Owed:
+class PendingGroup:
     """A group that is to be played: of the play of this name the task of this number."""
 
     play: str
@@ -49,9 +49,9 @@ def rollout_plan(recipe: RecipeConfig, purpose: str, *, group_size: int, tempera
 
 async def play_each(
     pool: Plays,
-    owed: Iterable[Owed],
+    owed: Iterable[PendingGroup],
     concurrency: int,
-    finished: Callable[[Owed, Group], None],
+    finished: Callable[[PendingGroup, Group], None],
     more: Callable[[], bool] = lambda: True,
 ) -> None:
     """One group for each, in this order, handed over as it ends; what `finished` raises ends them all.
@@ -60,7 +60,7 @@ async def play_each(
     one begins.
     """
     waiting = deque(owed)
-    playing: dict[asyncio.Future[Group], Owed] = {}
+    playing: dict[asyncio.Future[Group], PendingGroup] = {}
     room = concurrency
     try:
         while waiting or playing:

@@ -13,7 +13,7 @@ from envs.rewards import solved_by
 from launch.checkpoints.beginning import reference_of, takes_optimizer
 from launch.checkpoints.checkpoint import DriverState
 from launch.observe.gauges import Gauges
-from launch.observe.health import Finding, Setting, Watch
+from launch.observe.health import Finding, HealthMonitor, HealthSetting
 from launch.observe.held_out import HELD_OUT, fallen
 from launch.observe.progress import Progress
 from launch.observe.row import EventLoopLag, StepRow
@@ -154,12 +154,14 @@ class Run:
             self.journal.note(row.stage, row.step, says)
 
 
-def watch_on(run: Run, stage: StageConfig) -> Watch:
+def watch_on(run: Run, stage: StageConfig) -> HealthMonitor:
     """Over the rows that a resumed stage has already: what was said of them is not said again."""
     by = solved_by(stage.config.reward) or {}
     gpus = run.device is not None and run.device.gpus_per_actor > 0
     turns, place = run.active.world.max_turns, str(run.dir.path)
-    watch = Watch(stage.name, Setting(recipe=stage.config, max_turns=turns, solved_by=by, gpus=gpus, run=place))
+    watch = HealthMonitor(
+        stage.name, HealthSetting(recipe=stage.config, max_turns=turns, solved_by=by, gpus=gpus, run=place)
+    )
     for row in run.dir.rows(stage.name):
         watch.see(row)
     return watch

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from envs.base import World
 from launch.checkpoints.checkpoint import DriverState
-from launch.observe.health import Watch
+from launch.observe.health import HealthMonitor
 from rlsys.buffer import SlotBuffer
 from rlsys.config.recipe import StageConfig
 from rlsys.curriculum import Curriculum
@@ -35,7 +35,7 @@ class OpenGroups:
 class StageRun:
     stage: StageConfig
     world: World  # whose training tasks the stage goes through
-    watch: Watch | None = None  # on its rows, from `Run.begin_stage` on
+    watch: HealthMonitor | None = None  # on its rows, from `Run.begin_stage` on
     reference: Path | None = None  # (launch.checkpoints.beginning): in the newest checkpoint
     groups: OpenGroups | None = None  # of an rl stage, once it plays
 

@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from actors.weights.check import Publication, logprob_gaps
+from actors.weights.check import WeightUpdate, logprob_gaps
 from rlsys.errors import BadInput, RunFailed
 
 if TYPE_CHECKING:  # Ray and torch behind these
@@ -29,13 +29,13 @@ class WeightSync:
         self.gap: dict[str, float] = {}  # between their log-probabilities, as last measured
         self._canaries = 0  # perturbed versions so far: -1, -2 ...; never trained, never sampled from
 
-    async def export(self, version: int, *, perturb: bool = False) -> Publication:
+    async def export(self, version: int, *, perturb: bool = False) -> WeightUpdate:
         """Send the learner's weights as `version`, with its own log-probabilities of the probe to compare with."""
         folder = await self._pool.publisher.folder_on(self._learner.node_ids)
         published, expected = await self._learner.export(folder, version, self.probe, perturb=perturb)
-        return Publication(published=published, probe=self.probe, expected=tuple(map(tuple, expected)))
+        return WeightUpdate(published=published, probe=self.probe, expected=tuple(map(tuple, expected)))
 
-    async def publish(self, publication: Publication) -> dict[str, float]:
+    async def publish(self, publication: WeightUpdate) -> dict[str, float]:
         """Deliver an exported version to every engine, and measure the gap."""
         started = time.monotonic()
         try:

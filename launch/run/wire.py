@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from actors.bundles import Need
+from actors.bundles import ResourceRequest
 from actors.calls import SERVICE_TOKEN
 from actors.judge import JudgeServiceConfig, start_judge
 from actors.members import PoolOptions
@@ -14,7 +14,7 @@ from actors.pool import RolloutPool
 from actors.scoring import ScoringSpec
 from actors.services import Services, ServiceSpec, check_world, start_world
 from actors.specs import engine_environment, make_engine_spec, openmp
-from actors.watched import WorldsSpec
+from actors.watched import EnvWorkerSpec
 from actors.weights.distributor import DistributorOptions, WeightDistributor
 from actors.worker import WorkerSpec
 from envs import make_world
@@ -179,23 +179,25 @@ def block_s(recipe: RecipeConfig, playing: Sequence[RecipeConfig] = ()) -> float
     return min(recipe.rollout.block_timeout_s, shortest / 2)
 
 
-def teacher_worlds(recipe: RecipeConfig) -> WorldsSpec:
+def teacher_worlds(recipe: RecipeConfig) -> EnvWorkerSpec:
     """Where the environments of a teacher's episodes run."""
     timeout_s = recipe.rollout.start_timeout_s
-    return WorldsSpec(worker="teacher", scoring=scoring(recipe), block_s=block_s(recipe), start_timeout_s=timeout_s)
+    return EnvWorkerSpec(worker="teacher", scoring=scoring(recipe), block_s=block_s(recipe), start_timeout_s=timeout_s)
 
 
-def rank_needs(recipe: RecipeConfig, device: Device) -> list[Need]:
+def rank_needs(recipe: RecipeConfig, device: Device) -> list[ResourceRequest]:
     """What the learner's ranks ask of the cluster."""
     config, gpus, lower = recipe.learner, device.gpus_per_actor, "learner.ranks"
-    return [Need(what="learner rank", cpus=config.threads or 1, gpus=gpus, lower=lower, gathers=True)] * config.ranks
+    return [
+        ResourceRequest(what="learner rank", cpus=config.threads or 1, gpus=gpus, lower=lower, gathers=True)
+    ] * config.ranks
 
 
-def engine_needs(recipe: RecipeConfig, services: Services, device: Device) -> list[Need]:
+def engine_needs(recipe: RecipeConfig, services: Services, device: Device) -> list[ResourceRequest]:
     """What the rollout workers ask of it, and after them the services."""
     rollout, ways = resolved(recipe, device).rollout, recipe.engine.tensor_parallel
     gpus, lower = device.gpus_per_actor * ways, "rollout.workers, rollout.threads or engine.tensor_parallel"
-    worker = Need(what="rollout worker", cpus=known(rollout.threads), gpus=gpus, lower=lower)
+    worker = ResourceRequest(what="rollout worker", cpus=known(rollout.threads), gpus=gpus, lower=lower)
     return [worker] * rollout.workers + services.needs(on_gpus=bool(device.gpus_per_actor))
 
 

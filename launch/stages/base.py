@@ -34,7 +34,7 @@ from rlsys.errors import BadInput, nearest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Head:
+class StageKeys:
     """The keys of a stage that are not part of its configuration, as the recipe has them. Only `kind` has been
     checked."""
 
@@ -57,7 +57,7 @@ class Head:
         return str(self.name or self.kind)
 
 
-STAGE_KEYS = tuple(field.name for field in fields(Head))
+STAGE_KEYS = tuple(field.name for field in fields(StageKeys))
 
 
 class Stage:
@@ -70,17 +70,17 @@ class Stage:
     makes_data = False  # later stages may name it as their `data`
     reads: Keys = ()  # the sections and keys of a recipe that have an effect in such a stage
 
-    def check(self, where: str, head: Head, recipe: RecipeConfig) -> None:
+    def check(self, where: str, head: StageKeys, recipe: RecipeConfig) -> None:
         """Raises BadInput for what this kind has no use for. `where` begins the line: "quickstart: stages.rl"."""
 
-    def reads_here(self, head: Head, recipe: RecipeConfig) -> Keys:
+    def reads_here(self, head: StageKeys, recipe: RecipeConfig) -> Keys:
         """Of `reads`, and more for a class of the user's own: what this stage reads."""
         return self.reads
 
     def needs_engines(self, stage: StageConfig) -> bool:
         return self.plays
 
-    def check_use(self, where: str, own: StageConfig, head: Head, recipe: RecipeConfig) -> None:
+    def check_use(self, where: str, own: StageConfig, head: StageKeys, recipe: RecipeConfig) -> None:
         """Raises BadInput where a later stage cannot train on what `own`, of this kind, makes."""
 
     def epoch(self, recipe: RecipeConfig, data: DataSource | None) -> int:
@@ -110,7 +110,7 @@ class Stage:
         """Go through the stage, or through what a resumed run has left of it."""
         raise NotImplementedError(type(self).__name__)
 
-    def build(self, where: str, head: Head, recipe: RecipeConfig, earlier: Sequence[StageConfig]) -> StageConfig:
+    def build(self, where: str, head: StageKeys, recipe: RecipeConfig, earlier: Sequence[StageConfig]) -> StageConfig:
         """The stage, which `check` has passed, checked against the ones before it. Raises BadInput in one line.
 
         `epochs` become steps here, unless they go over what an earlier stage has yet to make.
@@ -150,12 +150,12 @@ def needs_engines(config: RunConfig, stage: StageConfig) -> bool:
     )
 
 
-def check_name(where: str, head: Head) -> None:
+def check_name(where: str, head: StageKeys) -> None:
     if not all(letter.isalnum() or letter in "-_" for letter in head.label):
         raise BadInput(f"{where}.name={head.label!r}: expected letters, digits, - and _ : it names files")
 
 
-def check_optimizer(where: str, head: Head, recipe: RecipeConfig, earlier: Sequence[StageConfig]) -> None:
+def check_optimizer(where: str, head: StageKeys, recipe: RecipeConfig, earlier: Sequence[StageConfig]) -> None:
     """Whether the moments that the stages before leave fit this one, where it goes on with them."""
     training = [stage for stage in earlier if stage.steps or stage.epochs is not None]
     if recipe.learner.optimizer == "stage" or not training or not stage_of(head.kind).has_length:
@@ -248,7 +248,7 @@ def _check_path(where: str, data: str, earlier: Sequence[StageConfig]) -> None:
     raise BadInput(f"{where}.data={data!r}: neither {stages} nor a file{hint}")
 
 
-def _length(where: str, head: Head) -> tuple[int, float | None]:
+def _length(where: str, head: StageKeys) -> tuple[int, float | None]:
     """(steps, None) or (0, epochs)."""
     steps, epochs = head.steps, head.epochs
     if (steps is None) == (epochs is None):

@@ -13,7 +13,7 @@ from typing import Any, overload
 
 from envs.rewards.swirl import Verdicts, cut, verdicts_in
 from launch.run.run import Run
-from launch.stages.base import Head, Stage, maker_of, product, steps_for
+from launch.stages.base import Stage, StageKeys, maker_of, product, steps_for
 from rlsys.config.evaluation import EvalConfig
 from rlsys.config.identity import identity_of
 from rlsys.config.recipe import DataSource, RecipeConfig, RunConfig, StageConfig
@@ -41,7 +41,7 @@ def files_of(data: DataSource) -> Files:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LinePosition:
     """A line of a file."""
 
     path: Path
@@ -56,7 +56,7 @@ class Examples(Sequence[Example]):
     """Read when they are asked for: only their places are held in memory."""
 
     parse: Parse
-    places: tuple[Place, ...]
+    places: tuple[LinePosition, ...]
 
     def __len__(self) -> int:
         return len(self.places)
@@ -95,11 +95,11 @@ def open_data(
 
     Prompts are kept apart over all files: one that is held out of a file is held out of the others.
     """
-    places: list[Place] = []
+    places: list[LinePosition] = []
     noted: list[tuple[str, str]] = []
     families = Families()
     for path, count in files.items():
-        found: list[Place] = []
+        found: list[LinePosition] = []
         judged: list[Verdicts] = []
         for place, example, verdict in _read(parse, path):
             families.join(example.names)
@@ -122,7 +122,7 @@ def open_data(
     )
 
 
-def _read(parse: Parse, path: Path) -> Iterator[tuple[Place, Example, Verdicts]]:
+def _read(parse: Parse, path: Path) -> Iterator[tuple[LinePosition, Example, Verdicts]]:
     try:
         content = unpacked(path)
         with content.open("rb") as file:
@@ -131,13 +131,13 @@ def _read(parse: Parse, path: Path) -> Iterator[tuple[Place, Example, Verdicts]]
                 if line.strip():
                     record, where = _object(path, number, line)
                     example = parse(record, where)
-                    yield Place(path, content, number, offset, example.names[0]), example, verdicts_in(record)
+                    yield LinePosition(path, content, number, offset, example.names[0]), example, verdicts_in(record)
                 offset += len(line)
     except OSError as error:
         raise BadInput(f"{path}: cannot be read ({error.strerror}), expected a JSON-lines file") from error
 
 
-def _some(places: list[Place], count: int | None, seed: int) -> list[Place]:
+def _some(places: list[LinePosition], count: int | None, seed: int) -> list[LinePosition]:
     """The same ones for a seed, in the file's order; a smaller count is part of a larger one."""
     if count is None:
         return places
@@ -192,7 +192,7 @@ class DataStage(Stage):
         """The file to read, of those that an earlier stage writes; `kept` holds the trajectories that it keeps."""
         return kept
 
-    def check(self, where: str, head: Head, recipe: RecipeConfig) -> None:
+    def check(self, where: str, head: StageKeys, recipe: RecipeConfig) -> None:
         if head.data is not None and not is_source(head.data):
             raise BadInput(
                 f"{where}.data={head.data!r}: expected the name of a generate stage, a path, "

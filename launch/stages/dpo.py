@@ -9,7 +9,7 @@ from pathlib import Path
 
 from launch.run.run import Run
 from launch.stages import supervised
-from launch.stages.base import Head
+from launch.stages.base import StageKeys
 from launch.stages.datasets import DataStage
 from launch.stages.reads import EXAMPLES, REFERENCE
 from launch.stages.store import pairs_path
@@ -33,7 +33,7 @@ class DPO(DataStage):
     def made_file(self, kept: Path) -> Path:
         return pairs_path(kept)
 
-    def check(self, where: str, head: Head, recipe: RecipeConfig) -> None:
+    def check(self, where: str, head: StageKeys, recipe: RecipeConfig) -> None:
         if not isinstance(recipe.algorithm, choose("algorithm", ALGORITHMS, "dpo").schema):
             raise BadInput(f"{where}: algorithm.name={recipe.algorithm.name!r} in a dpo stage: expected 'dpo'")
         if head.data is None:

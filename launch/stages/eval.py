@@ -8,7 +8,7 @@ from launch.evaluation.evaluate import evaluate, prompts_of
 from launch.evaluation.sets import plays_of
 from launch.run.run import Run
 from launch.run.weight_sync import first_delivery
-from launch.stages.base import Head, Stage, check_judge, check_response_length
+from launch.stages.base import Stage, StageKeys, check_judge, check_response_length
 from launch.stages.reads import DELIVERY, EVALUATION
 from rlsys.config.recipe import RecipeConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput
@@ -21,7 +21,7 @@ class Eval(Stage):
     plays = True
     reads = (*EVALUATION, *DELIVERY)
 
-    def check(self, where: str, head: Head, recipe: RecipeConfig) -> None:
+    def check(self, where: str, head: StageKeys, recipe: RecipeConfig) -> None:
         check_response_length(where, recipe)
         check_judge(where, recipe)
         for key in ("steps", "epochs", "data"):

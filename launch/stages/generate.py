@@ -13,10 +13,10 @@ from envs.base import World
 from envs.rewards import solved_by
 from envs.services.teacher import check_ready, check_teacher
 from launch.observe.progress import Progress
-from launch.run.playing import Owed, Plays, play_each, rollout_plan
+from launch.run.playing import PendingGroup, Plays, play_each, rollout_plan
 from launch.run.run import Run
 from launch.run.weight_sync import first_delivery
-from launch.stages.base import Head, Stage, check_judge, check_response_length, check_tags
+from launch.stages.base import Stage, StageKeys, check_judge, check_response_length, check_tags
 from launch.stages.reads import DELIVERY, EPISODE
 from launch.stages.store import TrajectoryStore, store_path, write_out
 from launch.stages.trajectories import group_record, tokenizer_id, weights_id
@@ -40,7 +40,7 @@ class Generate(Stage):
     makes_data = True
     reads = ("generate", *EPISODE, *DELIVERY)
 
-    def check(self, where: str, head: Head, recipe: RecipeConfig) -> None:
+    def check(self, where: str, head: StageKeys, recipe: RecipeConfig) -> None:
         check_response_length(where, recipe)
         check_tags(where, recipe)
         check_judge(where, recipe)
@@ -53,7 +53,7 @@ class Generate(Stage):
                     "expected generate.tasks and generate.samples"
                 )
 
-    def check_use(self, where: str, own: StageConfig, head: Head, recipe: RecipeConfig) -> None:
+    def check_use(self, where: str, own: StageConfig, head: StageKeys, recipe: RecipeConfig) -> None:
         wanted = recipe.verdicts
         if head.kind == "judge" or (wanted.keep == "none" and not wanted.equal):
             return
@@ -201,7 +201,7 @@ async def generate_missing(
     failed_first: list[Failure] = []
     limit, played_first, done = recipe.loop.max_failed_share, 0, 0
 
-    def finished(_: Owed, group: Group) -> None:
+    def finished(_: PendingGroup, group: Group) -> None:
         nonlocal played_first, done
         broken = [each.reward for each in group.trajectories if isinstance(each.reward, Failure)]
         failed.extend(broken)
@@ -216,5 +216,5 @@ async def generate_missing(
             check_failed(failed, len(tasks) * plan.group_size, limit, "trajectories")
         progress.count(len(tasks) - len(missing) + done, len(tasks))
 
-    owed = [Owed("", sequence, task, plan) for sequence, task in missing]
+    owed = [PendingGroup("", sequence, task, plan) for sequence, task in missing]
     await play_each(pool, owed, recipe.generate.concurrency, finished)

@@ -20,7 +20,7 @@ from envs.rewards.swirl import FILTERS, SwirlRewardConfig, kept, step_rewards
 from envs.services.guard import GuardConfig
 from envs.tasks.jsonl import read_jsonl
 from launch.run.run import Run
-from launch.stages.base import Head, Stage, check_tags, maker_of
+from launch.stages.base import Stage, StageKeys, check_tags, maker_of
 from launch.stages.generate import FEW
 from launch.stages.line_store import LineStore
 from launch.stages.reads import HELD
@@ -77,7 +77,7 @@ class Judge(Stage):
     makes_data = True
     reads = ("env", "reward", "loop.max_failed_share", *HELD)
 
-    def check(self, where: str, head: Head, recipe: RecipeConfig) -> None:
+    def check(self, where: str, head: StageKeys, recipe: RecipeConfig) -> None:
         for key in ("steps", "epochs"):
             if getattr(head, key) is not None:
                 raise BadInput(f"{where}.{key}={getattr(head, key)!r}: a judge stage judges every trajectory once")
@@ -87,7 +87,7 @@ class Judge(Stage):
             raise BadInput(f"{where}: reward.name={recipe.reward.name!r}: expected swirl, which judges steps")
         check_tags(where, recipe)
 
-    def check_use(self, where: str, own: StageConfig, head: Head, recipe: RecipeConfig) -> None:
+    def check_use(self, where: str, own: StageConfig, head: StageKeys, recipe: RecipeConfig) -> None:
         if head.kind == "dpo":
             raise BadInput(f"{where}.data={head.data!r}: a judge stage makes no pairs: expected {own.data!r}")
         own.config.reward.check_verdicts(where, own.name, recipe.verdicts)

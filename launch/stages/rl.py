@@ -9,7 +9,7 @@ from envs import make_world
 from envs.rewards import traits_of
 from launch.evaluation.sets import plays_of
 from launch.run.run import Run
-from launch.stages.base import Head, Stage, check_judge, check_response_length, check_tags
+from launch.stages.base import Stage, StageKeys, check_judge, check_response_length, check_tags
 from launch.stages.marks import check_marks
 from launch.stages.reads import LOOP
 from learners.algorithms import ALGORITHMS, make_algorithm
@@ -26,7 +26,7 @@ class RL(Stage):
     plays = True
     reads = ("curriculum", *LOOP)
 
-    def check(self, where: str, head: Head, recipe: RecipeConfig) -> None:
+    def check(self, where: str, head: StageKeys, recipe: RecipeConfig) -> None:
         algorithm: Any = recipe.algorithm
         if isinstance(algorithm, choose("algorithm", ALGORITHMS, "dpo").schema):
             raise BadInput(

@@ -23,10 +23,10 @@ from typing import Any
 import psutil
 
 from actors.specs import IDLE
-from actors.weights.check import Publication
+from actors.weights.check import WeightUpdate
 from envs.services.stats import ToolStats
 from envs.services.stats import merge as merge_stats
-from launch.evaluation.beside import Beside
+from launch.evaluation.beside import BackgroundEvaluation
 from launch.evaluation.evaluate import evaluate_after, evaluate_before
 from launch.observe.row import Clock, StepRow
 from launch.run.playing import rollout_plan
@@ -117,7 +117,7 @@ class Stepper:
     def __init__(self, run: Run, stage: StageConfig, groups: OpenGroups, plan: RolloutPlan) -> None:
         self.run, self.stage, self.plan = run, stage, plan
         self.buffer, self.curriculum, self.pending = groups.buffer, groups.curriculum, groups.pending
-        self.evaluations = Beside(run, stage)
+        self.evaluations = BackgroundEvaluation(run, stage)
         self.algorithm = make_algorithm(stage.config.algorithm)
         self.clock = Clock()
         self._publishing: asyncio.Task[None] | None = None
@@ -139,7 +139,7 @@ class Stepper:
         run.count_step(trained)
         self.buffer.trained()
         self._account(harvest)
-        publication: Publication | None = None
+        publication: WeightUpdate | None = None
         if trained:  # a step without signal publishes nothing: versions count weights, not steps
             state.version += 1
             with clock.phase("export"):
@@ -157,7 +157,7 @@ class Stepper:
         self._publishing = run.tasks.spawn(self._publish(groups, harvest, row, publication))
 
     async def _publish(
-        self, groups: Sequence[GroupRef], harvest: Harvest, row: StepRow, publication: Publication | None
+        self, groups: Sequence[GroupRef], harvest: Harvest, row: StepRow, publication: WeightUpdate | None
     ) -> None:
         """The weights go live, the slots come free, the row and the trajectories reach the disk.
 

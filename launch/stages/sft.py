@@ -13,7 +13,7 @@ from envs import MAX_WORLDS, make_world
 from envs.base import demonstrated
 from launch.run.run import Run
 from launch.stages import supervised
-from launch.stages.base import Head
+from launch.stages.base import StageKeys
 from launch.stages.datasets import DataStage
 from launch.stages.reads import DEMONSTRATIONS, EXAMPLES, Keys
 from launch.stages.supervised import given_sample, measure_after
@@ -32,11 +32,11 @@ class SFT(DataStage):
     parse = staticmethod(read_answer)
     reads = EXAMPLES
 
-    def reads_here(self, head: Head, recipe: RecipeConfig) -> Keys:
+    def reads_here(self, head: StageKeys, recipe: RecipeConfig) -> Keys:
         found = DEMONSTRATIONS if head.data is None else EXAMPLES
         return found if recipe.algorithm.name in ALGORITHMS else (*found, "learner")  # it may have a critic
 
-    def check(self, where: str, head: Head, recipe: RecipeConfig) -> None:
+    def check(self, where: str, head: StageKeys, recipe: RecipeConfig) -> None:
         name = recipe.algorithm.name
         if name in ALGORITHMS and name != "sft":
             raise BadInput(f"{where}: algorithm.name={name!r} in an sft stage: expected 'sft'")

@@ -14,7 +14,7 @@ from envs import make_world
 from envs.protocols import PROTOCOLS
 from envs.worlds.states import StatesConfig
 from launch.run.run import Run
-from launch.stages.base import Head, maker_of, steps_for
+from launch.stages.base import StageKeys, maker_of, steps_for
 from launch.stages.datasets import verdicts_identity
 from launch.stages.reads import LOOP
 from launch.stages.rl import RL
@@ -26,7 +26,7 @@ class Stepwise(RL):
     algorithm = "swirl"
     reads = ("verdicts", "curriculum.name", *LOOP)  # states have no levels: `check` says so
 
-    def check(self, where: str, head: Head, recipe: RecipeConfig) -> None:
+    def check(self, where: str, head: StageKeys, recipe: RecipeConfig) -> None:
         if not isinstance(head.data, str) or not head.data:
             what = "the name of a judge or generate stage, or a path"
             raise BadInput(f"{where}.data={head.data!r}: expected {what}: trajectories whose states are trained on")

@@ -37,7 +37,7 @@ Samples = list[list[list[Sample]]]  # by example and answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Begun:
+class SupervisedTraining:
     """A stage that learns from a file, ready for its first step."""
 
     stage: StageConfig  # with its number of steps
@@ -69,7 +69,7 @@ class Begun:
         return short and all(any(sample.num_loss_tokens for sample in samples) for samples in answers)
 
 
-async def begin_with_data(run: Run, stage: StageConfig, kind: DataStage, what: str) -> Begun:
+async def begin_with_data(run: Run, stage: StageConfig, kind: DataStage, what: str) -> SupervisedTraining:
     """Open the stage's data, load the learner, measure the weights as they are. `what`: "steps of {} answers"."""
     tokenizer, marks = tokenizer_id(run.renderer), run.renderer.marks
     data = await asyncio.to_thread(kind.open, run, stage, lambda example: mark_in(example, marks, tokenizer))
@@ -87,7 +87,7 @@ async def begin_with_data(run: Run, stage: StageConfig, kind: DataStage, what: s
             f"the first {mark} in {where}: they are trained as text and end no turn"
         )
     stop = tuple(run.active.world.env(run.active.world.tasks("train")[0]).stop_strings)
-    return Begun(
+    return SupervisedTraining(
         stage=stage,
         data=data,
         curriculum=Epochs(data.train, seed=derive(stage.config.seed, stage.name)),

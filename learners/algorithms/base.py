@@ -15,7 +15,7 @@ from rlsys.reductions import Reduction
 if TYPE_CHECKING:
     import torch
 
-    from rlsys.batch import Row
+    from rlsys.batch import MicroBatch
     from rlsys.losses import LossOutput
 
 # (tensors, masks), one of each per row of this rank -> (mean, standard deviation with ddof 0, count) of what the masks
@@ -67,14 +67,14 @@ class Algorithm:
         """
         raise NotImplementedError(f"{type(self).__name__} has no advantages(rewards)")
 
-    def credit(self, rows: Sequence[Row], moments: Moments) -> list[Row]:
+    def credit(self, rows: Sequence[MicroBatch], moments: Moments) -> list[MicroBatch]:
         """The rows of this rank with token-level advantages (and returns, where a critic learns), same order.
 
         Called on the learner once per batch, after the forward passes. Rows without weight may be among them.
         """
         return list(rows)
 
-    def loss(self, logp_T: torch.Tensor, entropy_T: torch.Tensor, row: Row, *, denominator: float) -> LossOutput:
+    def loss(self, logp_T: torch.Tensor, entropy_T: torch.Tensor, row: MicroBatch, *, denominator: float) -> LossOutput:
         """The row's part of its minibatch's loss: a sum weighted by `row.weights` over `denominator`, the shares of
         the whole minibatch, so that rows simply add up.
 
@@ -82,7 +82,7 @@ class Algorithm:
         """
         raise NotImplementedError(f"{type(self).__name__} has no loss(logp_T, entropy_T, row, denominator)")
 
-    def value_loss(self, values_T: torch.Tensor, row: Row, *, denominator: float) -> LossOutput:
+    def value_loss(self, values_T: torch.Tensor, row: MicroBatch, *, denominator: float) -> LossOutput:
         """The same for the critic, only where `needs` has VALUES. values_T: [T] float32, 0 where the mask is 0."""
         raise NotImplementedError(f"{type(self).__name__} has no critic: nothing needs its values")
 

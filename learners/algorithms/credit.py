@@ -14,13 +14,13 @@ import torch
 
 from learners.algorithms.base import Moments
 from rlsys.advantages import multi_discount_gae, normalized, penalized
-from rlsys.batch import Row
+from rlsys.batch import MicroBatch
 from rlsys.config.formulas import KLKind
 from rlsys.losses import kl_estimate
 from rlsys.masking import masked
 
 
-def as_values(row: Row) -> Row:
+def as_values(row: MicroBatch) -> MicroBatch:
     """The row with each sample's reward replaced by the advantage that the driver found, on its last sampled token."""
     if row.rewards is None:
         return row
@@ -34,7 +34,7 @@ def as_values(row: Row) -> Row:
 
 
 def token_rewards(
-    row: Row, *, kl_coef: float, kl_kind: KLKind, kl_clamp: float | None, reward_clip: float | None
+    row: MicroBatch, *, kl_coef: float, kl_kind: KLKind, kl_clamp: float | None, reward_clip: float | None
 ) -> torch.Tensor:
     """[M, T]: the row's rewards, the value bounded by reward_clip, less the KL penalty of each sampled token.
 
@@ -56,7 +56,7 @@ def token_rewards(
     return penalized(rewards_MT, kl_T, coef=kl_coef)
 
 
-def estimate(row: Row, rewards_MT: torch.Tensor, *, discount: float, lam: float) -> Row:
+def estimate(row: MicroBatch, rewards_MT: torch.Tensor, *, discount: float, lam: float) -> MicroBatch:
     """The row with advantages and returns, 0 where nothing was sampled. Without row.values both are the returns.
 
     discount: of the value; the other streams have their own. Raises ValueError for lam below 1 with several streams.
@@ -72,7 +72,7 @@ def estimate(row: Row, rewards_MT: torch.Tensor, *, discount: float, lam: float)
     return replace(row, advantages=advantages_T, returns=returns_T)
 
 
-def normalize(rows: Sequence[Row], moments: Moments) -> list[Row]:
+def normalize(rows: Sequence[MicroBatch], moments: Moments) -> list[MicroBatch]:
     """Advantages with mean 0 and standard deviation 1 over the sampled tokens of the whole batch, on all ranks."""
     mean, std, _ = moments([row.advantages for row in rows], [row.loss_mask for row in rows])
     return [replace(row, advantages=normalized(row.advantages, row.loss_mask, mean=mean, std=std)) for row in rows]

@@ -14,7 +14,7 @@ from rlsys.reductions import Reduction
 if TYPE_CHECKING:
     import torch
 
-    from rlsys.batch import Row
+    from rlsys.batch import MicroBatch
     from rlsys.losses import LossOutput
 
 
@@ -46,7 +46,7 @@ class DPO(Algorithm):
         chosen, rejected = rewards
         return [1.0, -1.0] if chosen > rejected else None
 
-    def loss(self, logp_T: torch.Tensor, entropy_T: torch.Tensor, row: Row, *, denominator: float) -> LossOutput:
+    def loss(self, logp_T: torch.Tensor, entropy_T: torch.Tensor, row: MicroBatch, *, denominator: float) -> LossOutput:
         """The mean over pairs: a pair counts by what its two samples add to the denominator."""
         import torch
 

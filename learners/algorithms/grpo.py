@@ -12,7 +12,7 @@ from rlsys.config.formulas import Level
 if TYPE_CHECKING:
     import torch
 
-    from rlsys.batch import Row
+    from rlsys.batch import MicroBatch
     from rlsys.losses import LossOutput
 
 
@@ -49,7 +49,7 @@ class GRPO(Configured):
         """The group's z-scores; None when all scored rewards are equal or fewer than two were scored."""
         return relative_to_group(rewards, normalize_std=self.config.normalize_std)
 
-    def loss(self, logp_T: torch.Tensor, entropy_T: torch.Tensor, row: Row, *, denominator: float) -> LossOutput:
+    def loss(self, logp_T: torch.Tensor, entropy_T: torch.Tensor, row: MicroBatch, *, denominator: float) -> LossOutput:
         config = self.config
         return clipped_loss(
             config,

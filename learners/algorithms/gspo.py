@@ -13,7 +13,7 @@ from rlsys.reductions import Reduction
 if TYPE_CHECKING:
     import torch
 
-    from rlsys.batch import Row
+    from rlsys.batch import MicroBatch
     from rlsys.losses import LossOutput
 
 
@@ -41,7 +41,7 @@ class GSPO(Configured):
         """The group's z-scores, as in GRPO."""
         return relative_to_group(rewards)
 
-    def loss(self, logp_T: torch.Tensor, entropy_T: torch.Tensor, row: Row, *, denominator: float) -> LossOutput:
+    def loss(self, logp_T: torch.Tensor, entropy_T: torch.Tensor, row: MicroBatch, *, denominator: float) -> LossOutput:
         config = self.config
         return clipped_loss(
             config,

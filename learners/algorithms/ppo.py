@@ -15,7 +15,7 @@ from rlsys.errors import require, require_bounds
 if TYPE_CHECKING:
     import torch
 
-    from rlsys.batch import Row
+    from rlsys.batch import MicroBatch
     from rlsys.losses import LossOutput
 
 
@@ -77,7 +77,7 @@ class PPO(Configured):
         """The rewards as they are: the critic is the baseline."""
         return scored(rewards)
 
-    def credit(self, rows: Sequence[Row], moments: Moments) -> list[Row]:
+    def credit(self, rows: Sequence[MicroBatch], moments: Moments) -> list[MicroBatch]:
         """Raises BadInput for `lam` below 1 with several reward streams: they are known with the first rewards."""
         from learners.algorithms.credit import estimate, normalize, token_rewards  # torch behind it
 
@@ -96,7 +96,7 @@ class PPO(Configured):
             credited.append(estimate(row, rewards_MT, discount=config.discount, lam=config.lam))
         return normalize(credited, moments) if config.normalize_advantages else credited
 
-    def loss(self, logp_T: torch.Tensor, entropy_T: torch.Tensor, row: Row, *, denominator: float) -> LossOutput:
+    def loss(self, logp_T: torch.Tensor, entropy_T: torch.Tensor, row: MicroBatch, *, denominator: float) -> LossOutput:
         config = self.config
         return clipped_loss(
             config,
@@ -109,7 +109,7 @@ class PPO(Configured):
             dual_clip=config.dual_clip,
         )
 
-    def value_loss(self, values_T: torch.Tensor, row: Row, *, denominator: float) -> LossOutput:
+    def value_loss(self, values_T: torch.Tensor, row: MicroBatch, *, denominator: float) -> LossOutput:
         from rlsys.losses import value_loss  # torch behind it
 
         if row.values is None or row.returns is None:

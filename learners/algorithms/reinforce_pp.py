@@ -15,7 +15,7 @@ from rlsys.errors import require, require_bounds
 if TYPE_CHECKING:
     import torch
 
-    from rlsys.batch import Row
+    from rlsys.batch import MicroBatch
     from rlsys.losses import LossOutput
 
 
@@ -67,7 +67,7 @@ class ReinforcePP(Configured):
             return scored(rewards)
         return relative_to_group(rewards, normalize_std=False)
 
-    def credit(self, rows: Sequence[Row], moments: Moments) -> list[Row]:
+    def credit(self, rows: Sequence[MicroBatch], moments: Moments) -> list[MicroBatch]:
         from learners.algorithms.credit import as_values, estimate, normalize, token_rewards  # torch behind it
 
         config = self.config
@@ -83,7 +83,7 @@ class ReinforcePP(Configured):
             credited.append(estimate(row, rewards_MT, discount=config.discount, lam=1.0))
         return normalize(credited, moments)
 
-    def loss(self, logp_T: torch.Tensor, entropy_T: torch.Tensor, row: Row, *, denominator: float) -> LossOutput:
+    def loss(self, logp_T: torch.Tensor, entropy_T: torch.Tensor, row: MicroBatch, *, denominator: float) -> LossOutput:
         config = self.config
         return clipped_loss(
             config,

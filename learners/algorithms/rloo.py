@@ -17,7 +17,7 @@ from rlsys.reductions import Reduction
 if TYPE_CHECKING:
     import torch
 
-    from rlsys.batch import Row
+    from rlsys.batch import MicroBatch
     from rlsys.losses import LossOutput
 
 
@@ -36,5 +36,5 @@ class RLOO(Configured):
         """Reward minus the mean of the other siblings; None where nothing can be compared."""
         return relative_to_others(rewards)
 
-    def loss(self, logp_T: torch.Tensor, entropy_T: torch.Tensor, row: Row, *, denominator: float) -> LossOutput:
+    def loss(self, logp_T: torch.Tensor, entropy_T: torch.Tensor, row: MicroBatch, *, denominator: float) -> LossOutput:
         return gradient_loss(self.terms, logp_T, entropy_T, row, denominator=denominator)

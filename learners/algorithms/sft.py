@@ -12,7 +12,7 @@ from learners.algorithms.base import Algorithm
 if TYPE_CHECKING:
     import torch
 
-    from rlsys.batch import Row
+    from rlsys.batch import MicroBatch
     from rlsys.losses import LossOutput
 
 
@@ -30,7 +30,7 @@ class SFT(Algorithm):
         credit = [reward if math.isnan(reward) else 1.0 for reward in rewards]
         return credit if 1.0 in credit else None
 
-    def loss(self, logp_T: torch.Tensor, entropy_T: torch.Tensor, row: Row, *, denominator: float) -> LossOutput:
+    def loss(self, logp_T: torch.Tensor, entropy_T: torch.Tensor, row: MicroBatch, *, denominator: float) -> LossOutput:
         from rlsys.losses import LossOutput, nll_loss  # torch behind these two
         from rlsys.masking import masked_means
 

@@ -25,7 +25,7 @@ from rlsys.reductions import Reduction
 if TYPE_CHECKING:
     import torch
 
-    from rlsys.batch import Row
+    from rlsys.batch import MicroBatch
     from rlsys.losses import LossOutput
 
 
@@ -52,5 +52,5 @@ class SWiRL(Configured):
             return relative_to_group(rewards, normalize_std=False)
         return with_signal(list(rewards))
 
-    def loss(self, logp_T: torch.Tensor, entropy_T: torch.Tensor, row: Row, *, denominator: float) -> LossOutput:
+    def loss(self, logp_T: torch.Tensor, entropy_T: torch.Tensor, row: MicroBatch, *, denominator: float) -> LossOutput:
         return gradient_loss(self.terms, logp_T, entropy_T, row, denominator=denominator)

@@ -16,7 +16,7 @@ from rlsys.reductions import Reduction
 if TYPE_CHECKING:
     import torch
 
-    from rlsys.batch import Row
+    from rlsys.batch import MicroBatch
     from rlsys.losses import LossOutput
 
 
@@ -137,7 +137,7 @@ def clipped_loss(
     terms: Terms,
     logp_T: torch.Tensor,
     entropy_T: torch.Tensor,
-    row: Row,
+    row: MicroBatch,
     *,
     denominator: float,
     clip_low: float,
@@ -171,7 +171,7 @@ def clipped_loss(
 
 
 def gradient_loss(
-    terms: Terms, logp_T: torch.Tensor, entropy_T: torch.Tensor, row: Row, *, denominator: float
+    terms: Terms, logp_T: torch.Tensor, entropy_T: torch.Tensor, row: MicroBatch, *, denominator: float
 ) -> LossOutput:
     """REINFORCE with its terms. There is no ratio: a correction weighs by the policy of this step, not the first."""
     from rlsys.losses import policy_gradient_loss  # torch behind it
@@ -184,7 +184,7 @@ def gradient_loss(
     return _with_terms(terms, policy, measured, logp_T, entropy_T, row, denominator)
 
 
-def _corrected(terms: Terms, proximal_T: torch.Tensor, row: Row) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+def _corrected(terms: Terms, proximal_T: torch.Tensor, row: MicroBatch) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     from rlsys.off_policy import importance_weights  # torch behind it
 
     correction_T, stopped_T = importance_weights(
@@ -206,7 +206,7 @@ def _with_terms(
     measured: Mapping[str, torch.Tensor],
     logp_T: torch.Tensor,
     entropy_T: torch.Tensor,
-    row: Row,
+    row: MicroBatch,
     denominator: float,
 ) -> LossOutput:
     from rlsys.losses import LossOutput, behavior_kl, combined, entropy_bonus, kl_loss  # torch behind these two

@@ -47,7 +47,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Published:
+class WeightManifest:
     """What one rank sent of a version or, joined, the whole of it. Plain values: it crosses every process boundary.
 
     Published(version=17, places=("/dev/shm/.../bucket-000.safetensors",), tensors=41, bytes=3403776, parts=(...,))
@@ -60,7 +60,7 @@ class Published:
     parts: tuple[Part, ...] = ()  # one for each place
 
 
-def joined(shares: Sequence[Published]) -> Published:
+def joined(shares: Sequence[WeightManifest]) -> WeightManifest:
     """One version, out of what each rank sent of it."""
     places = tuple(place for share in shares for place in share.places)
     parts = tuple(part for share in shares for part in share.parts)
@@ -70,7 +70,7 @@ def joined(shares: Sequence[Published]) -> Published:
 
 @dataclass(frozen=True, slots=True)
 class WeightFolder:
-    """A run's versions on one node. The driver opens it; it is pickled to every rank, and an engine gets a `Published`
+    """A run's versions on one node. The driver opens it; it is pickled to every rank, an engine gets a `WeightManifest`
     and nothing else."""
 
     folder: Path  # on this node
@@ -89,7 +89,7 @@ class WeightFolder:
         """A folder of its own for each node: two nodes of Ray's may be one machine, or share a disk."""
         return replace(self, folder=self.folder.with_name(f"{self.folder.name}-{node[:NODE_LETTERS]}"), node=node)
 
-    def send(self, version: int, buckets: Iterable[Bucket], rank: int, num_ranks: int) -> Published:
+    def send(self, version: int, buckets: Iterable[Bucket], rank: int, num_ranks: int) -> WeightManifest:
         """Called on every rank with all buckets: each writes every `num_ranks`-th, beside the gathering of the next.
 
         A bucket can be called only until the next one is drawn.
@@ -106,7 +106,7 @@ class WeightFolder:
                     written.append(writing.popleft().result())
                 writing.append(beside.submit(self._write, folder, f"bucket-{index:03d}.safetensors", tensors))
             written += [each.result() for each in writing]
-        return Published(
+        return WeightManifest(
             version=version,
             places=tuple(str(folder / part.name) for part, _, _ in written),
             tensors=sum(count for _, count, _ in written),
@@ -133,13 +133,13 @@ class WeightFolder:
         draft.rename(folder / name)
         return part, len(tensors), size
 
-    def here(self, published: Published) -> Published:
+    def here(self, published: WeightManifest) -> WeightManifest:
         """The same version, as it lies on this node once it is whole there."""
         folder = self.folder / folder_name(published.version)
         return replace(published, places=tuple(str(folder / part.name) for part in published.parts))
 
     @staticmethod
-    def check(published: Published) -> None:
+    def check(published: WeightManifest) -> None:
         """Called while the engine goes on generating. Raises WeightsRejected unless the whole version is there."""
         if len(published.places) != len(published.parts):
             raise WeightsRejected(f"{len(published.places)} files, expected {len(published.parts)}")
@@ -154,7 +154,7 @@ class WeightFolder:
                 raise WeightsRejected(f"{place}: {found} bytes, expected {part.bytes}")
 
     @staticmethod
-    def receive(published: Published) -> Iterator[tuple[str, torch.Tensor]]:
+    def receive(published: WeightManifest) -> Iterator[tuple[str, torch.Tensor]]:
         """Every tensor under its hub name, each once: mapped from the files and not copied. All are opened first, since
         they may go while they are read."""
         from safetensors import safe_open

@@ -14,8 +14,8 @@ import psutil
 import pytest
 
 from actors.scoring import ScoringSpec
-from actors.watched import CannotStart, WorldsSpec
-from actors.worlds import Worlds
+from actors.watched import CannotStart, EnvWorkerSpec
+from actors.worlds import EnvWorkerPool
 from rlsys.group_rollout import run_group
 from rlsys.rollout import RolloutPlan, TurnRequest
 from rlsys.types import Completion, Failure, Group, Reward, Task
@@ -32,10 +32,10 @@ def plan(env: BadConfig, *, reward: str = "", **changes: Any) -> RolloutPlan:
     return made.plan(env=env, reward=BadRewardConfig(harm=reward), group_size=2, **changes)
 
 
-def played(work: Callable[[Worlds], Awaitable[T]], **seconds: float) -> tuple[T, Worlds]:
-    async def scenario() -> tuple[T, Worlds]:
+def played(work: Callable[[EnvWorkerPool], Awaitable[T]], **seconds: float) -> tuple[T, EnvWorkerPool]:
+    async def scenario() -> tuple[T, EnvWorkerPool]:
         limits = {"block_s": 1.0, "start_timeout_s": 60.0, **seconds}
-        worlds = Worlds(WorldsSpec(worker="rollout:0", scoring=SCORING, **limits))
+        worlds = EnvWorkerPool(EnvWorkerSpec(worker="rollout:0", scoring=SCORING, **limits))
         try:
             return await work(worlds), worlds
         finally:
@@ -44,7 +44,7 @@ def played(work: Callable[[Worlds], Awaitable[T]], **seconds: float) -> tuple[T,
     return asyncio.run(asyncio.wait_for(scenario(), 120))
 
 
-async def group(worlds: Worlds, played: RolloutPlan, task_id: str, seen: list[int] | None = None) -> Group:
+async def group(worlds: EnvWorkerPool, played: RolloutPlan, task_id: str, seen: list[int] | None = None) -> Group:
     async def generate(context: Sequence[int], request: TurnRequest) -> Completion:
         await asyncio.sleep(0.01)
         if seen is not None:
@@ -77,7 +77,7 @@ def outcomes(done: Group) -> set[str]:
 def test_a_step_that_harms_others_fails_its_own_group_alone(harm: str, kind: str, says: str) -> None:
     before = set(psutil.Process().children(recursive=True))
 
-    async def work(worlds: Worlds) -> list[Group]:
+    async def work(worlds: EnvWorkerPool) -> list[Group]:
         bad = plan(BadConfig(step=harm, pause_s=0.2))  # without retries: what another does costs nobody his
         return list(await asyncio.gather(*(group(worlds, bad, task) for task in [*GOOD[:2], BAD, *GOOD[2:]])))
 
@@ -99,7 +99,7 @@ def test_a_step_that_harms_others_fails_its_own_group_alone(harm: str, kind: str
 
 
 def test_a_reward_that_blocks_fails_its_own_group_alone() -> None:
-    async def work(worlds: Worlds) -> list[Group]:
+    async def work(worlds: EnvWorkerPool) -> list[Group]:
         bad = plan(BadConfig(), reward="sleep")
         return list(await asyncio.gather(*(group(worlds, bad, task) for task in [BAD, *GOOD])))
 
@@ -113,7 +113,7 @@ def test_a_reward_that_blocks_fails_its_own_group_alone() -> None:
 
 
 def test_an_answer_that_cannot_be_read_fails_its_own_episodes_alone() -> None:
-    async def work(worlds: Worlds) -> list[Group]:
+    async def work(worlds: EnvWorkerPool) -> list[Group]:
         return list(await asyncio.gather(*(group(worlds, plan(BadConfig(step="odd")), task) for task in [BAD, *GOOD])))
 
     (bad, *good), worlds = played(work)
@@ -126,7 +126,7 @@ def test_an_answer_that_cannot_be_read_fails_its_own_episodes_alone() -> None:
 def test_every_task_that_blocks_costs_one_process_and_the_others_the_same_tokens() -> None:
     seeds: dict[str, list[int]] = {task: [] for task in GOOD}
 
-    async def work(worlds: Worlds) -> list[Group]:
+    async def work(worlds: EnvWorkerPool) -> list[Group]:
         bad = plan(BadConfig(step="sleep", pause_s=0.1))
         tasks = [*GOOD, *(f"{BAD}-{number}" for number in range(3))]
         return list(await asyncio.gather(*(group(worlds, bad, task, seeds.get(task)) for task in tasks)))
@@ -137,7 +137,7 @@ def test_every_task_that_blocks_costs_one_process_and_the_others_the_same_tokens
 
 
 def test_the_worker_goes_on_while_an_environment_blocks() -> None:
-    async def work(worlds: Worlds) -> float:
+    async def work(worlds: EnvWorkerPool) -> float:
         blocked = asyncio.create_task(group(worlds, plan(BadConfig(step="spin")), BAD))
         longest, looked = 0.0, time.monotonic()
         while not blocked.done():
@@ -150,7 +150,7 @@ def test_the_worker_goes_on_while_an_environment_blocks() -> None:
 
 
 def test_an_episode_that_is_given_up_is_given_up_there_too() -> None:
-    async def work(worlds: Worlds) -> Group:
+    async def work(worlds: EnvWorkerPool) -> Group:
         slow = plan(BadConfig(pause_s=1000.0), timeout_s=0.5)
         first = await group(worlds, slow, GOOD[0])
         process = worlds.start()
@@ -162,7 +162,7 @@ def test_an_episode_that_is_given_up_is_given_up_there_too() -> None:
 
 
 def test_a_world_that_cannot_be_made_in_time_is_the_runs_failure() -> None:
-    async def work(worlds: Worlds) -> str:
+    async def work(worlds: EnvWorkerPool) -> str:
         with pytest.raises(CannotStart) as caught:
             await group(worlds, plan(BadConfig(make="sleep")), GOOD[0])
         return str(caught.value)

@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rlsys.journal import Noted, Published, ledger, read, surviving
+from rlsys.journal import HealthNote, Published, ledger, read, surviving
 from tests.conftest import SESSION_KEY
 from tests.device import name, need_gpus
 from tests.e2e.runs import left_behind, rlsys, rows, steps_of, summary
@@ -81,7 +81,7 @@ def test_twenty_steps_go_through_the_death_of_a_learner_rank(tmp_path: Path) -> 
     assert (book.dispatched, book.in_flight, book.problems) == (20 * 8, 0, ())
     published = [row.version for row in journal if isinstance(row, Published)]
     assert published == sorted(set(published))  # no number twice
-    assert any(isinstance(row, Noted) and row.says.endswith("back to step 50") for row in journal)
+    assert any(isinstance(row, HealthNote) and row.says.endswith("back to step 50") for row in journal)
     agreed(run)
 
 

@@ -29,7 +29,7 @@ from actors.scoring import ScoringSpec
 from actors.specs import IDLE, EngineFailed, EngineSpec, EngineStats, PromptTooLong, engine_environment
 from actors.worker import RolloutWorker, WorkerSpec
 from rlsys.rollout import TurnRequest
-from rlsys.system.weight_folder import Published, WeightsRejected
+from rlsys.system.weight_folder import WeightManifest, WeightsRejected
 from rlsys.types import Completion, Group, Reward, TurnStop, VersionSpan
 from tests import device, made
 from tests.e2e.tiny_models import END, Kind, logits, logprobs, publish, save_tiny, tiny_model, tiny_tokenizer
@@ -500,7 +500,7 @@ if __name__ == "__main__":
 
 
 def said_before_its_process_was_killed(
-    folder: Path, engine_spec: EngineSpec, versions: list[Published], *, processes: int
+    folder: Path, engine_spec: EngineSpec, versions: list[WeightManifest], *, processes: int
 ) -> list[Any]:
     """Scores of [5, 6, 7] as the engine starts and after each version, or why that was rejected. Then its parent is
     killed, outside of Ray, and every process of the engine has to end."""
@@ -553,7 +553,7 @@ class Host:
         self.engine = await Engine.start(engine_spec)
         return os.getpid(), self.engine.core_pids()
 
-    async def load(self, published: Published) -> None:
+    async def load(self, published: WeightManifest) -> None:
         await self.engine.load(published)
 
     async def score(self, token_ids: list[int]) -> list[float]:

@@ -15,10 +15,10 @@ import pytest
 import actors.engine
 from actors.engine import Engine
 from actors.specs import IDLE, EngineFailed
-from rlsys.system.weight_folder import Published
+from rlsys.system.weight_folder import WeightManifest
 from tests.made import engine_spec
 
-VERSION = Published(version=1)
+VERSION = WeightManifest(version=1)
 
 
 class Resources:

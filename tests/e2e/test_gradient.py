@@ -16,7 +16,7 @@ import torch
 from learners.algorithms.base import REFERENCE, VALUES, Algorithm
 from learners.algorithms.ppo import PPO, PPOConfig
 from learners.rank import LearnerRank
-from rlsys.batch import Batch, Row, make_row
+from rlsys.batch import Batch, MicroBatch, make_row
 from rlsys.config.learner import LearnerConfig
 from rlsys.losses import LossOutput
 from rlsys.reductions import weigh
@@ -66,13 +66,13 @@ class Everything(Algorithm):
             for row in rows
         ]
 
-    def loss(self, logp_T: torch.Tensor, entropy_T: torch.Tensor, row: Row, *, denominator: float) -> LossOutput:
+    def loss(self, logp_T: torch.Tensor, entropy_T: torch.Tensor, row: MicroBatch, *, denominator: float) -> LossOutput:
         ratio = torch.exp(logp_T - row.behavior_logprobs)
         difference = logp_T - row.reference_logprobs
         each = -ratio * row.advantages + KL * (torch.expm1(-difference) + difference) - ENTROPY * entropy_T
         return LossOutput(loss=(row.weights * each).sum() / denominator, metrics={})
 
-    def value_loss(self, values_T: torch.Tensor, row: Row, *, denominator: float) -> LossOutput:
+    def value_loss(self, values_T: torch.Tensor, row: MicroBatch, *, denominator: float) -> LossOutput:
         return LossOutput(loss=(row.weights * (values_T - row.returns) ** 2).sum() / denominator, metrics={})
 
 

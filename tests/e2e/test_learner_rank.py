@@ -19,7 +19,7 @@ from learners.export import gathered, weights
 from learners.hub_folder import INDEX, copy_hf
 from learners.rank import LearnerRank
 from learners.snapshot import Snapshot
-from rlsys.batch import Batch, Row
+from rlsys.batch import Batch, MicroBatch
 from rlsys.choices import choose
 from rlsys.config.learner import LearnerConfig
 from rlsys.errors import BadInput
@@ -44,7 +44,7 @@ class WeightedLogprob(Algorithm):
     def advantages(self, rewards):
         return list(rewards)
 
-    def loss(self, logp_T: torch.Tensor, entropy_T: torch.Tensor, row: Row, *, denominator: float) -> LossOutput:
+    def loss(self, logp_T: torch.Tensor, entropy_T: torch.Tensor, row: MicroBatch, *, denominator: float) -> LossOutput:
         return LossOutput(loss=-(logp_T * row.advantages * row.loss_mask).sum() / denominator, metrics={})
 
 
@@ -55,7 +55,7 @@ class ActorCritic(Algorithm):
     needs: frozenset[str] = frozenset({REFERENCE, VALUES, PROXIMAL})
     epochs: int = 2
     minibatches: int = 3
-    seen: list[Sequence[Row]] = dataclasses.field(default_factory=list)  # what `credit` was given
+    seen: list[Sequence[MicroBatch]] = dataclasses.field(default_factory=list)  # what `credit` was given
 
     def advantages(self, rewards):
         return list(rewards)
@@ -67,13 +67,13 @@ class ActorCritic(Algorithm):
             for row in rows
         ]
 
-    def loss(self, logp_T: torch.Tensor, entropy_T: torch.Tensor, row: Row, *, denominator: float) -> LossOutput:
+    def loss(self, logp_T: torch.Tensor, entropy_T: torch.Tensor, row: MicroBatch, *, denominator: float) -> LossOutput:
         ratio = torch.exp(logp_T - row.proximal_logprobs)
         kl = (logp_T - row.reference_logprobs).square()
         loss = ((0.1 * kl - ratio * row.advantages) * row.weights).sum() / denominator
         return LossOutput(loss=loss, metrics=masked_means(row.loss_mask.bool(), {"ratio/mean": ratio}))
 
-    def value_loss(self, values_T: torch.Tensor, row: Row, *, denominator: float) -> LossOutput:
+    def value_loss(self, values_T: torch.Tensor, row: MicroBatch, *, denominator: float) -> LossOutput:
         return LossOutput(loss=((values_T - row.returns).square() * row.weights).sum() / denominator, metrics={})
 
 
@@ -86,7 +86,7 @@ class Ratio(Algorithm):
     def advantages(self, rewards):
         return list(rewards)
 
-    def loss(self, logp_T: torch.Tensor, entropy_T: torch.Tensor, row: Row, *, denominator: float) -> LossOutput:
+    def loss(self, logp_T: torch.Tensor, entropy_T: torch.Tensor, row: MicroBatch, *, denominator: float) -> LossOutput:
         ratio = torch.exp(logp_T - row.behavior_logprobs)
         apart = {"ratio/not_one": ratio != 1, "ratio/below_one": ratio < 1}
         loss = -(ratio * row.advantages * row.weights).sum() / denominator
@@ -239,7 +239,7 @@ def test_a_step_that_is_not_finite_is_skipped_and_says_so(learner, path, zero_st
 
 @dataclasses.dataclass(frozen=True)
 class BrokenCritic(ActorCritic):
-    def value_loss(self, values_T: torch.Tensor, row: Row, *, denominator: float) -> LossOutput:
+    def value_loss(self, values_T: torch.Tensor, row: MicroBatch, *, denominator: float) -> LossOutput:
         return LossOutput(loss=values_T.sum() * math.nan, metrics={})
 
 

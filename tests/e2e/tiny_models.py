@@ -15,7 +15,7 @@ from typing import Any, Literal
 import torch
 
 from actors.engine_worker import ReloadExtension
-from rlsys.system.weight_folder import Published, WeightFolder
+from rlsys.system.weight_folder import WeightFolder, WeightManifest
 
 Kind = Literal["qwen3", "qwen3_tied", "llama"]
 END = "<|im_end|>"
@@ -79,7 +79,7 @@ def save_tiny(folder: Path, kind: Kind, seed: int) -> Path:
     return folder
 
 
-def publish(root: Path, model: Any, version: int, *, without: Iterable[str] = (), buckets: int = 2) -> Published:
+def publish(root: Path, model: Any, version: int, *, without: Iterable[str] = (), buckets: int = 2) -> WeightManifest:
     """Send a version as the learner does: checkpoint names, a tied model's head too. `without` leaves tensors out."""
     tensors = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
     tensors["lm_head.weight"] = model.get_output_embeddings().weight.detach().clone()

@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from learners.algorithms.base import PROXIMAL, REFERENCE, VALUES, Algorithm, moments
-from rlsys.batch import Row
+from rlsys.batch import MicroBatch
 from rlsys.reductions import weigh
 from rlsys.types import Sample, TokenStream
 from tests import made
@@ -48,7 +48,7 @@ class TinyModel(nn.Module):
         seen = embedded.cumsum(1) / torch.arange(1, tokens_NL.shape[1] + 1, dtype=torch.float64).unsqueeze(1)
         return torch.tanh(torch.cat([embedded, seen], dim=-1) @ self.mixing) @ self.head
 
-    def per_token(self, row: Row) -> torch.Tensor:
+    def per_token(self, row: MicroBatch) -> torch.Tensor:
         """[T, outputs]: at t from the tokens of the sample before t; nothing is known before a sample's first."""
         parts = []
         for start, end in pairwise(row.cu_seqlens.tolist()):
@@ -57,7 +57,7 @@ class TinyModel(nn.Module):
         return torch.cat(parts)
 
 
-def log_probabilities(model: TinyModel, row: Row) -> tuple[torch.Tensor, torch.Tensor]:
+def log_probabilities(model: TinyModel, row: MicroBatch) -> tuple[torch.Tensor, torch.Tensor]:
     """(logp, entropy), [T], 0 where the loss mask is 0, as the learner gives them."""
     logits = model.per_token(row).log_softmax(-1)
     keep = row.loss_mask.bool()
@@ -169,8 +169,8 @@ def curve(algorithm: Algorithm, select: Select, *, samples_per_unit: int = 1) ->
 
 @torch.no_grad()
 def before_update(
-    row: Row, algorithm: Algorithm, policy: TinyModel, critic: TinyModel | None, reference: TinyModel
-) -> Row:
+    row: MicroBatch, algorithm: Algorithm, policy: TinyModel, critic: TinyModel | None, reference: TinyModel
+) -> MicroBatch:
     """The forward passes that the algorithm asks for."""
     if REFERENCE in algorithm.needs:
         row = replace(row, reference_logprobs=log_probabilities(reference, row)[0].float())
@@ -179,23 +179,26 @@ def before_update(
     return row if critic is None else replace(row, values=values(critic, row).float())
 
 
-def values(critic: TinyModel, row: Row) -> torch.Tensor:
+def values(critic: TinyModel, row: MicroBatch) -> torch.Tensor:
     """[T], 0 where the loss mask is 0."""
     return torch.where(row.loss_mask.bool(), critic.per_token(row).squeeze(1), 0.0)
 
 
-def loss_of_policy(algorithm: Algorithm, policy: TinyModel, denominator: float, row: Row) -> torch.Tensor:
+def loss_of_policy(algorithm: Algorithm, policy: TinyModel, denominator: float, row: MicroBatch) -> torch.Tensor:
     logp, entropy = log_probabilities(policy, row)
     entropy = entropy if algorithm.entropy_coef > 0 else entropy.detach()
     return algorithm.loss(logp, entropy, row, denominator=denominator).loss
 
 
-def loss_of_critic(algorithm: Algorithm, critic: TinyModel, denominator: float, row: Row) -> torch.Tensor:
+def loss_of_critic(algorithm: Algorithm, critic: TinyModel, denominator: float, row: MicroBatch) -> torch.Tensor:
     return algorithm.value_loss(values(critic, row), row, denominator=denominator).loss
 
 
 def descend(
-    optimizer: torch.optim.Optimizer, model: TinyModel, rows: Sequence[Row], loss: Callable[[Row], torch.Tensor]
+    optimizer: torch.optim.Optimizer,
+    model: TinyModel,
+    rows: Sequence[MicroBatch],
+    loss: Callable[[MicroBatch], torch.Tensor],
 ) -> tuple[float, float]:
     """One optimizer step: (the loss over all rows, the gradient's norm before clipping)."""
     optimizer.zero_grad()

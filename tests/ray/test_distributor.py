@@ -19,7 +19,7 @@ from ray.cluster_utils import Cluster
 from actors.weights.distributor import DistributorOptions, Superseded, WeightDistributor
 from rlsys.errors import RunFailed
 from rlsys.system import memory
-from rlsys.system.weight_folder import Published, WeightFolder, joined
+from rlsys.system.weight_folder import WeightFolder, WeightManifest, joined
 from tests.paths import ROOT
 
 pytestmark = pytest.mark.ray
@@ -43,14 +43,14 @@ def names() -> list[str]:
     return [node["NodeID"] for node in ray.nodes() if node["Alive"]]
 
 
-def send(folder: WeightFolder, nodes: list[str], version: int, numbers: int = 1000) -> Published:
+def send(folder: WeightFolder, nodes: list[str], version: int, numbers: int = 1000) -> WeightManifest:
     """What a rank on each of the nodes writes there."""
     buckets = [lambda i=i: {f"w{i}": torch.full((numbers,), float(i + version))} for i in range(PARTS)]
     ranks = enumerate(nodes)
     return joined([folder.on_node(node).send(version, buckets, rank, len(nodes)) for rank, node in ranks])
 
 
-def values(published: Published) -> dict[str, float]:
+def values(published: WeightManifest) -> dict[str, float]:
     WeightFolder.check(published)
     return {name: float(tensor[-1]) for name, tensor in WeightFolder.receive(published)}
 
@@ -212,7 +212,7 @@ def test_a_node_that_cannot_hold_a_version_says_why_and_the_others_have_it(tmp_p
         sent = send(folder, nodes[:1], 1)
         answers = await asyncio.gather(*(distributor.bring(sent, node) for node in nodes[1:]), return_exceptions=True)
         assert isinstance(answers[0], RunFailed) and f"node {nodes[1][:8]} doing fetch: " in str(answers[0])
-        assert isinstance(answers[1], Published) and values(answers[1]) == expected(1)
+        assert isinstance(answers[1], WeightManifest) and values(answers[1]) == expected(1)
 
     run(scenario, tmp_path)
 

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 import ray
 
-from actors.bundles import Need
+from actors.bundles import ResourceRequest
 from actors.placement import NoPlace, all_nodes, check, free_nodes, has_place, place, while_placed
 from rlsys.errors import RunFailed
 from rlsys.system.device import hidden
 
 pytestmark = pytest.mark.ray
 
-ENGINE = Need(what="rollout worker", cpus=1, gpus=2, lower="rollout.workers")
-RANK = Need(what="learner rank", cpus=1, gpus=1, lower="learner.ranks", gathers=True)
-SERVICE = Need(what="retriever", cpus=1)
+ENGINE = ResourceRequest(what="rollout worker", cpus=1, gpus=2, lower="rollout.workers")
+RANK = ResourceRequest(what="learner rank", cpus=1, gpus=1, lower="learner.ranks", gathers=True)
+SERVICE = ResourceRequest(what="retriever", cpus=1)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -33,7 +33,7 @@ class Seen:
         return os.environ.get("CUDA_VISIBLE_DEVICES"), ray.get_gpu_ids()
 
 
-def placed(needs: list[Need], *, timeout_s: float = 60.0) -> list[Any]:
+def placed(needs: list[ResourceRequest], *, timeout_s: float = 60.0) -> list[Any]:
     return asyncio.run(place(needs, timeout_s=timeout_s))
 
 

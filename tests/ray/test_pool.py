@@ -18,7 +18,7 @@ import actors.pool
 from actors.members import PoolOptions
 from actors.pool import RolloutPool
 from actors.scoring import ScoringSpec
-from actors.weights.check import Publication
+from actors.weights.check import WeightUpdate
 from actors.worker import WorkerSpec
 from launch.observe.gauges import Gauges
 from learners.actor import fetch
@@ -85,9 +85,9 @@ def folder(tmp_path: Path) -> WeightFolder:
     return WeightFolder(tmp_path / "versions")
 
 
-def publication(tmp_path: Path, version: int, logit: float = 0.0) -> Publication:
+def publication(tmp_path: Path, version: int, logit: float = 0.0) -> WeightUpdate:
     published = folder(tmp_path).send(version, [lambda: {"logits": torch.tensor([logit, 0.0])}], 0, 1)
-    return Publication(published=published, probe=((1,),), expected=((logit,),))
+    return WeightUpdate(published=published, probe=((1,),), expected=((logit,),))
 
 
 def run(scenario: Callable[[RolloutPool], Awaitable[None]], tmp_path: Path, **options: Any) -> None:

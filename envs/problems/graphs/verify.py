@@ -31,7 +31,7 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checked:
+class StepCheck:
     """One sentence, or the answer, and what is wrong with it."""
 
     verdict: Verdict
@@ -44,8 +44,8 @@ class Report:
     """Everything that a reward depends on."""
 
     well_formed: bool
-    steps: tuple[Checked, ...]
-    answer: Checked
+    steps: tuple[StepCheck, ...]
+    answer: StepCheck
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,7 @@ def check(problem: Problem, response: str, encoding: Encoding = "incident") -> R
     """
     key = facts(problem, encoding)
     parts = parse.split_parts(response)
-    steps: list[Checked] = []
+    steps: list[StepCheck] = []
     said = set[object]()  # a second time it is no step: padding would pay for what is made up
     for span in parse.sentences(response, parts.response) if parts.response else ():
         sentence = span.of(response)
@@ -86,14 +86,14 @@ def check(problem: Problem, response: str, encoding: Encoding = "incident") -> R
         verdict, detail = _judge(claim, key)
         about = _edges(claim) if claim is not None else " ".join(sentence.casefold().split())
         if verdict.hallucinated or (verdict, about) not in said:
-            steps.append(Checked(verdict=verdict, span=span, detail=detail))
+            steps.append(StepCheck(verdict=verdict, span=span, detail=detail))
         said.add((verdict, about))
     judge = _judge_yes_no if problem.kind is Kind.CONNECTIVITY else _judge_path
     if parts.answer is None:
         verdict, detail = Verdict.MISSING, "no <answer>...</answer>"
     else:
         verdict, detail = judge(problem, parts.answer.of(response), key)
-    answer = Checked(verdict=verdict, span=parts.answer, detail=detail)
+    answer = StepCheck(verdict=verdict, span=parts.answer, detail=detail)
     return Report(well_formed=parts.well_formed, steps=tuple(steps), answer=answer)
 
 

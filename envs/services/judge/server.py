@@ -27,7 +27,7 @@ from pydantic import BaseModel, FailFast
 from starlette.applications import Starlette
 from starlette.responses import JSONResponse, Response
 
-from envs.services.app import Post, Refused, check, invalid, make_app, unavailable
+from envs.services.app import HttpRefusal, Post, check, invalid, make_app, unavailable
 from envs.services.guard import ToolFailed
 from envs.services.judge.judge import Judge
 from envs.services.judge.request import Judged, JudgeRequest
@@ -61,14 +61,14 @@ class JudgeServerConfig:
         require(self.arrive_s > 0, "arrive_s", self.arrive_s, "above 0")
 
 
-class One(BaseModel):
+class SingleRequest(BaseModel):
     kind: str
     fields: dict[str, str]
     seed: int = 0
 
 
-class Many(BaseModel):
-    requests: Annotated[list[One], FailFast()]
+class BatchRequest(BaseModel):
+    requests: Annotated[list[SingleRequest], FailFast()]
 
 
 def make_judge_app(judge: Judge, config: JudgeServerConfig, token: str | None) -> Starlette:
@@ -86,17 +86,17 @@ def make_judge_app(judge: Judge, config: JudgeServerConfig, token: str | None) -
         finally:
             inside -= count
 
-    async def judge_one(asked: One) -> bytes:
+    async def judge_one(asked: SingleRequest) -> bytes:
         request = _request(asked)
         with load(1):
             try:
                 return json.dumps(_shown(await judge.ask(request, asked.seed))).encode()
             except ToolFailed as failed:
                 if failed.failure.kind is FailureKind.DATA:
-                    raise Refused(400, failed.failure.detail) from failed
+                    raise HttpRefusal(400, failed.failure.detail) from failed
                 raise unavailable(failed.failure.detail, RETRY_AFTER_S) from failed
 
-    async def judge_many(asked: Many) -> bytes:
+    async def judge_many(asked: BatchRequest) -> bytes:
         check("requests", len(asked.requests), 0, config.max_batch)
         requests = [_request(one, "requests", index) for index, one in enumerate(asked.requests)]
 
@@ -116,7 +116,7 @@ def make_judge_app(judge: Judge, config: JudgeServerConfig, token: str | None) -
 
     registry = CollectorRegistry()
     registry.register(_Counts(judge))
-    posts: dict[str, Post] = {"/judge": (One, judge_one), "/judge_batch": (Many, judge_many)}
+    posts: dict[str, Post] = {"/judge": (SingleRequest, judge_one), "/judge_batch": (BatchRequest, judge_many)}
     return make_app("judge", posts, health, registry, token=token, max_body_bytes=config.max_body_kb << 10)
 
 
@@ -135,7 +135,7 @@ class _Counts:
         yield verdicts
 
 
-def _request(asked: One, *where: str | int) -> JudgeRequest:
+def _request(asked: SingleRequest, *where: str | int) -> JudgeRequest:
     check("seed", asked.seed, 0, MAX_SEED, *where)
     request = JudgeRequest(kind=asked.kind, fields=asked.fields)
     try:

@@ -40,7 +40,7 @@ class Busy(Exception):
     """The queue is full."""
 
 
-class Late(Exception):
+class DeadlineExceeded(Exception):
     """The deadline passed."""
 
 
@@ -164,7 +164,7 @@ class Batcher(Generic[Answer]):
                 async with asyncio.timeout(self._deadline_s):
                     await request.found
             except TimeoutError:
-                raise Late from None
+                raise DeadlineExceeded from None
             found |= {asked.key[0]: asked.answer for asked in waited}
         return [found[query] for query in queries]  # type: ignore[misc]  # none is missing any more
 

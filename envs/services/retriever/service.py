@@ -22,9 +22,9 @@ from pydantic import BaseModel, FailFast
 from starlette.applications import Starlette
 from starlette.responses import JSONResponse, Response
 
-from envs.services.app import Post, Refused, check, make_app, unavailable
+from envs.services.app import HttpRefusal, Post, check, make_app, unavailable
 from envs.services.http import HttpService, serve_until_signal
-from envs.services.retriever.batching import Batcher, Busy, Late, Metrics, SearchFailed
+from envs.services.retriever.batching import Batcher, Busy, DeadlineExceeded, Metrics, SearchFailed
 from envs.services.retriever.config import RetrieverServerConfig
 from envs.services.retriever.corpus import Corpus, FileCorpus
 from envs.services.retriever.index import Progress, no_progress
@@ -104,7 +104,7 @@ class RetrieverApp:
 
     async def _search(self, asked: SearchOne) -> bytes:
         if not asked.query.strip():
-            raise Refused(400, "Query content cannot be empty")
+            raise HttpRefusal(400, "Query content cannot be empty")
         check("top_n", asked.top_n, 1, self._config.max_topk)
         (hits,) = await self._find([asked.query], asked.top_n)
         return _list([_documents(hits), _scores(hits)]) if asked.return_score else _documents(hits)
@@ -134,10 +134,10 @@ class RetrieverApp:
             return await self.batcher.search(queries, k)
         except Busy:
             raise unavailable(f"no more than {self._config.max_queue} queries may wait", RETRY_AFTER_S) from None
-        except Late:
+        except DeadlineExceeded:
             raise unavailable(f"not answered within {self._config.deadline_s:g} s", RETRY_AFTER_S) from None
         except SearchFailed as error:
-            raise Refused(500, f"the search failed: {error}") from error
+            raise HttpRefusal(500, f"the search failed: {error}") from error
 
 
 def _documents(hits: Encoded) -> bytes:

@@ -113,9 +113,9 @@ class Worker:
         await self.end()
         raise WorkerLost(reason)
 
-    async def _execute(self, code: str) -> tuple[told.Ran, bytes, bytes]:
+    async def _execute(self, code: str) -> tuple[told.RunReport, bytes, bytes]:
         """How it ran, what it printed, its report: bytes that the code may have chosen."""
-        ran = told.Ran(**await self._ask({"code": code}))
+        ran = told.RunReport(**await self._ask({"code": code}))
         return ran, await self._read(ran.output), await self._read(ran.report)
 
     async def _ask(self, message: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from actors.worlds import Worlds
+from actors.worlds import EnvWorkerPool
 from tests.local_worlds import LocalProcess
 from tests.unit.actors.test_worlds import SPEC
 
@@ -30,11 +30,11 @@ class Slow(LocalProcess):
 
 
 @pytest.fixture
-def worlds() -> Worlds:
-    return Worlds(SPEC, Slow)  # type: ignore[arg-type]
+def worlds() -> EnvWorkerPool:
+    return EnvWorkerPool(SPEC, Slow)  # type: ignore[arg-type]
 
 
-def test_suspects_play_one_after_the_other_in_one_process_and_it_ends_with_the_last(worlds: Worlds) -> None:
+def test_suspects_play_one_after_the_other_in_one_process_and_it_ends_with_the_last(worlds: EnvWorkerPool) -> None:
     async def story() -> None:
         worlds.connect({"judge": "http://here"})
         first = await worlds.apart()
@@ -60,7 +60,7 @@ def test_suspects_play_one_after_the_other_in_one_process_and_it_ends_with_the_l
     asyncio.run(asyncio.wait_for(story(), 5))
 
 
-def test_a_process_that_rests_is_waited_for_at_the_end(worlds: Worlds) -> None:
+def test_a_process_that_rests_is_waited_for_at_the_end(worlds: EnvWorkerPool) -> None:
     async def story() -> None:
         process: Any = worlds.start()
         assert worlds.start() is process and process.heard == []  # no services: nothing to hear of

@@ -9,7 +9,7 @@ import pytest
 
 import actors
 from actors import black_box
-from actors.black_box import NOBODY, Mark, Recorder
+from actors.black_box import NOBODY, CallMark, Recorder
 
 OURS = Path(actors.__file__).parent
 
@@ -37,7 +37,7 @@ def test_every_step_is_marked_for_whom_it_is_taken_and_so_are_the_tasks_that_it_
         loop = asyncio.get_running_loop()
         loop.set_task_factory(recorder.task_factory)
         tasks = [
-            loop.create_task(work(name), context=recorder.context(Mark(group, call)))
+            loop.create_task(work(name), context=recorder.context(CallMark(group, call)))
             for name, group, call in [("a", 1, 7), ("b", 2, 8)]
         ]
         await asyncio.gather(*tasks)
@@ -45,7 +45,7 @@ def test_every_step_is_marked_for_whom_it_is_taken_and_so_are_the_tasks_that_it_
         assert black_box.read_mark(box) == NOBODY
 
     asyncio.run(scenario())
-    assert len(seen) == 8 and set(seen) == {("a", Mark(1, 7)), ("b", Mark(2, 8))}
+    assert len(seen) == 8 and set(seen) == {("a", CallMark(1, 7)), ("b", CallMark(2, 8))}
 
 
 def test_a_marked_task_is_cancelled_and_fails_like_any_other(box: int) -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from actors.bundles import Bundle, Need, Node, bundled, shortage
+from actors.bundles import Bundle, Node, ResourceRequest, bundled, shortage
 
 
-def ranks(count: int, cpus: float = 1) -> list[Need]:
-    return [Need(what="learner rank", cpus=cpus, gpus=1, lower="learner.ranks", gathers=True)] * count
+def ranks(count: int, cpus: float = 1) -> list[ResourceRequest]:
+    return [ResourceRequest(what="learner rank", cpus=cpus, gpus=1, lower="learner.ranks", gathers=True)] * count
 
 
-def engines(count: int, gpus: int = 1) -> list[Need]:
-    return [Need(what="rollout worker", cpus=8, gpus=gpus, lower="rollout.workers")] * count
+def engines(count: int, gpus: int = 1) -> list[ResourceRequest]:
+    return [ResourceRequest(what="rollout worker", cpus=8, gpus=gpus, lower="rollout.workers")] * count
 
 
 def free(*gpus: float, cpus: float = 96) -> list[Node]:
@@ -37,14 +37,14 @@ def test_ranks_are_divided_further_where_the_nodes_are_partly_taken() -> None:
 
 
 def test_cpus_can_be_what_divides_the_ranks() -> None:
-    on_cpus = [Need(what="learner rank", cpus=2, gathers=True)] * 2
+    on_cpus = [ResourceRequest(what="learner rank", cpus=2, gathers=True)] * 2
     nodes = free(0, 0, cpus=3)
     assert [bundle.cpus for bundle in bundled(on_cpus, nodes)] == [2, 2]
     assert [bundle.cpus for bundle in bundled(on_cpus, free(0, cpus=4))] == [4]
 
 
 def test_what_takes_nothing_of_a_node_is_one_bundle() -> None:
-    idle = [Need(what="learner rank", cpus=0, gathers=True)] * 3
+    idle = [ResourceRequest(what="learner rank", cpus=0, gathers=True)] * 3
     assert [bundle.actors for bundle in bundled(idle, free(8))] == [3]
 
 
@@ -73,7 +73,7 @@ def test_what_is_lacking_is_counted_beside_the_rest_of_the_run() -> None:
 
 
 def test_what_needs_no_gpu_leaves_the_nodes_that_have_some() -> None:
-    service = [Need(what="retriever", cpus=4)]
+    service = [ResourceRequest(what="retriever", cpus=4)]
     nodes = [*free(8, cpus=64), Node(address="10.0.0.9", cpus=4, gpus=0)]
     assert not shortage(bundled(ranks(0) + engines(8) + service, nodes), nodes)
 

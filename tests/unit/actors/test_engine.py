@@ -25,10 +25,10 @@ from actors.engine_worker import PARENT_VARIABLE, ReloadExtension, once
 from actors.gauges import Gauges
 from actors.specs import IDLE, EngineFailed, EngineSpec, EngineStats, PromptTooLong
 from rlsys.rollout import TurnRequest
-from rlsys.system.weight_folder import Published, WeightsRejected
+from rlsys.system.weight_folder import WeightManifest, WeightsRejected
 from tests.made import engine_spec
 
-VERSION = Published(version=7, tensors=3)
+VERSION = WeightManifest(version=7, tensors=3)
 ASKED = TurnRequest(max_tokens=6, temperature=0.5, top_p=0.9, seed=4, stop=("</a>",))
 
 
@@ -96,7 +96,7 @@ class LLM:
         return llm
 
     @classmethod
-    def check(cls, published: Published) -> None:
+    def check(cls, published: WeightManifest) -> None:
         if cls.missing:
             raise WeightsRejected("not there")
 

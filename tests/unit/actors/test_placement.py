@@ -15,13 +15,13 @@ import ray._private.state
 
 import actors.placement
 from actors.addresses import only_node
-from actors.bundles import Need
+from actors.bundles import ResourceRequest
 from actors.placement import NoPlace, actor_name, check, free_nodes, has_place, place, while_placed
 from rlsys.errors import RunFailed
 from rlsys.system import supervisor
 
-RANK = Need(what="learner rank", cpus=1, gpus=1, lower="learner.ranks", gathers=True)
-JUDGE = Need(what="judge", cpus=2)
+RANK = ResourceRequest(what="learner rank", cpus=1, gpus=1, lower="learner.ranks", gathers=True)
+JUDGE = ResourceRequest(what="judge", cpus=2)
 
 
 @dataclass

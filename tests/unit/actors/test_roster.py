@@ -8,22 +8,22 @@ from typing import Any
 
 import pytest
 
-from actors.members import Member, Play, State
-from actors.roster import Roster
+from actors.members import Assignment, State, WorkerRecord
+from actors.roster import WorkerRegistry
 from rlsys.errors import RunFailed
 from rlsys.system.supervisor import Supervised
 
 
-def member(state: State = State.READY) -> Member:
+def member(state: State = State.READY) -> WorkerRecord:
     life = Supervised[Any]("w", lambda: None, asyncio.sleep, str)
-    return Member(spec=None, state=state, life=life)  # type: ignore[arg-type]
+    return WorkerRecord(spec=None, state=state, life=life)  # type: ignore[arg-type]
 
 
 def run(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(asyncio.wait_for(scenario(), 5))
 
 
-async def asked(roster: Roster, *episodes: int, company: object = None) -> list[asyncio.Task[Play]]:
+async def asked(roster: WorkerRegistry, *episodes: int, company: object = None) -> list[asyncio.Task[Assignment]]:
     tasks = [asyncio.create_task(roster.admit(each, company=company)) for each in episodes]
     await settled()
     return tasks
@@ -34,14 +34,14 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-def given(tasks: list[asyncio.Task[Play]]) -> list[bool]:
+def given(tasks: list[asyncio.Task[Assignment]]) -> list[bool]:
     return [task.done() for task in tasks]
 
 
 def test_a_worker_is_given_what_it_has_room_for_and_the_rest_waits_in_order_of_arrival() -> None:
     async def scenario() -> None:
         one, two = member(), member()
-        roster = Roster([one, two], in_flight=10)
+        roster = WorkerRegistry([one, two], in_flight=10)
         tasks = await asked(roster, *[4] * 7)
         assert given(tasks) == [True] * 4 + [False] * 3 and (one.in_flight, two.in_flight) == (8, 8)
         await roster.leave(tasks[3].result())
@@ -54,7 +54,7 @@ def test_a_worker_is_given_what_it_has_room_for_and_the_rest_waits_in_order_of_a
 def test_one_that_comes_back_gets_its_share_and_no_more() -> None:
     async def scenario() -> None:
         late, back = member(State.STALE), member(State.STALE)
-        roster = Roster([late, back], in_flight=16)
+        roster = WorkerRegistry([late, back], in_flight=16)
         tasks = await asked(roster, *[8] * 256)
         await roster.open(back)
         await settled()
@@ -66,7 +66,7 @@ def test_one_that_comes_back_gets_its_share_and_no_more() -> None:
 def test_a_group_larger_than_a_workers_room_is_played_and_keeps_its_turn() -> None:
     async def scenario() -> None:
         only = member()
-        roster = Roster([only], in_flight=2)
+        roster = WorkerRegistry([only], in_flight=2)
         small, large, next_small = await asked(roster, 1, 8, 1)
         assert given([small, large, next_small]) == [True, False, False]  # later small ones do not overtake it
         await roster.leave(small.result())
@@ -82,7 +82,7 @@ def test_a_group_larger_than_a_workers_room_is_played_and_keeps_its_turn() -> No
 def test_suspects_play_with_their_company_alone_and_when_nobody_else_waits() -> None:
     async def scenario() -> None:
         only = member()
-        roster = Roster([only], in_flight=4)
+        roster = WorkerRegistry([only], in_flight=4)
         (first,) = await asked(roster, 2)
         suspects = await asked(roster, 2, company="a") + await asked(roster, 2, company="b")
         (other,) = await asked(roster, 4)
@@ -109,7 +109,7 @@ def test_suspects_that_have_waited_long_get_a_worker_while_others_come_and_go(mo
 
     async def scenario() -> None:
         only = member()
-        roster = Roster([only], in_flight=4)
+        roster = WorkerRegistry([only], in_flight=4)
         first, second = await asked(roster, 2, 2)
         (suspect,) = await asked(roster, 2, company="a")
         (late,) = await asked(roster, 2)
@@ -130,7 +130,7 @@ def test_suspects_that_have_waited_long_get_a_worker_while_others_come_and_go(mo
 def test_who_gave_up_waiting_holds_no_place() -> None:
     async def scenario() -> None:
         only = member()
-        roster = Roster([only], in_flight=2)
+        roster = WorkerRegistry([only], in_flight=2)
         first, second, third, fourth = await asked(roster, 2, 2, 2, 2)
         second.cancel()
         await settled()
@@ -144,7 +144,7 @@ def test_who_gave_up_waiting_holds_no_place() -> None:
 
 def test_everybody_who_waits_hears_that_the_run_cannot_go_on() -> None:
     async def scenario() -> None:
-        roster = Roster([member(State.DEAD)], in_flight=2)
+        roster = WorkerRegistry([member(State.DEAD)], in_flight=2)
         tasks = await asked(roster, 1, 1) + await asked(roster, 1, company="a")
         ready = asyncio.create_task(roster.ready())
         await settled()
@@ -159,7 +159,7 @@ def test_everybody_who_waits_hears_that_the_run_cannot_go_on() -> None:
 
 def test_supervision_that_breaks_ends_the_run() -> None:
     async def scenario() -> None:
-        roster = Roster([member(State.DEAD)], in_flight=2)
+        roster = WorkerRegistry([member(State.DEAD)], in_flight=2)
 
         async def broken() -> None:
             raise KeyError("x")

@@ -15,7 +15,7 @@ from actors.scoring import ScoringSpec
 from actors.specs import EngineFailed, EngineStats
 from actors.worker import RolloutWorker, WorkerSpec
 from rlsys.rollout import TurnRequest
-from rlsys.system.weight_folder import Published, WeightsRejected
+from rlsys.system.weight_folder import WeightManifest, WeightsRejected
 from rlsys.types import Completion, Group, Reward, TurnStop
 from tests import made
 from tests.local_worlds import play_here
@@ -134,7 +134,7 @@ def test_an_engine_is_busy_while_it_has_a_request_and_what_waits_for_a_seat_is_t
 class Loading(Engine):
     refuses = False
 
-    async def load(self, published: Published) -> None:
+    async def load(self, published: WeightManifest) -> None:
         await asyncio.sleep(3)
         if self.refuses:
             raise WeightsRejected("not whole")
@@ -152,15 +152,15 @@ def test_a_delivery_says_how_long_the_load_took_and_how_long_the_probe(
 
     async def scenario() -> None:
         with pytest.raises(EngineFailed, match="has no engine"):
-            await worker.load_weights(Published(version=7), [])
+            await worker.load_weights(WeightManifest(version=7), [])
         await asyncio.sleep(100)
         engine = worker.engine = Loading()  # type: ignore[assignment]
-        found = await worker.load_weights(Published(version=7), [[1, 2], [1, 2, 3]])
+        found = await worker.load_weights(WeightManifest(version=7), [[1, 2], [1, 2, 3]])
         assert (found.version, found.seconds, found.probe_s, worker.version) == (7, 3.0, 4.0, 7)
         assert found.probe_logprobs == ((-1.0,), (-1.0, -1.0))
         engine.refuses = True
         with pytest.raises(WeightsRejected):
-            await worker.load_weights(Published(version=8), [])
+            await worker.load_weights(WeightManifest(version=8), [])
         assert worker.version is None  # it may hold half of it
 
     run(scenario())

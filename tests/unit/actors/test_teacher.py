@@ -161,7 +161,7 @@ def test_what_lives_beside_a_teacher_ends_with_it(
         teachers.append(Teacher(*given, **more))
         return teachers[0]
 
-    monkeypatch.setattr(actors.teacher, "Worlds", lambda spec: worlds)
+    monkeypatch.setattr(actors.teacher, "EnvWorkerPool", lambda spec: worlds)
     monkeypatch.setattr(actors.teacher, "Teacher", made_teacher)
     generate = SimpleNamespace(teacher=TeacherConfig(), concurrency=2, samples=5)
     recipe: Any = SimpleNamespace(generate=generate, seed=3)

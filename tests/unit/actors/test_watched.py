@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from actors import black_box
-from actors.watched import WorldProcess
+from actors.watched import EnvWorker
 from actors.world_process import pack, packed, receive, unpacked
-from rlsys.broken import EpisodeBroken, TakenDown, TookOthersDown
+from rlsys.broken import CrashedEnvWorker, EpisodeBroken, EvictedByCrash
 from rlsys.types import EpisodeEnd, FailureKind, Step
 from tests.bad_worlds import odd
 
@@ -22,7 +22,7 @@ class Written:
     """A process that writes its stack some time after the signal, in pieces."""
 
     def __init__(self) -> None:
-        self.process: Any = WorldProcess.__new__(WorldProcess)  # no process: the test writes what it would
+        self.process: Any = EnvWorker.__new__(EnvWorker)  # no process: the test writes what it would
         self.process._box = self.box = black_box.create()
         self.process._stack_start = black_box.end(self.box)
         self.process.process = SimpleNamespace(pid=0)
@@ -102,12 +102,12 @@ class Group:
 
 def ended(groups: list[Any], monkeypatch: pytest.MonkeyPatch, mark: Any = black_box.NOBODY) -> tuple[Any, list[Any]]:
     """A process in which these groups were played, after something ended it; and what calls hear, nobody's last."""
-    process: Any = WorldProcess.__new__(WorldProcess)
+    process: Any = EnvWorker.__new__(EnvWorker)
     process.reason, process._up, process._culprit, process._alone, process._calls = "", True, None, False, {}
     process._askers = {group.number: group for group in groups}
     told: list[Any] = []
     process._box, process._stack_start, process._lost = black_box.create(), 0, told.append
-    monkeypatch.setattr(WorldProcess, "_end", lambda self, reason: setattr(self, "reason", reason))
+    monkeypatch.setattr(EnvWorker, "_end", lambda self, reason: setattr(self, "reason", reason))
     process._blame(mark, FailureKind.INFRA, "ended the process (exit code -9)")
     os.close(process._box)
     assert told == [process]
@@ -117,7 +117,7 @@ def ended(groups: list[Any], monkeypatch: pytest.MonkeyPatch, mark: Any = black_
 def test_without_a_culprit_nobody_is_charged_and_everybody_is_a_suspect(monkeypatch: pytest.MonkeyPatch) -> None:
     groups = [Group(1), Group(2), Group(3)]
     process, said = ended(groups, monkeypatch)
-    assert all(isinstance(each, TakenDown) for each in said) and all(group.suspect for group in groups)
+    assert all(isinstance(each, EvictedByCrash) for each in said) and all(group.suspect for group in groups)
     assert process.reason == "something in the process of the environments ended the process (exit code -9)"
 
 
@@ -125,17 +125,17 @@ def test_who_was_alone_is_charged_and_named_within_its_budget(monkeypatch: pytes
     _, (mine, nobodys) = ended([Group(7)], monkeypatch)
     assert type(mine) is EpisodeBroken and mine.failure.kind is FailureKind.INFRA
     assert mine.failure.detail.startswith("something in task 7, alone in its process, ended")
-    assert isinstance(nobodys, TakenDown)  # a group that was about to come
+    assert isinstance(nobodys, EvictedByCrash)  # a group that was about to come
 
 
 def test_a_culprit_is_charged_for_good_and_makes_no_suspects(monkeypatch: pytest.MonkeyPatch) -> None:
     groups = [Group(1), Group(2)]
     _, (culprits, others, _) = ended(groups, monkeypatch, black_box.NOBODY._replace(group=1))
-    assert isinstance(culprits, TookOthersDown) and isinstance(others, TakenDown)
+    assert isinstance(culprits, CrashedEnvWorker) and isinstance(others, EvictedByCrash)
     assert not any(group.suspect for group in groups)
 
 
 def test_what_is_stopped_is_played_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    process: Any = WorldProcess.__new__(WorldProcess)
+    process: Any = EnvWorker.__new__(EnvWorker)
     process.reason, process._up, process._blamed, process._alone = "it was stopped", True, False, False
     assert type(process._ending(Group(1))) is type(process._ending(None)) is EpisodeBroken

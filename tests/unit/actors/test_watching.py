@@ -16,20 +16,20 @@ import pytest
 
 import actors.watched
 from actors.scoring import ScoringSpec
-from actors.watched import CannotStart, WorldProcess, WorldsSpec
+from actors.watched import CannotStart, EnvWorker, EnvWorkerSpec
 from actors.world_process import packed, receive
 from envs.services.stats import ToolStats
-from rlsys.broken import EpisodeBroken, TakenDown, TookOthersDown
+from rlsys.broken import CrashedEnvWorker, EpisodeBroken, EvictedByCrash
 from tests.unit.envs.services.test_guard import now, play
 
-SPEC = WorldsSpec(
+SPEC = EnvWorkerSpec(
     worker="rollout:0", scoring=ScoringSpec(grader_workers=1, grader_deadline_s=5.0), block_s=9.0, start_timeout_s=20.0
 )
 COUNTED = {"search": ToolStats(calls=3)}
 
 
 class Child:
-    """What `subprocess.Popen` is to `WorldProcess`: it answers what it is told to, and the test marks its box."""
+    """What `subprocess.Popen` is to `EnvWorker`: it answers what it is told to, and the test marks its box."""
 
     made: list[Child]
     answers: Mapping[str, Any] = {"tool_stats": ("value", COUNTED), "step": ("value", "stepped"), "close": ("value", 0)}
@@ -113,12 +113,12 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     yield done
 
 
-def run(scenario: Callable[[WorldProcess, Child, list[Any]], Any]) -> list[Any]:
+def run(scenario: Callable[[EnvWorker, Child, list[Any]], Any]) -> list[Any]:
     """The processes that were lost."""
     lost: list[Any] = []
 
     async def whole() -> None:
-        process = WorldProcess(SPEC, lost.append)
+        process = EnvWorker(SPEC, lost.append)
         child = Child.made[0]
         try:
             await scenario(process, child, lost)
@@ -140,7 +140,7 @@ async def heard(answer: asyncio.Future[Any]) -> Any:
 
 
 def test_a_call_goes_out_with_its_group_and_its_answer_comes_back(ended: list[str]) -> None:
-    async def scenario(process: WorldProcess, child: Child, lost: list[Any]) -> None:
+    async def scenario(process: EnvWorker, child: Child, lost: list[Any]) -> None:
         one = Asker(5)
         step = process.ask(one, "step", 0, "text", 3)  # before the socket is open
         assert await step == "stepped"
@@ -167,7 +167,7 @@ def test_a_call_goes_out_with_its_group_and_its_answer_comes_back(ended: list[st
 
 
 def test_a_process_that_beats_and_has_time_goes_on(ended: list[str]) -> None:
-    async def scenario(process: WorldProcess, child: Child, lost: list[Any]) -> None:
+    async def scenario(process: EnvWorker, child: Child, lost: list[Any]) -> None:
         await asyncio.sleep(100)
         beats = [frame for frame in child.frames[1:] if frame[2] == "tool_stats"]
         assert len(beats) == 200 and not process.over  # one in half a second
@@ -177,7 +177,7 @@ def test_a_process_that_beats_and_has_time_goes_on(ended: list[str]) -> None:
 
 
 def test_who_blocks_the_others_is_named_and_charged_and_they_are_not(ended: list[str]) -> None:
-    async def scenario(process: WorldProcess, child: Child, lost: list[Any]) -> None:
+    async def scenario(process: EnvWorker, child: Child, lost: list[Any]) -> None:
         one, two = Asker(1), Asker(2)
         await asyncio.sleep(1.2)
         child.answers = {}
@@ -187,25 +187,25 @@ def test_who_blocks_the_others_is_named_and_charged_and_they_are_not(ended: list
         child.mark(1, min(frame[0] for frame in child.frames[1:] if frame[2] == "step"))
         error, other, third = await asyncio.gather(heard(mine), heard(others), heard(nobodys))
         assert 9 < now() - 1.3 < 9 + 4 * 0.5 and child.killed_at == now()
-        assert isinstance(error, TookOthersDown) and error.failure.kind == "timeout"
+        assert isinstance(error, CrashedEnvWorker) and error.failure.kind == "timeout"
         assert error.failure.where == "environment"
         assert error.failure.detail == (
             "step in task 1 blocked the others of its worker for 9 s, at /tools/search.py:7 in search"
         )
-        assert isinstance(other, TakenDown) and isinstance(third, TakenDown)
+        assert isinstance(other, EvictedByCrash) and isinstance(third, EvictedByCrash)
         assert other.failure.detail == process.reason == error.failure.detail
         assert (one.failed, two.failed, two.suspect) == (error, None, False)
         assert lost == [process] and "search.py" in process.stack
         with pytest.raises(OSError):
             os.fstat(process._box)
-        assert isinstance(await heard(process.ask(one, "step", 1)), TookOthersDown)
+        assert isinstance(await heard(process.ask(one, "step", 1)), CrashedEnvWorker)
 
     assert len(run(scenario)) == 1
     assert ended == ["suspend", "child"]
 
 
 def test_many_short_calls_in_one_turn_of_the_loop_are_nobodys_doing(ended: list[str]) -> None:
-    async def scenario(process: WorldProcess, child: Child, lost: list[Any]) -> None:
+    async def scenario(process: EnvWorker, child: Child, lost: list[Any]) -> None:
         await asyncio.sleep(1.2)
         child.answers = {}
         for number in range(60):  # 30 s
@@ -218,7 +218,7 @@ def test_many_short_calls_in_one_turn_of_the_loop_are_nobodys_doing(ended: list[
 
 
 def test_a_world_may_be_made_for_longer_than_a_call_may_take_and_not_for_ever(ended: list[str]) -> None:
-    async def scenario(process: WorldProcess, child: Child, lost: list[Any]) -> None:
+    async def scenario(process: EnvWorker, child: Child, lost: list[Any]) -> None:
         await asyncio.sleep(1.2)
         child.answers = {}
         made = process.ask(None, "prepare")
@@ -233,7 +233,7 @@ def test_a_world_may_be_made_for_longer_than_a_call_may_take_and_not_for_ever(en
 
 
 def test_a_process_that_does_not_come_up_can_play_nothing(ended: list[str]) -> None:
-    async def scenario(process: WorldProcess, child: Child, lost: list[Any]) -> None:
+    async def scenario(process: EnvWorker, child: Child, lost: list[Any]) -> None:
         child.answers = {}
         assert isinstance(await heard(process.ask(None, "prepare")), CannotStart)
         assert 20 < now() < 22 and lost == [process]
@@ -242,7 +242,7 @@ def test_a_process_that_does_not_come_up_can_play_nothing(ended: list[str]) -> N
 
 
 def test_one_that_ends_by_itself_is_noticed_with_how_it_ended(ended: list[str]) -> None:
-    async def scenario(process: WorldProcess, child: Child, lost: list[Any]) -> None:
+    async def scenario(process: EnvWorker, child: Child, lost: list[Any]) -> None:
         one, two = Asker(1), Asker(2)
         await asyncio.sleep(1.2)
         child.answers = {}
@@ -252,7 +252,7 @@ def test_one_that_ends_by_itself_is_noticed_with_how_it_ended(ended: list[str]) 
         child.close()
         asyncio.get_running_loop().call_later(1.0, setattr, child, "returncode", -11)  # a moment after its socket
         first, second = await asyncio.gather(*map(heard, calls))
-        assert isinstance(first, TakenDown) and isinstance(second, TookOthersDown)
+        assert isinstance(first, EvictedByCrash) and isinstance(second, CrashedEnvWorker)
         assert (second.failure.kind, second.failure.where) == ("infra", "reward")
         assert second.failure.detail == "score in task 2 ended the process (exit code -11)"
         assert len(lost) == 1 and now() < 3
@@ -261,7 +261,7 @@ def test_one_that_ends_by_itself_is_noticed_with_how_it_ended(ended: list[str]) 
 
 
 def test_one_whose_socket_stays_open_is_noticed_by_its_beat(ended: list[str]) -> None:
-    async def scenario(process: WorldProcess, child: Child, lost: list[Any]) -> None:
+    async def scenario(process: EnvWorker, child: Child, lost: list[Any]) -> None:
         await asyncio.sleep(1.2)
         child.answers, child.returncode = {}, 3
         error = await heard(process.ask(Asker(4), "step", 0))
@@ -272,7 +272,7 @@ def test_one_whose_socket_stays_open_is_noticed_by_its_beat(ended: list[str]) ->
 
 
 def test_a_stop_lets_the_worlds_close_and_waits_no_longer_than_a_moment(ended: list[str]) -> None:
-    async def scenario(process: WorldProcess, child: Child, lost: list[Any]) -> None:
+    async def scenario(process: EnvWorker, child: Child, lost: list[Any]) -> None:
         await asyncio.sleep(1.2)
         child.answers = {"tool_stats": ("value", COUNTED)}  # no world closes
         waiting = process.ask(Asker(1), "step", 0)
@@ -287,7 +287,7 @@ def test_a_stop_lets_the_worlds_close_and_waits_no_longer_than_a_moment(ended: l
 
 
 def test_a_stop_before_it_is_up_waits_for_nothing(ended: list[str]) -> None:
-    async def scenario(process: WorldProcess, child: Child, lost: list[Any]) -> None:
+    async def scenario(process: EnvWorker, child: Child, lost: list[Any]) -> None:
         child.answers = {}
         await process.stop()
         assert now() == 0 and child.returncode == -9
@@ -297,7 +297,7 @@ def test_a_stop_before_it_is_up_waits_for_nothing(ended: list[str]) -> None:
 
 
 def test_what_tools_counted_is_as_of_the_last_answer_where_the_process_is_busy(ended: list[str]) -> None:
-    async def scenario(process: WorldProcess, child: Child, lost: list[Any]) -> None:
+    async def scenario(process: EnvWorker, child: Child, lost: list[Any]) -> None:
         await asyncio.sleep(1.2)
         newer = {"search": ToolStats(calls=4)}
         child.answers = {"tool_stats": ("value", newer)}

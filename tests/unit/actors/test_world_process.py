@@ -47,7 +47,7 @@ def box(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
         raise Ended
 
     FakeServer.made = []
-    monkeypatch.setattr(actors.world_process, "WorldServer", FakeServer)
+    monkeypatch.setattr(actors.world_process, "EnvServer", FakeServer)
     monkeypatch.setattr(os, "_exit", end)
     made = black_box.create()
     yield made

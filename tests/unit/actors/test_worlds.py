@@ -10,10 +10,10 @@ import pytest
 
 from actors.calls import SERVICE_TOKEN
 from actors.scoring import ScoringSpec
-from actors.watched import WorldsSpec
-from actors.worlds import Playing, Worlds
+from actors.watched import EnvWorkerSpec
+from actors.worlds import EnvWorkerPool, GroupSession
 from envs.services.stats import ToolStats
-from rlsys.broken import EpisodeBroken, TakenDown, TookOthersDown
+from rlsys.broken import CrashedEnvWorker, EpisodeBroken, EvictedByCrash
 from rlsys.group_rollout import run_group
 from rlsys.rollout import TurnRequest
 from rlsys.types import Completion, Failure, FailureKind, Reward, Task, Transcript
@@ -23,7 +23,7 @@ from tests.local_worlds import LocalProcess
 from tests.made import plan, ticket, transcript
 from tests.unit.rlsys.test_rollout import LETTERS, completion
 
-SPEC = WorldsSpec(
+SPEC = EnvWorkerSpec(
     worker="rollout:0",
     scoring=ScoringSpec(grader_workers=1, grader_deadline_s=5.0),
     block_s=9.0,
@@ -43,7 +43,7 @@ class Mortal(LocalProcess):
 
     made = 0
 
-    def __init__(self, spec: WorldsSpec, lost: Any) -> None:
+    def __init__(self, spec: EnvWorkerSpec, lost: Any) -> None:
         super().__init__(spec, lost)
         Mortal.made += 1
         self.reason, self.stack, self._lost = "", "", lost
@@ -54,18 +54,18 @@ class Mortal(LocalProcess):
             DEADLY.remove(method)
             self.reason = f"{method} ended it"
             self._lost(self)
-            raise TakenDown(GONE)
+            raise EvictedByCrash(GONE)
         return await super()._ask(method, *arguments)
 
 
 @pytest.fixture
-def worlds(monkeypatch: pytest.MonkeyPatch) -> Worlds:
+def worlds(monkeypatch: pytest.MonkeyPatch) -> EnvWorkerPool:
     DEADLY.clear()
     monkeypatch.setattr(Mortal, "made", 0)
-    return Worlds(SPEC, Mortal)  # type: ignore[arg-type]
+    return EnvWorkerPool(SPEC, Mortal)  # type: ignore[arg-type]
 
 
-def test_a_world_that_others_ended_while_it_was_made_is_made_again(worlds: Worlds) -> None:
+def test_a_world_that_others_ended_while_it_was_made_is_made_again(worlds: EnvWorkerPool) -> None:
     DEADLY.append("prepare")
 
     async def scenario() -> int:
@@ -76,7 +76,9 @@ def test_a_world_that_others_ended_while_it_was_made_is_made_again(worlds: World
     assert (worlds.lost, Mortal.made) == (["prepare ended it"], 2)
 
 
-def test_siblings_are_compared_again_when_others_ended_it(worlds: Worlds, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_siblings_are_compared_again_when_others_ended_it(
+    worlds: EnvWorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Comparing(BadReward):
         def compare(self, transcripts: Sequence[Transcript], rewards: Sequence[Reward]) -> Sequence[Reward]:
             return rewards
@@ -93,19 +95,19 @@ def test_siblings_are_compared_again_when_others_ended_it(worlds: Worlds, monkey
     assert worlds.lost == ["compare ended it"]
 
 
-def test_a_group_that_ended_a_process_gets_no_other(worlds: Worlds) -> None:
+def test_a_group_that_ended_a_process_gets_no_other(worlds: EnvWorkerPool) -> None:
     async def scenario() -> None:
         with worlds.play(PLAN, TASK) as playing:
             await playing.max_turns()
-            playing.failed = TookOthersDown(GONE)
+            playing.failed = CrashedEnvWorker(GONE)
             for call in (playing.env(TASK), playing.score(TRANSCRIPT)):
-                with pytest.raises(TookOthersDown):
+                with pytest.raises(CrashedEnvWorker):
                     await call
 
     asyncio.run(scenario())
 
 
-def test_what_earlier_processes_counted_is_kept(worlds: Worlds, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_earlier_processes_counted_is_kept(worlds: EnvWorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
     DEADLY.append("open")
 
     async def scenario() -> ToolStats:
@@ -119,11 +121,11 @@ def test_what_earlier_processes_counted_is_kept(worlds: Worlds, monkeypatch: pyt
     assert (kept.calls, kept.in_flight) == (3, 0)
 
 
-def test_a_group_is_named_by_its_task_and_environment(worlds: Worlds) -> None:
-    assert Playing(worlds, 1, PLAN, TASK).what == "task t of tests.bad_worlds.BadWorld"
+def test_a_group_is_named_by_its_task_and_environment(worlds: EnvWorkerPool) -> None:
+    assert GroupSession(worlds, 1, PLAN, TASK).what == "task t of tests.bad_worlds.BadWorld"
 
 
-def test_where_an_episode_stood_at_its_end_reaches_the_reward_and_the_trajectory(worlds: Worlds) -> None:
+def test_where_an_episode_stood_at_its_end_reaches_the_reward_and_the_trajectory(worlds: EnvWorkerPool) -> None:
     seen: list[Transcript] = []
 
     async def generate(context: Sequence[int], request: TurnRequest) -> Completion:
@@ -146,7 +148,7 @@ def test_where_an_episode_stood_at_its_end_reaches_the_reward_and_the_trajectory
 OTHER = plan(env=BadConfig(pause_s=0.01), reward=BadRewardConfig())
 
 
-def test_a_world_that_was_closed_for_another_is_made_again(worlds: Worlds) -> None:
+def test_a_world_that_was_closed_for_another_is_made_again(worlds: EnvWorkerPool) -> None:
     """A later stage comes back to the environment of an earlier one."""
 
     async def scenario() -> None:
@@ -158,7 +160,7 @@ def test_a_world_that_was_closed_for_another_is_made_again(worlds: Worlds) -> No
     asyncio.run(scenario())
 
 
-def test_a_world_that_is_about_to_be_closed_for_another_is_made_again(worlds: Worlds) -> None:
+def test_a_world_that_is_about_to_be_closed_for_another_is_made_again(worlds: EnvWorkerPool) -> None:
     async def scenario() -> None:
         with worlds.play(PLAN, TASK) as playing:
             await playing.max_turns()
@@ -174,7 +176,9 @@ def test_a_world_that_is_about_to_be_closed_for_another_is_made_again(worlds: Wo
     asyncio.run(scenario())
 
 
-def test_a_reward_is_made_before_the_first_episode_is_scored(worlds: Worlds, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reward_is_made_before_the_first_episode_is_scored(
+    worlds: EnvWorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A score that also loads what its reward needs would block the others for too long."""
     made: list[Any] = []
 
@@ -194,7 +198,9 @@ def test_a_reward_is_made_before_the_first_episode_is_scored(worlds: Worlds, mon
     assert made == [PLAN.reward]
 
 
-def test_a_process_that_ends_while_it_is_asked_is_counted_once(monkeypatch: pytest.MonkeyPatch, worlds: Worlds) -> None:
+def test_a_process_that_ends_while_it_is_asked_is_counted_once(
+    monkeypatch: pytest.MonkeyPatch, worlds: EnvWorkerPool
+) -> None:
     process: Any = worlds.start()
 
     async def fresh_stats() -> Any:
@@ -206,14 +212,14 @@ def test_a_process_that_ends_while_it_is_asked_is_counted_once(monkeypatch: pyte
     assert asyncio.run(worlds.tool_stats())["search"].calls == 3
 
 
-def test_each_process_hears_where_the_services_are(worlds: Worlds, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_process_hears_where_the_services_are(worlds: EnvWorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first one when they move, the next one before it plays."""
     heard: list[tuple[int, object]] = []
 
     async def connect(server: Any, addresses: Any) -> None:
         heard.append((Mortal.made, addresses))
 
-    monkeypatch.setattr("actors.world_process.WorldServer.connect", connect)
+    monkeypatch.setattr("actors.world_process.EnvServer.connect", connect)
 
     async def scenario() -> None:
         worlds.connect({"retriever": "http://10.0.0.2:80"})
@@ -231,7 +237,7 @@ def test_each_process_hears_where_the_services_are(worlds: Worlds, monkeypatch: 
 
 
 def test_a_world_that_cannot_be_connected_is_told(
-    worlds: Worlds, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    worlds: EnvWorkerPool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(SERVICE_TOKEN, raising=False)
 
@@ -251,7 +257,7 @@ class Crowd(LocalProcess):
 
     made: ClassVar[list[Crowd]] = []
 
-    def __init__(self, spec: WorldsSpec, lost: Any) -> None:
+    def __init__(self, spec: EnvWorkerSpec, lost: Any) -> None:
         super().__init__(spec, lost)
         self.reason, self.stack, self._lost = "", "", lost
         self.there: dict[int, Any] = {}
@@ -273,7 +279,7 @@ class Crowd(LocalProcess):
                 each.suspect = True
             self._lost(self)
         if self.reason:
-            raise EpisodeBroken(GONE) if self.alone else TakenDown(GONE)
+            raise EpisodeBroken(GONE) if self.alone else EvictedByCrash(GONE)
         return await super()._ask(method, *(() if asker is None else (asker.number,)), *arguments)
 
     def end_group(self, asker: Any) -> None:
@@ -287,7 +293,7 @@ class Crowd(LocalProcess):
 
 def test_after_an_end_without_a_culprit_each_plays_alone_and_only_the_bad_one_fails() -> None:
     Crowd.made.clear()
-    worlds = Worlds(SPEC, Crowd)  # type: ignore[arg-type]
+    worlds = EnvWorkerPool(SPEC, Crowd)  # type: ignore[arg-type]
     several = plan(env=BadConfig(), reward=BadRewardConfig(), group_size=2, infra_retries=1)
 
     async def generate(context: Sequence[int], request: TurnRequest) -> Completion:

@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from learners import export
 from learners.export import buckets, export_version, perturbed, weights
 from learners.policy import PolicyModel, load_policy, pack_ids
-from rlsys.system.weight_folder import Published, WeightFolder, joined
+from rlsys.system.weight_folder import WeightFolder, WeightManifest, joined
 
 
 def load_whole(source: Path) -> PolicyModel:
@@ -20,7 +20,7 @@ def load(source: Path):
     return load_whole(source).model
 
 
-def read(published: Published) -> dict[str, torch.Tensor]:
+def read(published: WeightManifest) -> dict[str, torch.Tensor]:
     found: dict[str, torch.Tensor] = {}
     for place in published.places:
         part = load_file(place)

@@ -12,7 +12,7 @@ from ray.exceptions import ActorDiedError, NodeDiedError, RayError, RayTaskError
 
 import learners.actor
 import learners.rank
-from learners.actor import LearnerActor, Place, fetch, interface_of
+from learners.actor import LearnerActor, RankPlacement, fetch, interface_of
 from learners.group import GroupOptions, LearnerGroup, numbered
 from learners.meeting import RankSpec
 from rlsys.errors import BadInput, LearnerLost, RunFailed
@@ -108,9 +108,14 @@ def test_groups_in_hand_need_nobody_and_those_of_a_lost_node_are_named(monkeypat
 
 
 def test_ranks_are_numbered_node_by_node_and_there_by_gpu() -> None:
-    places = [Place("10.0.0.7", "10"), Place("10.0.0.3", "1"), Place("10.0.0.7", "9"), Place("10.0.0.3", "0")]
+    places = [
+        RankPlacement("10.0.0.7", "10"),
+        RankPlacement("10.0.0.3", "1"),
+        RankPlacement("10.0.0.7", "9"),
+        RankPlacement("10.0.0.3", "0"),
+    ]
     assert numbered(places) == [3, 1, 2, 0]
-    assert numbered([Place("10.0.0.3", "")] * 3) == [0, 1, 2]
+    assert numbered([RankPlacement("10.0.0.3", "")] * 3) == [0, 1, 2]
 
 
 def test_the_interface_of_an_address() -> None:

@@ -9,7 +9,7 @@ import pytest
 from ray.exceptions import ActorDiedError
 
 import learners.patience
-from learners.patience import Patience, reminder
+from learners.patience import PingMonitor, reminder
 from rlsys.errors import RunFailed
 from rlsys.system import supervisor
 
@@ -31,9 +31,9 @@ async def dead() -> None:
     raise ActorDiedError
 
 
-def waited(work: Awaitable[Any], *pings: Any, patience: Patience | None = None, what: str = "updating on v") -> Any:
+def waited(work: Awaitable[Any], *pings: Any, patience: PingMonitor | None = None, what: str = "updating on v") -> Any:
     async def scenario() -> Any:
-        return await (patience or Patience(0.1)).during(asyncio.ensure_future(work), what, pings)
+        return await (patience or PingMonitor(0.1)).during(asyncio.ensure_future(work), what, pings)
 
     return asyncio.run(scenario())
 
@@ -49,7 +49,7 @@ def test_a_long_call_is_told_of_with_what_calls_of_its_kind_take(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(learners.patience, "LONG", 0.001)  # 0.02 s, then 0.04 s ...
-    patience, began = Patience(60.0), time.monotonic()
+    patience, began = PingMonitor(60.0), time.monotonic()
     patience._took["updating"].extend([21.0, 21.0])
 
     def told(word: str) -> list[str]:
@@ -95,7 +95,7 @@ def test_a_call_is_given_up_with_its_caller() -> None:
 
     async def scenario() -> None:
         async with asyncio.timeout(0.05):
-            await Patience(60.0).during(asyncio.ensure_future(work()), "updating", [answering])
+            await PingMonitor(60.0).during(asyncio.ensure_future(work()), "updating", [answering])
 
     with pytest.raises(TimeoutError):
         asyncio.run(scenario())

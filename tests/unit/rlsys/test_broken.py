@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rlsys.broken import Budget, EpisodeBroken, TakenDown, TookOthersDown, failure_of
+from rlsys.broken import Budget, CrashedEnvWorker, EpisodeBroken, EvictedByCrash, failure_of
 from rlsys.errors import BadInput
 from rlsys.rollout import TurnRequest, _scored
 from rlsys.types import Completion, Failure, FailureKind, Reward, Task, Transcript
@@ -18,10 +18,10 @@ INFRA = Failure(kind=FailureKind.INFRA, where="environment", detail="gone")
 
 def test_what_another_did_is_free_for_as_long_as_an_attempt_may_take() -> None:
     budget = Budget(infra_retries=1, data_retries=0, timeout_s=60.0)
-    assert [budget.allows(TakenDown(INFRA)) for _ in range(5)] == [True] * 5
+    assert [budget.allows(EvictedByCrash(INFRA)) for _ in range(5)] == [True] * 5
     assert (budget.spent, len(budget.spared)) == ([], 5)
     budget.ran_s += 61.0
-    assert [budget.allows(TakenDown(INFRA)) for _ in range(2)] == [True, False]
+    assert [budget.allows(EvictedByCrash(INFRA)) for _ in range(2)] == [True, False]
     assert len(budget.spent) == 1
 
 
@@ -49,10 +49,12 @@ def test_what_broke_keeps_its_kind_and_what_never_came_is_late() -> None:
 
 
 def test_who_ended_others_is_not_tried_again() -> None:
-    assert not Budget(infra_retries=9, data_retries=9, timeout_s=60.0).allows(TookOthersDown(INFRA))
+    assert not Budget(infra_retries=9, data_retries=9, timeout_s=60.0).allows(CrashedEnvWorker(INFRA))
 
 
-@pytest.mark.parametrize(("broken", "rewarded"), [(TakenDown, True), (TookOthersDown, False), (EpisodeBroken, False)])
+@pytest.mark.parametrize(
+    ("broken", "rewarded"), [(EvictedByCrash, True), (CrashedEnvWorker, False), (EpisodeBroken, False)]
+)
 def test_an_episode_is_played_again_with_the_same_seeds(broken: type[EpisodeBroken], rewarded: bool) -> None:
     seeds: list[int] = []
     left = [broken(INFRA), broken(INFRA)]
@@ -88,4 +90,4 @@ def test_a_score_that_others_ended_is_asked_for_again_and_one_that_ended_them_is
 
         return isinstance(play(saying("5!"), score=score).reward, Reward)
 
-    assert [scored(broken) for broken in (TakenDown, TookOthersDown)] == [True, False]
+    assert [scored(broken) for broken in (EvictedByCrash, CrashedEnvWorker)] == [True, False]

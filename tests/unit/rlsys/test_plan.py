@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlsys.batch import Row, build_batch
+from rlsys.batch import MicroBatch, build_batch
 from rlsys.losses import nll_loss
 from rlsys.plan import BatchPlan, deal, pack, plan_batch, plan_samples, row_cost, shard_plan
 from rlsys.samples import SampleRef
@@ -164,7 +164,7 @@ def test_splitting_refuses_what_it_cannot_split() -> None:
         shard_plan(BatchPlan(micro_batches=(), version=0, denominators=(1.0,), sources={}), 1)
 
 
-def row_loss(row: Row, weight: torch.Tensor, denominator: float) -> torch.Tensor:
+def row_loss(row: MicroBatch, weight: torch.Tensor, denominator: float) -> torch.Tensor:
     """A stand-in for a model: a token's log-probability depends on it and on its position in its sample."""
     logp = weight[row.token_ids % 7] * (1 + row.position_ids)
     return nll_loss(logp, row.loss_mask, denominator=denominator).loss

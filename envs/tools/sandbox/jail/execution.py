@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from . import frames, linux, memory, runner, setup
 from .frames import Limits
 from .memory import Unshared
-from .told import BROKEN, READY, Ran
+from .told import BROKEN, READY, RunReport
 
 _FIRST_LOOK_S, _LOOK_EVERY_S = 0.05, 0.05  # at memory
 
 
-class Kept:
+class Captured:
     """What a running execution wrote: its output and its report."""
 
     def __init__(self, limits: Limits) -> None:
@@ -41,7 +41,7 @@ class World:
     hang_up_fd: int  # its other end closes when the pool dies
 
 
-def execute(request_fd: int, world: World, kept: Kept) -> Ran:
+def execute(request_fd: int, world: World, kept: Captured) -> RunReport:
     """Run the code of the frame that waits at `request_fd`; what comes out lies in `kept`.
 
     The child reads the code, not this process, and its bytes come to lie where no fork sees them: the next execution
@@ -60,7 +60,7 @@ def execute(request_fd: int, world: World, kept: Kept) -> Ran:
         os.close(report_read)
     seconds = round(time.monotonic() - started, 6)
     sizes = {"output": kept.output.size, "report": kept.report.size}
-    return Ran(**sizes, status=status, stopped_for=stopped_for, seconds=seconds)
+    return RunReport(**sizes, status=status, stopped_for=stopped_for, seconds=seconds)
 
 
 def _fork(request_fd: int, world: World, output_fd: int, report_fd: int) -> int:

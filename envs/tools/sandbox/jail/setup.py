@@ -15,7 +15,7 @@ NOBODY = 65534  # known everywhere, also where only the first 65536 ids are mapp
 _OPEN_FILES = 64
 
 
-class Refused(Exception):
+class LayerUnavailable(Exception):
     """The host does not give a layer: its name, and the kernel's words."""
 
     def __init__(self, layer: str, why: str) -> None:
@@ -29,14 +29,14 @@ def layer(name: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise Refused(name, str(error)) from error
+        raise LayerUnavailable(name, str(error)) from error
 
 
 def enter(trees: Sequence[str]) -> None:
     """Namespaces and the view of files, for this process and, for processes, its children.
 
     As root the view is built first, because Python may lie where nobody else may look; then root is given up, so that
-    the limit on processes binds and an escape from the namespaces arrives as nobody. Raises Refused.
+    the limit on processes binds and an escape from the namespaces arrives as nobody. Raises LayerUnavailable.
     """
     own_entry = os.open("/proc/self", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     as_root = os.geteuid() == 0 and _may_mount()
@@ -73,14 +73,14 @@ def give_up_root() -> None:
 
 
 def system_calls(limits: Limits, landlock_abi: int) -> bytes:
-    """The filter of every execution. Raises Refused."""
+    """The filter of every execution. Raises LayerUnavailable."""
     files: seccomp.Files = "private"
     if limits.weaker:
         files = "readable" if landlock_abi else "none"
     try:
         return seccomp.build(platform.machine(), files=files, processes=not limits.weaker)
     except ValueError:
-        raise Refused("seccomp", f"no system-call numbers for {platform.machine()}") from None
+        raise LayerUnavailable("seccomp", f"no system-call numbers for {platform.machine()}") from None
 
 
 def confine(limits: Limits, base_bytes: int, readable: Sequence[str], landlock_abi: int, program: bytes) -> None:

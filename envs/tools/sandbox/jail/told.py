@@ -14,8 +14,8 @@ BROKEN = b"b"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ran:
-    """Ran(output=4, report=1, status=0, stopped_for="", seconds=0.006)"""
+class RunReport:
+    """RunReport(output=4, report=1, status=0, stopped_for="", seconds=0.006)"""
 
     output: int  # bytes that it printed, and that follow this record
     report: int  # bytes of its report, which follow those
@@ -28,7 +28,7 @@ class Broken(Exception):
     """The walls could not be put up."""
 
 
-def tell(ran: Ran, output: bytes, report: bytes, limits: Limits) -> tuple[str, str]:
+def tell(ran: RunReport, output: bytes, report: bytes, limits: Limits) -> tuple[str, str]:
     """(outcome, text) of a run. Raises Broken."""
     if report[:1] != READY:
         if ran.stopped_for == "timeout":

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from . import execution, frames, landlock, linux, memory, setup, told, view
 from .frames import Limits
-from .setup import Refused
+from .setup import LayerUnavailable
 
 T = TypeVar("T")
 
@@ -54,7 +54,7 @@ def main() -> None:
         return
     try:
         _serve(first, requests, answers)
-    except Refused as refused:
+    except LayerUnavailable as refused:
         frames.write(answers, {"refused": refused.layer, "why": refused.why})
 
 
@@ -80,7 +80,7 @@ def _serve(first: dict[str, Any], requests: int, answers: int) -> None:
         program=setup.system_calls(limits, landlock_abi or 0),
         hang_up_fd=requests,
     )
-    kept = execution.Kept(limits)
+    kept = execution.Captured(limits)
     _self_test(world, kept)
     frames.write(answers, {"layers": _layers(limits, no_landlock, no_watch)})
     while _something_waits(requests):
@@ -105,7 +105,7 @@ def _load(preload: list[str], package_paths: list[str]) -> None:
         try:
             importlib.import_module(name)
         except ImportError as error:
-            raise Refused(f"preload={name}", str(error)) from error
+            raise LayerUnavailable(f"preload={name}", str(error)) from error
     del sys.path[-len(package_paths) :]
     if "multiprocessing" in sys.modules:  # what would tidy up shared memory is a program, and none can be started
         tracker: Any = importlib.import_module("multiprocessing.resource_tracker")
@@ -135,8 +135,8 @@ def _tried(call: Callable[[], T]) -> tuple[T | None, str]:
         return None, str(error)
 
 
-def _self_test(world: execution.World, kept: execution.Kept) -> None:
-    """One execution that tries the filter and the limit on processes. Raises Refused."""
+def _self_test(world: execution.World, kept: execution.Captured) -> None:
+    """One execution that tries the filter and the limit on processes. Raises LayerUnavailable."""
     request, write_end = os.pipe()
     frames.write(write_end, {"code": _SELF_TEST.format(processes=world.limits.processes + 1)})
     os.close(write_end)
@@ -144,14 +144,14 @@ def _self_test(world: execution.World, kept: execution.Kept) -> None:
         ran = execution.execute(request, world, kept)
         _, text = told.tell(ran, kept.output.read(), kept.report.read(), world.limits)
     except told.Broken as broken:
-        raise Refused("an execution's own walls", str(broken)) from None
+        raise LayerUnavailable("an execution's own walls", str(broken)) from None
     os.close(request)
     kept.clear()
     allowed = 0 if world.limits.weaker else world.limits.processes - 1
     if text.startswith("'seccomp"):
-        raise Refused("seccomp", "the filter was installed and did not refuse memfd_create()")
+        raise LayerUnavailable("seccomp", "the filter was installed and did not refuse memfd_create()")
     if text != repr(str(allowed)):
-        raise Refused("process limit", f"{allowed} processes should start in an execution: {text}")
+        raise LayerUnavailable("process limit", f"{allowed} processes should start in an execution: {text}")
 
 
 def _layers(limits: Limits, no_landlock: str, no_watch: str) -> list[tuple[str, bool, str]]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from actors.weights.check import Publication, allowed_gap, differs, logprob_gaps, measure
-from actors.worker import Delivery
+from actors.weights.check import WeightUpdate, allowed_gap, differs, logprob_gaps, measure
+from actors.worker import LoadResult
 from rlsys.system.device import MISMATCH_LIMIT
-from rlsys.system.weight_folder import Published
+from rlsys.system.weight_folder import WeightManifest
 
 # Gap of the true weights, gap of the perturbed ones, what the perturbation moved: small logits, a trained model's.
 MEASURED = [(0.016, 0.033, 1.1), (0.10, 0.23, 8.4)]
@@ -40,9 +40,9 @@ def test_a_gap_is_of_every_token_and_of_as_many_on_both_sides() -> None:
     for ours, theirs in (([[1.0]], [[1.0], [2.0]]), ([[1.0]], [[1.0, 2.0]])):
         with pytest.raises(ValueError, match="shorter|longer"):
             logprob_gaps(ours, theirs)
-    delivery = Delivery(version=3, seconds=1.0, probe_logprobs=((1.0, 2.0), (3.0, 1.0)))
-    publication = Publication(
-        published=Published(version=3), probe=((1, 2, 3), (4, 5, 6)), expected=((1.5, 1.0), (3.0, 1.0))
+    delivery = LoadResult(version=3, seconds=1.0, probe_logprobs=((1.0, 2.0), (3.0, 1.0)))
+    publication = WeightUpdate(
+        published=WeightManifest(version=3), probe=((1, 2, 3), (4, 5, 6)), expected=((1.5, 1.0), (3.0, 1.0))
     )
     found = measure(delivery, publication)
     assert (found.gap_mean, found.gap_max, publication.version) == (0.375, 1.0, 3)

@@ -15,7 +15,7 @@ import actors.weights.distributor
 from actors.weights.distributor import DistributorOptions, Superseded, WeightDistributor
 from actors.weights.transfer import SourceFailed
 from rlsys.errors import RunFailed
-from rlsys.system.weight_folder import Part, Published, WeightFolder
+from rlsys.system.weight_folder import Part, WeightFolder, WeightManifest
 from tests.fake_ray import FakeRay
 from tests.fake_ray import fake_ray as fake_ray
 from tests.fake_workers import until
@@ -59,12 +59,12 @@ class FakeStore:
         self.disks.tokens.add(token)
         return f"grpc://{self.node}"
 
-    def found(self, published: Published) -> list[int]:
+    def found(self, published: WeightManifest) -> list[int]:
         own = {number for number, part in enumerate(published.parts) if part.node == self.node}
         brought = {number for version, number in self.disks.parts.get(self.node, ()) if version == published.version}
         return sorted(own | brought)
 
-    async def fetch(self, published: Published, number: int, address: str, timeout_s: float) -> None:
+    async def fetch(self, published: WeightManifest, number: int, address: str, timeout_s: float) -> None:
         assert timeout_s == 7.0
         disks = self.disks
         disks.fetching[self.node] += 1
@@ -97,9 +97,9 @@ def disks(monkeypatch: pytest.MonkeyPatch, fake_ray: FakeRay) -> Iterator[Disks]
     yield made
 
 
-def sent(version: int, *owners: str, digest: int | None = 1) -> Published:
+def sent(version: int, *owners: str, digest: int | None = 1) -> WeightManifest:
     parts = [Part(name=f"p{number}", bytes=10, digest=digest, node=owner) for number, owner in enumerate(owners)]
-    return Published(version=version, places=tuple(part.name for part in parts), parts=tuple(parts))
+    return WeightManifest(version=version, places=tuple(part.name for part in parts), parts=tuple(parts))
 
 
 def run(scenario: Callable[[WeightDistributor], Awaitable[None]], **given: Any) -> None:

@@ -12,7 +12,7 @@ from actors.pool import RolloutPool
 from actors.weights.distributor import Superseded
 from actors.weights.publisher import Pace
 from rlsys.errors import RunFailed
-from rlsys.system.weight_folder import Published, WeightsRejected
+from rlsys.system.weight_folder import WeightManifest, WeightsRejected
 from rlsys.types import Ticket
 from tests.fake_ray import FakeRay
 from tests.fake_ray import fake_ray as fake_ray
@@ -96,7 +96,7 @@ def test_a_version_that_reaches_nobody_ends_the_run() -> None:
 
 
 def test_one_that_a_version_does_not_reach_is_left_out_and_the_others_go_on() -> None:
-    async def brings(published: Published) -> None:
+    async def brings(published: WeightManifest) -> None:
         if published.version == 2:
             turns.append(0)
             if len(turns) == 1:
@@ -156,7 +156,7 @@ def test_a_worker_that_dies_while_its_weights_are_brought_is_asked_for_nothing_m
     async def load(worker: Any, number: int) -> None:
         loaded.append((worker, number))
 
-    async def brings(published: Published) -> None:
+    async def brings(published: WeightManifest) -> None:
         if published.version == 2 and not died.is_set():
             died.set()
             pool_of[0]._mark_dead(pool_of[0]._members[0], pool_of[0]._members[0].handle, RuntimeError("died"))
@@ -221,7 +221,7 @@ def test_a_worker_that_comes_back_holds_the_newest_version_before_it_plays() -> 
 def test_a_delivery_to_a_worker_that_died_meanwhile_is_over() -> None:
     brought: list[State] = []
 
-    async def brings(published: Published) -> None:
+    async def brings(published: WeightManifest) -> None:
         if published.version == 2:
             member = pool_of[0]._members[0]
             brought.append(member.state)

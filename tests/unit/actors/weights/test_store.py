@@ -7,7 +7,7 @@ import pytest
 
 from actors.weights.store import NodeWeightStore
 from actors.weights.transfer import CHUNK_BYTES, FlightTransfer, SourceFailed
-from rlsys.system.weight_folder import Part, Published, WeightFolder, digest_of
+from rlsys.system.weight_folder import Part, WeightFolder, WeightManifest, digest_of
 
 NAME = "v000001/bucket-000.safetensors"
 
@@ -90,7 +90,7 @@ def test_a_store_finds_what_is_whole_and_keeps_one_version(tmp_path: Path) -> No
         size, digest = written(tmp_path, content, f"v000007/{name}")
         parts.append(Part(name=name, bytes=size, digest=digest, node="n1" if content == b"own" else "n2"))
     (tmp_path / "v000007/bucket-002.safetensors").unlink()
-    published = Published(version=7, parts=tuple(parts))
+    published = WeightManifest(version=7, parts=tuple(parts))
     assert NodeWeightStore(here).found(published) == [0, 1]
     (tmp_path / "v000007/bucket-001.safetensors").write_bytes(b"damaged")
     store = NodeWeightStore(here)

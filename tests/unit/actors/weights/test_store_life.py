@@ -11,7 +11,7 @@ import ray.util
 from actors.weights.store import NodeWeightStore
 from actors.weights.transfer import SourceFailed
 from rlsys.system import memory
-from rlsys.system.weight_folder import Part, Published, WeightFolder, digest_of
+from rlsys.system.weight_folder import Part, WeightFolder, WeightManifest, digest_of
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def test_it_takes_the_folder_over_with_what_is_of_use_and_brings_what_lacks(tmp_
     file = tmp_path / "a/v000002/p.safetensors"
     file.write_bytes(b"weights")
     size, digest = digest_of(file)
-    published = Published(version=2, parts=(Part(name="p.safetensors", bytes=size, digest=digest, node="a"),))
+    published = WeightManifest(version=2, parts=(Part(name="p.safetensors", bytes=size, digest=digest, node="a"),))
     source, target = map(NodeWeightStore, folders)
     source.start(None)
     assert held == [("lock", tmp_path / "a"), ("guard", tmp_path / "a"), ("sweep", tmp_path)]

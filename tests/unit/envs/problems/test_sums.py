@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.problems.sums import RECHECK, Slip, SumsConfig, draw_slip, generate, question, solution
+from envs.problems.sums import RECHECK, ArithmeticSlip, SumsConfig, draw_slip, generate, question, solution
 from envs.tasks.splits import is_held_out
 from rlsys.errors import BadInput
 
@@ -24,14 +24,14 @@ def test_a_solution_by_columns_and_one_in_one_go() -> None:
 def test_a_doubted_line_is_written_again_and_a_mistake_that_nobody_saw_is_not() -> None:
     twice = "47 + 85 = 132\nWait, recheck.\n47 + 85 = 132\n132 + 9 = 141"
     assert solution((47, 85, 9), columns=False, doubts=(1, 0)) == (twice, 141)
-    slip = Slip(addition=0, column=0, shift=-1)
+    slip = ArithmeticSlip(addition=0, column=0, shift=-1)
     assert solution((47, 85, 9), columns=False, slip=slip, doubts=(3, 0)) == ("47 + 85 = 131\n131 + 9 = 140", 140)
     seen, total = solution((47, 85, 9), columns=False, slip=slip, recheck=True, doubts=(1, 0))
     assert seen.count("Wait, recheck.\n47 + 85 = 132") == 2 and total == 141
 
 
 def test_a_slip_in_one_column_is_carried_on() -> None:
-    slip = Slip(addition=0, column=0, shift=-1)
+    slip = ArithmeticSlip(addition=0, column=0, shift=-1)
     assert solution((12, 8), columns=True, slip=slip) == ("12 + 8: 2+8=9 1+0=1 so 19", 19)
     assert solution((47, 85, 9), columns=False, slip=slip) == ("47 + 85 = 131\n131 + 9 = 140", 140)
     lines, total = solution((47, 85, 9), columns=False, slip=slip, recheck=True)

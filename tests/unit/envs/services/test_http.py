@@ -18,7 +18,7 @@ from starlette.applications import Starlette
 from starlette.responses import Response
 
 import envs.services.limits
-from envs.services.app import Post, Refused, make_app
+from envs.services.app import HttpRefusal, Post, make_app
 from envs.services.http import HttpService
 from envs.services.limits import MAX_HEAD_BYTES, MAX_HEADERS, most_connections
 
@@ -39,7 +39,7 @@ def serving(arrive_s: float, token: str | None = None) -> Iterator[int]:
     async def opened() -> AsyncIterator[Starlette]:
         async def echo(asked: Echo) -> bytes:
             if asked.text == HALF_A_PAIR:
-                raise Refused(400, asked.text)
+                raise HttpRefusal(400, asked.text)
             return json.dumps(asked.text).encode()
 
         posts: dict[str, Post] = {"/echo": (Echo, echo)}

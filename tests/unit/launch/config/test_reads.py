@@ -14,7 +14,7 @@ from launch.config.scope import RUN_KEYS, check_reads
 from launch.evaluation.sets import plays_of
 from launch.run.playing import rollout_plan
 from launch.stages import STAGES
-from launch.stages.base import Head, stage_of
+from launch.stages.base import StageKeys, stage_of
 from launch.stages.generate import plan_of
 from launch.stages.reads import holds
 from rlsys.config.recipe import RecipeConfig, StageConfig
@@ -44,7 +44,7 @@ def nested(key: str, value: Any) -> dict[str, Any]:
     return reduce(lambda inner, part: {part: inner}, reversed(key.split(".")), value)
 
 
-def accepts(head: Head, key: str) -> bool:
+def accepts(head: StageKeys, key: str) -> bool:
     try:
         check_reads("x", nested(key, 1), head, RECIPE, [head])
     except BadInput:
@@ -53,7 +53,7 @@ def accepts(head: Head, key: str) -> bool:
 
 
 RECIPE = compose("quickstart", []).recipe
-HEADS = [Head(kind=kind) for kind in STAGES] + [Head(kind="sft", data="answers.jsonl")]
+HEADS = [StageKeys(kind=kind) for kind in STAGES] + [StageKeys(kind="sft", data="answers.jsonl")]
 
 
 def test_every_key_is_of_the_whole_run_or_read_by_a_kind() -> None:
@@ -83,7 +83,7 @@ def read_by(kind: str, tmp_path: Path) -> set[str]:
     whole = compose(str(tmp_path / "recipe.yaml"), [])
     seen: RecipeConfig = watched(whole.stages[0].config, "", read)
     stage, own = stage_of(kind), StageConfig(name="own", kind=kind, steps=2, config=seen)
-    stage.check("x", Head(kind=kind), seen)
+    stage.check("x", StageKeys(kind=kind), seen)
     stage.identity(own), stage.midway(own), stage.arithmetic(whole, own)
     if kind == "generate":
         plan_of(seen, "x")
@@ -102,7 +102,7 @@ SUMS = "env: {name: calculator, train_tasks: 8}\neval: {tasks: 2}"
 def test_what_a_stage_reads_of_its_recipe_is_accepted_in_it(kind: str, tmp_path: Path) -> None:
     read = read_by(kind, tmp_path)
     assert read
-    assert {key for key in read if not accepts(Head(kind=kind), key)} == set()
+    assert {key for key in read if not accepts(StageKeys(kind=kind), key)} == set()
 
 
 @pytest.mark.parametrize(

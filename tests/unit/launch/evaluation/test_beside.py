@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from launch.checkpoints.best import about, best_of
-from launch.evaluation.beside import Beside
+from launch.evaluation.beside import BackgroundEvaluation
 from launch.run.session import closing_line
 from rlsys.errors import BadInput
 from tests.fakes import BanditPool
@@ -128,7 +128,7 @@ def _folders(tmp_path: Path) -> None:
 def test_a_resumed_run_makes_the_evaluation_that_a_kill_took(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stages = "stages: [{name: rl, kind: rl, steps: 8, eval: {every: 4}, checkpoint: {every: 4}}]\n"
     with monkeypatch.context() as patched:
-        patched.setattr(Beside, "due", lambda self, live: None)
+        patched.setattr(BackgroundEvaluation, "due", lambda self, live: None)
         driver.play(tmp_path, stages=stages, on_row=lambda run, row: run.tasks.stop.set() if row["step"] == 4 else None)
     assert lines(tmp_path) == []
     driver.play(tmp_path, stages=stages)

@@ -12,18 +12,18 @@ import pytest
 
 from launch.cli import run
 from launch.evaluation.against import against
-from launch.evaluation.compare import Setting, cells, increases, lines
+from launch.evaluation.compare import ComparedSetting, cells, increases, lines
 from launch.evaluation.groups import averages, steps_of
-from launch.evaluation.played import Number, Played, differ
+from launch.evaluation.played import EvalResult, Number, differ
 
 # Table 2 of arXiv 2506.00845, Qwen2.5-7B-Instruct.
 ZERO = [0.702, 0.504, 0.067, 0.431, 0.829, 0.592, 0.114, 0.450]
 SFT = [0.615, 0.268, 0.069, 0.531, 0.668, 0.488, 0.226, 0.706]
 
 
-def play(value: float, count: float = 1000, group: str = "real", metric: str = "accuracy", **more: float) -> Played:
+def play(value: float, count: float = 1000, group: str = "real", metric: str = "accuracy", **more: float) -> EvalResult:
     numbers = {metric: value, **more}
-    return Played(
+    return EvalResult(
         measure="accuracy",
         numbers={name: Number(value=each, count=count) for name, each in numbers.items()},
         tasks={},
@@ -44,7 +44,7 @@ def test_a_pooled_share_stands_for_its_set_and_is_tested_with_its_own_count() ->
     """Table 6: single against whole constraints of ProScript."""
     single, whole = play(0.627, 6968), play(0.2, 1000, constraints_pooled=0.488)
     assert whole.key == "constraints_pooled"
-    whole = Played(measure="accuracy", numbers={"constraints_pooled": Number(value=0.488, count=6968)}, tasks={})
+    whole = EvalResult(measure="accuracy", numbers={"constraints_pooled": Number(value=0.488, count=6968)}, tasks={})
     assert differ(Number(value=0.627, count=6968), Number(value=0.488, count=6968))[1] == pytest.approx(
         2.7e-61, rel=0.02
     )
@@ -56,9 +56,9 @@ def test_a_pooled_share_stands_for_its_set_and_is_tested_with_its_own_count() ->
 
 
 def test_single_steps_beside_their_tasks() -> None:
-    def scored(tasks: dict[str, float]) -> Played:
+    def scored(tasks: dict[str, float]) -> EvalResult:
         mean = math.fsum(tasks.values()) / len(tasks)
-        return Played(measure="accuracy", numbers={"accuracy": Number(value=mean, count=len(tasks))}, tasks=tasks)
+        return EvalResult(measure="accuracy", numbers={"accuracy": Number(value=mean, count=len(tasks))}, tasks=tasks)
 
     whole = scored({"a": 1.0, "b": 0.0, "c": 1.0, "d": 0.0, "unasked": 1.0})
     single = scored({"a1": 1.0, "a2": 1.0, "b1": 1.0, "c1": 1.0, "c2": 0.0, "d1": 0.0, "e1": 1.0})
@@ -101,9 +101,9 @@ def test_results_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "reward and accuracy of bw/greedy" not in found["correlations"]  # they are the same
 
 
-def of_tasks(values: list[float], prompts: str = "") -> Played:
+def of_tasks(values: list[float], prompts: str = "") -> EvalResult:
     number = Number(value=math.fsum(values) / len(values), count=len(values))
-    return Played(
+    return EvalResult(
         measure="accuracy",
         numbers={"accuracy": number},
         tasks={f"t:{n}": value for n, value in enumerate(values)},
@@ -112,8 +112,8 @@ def of_tasks(values: list[float], prompts: str = "") -> Played:
     )
 
 
-def side_by_side(*seeds: list[Played]) -> dict[str, Any]:
-    settings = [Setting(name=str(at), seeds=[{"x": each} for each in own]) for at, own in enumerate(seeds)]
+def side_by_side(*seeds: list[EvalResult]) -> dict[str, Any]:
+    settings = [ComparedSetting(name=str(at), seeds=[{"x": each} for each in own]) for at, own in enumerate(seeds)]
     return {name: row["x"] for name, row in cells(settings).items()}
 
 
@@ -141,7 +141,7 @@ def test_another_way_of_evaluating_is_told() -> None:
     assert not side_by_side([one], [now])["1"].other_prompts  # digests of different versions
     assert not side_by_side([before], [now])["1"].other_prompts
     assert side_by_side([now], [of_tasks([1.0, 1.0], "2:c")])["1"].other_prompts
-    settings = [Setting(name=name, seeds=[{"x": each}]) for name, each in (("zero", one), ("ours", other))]
+    settings = [ComparedSetting(name=name, seeds=[{"x": each}]) for name, each in (("zero", one), ("ours", other))]
     said = "\n".join(lines(settings, 0.01, "paired"))
     assert "warning: ours was evaluated in another way than the first (prompts): x" in said
     assert "ours, x: on the 2 tasks of both +0.500" in said
@@ -177,23 +177,24 @@ def test_runs_are_compared_by_their_last_evaluations(tmp_path: Path, capsys: pyt
     assert "c: a folder without evaluations.jsonl" in capsys.readouterr().err
 
 
-def rewarded(value: float, **more: float) -> Played:
+def rewarded(value: float, **more: float) -> EvalResult:
     """Of a set whose reward has no right and wrong."""
     numbers = {"mean_reward": Number(value=value, count=1000)}
-    return Played(measure="mean reward", numbers=numbers, tasks={"a": value}, group="real")
+    return EvalResult(measure="mean reward", numbers=numbers, tasks={"a": value}, group="real")
 
 
 def test_only_numbers_of_one_metric_are_compared() -> None:
     right = play(0.5, mean_reward=0.7)
     settings = [
-        Setting(name=name, seeds=[{"x/greedy": each}]) for name, each in (("zero", rewarded(1.4)), ("ours", right))
+        ComparedSetting(name=name, seeds=[{"x/greedy": each}])
+        for name, each in (("zero", rewarded(1.4)), ("ours", right))
     ]
     found = cells(settings)
     assert [(each["x/greedy"].value, each["x/greedy"].p) for each in found.values()] == [(1.4, None), (0.7, None)]
     assert increases(settings)["ours"] == {}  # an accuracy over a mean reward is no increase
     assert cells(settings[::-1])["zero"] == {}
     assert increases(settings[::-1])["zero"] == {"real/greedy": pytest.approx(1.0)}  # mean rewards, of both
-    tasks = Played(measure="accuracy", numbers=right.numbers, tasks={"a": 1.0}, group="real")
+    tasks = EvalResult(measure="accuracy", numbers=right.numbers, tasks={"a": 1.0}, group="real")
     assert against({"x": rewarded(1.4)}, {"x": tasks})["x"].paired is None
 
 

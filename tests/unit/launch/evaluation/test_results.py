@@ -11,7 +11,7 @@ import pytest
 from envs.rewards.answer import AnswerRewardConfig
 from envs.rewards.research import ResearchRewardConfig
 from launch.evaluation.against import against, against_lines, read_earlier
-from launch.evaluation.played import Played
+from launch.evaluation.played import EvalResult
 from launch.evaluation.report import of_several, papers_of, report
 from launch.evaluation.results import Result, result_of
 from launch.evaluation.sets import Play, TaskSet
@@ -245,7 +245,7 @@ def test_a_papers_figure_stands_beside_ours() -> None:
     assert (shown["tokens"][2], shown["truncated"][2]) == ("3.0", "0.000")  # a number, and a share
 
 
-def written(tmp_path: Path, records: list[TrajectoryRecord]) -> dict[str, Played]:
+def written(tmp_path: Path, records: list[TrajectoryRecord]) -> dict[str, EvalResult]:
     play = played()
     found = report({}, {"greedy": play}, {"greedy": result_of(records, play)})
     (tmp_path / "result.json").write_text(json.dumps(found))

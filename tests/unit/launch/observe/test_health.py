@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from launch.config.compose import compose
-from launch.observe.health import PATIENCE, Setting, Watch
+from launch.observe.health import PATIENCE, HealthMonitor, HealthSetting
 from rlsys.types import Failure, FailureKind
 
 KEYS = ["rollout.max_turn_tokens=64", "rollout.temperature=0.7", "loop.max_token_lag=1"]
@@ -21,9 +21,9 @@ HEALTHY = {  # of a step of the quickstart
 NO_CONTRAST = {"tokens/trained": 0, "groups/trained": 0.0, "groups/filtered": 32.0, "learner/steps": None}
 
 
-def watch(max_turns: int = 4, solved_by: dict[str, float] | None = None) -> Watch:
+def watch(max_turns: int = 4, solved_by: dict[str, float] | None = None) -> HealthMonitor:
     by = {"correct": 0.0} if solved_by is None else solved_by
-    return Watch("rl", Setting(recipe=RECIPE, max_turns=max_turns, solved_by=by))
+    return HealthMonitor("rl", HealthSetting(recipe=RECIPE, max_turns=max_turns, solved_by=by))
 
 
 def rows(count: int, first: int = 1, **changes: Any) -> Iterable[dict[str, Any]]:
@@ -33,7 +33,7 @@ def rows(count: int, first: int = 1, **changes: Any) -> Iterable[dict[str, Any]]
     return [values | {"step": first + index} for index in range(count)]
 
 
-def said(watching: Watch, seen: Iterable[dict[str, Any]]) -> list[str]:
+def said(watching: HealthMonitor, seen: Iterable[dict[str, Any]]) -> list[str]:
     return [says for row in seen for says in watching.see(row)]
 
 
@@ -123,7 +123,7 @@ def of_gpus(busy_share: float, learner_idle: float, gpus: bool = True, **keys: i
     """What is said of steps of 100 s with these shares; `keys`: workers and ranks, else 4 and 4."""
     changes = [f"rollout.workers={keys.get('workers', 4)}", f"learner.ranks={keys.get('ranks', 4)}"]
     recipe = compose("quickstart", changes).stages[-1].config
-    watching = Watch("rl", Setting(recipe=recipe, max_turns=4, solved_by={}, gpus=gpus))
+    watching = HealthMonitor("rl", HealthSetting(recipe=recipe, max_turns=4, solved_by={}, gpus=gpus))
     seen = [row | {"engine/busy_s": 400.0 * busy_share * row["step"], "engine/alive_s": 50.0 + 400.0 * row["step"],
                    "learner/idle_share": learner_idle} for row in rows(PATIENCE + 1)]  # fmt: skip
     return said(watching, seen)
@@ -247,7 +247,7 @@ def test_a_mean_that_stands_still_never_fell_and_one_that_falls_is_seen_within_a
 
 def test_all_rewards_of_one_number_lead_to_the_reward_itself() -> None:
     zero = {"reward__max": 0.0, "reward__mean": 0.0, "reward__part__correct": 0.0, "reward__part__format": 0.0}
-    watching = Watch("rl", Setting(recipe=RECIPE, max_turns=4, solved_by={"correct": 0.0}, run="runs/q"))
+    watching = HealthMonitor("rl", HealthSetting(recipe=RECIPE, max_turns=4, solved_by={"correct": 0.0}, run="runs/q"))
     (sentence,) = said(watching, rows(PATIENCE, **no_contrast(**zero)))
     line = "rlsys score runs/q/config.yaml --input runs/q/trajectories/step-000003.jsonl --explain 1"
     assert sentence.endswith(f"or look whether the reward reads what the model writes: {line}")

@@ -20,7 +20,7 @@ from envs.worlds.search_config import SearchQAConfig
 from launch.checks import cuda
 from launch.checks.preflight import check_output
 from launch.run.engines import scratch_folder
-from launch.run.nodes import Holds, _answer, _marked, _told, cache_folders, check_rollouts, holds_of, look
+from launch.run.nodes import NodeRequirements, _answer, _marked, _told, cache_folders, check_rollouts, holds_of, look
 from launch.run.rundir import locked
 from rlsys.config.cluster import ClusterConfig
 from rlsys.config.recipe import RecipeConfig
@@ -49,7 +49,7 @@ def test_parts_stand_in_the_order_in_which_they_are_placed() -> None:
     # 721,984 parameters in float32: 8 bytes in an engine (weights and a packed copy), 16 in a rank
     assert engine.memory_mb == 2100 + RECIPE.engine.kv_cache_mb + 5 and rank.memory_mb == 900 + 11
     together = rank + engine + other + service
-    assert together == Holds(
+    assert together == NodeRequirements(
         models=(MODEL,),
         playing=(RECIPE,),
         serving=(server,),
@@ -66,8 +66,8 @@ def test_parts_stand_in_the_order_in_which_they_are_placed() -> None:
 def test_a_node_whose_gpus_cannot_be_used_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda, "unusable", lambda: "no CUDA: NVIDIA driver 535 knows CUDA up to 12.2")
     with pytest.raises(BadInput, match="driver 535"):
-        look(Holds() + Holds(gpus=True), (), make_world)
-    look(Holds(), (), make_world)
+        look(NodeRequirements() + NodeRequirements(gpus=True), (), make_world)
+    look(NodeRequirements(), (), make_world)
 
 
 def test_a_shared_folder_is_told_from_one_of_the_same_name(tmp_path: Path) -> None:
@@ -94,28 +94,31 @@ def test_versions_in_a_folder_on_a_disk_take_no_ram(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(launch.run.nodes.preflight, "check_host", asked.append)
     monkeypatch.setattr(launch.run.nodes.preflight, "check_room", lambda *_: None)
     for folder in (None, "/local/weights"):
-        look(Holds(host_bytes=100.0, weights=(folder, 20, 0)), (), make_world)
+        look(NodeRequirements(host_bytes=100.0, weights=(folder, 20, 0)), (), make_world)
     assert asked == [120.0, 100.0]
 
 
 def test_what_a_node_lacks_is_named_by_its_key(tmp_path: Path) -> None:
-    def said(holds: Holds) -> str:
+    def said(holds: NodeRequirements) -> str:
         with pytest.raises(BadInput) as error:
             look(holds, (), make_world)
         return str(error.value)
 
-    assert said(Holds(models=(("model.path", "/nothing/there"),))) == "model.path='/nothing/there': no such folder"
+    assert (
+        said(NodeRequirements(models=(("model.path", "/nothing/there"),)))
+        == "model.path='/nothing/there': no such folder"
+    )
     missing = str(tmp_path / "corpus.jsonl")
     serving = ServiceSpec(name="s", config=corpus(missing), start=start_world, check=check_world)
-    assert said(Holds(serving=(serving,))) == f"env.retriever.corpus={missing!r}: no such file or folder"
-    assert "too little memory" in said(Holds(memory_mb=10**9))
+    assert said(NodeRequirements(serving=(serving,))) == f"env.retriever.corpus={missing!r}: no such file or folder"
+    assert "too little memory" in said(NodeRequirements(memory_mb=10**9))
     away = replace(RECIPE, env=SearchQAConfig(retriever=SearchConfig(url="http://127.0.0.1:9")))
-    assert "no server answers there" in said(Holds(playing=(away,)))
-    assert "set cluster.weights_dir" in said(Holds(weights=("/nothing/there", 0, 0)))
-    ranks = Holds(host_bytes=10.0**17) + Holds(host_bytes=9 * 10.0**17)
+    assert "no server answers there" in said(NodeRequirements(playing=(away,)))
+    assert "set cluster.weights_dir" in said(NodeRequirements(weights=("/nothing/there", 0, 0)))
+    ranks = NodeRequirements(host_bytes=10.0**17) + NodeRequirements(host_bytes=9 * 10.0**17)
     assert "its learner ranks keep about 1,000,000,000 GB in RAM" in said(ranks)
-    assert "free, two versions of the weights" in said(Holds(weights=(str(tmp_path), 10**18, 0)))
-    look(Holds(), (), make_world)
+    assert "free, two versions of the weights" in said(NodeRequirements(weights=(str(tmp_path), 10**18, 0)))
+    look(NodeRequirements(), (), make_world)
 
 
 def test_who_plays_needs_no_data(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from launch.run.playing import Owed, play_each
+from launch.run.playing import PendingGroup, play_each
 from rlsys.rollout import RolloutPlan
 from rlsys.types import Group, Task, Ticket
 
@@ -44,10 +44,10 @@ class Crowd:
 def test_all_places_are_taken_and_no_more(size: int, concurrency: int, most: int) -> None:
     crowd, finished = Crowd(), []
 
-    def end(each: Owed, group: Group) -> None:
+    def end(each: PendingGroup, group: Group) -> None:
         finished.append(each.sequence)
 
     plan = replace(PLAN, group_size=size)
-    owed = [Owed("greedy", n, Task(task_id=str(n), question="q"), plan) for n in range(20)]
+    owed = [PendingGroup("greedy", n, Task(task_id=str(n), question="q"), plan) for n in range(20)]
     asyncio.run(play_each(crowd, owed, concurrency, end))
     assert crowd.most == most and sorted(finished) == list(range(20))

@@ -12,7 +12,7 @@ from launch.config.compose import compose, to_yaml
 from launch.config.extend import goes_on, refuse_other_config
 from launch.run.run import Run
 from launch.stages import STAGES
-from launch.stages.base import Head, Stage, maker_of, needs_engines, stage_of
+from launch.stages.base import Stage, StageKeys, maker_of, needs_engines, stage_of
 from launch.stages.supervised import given_sample
 from launch.stages.train import arithmetic
 from learners.algorithms import ALGORITHMS
@@ -320,7 +320,7 @@ def test_an_algorithm_that_a_kind_has_nothing_for_is_refused() -> None:
             if name != kind:
                 refused = f"^stages.a: algorithm.name='{name}' in an? {kind} stage: expected '{kind}'$"
                 with pytest.raises(BadInput, match=refused):
-                    stage_of(kind).check("stages.a", Head(kind=kind, data="f.jsonl"), of_name)
+                    stage_of(kind).check("stages.a", StageKeys(kind=kind, data="f.jsonl"), of_name)
     with pytest.raises(
         BadInput, match="stages.rl: algorithm.name='dpo' in an rl stage, which makes no preference pairs"
     ):
@@ -345,7 +345,7 @@ def test_a_reward_that_a_list_of_names_would_earn_is_for_evaluation() -> None:
 class Drill(Stage):
     """Says the right token, over and over: `[7, 1]`, of which the 1 is learned."""
 
-    def check(self, where: str, head: Head, recipe: RecipeConfig) -> None:
+    def check(self, where: str, head: StageKeys, recipe: RecipeConfig) -> None:
         if head.data is not None:
             raise BadInput(f"{where}.data: a drill knows what to say")
 

@@ -25,7 +25,7 @@ from launch.run.tasks import StopRequested
 from launch.stages.train import never_trained, train
 from rlsys.batch import UpdateReport
 from rlsys.errors import BadInput, LearnerLost, RunFailed
-from rlsys.journal import Dispatched, Noted, ledger, read, surviving
+from rlsys.journal import Dispatched, HealthNote, ledger, read, surviving
 from rlsys.system.device import DEVICES, resolved_run
 from tests.bandit import bandit_run
 from tests.fakes import BanditLearner, BanditPool
@@ -173,7 +173,7 @@ def test_a_learner_that_dies_comes_back_from_its_checkpoint_and_the_account_clos
     journal = read(tmp_path / "run" / "journal.jsonl")
     book = ledger(surviving(journal))
     assert (book.dispatched, book.in_flight, book.problems) == (48, 0, ())
-    noted = [row.says for row in journal if isinstance(row, Noted) and "a rank died" in row.says]
+    noted = [row.says for row in journal if isinstance(row, HealthNote) and "a rank died" in row.says]
     died_in = ["learner in update", "learner in export", "learner in write", "learner in write"]
     assert [says.split(": ")[0] for says in noted] == died_in
     assert (
@@ -610,7 +610,7 @@ def test_what_is_wrong_is_said_once_and_kept(tmp_path: Path, capsys: pytest.Capt
     silent, easy = outcome.summary["health"]
     assert (silent["what"], silent["stage"], silent["steps"], silent["of"]) == ("silent", "rl", 30, 30)
     assert easy["what"] == "untrained" and "every episode solved its task; give harder tasks" in easy["says"]
-    noted = [row for row in surviving(read(tmp_path / "run" / "journal.jsonl")) if isinstance(row, Noted)]
+    noted = [row for row in surviving(read(tmp_path / "run" / "journal.jsonl")) if isinstance(row, HealthNote)]
     assert [row.step for row in noted][0] == 3 and noted[-1].says.endswith(easy["says"])
 
 

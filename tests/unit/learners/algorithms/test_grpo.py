@@ -7,7 +7,7 @@ import torch
 
 from learners.algorithms import ALGORITHMS, make_algorithm
 from learners.algorithms.grpo import GRPO, GRPOConfig
-from rlsys.batch import Row, make_row
+from rlsys.batch import MicroBatch, make_row
 from rlsys.choices import choose
 from rlsys.errors import BadInput
 from rlsys.metrics import merge, values
@@ -129,7 +129,7 @@ def test_a_configuration_that_does_not_fit_its_name_is_refused(config: object, m
     assert str(caught.value) == message
 
 
-def two_turn_row(**log_ratios: torch.Tensor) -> Row:
+def two_turn_row(**log_ratios: torch.Tensor) -> MicroBatch:
     """One sample of two versions, log-probabilities -1; other policies are given by their log-ratio to these."""
     row = make_row([made.sample((0, 1, 1, 1), advantages=(1.0, 1.0, -1.0), versions=(3, 3, 4))])
     return replace(row, **{name: row.behavior_logprobs + value for name, value in log_ratios.items()})

@@ -12,7 +12,7 @@ import torch
 from learners.algorithms import ALGORITHMS, make_algorithm
 from learners.algorithms.base import PROXIMAL, REFERENCE, VALUES, moments
 from learners.algorithms.terms import Terms
-from rlsys.batch import Row, padding_row
+from rlsys.batch import MicroBatch, padding_row
 from rlsys.choices import choose
 from rlsys.config.formulas import Correction
 from rlsys.errors import BadInput
@@ -64,7 +64,7 @@ def with_advantage(sample: Sample, advantage: float) -> Sample:
     return replace(sample, advantages=tuple(advantage * mask for mask in sample.loss_mask))
 
 
-def rows_of(samples: Sequence[Sample], algorithm: Any, tokens_per_row: int = 1000) -> tuple[list[Row], float]:
+def rows_of(samples: Sequence[Sample], algorithm: Any, tokens_per_row: int = 1000) -> tuple[list[MicroBatch], float]:
     """Rows after the learner's passes and credit, and their denominator. The models' numbers depend on tokens alone."""
     together = 2 if REFERENCE in algorithm.needs and not isinstance(getattr(algorithm, "terms", None), Terms) else 1
     batch = make_batch(samples, tokens_per_row, version=4, samples_per_unit=together)
@@ -78,7 +78,9 @@ def rows_of(samples: Sequence[Sample], algorithm: Any, tokens_per_row: int = 100
     return algorithm.credit(rows, moments), batch.denominators[0]
 
 
-def gradients(rows: Sequence[Row], denominator: float, algorithm: Any, drift: float = 0.3) -> tuple[float, list[float]]:
+def gradients(
+    rows: Sequence[MicroBatch], denominator: float, algorithm: Any, drift: float = 0.3
+) -> tuple[float, list[float]]:
     """Loss of all rows, and its gradient by token id and position, for a policy that drifted from the behaviour's."""
     total = 0.0
     found: dict[tuple[float, ...], list[float]] = {}

@@ -11,7 +11,7 @@ from learners.algorithms.gspo import GSPO, GSPOConfig
 from learners.algorithms.rloo import RLOO, RLOOConfig
 from learners.algorithms.sft import SFT, SFTConfig
 from learners.algorithms.swirl import SWiRL, SWiRLConfig
-from rlsys.batch import Row, padding_row
+from rlsys.batch import MicroBatch, padding_row
 from rlsys.metrics import merge, values
 from rlsys.reductions import Reduction, weigh
 from rlsys.types import Sample
@@ -25,7 +25,7 @@ def sample(count: int, advantage: float = 0.0) -> Sample:
     return made.sample((0,) + (1,) * count, advantages=advantage)
 
 
-def one_row(samples: list[Sample], reduction: Reduction, samples_per_unit: int = 1) -> tuple[Row, float]:
+def one_row(samples: list[Sample], reduction: Reduction, samples_per_unit: int = 1) -> tuple[MicroBatch, float]:
     """All samples are one group, a trajectory each."""
     batch = make_batch(weigh([[[one] for one in samples]], reduction), 1000, 3, samples_per_unit=samples_per_unit)
     (row,) = batch.rows

@@ -9,7 +9,7 @@ import torch
 from learners.algorithms.base import moments
 from learners.algorithms.ppo import PPO, PPOConfig
 from learners.algorithms.reinforce_pp import ReinforcePP, ReinforcePPConfig
-from rlsys.batch import Row, make_row
+from rlsys.batch import MicroBatch, make_row
 from rlsys.errors import BadInput
 from rlsys.metrics import values
 from rlsys.types import Sample, TokenStream
@@ -24,7 +24,7 @@ def sample(reward: float, stream: tuple[float, ...] = (), discount: float = 0.99
     return made.sample((0, 0, 1, 1, 0, 1, 1), advantages=advantage, reward=reward, streams=streams)
 
 
-def sampled(row: Row, name: str) -> list[float]:
+def sampled(row: MicroBatch, name: str) -> list[float]:
     assert (getattr(row, name)[row.loss_mask == 0] == 0).all()
     return getattr(row, name)[row.loss_mask == 1].tolist()
 
@@ -33,7 +33,7 @@ def ppo(**options) -> PPO:
     return PPO(PPOConfig(**{"normalize_advantages": False, **options}))
 
 
-def valued(row: Row, value: float) -> Row:
+def valued(row: MicroBatch, value: float) -> MicroBatch:
     return replace(row, values=torch.where(row.loss_mask.bool(), value, NAN))
 
 

@@ -16,12 +16,12 @@ from actors.engine_worker import ReloadExtension
 from launch.config.compose import compose
 from learners.export import export_version
 from rlsys.errors import BadInput, RunFailed
-from rlsys.system.weight_folder import Published, WeightFolder, WeightsRejected, joined
+from rlsys.system.weight_folder import WeightFolder, WeightManifest, WeightsRejected, joined
 
 NUM_RANKS = 2
 
 
-def send(folder: WeightFolder, version: int, *tensors: torch.Tensor) -> Published:
+def send(folder: WeightFolder, version: int, *tensors: torch.Tensor) -> WeightManifest:
     buckets = [lambda index=index, tensor=tensor: {f"w{index}": tensor} for index, tensor in enumerate(tensors)]
     folder = pickle.loads(pickle.dumps(folder))  # as on its way to a rank
     return joined([folder.send(version, buckets, rank, NUM_RANKS) for rank in range(NUM_RANKS)])

@@ -14,7 +14,7 @@ from envs.services.retriever.batching import (
     ENTRY_BYTES,
     Batcher,
     Busy,
-    Late,
+    DeadlineExceeded,
     Metrics,
     SearchFailed,
 )
@@ -195,7 +195,7 @@ def test_a_search_that_hangs_is_late_and_seen_as_stuck() -> None:
         await search.until_started()
         second = asyncio.create_task(batcher.search(["b"], 1))
         for waiting in (first, second):
-            with pytest.raises(Late):
+            with pytest.raises(DeadlineExceeded):
                 await waiting
         await asyncio.sleep(0.05)
         assert batcher.stuck

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from envs.tools.sandbox.jail.frames import Limits
-from envs.tools.sandbox.jail.told import Broken, Ran, tell
+from envs.tools.sandbox.jail.told import Broken, RunReport, tell
 
 LIMITS = Limits(
     weaker=False,
@@ -23,7 +23,7 @@ LIMITS = Limits(
 
 def told(output: bytes, report: bytes, **ended: Any) -> tuple[str, str]:
     how: dict[str, Any] = {"status": 0, "stopped_for": "", "seconds": 0.1} | ended
-    return tell(Ran(output=len(output), report=len(report), **how), output, report, LIMITS)
+    return tell(RunReport(output=len(output), report=len(report), **how), output, report, LIMITS)
 
 
 @pytest.mark.parametrize(
