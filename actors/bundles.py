@@ -44,7 +44,7 @@ class Node:
     gpus: float
 
 
-def bundled(needs: Sequence[ResourceRequest], *nodes: Sequence[Node]) -> list[Bundle]:
+def pack_bundles(needs: Sequence[ResourceRequest], *nodes: Sequence[Node]) -> list[Bundle]:
     """The bundles of `needs`, in their order: the fewest that find room on the first of `nodes` where any do.
 
     nodes: the same machines as they are now, as they are when nobody else computes there, ...

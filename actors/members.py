@@ -18,7 +18,7 @@ from actors.placement import actor_name
 from actors.weights.check import LoadCheck
 from actors.worker import WorkerSpec, WorkerStatus
 from rlsys.errors import RunFailed
-from rlsys.system.lost_nodes import surely_lost
+from rlsys.system.lost_nodes import is_node_lost
 from rlsys.system.supervisor import Supervised
 from rlsys.system.weight_folder import WeightsRejected
 
@@ -104,7 +104,7 @@ def close(member: WorkerRecord, version: int, why: str) -> None:
 def bury(member: WorkerRecord, error: Exception) -> None:
     """This incarnation is dead, and what it sampled for groups that it did not finish is lost."""
     refused = isinstance(getattr(error, "cause", None), WeightsRejected)
-    member.state, member.died_of, member.blameless = State.DEAD, reason(error), refused or surely_lost(error)
+    member.state, member.died_of, member.blameless = State.DEAD, reason(error), refused or is_node_lost(error)
     if member.last_status is not None:
         member.lost_tokens += max(0, member.last_status.generated_tokens - member.delivered)
         member.last_status = None
@@ -137,7 +137,7 @@ def create(worker: type, options: PoolOptions, member: WorkerRecord) -> Any:
     return placed.remote(member.spec)
 
 
-async def started(member: WorkerRecord, ref: Any, what: str, timeout_s: float) -> Any:
+async def await_start(member: WorkerRecord, ref: Any, what: str, timeout_s: float) -> Any:
     """The answer to a call without which a worker does not serve."""
     try:
         return await call(ref, f"{member.spec.name} {what}", timeout_s)

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Sequence
 from typing import Any, TypeVar
 
-from actors.bundles import Node, ResourceRequest, bundled, shortage
+from actors.bundles import Node, ResourceRequest, pack_bundles, shortage
 from rlsys.errors import RunFailed
 from rlsys.system import supervisor
 
@@ -38,7 +38,7 @@ async def place(needs: Sequence[ResourceRequest], *, timeout_s: float, run: str 
     """
     from ray.util.placement_group import placement_group, remove_placement_group
 
-    bundles = bundled(needs, free_nodes(), all_nodes())
+    bundles = pack_bundles(needs, free_nodes(), all_nodes())
     resources = [{"CPU": each.cpus} | ({"GPU": each.gpus} if each.gpus else {}) for each in bundles]
     why = shortage(bundles, free_nodes())
     if why:
@@ -59,7 +59,7 @@ async def place(needs: Sequence[ResourceRequest], *, timeout_s: float, run: str 
 def check(needs: Sequence[ResourceRequest]) -> None:
     """Of a cluster that does not grow. Raises RunFailed when it would not hold the actors if it were idle."""
     nodes = all_nodes()
-    why = shortage(bundled(needs, nodes), nodes)
+    why = shortage(pack_bundles(needs, nodes), nodes)
     if why:
         raise RunFailed(f"the Ray cluster is too small: {why}")
 

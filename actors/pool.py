@@ -26,7 +26,7 @@ import ray
 from ray.exceptions import RayError, RayTaskError
 
 from actors.calls import ask_to_stop, call, reason
-from actors.members import PoolOptions, State, WorkerRecord, bury, create, started
+from actors.members import PoolOptions, State, WorkerRecord, await_start, bury, create
 from actors.placement import NoPlace, has_place, while_placed
 from actors.roster import WorkerRegistry
 from actors.specs import EngineFailed
@@ -89,11 +89,11 @@ class RolloutPool:
     async def _start(self, member: WorkerRecord, handle: Any) -> None:
         timeout_s, name = self._options.start_timeout_s, member.spec.name
         member.state, member.delivered = State.STARTING, 0
-        starting = started(member, handle.start.remote(), "starting its engine", timeout_s)
+        starting = await_start(member, handle.start.remote(), "starting its engine", timeout_s)
         try:
             member.last_status = await while_placed(starting, member.placement, f"{name} starting its engine")
             if self._distributor is not None:
-                member.node = await started(member, handle.__ray_call__.remote(node_of), "saying where it is", 30.0)
+                member.node = await await_start(member, handle.__ray_call__.remote(node_of), "saying where it is", 30.0)
                 await self._distributor.ensure([member.node])
             member.state = State.STALE
             await self._connect(member, handle)
@@ -206,7 +206,7 @@ class RolloutPool:
         await asyncio.gather(*(self._adopt(member, member.handle) for member in self._members))
 
     async def _adopt(self, member: WorkerRecord, handle: Any) -> None:
-        await started(member, handle.adopt.remote(), "adopting its folder", 30.0)
+        await await_start(member, handle.adopt.remote(), "adopting its folder", 30.0)
         if member.handle is handle:
             await self._roster.open(member)
 

@@ -16,7 +16,7 @@ import numpy as np
 from cachetools import LRUCache
 
 from rlsys.errors import BadInput
-from rlsys.raised import worded
+from rlsys.raised import describe_exception
 from rlsys.rollout import Continuation
 from rlsys.types import Completion, Ints, Message, TurnStop
 
@@ -47,7 +47,7 @@ class ChatRenderer:
             self._keeps_thoughts = self._thoughts_kept()
         except Exception as error:  # a template is a program of the model's
             broken = f"model.path={model_path!r}: its chat template cannot be used"
-            raise BadInput(f"{broken}: {worded(error)}") from error
+            raise BadInput(f"{broken}: {describe_exception(error)}") from error
         self._deltas: LRUCache[tuple[str, str], tuple[int, ...]] = LRUCache(4096)
 
     def _thoughts_kept(self) -> bool:
@@ -66,7 +66,7 @@ class ChatRenderer:
         return before, after
 
     def _render(self, messages: Sequence[Message], *, open_turn: bool) -> str:
-        chat = [{"role": message.role, "content": message.content} for message in folded(messages)]
+        chat = [{"role": message.role, "content": message.content} for message in fold_inline(messages)]
         text = self.tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=open_turn)
         assert isinstance(text, str)
         return text
@@ -183,7 +183,7 @@ class ChatRenderer:
         """Whether the chat template, once the reply is there, shows something else than what was seen and then said."""
         if self._keeps_thoughts:
             return False
-        *before, said = folded(messages)
+        *before, said = fold_inline(messages)
         seen = self._render(before, open_turn=True)
         shown = self._render([*messages, reply], open_turn=True)
         return not (shown.startswith(seen) and shown[len(seen) :].lstrip().startswith(said.content.strip()))
@@ -229,7 +229,7 @@ def _joined(*parts: Sequence[int] | Ints) -> Ints:
     return np.concatenate([np.asarray(part, np.int32) for part in parts])
 
 
-def folded(messages: Sequence[Message]) -> list[Message]:
+def fold_inline(messages: Sequence[Message]) -> list[Message]:
     """What stands inline belongs to the model's turn around it: one message of the chat template's."""
     chat: list[Message] = []
     inside = False

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from envs.rewards import RewardFunction
-from envs.rewards.asks import decided
+from envs.rewards.asks import resolve_requests
 from envs.rewards.maths.grader import Grader
 from envs.services.judge.config import JudgeConfig
 from envs.services.judge.judge import JudgeClient, open_judge
@@ -49,7 +49,7 @@ class RewardService:
 
         Raises EpisodeBroken for what broke on the way, BadInput for a task that cannot be scored.
         """
-        transcript = await decided(reward, transcript, self._grader, self._judge)
+        transcript = await resolve_requests(reward, transcript, self._grader, self._judge)
         scored = reward(transcript)
         return replace(
             scored,

@@ -11,7 +11,7 @@ from typing import Any
 
 from rlsys.config.engine import EngineConfig
 from rlsys.metrics import Max, Metrics, Sum
-from rlsys.system.device import Device, RunningKV, dtype_of, known
+from rlsys.system.device import Device, RunningKV, dtype_of, require_resolved
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ def make_engine_spec(
     running_kv: RunningKV | None = None,
 ) -> EngineSpec:
     """`dtype` "auto" and `running_kv` None are the device's. `engine` is resolved for it."""
-    eager = {"enforce_eager": known(engine.enforce_eager)}
+    eager = {"enforce_eager": require_resolved(engine.enforce_eager)}
     options = asdict(engine) | eager | ({} if device.torch_device == "cpu" else {"kv_cache_mb": None})
     return EngineSpec(
         **options,

@@ -29,7 +29,7 @@ import psutil
 from actors import black_box
 from actors.black_box import NOBODY, CallMark
 from actors.scoring import ScoringSpec
-from actors.world_process import WHERE, pack, receive, unpacked
+from actors.world_process import WHERE, pack, receive, unpack_answer
 from envs.services.stats import ToolStats
 from rlsys.broken import CrashedEnvWorker, EpisodeBroken, EvictedByCrash
 from rlsys.types import Failure, FailureKind
@@ -168,7 +168,7 @@ class EnvWorker:
             if call is None or call.answer.done():
                 continue
             try:
-                call.answer.set_result(unpacked(kind, body, call.method))
+                call.answer.set_result(unpack_answer(kind, body, call.method))
             except BaseException as error:  # whatever it raised there
                 call.answer.set_exception(error)
 

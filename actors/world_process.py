@@ -145,7 +145,7 @@ async def answer(work: Coroutine[Any, Any, Any], method: str) -> tuple[str, Any]
         return "broken", failure_of(error, WHERE.get(method, "environment"))
 
 
-def packed(number: int, kind: str, value: Any) -> bytes:
+def pack_answer(number: int, kind: str, value: Any) -> bytes:
     """The frame of an answer. Its value is packed apart: where that cannot be read, its number can, and one call fails.
 
     What cannot travel is told in words.
@@ -162,7 +162,7 @@ def packed(number: int, kind: str, value: Any) -> bytes:
     return pack((number, kind, body))
 
 
-def unpacked(kind: str, body: bytes, method: str) -> Any:
+def unpack_answer(kind: str, body: bytes, method: str) -> Any:
     """What a call of `method` gave. Raises what it raised; EpisodeBroken where it gave what cannot be read here."""
     try:
         value = pickle.loads(body)
@@ -192,7 +192,7 @@ class _Calls:
 
     async def _work(self, number: int, method: str, arguments: tuple[Any, ...]) -> None:
         kind, value = await answer(getattr(self._server, method)(*arguments), method)
-        self._writer.write(packed(number, kind, value))
+        self._writer.write(pack_answer(number, kind, value))
 
 
 async def serve(connection: socket.socket, recorder: Recorder) -> None:

@@ -200,7 +200,7 @@ async def pauses(report: Report, sizes: list[float]) -> None:
     from launch.config.compose import compose
     from launch.run import wire
     from learners.export import export_version
-    from rlsys.system.device import resolved
+    from rlsys.system.device import resolve
 
     report.head("MB", "engine paused for s")
     for size in sizes:
@@ -208,7 +208,7 @@ async def pauses(report: Report, sizes: list[float]) -> None:
         scratch = [f"model.scratch.hidden_size={width}", f"model.scratch.intermediate_size={3 * width}"]
         recipe = compose("quickstart", [*scratch, "model.scratch.num_layers=16"]).recipe
         device = expected_device(recipe.cluster)
-        recipe = resolved(recipe, device)
+        recipe = resolve(recipe, device)
         with tempfile.TemporaryDirectory() as folder:
             wire.build_scratch_model(recipe, Path(folder) / "model")
             from transformers import AutoModelForCausalLM

@@ -128,7 +128,7 @@ class World:
             await self.tool.close()
 
 
-def demonstrated(world: World) -> tuple[list[Task], list[str]]:
+def find_demonstrable(world: World) -> tuple[list[Task], list[str]]:
     """The training tasks that have a demonstration, and for each of the others why it has none."""
     tasks: list[Task] = []
     left_out: list[str] = []

@@ -107,7 +107,7 @@ class OneMessage:
         return Step(end=EpisodeEnd.ANSWERED if self._answered(text) else EpisodeEnd.MALFORMED)
 
 
-def worked(protocol: Protocol, turns: Iterable[tuple[str, str]], answer: str) -> tuple[Message, ...]:
+def write_demonstration(protocol: Protocol, turns: Iterable[tuple[str, str]], answer: str) -> tuple[Message, ...]:
     """A demonstration's messages after the prompt, for calls with their results: [("48 / 2", "24.0")], "24"."""
     said: list[Message] = []
     for call, result in turns:

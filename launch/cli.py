@@ -20,7 +20,7 @@ from typing import NoReturn
 
 from launch.run.parent import with_parent
 from rlsys import VERSION
-from rlsys.errors import BadInput, RunFailed, nearest, told
+from rlsys.errors import BadInput, RunFailed, describe_error, nearest
 from rlsys.visible import visible_lines
 
 COMMANDS: dict[str, tuple[str, str]] = {  # name: (module, what `rlsys --help` says of it)
@@ -122,7 +122,7 @@ def refuse_lost_folder() -> None:
 def failed(error: Exception) -> int:
     if not (isinstance(error, OSError) and error.filename is not None):  # a full disk is no defect of ours
         sys.stderr.write(visible_lines("".join(traceback.format_exception(error))))
-    print(f"rlsys: failed: {visible_lines(told(error))}", file=sys.stderr)
+    print(f"rlsys: failed: {visible_lines(describe_error(error))}", file=sys.stderr)
     return 1
 
 

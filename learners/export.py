@@ -31,7 +31,7 @@ class Weight:
     """A parameter or persistent buffer and every name it has: a tied head has two."""
 
     names: tuple[str, ...]
-    tensor: torch.Tensor  # under ZeRO-3 empty outside of `gathered`
+    tensor: torch.Tensor  # under ZeRO-3 empty outside of `gather_parameters`
 
     @property
     def is_divided(self) -> bool:
@@ -57,7 +57,7 @@ def buckets(items: Sequence[Weight], limit: int) -> list[list[Weight]]:
     return consecutive(items, lambda item: item.num_bytes * len(item.names), limit)
 
 
-def gathered(items: Sequence[Weight], modifier_rank: int | None = None) -> AbstractContextManager[None]:
+def gather_parameters(items: Sequence[Weight], modifier_rank: int | None = None) -> AbstractContextManager[None]:
     """Inside, the tensors are whole on every rank; with a `modifier_rank`, its changes reach every rank."""
     partitioned = [item.tensor for item in items if item.is_divided]
     if not partitioned:
@@ -87,7 +87,7 @@ def export_version(
 
 def _buckets_to_send(model: PreTrainedModel, bucket_bytes: int) -> Generator[Bucket, None, None]:
     for bucket in buckets(weights(model), bucket_bytes):
-        with gathered(bucket):
+        with gather_parameters(bucket):
             yield partial(_on_cpu, model, bucket)
 
 
@@ -102,7 +102,7 @@ def _on_cpu(model: PreTrainedModel, bucket: Sequence[Weight]) -> dict[str, torch
 
 
 @contextmanager
-def perturbed(model: PreTrainedModel, scale: float) -> Iterator[None]:
+def perturb_weights(model: PreTrainedModel, scale: float) -> Iterator[None]:
     """Inside, every tensor carries noise of about `scale` of its own size, the same in every process; afterwards the
     originals are back, bit for bit. For proving that weights arrive: one stale tensor is one wrong log-probability.
 
@@ -118,7 +118,7 @@ def perturbed(model: PreTrainedModel, scale: float) -> Iterator[None]:
     whole = False
     try:
         for item, owner in zip(items, owners, strict=True):
-            with torch.no_grad(), gathered([item], modifier_rank=owner):
+            with torch.no_grad(), gather_parameters([item], modifier_rank=owner):
                 if owner == rank:
                     originals.append(item.tensor.detach().to("cpu", copy=True))
                 if owner == rank or not item.is_divided:
@@ -129,7 +129,7 @@ def perturbed(model: PreTrainedModel, scale: float) -> Iterator[None]:
         if whole or num_ranks == 1:
             back = iter(originals)
             for item, owner in zip(items, owners, strict=True):
-                with torch.no_grad(), gathered([item], modifier_rank=owner):
+                with torch.no_grad(), gather_parameters([item], modifier_rank=owner):
                     if owner == rank and (original := next(back, None)) is not None:  # one could not be changed
                         item.tensor.copy_(original)
                     if num_ranks > 1 and not item.is_divided:

@@ -24,7 +24,7 @@ from rlsys.plan import BatchPlan, shard_plan
 from rlsys.system.deadlines import within
 from rlsys.system.lost_nodes import lost_node
 from rlsys.system.supervisor import Supervised
-from rlsys.system.weight_folder import WeightFolder, WeightManifest, joined
+from rlsys.system.weight_folder import WeightFolder, WeightManifest, join_manifests
 
 if TYPE_CHECKING:
     pass
@@ -109,7 +109,7 @@ class LearnerGroup:
         options = self._options
         placing = [rank.place.remote() for rank in actors]
         places = await self._wait(placing, "starting", options.placement_timeout_s + options.start_timeout_s)
-        order = numbered(places)
+        order = order_ranks(places)
         actors[:] = [actors[index] for index in order]
         self.nodes = [places[index].node for index in order]
         self.node_ids = [places[index].node_id for index in order]
@@ -153,7 +153,7 @@ class LearnerGroup:
         reports: list[UpdateReport] = await self._all(
             lambda rank: rank.update.remote(), f"updating on version {version}"
         )
-        return merged(reports)
+        return merge_reports(reports)
 
     async def logprobs(self, token_ids: Sequence[Sequence[int]]) -> list[list[float]]:
         """log p of every token but the first, given those before it: one list per sequence."""
@@ -169,7 +169,7 @@ class LearnerGroup:
         by_rank = await self._all(
             lambda rank: rank.export.remote(folder, version, probe, perturb), f"exporting version {version}"
         )
-        return joined([share for share, _ in by_rank]), by_rank[0][1]
+        return join_manifests([share for share, _ in by_rank]), by_rank[0][1]
 
     async def snapshot(self, folder: Path, tokenizer_from: str) -> None:
         """Copy a checkpoint of the weights as they are; its Hugging Face part takes the tokenizer of a folder or hub
@@ -248,7 +248,7 @@ def _death(error: RayError) -> str | None:
     return lost_node(error) or ("a rank died" if isinstance(error, RayActorError) else None)
 
 
-def merged(reports: Sequence[UpdateReport]) -> UpdateReport:
+def merge_reports(reports: Sequence[UpdateReport]) -> UpdateReport:
     """The report of all ranks together. A metric that is not finite on one rank is left out and counted: the mean
     of the other ranks would look like that of all."""
     metrics = merge(report.metrics for report in reports)
@@ -260,7 +260,7 @@ def merged(reports: Sequence[UpdateReport]) -> UpdateReport:
     )
 
 
-def numbered(places: Sequence[RankPlacement]) -> list[int]:
+def order_ranks(places: Sequence[RankPlacement]) -> list[int]:
     """Which of the actors becomes rank 0, which rank 1 ...: node by node, on each by GPU."""
     keys = [(place.node, len(place.gpus), place.gpus) for place in places]
     return sorted(range(len(places)), key=keys.__getitem__)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from learners.export import BUCKET_BYTES, Weight, buckets, gathered, weights
+from learners.export import BUCKET_BYTES, Weight, buckets, gather_parameters, weights
 from learners.rope import local_folder
 from learners.snapshot import Snapshot
 from rlsys.files import as_readable_as_its_folder
@@ -79,7 +79,7 @@ def _copied(model: PreTrainedModel, shard: Sequence[Weight], snapshot: Snapshot 
 
     local: dict[str, torch.Tensor] = {}
     for bucket in buckets(shard, BUCKET_BYTES):
-        with gathered(bucket):
+        with gather_parameters(bucket):
             if snapshot is not None:
                 local |= {item.names[0]: _on_host(item, snapshot) for item in bucket}
     return {name: tensor.contiguous() for name, tensor in revert_weight_conversion(model, local).items()}

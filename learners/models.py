@@ -94,10 +94,10 @@ def load(path: str, loading: Loading, needs: frozenset[str], reference_path: str
     """Policy and critic start from `path`. Raises BadInput for what cannot be loaded."""
     learner, device, dtype = loading.learner, loading.spec.device, loading.spec.dtype
     policy = loading.policy(path)
-    policy_engine = zero.trained(policy, learner, device, dtype=dtype, lr=learner.lr)
+    policy_engine = zero.make_engine(policy, learner, device, dtype=dtype, lr=learner.lr)
     critic_engine = None
     if VALUES in needs:
-        critic_engine = zero.trained(
+        critic_engine = zero.make_engine(
             CriticModel(loading.policy(path)), learner, device, dtype=dtype, lr=learner.critic_lr
         )
     return Models(

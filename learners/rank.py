@@ -22,7 +22,7 @@ import torch
 from learners import layout as layouts
 from learners import models, zero
 from learners.algorithms.base import Algorithm
-from learners.export import export_version, perturbed
+from learners.export import export_version, perturb_weights
 from learners.hub_folder import copy_hf
 from learners.meeting import RankSpec, measure_gbps
 from learners.policy import pack_ids
@@ -33,7 +33,7 @@ from learners.update import run_update
 from rlsys.batch import Batch, UpdateReport
 from rlsys.config.learner import LearnerConfig
 from rlsys.plan import consecutive
-from rlsys.system.device import Device, known, require_device, resolved_learner
+from rlsys.system.device import Device, require_device, require_resolved, resolved_learner
 from rlsys.system.weight_folder import WeightFolder, WeightManifest
 
 _CHECKPOINT_TAG = "state"
@@ -138,7 +138,9 @@ class LearnerRank:
         """Log-probabilities of each list's tokens but the first, under the current weights at temperature 1."""
         learner, engine = self.stage.learner, self.stage.models.policy_engine
         values: list[list[float]] = []
-        for samples in consecutive([list(ids) for ids in token_ids if ids], len, known(learner.tokens_per_row)):
+        for samples in consecutive(
+            [list(ids) for ids in token_ids if ids], len, require_resolved(learner.tokens_per_row)
+        ):
             row = pack_ids(samples, self.torch_device)
             logp_T, _ = engine(*row, 1.0, learner.logit_chunk)
             values.extend(part.tolist()[1:] for part in logp_T.cpu().split([len(ids) for ids in samples]))
@@ -160,7 +162,7 @@ class LearnerRank:
         perturb: visibly perturbed ones; the true ones are then put back bit for bit.
         """
         spec, model = self.spec, self.stage.models.policy.model
-        with perturbed(model, PERTURBATION) if perturb else nullcontext():
+        with perturb_weights(model, PERTURBATION) if perturb else nullcontext():
             share = export_version(model, folder, version, rank=spec.rank, num_ranks=spec.world_size)
             return share, self.logprobs(probe)
 

@@ -34,7 +34,8 @@ _MIN_SPREAD = 1e-6
 def run_update(stage: Stage, batch: Batch, step: int) -> UpdateReport:
     """One update over the rows of this rank. The denominators of `batch` are those of all ranks together.
 
-    The metrics are those of this rank and may be `nan`: `learners.group.merged` looks at all ranks before it drops any.
+    The metrics are those of this rank and may be `nan`: `learners.group.merge_reports` looks at all ranks before it
+    drops any.
     """
     started = time.perf_counter()
     phases = Phases(stage.torch_device)

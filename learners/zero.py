@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from learners.policy import CriticModel, PolicyModel
 
 
-def trained(model: PolicyModel | CriticModel, learner: LearnerConfig, device: Device, *, dtype: str, lr: float) -> Any:
+def make_engine(
+    model: PolicyModel | CriticModel, learner: LearnerConfig, device: Device, *, dtype: str, lr: float
+) -> Any:
     """A DeepSpeed engine with an AdamW of its own."""
     import deepspeed
 
@@ -100,11 +102,16 @@ def load(engine: Any, folder: Path, tag: str) -> dict[str, Any]:
 
 def parameter_groups(model: torch.nn.Module, weight_decay: float) -> list[dict[str, Any]]:
     """Weight decay on matrices only: norms and biases keep their scale."""
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    matrices = [len(getattr(each, "ds_shape", each.shape)) >= 2 for each in trained]  # none has a shape under ZeRO-3
+    make_engine = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    matrices = [
+        len(getattr(each, "ds_shape", each.shape)) >= 2 for each in make_engine
+    ]  # none has a shape under ZeRO-3
     return [
-        {"params": list(compress(trained, matrices)), "weight_decay": weight_decay},
-        {"params": [each for each, matrix in zip(trained, matrices, strict=True) if not matrix], "weight_decay": 0.0},
+        {"params": list(compress(make_engine, matrices)), "weight_decay": weight_decay},
+        {
+            "params": [each for each, matrix in zip(make_engine, matrices, strict=True) if not matrix],
+            "weight_decay": 0.0,
+        },
     ]
 
 

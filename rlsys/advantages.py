@@ -95,7 +95,7 @@ def multi_discount_gae(
     return _like(values_T, _double(advantages)), _like(values_T, _double(returns))
 
 
-def penalized(rewards_MT: torch.Tensor, kl_T: torch.Tensor, *, coef: float) -> torch.Tensor:
+def penalize_kl(rewards_MT: torch.Tensor, kl_T: torch.Tensor, *, coef: float) -> torch.Tensor:
     """The KL penalty in the reward: coef * kl_T / M is taken from each of the M streams (arXiv 2502.03373).
 
     Divided by M, the streams together pay the penalty once. Taken from each, it is discounted as that stream is. kl_T:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from rlsys.errors import BadInput
-from rlsys.raised import trace, worded
+from rlsys.raised import describe_exception, trace
 from rlsys.types import Failure, FailureKind
 
 
@@ -32,7 +32,7 @@ def failure_of(error: BaseException, where: str) -> Failure:
     kind = FailureKind.TIMEOUT if isinstance(error, TimeoutError) else FailureKind.DATA
     if isinstance(error, BadInput):
         return Failure(kind=kind, where=where, detail=str(error))
-    return Failure(kind=kind, where=where, detail=worded(error), trace=trace(error))
+    return Failure(kind=kind, where=where, detail=describe_exception(error), trace=trace(error))
 
 
 @dataclass(slots=True)

@@ -64,7 +64,7 @@ def _annotations(built: Any) -> list[Any]:
 _beside: dict[str, None] = {}  # folders of recipes, in the order in which they were read
 
 
-def look_beside(recipe: Path) -> None:
+def add_search_paths(recipe: Path) -> None:
     """A class of somebody else's may lie beside the recipe that names it, or in the package that the recipe lies in."""
     folder = recipe.resolve().parent
     while (folder / "__init__.py").is_file():  # `maze.world.MazeWorld`, named in maze/maze.yaml

@@ -35,7 +35,7 @@ class LearnerLost(RunFailed):
     """A rank of the learner died or hangs, and its part of the weights with it: the last checkpoint has them."""
 
 
-def told(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """Any error in one line, for people; of a file, with its name and without the system's number."""
     if isinstance(error, (BadInput, RunFailed)):
         return str(error)

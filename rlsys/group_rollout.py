@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from rlsys.broken import failure_of
-from rlsys.rollout import EpisodeSource, Player, RolloutPlan, checked, run_episode, transcript_of
+from rlsys.rollout import EpisodeSource, Player, RolloutPlan, require_finite, run_episode, transcript_of
 from rlsys.seeds import derive
 from rlsys.types import EpisodeEnd, Failure, Group, Reward, Ticket, Timings, Trajectory
 
@@ -38,7 +38,7 @@ async def _compare(trajectories: list[Trajectory], source: EpisodeSource) -> Non
     outcomes: Sequence[Reward | Failure]
     try:
         transcripts = [transcript_of(trajectories[index].task, trajectories[index]) for index in scored]
-        outcomes = list(map(checked, await source.compare(transcripts, rewards)))  # type: ignore[arg-type]
+        outcomes = list(map(require_finite, await source.compare(transcripts, rewards)))  # type: ignore[arg-type]
         if len(outcomes) != len(scored):
             raise ValueError(f"the comparison gave {len(outcomes)} rewards for {len(scored)} trajectories")
     except Exception as error:

@@ -135,7 +135,7 @@ def trajectory_metrics(trajectory: TrajectorySummary) -> Metrics:
         "tokens/discarded": Sum(float(trajectory.discarded_tokens)),
     }
     row |= {f"episode/{end}": Mean(float(trajectory.end is end)) for end in ENDS}
-    row["episode/raised"] = Mean(float(first_raised([trajectory]) is not None))
+    row["episode/raised"] = Mean(float(first_exception([trajectory]) is not None))
     if isinstance(reward, Reward):
         row |= {"reward/mean": Mean(reward.value), "reward/max": Max(reward.value), "reward/min": Min(reward.value)}
         row |= {f"reward/part/{name}": Mean(value) for name, value in reward.parts.items()}
@@ -143,7 +143,7 @@ def trajectory_metrics(trajectory: TrajectorySummary) -> Metrics:
     return row
 
 
-def first_raised(trajectories: Sequence[TrajectorySummary]) -> Failure | None:
+def first_exception(trajectories: Sequence[TrajectorySummary]) -> Failure | None:
     """What the environment, reward, task or template of one of them raised, whether it was played again or not."""
     broke = (failure for each in trajectories for failure in (*each.retried, each.reward))
     return next((each for each in broke if isinstance(each, Failure) and each.kind is FailureKind.DATA), None)

@@ -146,7 +146,7 @@ def entropy_bonus(
     return LossOutput(loss=loss, metrics={"loss/entropy": Sum(loss.item())})
 
 
-def combined(*parts: LossOutput) -> LossOutput:
+def combine_losses(*parts: LossOutput) -> LossOutput:
     """The sum of losses, with all their metrics."""
     total = parts[0].loss
     for part in parts[1:]:

@@ -26,7 +26,7 @@ _LIBRARIES = (
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
 
-def worded(error: BaseException) -> str:
+def describe_exception(error: BaseException) -> str:
     """ "KeyError: 'inventory' (world.py:61 in step)": in one line."""
     found = place(error)
     return f"{type(error).__name__}: {_text(error)}" + (f" ({found})" if found else "")

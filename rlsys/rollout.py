@@ -321,7 +321,7 @@ async def _stepped(done: _Attempt, env: Env, text: str, turns_left: int) -> Step
     return step
 
 
-def checked(reward: Reward) -> Reward:
+def require_finite(reward: Reward) -> Reward:
     """The reward itself. Raises BadInput for a nan or an infinity, also of a float32, which would spoil every mean it
     enters, and for parts that do not sum to the value: their curves would explain another reward."""
     parts = list(reward.parts.values())
@@ -338,7 +338,7 @@ async def _scored(source: EpisodeSource, transcript: Transcript, budget: Budget)
     clock = None
     try:
         async with deadline(budget.timeout_s) as clock:
-            return checked(await source.score(transcript))
+            return require_finite(await source.score(transcript))
     except EpisodeBroken as broken:
         return broken
     except Exception as error:

@@ -15,13 +15,13 @@ def derive(*parts: object) -> int:
     return int.from_bytes(digest, "big") & 0x7FFFFFFF
 
 
-def rank(*parts: object) -> bytes:
+def hash_order(*parts: object) -> bytes:
     """A place in a draw: of a seed and of what is drawn, so that the order of the source does not matter."""
     return hashlib.blake2b("\x1f".join(map(str, parts)).encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
-def some_of(items: Sequence[T], count: int, place: Callable[[T], bytes]) -> list[T]:
-    """The `count` items of the lowest `rank`, in their order: a smaller count is part of a larger one."""
+def stable_sample(items: Sequence[T], count: int, place: Callable[[T], bytes]) -> list[T]:
+    """The `count` items of the lowest `hash_order`, in their order: a smaller count is part of a larger one."""
     ranks = [place(item) for item in items]
     chosen = sorted(range(len(items)), key=ranks.__getitem__)[:count]
     return [items[index] for index in sorted(chosen)]

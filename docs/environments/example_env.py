@@ -4,7 +4,7 @@ import random
 from dataclasses import dataclass
 
 from envs.base import Demonstration, World
-from envs.episode import ToolEpisode, worked
+from envs.episode import ToolEpisode, write_demonstration
 from envs.protocols import Asked, Protocol, parse_tags
 from envs.tasks.config import TaskConfig
 from envs.tasks.splits import is_held_out, split_tasks
@@ -49,7 +49,7 @@ class GuessWorld(World):
         """Two random guesses, the second as the answer: it teaches the protocol, and leaves something to be found."""
         rng, low = self._config.drawn_for(task, seed), task.record["low"]
         guesses = [str(low + rng.randrange(self._config.width)) for _ in range(2)]
-        said = worked(GUESSING, [(guess, hint(guess, task)) for guess in guesses], guesses[-1])
+        said = write_demonstration(GUESSING, [(guess, hint(guess, task)) for guess in guesses], guesses[-1])
         return Demonstration(task=task, messages=(*self.env(task).first_messages(), *said))
 
 

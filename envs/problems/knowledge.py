@@ -22,7 +22,7 @@ from typing import Literal
 from envs.protocols import Answer, Protocol
 from envs.services.retriever.documents import Document, contents
 from envs.tasks.few_shot import MAX_EXAMPLES
-from envs.tasks.splits import is_held_out, made_up_task
+from envs.tasks.splits import is_held_out, make_generated_task
 from rlsys.errors import require
 from rlsys.seeds import derive
 from rlsys.types import Message, Task
@@ -119,7 +119,7 @@ def made_up(config: KnowledgeConfig, seed: int) -> MadeUp:
 
 def to_task(question: Question) -> Task:
     record = {"start": question.start, "relations": list(question.relations)}
-    return made_up_task("made-up", question.text, question.answer, record)
+    return make_generated_task("made-up", question.text, question.answer, record)
 
 
 def of_task(task: Task) -> Question:

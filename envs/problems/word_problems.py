@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from envs.tasks.splits import HELD_OUT_ONE_IN, made_up_task
+from envs.tasks.splits import HELD_OUT_ONE_IN, make_generated_task
 from rlsys.errors import BadInput
 from rlsys.seeds import derive
 from rlsys.types import Task
@@ -113,10 +113,10 @@ def generate(count: int, seed: int, *, held_out: bool | None = None) -> tuple[Pr
 
 def to_task(problem: Problem) -> Task:
     record = {"steps": [list(step) for step in problem.steps]}
-    return made_up_task("word", problem.question, str(problem.answer), record)
+    return make_generated_task("word", problem.question, str(problem.answer), record)
 
 
-def shown_steps(task: Task, rng: random.Random, error_rate: float) -> Steps | None:
+def solution_steps(task: Task, rng: random.Random, error_rate: float) -> Steps | None:
     """How a made-up task is solved, in a share `error_rate` of the draws with a mistake; None for a file's task."""
     if task.record.keys() != {"steps"}:  # the record of a file holds its question too
         return None

@@ -1,6 +1,6 @@
 """What a reward that is a pure function asks others for: a grader in a process of its own, a judge.
 
-`grading` and `judging` name what is open, `decided` has it answered and fills `Transcript.correct`, or
+`grading` and `judging` name what is open, `resolve_requests` has it answered and fills `Transcript.correct`, or
 `Transcript.judgements` where a judge was asked about every message; the reward is called on that. Judgements that came
 with the transcript stand.
 """
@@ -65,7 +65,7 @@ def asks(reward: Any, transcript: Transcript) -> bool:
     return isinstance(reward, NeedsGrading) and reward.grading(transcript) is not None
 
 
-async def decided(
+async def resolve_requests(
     reward: Any, transcript: Transcript, grader: Grades, find_judge: Callable[[JudgeConfig], Asks]
 ) -> Transcript:
     """The transcript with what the reward asks others for, or as it is.

@@ -19,7 +19,7 @@ from envs.rewards.asks import Grading
 from envs.rewards.findings import Finding, Span, SumOfFindings, found
 from envs.rewards.maths.compare import decided
 from envs.rewards.qa import exact_match
-from envs.rewards.transcript import Piece, answers, count, first, last_pair, lowered, written
+from envs.rewards.transcript import Piece, answers, count, first, last_pair, lower_ascii, written
 from envs.text.boxed import last_boxed
 from rlsys.errors import BadInput, require
 from rlsys.types import Transcript
@@ -61,7 +61,7 @@ class IcrlReward(SumOfFindings):
 
     def given(self, transcript: Transcript) -> str:
         """What stands in the last answer tag; of code, in its last box."""
-        text = self._answer(transcript, last_pair(lowered(written(transcript)), "<answer>", "</answer>"))
+        text = self._answer(transcript, last_pair(lower_ascii(written(transcript)), "<answer>", "</answer>"))
         return (last_boxed(text) or "") if self._tool == "code" else text
 
     def _answer(self, transcript: Transcript, span: Span | None) -> str:
@@ -84,7 +84,7 @@ class IcrlReward(SumOfFindings):
         return verdict
 
     def findings(self, transcript: Transcript) -> tuple[Finding, ...]:
-        pieces = lowered(written(transcript))
+        pieces = lower_ascii(written(transcript))
         weight = 1 - self._alpha
         given, right = last_pair(pieces, "<answer>", "</answer>"), self._right(transcript)
         rule = ("" if right else "no ") + ("exact match" if self._tool == "search" else "right box")

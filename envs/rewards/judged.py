@@ -15,7 +15,7 @@ from envs.rewards.findings import Finding, Span, SumOfFindings, found
 from envs.rewards.transcript import Piece, answers, last_pair, said, written
 from envs.services.judge.config import JudgeConfig
 from envs.services.judge.request import JudgeRequest
-from envs.text.boxed import last_boxed_span, unboxed
+from envs.text.boxed import last_boxed_span, unbox
 from rlsys.errors import BadInput
 from rlsys.types import Task, Transcript
 
@@ -50,7 +50,7 @@ class JudgedReward(SumOfFindings):
         if span is None:
             return ""
         text = said(pieces, span)
-        return unboxed(text) if self._config.answer == "boxed" else text.strip()
+        return unbox(text) if self._config.answer == "boxed" else text.strip()
 
     def judging(self, transcript: Transcript) -> tuple[JudgeRequest, ...]:
         """One question, about the answer; none where it was answered, or there is nothing to ask about."""

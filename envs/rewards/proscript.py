@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from envs.rewards import WHOLE
 from envs.rewards.findings import Finding, Span, SumOfFindings, found
-from envs.rewards.transcript import Piece, last_pair, lowered, written
+from envs.rewards.transcript import Piece, last_pair, lower_ascii, written
 from rlsys.errors import BadInput
 from rlsys.types import Task, Transcript
 
@@ -44,7 +44,7 @@ class ProscriptReward(SumOfFindings):
 
     def findings(self, transcript: Transcript) -> tuple[Finding, ...]:
         constraints = _constraints(transcript.task)
-        chain, span = _chain(lowered(written(transcript)))
+        chain, span = _chain(lower_ascii(written(transcript)))
         if span is None:
             return (Finding(part="constraints", rule="no order: expected step3 -> step1 -> step2"),)
         places = {step: place for place, step in enumerate(chain)}

@@ -14,7 +14,7 @@ from envs.rewards import WHOLE
 from envs.rewards.findings import Finding, Span, SumOfFindings, found
 from envs.rewards.qa import best_f1
 from envs.rewards.transcript import Piece, answers, count, first, last_pair, said, written
-from envs.text.boxed import last_boxed_span, unboxed
+from envs.text.boxed import last_boxed_span, unbox
 from rlsys.types import Transcript
 
 FORMAT_REWARD = 0.1
@@ -46,7 +46,7 @@ class ResearchReward(SumOfFindings):
         """What stands in the last box of the last answer."""
         pieces = written(transcript)
         span = _boxed(pieces)
-        return "" if span is None else unboxed(said(pieces, span))
+        return "" if span is None else unbox(said(pieces, span))
 
     def findings(self, transcript: Transcript) -> tuple[Finding, ...]:
         golds = answers(transcript.task)

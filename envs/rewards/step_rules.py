@@ -23,7 +23,7 @@ MAX_CALCULATION = 64  # characters
 Calculation = tuple[str, tuple[float, ...]]  # an operator and its numbers
 
 
-def judged(task: Task, conversation: Sequence[Message]) -> str:
+def judge_by_rules(task: Task, conversation: Sequence[Message]) -> str:
     """A judgement of the last message, which ends in GOOD or BAD. `conversation` begins after the prompt.
 
     For made-up questions in the protocol swirl, and made-up word problems in swirl_math. Raises BadInput for others.

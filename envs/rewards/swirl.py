@@ -19,14 +19,14 @@ from envs.rewards.conversation import MAX_JUDGED, shown
 from envs.rewards.findings import Finding, Span, SumOfFindings, found
 from envs.rewards.judged import about_answer
 from envs.rewards.qa import exact_match
-from envs.rewards.step_rules import judged
+from envs.rewards.step_rules import judge_by_rules
 from envs.rewards.transcript import answers, written
 from envs.services.judge.config import JudgeConfig
 from envs.services.judge.request import JudgeRequest
 from envs.text.words import step_verdict
 from rlsys.config.verdicts import VerdictsConfig
 from rlsys.errors import BadInput, require
-from rlsys.seeds import rank, some_of
+from rlsys.seeds import hash_order, stable_sample
 from rlsys.types import Message, Reward, Transcript
 
 Filter = Literal["none", "process", "outcome", "both"]
@@ -110,7 +110,7 @@ class SwirlReward(SumOfFindings):
 
     def _ruled(self, transcript: Transcript) -> Transcript:
         if transcript.judgements is None and self._config.judged_by == "rules":
-            said = tuple(judged(transcript.task, talk) for talk in _conversations(transcript))
+            said = tuple(judge_by_rules(transcript.task, talk) for talk in _conversations(transcript))
             transcript = replace(transcript, judgements=said)
         if transcript.correct is None and self._config.outcome is not None:
             given = self.given(transcript)
@@ -175,7 +175,7 @@ def kept(strategy: Filter, *, judgements: Sequence[str], right: bool) -> bool:
     return (strategy in ("none", "outcome") or sound) and (strategy in ("none", "process") or right)
 
 
-def equalised(sets: Mapping[str, Sequence[T]], *, seed: int) -> dict[str, list[T]]:
+def equalise_sizes(sets: Mapping[str, Sequence[T]], *, seed: int) -> dict[str, list[T]]:
     """As many of each set as the smallest has, drawn at random and left in order: the paper compares equal numbers."""
     size = min(map(len, sets.values()), default=0)
     drawn: dict[str, list[T]] = {}
@@ -216,9 +216,9 @@ def cut(found: Sequence[Verdicts], config: VerdictsConfig, *, seed: int, where: 
                    if kept(strategy, judgements=each.judgements, right=bool(each.right))]
         for strategy in asked
     }  # fmt: skip
-    chosen = (equalised(sets, seed=seed) if config.equal else sets)[config.keep]
+    chosen = (equalise_sizes(sets, seed=seed) if config.equal else sets)[config.keep]
     if config.trajectories is None:
         return list(chosen)
     most = f"at most {len(chosen)}, as many as {where} has with verdicts.keep={config.keep}"
     require(config.trajectories <= len(chosen), "verdicts.trajectories", config.trajectories, most)
-    return some_of(chosen, config.trajectories, lambda at: rank(seed, at))
+    return stable_sample(chosen, config.trajectories, lambda at: hash_order(seed, at))

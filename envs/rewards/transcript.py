@@ -42,7 +42,7 @@ def written(transcript: Transcript) -> list[Piece]:
     return [Piece(at, each.content) for at, each in enumerate(transcript.messages) if each.role == "assistant"]
 
 
-def lowered(pieces: Sequence[Piece]) -> list[Piece]:
+def lower_ascii(pieces: Sequence[Piece]) -> list[Piece]:
     """With ASCII letters in lower case, every character where it was."""
     return [Piece(piece.message, piece.text.translate(_LOWER)) for piece in pieces]
 

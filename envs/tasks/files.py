@@ -74,14 +74,14 @@ def read_records(source: str, *, split: str | None = None) -> Iterator[Located]:
     """The records of a file, of the files of a folder, or of a data set on the hub. Raises BadInput."""
     for path in _paths(source, split):
         empty = True
-        for record in located(path):
+        for record in open_records(path):
             empty = False
             yield record
         if empty:
             raise BadInput(f"{path}: no records")
 
 
-def located(path: str) -> Iterator[Located]:
+def open_records(path: str) -> Iterator[Located]:
     """The records of one file, whose kind its suffix tells. Raises BadInput."""
     suffix = os.path.splitext(path.lower().removesuffix(PACKED))[1]
     if suffix == ".parquet":

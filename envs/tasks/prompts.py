@@ -19,7 +19,7 @@ _SLOT = re.compile(r"\{([a-z_]+)\}")
 _COMMENT = re.compile(r"\A<!--.*?-->\s*", re.DOTALL)
 
 
-def without_comment(text: str) -> str:
+def strip_comment(text: str) -> str:
     return _COMMENT.sub("", text, count=1).strip()
 
 
@@ -31,7 +31,7 @@ class Prompt:
         shipped = FOLDER / f"{name}.md"
         path = shipped if shipped.is_file() else Path(name)
         try:
-            self._text = without_comment(path.read_text(encoding="utf-8"))
+            self._text = strip_comment(path.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError) as error:
             known = sorted(str(each.relative_to(FOLDER).with_suffix("")) for each in FOLDER.rglob("*.md"))
             raise BadInput(f"env.prompt={name!r}: no file and no shipped prompt{nearest(name, known)}") from error

@@ -12,7 +12,7 @@ from typing import Any
 from envs.tasks.config import TaskConfig
 from envs.tasks.formats import read_source
 from rlsys.errors import BadInput, require
-from rlsys.seeds import rank, some_of
+from rlsys.seeds import hash_order, stable_sample
 from rlsys.types import Task
 
 HELD_OUT_ONE_IN = 8  # share of all generated questions that is never trained on
@@ -58,10 +58,10 @@ def tasks_unread() -> Iterator[None]:
 
 def is_held_out(question: str) -> bool:
     """For generated questions: decided by the question alone, whatever the seeds and counts."""
-    return int.from_bytes(rank(question)[:8], "big") % HELD_OUT_ONE_IN == 0
+    return int.from_bytes(hash_order(question)[:8], "big") % HELD_OUT_ONE_IN == 0
 
 
-def made_up_task(kind: str, question: str, answer: str, record: Mapping[str, Any]) -> Task:
+def make_generated_task(kind: str, question: str, answer: str, record: Mapping[str, Any]) -> Task:
     """Its id is like `word-1f0c29a77b3e`."""
     digest = hashlib.blake2b(question.encode(), digest_size=6).hexdigest()
     return Task(task_id=f"{kind}-{digest}", question=question, answers=(answer,), record=record)
@@ -100,7 +100,7 @@ def _read_split(
         held_out = list(make(config.held_out_tasks, True))
     else:
         count = min(config.held_out_tasks, len(train) // 2)
-        held_out = sorted(train, key=lambda task: rank(config.seed, task.question))[:count]
+        held_out = sorted(train, key=lambda task: hash_order(config.seed, task.question))[:count]
     apart, chosen = {same(task) for task in held_out}, {task.task_id for task in held_out}
     # Of one file every task can be played: it has no other place.
     twins = [task for task in train if same(task) in apart and task.task_id not in chosen] if eval_data is None else []
@@ -116,7 +116,7 @@ def _some(tasks: list[Task], count: int, seed: int, data: str) -> list[Task]:
     """In their order, chosen by a hash that is not the one that holds out."""
     if count > len(tasks):
         raise BadInput(f"env.data_tasks={count}: {data} has {len(tasks)} training tasks")
-    return some_of(tasks, count, lambda task: rank("data_tasks", seed, task.question))
+    return stable_sample(tasks, count, lambda task: hash_order("data_tasks", seed, task.question))
 
 
 def _plain(question: str) -> str:

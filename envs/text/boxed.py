@@ -46,10 +46,10 @@ def last_boxed(text: str) -> str | None:
     span = last_boxed_span(text)
     if span is None:
         return None
-    return unboxed(text[span[0] : span[1]])
+    return unbox(text[span[0] : span[1]])
 
 
-def unboxed(content: str) -> str:
+def unbox(content: str) -> str:
     """Stripped; of a content that is nothing but a box, the inner content."""
     content = content.strip()
     for _ in range(4):

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Optional
 
 from envs.base import Demonstration, World
-from envs.episode import ToolEpisode, ToolError, max_turns, worked
-from envs.problems.word_problems import generate, shown_steps, to_task
+from envs.episode import ToolEpisode, ToolError, max_turns, write_demonstration
+from envs.problems.word_problems import generate, solution_steps, to_task
 from envs.protocols import Asked
 from envs.protocols.record import check_bare, without_tool
 from envs.protocols.swirl import SWIRL_MATH
@@ -74,14 +74,14 @@ class CalculatorWorld(World):
         calculations are the `<<48/2=24>>` of the record and the answer is the record's. Raises BadInput without those.
         Without the tool it is the answer alone.
         """
-        steps = shown_steps(task, self._config.drawn_for(task, seed), self._config.demo_error_rate)
+        steps = solution_steps(task, self._config.drawn_for(task, seed), self._config.demo_error_rate)
         calls: list[str] = []
         if self._config.tools:
             calls = annotated_calls(task) if steps is None else [expression for expression, _ in steps]
         final = task.answers[0] if steps is None else str(steps[-1][1])
         enough, turns = len(calls) + 1, self.max_turns - self._config.last_chance
         require(enough <= turns, "env.max_turns", turns, f"at least {enough} to solve {task.task_id}")
-        said = worked(self._protocol, [(call, calculate(call)) for call in calls], final)
+        said = write_demonstration(self._protocol, [(call, calculate(call)) for call in calls], final)
         return Demonstration(task=task, messages=(*self.env(task).first_messages(), *said))
 
 

@@ -28,7 +28,7 @@ def with_passages(asked: Asked, passages: str) -> Asked:
     return replace(asked, instruction="\n\n".join(part for part in (asked.instruction, passages) if part))
 
 
-async def open_prompted(protocol: Protocol, asked: Asked, search: Search) -> Env:
+async def open_prompted_episode(protocol: Protocol, asked: Asked, search: Search) -> Env:
     """An episode of a protocol in PROMPTED."""
 
     async def retrieve(query: str) -> Prompt:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Optional
 
 from envs.base import Demonstration, World
-from envs.episode import ToolEpisode, ToolError, max_turns, worked
-from envs.problems.word_problems import Steps, generate, program, shown_steps, to_task
+from envs.episode import ToolEpisode, ToolError, max_turns, write_demonstration
+from envs.problems.word_problems import Steps, generate, program, solution_steps, to_task
 from envs.protocols import Answer, Asked
 from envs.protocols.record import check_bare, without_tool
 from envs.protocols.retool import INTERPRETER, RETOOL
@@ -98,11 +98,11 @@ class PythonMathWorld(World):
         The output is always true, and the answer copies it. Of a task from a file it is the record's `response`, as its
         rollout would have gone. Raises BadInput without a usable one. Without the tool it is the answer alone.
         """
-        steps = shown_steps(task, self._config.drawn_for(task, seed), self._config.demo_error_rate)
+        steps = solution_steps(task, self._config.drawn_for(task, seed), self._config.demo_error_rate)
         if not self._config.tools:
-            said = worked(RETOOL, [], task.answers[0] if steps is None else str(steps[-1][1]))
+            said = write_demonstration(RETOOL, [], task.answers[0] if steps is None else str(steps[-1][1]))
         else:
-            said = recorded(task) if steps is None else solved(steps)
+            said = split_recorded(task) if steps is None else solved(steps)
         turns = (len(said) + 1) // 2
         require(turns <= self.max_turns, "env.max_turns", self.max_turns, f"at least {turns} to solve {task.task_id}")
         return Demonstration(task=task, messages=(*self.env(task).first_messages(), *said))
@@ -110,10 +110,10 @@ class PythonMathWorld(World):
 
 def solved(steps: Steps) -> tuple[Message, ...]:
     result = str(steps[-1][1])
-    return worked(RETOOL, [(program(steps), result)], result)
+    return write_demonstration(RETOOL, [(program(steps), result)], result)
 
 
-def recorded(task: Task) -> tuple[Message, ...]:
+def split_recorded(task: Task) -> tuple[Message, ...]:
     """The record's `response`, cut into what the model wrote and the outputs. Raises BadInput without a usable one."""
     response = task.record.get("response")
     if not isinstance(response, str):

@@ -17,7 +17,7 @@ from envs.protocols.record import without_tool
 from envs.tasks.few_shot import ExampleLayout, examples_of, frame
 from envs.tasks.splits import split_tasks
 from envs.tools.search import WEB, SearchTool, check_files, service_name, start_server, token_of
-from envs.worlds.prompted import PROMPTED, open_prompted, with_passages
+from envs.worlds.prompted import PROMPTED, open_prompted_episode, with_passages
 from envs.worlds.search_config import SearchQAConfig
 from envs.worlds.search_made_up import MadeUpQuestions
 from rlsys.errors import BadInput
@@ -63,7 +63,7 @@ class SearchQAWorld(World):
 
     async def open_env(self, task: Task) -> Env:
         if self._protocol.name in PROMPTED:
-            return await open_prompted(self._protocol, self._asked(self._protocol, task), self._search)
+            return await open_prompted_episode(self._protocol, self._asked(self._protocol, task), self._search)
         return self.env(task)
 
     def _episode(self, protocol: Protocol, task: Task) -> ToolEpisode:

@@ -123,7 +123,7 @@ def any_calls(runs: Iterable[Run]) -> bool:
     return any(column(CALLS) in row.values for run in runs for row in run.rows)
 
 
-def with_derived(rows: Sequence[Measurement], calling: bool) -> list[Measurement]:
+def add_derived(rows: Sequence[Measurement], calling: bool) -> list[Measurement]:
     """With the shares of DERIVED. calling: whether any run calls tools: steps of episodes without a call, which have
     no column of calls, have 0 of them then."""
     found = []

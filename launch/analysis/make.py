@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from launch.analysis.curves import LAST, By, Chart, any_calls, charts, finished, with_derived
+from launch.analysis.curves import LAST, By, Chart, add_derived, any_calls, charts, finished
 from launch.analysis.draw import draw, draw_entries, draw_scatters, window_of
 from launch.analysis.episodes import TRAINING, files_of, read_episodes
 from launch.analysis.figures import FIGURES, Figure
@@ -134,7 +134,7 @@ def _rows(
     if figure.source == "finish":
         key, training = figure.panels[0].key, making.episodes == TRAINING
         return finished(run.rows if training else counted[run.path], making.by, key, LAST if training else 1)
-    return with_derived(run.rows, calling)
+    return add_derived(run.rows, calling)
 
 
 def _x_label(figure: Figure, by: By) -> str:

@@ -31,7 +31,7 @@ def about(best: Path) -> dict[str, Any]:
     return read
 
 
-def set_apart(run: Path, step: int) -> Path | None:
+def copy_best(run: Path, step: int) -> Path | None:
     """The model of a checkpoint, so that nobody removes it. None where this step has none."""
     checkpoint, apart = run / "checkpoints" / f"step-{step:06d}", run / "checkpoints" / f".candidate-step-{step:06d}"
     for left in (run / "checkpoints").glob(".candidate-*"):  # of a process that was killed

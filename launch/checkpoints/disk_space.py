@@ -92,7 +92,7 @@ def check_disk(room: Room | None, run: Path) -> None:
         )
 
 
-def told_room(room: Room | None, run: Path | None) -> str:
+def describe_room(room: Room | None, run: Path | None) -> str:
     """Of `--dry-run`. run: None where the run's disk is another than this machine's."""
     if room is None:
         return "not known yet"

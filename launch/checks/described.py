@@ -42,12 +42,12 @@ KNOWN: Mapping[str, Config] = {
 }  # fmt: skip
 
 
-def described(path: str, key: str = "model.path") -> Config | None:
+def load_model_config(path: str, key: str = "model.path") -> Config | None:
     """config.json of a folder or hub name; None where no network, no earlier download and no table has it.
 
     Raises BadInput for a file that is not readable.
     """
-    folder = Path(path) if Path(path).is_dir() else hub.cached(path)
+    folder = Path(path) if Path(path).is_dir() else hub.find_cached(path)
     if folder is not None:
         return architectures.read_config(folder, f"{key}={path!r}")
     return KNOWN.get(path) or hub.fetched_config(path)

@@ -80,7 +80,7 @@ def shape_of(config: Mapping[str, Any], parameters: int | None = None) -> ModelS
     kv_heads = text.get("num_key_value_heads") or heads
     head_dim = text.get("head_dim") or hidden // heads
     attention = hidden * head_dim * 2 * (heads + kv_heads)
-    head_and_embedding = vocab * hidden * (1 if tied(config) else 2)
+    head_and_embedding = vocab * hidden * (1 if has_tied_head(config) else 2)
     counted = layers * (attention + 3 * hidden * intermediate + 2 * hidden) + head_and_embedding + hidden
     return ModelShape(
         parameters=parameters or counted, layers=layers, hidden=hidden, intermediate=intermediate, heads=heads,
@@ -88,7 +88,7 @@ def shape_of(config: Mapping[str, Any], parameters: int | None = None) -> ModelS
     )  # fmt: skip
 
 
-def tied(config: Mapping[str, Any]) -> bool:
+def has_tied_head(config: Mapping[str, Any]) -> bool:
     """Whether the head is the embedding."""
     text = config.get("text_config") or config
     return bool(text.get("tie_word_embeddings", text.get("model_type") in TIED))
@@ -195,6 +195,6 @@ def total(parts: Parts) -> float:
     return sum(size for _, size in parts)
 
 
-def told(parts: Parts) -> str:
+def format_gigabytes(parts: Parts) -> str:
     """ "15.2 weights + 30.5 gradients = 45.7 GB"."""
     return " + ".join(f"{size / GIGA:.1f} {what}" for what, size in parts) + f" = {total(parts) / GIGA:.1f} GB"

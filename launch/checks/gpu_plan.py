@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from launch.checks.described import described
+from launch.checks.described import load_model_config
 from launch.checks.gpu_memory import (
     BYTES,
     GIGA,
@@ -17,17 +17,17 @@ from launch.checks.gpu_memory import (
     RankPlan,
     checkpoint_bytes,
     engine_memory,
+    format_gigabytes,
     host_memory,
     rank_memory,
     shape_of,
-    told,
     total,
 )
 from learners.algorithms import make_algorithm
 from learners.algorithms.base import REFERENCE, VALUES
 from rlsys.config.cluster import ClusterConfig
 from rlsys.config.recipe import RecipeConfig
-from rlsys.system.device import Device, dtype_of, known
+from rlsys.system.device import Device, dtype_of, require_resolved
 
 USUAL_CARD_GB = 80.0
 MOST_RANKS = 64  # that a remedy proposes
@@ -64,7 +64,9 @@ def gpu_plan(
     problems: list[str | None] = []
     name, plan = _fullest(training, shape, dtype)
     if plan is not None:
-        lines.append(f"rank      {plan.ranks} x ({told(rank_memory(shape, plan))}) of {card:g}, in stage {name}")
+        lines.append(
+            f"rank      {plan.ranks} x ({format_gigabytes(rank_memory(shape, plan))}) of {card:g}, in stage {name}"
+        )
         problems.append(_too_small_for_rank(shape, plan, recipe, card))
     line, problem = _engine(shape, recipe, dtype, card)
     versions = VERSIONS_IN_MEMORY * copy
@@ -77,7 +79,9 @@ def gpu_plan(
         lines.append(f"host      {copy:.1f} GB {readers} the model; {less}")
         size = checkpoint_bytes(shape, plan) / GIGA
         lines.append(f"host      {size:.1f} GB over all ranks while a checkpoint is written, and as much disk for each")
-        lines.append(f"host      {told(_node(shape, plan, recipe))} on a node with {_together(plan)} ranks, at most")
+        lines.append(
+            f"host      {format_gigabytes(_node(shape, plan, recipe))} on a node with {_together(plan)} ranks, at most"
+        )
         problems.append(_too_small_for_node(shape, plan, recipe, card, ram))
     return GpuPlan(lines=lines, problem=next((found for found in [*problems, problem] if found), None))
 
@@ -112,7 +116,7 @@ def _described(recipe: RecipeConfig) -> Mapping[str, Any] | None:
             "num_key_value_heads": scratch.num_kv_heads, "head_dim": scratch.head_dim,
             "vocab_size": scratch.vocab_size,
         }  # fmt: skip
-    return described(path)
+    return load_model_config(path)
 
 
 # -- learner ranks ----------------------------------------------------------------------------------------------------
@@ -132,8 +136,10 @@ def _rank_plan(recipe: RecipeConfig, dtype: str) -> RankPlan:
         ranks=learner.ranks,
         zero_stage=learner.zero_stage,
         dtype=dtype,
-        checkpointing=known(recipe.model.gradient_checkpointing),
-        row_tokens=max(known(learner.tokens_per_row), recipe.engine.max_model_len),  # a longer sample gets its own
+        checkpointing=require_resolved(recipe.model.gradient_checkpointing),
+        row_tokens=max(
+            require_resolved(learner.tokens_per_row), recipe.engine.max_model_len
+        ),  # a longer sample gets its own
         logit_chunk=learner.logit_chunk,
         reference=REFERENCE in needs,
         critic=VALUES in needs,
@@ -221,7 +227,7 @@ def _engine(shape: ModelShape, recipe: RecipeConfig, dtype: str, card: float) ->
     room = f"{max(0, int(tokens)):,} tokens, {contexts:.1f} whole contexts of {window}"
     asked = f"engine.max_num_seqs={plan.max_num_seqs}"
     each = f"{workers} x " + f"{plan.tensor_parallel} x " * (plan.tensor_parallel > 1)
-    line = f"engine    {each}({told(parts)}) of {card:g}; room for {room} ({asked})"
+    line = f"engine    {each}({format_gigabytes(parts)}) of {card:g}; room for {room} ({asked})"
     if tokens >= window:
         return line, None
     tries = _engine_remedies(shape, plan)

@@ -19,7 +19,7 @@ DEADLINE_S = 5.0
 MOST_CONFIG_BYTES = 1 << 20
 
 
-def cached(name: str) -> Path | None:
+def find_cached(name: str) -> Path | None:
     """The folder of a downloaded model, the newest; found without loading the hub's library, which reads OFFLINE."""
     home = os.environ.get("HF_HOME") or "~/.cache/huggingface"
     cache = Path(os.environ.get("HF_HUB_CACHE") or f"{home}/hub").expanduser()
@@ -50,7 +50,7 @@ def require(name: str, where: str) -> str | None:
     Where only the copy of an earlier download is to be had, the hub is not asked again by any process of this run: what
     to say about it is returned.
     """
-    here = cached(name)
+    here = find_cached(name)
     if _offline():
         if here is None:
             raise BadInput(f"{where}: no folder, not downloaded before, and {OFFLINE} is set: nothing is downloaded")
@@ -66,7 +66,7 @@ def require(name: str, where: str) -> str | None:
     return f"{reason}: the copy of {name} in {here} is used ({OFFLINE}=1 says so from the start)"
 
 
-def why_away(name: str) -> str:
+def explain_missing(name: str) -> str:
     """Why a model that is not on this machine cannot be had by it either; "" where the hub has one of that name."""
     if _offline():
         return f"{OFFLINE} is set, nothing is downloaded"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from launch.checks.described import described
+from launch.checks.described import load_model_config
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import require
 
@@ -37,7 +37,7 @@ def check(recipe: RecipeConfig, path: str | None) -> None:
 def _sizes(recipe: RecipeConfig, path: str | None) -> dict[str, Any]:
     if path is None:
         return asdict(recipe.model.scratch)
-    config = described(path)
+    config = load_model_config(path)
     if config is None:
         return {}
     inner = config.get("text_config")

@@ -17,15 +17,15 @@ from envs.rewards.asks import NeedsJudging
 from envs.services.judge.judge import open_judge
 from envs.services.judge.templates import Prompts
 from launch.checks import architectures, hub, partitions
-from launch.checks.described import described
-from launch.checks.gpu_memory import BYTES, GIGA, VERSIONS_IN_MEMORY, shape_of, tied
+from launch.checks.described import load_model_config
+from launch.checks.gpu_memory import BYTES, GIGA, VERSIONS_IN_MEMORY, has_tied_head, shape_of
 from launch.checks.machine import inside_ray_job, is_local, local_gpus
 from launch.checks.safetensors_files import parameters_in
 from rlsys.config.cluster import ClusterConfig
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput, require
 from rlsys.system import memory
-from rlsys.system.device import DEVICES, Device, dtype_of, known, resolved_cluster
+from rlsys.system.device import DEVICES, Device, dtype_of, require_resolved, resolved_cluster
 
 if TYPE_CHECKING:
     from actors.judge import JudgeServiceConfig
@@ -47,7 +47,7 @@ def parameters(recipe: RecipeConfig) -> int | None:
     folder = Path(recipe.model.path)
     if folder.is_dir():
         return parameters_in(folder, f"model.path={recipe.model.path!r}")
-    config = described(recipe.model.path)
+    config = load_model_config(recipe.model.path)
     shape = None if config is None else shape_of(config)
     return None if shape is None else shape.parameters
 
@@ -66,7 +66,7 @@ def memory_plan(recipe: RecipeConfig, *, learner: bool) -> tuple[list[str], int]
     engines, ranks = recipe.rollout.workers, recipe.learner.ranks if learner else 0
     weights_mb, training_mb = 8 * count // 2**20, 16 * count // 2**20
     cache_mb = recipe.engine.kv_cache_mb
-    store_mb = known(resolved_cluster(recipe.cluster, DEVICES["cpu"]).object_store_mb)
+    store_mb = require_resolved(resolved_cluster(recipe.cluster, DEVICES["cpu"]).object_store_mb)
     engine_mb, rank_mb = memory_of_parts(recipe, count)
     engines_mb, ranks_mb = engines * engine_mb, ranks * rank_mb
     lines = [f"engines  {engines} x ({WORKER_MB} + {cache_mb} KV cache + {weights_mb} weights) = {engines_mb} MiB"]
@@ -94,16 +94,16 @@ def weights_bytes(recipe: RecipeConfig, device: Device) -> int | None:
     if count is None:
         return None
     if recipe.model.path is not None:
-        config = described(recipe.model.path) or {}
+        config = load_model_config(recipe.model.path) or {}
         # a tied head is one tensor in the files, and two in a version
         text = config.get("text_config") or config
-        count += text.get("vocab_size", 0) * text.get("hidden_size", 0) if tied(config) else 0
+        count += text.get("vocab_size", 0) * text.get("hidden_size", 0) if has_tied_head(config) else 0
     return VERSIONS_IN_MEMORY * count * BYTES[dtype_of(recipe.model.dtype, device)]
 
 
 def store_bytes(recipe: RecipeConfig, device: Device) -> int:
     """What a run's batches take of Ray's object store, where that shares /dev/shm with versions of the weights."""
-    store_mb = known(resolved_cluster(recipe.cluster, device).object_store_mb)
+    store_mb = require_resolved(resolved_cluster(recipe.cluster, device).object_store_mb)
     return store_mb * 2**20 if recipe.cluster.weights_dir is None else 0
 
 
@@ -163,7 +163,7 @@ def check_model(path: str | None, *, learner: bool, ask: bool = True, key: str =
         said = hub.require(path, name)
         if said is not None:
             print(f"rlsys: {said}", file=sys.stderr)
-    folder = Path(path) if Path(path).is_dir() else hub.cached(path)
+    folder = Path(path) if Path(path).is_dir() else hub.find_cached(path)
     if folder is not None:
         architectures.check(architectures.read_config(folder, name), name, learner=learner)
 

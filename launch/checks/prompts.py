@@ -18,7 +18,7 @@ from envs.base import World
 from rlsys.config.identity import config_key
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
-from rlsys.raised import worded
+from rlsys.raised import describe_exception
 from rlsys.types import Task
 from rlsys.visible import visible
 
@@ -135,9 +135,11 @@ def _prompt(
         env = world.env(task)
         messages, stop = env.first_messages(), env.stop_strings
     except Exception as error:  # their own code
-        raise BadInput(f"env.name={recipe.env.name}: no prompt for task {task.task_id}: {worded(error)}") from error
+        raise BadInput(
+            f"env.name={recipe.env.name}: no prompt for task {task.task_id}: {describe_exception(error)}"
+        ) from error
     try:
         return renderer.prompt_ids(messages), stop
     except Exception as error:
         what = f"its chat template cannot render a prompt of env.name={recipe.env.name}"
-        raise BadInput(f"model.path={model!r}: {what}: {worded(error)}") from error
+        raise BadInput(f"model.path={model!r}: {what}: {describe_exception(error)}") from error

@@ -10,7 +10,7 @@ from pathlib import Path
 from launch.config.compose import TABLES, compose
 from launch.config.keys import Key, Section, choice_keys, plain, reference, values_of
 from launch.config.layers import find_config
-from launch.config.synonyms import foreign, meant
+from launch.config.synonyms import foreign, suggest_key
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
 from rlsys.files import files_or_bad_input
@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
     if options.page is not None:
         page = Path(options.page)
         with files_or_bad_input():
-            page.write_text(filled(page.read_text(), sections))
+            page.write_text(fill_page(page.read_text(), sections))
         return 0
     if options.what is None:
         lines = list(listed(sections))
@@ -97,7 +97,7 @@ def held(config: str, sections: Sequence[Section]) -> list[str]:
         lines = chosen(config)
         if lines:
             return lines
-        hint = meant(config, [key.name for section in sections for key in section.keys])
+        hint = suggest_key(config, [key.name for section in sections for key in section.keys])
         raise BadInput(f"no key {config!r}{hint}" if hint else f"{config!r} is no key, and {error}") from error
     composed = compose(config, [])
     everywhere = changed(composed.recipe)
@@ -122,7 +122,7 @@ def short(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."
 
 
-def filled(page: str, sections: Sequence[Section]) -> str:
+def fill_page(page: str, sections: Sequence[Section]) -> str:
     """The page with all keys between its marks. Raises BadInput for a page without them."""
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)

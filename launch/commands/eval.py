@@ -27,8 +27,8 @@ from launch.evaluation.played import EvalResult
 from launch.evaluation.report import of_several, papers_of, report, write
 from launch.evaluation.results import result_of
 from launch.evaluation.sets import Play, recipes_of, sets_of
-from launch.evaluation.told import metric_lines, planned, table
-from launch.evaluation.transcripts import Transcripts, file_name, folder_beside
+from launch.evaluation.told import describe_plan, metric_lines, table
+from launch.evaluation.transcripts import Transcripts, file_name, transcript_folder
 from launch.observe.progress import Progress
 from launch.run.cleanup import orderly_exit
 from launch.run.playing import PendingGroup, play_each
@@ -80,7 +80,7 @@ def evaluate(options: argparse.Namespace, progress: Progress) -> int:
     earlier = read_earlier(options.against) if options.against is not None else None
     found = find_checkpoint(config.recipe, options.checkpoint)
     plays = plays_to_play(recipe, trained_on(found) if found is not None else None)
-    said = planned(plays)  # reads every set
+    said = describe_plan(plays)  # reads every set
     preflight.check(recipe, learner=False)
     for each in recipes_of(recipe):
         nodes.check_rollouts(each)
@@ -177,7 +177,7 @@ def kept(options: argparse.Namespace, about: Mapping[str, Any], plays: Mapping[s
     with tempfile.TemporaryDirectory() as nowhere, ExitStack() as closing:
         folder = Path(nowhere) / "transcripts"
         if options.output is not None:
-            folder = folder_beside(Path(options.output), resume=options.resume)
+            folder = transcript_folder(Path(options.output), resume=options.resume)
         transcripts = Transcripts(folder, begun, sizes)
         closing.callback(transcripts.close)
         yield transcripts

@@ -28,18 +28,18 @@ def run(options: argparse.Namespace) -> int:
         stages = ", ".join(
             f"{stage.name} ({stage.kind}{f' {stage.steps}' if stage.steps else ''})" for stage in config.stages
         )
-        print(indented(f"{name:<25} {stages}"))
+        print(indent(f"{name:<25} {stages}"))
         if about.title:
-            print(indented(f"{'':<26}{about.title}{f', arXiv {about.arxiv}' if about.arxiv else ''}"))
+            print(indent(f"{'':<26}{about.title}{f', arXiv {about.arxiv}' if about.arxiv else ''}"))
         if about.data:
-            print(indented(f"{'':<26}data: {', '.join(about.data)}; {prepared(config.recipe.env)}"))
+            print(indent(f"{'':<26}data: {', '.join(about.data)}; {prepared(config.recipe.env)}"))
         names = [each.stem for each in sorted((path.parent / "ablations").glob("*.yaml"))]
         if names and path.name == "paper.yaml":
-            print(indented(f"{'':<26}{name}/ablations/NAME: {', '.join(names)}"))
+            print(indent(f"{'':<26}{name}/ablations/NAME: {', '.join(names)}"))
     return 0
 
 
-def indented(line: str) -> str:
+def indent(line: str) -> str:
     """Wrapped between words alone: a name that is broken at its hyphens cannot be copied."""
     return textwrap.fill(line, WIDE, subsequent_indent=" " * 28, break_on_hyphens=False, break_long_words=False)
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from launch.config.compose import TABLES
 from launch.config.keys import known_names
-from launch.config.synonyms import meant
+from launch.config.synonyms import suggest_key
 
 Config = TypeVar("Config")
 
@@ -26,7 +26,8 @@ def as_key(word: str) -> str:
     """How an option of another system is given here, where `--lr` is a key of the configuration."""
     name = word.lstrip("-").partition("=")[0].replace("-", "_")
     known = known_names(TABLES, {})
-    return f": keys are given as key=value, without dashes{f' ({name}=...)' if name in known else meant(name, known)}"
+    hint = f" ({name}=...)" if name in known else suggest_key(name, known)
+    return f": keys are given as key=value, without dashes{hint}"
 
 
 def add_config(parser: argparse.ArgumentParser, overrides: str = "override a key of the config") -> None:

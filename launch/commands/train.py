@@ -8,7 +8,7 @@ from pathlib import Path
 
 from launch.checkpoints.beginning import refuse_impossible
 from launch.checkpoints.checkpoint import DriverState
-from launch.checkpoints.disk_space import check_disk, room_for, told_room
+from launch.checkpoints.disk_space import check_disk, describe_room, room_for
 from launch.checks.machine import expected_device, killed_too_early, runs_elsewhere, smallest_device
 from launch.commands.shared import add_config
 from launch.config.compose import compose, to_yaml
@@ -18,7 +18,7 @@ from launch.observe.progress import Progress, begun
 from launch.run import cleanup, parent
 from launch.run.rundir import RunDir, choose_run_dir, refuse_foreign
 from launch.stages.base import needs_engines
-from launch.stages.train import arithmetic, check, check_gpus, check_offload, never_trained, train
+from launch.stages.train import arithmetic, check, check_gpus, check_offload, check_trained, train
 from rlsys.config.recipe import RunConfig
 from rlsys.errors import BadInput, RunFailed
 from rlsys.files import files_or_bad_input
@@ -70,7 +70,7 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
         return dry_run(config, progress, options.run_dir)
     check(config)
 
-    from launch.run.parts import make_run, shown  # Ray and torch behind these two: a dry run goes without
+    from launch.run.parts import make_run, shorten_path  # Ray and torch behind these two: a dry run goes without
     from launch.run.session import go_through
 
     text = to_yaml(config)
@@ -93,13 +93,13 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
     weights = WeightFolder.open(cleanup.tag(), config.recipe.cluster.weights_dir)
     parent.tell(run=str(directory.path))
     with cleanup.orderly_exit():
-        progress.say(f"run directory {shown(directory.path)}; {begun()}")
+        progress.say(f"run directory {shorten_path(directory.path)}; {begun()}")
         if early := killed_too_early(config.recipe.checkpoint.stop_deadline_s):
             progress.say(early)
         if checkpoint is not None:
             progress.say(f"continuing from {checkpoint.name}: stage {entered.name}, step {state.stage_step}")
             for aside in directory.set_aside_after(checkpoint):
-                progress.say(f"set aside, to be removed by hand: {shown(aside)}")
+                progress.say(f"set aside, to be removed by hand: {shorten_path(aside)}")
         if not checked:
             progress.say("that checkpoint was saved without digests: its files are taken as they are")
         played = [each for stage in playing for each in recipes_of(stage.config)]
@@ -110,7 +110,7 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
 
 
 def say_finished(config: RunConfig, directory: RunDir, state: DriverState, progress: Progress) -> int:
-    if never_trained(state):
+    if check_trained(state):
         raise RunFailed(
             f"{directory.path} is finished after {state.step} steps, none of which trained anything: "
             "give another --run-dir to train again"
@@ -130,7 +130,7 @@ def dry_run(config: RunConfig, progress: Progress, run_dir: str | None) -> int:
     progress.close()
     print(to_yaml(resolved_run(config, device)))
     print("# what follows from it")
-    for line in [*follows, f"{'checkpoints (disk)':<25} {told_room(room, place if here else None)}"]:
+    for line in [*follows, f"{'checkpoints (disk)':<25} {describe_room(room, place if here else None)}"]:
         print(f"#   {line}")
     check_gpus(config)
     check_offload(config)

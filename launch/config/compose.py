@@ -17,15 +17,15 @@ import yaml
 from actors.vllm_arguments import check_arguments
 from envs import REWARDS, WORLDS
 from launch.config import scope
-from launch.config.keys import inside_named, known_names
+from launch.config.keys import known_names, named_sections
 from launch.config.layers import Layer, Raw, find_config, is_written, label_of, parse_overrides, read_files
-from launch.config.synonyms import meant
+from launch.config.synonyms import suggest_key
 from launch.evaluation.sets import check_sets
 from launch.stages import STAGES
 from launch.stages.base import STAGE_KEYS, Stage, StageKeys, check_name, check_optimizer, stage_of
 from launch.stages.reads import holds
 from learners.algorithms import ALGORITHMS
-from rlsys.choices import Table, choose, look_beside
+from rlsys.choices import Table, add_search_paths, choose
 from rlsys.config.recipe import RecipeConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput, nearest
 
@@ -112,7 +112,7 @@ def last_recipe(config: str, overrides: Sequence[str]) -> RecipeConfig:
 def _read(config: str, overrides: Sequence[str]) -> tuple[list[Layer], list[StageSource]]:
     """What holds everywhere, and the stages. Keys are checked as far as that takes no algorithm and no environment."""
     path = find_config(config)
-    look_beside(path)
+    add_search_paths(path)
     files, stages = read_files(path, seen=())
     everywhere, by_stage = parse_overrides(overrides, stages)
     command_line = Layer("command line", everywhere)
@@ -198,13 +198,13 @@ def _check_keys(source: str, values: Mapping[str, Any], schema: type, parts: Map
             given = _first_key(f"{prefix}{key}", value)
             known = [*[*STAGE_KEYS] * (": stages." in source), *known_names(TABLES, parts)]
             listed = f" (`rlsys config {prefix.rstrip('.')}".rstrip() + "` lists the keys)"
-            raise BadInput(f"{source}: unknown key {given!r}{meant(given, known) or listed}")
+            raise BadInput(f"{source}: unknown key {given!r}{suggest_key(given, known) or listed}")
         inner = parts.get(prefix + key, hints[key])
         if isinstance(inner, type) and is_dataclass(inner):
             if not isinstance(value, dict):
                 raise BadInput(f"{source}: {prefix}{key}={value!r}: expected keys and values")
             _check_keys(source, value, inner, parts, f"{prefix}{key}.")
-        elif (named := inside_named(hints[key])) is not None and isinstance(value, dict):
+        elif (named := named_sections(hints[key])) is not None and isinstance(value, dict):
             for name, each in value.items():
                 where = f"{prefix}{key}.{name}"
                 if not isinstance(each, dict):

@@ -73,14 +73,14 @@ def _leaves(schema: type, prefix: str) -> Iterator[tuple[str, type, Field[Any], 
         hint = hints[each.name]
         if isinstance(hint, type) and is_dataclass(hint):
             yield from _leaves(hint, f"{prefix}{each.name}.")
-        elif (named := inside_named(hint)) is not None:
+        elif (named := named_sections(hint)) is not None:
             yield from _leaves(named, f"{prefix}{each.name}.NAME.")
         elif hint is not Any:
             owner = next(base for base in schema.__mro__ if each.name in base.__dict__.get("__annotations__", {}))
             yield prefix + each.name, owner, each, hint
 
 
-def inside_named(hint: Any) -> type | None:
+def named_sections(hint: Any) -> type | None:
     """Of a section with names that a recipe chooses, `dict[str, EvalSet]`, the dataclass of each; else None."""
     inner: type | None = get_args(hint)[1] if get_origin(hint) is dict else None
     return inner if isinstance(inner, type) and is_dataclass(inner) else None

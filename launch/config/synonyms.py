@@ -50,7 +50,7 @@ def foreign() -> Foreign:
     )
 
 
-def meant(key: str, known: Iterable[str]) -> str:
+def suggest_key(key: str, known: Iterable[str]) -> str:
     """The end of an error line about an unknown key: ` (did you mean 'learner.lr'?)`. Empty if there is no good guess.
 
     known: the full names of all keys. Tried in this order: names of other systems, the longest part first; the last

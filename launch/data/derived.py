@@ -13,7 +13,7 @@ from typing import Any
 import networkx
 
 from envs.protocols.styles import STYLES
-from envs.tasks.files import located
+from envs.tasks.files import open_records
 from envs.tasks.formats import read_source, recognise
 from envs.worlds.questions import QuestionsConfig, QuestionsWorld
 from launch.data.records import PublicSet, Row
@@ -51,7 +51,7 @@ def in_order(record: Mapping[str, Any], name: str) -> list[str]:
 
 def single_steps(name: str, path: Path) -> Iterator[Row]:
     """Of each task of a file; `parent` is the task_id that an evaluation gives it. Raises BadInput."""
-    for record in located(str(path)):
+    for record in open_records(str(path)):
         task = recognise(record).read(record)
         for number, row in enumerate(STEPWISE[name](task.record), start=1):
             yield {"id": f"{record.task_id}#{number}", **row, "parent": task.task_id}

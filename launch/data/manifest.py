@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from envs.tasks.files import Located, located
+from envs.tasks.files import Located, open_records
 from launch.data.records import Progress, Role
 from rlsys.errors import BadInput
 from rlsys.files import replace_file
@@ -34,7 +34,7 @@ class Source:
 
     def records(self) -> Iterator[Located]:
         for path in self.files:
-            yield from located(path)
+            yield from open_records(path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

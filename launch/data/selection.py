@@ -10,7 +10,7 @@ from typing import Any
 
 from launch.data.records import Progress, Row
 from rlsys.errors import BadInput
-from rlsys.seeds import rank, some_of
+from rlsys.seeds import hash_order, stable_sample
 
 PERMUTATIONS = 128  # as in Long CoT's search for phrases
 SHINGLE = 3  # words
@@ -114,23 +114,23 @@ def drawn(
     if take >= len(rows):
         return list(rows)
     if stratify is None:
-        return some_of(rows, take, lambda row: rank(seed, same(row)))
+        return stable_sample(rows, take, lambda row: hash_order(seed, same(row)))
     groups: dict[str, list[int]] = {}
     for place, row in enumerate(rows):
         if stratify not in row:
             known = ", ".join(key for key in row if key not in ("question", "answers"))
             raise BadInput(f"--stratify {stratify}: a row without it, which has {known or 'no other field'}")
         groups.setdefault(str(row[stratify]), []).append(place)
-    shares = apportioned({value: len(each) for value, each in groups.items()}, take)
+    shares = apportion({value: len(each) for value, each in groups.items()}, take)
     chosen = {
         place
         for value, each in groups.items()
-        for place in some_of(each, shares[value], lambda place: rank(seed, same(rows[place])))
+        for place in stable_sample(each, shares[value], lambda place: hash_order(seed, same(rows[place])))
     }
     return [row for place, row in enumerate(rows) if place in chosen]
 
 
-def apportioned(counts: Mapping[str, int], take: int) -> dict[str, int]:
+def apportion(counts: Mapping[str, int], take: int) -> dict[str, int]:
     """Shares of `take` by the largest remainders: apportioned({"a": 5, "b": 3, "c": 2}, 4) == {"a": 2, "b": 1, "c": 1}
 
     Of equal remainders the earlier name goes first.

@@ -29,7 +29,7 @@ class Paired:
 
     def told(self) -> str:
         within = f" ({self.low:+.3f} to {self.high:+.3f})" if self.low < self.high else ""
-        return f"on the {self.tasks} tasks of both {self.difference:+.3f}{within}, {self.test} {told_p(self.p)}"
+        return f"on the {self.tasks} tasks of both {self.difference:+.3f}{within}, {self.test} {format_p(self.p)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class Difference:
     def told(self) -> str:
         said = f"{self.ours:.3f}, there {self.theirs:.3f}"
         if self.unpaired:
-            said += f"; two-proportion z-test {told_p(self.unpaired.p)}"
+            said += f"; two-proportion z-test {format_p(self.unpaired.p)}"
         if self.paired:
             said += f"; {self.paired.told()}"
         if self.why_not:
@@ -106,7 +106,7 @@ def against_lines(found: Mapping[str, Difference], path: str) -> list[str]:
     return [f"against {path}: {name} {each.told()}" for name, each in found.items()]
 
 
-def told_p(p: float) -> str:
+def format_p(p: float) -> str:
     """What is smaller is the tail of a formula and no probability."""
     return "p < 1e-16" if p < 1e-16 else f"p = {p:.3g}"
 

@@ -14,7 +14,7 @@ from launch.checkpoints import best
 from launch.evaluation.report import of_several, report
 from launch.evaluation.results import Result, result_of
 from launch.evaluation.sets import Play, plays_of
-from launch.evaluation.told import planned, told
+from launch.evaluation.told import describe_plan, describe_results
 from launch.evaluation.transcripts import file_name, records_of
 from launch.observe.held_out import fallen
 from launch.run.playing import PendingGroup, play_each
@@ -97,7 +97,7 @@ async def evaluate(run: Run, stage: StageConfig, when: str) -> Values:
     """
     state, plays = run.state, plays_of(stage.config)
     one = Evaluation(stage=stage, when=when, step=state.step, version=state.version, plays=plays)
-    run.progress.begin(f"evaluating {when}: {planned(plays)}")
+    run.progress.begin(f"evaluating {when}: {describe_plan(plays)}")
     run.progress.doing(f"evaluating {when}: groups played")
     waiting = owed(plays, {})
     done = 0
@@ -120,7 +120,7 @@ async def candidate(run: Run, one: Evaluation) -> Path | None:
         await asyncio.wait({run.tasks.writing})
     for aside in await asyncio.to_thread(best.forget_after, run.dir.path, one.step):
         run.progress.say(f"the run went back: its best model of then is {aside.name}")
-    return await asyncio.to_thread(best.set_apart, run.dir.path, one.step)
+    return await asyncio.to_thread(best.copy_best, run.dir.path, one.step)
 
 
 async def settle(run: Run, one: Evaluation, apart: Path | None) -> Values:
@@ -145,7 +145,7 @@ async def settle(run: Run, one: Evaluation, apart: Path | None) -> Values:
     at = f"at step {one.step}" if one.when == "during" else f"in stage {stage.name}" if one.when == "eval" else one.when
     mixed = f"; weights of versions {one.version} to {newest}" if newest > one.version else ""
     together = of_several(one.plays, {name: each.played for name, each in results.items()})[0]
-    run.progress.say(f"held-out {measure} {at}: {'; '.join([told(results), *together])}{mixed}")
+    run.progress.say(f"held-out {measure} {at}: {'; '.join([describe_results(results), *together])}{mixed}")
     run.spend(one.tokens, one.discarded)
     # What the run began with stays its first number, whatever later stages begin with.
     if one.when == "after" or (one.when == "before" and "before" not in state.eval_measure):

@@ -11,7 +11,7 @@ from rlsys.harvest import first_of
 USE = ("tokens", "response_tokens", "turns", "truncated", "reply_tokens")  # of the episodes, not of their answers
 
 
-def planned(plays: Mapping[str, Play]) -> str:
+def describe_plan(plays: Mapping[str, Play]) -> str:
     """ "200 held-out tasks, greedy and 2 sampled", or "hotpotqa 100 tasks, greedy; bamboogle ..."."""
     sets: dict[str, list[str]] = {}
     for play in plays.values():
@@ -22,7 +22,7 @@ def planned(plays: Mapping[str, Play]) -> str:
     return "; ".join(f"{begin}, {' and '.join(ways)}" for begin, ways in sets.items())
 
 
-def told(results: Mapping[str, Result]) -> str:
+def describe_results(results: Mapping[str, Result]) -> str:
     """In one line: "greedy 0.375, sampled 0.410; greedy: 16 of 24 graded, 8 failed; the first: ..." """
     numbers = (f"{name} {'none' if each.value is None else f'{each.value:.3f}'}" for name, each in results.items())
     parts = [", ".join(numbers)]

@@ -113,7 +113,7 @@ def without_tokens(record: TrajectoryRecord) -> TrajectoryRecord:
     return replace(record, token_ids=())
 
 
-def folder_beside(output: Path, *, resume: bool) -> Path:
+def transcript_folder(output: Path, *, resume: bool) -> Path:
     """`result.transcripts` beside `result.json`, or the next free `result.transcripts-2`; to resume, the last one.
 
     What an earlier evaluation left is never written over. Raises BadInput where there is nothing to resume.

@@ -56,7 +56,7 @@ def dead(owner: str) -> bool:
     return machine == _machine() and pid.isdigit() and _started(int(pid)) != started
 
 
-def owned(owner: str | None = None) -> list[psutil.Process]:
+def find_owned(owner: str | None = None) -> list[psutil.Process]:
     """Processes that bear `owner`'s tag; with None, those whose owner is dead."""
     found = []
     for process in psutil.process_iter():
@@ -73,17 +73,17 @@ def owned(owner: str | None = None) -> list[psutil.Process]:
 
 def end_orphans() -> list[psutil.Process]:
     """End the processes of dead drivers. Returns those that are there all the same."""
-    return _end(owned)
+    return _end(find_owned)
 
 
 def end_own() -> list[psutil.Process]:
     """The same for every process that this one, or a child of its, has started."""
-    return _end(partial(owned, tag()))
+    return _end(partial(find_owned, tag()))
 
 
 def end_run(owner: str) -> str:
     """What a driver does at its end, after the end of a driver that did not. Returns what is to be said of it."""
-    said = survivors(_end(partial(owned, owner)))
+    said = survivors(_end(partial(find_owned, owner)))
     memory.sweep(memory.memory_root())
     semaphores.remove(dead)
     sockets.remove(dead)

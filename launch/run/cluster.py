@@ -19,8 +19,8 @@ from launch.checks import cuda
 from launch.checks.machine import expected_device, inside_ray_job, is_local
 from launch.run import cleanup, parent
 from rlsys.config.cluster import ClusterConfig
-from rlsys.errors import BadInput, RunFailed, told
-from rlsys.system.device import Device, choose, known, resolved_cluster
+from rlsys.errors import BadInput, RunFailed, describe_error
+from rlsys.system.device import Device, choose, require_resolved, resolved_cluster
 
 
 def connect(config: ClusterConfig, needs: Callable[[Device], Sequence[ResourceRequest]], *, run: str = "") -> Device:
@@ -53,7 +53,7 @@ def connect(config: ClusterConfig, needs: Callable[[Device], Sequence[ResourceRe
         options = {
             "address": "local",
             "num_cpus": max(asked + 1, psutil.cpu_count() or 1),
-            "object_store_memory": known(resolved_cluster(config, expected).object_store_mb) * 2**20,
+            "object_store_memory": require_resolved(resolved_cluster(config, expected).object_store_mb) * 2**20,
             "include_dashboard": config.dashboard_port is not None,
             "dashboard_port": config.dashboard_port,
         }
@@ -68,7 +68,7 @@ def connect(config: ClusterConfig, needs: Callable[[Device], Sequence[ResourceRe
         if not local and isinstance(error, (ConnectionError, RuntimeError, ValueError)):
             raise BadInput(silent) from error
         what = "a local Ray cluster" if local else "Ray's part of this process"
-        raise RunFailed(f"{what} does not start: {told(error).strip().splitlines()[0]}") from error
+        raise RunFailed(f"{what} does not start: {describe_error(error).strip().splitlines()[0]}") from error
     finally:
         cleanup.stop_if_asked()
     parent.tell(log=_own_log())

@@ -23,7 +23,7 @@ from launch.run.cluster import connect
 from rlsys.config.cluster import ClusterConfig
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput, require
-from rlsys.system.device import resolved
+from rlsys.system.device import resolve
 
 T = TypeVar("T")
 BEST = "@best"  # behind a run directory
@@ -47,7 +47,7 @@ def on_engines(
     playing = playing or [recipe]
     needed = wire.services(playing)
     device = connect(recipe.cluster, partial(wire.engine_needs, recipe, needed), run=recipe.name)
-    recipe, playing = resolved(recipe, device), [resolved(each, device) for each in playing]
+    recipe, playing = resolve(recipe, device), [resolve(each, device) for each in playing]
     services = wire.services(playing)
     services.on_gpus = bool(device.gpus_per_actor)
     needs = wire.engine_needs(recipe, services, device)

@@ -111,7 +111,7 @@ def check_rollouts(recipe: RecipeConfig) -> None:
     """
     preflight.check_judging(recipe)
     if is_local(recipe.cluster):
-        look(NodeRequirements(playing=(recipe,), serving=tuple(wire.served(recipe))), (), make_world)
+        look(NodeRequirements(playing=(recipe,), serving=tuple(wire.list_services(recipe))), (), make_world)
     else:
         cache_folders([recipe])
 

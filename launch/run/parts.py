@@ -30,7 +30,7 @@ from learners.rope import scaled_copy
 from rlsys.config.recipe import RecipeConfig, RunConfig
 from rlsys.files import files_or_bad_input
 from rlsys.journal import Journal
-from rlsys.system.device import Device, require_device, resolved, resolved_run
+from rlsys.system.device import Device, require_device, resolve, resolved_run
 from rlsys.system.weight_folder import WeightFolder
 
 SHOWN_AT_START = 400  # characters of the first prompt
@@ -53,8 +53,9 @@ def make_run(
     with files_or_bad_input():
         if missing := directory.rewind_metrics(state.step):
             progress.say(
-                f"{shown(directory.path / METRICS)}: the rows of {len(missing)} of {state.step} steps are missing, the "
-                f"first of step {missing[0]}: the run goes on, its curves have a hole and `health` has not seen them"
+                f"{shorten_path(directory.path / METRICS)}: the rows of {len(missing)} of {state.step} steps are "
+                f"missing, the first of step {missing[0]}: the run goes on, its curves have a hole and `health` has "
+                "not seen them"
             )
         journal = Journal(directory.journal, keep=state.mark)
         directory.write("config.yaml", text)
@@ -68,7 +69,7 @@ def make_run(
     needs = partial(_needs, config.recipe, needed if playing else None)
     device = connect(config.recipe.cluster, needs, run=config.recipe.name)
     config = resolved_run(config, device)
-    recipe, playing = config.recipe, [resolved(each, device) for each in playing]
+    recipe, playing = config.recipe, [resolve(each, device) for each in playing]
     services = wire.services(playing)
     services.on_gpus = bool(device.gpus_per_actor)
     for stage in config.stages:
@@ -139,12 +140,12 @@ async def start_parts(run: Run, *, engines: bool) -> None:
 
 def on_nodes(nodes: Sequence[str]) -> str:
     """The address of every rank, in their order: "0-7 on 10.0.0.2, 8-15 on 10.0.0.3"."""
-    shown, first = [], 0
+    shorten_path, first = [], 0
     for node, group in groupby(nodes):
         last = first + len(list(group)) - 1
-        shown.append((f"{first}-{last}" if last > first else f"{first}") + f" on {node}")
+        shorten_path.append((f"{first}-{last}" if last > first else f"{first}") + f" on {node}")
         first = last + 1
-    return ", ".join(shown)
+    return ", ".join(shorten_path)
 
 
 async def start_engines(run: Run, for_workers: list[Any], for_services: list[Any]) -> None:
@@ -152,7 +153,7 @@ async def start_engines(run: Run, for_workers: list[Any], for_services: list[Any
     await asyncio.gather(run.pool.start(for_workers), run.services.start(for_services, run.pool.connect))
 
 
-def shown(path: Path) -> Path:
+def shorten_path(path: Path) -> Path:
     """As a person at this prompt would write it."""
     with contextlib.suppress(FileNotFoundError):  # the working folder may be gone by the end
         return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

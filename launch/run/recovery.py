@@ -12,7 +12,7 @@ import contextlib
 
 from launch.checkpoints.checkpoint import DriverState, step_of
 from launch.run.run import Run
-from launch.run.saving import written
+from launch.run.saving import wait_written
 from rlsys.errors import LearnerLost, RunFailed
 
 
@@ -20,7 +20,7 @@ async def restore(run: Run, lost: LearnerLost) -> None:
     """To the newest checkpoint, or to the beginning where there is none yet. Raises RunFailed when it happened too
     often since that was written, and LearnerLost when the ranks do not come back."""
     with contextlib.suppress(Exception):  # what the ranks had not written is lost; the rest becomes a checkpoint
-        await written(run)
+        await wait_written(run)
     newest = run.dir.newest()
     step = step_of(newest) if newest is not None else 0
     if run.learner.life.exhausted:

@@ -24,7 +24,7 @@ from launch.run.tasks import Tasks
 from launch.run.weight_sync import WeightSync
 from rlsys.config.recipe import RecipeConfig, RunConfig, StageConfig
 from rlsys.journal import Journal
-from rlsys.system.device import Device, known
+from rlsys.system.device import Device, require_resolved
 from rlsys.types import Failure
 
 if TYPE_CHECKING:  # Ray and torch behind these: a stage's file is loaded where its keys are checked
@@ -62,7 +62,7 @@ class Run:
 
     def __post_init__(self) -> None:
         self.tasks = Tasks(self.config.recipe.checkpoint.stop_deadline_s)
-        self.sync = WeightSync(self.learner, self.pool, known(self.config.recipe.loop.mismatch_limit))
+        self.sync = WeightSync(self.learner, self.pool, require_resolved(self.config.recipe.loop.mismatch_limit))
         self.enter_stage()
 
     # -- stages -------------------------------------------------------------------------------------------------------

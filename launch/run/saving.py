@@ -23,7 +23,7 @@ from launch.checkpoints.checkpoint import DriverState, step_of
 from launch.checkpoints.disk_space import room_for, when_full
 from launch.run.run import Run, health
 from rlsys.config.recipe import StageConfig
-from rlsys.errors import told
+from rlsys.errors import describe_error
 
 FULL_BYTES = 2**20  # less room than this on a disk on which saving fails is why
 
@@ -34,12 +34,12 @@ def checkpoint_is_due(run: Run, stage: StageConfig) -> bool:
 
 
 async def checkpoint(run: Run, stage: StageConfig) -> None:
-    """Copy everything that the run needs to go on from here; its files follow (`written`).
+    """Copy everything that the run needs to go on from here; its files follow (`wait_written`).
 
     The driver's part is copied at one moment: the feeder goes on while the learner copies. Where no step was taken
     since the newest checkpoint, its weights are these.
     """
-    await written(run)
+    await wait_written(run)
     state = state_to_save(run, stage)
     newest = run.dir.newest()
     if newest is not None and step_of(newest) == state.step:
@@ -72,7 +72,7 @@ def describe(run: Run, stage: StageConfig, model: Path, step: int) -> None:
         write_card(model, run.config, stage, step, prompt, run.dir.evaluations())
 
 
-async def written(run: Run) -> None:
+async def wait_written(run: Run) -> None:
     """Until the checkpoint that is being written is there. Raises what kept it from it, once."""
     if run.tasks.writing is not None:
         writing = run.tasks.writing
@@ -89,25 +89,25 @@ async def save_at_stop(run: Run) -> None:
     """
     try:
         async with asyncio.timeout(run.tasks.grace_s):
-            await written(run)
+            await wait_written(run)
             newest = run.dir.newest()
             if run.tasks.gave_up:
                 run.progress.say("what was going on took too long to wait for: the last checkpoint stands")
             elif run.state.step > (step_of(newest) if newest else 0):
                 await checkpoint(run, run.active.stage)
-                await written(run)
+                await wait_written(run)
     except TimeoutError:
         limit = f"{run.tasks.stop_deadline_s:g} s of the stop (checkpoint.stop_deadline_s)"
         run.progress.say(f"no checkpoint was written within {limit}: the last one stands")
     except Exception as error:
-        run.progress.say(f"no checkpoint was written ({told(error)}): the last one stands")
+        run.progress.say(f"no checkpoint was written ({describe_error(error)}): the last one stands")
 
 
 async def end_writing(run: Run) -> None:
     """However the run ends: what is being written gets what is left of the deadline, and then makes no checkpoint."""
     with contextlib.suppress(Exception):  # the run has its reason to end already
         async with asyncio.timeout(run.tasks.grace_s):
-            await written(run)
+            await wait_written(run)
     if run.tasks.writing is not None:
         run.tasks.writing.cancel()
         await asyncio.gather(run.tasks.writing, return_exceptions=True)

@@ -12,12 +12,12 @@ from collections.abc import Awaitable, Callable
 from launch.checkpoints.checkpoint import DriverState, step_of
 from launch.observe.held_out import fall
 from launch.run import cleanup, parent
-from launch.run.parts import shown, start_parts
+from launch.run.parts import shorten_path, start_parts
 from launch.run.run import Run, health
 from launch.run.saving import end_writing, save_at_stop
 from launch.run.summary import summary
 from launch.run.tasks import StopRequested
-from rlsys.errors import told
+from rlsys.errors import describe_error
 
 END_DEADLINE_S = 15.0  # of the parts
 
@@ -52,7 +52,7 @@ async def go_through(run: Run, work: Callable[[Run], Awaitable[None]], *, engine
         status, code = "stopped", 128 + signals[0]
         await save_at_stop(run)
     except BaseException as error:
-        reason = told(error)
+        reason = describe_error(error)
         raise
     finally:
         if status != "stopped":
@@ -97,7 +97,7 @@ def leave_summary(run: Run, status: str, reason: str | None) -> None:
         except Exception as error:
             if status != "failed":
                 raise
-            run.progress.say(f"no summary was written: {told(error)}")  # why the run failed is what matters
+            run.progress.say(f"no summary was written: {describe_error(error)}")  # why the run failed is what matters
 
 
 def write_summary(run: Run, status: str, reason: str | None) -> None:
@@ -108,7 +108,7 @@ def write_summary(run: Run, status: str, reason: str | None) -> None:
 
 def closing_line(run: Run, status: str) -> str:
     state = run.state
-    before, after, of = compared(state)
+    before, after, of = compare_evaluations(state)
     change, measure = "", {state.eval_measure.get(when, "accuracy") for when in ("before", "after")}
     if before and after and len(measure) == 1:  # the reward may be another one in the last stage
         scores = (f"{name} {before[name]:.3f} -> {after[name]:.3f}" for name in after if name in before)
@@ -121,13 +121,13 @@ def closing_line(run: Run, status: str) -> str:
     fell = f", but {found.told()}" if found is not None else ""
     newest = run.dir.newest()
     saved = f" from step {step_of(newest)}" if newest is not None else " from the beginning"
-    path = shown(run.dir.path)
+    path = shorten_path(run.dir.path)
     then = f"`rlsys analyse {path}` draws it" if status == "done" else f"the same command continues it{saved}"
     taken = f"{status} after {run.state.step} steps in {run.wall_s:.0f} s"
     return f"{taken}{fell}{change}; see {path}; {then}"
 
 
-def compared(state: DriverState) -> tuple[dict[str, float], dict[str, float], str]:
+def compare_evaluations(state: DriverState) -> tuple[dict[str, float], dict[str, float], str]:
     """Two evaluations of the same prompts: of the run's first weights and its last, else of the last stage's alone."""
     if state.eval_prompts.get("before") == state.eval_prompts.get("after"):
         return state.eval_before, state.eval_after, ""

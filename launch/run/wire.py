@@ -29,7 +29,7 @@ from rlsys.config.learner import LearnerConfig
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
 from rlsys.seeds import derive
-from rlsys.system.device import Device, dtype_of, hidden, known, resolved
+from rlsys.system.device import Device, dtype_of, hidden, require_resolved, resolve
 from rlsys.system.weight_folder import WeightFolder
 
 # What every actor inherits from the driver's environment on a cluster of its own nodes: names, and how names begin.
@@ -61,7 +61,7 @@ def resolved_model_path(recipe: RecipeConfig) -> str | None:
 
 def services(recipes: Sequence[RecipeConfig]) -> Services:
     """The tool services and judges of these stages, not yet started."""
-    specs = [spec for recipe in recipes for spec in served(recipe)]
+    specs = [spec for recipe in recipes for spec in list_services(recipe)]
     timeout_s = max((recipe.rollout.start_timeout_s for recipe in recipes), default=0.0)
     return Services(
         specs,
@@ -73,7 +73,7 @@ def services(recipes: Sequence[RecipeConfig]) -> Services:
     )
 
 
-def served(recipe: RecipeConfig) -> Iterator[ServiceSpec]:
+def list_services(recipe: RecipeConfig) -> Iterator[ServiceSpec]:
     """The servers that a recipe's environment and its reward ask for."""
     world = make_world(recipe.env)
     if world.service:
@@ -126,7 +126,7 @@ def pool(
     weights: of a run that has a learner. playing: the stages whose episodes it plays, where they are not the recipe's.
     """
     rollout = recipe.rollout
-    threads = known(rollout.threads)
+    threads = require_resolved(rollout.threads)
     specs = [
         WorkerSpec(
             name=f"rollout:{index}",
@@ -157,12 +157,12 @@ def pool(
         start_timeout_s=rollout.start_timeout_s,
         call_timeout_s=rollout.call_timeout_s,
         seats=recipe.engine.max_num_seqs,
-        in_flight=known(rollout.in_flight),
+        in_flight=require_resolved(rollout.in_flight),
         infra_attempts=rollout.infra_attempts,
         min_workers=rollout.min_workers,
         placement_timeout_s=recipe.cluster.placement_timeout_s,
         run=recipe.name,
-        mismatch_limit=known(recipe.loop.mismatch_limit),
+        mismatch_limit=require_resolved(recipe.loop.mismatch_limit),
         publish_deadline_s=recipe.loop.publish_deadline_s,
     )
     return RolloutPool(specs, options, distributor=distributor(recipe, weights) if weights is not None else None)
@@ -195,9 +195,9 @@ def rank_needs(recipe: RecipeConfig, device: Device) -> list[ResourceRequest]:
 
 def engine_needs(recipe: RecipeConfig, services: Services, device: Device) -> list[ResourceRequest]:
     """What the rollout workers ask of it, and after them the services."""
-    rollout, ways = resolved(recipe, device).rollout, recipe.engine.tensor_parallel
+    rollout, ways = resolve(recipe, device).rollout, recipe.engine.tensor_parallel
     gpus, lower = device.gpus_per_actor * ways, "rollout.workers, rollout.threads or engine.tensor_parallel"
-    worker = ResourceRequest(what="rollout worker", cpus=known(rollout.threads), gpus=gpus, lower=lower)
+    worker = ResourceRequest(what="rollout worker", cpus=require_resolved(rollout.threads), gpus=gpus, lower=lower)
     return [worker] * rollout.workers + services.needs(on_gpus=bool(device.gpus_per_actor))
 
 
@@ -215,7 +215,7 @@ def learner(recipe: RecipeConfig, device: Device, dumps: Path | None = None) -> 
         master_port=0,
         device=device,
         dtype=dtype_of(recipe.model.dtype, device),
-        gradient_checkpointing=known(recipe.model.gradient_checkpointing),
+        gradient_checkpointing=require_resolved(recipe.model.gradient_checkpointing),
         fp32_head=recipe.model.fp32_head,
         seed=derive(recipe.seed, "learner"),
         collective_timeout_s=collective_timeout_s(config.update_timeout_s),

@@ -20,7 +20,7 @@ from typing import Any
 from actors.renderer import ChatRenderer
 from envs import make_reward
 from envs.rewards import RewardFunction
-from envs.rewards.asks import asks, decided
+from envs.rewards.asks import asks, resolve_requests
 from envs.rewards.maths.grader import Grader
 from envs.rewards.transcript import inline_of, split_inline
 from envs.services.judge.config import JudgeConfig
@@ -30,7 +30,7 @@ from launch.scoring.lines import MAX_LINE, Line
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
 from rlsys.records import HERE, read_transcript
-from rlsys.rollout import checked, failure_of
+from rlsys.rollout import failure_of, require_finite
 from rlsys.types import Failure, Reward, Transcript
 
 PENDING = 1024  # lines read ahead of one that is not decided yet
@@ -128,7 +128,7 @@ class Scorer:
 def outcome(reward: RewardFunction, transcript: Transcript) -> Reward | Failure:
     """A fault boundary: what a reward raises is this transcript's failure and no other's."""
     try:
-        return checked(reward(transcript))
+        return require_finite(reward(transcript))
     except Exception as error:
         return failure_of(error, "score")
 
@@ -145,7 +145,9 @@ class Elsewhere:
         self._thread.start()
 
     def start(self, transcript: Transcript) -> Future[Transcript]:
-        work: Coroutine[Any, Any, Transcript] = decided(self._reward, transcript, self._grader, self._find_judge)
+        work: Coroutine[Any, Any, Transcript] = resolve_requests(
+            self._reward, transcript, self._grader, self._find_judge
+        )
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def close(self) -> None:

@@ -22,7 +22,7 @@ from rlsys.errors import BadInput, RunFailed
 from rlsys.files import unpacked
 from rlsys.jsonl import json_object
 from rlsys.records import Example
-from rlsys.seeds import rank, some_of
+from rlsys.seeds import hash_order, stable_sample
 
 Parse = Callable[[dict[str, Any], str], Example]
 Note = Callable[[Example], str]  # something in it to tell the user of, or ""
@@ -143,7 +143,7 @@ def _some(places: list[LinePosition], count: int | None, seed: int) -> list[Line
         return places
     if count > len(places):
         raise BadInput(f"{places[0].path if places else 'data'}: {count} examples asked for, it has {len(places)}")
-    return some_of(places, count, lambda place: rank(seed, place.number))
+    return stable_sample(places, count, lambda place: hash_order(seed, place.number))
 
 
 class Families:
@@ -174,7 +174,7 @@ def _object(path: Path, number: int, line: bytes) -> tuple[dict[str, Any], str]:
 def _held_out(prompts: set[str], config: EvalConfig, seed: int) -> set[str]:
     """A share of the prompts, the same in every run of a seed; at least one of two."""
     count = min(max(int(len(prompts) * config.share), 1), config.tasks, len(prompts) - 1)
-    return set(sorted(prompts, key=lambda prompt: rank(seed, prompt))[: max(count, 0)])
+    return set(sorted(prompts, key=lambda prompt: hash_order(seed, prompt))[: max(count, 0)])
 
 
 class DataStage(Stage):
@@ -269,7 +269,7 @@ def is_source(data: Any) -> bool:
     return isinstance(data, dict) and bool(data) and all(isinstance(path, str) for path in data) and whole
 
 
-def sized(stage: StageConfig, data: Data) -> StageConfig:
+def resolve_steps(stage: StageConfig, data: Data) -> StageConfig:
     """With its number of steps, which `epochs` over what the run itself made leave open until now."""
     if stage.epochs is None:
         return stage

@@ -168,11 +168,11 @@ async def generate_taught(
     chains of thought stays: it says which action wrote what.
     """
     from actors.teacher import teaching  # Ray behind these two
-    from launch.run.wire import served, teacher_worlds
+    from launch.run.wire import list_services, teacher_worlds
 
     log = played.path.with_name(played.path.name.replace(".played.jsonl", ".answers.jsonl"))
     progress.say(f"{weights_of(recipe.generate.teacher)} plays, at {recipe.generate.teacher.endpoint}")
-    async with teaching(recipe, renderer, teacher_worlds(recipe), list(served(recipe)), log) as plays:
+    async with teaching(recipe, renderer, teacher_worlds(recipe), list(list_services(recipe)), log) as plays:
         await generate_missing(plays, tasks, plan, recipe, played, "", progress)
     if not owed(tasks, played) and not recipe.generate.teacher.constructs:
         log.unlink()

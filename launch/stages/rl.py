@@ -67,7 +67,7 @@ class RL(Stage):
     def arithmetic(self, config: RunConfig, stage: StageConfig) -> list[str]:
         loop = stage.config.loop
         episodes = loop.groups_per_step * loop.group_size
-        found = drawn_from(stage)
+        found = list_levels(stage)
         sizes = ", ".join(f"{name} ({len(indices)} tasks)" for name, indices in found.items())
         return [
             *super().arithmetic(config, stage),
@@ -85,7 +85,7 @@ class RL(Stage):
 
     def ready(self, config: RunConfig, stage: StageConfig) -> None:
         super().ready(config, stage)
-        drawn_from(stage)
+        list_levels(stage)
 
     async def run(self, run: Run, stage: StageConfig) -> None:
         from launch.stages.rl_loop import rl_loop  # Ray and torch behind it: the keys are checked without
@@ -93,7 +93,7 @@ class RL(Stage):
         await rl_loop(run, stage)
 
 
-def drawn_from(stage: StageConfig) -> dict[str, list[int]]:
+def list_levels(stage: StageConfig) -> dict[str, list[int]]:
     """The levels of its curriculum, with their tasks; {} for one without. Raises BadInput where the tasks have none."""
     config, world = stage.config.curriculum, make_world(stage.config.env)
     return {} if config.name == "uniform" else levels(config, world.tasks("train"), world.level)

@@ -41,14 +41,14 @@ from rlsys.buffer import SlotBuffer
 from rlsys.config.recipe import StageConfig
 from rlsys.curriculum import Curriculum, make_curriculum
 from rlsys.errors import RunFailed
-from rlsys.harvest import Harvest, check_failures, check_streams, first_raised, harvest_groups
+from rlsys.harvest import Harvest, check_failures, check_streams, first_exception, harvest_groups
 from rlsys.metrics import Metrics, Sum, merge, values
 from rlsys.plan import BatchPlan, plan_batch
 from rlsys.rollout import RolloutPlan
 from rlsys.seeds import derive
 from rlsys.signals import has_signal, rewards_of
 from rlsys.summaries import GroupRef
-from rlsys.system.device import known
+from rlsys.system.device import require_resolved
 from rlsys.types import Ticket, Trajectory
 
 
@@ -179,7 +179,7 @@ class Stepper:
         metrics["tokens/generated_per_s"] = metrics["tokens/generated"] / row.time.total
         metrics["learner/idle_share"] = 1 - row.time.phases.get("update", 0.0) / row.time.total
         summaries = [each for group in groups for each in group.summaries]
-        run.record(replace(row, metrics=metrics), self.stage.steps, first_raised(summaries))
+        run.record(replace(row, metrics=metrics), self.stage.steps, first_exception(summaries))
         run.tracker.episodes(row.step, await shown(run, row.step, groups))
 
     async def _next_batch(self) -> tuple[list[GroupRef], Harvest, BatchPlan | None]:
@@ -212,10 +212,10 @@ class Stepper:
         plan = plan_batch(
             harvest.samples,
             {group.ticket.sequence: group.source for group in groups},
-            known(config.learner.tokens_per_row),
+            require_resolved(config.learner.tokens_per_row),
             version,
             minibatches=self.algorithm.minibatches,
-            in_order=known(config.learner.rows_in_order),
+            in_order=require_resolved(config.learner.rows_in_order),
             max_token_lag=max_lag,
             discounts=harvest.discounts,
         )

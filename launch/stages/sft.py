@@ -10,7 +10,7 @@ from typing import Any
 from cachetools import LRUCache, cached
 
 from envs import MAX_WORLDS, make_world
-from envs.base import demonstrated
+from envs.base import find_demonstrable
 from launch.run.run import Run
 from launch.stages import supervised
 from launch.stages.base import StageKeys
@@ -106,7 +106,7 @@ def demonstrable(stage: StageConfig) -> tuple[list[Task], list[str]]:
 @cached(LRUCache(MAX_WORLDS), key=config_key)
 def _demonstrated(env: Any) -> tuple[list[Task], list[str]]:
     """Asked for by the plan, the checks and the stage, and thousands of tasks take a while. Not to be changed."""
-    return demonstrated(make_world(env))
+    return find_demonstrable(make_world(env))
 
 
 def demonstration(run: Run, stage: StageConfig, task: Task, sequence: int) -> Sample:

@@ -17,7 +17,7 @@ from launch.run.run import Run
 from launch.run.saving import checkpoint, checkpoint_is_due
 from launch.run.weight_sync import first_delivery
 from launch.stages.base import needs_engines
-from launch.stages.datasets import Data, DataStage, sized
+from launch.stages.datasets import Data, DataStage, resolve_steps
 from launch.stages.trajectories import tokenizer_id
 from rlsys.config.recipe import StageConfig
 from rlsys.errors import BadInput
@@ -26,7 +26,7 @@ from rlsys.order import Epochs
 from rlsys.plan import BatchPlan, plan_samples
 from rlsys.records import Example, Tokens
 from rlsys.seeds import derive
-from rlsys.system.device import known
+from rlsys.system.device import require_resolved
 from rlsys.types import Bools, Sample
 
 if TYPE_CHECKING:  # Ray and torch behind these
@@ -73,7 +73,7 @@ async def begin_with_data(run: Run, stage: StageConfig, kind: DataStage, what: s
     """Open the stage's data, load the learner, measure the weights as they are. `what`: "steps of {} answers"."""
     tokenizer, marks = tokenizer_id(run.renderer), run.renderer.marks
     data = await asyncio.to_thread(kind.open, run, stage, lambda example: mark_in(example, marks, tokenizer))
-    stage = sized(stage, data)
+    stage = resolve_steps(stage, data)
     await run.begin_stage(stage)
     await measure_before(run, stage)
     run.progress.begin(
@@ -121,7 +121,7 @@ async def train_steps(
 
     def plan_step(stage_step: int) -> tuple[Prepared, BatchPlan]:
         prepared = prepare(min(stage_step, stage.steps - 1))
-        length, per_unit = known(stage.config.learner.tokens_per_row), prepared.samples_per_unit
+        length, per_unit = require_resolved(stage.config.learner.tokens_per_row), prepared.samples_per_unit
         return prepared, plan_samples(prepared.samples, length, state.version, samples_per_unit=per_unit)
 
     def start(stage_step: int) -> asyncio.Task[tuple[Prepared, BatchPlan]]:

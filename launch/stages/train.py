@@ -16,11 +16,11 @@ from launch.checks.described import KNOWN
 from launch.checks.gpu_plan import GpuPlan, gpu_plan
 from launch.checks.machine import expected_device, is_local, runs_elsewhere
 from launch.evaluation.sets import plays_of, recipes_of
-from launch.evaluation.told import planned
+from launch.evaluation.told import describe_plan
 from launch.observe.health import NOTHING
 from launch.run.recovery import restore
 from launch.run.run import Run, health
-from launch.run.saving import checkpoint, written
+from launch.run.saving import checkpoint, wait_written
 from launch.stages.base import needs_engines, stage_of
 from rlsys.config.recipe import RecipeConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput, LearnerLost, RunFailed
@@ -53,9 +53,9 @@ def _prompts(config: RunConfig) -> list[str]:
     path = config.recipe.model.path
     if path is None:
         return ["known once the policy and its tokenizer are built from nothing: the run says it"]
-    folder = path if Path(path).is_dir() else hub.cached(path)
+    folder = path if Path(path).is_dir() else hub.find_cached(path)
     if folder is None:
-        away = "" if path in KNOWN else hub.why_away(path)
+        away = "" if path in KNOWN else hub.explain_missing(path)
         return [f"not known before the model is on this machine{away and f'; {path}: {away}'}"]
     return prompts.prompt_lines(ChatRenderer(str(folder)), str(folder), _playing(config))
 
@@ -77,15 +77,15 @@ def check_stage(config: RunConfig, stage: StageConfig) -> None:
         for played in recipes_of(stage.config):
             nodes.check_rollouts(played)
         if not kind.makes_data:
-            planned(plays_of(stage.config))  # reads every set: what it lacks is not to be found hours later
+            describe_plan(plays_of(stage.config))  # reads every set: what it lacks is not to be found hours later
     kind.ready(config, stage)
 
 
 def check_gpus(config: RunConfig) -> None:
     """Raises BadInput where a rank or an engine cannot fit on its GPU."""
-    planned = _gpu_plan(config)
-    if planned is not None and planned.problem is not None:
-        raise BadInput(planned.problem)
+    describe_plan = _gpu_plan(config)
+    if describe_plan is not None and describe_plan.problem is not None:
+        raise BadInput(describe_plan.problem)
 
 
 def _gpu_plan(config: RunConfig) -> GpuPlan | None:
@@ -110,7 +110,7 @@ def arithmetic(config: RunConfig) -> tuple[list[str], BadInput | None]:
     told = "" if count is None else f"{count:,}" if exact else f"{count / 1e9:.2f} G, by config.json"
     lines = [f"{'parameters':<25} {told}"] if told else []
     if (folder / "config.json").is_file():
-        lines += architectures.untried(architectures.read_config(folder, f"model.path={str(folder)!r}"))
+        lines += architectures.warn_untried(architectures.read_config(folder, f"model.path={str(folder)!r}"))
     problem: BadInput | None = None
     for stage in config.stages:
         try:
@@ -126,9 +126,9 @@ def arithmetic(config: RunConfig) -> tuple[list[str], BadInput | None]:
     lines += [f"{'prompts':<25} {line}" for line in (_prompts(config) if problem is None else [])]
     lines.append(f"{'device':<25} {filled_in(config.recipe, expected_device(config.recipe.cluster))}")
     lines.append(f"{'devices (GPU)':<25} {_devices(config)}")
-    planned = _gpu_plan(config)
-    if planned is not None:
-        return lines + [f"{'memory (GPU)':<25} {line}" for line in planned.lines], problem
+    describe_plan = _gpu_plan(config)
+    if describe_plan is not None:
+        return lines + [f"{'memory (GPU)':<25} {line}" for line in describe_plan.lines], problem
     memory, _ = preflight.memory_plan(config.recipe, learner=True)
     return lines + [f"{'memory (CPU)':<25} {line}" for line in memory], problem
 
@@ -147,7 +147,7 @@ def _devices(config: RunConfig) -> str:
     return f"{workers} engines x {ways} + {ranks} ranks{more} = {workers * ways + ranks + served}"
 
 
-def never_trained(state: DriverState) -> bool:
+def check_trained(state: DriverState) -> bool:
     """Steps were taken, and not one of them moved a weight: such a run is at its end and not done."""
     return state.step > 0 and state.trained == 0
 
@@ -165,7 +165,7 @@ async def train(run: Run) -> None:
         except LearnerLost as error:
             lost = error
     state = run.state
-    if never_trained(state):
+    if check_trained(state):
         why = [finding.says.removeprefix(NOTHING) for finding in health(run) if finding.what == "untrained"]
         raise RunFailed(": ".join([f"none of the {state.step} steps trained anything", *why]))
 
@@ -179,4 +179,4 @@ async def _go_through(run: Run) -> None:
     await run.tasks.cancel_background()
     run.end_stage(time.monotonic() - started)
     await checkpoint(run, stage)
-    await run.tasks.until(written(run))
+    await run.tasks.until(wait_written(run))

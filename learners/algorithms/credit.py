@@ -13,7 +13,7 @@ from itertools import pairwise
 import torch
 
 from learners.algorithms.base import Moments
-from rlsys.advantages import multi_discount_gae, normalized, penalized
+from rlsys.advantages import multi_discount_gae, normalized, penalize_kl
 from rlsys.batch import MicroBatch
 from rlsys.config.formulas import KLKind
 from rlsys.losses import kl_estimate
@@ -53,7 +53,7 @@ def token_rewards(
     policy_T = row.behavior_logprobs if row.proximal_logprobs is None else row.proximal_logprobs
     keep = row.loss_mask.bool()
     kl_T = kl_estimate(masked(policy_T, keep), masked(row.reference_logprobs, keep), kind=kl_kind, clamp=kl_clamp)
-    return penalized(rewards_MT, kl_T, coef=kl_coef)
+    return penalize_kl(rewards_MT, kl_T, coef=kl_coef)
 
 
 def estimate(row: MicroBatch, rewards_MT: torch.Tensor, *, discount: float, lam: float) -> MicroBatch:

@@ -209,7 +209,7 @@ def _with_terms(
     row: MicroBatch,
     denominator: float,
 ) -> LossOutput:
-    from rlsys.losses import LossOutput, behavior_kl, combined, entropy_bonus, kl_loss  # torch behind these two
+    from rlsys.losses import LossOutput, behavior_kl, combine_losses, entropy_bonus, kl_loss  # torch behind these two
     from rlsys.masking import masked_means
 
     keep = row.loss_mask.bool()
@@ -237,4 +237,4 @@ def _with_terms(
         parts.append(
             entropy_bonus(entropy_T, keep, coef=terms.entropy_coef, denominator=denominator, weights=row.weights)
         )
-    return combined(*parts)
+    return combine_losses(*parts)

@@ -111,7 +111,7 @@ def dtype_of(dtype: str, device: Device) -> str:
     return device.dtype if dtype == "auto" else dtype
 
 
-def resolved(recipe: RecipeConfig, device: Device) -> RecipeConfig:
+def resolve(recipe: RecipeConfig, device: Device) -> RecipeConfig:
     """The recipe with what it leaves to the device filled in. Everything behind this sees plain values."""
     model, loop, limit = recipe.model, recipe.loop, MISMATCH_LIMIT[dtype_of(recipe.model.dtype, device)]
     return replace(
@@ -135,7 +135,7 @@ def resolved(recipe: RecipeConfig, device: Device) -> RecipeConfig:
 
 def filled_in(recipe: RecipeConfig, device: Device) -> str:
     """The keys that the recipe leaves to this device, and what they are there, in one line."""
-    full = resolved(recipe, device)
+    full = resolve(recipe, device)
     found = [
         f"{part}.{key}={json.dumps(getattr(getattr(full, part), key))}"
         for part, key in FILLED_IN
@@ -175,14 +175,14 @@ def resolved_cluster(cluster: ClusterConfig, device: Device) -> ClusterConfig:
 
 def resolved_run(config: RunConfig, device: Device) -> RunConfig:
     """The recipe and every stage of it."""
-    stages = tuple(replace(stage, config=resolved(stage.config, device)) for stage in config.stages)
-    return replace(config, recipe=resolved(config.recipe, device), stages=stages)
+    stages = tuple(replace(stage, config=resolve(stage.config, device)) for stage in config.stages)
+    return replace(config, recipe=resolve(config.recipe, device), stages=stages)
 
 
-def known(value: T | None) -> T:
-    """A value that `resolved` has filled in."""
+def require_resolved(value: T | None) -> T:
+    """A value that `resolve` has filled in."""
     if value is None:
-        raise RuntimeError("a recipe is used before its device is known: pass it through rlsys.system.device.resolved")
+        raise RuntimeError("a recipe is used before its device is known: pass it through rlsys.system.device.resolve")
     return value
 
 

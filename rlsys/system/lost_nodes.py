@@ -36,6 +36,6 @@ def lost_node(error: BaseException) -> str:
     return f"{name} died ({why[1].strip()[:200]})" if why else f"{name} died"
 
 
-def surely_lost(error: BaseException) -> bool:
+def is_node_lost(error: BaseException) -> bool:
     """Whether its node is gone, and not the process alone."""
     return bool(lost_node(error)) and type(error).__name__ != _UNCLEAR

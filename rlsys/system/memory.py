@@ -109,7 +109,7 @@ def _taken(folder: Path) -> Iterator[bool]:
             os.close(held)
 
 
-def abandoned(root: Path) -> list[Path]:
+def find_abandoned(root: Path) -> list[Path]:
     """Folders that nobody holds."""
     found = []
     for folder in root.glob(f"{PREFIX}*"):

@@ -24,12 +24,12 @@ def tag_own() -> None:
         config["semprefix"] = f"/{PREFIX.removeprefix('sem.')}{owner}"  # children get a copy
 
 
-def left(gone: Callable[[str], bool]) -> list[Path]:
+def find_left_behind(gone: Callable[[str], bool]) -> list[Path]:
     """The files of semaphores whose owner is `gone`."""
     found = FOLDER.glob(f"{PREFIX}*")
     return [path for path in found if gone(path.name.removeprefix(PREFIX).rpartition("-")[0])]
 
 
 def remove(gone: Callable[[str], bool]) -> None:
-    for path in left(gone):
+    for path in find_left_behind(gone):
         path.unlink(missing_ok=True)

@@ -60,7 +60,7 @@ class WeightManifest:
     parts: tuple[Part, ...] = ()  # one for each place
 
 
-def joined(shares: Sequence[WeightManifest]) -> WeightManifest:
+def join_manifests(shares: Sequence[WeightManifest]) -> WeightManifest:
     """One version, out of what each rank sent of it."""
     places = tuple(place for share in shares for place in share.places)
     parts = tuple(part for share in shares for part in share.parts)

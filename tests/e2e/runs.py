@@ -97,7 +97,7 @@ def left_behind() -> list[str]:
     Tests of another process may just have killed a driver: its processes are told by what they inherit, and what lies
     in memory, which tells nobody's name, is gone as soon as its next run has begun. Nobody else's is waited for.
     """
-    orphans = [process for process in cleanup.owned() if _begun_here(process)]
+    orphans = [process for process in cleanup.find_owned() if _begun_here(process)]
     deadline = time.monotonic() + (TIDY_S if WORKER in os.environ else 0.0)
     while (places := _places()) and time.monotonic() < deadline:
         time.sleep(0.5)  # there is no event of another driver's to wait for
@@ -113,4 +113,4 @@ def _begun_here(process: psutil.Process) -> bool:
 
 
 def _places() -> list[str]:
-    return [str(path) for path in memory.abandoned(Path("/dev/shm")) + semaphores.left(cleanup.dead)]
+    return [str(path) for path in memory.find_abandoned(Path("/dev/shm")) + semaphores.find_left_behind(cleanup.dead)]

@@ -20,8 +20,8 @@ def sleeper(owner: str) -> subprocess.Popen[bytes]:
 def test_only_processes_of_dead_owners_are_orphans() -> None:
     orphan, owned = sleeper(DEAD), sleeper(cleanup.tag())
     try:
-        assert orphan.pid in {process.pid for process in cleanup.owned()}
-        assert owned.pid not in {process.pid for process in cleanup.owned()}
+        assert orphan.pid in {process.pid for process in cleanup.find_owned()}
+        assert owned.pid not in {process.pid for process in cleanup.find_owned()}
         assert cleanup.end_orphans() == []
         assert not psutil.pid_exists(orphan.pid)
         assert owned.poll() is None
@@ -36,7 +36,7 @@ def test_only_processes_of_dead_owners_are_orphans() -> None:
 def test_a_pid_used_again_is_not_the_owner() -> None:
     process = sleeper(cleanup.tag().rpartition(":")[0] + ":1")  # this pid, another start
     try:
-        assert process.pid in {found.pid for found in cleanup.owned()}
+        assert process.pid in {found.pid for found in cleanup.find_owned()}
     finally:
         process.kill()
         process.wait()
@@ -45,7 +45,7 @@ def test_a_pid_used_again_is_not_the_owner() -> None:
 def test_tags_of_other_machines_are_left_alone() -> None:
     process = sleeper("another-machine.1:999999999:1.00")
     try:
-        assert process.pid not in {found.pid for found in cleanup.owned()}
+        assert process.pid not in {found.pid for found in cleanup.find_owned()}
     finally:
         process.kill()
         process.wait()

@@ -15,7 +15,7 @@ from learners.algorithms import ALGORITHMS, make_algorithm
 from learners.algorithms.base import PROXIMAL, REFERENCE, VALUES, Algorithm
 from learners.algorithms.grpo import GRPO, GRPOConfig
 from learners.algorithms.terms import Terms
-from learners.export import gathered, weights
+from learners.export import gather_parameters, weights
 from learners.hub_folder import INDEX, copy_hf
 from learners.rank import LearnerRank
 from learners.snapshot import Snapshot
@@ -118,7 +118,7 @@ def batch(step: int = 0, tokens_per_row: int = 64, minibatches: int = 1) -> Batc
 def tensors(learner: LearnerRank, model: torch.nn.Module | None = None) -> dict[str, torch.Tensor]:
     """The whole weights of the policy, or of another model, at any ZeRO stage."""
     items = weights(model or learner.stage.models.policy.model)
-    with gathered(items):
+    with gather_parameters(items):
         return {name: item.tensor.detach().clone().cpu() for item in items for name in item.names}
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from launch.checks.architectures import TRAINED
-from learners.export import gathered, weights
+from learners.export import gather_parameters, weights
 from learners.models import Loading
 from learners.partitioned import hollow
 from learners.policy import PolicyModel, load_policy
@@ -41,7 +41,7 @@ def folder(kind: str, root: Path, **changes: Any) -> Path:
 def state(policy: PolicyModel) -> dict[str, torch.Tensor]:
     """Every weight and every buffer, whole."""
     items = weights(policy.model)
-    with gathered(items):
+    with gather_parameters(items):
         found = {name: item.tensor.detach().clone().cpu() for item in items for name in item.names}
     return found | {name: buffer.clone().cpu() for name, buffer in policy.model.named_buffers()}
 

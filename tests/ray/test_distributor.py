@@ -19,7 +19,7 @@ from ray.cluster_utils import Cluster
 from actors.weights.distributor import DistributorOptions, Superseded, WeightDistributor
 from rlsys.errors import RunFailed
 from rlsys.system import memory
-from rlsys.system.weight_folder import WeightFolder, WeightManifest, joined
+from rlsys.system.weight_folder import WeightFolder, WeightManifest, join_manifests
 from tests.paths import ROOT
 
 pytestmark = pytest.mark.ray
@@ -47,7 +47,7 @@ def send(folder: WeightFolder, nodes: list[str], version: int, numbers: int = 10
     """What a rank on each of the nodes writes there."""
     buckets = [lambda i=i: {f"w{i}": torch.full((numbers,), float(i + version))} for i in range(PARTS)]
     ranks = enumerate(nodes)
-    return joined([folder.on_node(node).send(version, buckets, rank, len(nodes)) for rank, node in ranks])
+    return join_manifests([folder.on_node(node).send(version, buckets, rank, len(nodes)) for rank, node in ranks])
 
 
 def values(published: WeightManifest) -> dict[str, float]:

@@ -7,7 +7,7 @@ import ast
 import pytest
 
 from launch.run import wire
-from rlsys.system.device import resolved
+from rlsys.system.device import resolve
 from tests import device
 from tests.paths import ROOT
 
@@ -40,4 +40,4 @@ def test_what_the_canary_starts_at_a_time_can_be_placed(monkeypatch: pytest.Monk
     asked = wire.engine_needs(recipe, wire.services([]), device.device()) + wire.rank_needs(recipe, device.device())
     assert {need.gpus for need in asked} == {1} and len(asked) == 2  # of the healthy engine; the others come in turn
     assert 8 < sum(need.cpus for need in asked) <= device.RAY_CPUS
-    assert resolved(recipe, device.device()) == recipe
+    assert resolve(recipe, device.device()) == recipe

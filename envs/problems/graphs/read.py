@@ -10,7 +10,7 @@ from typing import Any
 from envs.problems.graphs.encodings import HEADINGS, Encoding, wording
 from envs.problems.graphs.problem import Kind, Problem, Weight, from_record, make_problem, to_record, truth, whole
 from envs.tasks.files import read_records
-from envs.tasks.splits import made_up_task
+from envs.tasks.splits import make_generated_task
 from rlsys.errors import BadInput
 from rlsys.types import Task
 
@@ -25,7 +25,7 @@ _QUESTION = re.compile(r"between node ([0-9]{1,5}) and node ([0-9]{1,5})[,?]")
 def to_task(problem: Problem, encoding: Encoding, task_id: str | None = None) -> Task:
     """Its question is the wording without an instruction, its answer the oracle's."""
     record = to_record(problem) | {"encoding": encoding}
-    task = made_up_task("graph", wording(problem, encoding), truth(problem), record)
+    task = make_generated_task("graph", wording(problem, encoding), truth(problem), record)
     return replace(task, task_id=task_id) if task_id else task
 
 

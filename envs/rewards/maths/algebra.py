@@ -46,7 +46,7 @@ _FUNCTION_NAMES = frozenset("fghFGHPQ")
 _RELATIONS = {"<": sympy.Lt, ">": sympy.Gt, r"\le": sympy.Le, r"\ge": sympy.Ge, r"\ne": sympy.Ne, "=": sympy.Eq}
 
 
-def same_statement(given: str, gold: str) -> bool:
+def is_same_statement(given: str, gold: str) -> bool:
     """Whether two cleaned texts say the same. What cannot be read as mathematics says nothing."""
     try:
         if _SET_MARKS.search(given) or _SET_MARKS.search(gold):

@@ -86,7 +86,7 @@ _MOMENT = re.compile(
 )
 
 
-def spelled(text: str) -> str:
+def spell_out(text: str) -> str:
     """A text without its Chinese, where that can be said otherwise; any other noun behind a number in `\\text`."""
     if len(text) > MAX_CHINESE or _HAN.search(text) is None:
         return text

@@ -29,7 +29,7 @@ from envs.rewards.maths.structure import (
     spans,
 )
 from envs.rewards.maths.text import clean, flat, is_prose, split_name
-from envs.rewards.maths.units import same_unit, split_unit, told_by
+from envs.rewards.maths.units import infer_unit, same_unit, split_unit
 from envs.rewards.maths.words import choice, said, same_choices, same_words
 
 MAX_ANSWER = 2000  # characters; a longer answer is right only when it is the gold, letter by letter
@@ -279,10 +279,10 @@ def _same_but_units(given: str, gold: str, means: Means, depth: int) -> Verdict:
         target = target.removesuffix(unit)
     elif asked and value.endswith(f" {asked}"):
         value = value.removesuffix(asked)
-    elif unit and not asked and told_by(unit, gold) != gold:
-        return _same(given, told_by(unit, gold), means, depth - 1)
-    elif asked and not unit and told_by(asked, given) != given:
-        return _same(told_by(asked, given), gold, means, depth - 1)
+    elif unit and not asked and infer_unit(unit, gold) != gold:
+        return _same(given, infer_unit(unit, gold), means, depth - 1)
+    elif asked and not unit and infer_unit(asked, given) != given:
+        return _same(infer_unit(asked, given), gold, means, depth - 1)
     if not unit and not asked:
         return means.same(given, gold)
     return same_unit(unit, asked) and _same(value.strip(), target.strip(), means, depth - 1)
@@ -354,9 +354,9 @@ def _plainly_rounds(exact: str, decimal: str) -> Verdict:
 def _with_algebra(given: str, gold: str) -> Verdict:
     verdict = _plain(given, gold)
     if verdict is None:
-        from envs.rewards.maths.algebra import same_statement  # sympy behind it
+        from envs.rewards.maths.algebra import is_same_statement  # sympy behind it
 
-        verdict = same_statement(given, gold)
+        verdict = is_same_statement(given, gold)
     return verdict
 
 

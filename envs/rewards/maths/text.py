@@ -9,7 +9,7 @@ import re
 import unicodedata
 from functools import lru_cache
 
-from envs.rewards.maths.chinese import spelled
+from envs.rewards.maths.chinese import spell_out
 from envs.rewards.maths.numerals import in_digits
 from envs.text.boxed import last_boxed
 
@@ -160,7 +160,7 @@ def clean(text: str) -> str:
     if "boxed" in text or "fbox" in text:
         text = last_boxed(text) or text
     if not text.isascii():
-        text = _ascii(spelled(text))
+        text = _ascii(spell_out(text))
     text = _undelimited(text).replace(r"\$", "\u00a4").replace("$", "\u00a4").replace("~", " ").replace(";", ",")
     text = text.replace("{,}", ",").replace("{:}", ":").replace(r"\colon", ":")
     if "," in text and ("." in text or "\u20ac" in text):

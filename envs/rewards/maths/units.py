@@ -199,7 +199,7 @@ def _known(word: str) -> str | None:
     return loose if itself is None or (loose is not None and measure(loose) == itself) else word
 
 
-def told_by(unit: str, text: str) -> str:
+def infer_unit(unit: str, text: str) -> str:
     """`5000 m` with `m` as text where the other side is in km: one letter is a unit when it measures the same thing."""
     match = _LONE.fullmatch(text)
     if match is None or ratio(match["unit"], unit) is None:

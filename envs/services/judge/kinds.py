@@ -92,7 +92,7 @@ KINDS: dict[str, Kind] = {
     # Graph-RL, table 4.
     "summary_strategyqa": Kind(fields=ASKED, parse=parse.words(YES_NO), values=YES_NO, max_tokens=512),
     "summary_crosswords": Kind(
-        fields=ASKED, parse=parse.starred, values=("A", "B", "C", "D", "UNKNOWN"), max_tokens=512
+        fields=ASKED, parse=parse.parse_starred, values=("A", "B", "C", "D", "UNKNOWN"), max_tokens=512
     ),
     "summary_wikidyk": Kind(
         fields={"response": SAID, "word": TEXT}, parse=parse.words(YES_NO), values=YES_NO, max_tokens=512

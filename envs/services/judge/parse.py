@@ -97,7 +97,7 @@ def words(values: Sequence[str]) -> Parse:
     return parse
 
 
-def starred(text: str) -> Verdict | None:
+def parse_starred(text: str) -> Verdict | None:
     """Graph-RL, Knowledge Crosswords: the last **A**, .. **D** or **UNKNOWN**; without asterisks where it is alone."""
     alone = text.strip(_AROUND)
     found = [alone] if alone in ("A", "B", "C", "D", "UNKNOWN") else _STARRED.findall(text)
@@ -114,13 +114,13 @@ def order(text: str) -> Verdict | None:
 
 
 def clarify(text: str) -> Verdict | None:
-    thought, goal = tagged(text, "clarification"), tagged(text, "goal")
+    thought, goal = parse_tagged(text, "clarification"), parse_tagged(text, "goal")
     return _thought(thought[0], goal=goal[0]) if thought and goal else None
 
 
 def decompose(text: str) -> Verdict | None:
     """The thought is all proposals, the goal the first of them."""
-    sentences = tagged(text, "sentence")
+    sentences = parse_tagged(text, "sentence")
     return _thought(" ".join(sentences), goal=sentences[0]) if sentences else None
 
 
@@ -131,7 +131,7 @@ def plain(text: str) -> Verdict | None:
 
 def reflection(text: str) -> Verdict | None:
     """`solved` (the parent goal), `achieved` (the current one) or `missed`; `goal` is what to try instead, or ""."""
-    thought, new_goal = tagged(text, "verification"), tagged(text, "new_goal")
+    thought, new_goal = parse_tagged(text, "verification"), parse_tagged(text, "new_goal")
     current, parent = _flag(text, "current_goal_achieved"), _flag(text, "parent_goal_achieved")
     if not thought or current is None or parent is None:
         return None
@@ -139,7 +139,7 @@ def reflection(text: str) -> Verdict | None:
     return Verdict(value=value, parts={"thought": thought[0], "goal": new_goal[0] if new_goal else ""})
 
 
-def tagged(text: str, tag: str) -> list[str]:
+def parse_tagged(text: str, tag: str) -> list[str]:
     """What stands in each `<tag>..</tag>`, on one line, without the empty ones."""
     opening, closing = f"<{tag}>", f"</{tag}>"
     found: list[str] = []
@@ -154,7 +154,7 @@ def tagged(text: str, tag: str) -> list[str]:
 
 
 def _flag(text: str, tag: str) -> bool | None:
-    said = tagged(text, tag)
+    said = parse_tagged(text, tag)
     word = said[0].lower() if said else ""
     return True if word.startswith("true") else False if word.startswith("false") else None
 

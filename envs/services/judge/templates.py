@@ -12,7 +12,7 @@ from pathlib import Path
 
 from envs.services.judge.kinds import KINDS, Field
 from envs.services.judge.request import JudgeRequest
-from envs.tasks.prompts import without_comment
+from envs.tasks.prompts import strip_comment
 from rlsys.errors import BadInput, nearest
 
 FOLDER = Path(__file__).with_name("prompts")
@@ -126,7 +126,7 @@ def _own(folder: str | None) -> dict[str, Path]:
 
 def _read(kind: str, path: Path) -> str:
     try:
-        text = without_comment(path.read_text(encoding="utf-8"))
+        text = strip_comment(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"{path}: not readable as UTF-8 text: {error}") from error
     fields = KINDS[kind].fields

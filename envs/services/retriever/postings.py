@@ -12,7 +12,7 @@ from numba import float32, int32, int64, types
 Array = np.ndarray[Any, Any]
 
 
-def compiled(signature: Any) -> Callable[[Any], Any]:
+def compile_kernel(signature: Any) -> Callable[[Any], Any]:
     """For one signature, at import; kept on disk where there is a place and room to keep it."""
 
     def decorate(function: Any) -> Any:
@@ -30,7 +30,7 @@ def read_only(item: Any) -> Any:
     return types.Array(item, 1, "C", readonly=True)
 
 
-@compiled(
+@compile_kernel(
     types.Tuple((int64[:, ::1], float32[:, ::1], int64[::1]))(
         *map(read_only, (int64, int64, int64, int32, float32)), int64, int64
     )

@@ -11,7 +11,7 @@ from tokenizers.models import Unigram
 from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from actors.renderer import ChatRenderer, folded
+from actors.renderer import ChatRenderer, fold_inline
 from rlsys.errors import BadInput
 from rlsys.rollout import Continuation
 from rlsys.samples import sample_trajectory
@@ -173,7 +173,7 @@ def test_what_stands_inline_belongs_to_the_models_turn_around_it() -> None:
     told = [("user", "a", False), ("assistant", "b", False), ("tool", "c", True), ("assistant", "d", False)]
     told += [("assistant", "e", False), ("user", "f", False)]
     chat = [Message(role=role, content=content, inline=inline) for role, content, inline in told]  # type: ignore[arg-type]
-    assert [(each.role, each.content) for each in folded(chat)] == [
+    assert [(each.role, each.content) for each in fold_inline(chat)] == [
         ("user", "a"), ("assistant", "bcd"), ("assistant", "e"), ("user", "f")
     ]  # fmt: skip
 

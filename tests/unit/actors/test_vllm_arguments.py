@@ -11,7 +11,7 @@ from actors.specs import make_engine_spec
 from actors.vllm_arguments import OWN, known_arguments
 from launch.config.compose import compose
 from rlsys.errors import BadInput
-from rlsys.system.device import DEVICES, resolved
+from rlsys.system.device import DEVICES, resolve
 
 
 def test_vllms_list_is_read_without_importing_it() -> None:
@@ -46,7 +46,7 @@ def test_what_the_user_says_is_passed_to_vllm_beside_our_own(monkeypatch: pytest
     monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace(AsyncEngineArgs=lambda **given: passed.update(given)))
     recipe, device = compose("quickstart", ["engine.vllm={max_num_batched_tokens: 4096}"]).recipe, DEVICES["cpu"]
     spec = make_engine_spec(
-        resolved(recipe, device).engine, device, model_path="m", dtype="auto", seed=1, threads=1, fp32_head=False
+        resolve(recipe, device).engine, device, model_path="m", dtype="auto", seed=1, threads=1, fp32_head=False
     )
     engine._arguments(spec)
     assert passed["max_num_batched_tokens"] == 4096

@@ -12,7 +12,7 @@ import pytest
 
 from actors import black_box
 from actors.watched import EnvWorker
-from actors.world_process import pack, packed, receive, unpacked
+from actors.world_process import pack, pack_answer, receive, unpack_answer
 from rlsys.broken import CrashedEnvWorker, EpisodeBroken, EvictedByCrash
 from rlsys.types import EpisodeEnd, FailureKind, Step
 from tests.bad_worlds import odd
@@ -78,20 +78,20 @@ def received(frame: bytes) -> Any:
 
 
 def test_an_answer_that_cannot_be_read_says_whose_it_is() -> None:
-    number, kind, body = received(packed(7, "value", odd()))
+    number, kind, body = received(pack_answer(7, "value", odd()))
     assert (number, kind) == (7, "value")
     with pytest.raises(EpisodeBroken, match="TypeError: Name") as caught:
-        unpacked(kind, body, "step")
+        unpack_answer(kind, body, "step")
     assert (caught.value.failure.kind, caught.value.failure.where) == ("data", "environment")
 
 
 def test_an_answer_is_what_was_given_or_raised_there() -> None:
     step = Step(end=EpisodeEnd.ANSWERED)
-    assert unpacked(*received(packed(7, "value", step))[1:], "step") == step
+    assert unpack_answer(*received(pack_answer(7, "value", step))[1:], "step") == step
     with pytest.raises(KeyError, match="x"):
-        unpacked(*received(packed(7, "raised", KeyError("x")))[1:], "prepare")
+        unpack_answer(*received(pack_answer(7, "raised", KeyError("x")))[1:], "prepare")
     with pytest.raises(EpisodeBroken, match="pickle"):
-        unpacked(*received(packed(7, "value", lambda: None))[1:], "step")
+        unpack_answer(*received(pack_answer(7, "value", lambda: None))[1:], "step")
     assert received(pack((7, "end"))) == (7, "end")
 
 

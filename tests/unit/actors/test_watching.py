@@ -17,7 +17,7 @@ import pytest
 import actors.watched
 from actors.scoring import ScoringSpec
 from actors.watched import CannotStart, EnvWorker, EnvWorkerSpec
-from actors.world_process import packed, receive
+from actors.world_process import pack_answer, receive
 from envs.services.stats import ToolStats
 from rlsys.broken import CrashedEnvWorker, EpisodeBroken, EvictedByCrash
 from tests.unit.envs.services.test_guard import now, play
@@ -52,7 +52,7 @@ class Child:
             number, group, method, arguments = await receive(reader)
             self.frames.append((number, group, method, arguments))
             if method in self.answers:
-                self.writer.write(packed(number, *self.answers[method]))
+                self.writer.write(pack_answer(number, *self.answers[method]))
 
     def mark(self, group: int, call: int) -> None:
         os.pwrite(self.box, struct.pack("QQ", group, call), 0)

@@ -13,7 +13,7 @@ import pytest
 import actors.world_process
 from actors import black_box
 from actors.black_box import Recorder, read_mark
-from actors.world_process import answer, pack, packed, receive, serve, unpacked
+from actors.world_process import answer, pack, pack_answer, receive, serve, unpack_answer
 from rlsys.broken import EpisodeBroken
 from rlsys.rollout import failure_of
 
@@ -75,7 +75,7 @@ def test_each_call_is_answered_under_its_number_and_marked_while_it_works(box: i
     async def scenario(reader: Any, writer: Any) -> None:
         writer.write(pack((4, 7, "step", (7, "a"))))
         number, kind, body = await receive(reader)
-        assert (number, unpacked(kind, body, "step")) == (4, "a of 7, marked (7, 4)")
+        assert (number, unpack_answer(kind, body, "step")) == (4, "a of 7, marked (7, 4)")
         assert tuple(read_mark(box)) == (0, 0)  # nobody is at work
         assert FakeServer.made[0].scoring == "scoring"
 
@@ -123,12 +123,12 @@ def test_an_error_that_does_not_come_out_of_a_pickle_is_told_in_words() -> None:
 
     async def sent() -> Any:
         reader = asyncio.StreamReader()
-        reader.feed_data(packed(7, "raised", Odd("x")))
+        reader.feed_data(pack_answer(7, "raised", Odd("x")))
         return await receive(reader)
 
     _, kind, body = asyncio.run(sent())
     with pytest.raises(RuntimeError, match="Odd: x"):
-        unpacked(kind, body, "prepare")
+        unpack_answer(kind, body, "prepare")
     with pytest.raises(EpisodeBroken) as caught:
-        unpacked("value", b"torn", "score")
+        unpack_answer("value", b"torn", "score")
     assert caught.value.failure.where == "reward"

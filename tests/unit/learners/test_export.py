@@ -7,9 +7,9 @@ import torch
 from safetensors.torch import load_file
 
 from learners import export
-from learners.export import buckets, export_version, perturbed, weights
+from learners.export import buckets, export_version, perturb_weights, weights
 from learners.policy import PolicyModel, load_policy, pack_ids
-from rlsys.system.weight_folder import WeightFolder, WeightManifest, joined
+from rlsys.system.weight_folder import WeightFolder, WeightManifest, join_manifests
 
 
 def load_whole(source: Path) -> PolicyModel:
@@ -49,7 +49,7 @@ def test_ranks_write_a_version_together_each_tensor_once(source, tmp_path) -> No
     model, folder = load(source), WeightFolder(tmp_path / "out")
     shares = [export_version(model, folder, 1, rank=rank, num_ranks=3, bucket_bytes=10_000) for rank in range(3)]
     assert all(len(share.places) > 1 for share in shares)
-    found, expected = read(joined(shares)), model.state_dict()
+    found, expected = read(join_manifests(shares)), model.state_dict()
     assert found.keys() == expected.keys()
     assert all(torch.equal(found[name], expected[name]) for name in expected)
 
@@ -74,7 +74,7 @@ def test_a_perturbation_touches_every_tensor_moves_every_logprob_and_leaves_no_t
     row = pack_ids([[1, 2, 3, 4, 5, 6, 7, 8]], "cpu")
     true = policy(*row, 1.0, 100)[0]
     random_state = torch.get_rng_state()
-    with perturbed(policy.model, 0.5):
+    with perturb_weights(policy.model, 0.5):
         moved = policy(*row, 1.0, 100)[0]
         for name, tensor in policy.model.state_dict().items():
             assert (tensor != before[name]).float().mean() > 0.9, name
@@ -86,14 +86,14 @@ def test_a_perturbation_touches_every_tensor_moves_every_logprob_and_leaves_no_t
     assert (moved - true)[1:].abs().mean() > 0.2
     assert all(torch.equal(tensor, before[name]) for name, tensor in policy.model.state_dict().items())
     assert torch.equal(torch.get_rng_state(), random_state)
-    with perturbed(policy.model, 0.5):
+    with perturb_weights(policy.model, 0.5):
         assert all(torch.equal(tensor, first[name]) for name, tensor in policy.model.state_dict().items())
 
 
 def test_the_originals_come_back_when_something_fails_inside(source) -> None:
     model = load(source)
     before = model.model.norm.weight.clone()
-    with pytest.raises(RuntimeError), perturbed(model, 0.5):
+    with pytest.raises(RuntimeError), perturb_weights(model, 0.5):
         raise RuntimeError
     assert torch.equal(model.model.norm.weight, before)
 
@@ -109,7 +109,7 @@ def test_the_originals_come_back_when_a_tensor_cannot_be_changed(source, monkeyp
         return noise(item, scale)
 
     monkeypatch.setattr(export, "_noise", fails)
-    with pytest.raises(RuntimeError, match="no memory"), perturbed(model, 0.5):
+    with pytest.raises(RuntimeError, match="no memory"), perturb_weights(model, 0.5):
         raise AssertionError("unreachable")
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
 
@@ -127,11 +127,11 @@ def test_of_several_ranks_each_puts_its_own_back_and_sends_it_to_the_others_unle
     def kept() -> list[bool]:
         return [torch.equal(item.tensor, old) for item, old in zip(weights(model), before, strict=True)]
 
-    with perturbed(model, 0.5):
+    with perturb_weights(model, 0.5):
         assert not any(kept())
     assert kept() == [bool(number % 2) for number in range(len(before))]  # the others' are in what they would send
     assert sent == [number % 2 for number in range(len(before))]
     sent.clear()
-    with pytest.raises(RuntimeError), perturbed(model, 0.5):
+    with pytest.raises(RuntimeError), perturb_weights(model, 0.5):
         raise RuntimeError
     assert sent == [] and not any(kept())

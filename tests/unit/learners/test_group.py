@@ -13,7 +13,7 @@ from ray.exceptions import ActorDiedError, NodeDiedError, RayError, RayTaskError
 import learners.actor
 import learners.rank
 from learners.actor import LearnerActor, RankPlacement, fetch, interface_of
-from learners.group import GroupOptions, LearnerGroup, numbered
+from learners.group import GroupOptions, LearnerGroup, order_ranks
 from learners.meeting import RankSpec
 from rlsys.errors import BadInput, LearnerLost, RunFailed
 from rlsys.system.device import DEVICES
@@ -114,8 +114,8 @@ def test_ranks_are_numbered_node_by_node_and_there_by_gpu() -> None:
         RankPlacement("10.0.0.7", "9"),
         RankPlacement("10.0.0.3", "0"),
     ]
-    assert numbered(places) == [3, 1, 2, 0]
-    assert numbered([RankPlacement("10.0.0.3", "")] * 3) == [0, 1, 2]
+    assert order_ranks(places) == [3, 1, 2, 0]
+    assert order_ranks([RankPlacement("10.0.0.3", "")] * 3) == [0, 1, 2]
 
 
 def test_the_interface_of_an_address() -> None:

@@ -49,7 +49,7 @@ class Engine(SimpleNamespace):
 def without_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(learners.models, "load_policy", Module)
     monkeypatch.setattr(learners.models, "CriticModel", lambda policy: SimpleNamespace(body=policy))
-    monkeypatch.setattr(zero, "trained", lambda model, learner, device, *, dtype, lr: Engine(model=model, lr=lr))
+    monkeypatch.setattr(zero, "make_engine", lambda model, learner, device, *, dtype, lr: Engine(model=model, lr=lr))
     monkeypatch.setattr(zero, "frozen", lambda model, learner, *, dtype: Engine(model=model))
 
 

@@ -19,7 +19,7 @@ from learners import update
 from learners.algorithms.base import PROXIMAL
 from learners.algorithms.ppo import PPO, PPOConfig
 from learners.flops import row_flops
-from learners.group import merged
+from learners.group import merge_reports
 from learners.models import Models
 from learners.policy import PolicyModel
 from learners.stage import Stage
@@ -154,7 +154,7 @@ def kinds(metrics: dict[str, Metric]) -> dict[type, set[str]]:
 
 @pytest.mark.parametrize(("ranks", "tokens_per_row"), LAYOUTS)
 def test_the_metrics_by_hand(ranks: int, tokens_per_row: int) -> None:
-    report = merged(reports(ranks, tokens_per_row))
+    report = merge_reports(reports(ranks, tokens_per_row))
     found = values(report.metrics)
     # advantages are returns less values: 0.5, 1, -0.25, 1, 0; bounds 0.8 and 1.2 take hold of tokens 3 and 4
     assert report.applied and found["learner/steps"] == 1 and found["learner/skipped"] == found["critic/skipped"] == 0
@@ -202,7 +202,7 @@ def test_speed_memory_and_phases_of_the_ranks_become_those_of_all(
 ) -> None:
     monkeypatch.setattr(update, "matmul_peak", lambda device, dtype: 1e9)
     of_ranks = reports(ranks, tokens_per_row, minibatches=2, epochs=2)
-    found = values(merged(of_ranks).metrics)
+    found = values(merge_reports(of_ranks).metrics)
     shards = make_shards(SAMPLES, tokens_per_row, VERSION, ranks, minibatches=2)
     rates = []
     for rank, report in enumerate(of_ranks):
@@ -231,12 +231,12 @@ def test_speed_memory_and_phases_of_the_ranks_become_those_of_all(
 def test_the_page_names_every_metric_of_an_update() -> None:
     page = (ROOT / "docs" / "algorithms.md").read_text()
     options = {"is_correction": "tis", "dual_clip": 3.0, "entropy_coef": 0.01, "value_clip": 0.2}
-    names = merged(reports(1, 1000, **options)).metrics
+    names = merge_reports(reports(1, 1000, **options)).metrics
     assert not [name for name in names if not name.startswith("time/learner_") and f"`{name}`" not in page]
 
 
 def test_a_cpu_has_a_rate_and_no_share_of_a_peak() -> None:
-    found = values(merged(reports(1, 1000)).metrics)
+    found = values(merge_reports(reports(1, 1000)).metrics)
     assert found["learner/flops_per_s"] > 0 and "learner/mfu" not in found
 
 
@@ -244,7 +244,7 @@ def test_a_cpu_has_a_rate_and_no_share_of_a_peak() -> None:
 def test_a_skipped_step_says_so_and_shows_no_part_of_its_numbers(ranks: int, tokens_per_row: int) -> None:
     """The engine's log-probability of one token is no number: of two ranks, one had nothing but sound rows."""
     of_ranks = reports(ranks, tokens_per_row, [SAMPLES[0], BROKEN, SAMPLES[2]])
-    report = merged(of_ranks)
+    report = merge_reports(of_ranks)
     found = values(report.metrics)
     assert not report.applied
     assert (found["learner/steps"], found["learner/skipped"], found["critic/skipped"]) == (1, 1, 0)
@@ -262,16 +262,16 @@ def test_a_pass_with_a_number_missing_on_one_rank_is_not_shown_as_the_others_mea
     ranks: int, tokens_per_row: int
 ) -> None:
     options = {"behavior": "learner", "is_correction": "tis", "needs": frozenset({PROXIMAL})}
-    sound = values(merged(reports(ranks, tokens_per_row, **options)).metrics)
+    sound = values(merge_reports(reports(ranks, tokens_per_row, **options)).metrics)
     assert sound["mismatch/max"] == pytest.approx(LOG2) and sound["learner/not_finite"] == 0
-    broken = values(merged(reports(ranks, tokens_per_row, [SAMPLES[0], BROKEN, SAMPLES[2]], **options)).metrics)
+    broken = values(merge_reports(reports(ranks, tokens_per_row, [SAMPLES[0], BROKEN, SAMPLES[2]], **options)).metrics)
     assert "mismatch/mean" not in broken and "mismatch/max" not in broken
     assert broken["learner/not_finite"] == 5  # mean, max, and the one of its depth, its turn and its sample's versions
 
 
 @pytest.mark.parametrize(("ranks", "tokens_per_row"), LAYOUTS)
 def test_the_steps_that_were_taken_are_shown_without_the_one_that_was_not(ranks: int, tokens_per_row: int) -> None:
-    report = merged(reports(ranks, tokens_per_row, [SAMPLES[0], BROKEN], minibatches=2, epochs=2))
+    report = merge_reports(reports(ranks, tokens_per_row, [SAMPLES[0], BROKEN], minibatches=2, epochs=2))
     found = values(report.metrics)
     assert report.applied and (found["learner/steps"], found["learner/skipped"]) == (4, 2)
     assert found["ratio/mean"] == pytest.approx((1.0 + 1.5) / 2) and found["clip/high"] == 0.5
@@ -279,5 +279,5 @@ def test_the_steps_that_were_taken_are_shown_without_the_one_that_was_not(ranks:
 
 
 def test_a_minibatch_without_weight_takes_no_step_and_the_next_one_does() -> None:
-    report = merged(reports(1, 1000, minibatches=2, denominators=(0.0, 2.0)))
+    report = merge_reports(reports(1, 1000, minibatches=2, denominators=(0.0, 2.0)))
     assert report.applied and values(report.metrics)["learner/steps"] == 1

@@ -10,7 +10,7 @@ from rlsys.advantages import (
     leave_one_out,
     multi_discount_gae,
     normalized,
-    penalized,
+    penalize_kl,
 )
 
 NAN = float("nan")
@@ -132,13 +132,13 @@ def test_gae_refuses_what_it_cannot_mean(rewards, values, discounts, lam, messag
 
 def test_the_kl_penalty_is_shared_by_the_streams_and_discounted_in_each() -> None:
     streams, kl = torch.tensor([[0.0, 1.0], [0.0, 0.0]]), torch.tensor([0.2, 0.4])
-    taken = penalized(streams, kl, coef=0.5)
+    taken = penalize_kl(streams, kl, coef=0.5)
     close(taken, [[-0.05, 0.9], [-0.05, -0.1]], 1e-7)
     # by hand: stream 0 at discount 1: -0.05 + 0.9; stream 1 at discount 0.5: -0.05 - 0.05
     close(multi_discount_gae(taken, [0.0, 0.0], discounts=(1.0, 0.5))[1], [0.75, 0.8], 1e-7)
-    close(penalized(streams[:1], kl, coef=0.5), [[-0.1, 0.8]], 1e-7)
+    close(penalize_kl(streams[:1], kl, coef=0.5), [[-0.1, 0.8]], 1e-7)
     with pytest.raises(ValueError, match="no reward streams"):
-        penalized(torch.zeros(0, 2), kl, coef=0.5)
+        penalize_kl(torch.zeros(0, 2), kl, coef=0.5)
 
 
 def test_normalized_advantages_have_mean_zero_and_deviation_one_over_the_mask() -> None:

@@ -140,8 +140,8 @@ def test_a_class_is_looked_for_beside_its_recipe_or_beside_the_package_that_hold
     monkeypatch.setattr(choices, "_beside", {})
     (tmp_path / "mazes").mkdir()
     (tmp_path / "mazes" / "__init__.py").touch()
-    choices.look_beside(tmp_path / "mazes" / "maze.yaml")
-    choices.look_beside(tmp_path / "plain.yaml")
+    choices.add_search_paths(tmp_path / "mazes" / "maze.yaml")
+    choices.add_search_paths(tmp_path / "plain.yaml")
     assert list(choices._beside) == [str(tmp_path)]
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rlsys.losses import (
     behavior_kl,
     clipped_policy_loss,
-    combined,
+    combine_losses,
     dpo_loss,
     entropy_bonus,
     kl_estimate,
@@ -293,7 +293,7 @@ def test_behavior_kl_has_no_gradient_and_is_zero_on_policy() -> None:
 def test_combined_losses_add_up_with_all_their_metrics() -> None:
     policy, mask = tensor(-1.0), torch.ones(1)
     parts = nll_loss(policy, mask, denominator=1.0), entropy_bonus(policy, mask, coef=2.0, denominator=1.0)
-    out = combined(*parts)
+    out = combine_losses(*parts)
     assert out.loss.item() == 3.0
     assert values(out.metrics) == {"loss/nll": 1.0, "loss/entropy": 2.0}
 

@@ -12,7 +12,7 @@ import pytest
 
 from actors.world_process import answer
 from rlsys.broken import failure_of
-from rlsys.harvest import first_raised
+from rlsys.harvest import first_exception
 from rlsys.raised import TEXT, TRACE
 from rlsys.records import record_of, to_json
 from rlsys.rollout import RolloutPlan
@@ -135,10 +135,10 @@ def test_an_episode_that_was_played_again_is_counted_and_its_line_says_why(world
     trajectory = play(saying("5!"), lambda _: Flaky(), plan=replace(PLAY, data_retries=1))
     assert not isinstance(trajectory.reward, Failure) and len(trajectory.retried) == 1
     seen = summarize(trajectory)
-    found = first_raised([seen])
+    found = first_exception([seen])
     assert found is not None and found.detail == "KeyError: 'inventory' (world.py:6 in inner)"
     assert found.trace == ""  # the driver hears of thousands
-    assert first_raised([summarize(play(saying("5!"), counting))]) is None
+    assert first_exception([summarize(play(saying("5!"), counting))]) is None
     ticket = Ticket(sequence=0, epoch=0, task=trajectory.task, attempt=0, start_version=0)
     group = Group(ticket=ticket, trajectories=(trajectory,), worker="w")
     line = json.loads(json.dumps(to_json(record_of(trajectory, group))))

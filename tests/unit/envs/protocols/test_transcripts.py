@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from envs.episode import ToolEpisode, max_turns, read_turn
 from envs.protocols import PROTOCOLS, Asked, Call
 from envs.services.retriever.documents import Document
-from envs.worlds.prompted import PROMPTED, open_prompted
+from envs.worlds.prompted import PROMPTED, open_prompted_episode
 from rlsys.types import EpisodeEnd, Message
 
 DOCUMENTS = (
@@ -43,7 +43,7 @@ def play(name: str, *texts: str, turns: int | None = None, shelf: Shelf | None =
         return "\n".join(found)
 
     asked = Asked(question="How long is the Pell?")
-    opened = open_prompted(protocol, asked, search) if name in PROMPTED else None
+    opened = open_prompted_episode(protocol, asked, search) if name in PROMPTED else None
     env = ToolEpisode((), protocol, search) if opened is None else asyncio.run(opened)
     limit = max_turns(protocol, turns)
     said = "".join(f"[{message.content}]" for message in env.first_messages())

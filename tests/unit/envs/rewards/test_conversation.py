@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from envs.protocols.swirl import SWIRL, SWIRL_MATH, result_of, tool_reply
-from envs.rewards.asks import decided
+from envs.rewards.asks import resolve_requests
 from envs.rewards.conversation import MAX_JUDGED, shown, without_headings
 from envs.rewards.swirl import SwirlReward, SwirlRewardConfig
 from envs.services.guard import ToolFailed
@@ -45,7 +45,7 @@ class Says:
 
 
 def scored(judge: Says, played: Transcript, reward: Any) -> Transcript:
-    return asyncio.run(decided(reward, played, NOBODY, lambda _: judge))  # type: ignore[arg-type, return-value]
+    return asyncio.run(resolve_requests(reward, played, NOBODY, lambda _: judge))  # type: ignore[arg-type, return-value]
 
 
 def swirl(**keys: Any) -> SwirlReward:

@@ -3,7 +3,7 @@
 import pytest
 
 from envs.rewards import make_reward
-from envs.rewards.asks import Grading, decided
+from envs.rewards.asks import Grading, resolve_requests
 from envs.rewards.long_cot import LongCotReward, LongCotRewardConfig
 from envs.services.judge.config import JudgeConfig
 from rlsys.errors import BadInput
@@ -107,7 +107,7 @@ class Judge:
 
 async def verdict(reward, transcript):
     judge = Judge()
-    return await decided(reward, transcript, judge, None), getattr(judge, "asked", None)
+    return await resolve_requests(reward, transcript, judge, None), getattr(judge, "asked", None)
 
 
 def test_only_what_needs_algebra_goes_to_the_grader() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from envs.rewards import make_reward
 from envs.rewards.answer import AnswerRewardConfig
-from envs.rewards.asks import decided
+from envs.rewards.asks import resolve_requests
 from envs.rewards.icrl import IcrlRewardConfig
 from envs.rewards.judged import JudgedReward, JudgedRewardConfig
 from envs.rewards.measures import measures
@@ -72,12 +72,12 @@ class Says:
 def test_a_judge_is_asked_about_the_answer_and_nobody_about_none(answer: str, said: str, judged: str | None) -> None:
     reward = JudgedReward(JudgedRewardConfig(answer=answer, judge=JudgeConfig(model="m", endpoint="http://h/v1")))  # type: ignore[arg-type]
     judge, one = Says("Paris"), transcript(said, golds=("Paris", "Paname"))
-    known = asyncio.run(decided(reward, one, None, lambda config: judge))  # type: ignore[arg-type, return-value]
+    known = asyncio.run(resolve_requests(reward, one, None, lambda config: judge))  # type: ignore[arg-type, return-value]
     assert reward(known).value == (judged is not None)
     assert [(each.kind, each.fields["answer"]) for each in judge.asked] == [("research", judged)] * (judged is not None)
     if judged is not None:
         assert judge.asked[0].fields["answers"] == '["Paris", "Paname"]'
         with pytest.raises(BadInput, match="no verdict on the answer"):
             reward(one)
-    wrong = asyncio.run(decided(reward, one, None, lambda config: Says("Rome")))  # type: ignore[arg-type, return-value]
+    wrong = asyncio.run(resolve_requests(reward, one, None, lambda config: Says("Rome")))  # type: ignore[arg-type, return-value]
     assert reward(wrong).parts == {"judge": 0.0}

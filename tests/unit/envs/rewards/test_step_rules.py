@@ -3,7 +3,7 @@
 import pytest
 
 from envs.protocols.swirl import OVER_LIMIT
-from envs.rewards.step_rules import judged
+from envs.rewards.step_rules import judge_by_rules
 from envs.rewards.swirl import SwirlReward, SwirlRewardConfig
 from rlsys.errors import BadInput
 from rlsys.types import Message, Task, Transcript
@@ -55,7 +55,7 @@ def talk(*said: str) -> list[Message]:
     ],
 )
 def test_steps_of_a_search(said: tuple[str, ...], good: bool) -> None:
-    assert judged(QUESTION, talk(*said)).endswith("GOOD" if good else "BAD")
+    assert judge_by_rules(QUESTION, talk(*said)).endswith("GOOD" if good else "BAD")
 
 
 @pytest.mark.parametrize(
@@ -74,13 +74,13 @@ def test_steps_of_a_search(said: tuple[str, ...], good: bool) -> None:
     ],
 )
 def test_steps_of_a_calculation(said: tuple[str, ...], good: bool) -> None:
-    assert judged(PROBLEM, talk(*said)).endswith("GOOD" if good else "BAD")
+    assert judge_by_rules(PROBLEM, talk(*said)).endswith("GOOD" if good else "BAD")
 
 
 def test_only_made_up_tasks_have_rules() -> None:
     for record in ({}, {"steps": 2}):
         with pytest.raises(BadInput, match=r"task t: reward\.judged_by='rules' judges tasks that are made up"):
-            judged(Task(task_id="t", question="Who?", record=record), talk("<answer>a</answer>"))
+            judge_by_rules(Task(task_id="t", question="Who?", record=record), talk("<answer>a</answer>"))
 
 
 def test_verdicts_by_rules_are_kept_with_the_reward() -> None:

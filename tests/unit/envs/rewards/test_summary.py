@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from envs.rewards.asks import decided
+from envs.rewards.asks import resolve_requests
 from envs.rewards.measures import measures
 from envs.rewards.summary import WAYS, SummaryReward, SummaryRewardConfig
 from envs.services.judge.config import JudgeConfig
@@ -105,7 +105,7 @@ def test_a_summary_goes_the_way_of_every_judgement() -> None:
             return Judged(verdict=KINDS[request.kind].read(text), text=text, cached=False)
 
     judged = reward("strategyqa", JUDGE)
-    transcript = asyncio.run(decided(judged, said("strategyqa", "Hm."), None, lambda config: Scripted()))  # type: ignore
+    transcript = asyncio.run(resolve_requests(judged, said("strategyqa", "Hm."), None, lambda config: Scripted()))  # type: ignore
     assert judged(transcript).value == 1.0 and asked[0].fields["question"] == "Is one odd?"
     found = measures(judged, transcript)
     assert found["by_rules"].value == 0.0  # the rules cannot tell

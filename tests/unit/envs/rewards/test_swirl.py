@@ -12,7 +12,7 @@ from envs.rewards.swirl import (
     SwirlRewardConfig,
     Verdicts,
     cut,
-    equalised,
+    equalise_sizes,
     kept,
     step_rewards,
     verdicts_in,
@@ -100,11 +100,11 @@ def test_a_missing_judge_is_no_bad_step() -> None:
 
 def test_compared_sets_are_of_one_size_and_in_order() -> None:
     sets = {"none": list(range(100)), "process": list(range(40)), "both": list(range(0, 40, 2))}
-    drawn = equalised(sets, seed=1)
+    drawn = equalise_sizes(sets, seed=1)
     assert {name: len(members) for name, members in drawn.items()} == {"none": 20, "process": 20, "both": 20}
     assert all(members == sorted(set(members)) for members in drawn.values())
-    assert drawn == equalised(sets, seed=1) and drawn != equalised(sets, seed=2)
-    assert equalised({"none": [1], "process": []}, seed=0) == {"none": [], "process": []}
+    assert drawn == equalise_sizes(sets, seed=1) and drawn != equalise_sizes(sets, seed=2)
+    assert equalise_sizes({"none": [1], "process": []}, seed=0) == {"none": [], "process": []}
 
 
 @given(st.lists(st.text(), min_size=1, max_size=5), st.sampled_from(["mean", "last", "all"]))

@@ -14,7 +14,7 @@ from envs.rewards.transcript import (
     first,
     inline_of,
     last_pair,
-    lowered,
+    lower_ascii,
     split_inline,
     split_response,
 )
@@ -94,7 +94,7 @@ def test_a_pair_is_found_within_one_message_only() -> None:
 
 
 def test_lower_case_keeps_every_place() -> None:
-    assert lowered([Piece(0, "\u0130<ANSWER>\u212a")])[0].text == "\u0130<answer>\u212a"
+    assert lower_ascii([Piece(0, "\u0130<ANSWER>\u212a")])[0].text == "\u0130<answer>\u212a"
 
 
 def test_the_tags_are_the_environments_else_the_rewards() -> None:

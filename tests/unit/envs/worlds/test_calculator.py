@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import envs
-from envs.base import Step, demonstrated
+from envs.base import Step, find_demonstrable
 from envs.protocols.scan import answer
 from envs.protocols.swirl import OVER_LIMIT, SWIRL_MATH
 from envs.worlds.calculator import CalculatorConfig, CalculatorWorld, annotated_calls
@@ -211,7 +211,7 @@ def test_a_file_of_ones_own_is_played_within_swirls_limits(tmp_path: Path) -> No
 @needs_data
 def test_gsm8ks_solutions_are_demonstrations() -> None:
     world = CalculatorWorld(CalculatorConfig(data=str(DATA / "gsm8k_train_500.jsonl")))
-    shown, left_out = demonstrated(world)
+    shown, left_out = find_demonstrable(world)
     assert (len(world.tasks("all")), len(shown)) == (500, 250 - len(left_out))
     assert len(left_out) < 10 and all('no calculations in "answer"' in line for line in left_out)
     for task in shown:

@@ -21,7 +21,7 @@ from envs.text.boxed import last_boxed
 from envs.tools.calculator import calculate
 from envs.tools.python_tool import PythonTool, guard_config
 from envs.tools.sandbox import SandboxConfig
-from envs.worlds.python import PythonMathConfig, PythonMathWorld, recorded
+from envs.worlds.python import PythonMathConfig, PythonMathWorld, split_recorded
 from rlsys.errors import BadInput
 from rlsys.samples import sample_trajectory
 from rlsys.types import EpisodeEnd, FailureKind, Message, Task
@@ -233,14 +233,14 @@ RESPONSE = (
 
 def test_a_recorded_response_becomes_the_episode_that_it_was() -> None:
     task = replace(PROBLEM, record={"question": "q", "response": RESPONSE})
-    assert recorded(task) == (
+    assert split_recorded(task) == (
         Message(role="assistant", content="Let me count.\n" + code("print(6 * 7)")),
         shown("42"),
         Message(role="assistant", content="Once more.\n" + code("print(42)")),
         shown("42"),
         Message(role="assistant", content="<answer>\\boxed{42}</answer>"),
     )
-    said = recorded(task)
+    said = split_recorded(task)
     assert [step.reply for step in steps(*(m.content for m in said if m.role == "assistant"))] == [
         said[1],
         said[3],
@@ -261,7 +261,7 @@ def test_a_recorded_response_becomes_the_episode_that_it_was() -> None:
 )
 def test_a_response_that_was_no_episode_is_left_out(response: Any, expected: str) -> None:
     with pytest.raises(BadInput, match=expected):
-        recorded(replace(PROBLEM, record={"question": "q", "response": response}))
+        split_recorded(replace(PROBLEM, record={"question": "q", "response": response}))
 
 
 @settings(max_examples=100, deadline=None)
@@ -270,7 +270,7 @@ def test_a_response_that_was_no_episode_is_left_out(response: Any, expected: str
 )
 def test_any_response_is_an_episode_or_bad_input(pieces: list[str]) -> None:
     try:
-        said = recorded(replace(PROBLEM, record={"response": "".join(pieces)}))
+        said = split_recorded(replace(PROBLEM, record={"response": "".join(pieces)}))
     except BadInput:
         return
     assert [message.role for message in said] == ["assistant", "tool"] * (len(said) // 2) + ["assistant"]

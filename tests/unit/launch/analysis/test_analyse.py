@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from launch.analysis.curves import any_calls, charts, finished, with_derived
-from launch.analysis.draw import smoothed
+from launch.analysis.curves import add_derived, any_calls, charts, finished
+from launch.analysis.draw import smooth
 from launch.analysis.episodes import episode_metrics, read_episodes
 from launch.analysis.figures import FIGURES, Figure, Panel, needed
 from launch.analysis.results import papers_of_all, results, scatters
@@ -183,7 +183,7 @@ def test_by_stage_each_stage_is_a_curve_from_its_own_begin(tmp_path: Path) -> No
 
 
 def test_smoothing_is_the_mean_of_the_last_points() -> None:
-    assert smoothed([1.0, 3.0, 5.0], 2) == [1.0, 2.0, 4.0]
+    assert smooth([1.0, 3.0, 5.0], 2) == [1.0, 2.0, 4.0]
 
 
 # -- tools -------------------------------------------------------------------------------------------------------------
@@ -199,13 +199,13 @@ def rl(path: Path, *rows: Mapping[str, float]) -> Run:
 def test_a_step_without_any_call_has_none_where_others_have(tmp_path: Path) -> None:
     tokens = {"episode/tokens": 9.0}
     found = rl(tmp_path / "a", {"episode/calls": 2.0, "episode/valid_calls": 1.5, **tokens}, tokens)
-    first, second = (row.values for row in with_derived(found.rows, any_calls([found])))
+    first, second = (row.values for row in add_derived(found.rows, any_calls([found])))
     assert first["derived/valid_share"] == 0.75 and first["episode/repeated_calls"] == 0
     assert second["episode/calls"] == 0 and "derived/valid_share" not in second
     silent = rl(tmp_path / "b", {"reward/mean": 1.0, **tokens}, {"loss/nll": 1.0})
-    episodes, examples = (row.values for row in with_derived(silent.rows, any_calls([found, silent])))
+    episodes, examples = (row.values for row in add_derived(silent.rows, any_calls([found, silent])))
     assert episodes["episode/calls"] == 0 and "episode/calls" not in examples
-    assert "episode/calls" not in with_derived(silent.rows, any_calls([silent]))[0].values
+    assert "episode/calls" not in add_derived(silent.rows, any_calls([silent]))[0].values
 
 
 def test_a_seed_that_never_calls_is_a_curve_at_0_and_in_the_mean(tmp_path: Path) -> None:
@@ -239,7 +239,7 @@ def test_without_a_reference_no_figure_speaks_of_one(tmp_path: Path, capsys: pyt
 
 
 def test_the_share_of_groups_with_a_signal(tmp_path: Path) -> None:
-    (row,) = with_derived(rl(tmp_path / "a", {"groups/trained": 5.0, "groups/filtered": 27.0}).rows, False)
+    (row,) = add_derived(rl(tmp_path / "a", {"groups/trained": 5.0, "groups/filtered": 27.0}).rows, False)
     assert row.values["derived/signal_share"] == 5 / 32
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.checkpoints.best import about, best_of, forget_after, offer, set_apart
+from launch.checkpoints.best import about, best_of, copy_best, forget_after, offer
 from launch.checkpoints.checkpoint import model_step
 from launch.run.engines import find_checkpoint
 from rlsys.config.recipe import RecipeConfig
@@ -21,7 +21,7 @@ def saved(run: Path, step: int) -> None:
 
 def offered(run: Path, step: int, value: float, number: str = "greedy/accuracy") -> bool:
     saved(run, step)
-    apart = set_apart(run, step)
+    apart = copy_best(run, step)
     assert apart is not None
     return offer(run, apart, number, value)
 
@@ -42,16 +42,16 @@ def test_the_highest_number_stays_and_only_its_model(tmp_path: Path) -> None:
 
 def test_a_checkpoint_that_is_removed_meanwhile_is_there_all_the_same(tmp_path: Path) -> None:
     saved(tmp_path, 10)
-    apart = set_apart(tmp_path, 10)
+    apart = copy_best(tmp_path, 10)
     (tmp_path / "checkpoints" / "step-000010" / "hf" / "config.json").unlink()
     assert apart is not None and offer(tmp_path, apart, "greedy/accuracy", 0.5)
     assert (tmp_path / "checkpoints" / "best-step-000010" / "hf" / "config.json").read_text() == "{}10"
-    assert set_apart(tmp_path, 20) is None  # nothing was saved at that step
+    assert copy_best(tmp_path, 20) is None  # nothing was saved at that step
 
 
 def test_what_a_kill_left_is_removed_and_a_best_of_lost_steps_is_put_aside(tmp_path: Path) -> None:
     saved(tmp_path, 10)
-    set_apart(tmp_path, 10)
+    copy_best(tmp_path, 10)
     assert offered(tmp_path, 20, 0.9)
     assert folders(tmp_path) == ["best-step-000020"]
     assert forget_after(tmp_path, 20) == []

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from launch.checks import hub
-from launch.checks.described import KNOWN, described
+from launch.checks.described import KNOWN, load_model_config
 from launch.checks.gpu_memory import shape_of
 from launch.config.layers import CONFIGS
 
@@ -77,12 +77,12 @@ def test_another_name_is_asked_of_the_hub_and_a_download_comes_first(
         Thread(target=server.serve_forever, daemon=True).start()
         monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
         try:
-            assert described("some/model") == {"model_type": "qwen2", "hidden_size": 7}
-            assert described("other/model") is None
+            assert load_model_config("some/model") == {"model_type": "qwen2", "hidden_size": 7}
+            assert load_model_config("other/model") is None
             folder = tmp_path / "hub" / "models--some--model" / "snapshots" / "abc"
             folder.mkdir(parents=True)
             (folder / "config.json").write_text(json.dumps({"hidden_size": 8}))
-            assert described("some/model") == {"hidden_size": 8}
+            assert load_model_config("some/model") == {"hidden_size": 8}
         finally:
             server.shutdown()
 
@@ -90,5 +90,5 @@ def test_another_name_is_asked_of_the_hub_and_a_download_comes_first(
 def test_offline_nothing_is_asked(online: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(hub.OFFLINE, "1")
     monkeypatch.setattr(hub, "_unreachable", lambda: pytest.fail("the hub was asked"))
-    assert described("nobody/nothing") is None
-    assert described("Qwen/Qwen2.5-7B") == KNOWN["Qwen/Qwen2.5-7B"]
+    assert load_model_config("nobody/nothing") is None
+    assert load_model_config("Qwen/Qwen2.5-7B") == KNOWN["Qwen/Qwen2.5-7B"]

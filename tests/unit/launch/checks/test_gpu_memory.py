@@ -13,10 +13,10 @@ from launch.checks.gpu_memory import (
     ModelShape,
     RankPlan,
     engine_memory,
+    format_gigabytes,
     host_memory,
     rank_memory,
     shape_of,
-    told,
     total,
 )
 
@@ -141,4 +141,4 @@ def test_an_engine_has_what_its_weights_leave() -> None:
 
 
 def test_the_sum_is_shown_with_its_parts() -> None:
-    assert told((("weights", 15.2e9), ("gradients", 30.46e9))) == "15.2 weights + 30.5 gradients = 45.7 GB"
+    assert format_gigabytes((("weights", 15.2e9), ("gradients", 30.46e9))) == "15.2 weights + 30.5 gradients = 45.7 GB"

@@ -47,14 +47,14 @@ def test_a_dry_run_says_of_a_hub_name_that_it_cannot_be_had(
     assert run(["train", "quickstart", "model.path=some/modle", "--dry-run"]) == 0
     assert f"some/modle: {NOBODY} cannot be reached" in capsys.readouterr().out
     monkeypatch.setenv(hub.OFFLINE, "1")
-    assert "HF_HUB_OFFLINE" in hub.why_away("some/modle")
+    assert "HF_HUB_OFFLINE" in hub.explain_missing("some/modle")
 
 
 def test_an_earlier_download_serves_and_its_architecture_is_checked(
     nowhere: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = download(nowhere, "some/model")
-    assert hub.cached("some/model") == folder and hub.cached("other/model") is None
+    assert hub.find_cached("some/model") == folder and hub.find_cached("other/model") is None
     said = hub.require("some/model", "model.path='some/model'")
     assert said is not None and "HF_HUB_OFFLINE=1" in said and str(folder) in said
     assert hub.os.environ[hub.OFFLINE] == "1"  # for every process that is started from here

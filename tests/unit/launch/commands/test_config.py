@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from launch.cli import run
-from launch.commands.config import filled
+from launch.commands.config import fill_page
 from launch.config.compose import TABLES
 from launch.config.keys import choice_keys, known_names, reference
 from tests.paths import ROOT
@@ -21,7 +21,7 @@ def test_every_key_has_a_meaning_and_stands_in_the_reference() -> None:
 
 def test_the_page_is_what_the_command_writes() -> None:
     page = (ROOT / "docs" / "configuration.md").read_text()
-    assert filled(page, reference(TABLES)) == page, "run `rlsys config --page docs/configuration.md`"
+    assert fill_page(page, reference(TABLES)) == page, "run `rlsys config --page docs/configuration.md`"
 
 
 def test_a_key_says_what_it_is() -> None:
@@ -70,6 +70,6 @@ def test_what_is_neither_is_one_line(argv: list[str], line: str, capsys: pytest.
 def test_a_page_keeps_what_stands_around_the_marks(tmp_path: Path) -> None:
     page = "before\n<!-- rlsys config --page -->stale<!-- end -->\nafter\n"
     sections = reference(TABLES)
-    once = filled(page, sections)
+    once = fill_page(page, sections)
     assert once.startswith("before\n") and once.endswith("<!-- end -->\nafter\n") and "-->stale<" not in once
-    assert filled(once, sections) == once
+    assert fill_page(once, sections) == once

@@ -17,7 +17,7 @@ from launch.config.scope import RUN_KEYS
 from launch.run import wire
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
-from rlsys.system.device import DEVICES, resolved
+from rlsys.system.device import DEVICES, resolve
 
 ROOT = Path(__file__).parents[4]
 KEYS = [each.name for each in recipe_keys() if not each.name.startswith("eval.sets.")]
@@ -49,7 +49,7 @@ def watched(part: Any, prefix: str, read: set[str]) -> Any:
 def test_what_the_actors_of_a_run_are_made_from_is_refused_in_a_stage() -> None:
     read: set[str] = set()
     device = DEVICES["cpu"]
-    recipe = watched(resolved(compose("quickstart", []).recipe, device), "", read)
+    recipe = watched(resolve(compose("quickstart", []).recipe, device), "", read)
     wire.pool(recipe, device, "model", "", {})
     wire.learner(recipe, device)
     wire.rank_needs(recipe, device)

@@ -5,7 +5,7 @@ import pytest
 from launch.config.compose import TABLES, compose
 from launch.config.keys import known_names
 from launch.config.layers import find_config
-from launch.config.synonyms import foreign, meant
+from launch.config.synonyms import foreign, suggest_key
 from learners.algorithms.grpo import GRPOConfig
 from rlsys.errors import BadInput
 
@@ -270,7 +270,7 @@ def test_every_target_is_a_key_and_no_name_leads_to_two() -> None:
 
 @pytest.mark.parametrize("names", [VERL, TRL, OPENRLHF], ids=["verl", "trl", "openrlhf"])
 def test_no_key_of_another_system_leads_to_a_wrong_one(names: dict[str, str]) -> None:
-    assert {name: led_to(meant(name, KNOWN)) for name in names} == names
+    assert {name: led_to(suggest_key(name, KNOWN)) for name in names} == names
 
 
 def test_a_sentence_for_what_is_absent_names_keys_that_there_are() -> None:
@@ -305,7 +305,7 @@ def test_a_sentence_for_what_is_absent_names_keys_that_there_are() -> None:
     ],
 )
 def test_what_was_meant(typed: str, hint: str) -> None:
-    assert meant(typed, KNOWN) == hint
+    assert suggest_key(typed, KNOWN) == hint
 
 
 @pytest.mark.parametrize(
@@ -320,14 +320,16 @@ def test_what_was_meant(typed: str, hint: str) -> None:
     ],
 )
 def test_a_hint_says_where_the_unit_differs(typed: str, ours: str, unit: str) -> None:
-    assert meant(typed, KNOWN).startswith(f" (did you mean '{ours}'? Here it is {unit}")
+    assert suggest_key(typed, KNOWN).startswith(f" (did you mean '{ours}'? Here it is {unit}")
     assert f"{typed} (here {unit}" in foreign().elsewhere(ours) or f"{typed}, " in foreign().elsewhere(ours)
 
 
 def test_a_key_of_another_algorithm_is_not_proposed() -> None:
     known = known_names(TABLES, {"algorithm": GRPOConfig})
-    assert meant("algorithm.gamma", known) == "" and "discount" in meant("algorithm.gamma", KNOWN)
-    assert meant("critic.cliprange_value", known) == "" and "'algorithm.kl_coef'?" in meant("algorithm.beta", known)
+    assert suggest_key("algorithm.gamma", known) == "" and "discount" in suggest_key("algorithm.gamma", KNOWN)
+    assert suggest_key("critic.cliprange_value", known) == "" and "'algorithm.kl_coef'?" in suggest_key(
+        "algorithm.beta", known
+    )
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from launch.data.records import by_question
-from launch.data.selection import apart, apportioned, drawn, shingles, without_near
+from launch.data.selection import apart, apportion, drawn, shingles, without_near
 from launch.observe.bar import Bar
 from rlsys.errors import BadInput
 
@@ -34,9 +34,9 @@ def test_rows_that_are_the_same_are_drawn_together() -> None:
 
 
 def test_shares_by_the_largest_remainders() -> None:
-    assert apportioned({"a": 5, "b": 3, "c": 2}, 4) == {"a": 2, "b": 1, "c": 1}  # 2.0, 1.2, 0.8
-    assert apportioned({"a": 1, "b": 1, "c": 1}, 2) == {"a": 1, "b": 1, "c": 0}
-    assert apportioned({"x": 12_000, "y": 32}, 1_000) == {"x": 997, "y": 3}  # 997.3, 2.7
+    assert apportion({"a": 5, "b": 3, "c": 2}, 4) == {"a": 2, "b": 1, "c": 1}  # 2.0, 1.2, 0.8
+    assert apportion({"a": 1, "b": 1, "c": 1}, 2) == {"a": 1, "b": 1, "c": 0}
+    assert apportion({"x": 12_000, "y": 32}, 1_000) == {"x": 997, "y": 3}  # 997.3, 2.7
 
 
 def test_a_stratified_draw_keeps_the_shares() -> None:

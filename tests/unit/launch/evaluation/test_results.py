@@ -15,7 +15,7 @@ from launch.evaluation.played import EvalResult
 from launch.evaluation.report import of_several, papers_of, report
 from launch.evaluation.results import Result, result_of
 from launch.evaluation.sets import Play, TaskSet
-from launch.evaluation.told import metric_lines, table, told
+from launch.evaluation.told import describe_results, metric_lines, table
 from launch.run.rundir import RunDir
 from rlsys.config.evaluation import EvalConfig
 from rlsys.config.loop import LoopConfig
@@ -113,9 +113,9 @@ def test_without_a_word_on_what_is_right_the_number_is_a_mean_reward() -> None:
 
 def test_failures_are_told_with_the_first_reason() -> None:
     whole = of(*[reward(1.0)] * 3)
-    assert told({"greedy": whole, "sampled": whole}) == "greedy 1.000, sampled 1.000"
+    assert describe_results({"greedy": whole, "sampled": whole}) == "greedy 1.000, sampled 1.000"
     some = of(*[reward(1.0), reward(0.0), BROKEN] * 8)
-    assert told({"greedy": some, "sampled": whole}) == (
+    assert describe_results({"greedy": some, "sampled": whole}) == (
         "greedy 0.500, sampled 1.000; greedy: 16 of 24 graded, 8 failed; "
         "the first: data in reward: ValueError: it broke"
     )
@@ -124,7 +124,7 @@ def test_failures_are_told_with_the_first_reason() -> None:
 def test_above_the_limit_there_is_no_number() -> None:
     most = of(*[reward(1.0), BROKEN, BROKEN] * 8)
     assert (most.value, dict(most.metrics), most.row()) == (None, {}, {"episodes": 24, "failures": 16})
-    assert told({"greedy": most}).startswith(
+    assert describe_results({"greedy": most}).startswith(
         "greedy none; greedy: 8 of 24 graded, 16 failed, above loop.max_failed_share=0.5; the first:"
     )
     with pytest.raises(RunFailed, match=r"^16 of 24 episodes failed \(limit .*=0.5\); the first: .* it broke$"):
@@ -188,7 +188,9 @@ def test_the_number_stands_for_each_value_of_a_field_too(monkeypatch: pytest.Mon
     lines = [line.split() for line in table({"greedy": found})]
     assert lines[2:] == [["plan_length", "2", "0.500", "0.095", "to", "0.905", "2"],
                          ["plan_length", "10", "1.000", "0.207", "to", "1.000", "1"]]  # fmt: skip
-    assert "; greedy by plan_length  2: 0.500 of 2, 10: 1.000 of 1; greedy: 3 of 4 graded" in told({"greedy": found})
+    assert "; greedy by plan_length  2: 0.500 of 2, 10: 1.000 of 1; greedy: 3 of 4 graded" in describe_results(
+        {"greedy": found}
+    )
     written = report({}, {"greedy": played(by="plan_length")}, {"greedy": found})["plays"]["greedy"]
     assert (written["by"], written["by_value"]["10"]["value"]) == ("plan_length", 1.0)
 
@@ -209,10 +211,13 @@ def test_part_of_an_evaluation_is_called_that_with_its_bounds() -> None:
     half = result_of([episode(reward(1.0), 0), episode(reward(0.0), 1)], played(), planned=4)
     assert half.partial and half.bounds == (0.25, 0.75)
     assert half.row()["planned"] == 4
-    assert told({"greedy": half}) == (
+    assert describe_results({"greedy": half}) == (
         "greedy 0.500; greedy: partial, 2 of 4 episodes, 0.095 to 0.905, with the rest 0.250 to 0.750"
     )
-    assert told({"greedy": result_of([], played(), planned=4)}) == "greedy none; greedy: partial, 0 of 4 episodes"
+    assert (
+        describe_results({"greedy": result_of([], played(), planned=4)})
+        == "greedy none; greedy: partial, 0 of 4 episodes"
+    )
 
 
 def test_an_evaluation_that_is_made_again_has_one_line_and_a_lost_one_none(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.evaluation.transcripts import Transcripts, folder_beside
+from launch.evaluation.transcripts import Transcripts, transcript_folder
 from rlsys.errors import BadInput
 from rlsys.types import Failure, FailureKind, Group
 from tests.made import group, ticket, trajectory, turn
@@ -65,10 +65,10 @@ def test_another_evaluation_is_not_continued_nor_one_that_goes_on(tmp_path: Path
 def test_each_evaluation_has_a_folder_of_its_own(tmp_path: Path) -> None:
     output = tmp_path / "result.json"
     with pytest.raises(BadInput, match="there is no result.transcripts beside"):
-        folder_beside(output, resume=True)
-    assert folder_beside(output, resume=False).name == "result.transcripts"
+        transcript_folder(output, resume=True)
+    assert transcript_folder(output, resume=False).name == "result.transcripts"
     (tmp_path / "result.transcripts").mkdir()
-    assert folder_beside(output, resume=True).name == "result.transcripts"
-    assert folder_beside(output, resume=False).name == "result.transcripts-2"
+    assert transcript_folder(output, resume=True).name == "result.transcripts"
+    assert transcript_folder(output, resume=False).name == "result.transcripts-2"
     (tmp_path / "result.transcripts-2").mkdir()
-    assert folder_beside(output, resume=True).name == "result.transcripts-2"
+    assert transcript_folder(output, resume=True).name == "result.transcripts-2"

@@ -190,7 +190,7 @@ def test_a_driver_that_ray_ended_gets_its_line_its_summary_and_no_processes(tmp_
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert (summary["status"], summary["steps"], HEAD in summary["reason"]) == ("failed", 5, True)
     assert not child.is_running()
-    assert not cleanup.owned(f"test-parent:{process.pid}")
+    assert not cleanup.find_owned(f"test-parent:{process.pid}")
 
 
 def test_a_summary_of_the_drivers_own_stays(tmp_path: Path) -> None:

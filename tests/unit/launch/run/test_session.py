@@ -21,7 +21,7 @@ from launch.run.rundir import RunDir
 from launch.run.session import closing_line, go_through, write_summary
 from launch.run.tasks import Tasks
 from launch.stages.train import train
-from rlsys.errors import BadInput, RunFailed, told
+from rlsys.errors import BadInput, RunFailed, describe_error
 from rlsys.journal import ledger, read, surviving
 from rlsys.system.device import DEVICES, resolved_run
 from tests.bandit import bandit_run
@@ -94,7 +94,7 @@ def test_a_full_disk_is_one_line_with_its_file_and_leaves_a_summary(
     with pytest.raises(OSError, match="No space left") as caught:
         asyncio.run(go_through(run, train, engines=True))
     line = f"{run.dir.journal}: No space left on device"
-    assert told(caught.value) == line
+    assert describe_error(caught.value) == line
     newest = run.dir.newest()
     assert newest is not None
     assert newest.name == "step-000004"
@@ -129,7 +129,7 @@ def test_a_half_written_checkpoint_ends_the_run_and_leaves_its_room(
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=free))
     with pytest.raises((OSError, RunFailed)) as caught:
         asyncio.run(go_through(run, train, engines=True))
-    assert found in told(caught.value) and found in summary(run)["reason"]
+    assert found in describe_error(caught.value) and found in summary(run)["reason"]
     assert list((run.dir.path / "checkpoints").iterdir()) == []
 
 
@@ -213,6 +213,6 @@ def test_a_run_that_got_worse_does_not_end_in_plain_done(tmp_path: Path, monkeyp
 
 
 def test_errors_of_files_are_told_with_their_name() -> None:
-    assert told(OSError(errno.ENOSPC, "No space left on device", "/a/b")) == "/a/b: No space left on device"
-    assert told(ConnectionError("refused")) == "ConnectionError: refused"
-    assert told(BadInput("seed=x")) == "seed=x"
+    assert describe_error(OSError(errno.ENOSPC, "No space left on device", "/a/b")) == "/a/b: No space left on device"
+    assert describe_error(ConnectionError("refused")) == "ConnectionError: refused"
+    assert describe_error(BadInput("seed=x")) == "seed=x"

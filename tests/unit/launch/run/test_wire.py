@@ -21,7 +21,7 @@ from launch.run.playing import rollout_plan
 from rlsys.config.cluster import ClusterConfig
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
-from rlsys.system.device import DEVICES, resolved, resolved_run
+from rlsys.system.device import DEVICES, resolve, resolved_run
 
 KEY = "sk-very-secret-key"
 
@@ -56,7 +56,7 @@ def test_secrets_stand_in_no_runtime_environment_and_no_repr(monkeypatch: pytest
     monkeypatch.setenv("JUDGE_KEY", KEY)
     asked = recipe(endpoint="https://host/v1", model="m", key_env="JUDGE_KEY")
     services = wire.services([asked])
-    pool = wire.pool(resolved(asked, DEVICES["cpu"]), DEVICES["cpu"], "model", services.token, wire.secrets_of([asked]))
+    pool = wire.pool(resolve(asked, DEVICES["cpu"]), DEVICES["cpu"], "model", services.token, wire.secrets_of([asked]))
     (spec,) = [member.spec for member in pool._members]
     assert dict(spec.secrets) == {"JUDGE_KEY": KEY, SERVICE_TOKEN: services.token}
     assert services.secrets == {"JUDGE_KEY": KEY}
@@ -119,7 +119,7 @@ def test_an_engine_takes_a_gpu_for_each_of_its_partitions_and_the_run_says_what_
     given = ["engine.tensor_parallel=4", "rollout.workers=2", "loop.running_kv=recompute"]
     asked = compose.compose("quickstart", given).recipe
     devices = (DEVICES["cuda"], DEVICES["cpu"])
-    gpu, cpu = (wire.pool(resolved(asked, device), device, "m", "token", {}) for device in devices)
+    gpu, cpu = (wire.pool(resolve(asked, device), device, "m", "token", {}) for device in devices)
     assert (gpu._options.gpus, cpu._options.gpus) == (4, 0)
     assert "CUDA_VISIBLE_DEVICES" not in gpu._options.env_vars
     assert cpu._options.env_vars["CUDA_VISIBLE_DEVICES"] == ""
@@ -154,8 +154,8 @@ def test_what_the_user_says_of_the_network_reaches_every_actor(monkeypatch: pyte
     for name, value in said.items():
         monkeypatch.setenv(name, value)
     asked, device = compose.compose("quickstart", []).recipe, DEVICES["cuda"]
-    pool = wire.pool(resolved(asked, device), device, "m", "token", wire.secrets_of([asked]))
-    group, services = wire.learner(resolved(asked, device), device), wire.services([asked])
+    pool = wire.pool(resolve(asked, device), device, "m", "token", wire.secrets_of([asked]))
+    group, services = wire.learner(resolve(asked, device), device), wire.services([asked])
     for env_vars in (pool._options.env_vars, group._options.env_vars, services.env_vars):
         assert said.items() <= env_vars.items() and KEY not in env_vars.values()
     for secrets in (pool._members[0].spec.secrets, group._secrets, services.secrets):
@@ -168,8 +168,8 @@ def test_variables_of_the_configuration_reach_every_actor_and_win(monkeypatch: p
     monkeypatch.setenv("HF_HUB_CACHE", "/cache")
     given = ["cluster.env={VLLM_LOGGING_LEVEL: INFO, NCCL_SOCKET_IFNAME: ib0}", "learner.ranks=2"]
     asked, device = compose.compose("quickstart", given).recipe, DEVICES["cpu"]
-    pool = wire.pool(resolved(asked, device), device, "m", "token", {})
-    group, services = wire.learner(resolved(asked, device), device), wire.services([asked])
+    pool = wire.pool(resolve(asked, device), device, "m", "token", {})
+    group, services = wire.learner(resolve(asked, device), device), wire.services([asked])
     for env_vars in (pool._options.env_vars, group._options.env_vars, services.env_vars):
         assert env_vars["VLLM_LOGGING_LEVEL"] == "INFO" and env_vars["NCCL_SOCKET_IFNAME"] == "ib0"
         assert env_vars["HF_HUB_CACHE"] == "/cache" and KEY not in env_vars.values()
@@ -208,7 +208,7 @@ def test_a_path_of_the_users_stands_beside_that_of_his_own_environments(monkeypa
 def test_dumps_of_nccl_lie_in_the_run_directory_and_a_collective_ends_before_its_call(tmp_path: Path) -> None:
     given = ["learner.ranks=2", "learner.update_timeout_s=900", "learner.start_timeout_s=600"]
     asked, device = compose.compose("quickstart", given).recipe, DEVICES["cuda"]
-    group = wire.learner(resolved(asked, device), device, tmp_path / "nccl")
+    group = wire.learner(resolve(asked, device), device, tmp_path / "nccl")
     env_vars = group._options.env_vars
     assert Path(env_vars["TORCH_FR_DUMP_TEMP_FILE"]).parent == tmp_path / "nccl" and (tmp_path / "nccl").is_dir()
     assert env_vars["TORCH_NCCL_DUMP_ON_TIMEOUT"] == "1"

@@ -13,7 +13,7 @@ from envs import REWARDS, make_reward
 from envs.protocols import Inline
 from envs.protocols.icrl import INFORMATION
 from envs.protocols.research import RESULT
-from envs.rewards.asks import asks, decided
+from envs.rewards.asks import asks, resolve_requests
 from envs.rewards.transcript import split_inline
 from launch.scoring.scorer import outcome
 from rlsys.choices import choose
@@ -128,7 +128,7 @@ def test_only_what_needs_algebra_asks_and_the_graders_verdict_counts() -> None:
     open_one = read("2\\sqrt{2}")
     assert asks(reward, open_one)
     for verdict, value in ((True, 2.0), (False, -10.0)):
-        result = outcome(reward, asyncio.run(decided(reward, open_one, Says(verdict), nobody)))
+        result = outcome(reward, asyncio.run(resolve_requests(reward, open_one, Says(verdict), nobody)))
         assert isinstance(result, Reward) and result.value == value
 
 

@@ -15,7 +15,7 @@ from rlsys.config.loop import LoopConfig
 from rlsys.config.model import ModelConfig
 from rlsys.config.recipe import RecipeConfig, RunConfig, StageConfig
 from rlsys.config.rollout import RolloutConfig
-from rlsys.system.device import DEVICES, FILLED_IN, choose, filled_in, hidden, known, resolved, resolved_run
+from rlsys.system.device import DEVICES, FILLED_IN, choose, filled_in, hidden, require_resolved, resolve, resolved_run
 from tests.paths import ROOT
 
 
@@ -26,8 +26,8 @@ def values(recipe: RecipeConfig) -> list[Any]:
 def test_a_cpu_is_what_it_was_and_a_gpu_is_not_starved() -> None:
     plain = RecipeConfig()
     assert values(plain) == [None] * len(FILLED_IN)
-    assert values(resolved(plain, DEVICES["cpu"])) == [False, True, 1, 4096, True, 0.1, "recompute", 256, 256]
-    assert values(resolved(plain, DEVICES["cuda"])) == [True, False, 8, 16384, False, 0.5, "keep", 8192, 256]
+    assert values(resolve(plain, DEVICES["cpu"])) == [False, True, 1, 4096, True, 0.1, "recompute", 256, 256]
+    assert values(resolve(plain, DEVICES["cuda"])) == [True, False, 8, 16384, False, 0.5, "keep", 8192, 256]
 
 
 def test_what_no_key_says_is_of_the_device() -> None:
@@ -44,7 +44,7 @@ def test_what_no_key_says_is_of_the_device() -> None:
 
 
 def test_the_line_of_what_a_device_fills_in_names_what_the_recipe_leaves() -> None:
-    assert filled_in(resolved(RecipeConfig(), DEVICES["cpu"]), DEVICES["cuda"]).startswith("cuda: every key is given")
+    assert filled_in(resolve(RecipeConfig(), DEVICES["cpu"]), DEVICES["cuda"]).startswith("cuda: every key is given")
     said = filled_in(RecipeConfig(learner=LearnerConfig(tokens_per_row=99)), DEVICES["cuda"])
     assert "engine.enforce_eager=false" in said and "tokens_per_row" not in said
 
@@ -58,10 +58,8 @@ def test_what_is_given_stays() -> None:
         loop=LoopConfig(mismatch_limit=0.2, running_kv="recompute"),
         cluster=ClusterConfig(object_store_mb=80),
     )
-    assert resolved(given, DEVICES["cuda"]) == given
-    assert resolved(resolved(RecipeConfig(), DEVICES["cpu"]), DEVICES["cuda"]) == resolved(
-        RecipeConfig(), DEVICES["cpu"]
-    )
+    assert resolve(given, DEVICES["cuda"]) == given
+    assert resolve(resolve(RecipeConfig(), DEVICES["cpu"]), DEVICES["cuda"]) == resolve(RecipeConfig(), DEVICES["cpu"])
 
 
 @pytest.mark.parametrize(("device", "dtype", "limit"), [("cpu", "bfloat16", 0.5), ("cuda", "float32", 0.1)])
@@ -69,7 +67,7 @@ def test_the_limit_on_the_mismatch_goes_by_the_dtype_and_not_by_the_device(
     device: str, dtype: Any, limit: float
 ) -> None:
     recipe = RecipeConfig(model=ModelConfig(dtype=dtype))
-    assert resolved(recipe, DEVICES[device]).loop.mismatch_limit == limit
+    assert resolve(recipe, DEVICES[device]).loop.mismatch_limit == limit
 
 
 def test_every_stage_is_resolved_by_what_it_says_itself() -> None:
@@ -82,14 +80,14 @@ def test_every_stage_is_resolved_by_what_it_says_itself() -> None:
 
 
 def test_an_unresolved_value_is_a_mistake_of_ours_and_no_default() -> None:
-    assert known(False) is False
+    assert require_resolved(False) is False
     with pytest.raises(RuntimeError, match="before its device is known"):
-        known(None)
+        require_resolved(None)
 
 
 def test_the_page_has_the_table() -> None:
     page = (ROOT / "docs" / "gpu.md").read_text()
-    columns = (values(resolved(RecipeConfig(), DEVICES[name])) for name in ("cpu", "cuda"))
+    columns = (values(resolve(RecipeConfig(), DEVICES[name])) for name in ("cpu", "cuda"))
     for (part, key), cpu, gpu in zip(FILLED_IN, *columns, strict=True):
         shown = " | ".join(json.dumps(value).strip('"') for value in (cpu, gpu))
         assert f"| `{part}.{key}` | {shown} |" in page

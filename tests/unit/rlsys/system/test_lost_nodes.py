@@ -12,7 +12,7 @@ from ray.exceptions import (
 )
 
 from actors.calls import reason
-from rlsys.system.lost_nodes import lost_node, surely_lost
+from rlsys.system.lost_nodes import is_node_lost, lost_node
 
 NODE = "5e3c0f5a71d4b8f0a8f3c1d2"
 
@@ -71,12 +71,12 @@ ALONE = died(
 )
 def test_a_lost_node_is_called_so(error: RayError, said: str) -> None:
     assert lost_node(error) == reason(error) == said
-    assert surely_lost(error) is not isinstance(error, ActorUnavailableError)  # of that one Ray learns later
+    assert is_node_lost(error) is not isinstance(error, ActorUnavailableError)  # of that one Ray learns later
 
 
 @pytest.mark.parametrize("error", [KILLED, ALONE, ActorDiedError()])
 def test_an_actor_that_died_alone_is_not_its_node(error: RayError) -> None:
-    assert lost_node(error) == "" and surely_lost(error) is False
+    assert lost_node(error) == "" and is_node_lost(error) is False
     assert reason(error).startswith(f"{type(error).__name__}: ")
 
 

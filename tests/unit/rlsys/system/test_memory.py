@@ -18,7 +18,7 @@ def test_a_folder_whose_lock_is_free_is_swept_and_one_that_is_held_stays(tmp_pat
     held, left, other = made(tmp_path, "held"), made(tmp_path, "left"), tmp_path / "somebody-elses"
     other.mkdir()
     lock = memory.lock(held)
-    assert memory.abandoned(tmp_path) == [left]
+    assert memory.find_abandoned(tmp_path) == [left]
     memory.sweep(tmp_path)
     assert sorted(tmp_path.iterdir()) == [held, other]
     os.close(lock)

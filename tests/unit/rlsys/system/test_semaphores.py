@@ -19,8 +19,8 @@ def test_a_tagged_process_names_its_semaphores_after_the_owner(tmp_path: Path, m
     name = SemLock._make_name()  # type: ignore[attr-defined]
     (tmp_path / f"sem.{name.removeprefix('/')}").write_bytes(b"")  # as the system would
     monkeypatch.setattr(semaphores, "FOLDER", tmp_path)
-    assert len(semaphores.left("a-machine.7:12:34".__eq__)) == 1
-    assert semaphores.left("a-machine.7:12:3".__eq__) == []
+    assert len(semaphores.find_left_behind("a-machine.7:12:34".__eq__)) == 1
+    assert semaphores.find_left_behind("a-machine.7:12:3".__eq__) == []
 
 
 def test_outside_of_a_run_nothing_is_renamed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from actors.engine_worker import ReloadExtension
 from launch.config.compose import compose
 from learners.export import export_version
 from rlsys.errors import BadInput, RunFailed
-from rlsys.system.weight_folder import WeightFolder, WeightManifest, WeightsRejected, joined
+from rlsys.system.weight_folder import WeightFolder, WeightManifest, WeightsRejected, join_manifests
 
 NUM_RANKS = 2
 
@@ -24,7 +24,7 @@ NUM_RANKS = 2
 def send(folder: WeightFolder, version: int, *tensors: torch.Tensor) -> WeightManifest:
     buckets = [lambda index=index, tensor=tensor: {f"w{index}": tensor} for index, tensor in enumerate(tensors)]
     folder = pickle.loads(pickle.dumps(folder))  # as on its way to a rank
-    return joined([folder.send(version, buckets, rank, NUM_RANKS) for rank in range(NUM_RANKS)])
+    return join_manifests([folder.send(version, buckets, rank, NUM_RANKS) for rank in range(NUM_RANKS)])
 
 
 def test_what_all_ranks_sent_is_received_whole_with_its_count_and_size(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_ranks_divide_the_buckets_and_a_part_says_where_it_was_written(tmp_path:
     assert names == ["bucket-000.safetensors", "bucket-002.safetensors", "bucket-001.safetensors"]
     folder = tmp_path / "v000003"
     assert sorted(path.name for path in folder.iterdir()) == sorted(names)  # no draft is left
-    for part in joined(shares).parts:
+    for part in join_manifests(shares).parts:
         content = (folder / part.name).read_bytes()
         assert (part.bytes, part.digest, part.node) == (len(content), zlib.crc32(content), "n1")
 
@@ -110,7 +110,7 @@ def test_a_models_weights_go_from_the_learners_export_to_the_engines_loader(tmp_
     )  # fmt: skip
     model, folder = Qwen3ForCausalLM(config), WeightFolder(tmp_path)
     each = {"num_ranks": NUM_RANKS, "bucket_bytes": 10_000}
-    published = joined([export_version(model, folder, 1, rank=rank, **each) for rank in range(NUM_RANKS)])
+    published = join_manifests([export_version(model, folder, 1, rank=rank, **each) for rank in range(NUM_RANKS)])
     received = dict(ReloadExtension().rl_tensors(asdict(published)))
     expected = model.state_dict()
     assert len(published.places) > NUM_RANKS and published.tensors == len(expected) == len(received)

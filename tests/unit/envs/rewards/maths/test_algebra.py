@@ -5,7 +5,7 @@ from fractions import Fraction
 import pytest
 
 from envs.rewards.maths import algebra
-from envs.rewards.maths.algebra import near, same_statement
+from envs.rewards.maths.algebra import is_same_statement, near
 from envs.rewards.maths.compare import equivalent
 
 
@@ -38,7 +38,7 @@ from envs.rewards.maths.compare import equivalent
     ],
 )
 def test_two_statements(given: str, gold: str, same: bool) -> None:
-    assert same_statement(given, gold) is same
+    assert is_same_statement(given, gold) is same
 
 
 def test_a_multiple_of_a_matrix_is_a_matrix() -> None:
@@ -60,13 +60,13 @@ def test_a_lack_of_memory_is_no_difference(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(algebra, "relation", full)
     with pytest.raises(MemoryError):
-        same_statement("x", "y")
+        is_same_statement("x", "y")
     monkeypatch.undo()
     monkeypatch.setattr(algebra, "normalize_latex", lambda *given, **named: full(""))
     with pytest.raises(MemoryError):
-        same_statement("x + 17", "y + 17")
+        is_same_statement("x + 17", "y + 17")
 
 
 def test_what_is_nested_too_deep_is_not_read() -> None:
     deep = "(" * 13 + "x" + ")" * 13
-    assert same_statement(deep, "x") is False and same_statement(deep[1:-1], "x") is True
+    assert is_same_statement(deep, "x") is False and is_same_statement(deep[1:-1], "x") is True

@@ -2,7 +2,7 @@
 
 import pytest
 
-from envs.rewards.maths.chinese import spelled
+from envs.rewards.maths.chinese import spell_out
 from envs.rewards.maths.dates import date
 from envs.rewards.maths.measure import ratio
 from envs.rewards.maths.numerals import in_digits
@@ -96,8 +96,8 @@ def test_a_prefix_in_letters_belongs_to_a_name_in_letters() -> None:
 
 
 def test_a_chinese_fraction_of_no_number_stays_as_it_is() -> None:
-    assert spelled("一二分之三") == "一二分之三" and spelled("三分之二") == r"\frac{2}{3}"
-    assert spelled("百分之二十") == "20%" and spelled("5克拉") == r"5 \text{ 克拉}"
+    assert spell_out("一二分之三") == "一二分之三" and spell_out("三分之二") == r"\frac{2}{3}"
+    assert spell_out("百分之二十") == "20%" and spell_out("5克拉") == r"5 \text{ 克拉}"
 
 
 def test_a_span_has_two_numbers_and_what_is_turned_is_a_row_or_a_matrix() -> None:

@@ -19,7 +19,7 @@ import pytest
 from actors.judge import EngineChat
 from actors.scoring import RewardService, ScoringSpec
 from envs.rewards import make_reward
-from envs.rewards.asks import ask_for_verdict, decided
+from envs.rewards.asks import ask_for_verdict, resolve_requests
 from envs.rewards.swirl import SwirlReward, SwirlRewardConfig
 from envs.services.guard import ToolFailed
 from envs.services.judge.config import JudgeConfig
@@ -327,8 +327,8 @@ def test_judgements_that_came_with_the_transcript_stand() -> None:
         raise AssertionError("nothing is to be asked")
 
     settings = SwirlRewardConfig(judge=JudgeConfig(model="m"))
-    assert asyncio.run(decided(SwirlReward(settings), given, NOBODY, find)) is given
-    assert asyncio.run(decided(SwirlReward(SwirlRewardConfig()), TRANSCRIPT, NOBODY, find)) is TRANSCRIPT
+    assert asyncio.run(resolve_requests(SwirlReward(settings), given, NOBODY, find)) is given
+    assert asyncio.run(resolve_requests(SwirlReward(SwirlRewardConfig()), TRANSCRIPT, NOBODY, find)) is TRANSCRIPT
 
 
 def test_a_word_in_an_unfinished_thought_is_no_verdict() -> None:
@@ -439,7 +439,7 @@ def test_a_verdict_on_the_answer_fills_correct() -> None:
             return (request(transcript.messages[-1].content),)
 
     async def story(judge: Judge) -> bool | None:
-        return (await decided(Outcome(judge._config), TRANSCRIPT, NOBODY, lambda _: judge)).correct
+        return (await resolve_requests(Outcome(judge._config), TRANSCRIPT, NOBODY, lambda _: judge)).correct
 
     for said, correct in (("YES", True), ("NO", False), ("hm", False)):
         with scripted(lambda _, said=said: said) as endpoint:  # type: ignore[misc]
