@@ -79,6 +79,7 @@ def make_app(
     routes += [Route("/health", get_health), Route("/metrics", get_metrics)]
     guards = [Middleware(_Counts, name, registry, {route.path for route in routes})]
     guards += [Middleware(_Token, token.encode())] if token is not None else []
+    guards += [Middleware(_WholeRequest)]
     errors: dict[Any, Any] = {each: refuse for each in (HttpRefusal, HTTPException, ClientDisconnect)}
     return Starlette(routes=routes, middleware=guards, exception_handlers=errors)
 
@@ -131,6 +132,30 @@ class _Counts:
             self._latency(route).observe(time.perf_counter() - started)
 
 
+class _WholeRequest:
+    """No answer begins before the request has arrived: behind its answer uvicorn watches a request no longer, and never
+    closes its connection. The token's refusal closes it."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        whole = False
+
+        async def receive_part() -> Message:
+            nonlocal whole
+            message = await receive()
+            whole = not message.get("more_body", False)  # nor when the client is gone
+            return message
+
+        async def answer(message: Message) -> None:
+            while not whole:
+                await receive_part()
+            await send(message)
+
+        await self._app(scope, receive_part, answer)
+
+
 class _Token:
     def __init__(self, app: ASGIApp, token: bytes) -> None:
         self._app = app
@@ -148,7 +173,7 @@ class _Token:
 
 
 def read(body: bytes, content_type: str, schema: type[Schema]) -> Schema:
-    """The body, by FastAPI's rules. Raises Refused: 422 in FastAPI's form, or 400 for what Python cannot read."""
+    """The body, by FastAPI's rules. Raises HttpRefusal: 422 in FastAPI's form, or 400 for what Python cannot read."""
     content: Any = body
     kind, _, subtype = content_type.partition(";")[0].strip().lower().partition("/")
     try:

@@ -89,6 +89,21 @@ def test_a_request_that_does_not_arrive_whole_is_408() -> None:
         assert 0.2 <= seconds < 5, what
 
 
+@pytest.mark.parametrize(
+    "half",
+    [
+        b"GET /health HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n",
+        b"GET /nothing HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n",
+        HEAD + b"content-length: %d\r\n\r\n" % (3 * MOST) + b"x" * 2 * MOST,  # longer than it may be
+    ],
+)
+def test_nothing_is_answered_before_the_request_is_whole_and_then_once(half: bytes) -> None:
+    """uvicorn never closes a connection whose request goes on behind its answer."""
+    with serving(0.2) as port:
+        said = answered(port, half)
+    assert said.count(b"HTTP/1.1 ") == 1 and said.startswith(b"HTTP/1.1 408 ")
+
+
 def test_a_byte_at_a_time_is_late_too() -> None:
     with serving(0.2) as port:
         started = time.monotonic()
