@@ -97,14 +97,13 @@ class RolloutPool:
                 await self._distributor.ensure([member.node])
             member.state = State.STALE
             await self._connect(member, handle)
-            if self._adopted:
+            if self._adopted and member.handle is handle:
                 await self._adopt(member, handle)
         except RunFailed as error:
-            member.state = State.DEAD
-            member.life.futile -= isinstance(error, NoPlace)  # it never started
-            raise RunFailed(
-                str(error)
-            ) from error  # where its node has no weight store, it is not this one that gave up
+            if member.handle is handle:  # else it was found dead meanwhile, and another one may be starting
+                member.state = State.DEAD
+                member.life.futile -= isinstance(error, NoPlace)  # it never started
+            raise RunFailed(str(error)) from error  # where its node has no weight store, another one gave up
 
     async def connect(self, addresses: Mapping[str, str]) -> None:
         """Tell every worker where the run's services listen, by their names; those that come up later hear it first."""
@@ -203,7 +202,8 @@ class RolloutPool:
     async def adopt(self) -> None:
         """Serve the folder that the engines were started from (evaluation without a learner)."""
         self._adopted = True
-        await asyncio.gather(*(self._adopt(member, member.handle) for member in self._members))
+        up = [member for member in self._members if member.handle is not None]  # another one adopts when it starts
+        await asyncio.gather(*(self._adopt(member, member.handle) for member in up))
 
     async def _adopt(self, member: WorkerRecord, handle: Any) -> None:
         await await_start(member, handle.adopt.remote(), "adopting its folder", 30.0)
