@@ -98,7 +98,7 @@ class Part:
     each: bool = False  # `take` of each source
     first: bool = False  # in the order of the source; else drawn by the seed
     stratify: str | None = None  # in the shares that the values of this field have in the whole
-    where: tuple[str, frozenset[str]] | None = None  # of these values of a field only
+    where: tuple[str, tuple[str, ...]] | None = None  # of these values of a field only
     rest: str | None = None  # the EVAL file that was drawn from the same sources: this is what remains
     expect: int | None = None  # rows there must be to take from, where a paper says so
 
