@@ -13,7 +13,9 @@ PLACES = ("url", "token_env", "guard", "endpoint", "service", "key_env", "plain_
 def config_key(config: Any) -> str:
     """A short text, the same for equal configurations: what is built from one is kept and asked for by it."""
     values = asdict(config) if is_dataclass(config) and not isinstance(config, type) else config
-    text = f"{type(config).__module__}.{type(config).__qualname__} {values!r}"
+    text = (
+        f"{type(config).__module__}.{type(config).__qualname__} {config!r} {values!r}"  # hidden fields, nested classes
+    )
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
