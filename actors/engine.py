@@ -17,7 +17,7 @@ from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import psutil
@@ -30,9 +30,6 @@ from rlsys.rollout import TurnRequest
 from rlsys.system import semaphores, sockets
 from rlsys.system.weight_folder import WeightFolder, WeightManifest, WeightsRejected
 from rlsys.types import Completion, Ints
-
-if TYPE_CHECKING:
-    pass
 
 log = logging.getLogger("rlsys.engine")
 

@@ -30,10 +30,8 @@ from envs.services.stats import ToolStats
 from rlsys.errors import BadInput, nearest, refuse_unread, require, require_bounds
 
 if TYPE_CHECKING:
-    from envs.services.retriever.client import RetrieverClient
     from envs.services.retriever.retriever import Retriever
     from envs.services.retriever.service import RetrieverServer
-    from envs.services.retriever.web import WebSearch
 
 WEB = "web"  # no server of ours: the live web, asked by every worker
 RANKING = tuple(each.name for each in fields(RankingConfig))

@@ -48,7 +48,7 @@ def _write(
     about = {"question": figure.question, "papers": figure.papers}
     replace_file(folder / f"{name}.json", json.dumps({**about, **content}, indent=1, ensure_ascii=False) + "\n")
     text = io.StringIO()
-    lines = csv.DictWriter(text, list(rows[0]), lineterminator="\n")  # nothing is an empty cell
+    lines = csv.DictWriter(text, list(rows[0]) if rows else [], lineterminator="\n")  # nothing is an empty cell
     lines.writeheader()
     lines.writerows(rows)
     replace_file(folder / f"{name}.csv", text.getvalue())
