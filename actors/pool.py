@@ -118,10 +118,12 @@ class RolloutPool:
             self._mark_dead(member, handle, error)
 
     async def stop(self) -> None:
+        for member in self._members:
+            member.life.close()  # first: what fails while the others end is no death to mend
         await self._roster.stop()
         stops = [member.life.stop(ask_to_stop) for member in self._members]
         stops += [self._distributor.stop()] if self._distributor is not None else []
-        await asyncio.gather(*stops)
+        await asyncio.gather(*stops, return_exceptions=True)
 
     # -- groups -----------------------------------------------------------------------------------------------------
 

@@ -201,7 +201,8 @@ class WeightDistributor:
         filling = list(self._delivery.nodes.values()) if self._delivery is not None else []
         for task in [*self._background, *filling]:
             task.cancel()
-        await asyncio.gather(*(node.life.stop(ask_to_stop) for node in self._nodes.values()))
+        stops = [node.life.stop(ask_to_stop) for node in self._nodes.values()]
+        await asyncio.gather(*stops, return_exceptions=True)
 
     async def _fill(self, delivery: _Delivery, node: str) -> None:
         await self._up(node)

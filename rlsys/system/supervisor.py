@@ -79,7 +79,12 @@ class Supervised(Generic[H]):
                 self._tasks.add(self._starting)
                 self._starting.add_done_callback(self._forget)
             starting = self._starting
-            await asyncio.shield(starting)
+            try:
+                await asyncio.shield(starting)
+            except asyncio.CancelledError:
+                if not (self._closed and starting.cancelled()):  # else `stop` ended it, and not whoever waits here
+                    raise
+                raise GaveUp(f"{self.name} is stopped") from None
             if self._starting is starting and self.handle is not None:  # else it died meanwhile
                 return self.handle
 
@@ -137,14 +142,19 @@ class Supervised(Generic[H]):
         self.handle, self._starting = None, None
         return await self.ensure()
 
+    def close(self) -> None:
+        """From now on no death is declared and no start begins."""
+        self._closed = True
+
     async def stop(self, ask: Callable[[H], Awaitable[object]] | None = None) -> None:
         """No start goes on, and none begins. What serves is asked to end; that, and what was starting, is killed."""
-        self._closed = True
+        self.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self.handle is not None:
+        handle, self.handle = self.handle, None
+        if handle is not None:
             if ask is not None:
                 with suppress(Exception):
-                    await ask(self.handle)
-            self.kill(self.handle)
+                    await ask(handle)
+            self.kill(handle)

@@ -170,3 +170,22 @@ def test_another_takes_the_place_of_one_that_lives() -> None:
         assert await process.life.restart() == 1 and process.killed == [0]
 
     run(scenario)
+
+
+def test_a_stop_gives_up_the_start_that_somebody_waits_for_and_leaves_no_handle() -> None:
+    async def scenario() -> None:
+        process = Process()
+        process.gate.clear()
+        waiting = asyncio.create_task(process.life.ensure())
+        await process.starting.wait()
+        await process.life.stop()
+        with pytest.raises(GaveUp):
+            await waiting
+        assert process.life.handle is None and process.killed == [0]
+
+        served = Process()
+        await served.life.ensure()
+        await served.life.stop()
+        assert served.life.handle is None and served.killed == [0]
+
+    run(scenario)
