@@ -31,7 +31,6 @@ from rlsys.types import Bools, Sample
 
 if TYPE_CHECKING:  # Ray and torch behind these
     from learners.group import LearnerGroup
-    from rlsys.batch import UpdateReport
 
 Samples = list[list[list[Sample]]]  # by example and answer
 
@@ -127,10 +126,6 @@ async def train_steps(
     def start(stage_step: int) -> asyncio.Task[tuple[Prepared, BatchPlan]]:
         return asyncio.create_task(asyncio.to_thread(plan_step, stage_step))
 
-    async def update(plan: BatchPlan) -> UpdateReport:
-        await run.learner.build(plan)
-        return await run.learner.update(plan.version)
-
     if state.stage_step >= stage.steps:
         return
     following = start(state.stage_step)
@@ -138,8 +133,10 @@ async def train_steps(
         with clock.phase("wait_data"):
             prepared, plan = await run.tasks.until(asyncio.shield(following))
         following = start(state.stage_step + 1)
+        with clock.phase("build"):
+            await run.tasks.complete(run.learner.build(plan))
         with clock.phase("update"):
-            report = await run.tasks.complete(update(plan))
+            report = await run.tasks.complete(run.learner.update(plan.version))
         trained = plan.num_loss_tokens if report.applied else 0
         run.count_step(trained)
         metrics = {**values(report.metrics), **prepared.metrics}
