@@ -13,6 +13,7 @@ import os
 import urllib.request
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from secrets import token_urlsafe
 from typing import Any
 from urllib.parse import urlsplit
@@ -202,7 +203,7 @@ class Services:
         while True:
             handle = member.life.handle
             try:
-                await keep_pinging(lambda handle=handle: self._ping(member, handle))  # type: ignore[misc]
+                await keep_pinging(partial(self._ping, member, handle))
             except (RayError, RunFailed) as error:
                 member.life.declare_dead(handle, reason(error))
                 await member.life.revive()

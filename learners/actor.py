@@ -30,7 +30,7 @@ BESIDE, WRITING = "beside", "writing"
 
 
 class RankPlacement(NamedTuple):
-    """Place(node="10.0.0.2", gpus="3", node_id="5e3c0f5a...")"""
+    """RankPlacement(node="10.0.0.2", gpus="3", node_id="5e3c0f5a...")"""
 
     node: str
     gpus: str

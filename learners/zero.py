@@ -102,16 +102,11 @@ def load(engine: Any, folder: Path, tag: str) -> dict[str, Any]:
 
 def parameter_groups(model: torch.nn.Module, weight_decay: float) -> list[dict[str, Any]]:
     """Weight decay on matrices only: norms and biases keep their scale."""
-    make_engine = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    matrices = [
-        len(getattr(each, "ds_shape", each.shape)) >= 2 for each in make_engine
-    ]  # none has a shape under ZeRO-3
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    matrices = [len(getattr(each, "ds_shape", each.shape)) >= 2 for each in trained]  # none has a shape under ZeRO-3
     return [
-        {"params": list(compress(make_engine, matrices)), "weight_decay": weight_decay},
-        {
-            "params": [each for each, matrix in zip(make_engine, matrices, strict=True) if not matrix],
-            "weight_decay": 0.0,
-        },
+        {"params": list(compress(trained, matrices)), "weight_decay": weight_decay},
+        {"params": [each for each, matrix in zip(trained, matrices, strict=True) if not matrix], "weight_decay": 0.0},
     ]
 
 

@@ -41,16 +41,16 @@ FEW = 20  # points of a curve that are marked
 SMALL = 0.4  # shares that stay below are drawn larger
 
 
-def window_of(charts: Sequence[Chart], smooth: int | None) -> int:
+def window_of(charts: Sequence[Chart], window: int | None) -> int:
     """Points of which each drawn one is the mean: as asked, else enough that a long curve can be read."""
-    if smooth is not None:
-        return smooth
+    if window is not None:
+        return window
     longest = max((len(curve.points) for chart in charts for curve in chart.curves), default=0)
     return max(1, round(longest / POINTS))
 
 
-def smooth(values: Sequence[float], window: int) -> list[float]:
-    """The mean of the last `window` values at each place: smoothed([1, 3, 5], 2) is [1, 2, 4]."""
+def moving_average(values: Sequence[float], window: int) -> list[float]:
+    """The mean of the last `window` values at each place: moving_average([1, 3, 5], 2) is [1, 2, 4]."""
     spans = [values[max(0, end - window) : end] for end in range(1, len(values) + 1)]
     return [math.fsum(span) / len(span) for span in spans]
 
@@ -127,10 +127,10 @@ def _curve(axes: Axes, curve: Curve, window: int, share: bool, colour: str, styl
     """A line for each stage: between two of them the environment or the prompt may change."""
     for stage in dict.fromkeys(point.stage for point in curve.points):
         points = [point for point in curve.points if point.stage == stage]
-        xs, means = [point.x for point in points], smooth([point.mean for point in points], window)
+        xs, means = [point.x for point in points], moving_average([point.mean for point in points], window)
         marker = "o" if len(curve.points) <= FEW or len(points) == 1 else None
         axes.plot(xs, means, color=colour, linestyle=style, marker=marker, markersize=3.5, label=curve.label)
-        spreads = smooth([point.spread or 0.0 for point in points], window)
+        spreads = moving_average([point.spread or 0.0 for point in points], window)
         if any(spreads):
             least, most = (0.0, 1.0) if share else (-math.inf, math.inf)
             low = [max(mean - spread, least) for mean, spread in zip(means, spreads, strict=True)]

@@ -67,7 +67,7 @@ def check(config: Config, name: str, *, learner: bool) -> None:
         raise BadInput(f"{name}: a {kind} model cannot be {what}: {reason} (docs/models.md lists what can)")
 
 
-def warn_untried(config: Config) -> list[str]:
+def describe_untried(config: Config) -> list[str]:
     """A line for `--dry-run` about a type that no table names: it meets its checks when the run starts."""
     kind = config.get("model_type")
     return [] if kind in TRAINED else [f"model type                {kind}: not tried; a run checks it when it starts"]

@@ -18,7 +18,7 @@ from launch.observe.progress import Progress, begun
 from launch.run import cleanup, parent
 from launch.run.rundir import RunDir, choose_run_dir, refuse_foreign
 from launch.stages.base import needs_engines
-from launch.stages.train import arithmetic, check, check_gpus, check_offload, check_trained, train
+from launch.stages.train import arithmetic, check, check_gpus, check_offload, has_trained_nothing, train
 from rlsys.config.recipe import RunConfig
 from rlsys.errors import BadInput, RunFailed
 from rlsys.files import files_or_bad_input
@@ -110,7 +110,7 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
 
 
 def say_finished(config: RunConfig, directory: RunDir, state: DriverState, progress: Progress) -> int:
-    if check_trained(state):
+    if has_trained_nothing(state):
         raise RunFailed(
             f"{directory.path} is finished after {state.step} steps, none of which trained anything: "
             "give another --run-dir to train again"

@@ -131,7 +131,7 @@ def drawn(
 
 
 def apportion(counts: Mapping[str, int], take: int) -> dict[str, int]:
-    """Shares of `take` by the largest remainders: apportioned({"a": 5, "b": 3, "c": 2}, 4) == {"a": 2, "b": 1, "c": 1}
+    """Shares of `take` by the largest remainders: apportion({"a": 5, "b": 3, "c": 2}, 4) == {"a": 2, "b": 1, "c": 1}
 
     Of equal remainders the earlier name goes first.
     """

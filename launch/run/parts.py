@@ -140,12 +140,12 @@ async def start_parts(run: Run, *, engines: bool) -> None:
 
 def on_nodes(nodes: Sequence[str]) -> str:
     """The address of every rank, in their order: "0-7 on 10.0.0.2, 8-15 on 10.0.0.3"."""
-    shorten_path, first = [], 0
+    ranges, first = [], 0
     for node, group in groupby(nodes):
         last = first + len(list(group)) - 1
-        shorten_path.append((f"{first}-{last}" if last > first else f"{first}") + f" on {node}")
+        ranges.append((f"{first}-{last}" if last > first else f"{first}") + f" on {node}")
         first = last + 1
-    return ", ".join(shorten_path)
+    return ", ".join(ranges)
 
 
 async def start_engines(run: Run, for_workers: list[Any], for_services: list[Any]) -> None:

@@ -83,9 +83,9 @@ def check_stage(config: RunConfig, stage: StageConfig) -> None:
 
 def check_gpus(config: RunConfig) -> None:
     """Raises BadInput where a rank or an engine cannot fit on its GPU."""
-    describe_plan = _gpu_plan(config)
-    if describe_plan is not None and describe_plan.problem is not None:
-        raise BadInput(describe_plan.problem)
+    plan = _gpu_plan(config)
+    if plan is not None and plan.problem is not None:
+        raise BadInput(plan.problem)
 
 
 def _gpu_plan(config: RunConfig) -> GpuPlan | None:
@@ -110,7 +110,7 @@ def arithmetic(config: RunConfig) -> tuple[list[str], BadInput | None]:
     told = "" if count is None else f"{count:,}" if exact else f"{count / 1e9:.2f} G, by config.json"
     lines = [f"{'parameters':<25} {told}"] if told else []
     if (folder / "config.json").is_file():
-        lines += architectures.warn_untried(architectures.read_config(folder, f"model.path={str(folder)!r}"))
+        lines += architectures.describe_untried(architectures.read_config(folder, f"model.path={str(folder)!r}"))
     problem: BadInput | None = None
     for stage in config.stages:
         try:
@@ -126,9 +126,9 @@ def arithmetic(config: RunConfig) -> tuple[list[str], BadInput | None]:
     lines += [f"{'prompts':<25} {line}" for line in (_prompts(config) if problem is None else [])]
     lines.append(f"{'device':<25} {filled_in(config.recipe, expected_device(config.recipe.cluster))}")
     lines.append(f"{'devices (GPU)':<25} {_devices(config)}")
-    describe_plan = _gpu_plan(config)
-    if describe_plan is not None:
-        return lines + [f"{'memory (GPU)':<25} {line}" for line in describe_plan.lines], problem
+    plan = _gpu_plan(config)
+    if plan is not None:
+        return lines + [f"{'memory (GPU)':<25} {line}" for line in plan.lines], problem
     memory, _ = preflight.memory_plan(config.recipe, learner=True)
     return lines + [f"{'memory (CPU)':<25} {line}" for line in memory], problem
 
@@ -147,7 +147,7 @@ def _devices(config: RunConfig) -> str:
     return f"{workers} engines x {ways} + {ranks} ranks{more} = {workers * ways + ranks + served}"
 
 
-def check_trained(state: DriverState) -> bool:
+def has_trained_nothing(state: DriverState) -> bool:
     """Steps were taken, and not one of them moved a weight: such a run is at its end and not done."""
     return state.step > 0 and state.trained == 0
 
@@ -165,7 +165,7 @@ async def train(run: Run) -> None:
         except LearnerLost as error:
             lost = error
     state = run.state
-    if check_trained(state):
+    if has_trained_nothing(state):
         why = [finding.says.removeprefix(NOTHING) for finding in health(run) if finding.what == "untrained"]
         raise RunFailed(": ".join([f"none of the {state.step} steps trained anything", *why]))
 

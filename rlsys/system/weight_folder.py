@@ -50,7 +50,7 @@ class Part:
 class WeightManifest:
     """What one rank sent of a version or, joined, the whole of it. Plain values: it crosses every process boundary.
 
-    Published(version=17, places=("/dev/shm/.../bucket-000.safetensors",), tensors=41, bytes=3403776, parts=(...,))
+    WeightManifest(version=17, places=("/dev/shm/.../bucket-000.safetensors",), tensors=41, bytes=3403776, parts=(...,))
     """
 
     version: int  # never of two sets of weights, as long as a driver lives

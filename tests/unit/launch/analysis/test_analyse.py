@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from launch.analysis.curves import add_derived, any_calls, charts, finished
-from launch.analysis.draw import smooth
+from launch.analysis.draw import moving_average
 from launch.analysis.episodes import episode_metrics, read_episodes
 from launch.analysis.figures import FIGURES, Figure, Panel, needed
 from launch.analysis.results import papers_of_all, results, scatters
@@ -183,7 +183,7 @@ def test_by_stage_each_stage_is_a_curve_from_its_own_begin(tmp_path: Path) -> No
 
 
 def test_smoothing_is_the_mean_of_the_last_points() -> None:
-    assert smooth([1.0, 3.0, 5.0], 2) == [1.0, 2.0, 4.0]
+    assert moving_average([1.0, 3.0, 5.0], 2) == [1.0, 2.0, 4.0]
 
 
 # -- tools -------------------------------------------------------------------------------------------------------------

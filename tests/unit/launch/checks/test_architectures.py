@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from launch.checks.architectures import REFUSED, SIGNS, TRAINED, check, warn_untried
+from launch.checks.architectures import REFUSED, SIGNS, TRAINED, check, describe_untried
 from launch.cli import run
 from rlsys.errors import BadInput
 from tests.paths import ROOT
@@ -45,9 +45,9 @@ def test_the_others_are_let_through_and_new_ones_are_called_so() -> None:
     for kind in TRAINED:
         config = {"model_type": kind, "attn_logit_softcapping": 50.0, "num_experts": 0}
         check(config, "model.path='m'", learner=True)
-        assert warn_untried(config) == []
+        assert describe_untried(config) == []
     check({"model_type": "new"}, "model.path='m'", learner=True)
-    assert "new: not tried" in warn_untried({"model_type": "new"})[0]
+    assert "new: not tried" in describe_untried({"model_type": "new"})[0]
 
 
 def test_the_page_has_the_tables() -> None:

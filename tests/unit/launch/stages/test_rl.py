@@ -22,7 +22,7 @@ from launch.run.saving import end_writing, save_at_stop
 from launch.run.session import closing_line
 from launch.run.summary import summary as summary_of
 from launch.run.tasks import StopRequested
-from launch.stages.train import check_trained, train
+from launch.stages.train import has_trained_nothing, train
 from rlsys.batch import UpdateReport
 from rlsys.errors import BadInput, LearnerLost, RunFailed
 from rlsys.journal import Dispatched, HealthNote, ledger, read, surviving
@@ -616,8 +616,8 @@ def test_what_is_wrong_is_said_once_and_kept(tmp_path: Path, capsys: pytest.Capt
 
 def test_a_run_that_has_not_begun_has_done_nothing_and_may_yet_train() -> None:
     assert not any(asdict(DriverState()).values())
-    assert not check_trained(DriverState())
-    assert check_trained(DriverState(step=1)) and not check_trained(DriverState(step=2, trained=1))
+    assert not has_trained_nothing(DriverState())
+    assert has_trained_nothing(DriverState(step=1)) and not has_trained_nothing(DriverState(step=2, trained=1))
 
 
 def test_a_run_that_never_trained_is_not_done(tmp_path: Path) -> None:
