@@ -479,7 +479,7 @@ import asyncio, json, sys
 async def main():
     from actors.engine import Engine
     from actors.specs import EngineSpec
-    from rlsys.system.weight_folder import Published, WeightsRejected
+    from rlsys.system.weight_folder import WeightManifest, WeightsRejected
     from rlsys.jsonl import decode
 
     fields, *versions = map(json.loads, sys.argv[1:])
@@ -487,7 +487,7 @@ async def main():
     said = [await engine.prompt_logprobs([5, 6, 7])]
     for published in versions:
         try:
-            await engine.load(decode(Published, published))
+            await engine.load(decode(WeightManifest, published))
             said.append(await engine.prompt_logprobs([5, 6, 7]))
         except WeightsRejected as error:
             said.append(str(error))

@@ -40,7 +40,7 @@ with nodes(1, shared=pathlib.Path({shared!r})) as cluster:
     print(flush=True)
     cluster.sh(1, "sleep 600")
 """
-CONNECT = "import socket; socket.create_connection(('10.77.0.1', 6379), timeout=3)"
+CONNECT = "import socket; socket.create_connection(('10.77.0.1', 6379), timeout=2)"
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,8 @@ def test_a_cut_network_is_silent_and_can_be_mended(cluster: Cluster) -> None:
     cluster.cut(2)
     refused = cluster.run(connect, node=2)
     assert refused.code == 1
-    assert "TimeoutError" in refused.output
+    # The kernel itself gives up after three seconds without an answer to ARP, or at once when it did so before.
+    assert "TimeoutError" in refused.output or "No route to host" in refused.output
     cluster.mend(2)
     assert cluster.run(connect, node=2).code == 0
 
