@@ -31,7 +31,10 @@ def merged_recipe(layers: Sequence[Layer], schemas: Mapping[str, type]) -> Recip
     except OmegaConfBaseException as error:
         raise _wrong_layer(error, layers, schemas) from error
     try:
-        return RecipeConfig(**{key: part.made for key, part in parts.items()})
+        # What is chosen by name may be somebody else's class, and change itself: each recipe has its own.
+        return RecipeConfig(
+            **{key: deepcopy(part.made) if key in schemas else part.made for key, part in parts.items()}
+        )
     except BadInput as error:
         raise BadInput(f"config: {error}") from error
     except OmegaConfBaseException as error:

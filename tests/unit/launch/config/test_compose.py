@@ -41,6 +41,14 @@ def test_precedence_is_defaults_base_file_stage_command_line(tmp_path: Path) -> 
     assert (sft.config.learner.lr, rl.config.learner.lr, sft.steps) == (0.3, 0.4, 9)
 
 
+def test_two_recipes_share_no_part_that_is_somebody_elses_class(tmp_path: Path) -> None:
+    config = write(tmp_path, STAGES)
+    one, other = compose(config, []).recipe, compose(config, []).recipe
+    assert (one.env, one.reward) == (other.env, other.reward)
+    assert one.env is not other.env
+    assert one.reward is not other.reward
+
+
 def test_scientific_notation_is_a_number_in_files_and_on_the_command_line(tmp_path: Path) -> None:
     assert compose(write(tmp_path, "learner: {lr: 1e-6}\n" + STAGES), []).recipe.learner.lr == 1e-6
     assert compose(write(tmp_path, STAGES), ["learner.lr=2e-6"]).recipe.learner.lr == 2e-6
