@@ -40,7 +40,7 @@ from rlsys.summaries import GroupRef, TrajectorySummary, refer_to
 from rlsys.system import supervisor
 from rlsys.system.supervisor import GaveUp, Supervised, keep_pinging
 from rlsys.types import Failure, FailureKind, Group, Ticket
-from rlsys.visible import visible
+from rlsys.untrusted import visible
 
 log = logging.getLogger("rlsys.pool")
 

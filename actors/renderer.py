@@ -16,9 +16,9 @@ import numpy as np
 from cachetools import LRUCache
 
 from rlsys.errors import BadInput
-from rlsys.raised import describe_exception
 from rlsys.rollout import Continuation
 from rlsys.types import Completion, Ints, Message, TurnStop
+from rlsys.untrusted import describe_exception
 
 # For tokenizers without a chat template (base models): plain text, one message a line.
 PLAIN_TEMPLATE = "{{ bos_token or '' }}{% for message in messages %}{{ message.content }}\n{% endfor %}"

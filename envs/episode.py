@@ -8,7 +8,7 @@ from typing import Any
 
 from envs.base import Step
 from envs.protocols import Answer, Call, Malformed, Protocol
-from rlsys.tool_use import CALLS, VALID
+from rlsys.summaries import CALLS, VALID
 from rlsys.types import EpisodeEnd, Message
 
 UNLIMITED = 1_000_000  # messages: the token budget ends the episode long before, each message has a token at least

@@ -21,7 +21,7 @@ from typing import NoReturn
 from launch.run.parent import with_parent
 from rlsys import VERSION
 from rlsys.errors import BadInput, RunFailed, describe_error, nearest
-from rlsys.visible import visible_lines
+from rlsys.untrusted import visible_lines
 
 COMMANDS: dict[str, tuple[str, str]] = {  # name: (module, what `rlsys --help` says of it)
     "train": ("launch.commands.train", "all stages of a recipe"),

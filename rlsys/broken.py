@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from rlsys.errors import BadInput
-from rlsys.raised import describe_exception, trace
 from rlsys.types import Failure, FailureKind
+from rlsys.untrusted import describe_exception, trace
 
 
 class EpisodeBroken(Exception):

@@ -6,7 +6,7 @@
     staged       one level after another, the next when the last one is passed
 
 A level is a kind of task, by what the environment says of it (a number of calculations, of hops) or by a field of its
-record. A group has a signal where its rewards give the algorithm something to learn from (`rlsys.signals`): with a
+record. A group has a signal where its rewards give the algorithm something to learn from (`rlsys.summaries`): with a
 baseline of the group, all right and all wrong teach nothing (DAPO, arXiv 2503.14476, section 3.2, plays such groups and
 throws them away). Failures say nothing about a task and change nothing here.
 
@@ -23,7 +23,7 @@ from typing import Any, Protocol
 
 from rlsys.config.curriculum import CurriculumConfig
 from rlsys.errors import BadInput
-from rlsys.order import Epochs
+from rlsys.seeds import Epochs
 from rlsys.types import Task
 
 MEMORY = 64  # groups of a level that its shares are over, the older the less

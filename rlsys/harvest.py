@@ -13,11 +13,9 @@ from rlsys.journal import Outcome
 from rlsys.metrics import Max, Mean, Metric, Metrics, Min, Sum, merge
 from rlsys.reductions import Reduction, weigh
 from rlsys.samples import SampleRef, sample_refs
-from rlsys.signals import has_signal, rewards_of
-from rlsys.summaries import GroupRef, TrajectorySummary
-from rlsys.tool_use import use_metrics
+from rlsys.summaries import GroupRef, TrajectorySummary, has_signal, rewards_of, use_metrics
 from rlsys.types import EpisodeEnd, Failure, FailureKind, Reward
-from rlsys.visible import visible
+from rlsys.untrusted import visible
 
 DETAIL = 600  # characters of a failure's reason
 ENDS = [end for end in EpisodeEnd if end is not EpisodeEnd.FAILED]
@@ -39,7 +37,9 @@ class Harvest:
     discounts: tuple[float, ...]  # of the reward streams, of the value first
     advantages: dict[tuple[int, int], float]  # by (sequence, sibling)
     outcomes: dict[int, Outcome]  # by sequence
-    signals: dict[int, bool | None]  # by sequence: `rlsys.signals.has_signal`, also of tokens that are too old to train
+    signals: dict[
+        int, bool | None
+    ]  # by sequence: `rlsys.summaries.has_signal`, also of tokens that are too old to train
     means: dict[int, float]  # by sequence: of the graded trajectories' rewards, where there are any
     rewards: list[float]  # of the graded trajectories
     lags: list[int]  # of each trajectory with tokens: versions from its oldest one to the weights trained on it

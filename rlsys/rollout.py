@@ -23,7 +23,7 @@ from rlsys.clock import Clock, deadline
 from rlsys.errors import BadInput
 from rlsys.seeds import derive
 from rlsys.state import final_state
-from rlsys.tool_use import REPEATED, REPLIES
+from rlsys.summaries import REPEATED, REPLIES
 from rlsys.types import (
     Completion,
     EpisodeEnd,

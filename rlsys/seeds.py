@@ -1,12 +1,15 @@
-"""Seeds and draws derived from names, so that a request samples the same whatever runs beside it."""
+"""Seeds, draws and orders derived from names, so that a request samples the same whatever runs beside it."""
 
 from __future__ import annotations
 
 import hashlib
+import random
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Generic, TypeVar
 
-T = TypeVar("T")
+from rlsys.errors import BadInput
+
+T = TypeVar("T")  # a Task, an example of a file, or the index of one
 
 
 def derive(*parts: object) -> int:
@@ -25,3 +28,28 @@ def stable_sample(items: Sequence[T], count: int, place: Callable[[T], bytes]) -
     ranks = [place(item) for item in items]
     chosen = sorted(range(len(items)), key=ranks.__getitem__)[:count]
     return [items[index] for index in sorted(chosen)]
+
+
+class Epochs(Generic[T]):
+    """Every task once per epoch, in an order that only the seed decides.
+
+    Stateless on purpose: the order is a function of the sequence number, so a resumed run saves no cursor (curricula
+    with levels do: `rlsys/curriculum.py`).
+    """
+
+    def __init__(self, tasks: Sequence[T], *, seed: int | str) -> None:
+        if not tasks:
+            raise BadInput("no training tasks: the environment's `train` split is empty")
+        self._tasks = tasks
+        self._seed = seed
+        self._epoch = -1
+        self._order: list[int] = []
+
+    def draw(self, sequence: int) -> tuple[int, T]:
+        """(epoch, task) number `sequence`, counted from 0 over the whole stage."""
+        epoch, index = divmod(sequence, len(self._tasks))
+        if epoch != self._epoch:
+            self._order = list(range(len(self._tasks)))
+            random.Random(f"{self._seed}:{epoch}").shuffle(self._order)
+            self._epoch = epoch
+        return epoch, self._tasks[self._order[index]]

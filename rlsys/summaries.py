@@ -1,18 +1,34 @@
-"""What the driver sees of a group: what its trajectories came to and how long they are.
+"""What the driver sees of a group: what its trajectories came to, how long they are, and whether it has a signal.
 
 Tokens and text stay where they were made until somebody needs them: ranks, for the samples that they train, and whoever
 writes trajectories to a file.
+
+A group has a signal where its rewards give the algorithm something to learn from. All who ask, ask here (`has_signal`):
+
+    loop.oversample              the place of a group without signal goes to another
+    rlsys.harvest                a group without signal is not trained
+    curriculum.name=difficulty   a task whose groups have no signal rests
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
+from rlsys.metrics import Mean, Metric, Metrics, merge
 from rlsys.types import EpisodeEnd, Failure, Group, Ints, Reward, Ticket, Timings, Trajectory
+
+# What an environment counts with `Step.metrics` under these names has columns `episode/*`, any other name one `env/*`.
+CALLS = "calls"  # made: a message that holds one, within the limit of calls
+VALID = "valid_calls"  # of them those that the tool carried out
+REPEATED = "repeated_calls"  # of them those made before in the same episode
+REPLIES = "reply_tokens"  # what the environment said, with its chat marks
+SHARED = (CALLS, VALID, REPEATED, REPLIES)
+MOST_TURNS = 8  # columns of `answered_by_N`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -90,3 +106,52 @@ def summarize_group(group: Group) -> tuple[TrajectorySummary, ...]:
 def refer_to(group: Group) -> GroupRef:
     """A group that lies in this process."""
     return GroupRef(ticket=group.ticket, summaries=summarize_group(group), source=group)
+
+
+class Advantages(Protocol):
+    """The part of an algorithm that says it: see `learners.algorithms.base.Algorithm`."""
+
+    def advantages(self, rewards: Sequence[float]) -> list[float] | None: ...
+
+
+def rewards_of(group: GroupRef) -> list[float]:
+    """One per sibling, `nan` for a failed one."""
+    return [each.reward.value if isinstance(each.reward, Reward) else math.nan for each in group.summaries]
+
+
+def has_signal(algorithm: Advantages, rewards: Sequence[float]) -> bool | None:
+    """None where all siblings failed: that says nothing of the task."""
+    return None if all(map(math.isnan, rewards)) else algorithm.advantages(rewards) is not None
+
+
+def ever_lacks(algorithm: Advantages, group_size: int) -> bool:
+    """Whether groups can be without signal: a baseline of the group leaves nothing of rewards that are all alike."""
+    return not all(has_signal(algorithm, [reward] * group_size) for reward in (0.0, 1.0))
+
+
+def never_has(algorithm: Advantages, group_size: int) -> bool:
+    """Whether no group can have one: a sibling that is alone has nobody to be compared with."""
+    return group_size == 1 and not any(has_signal(algorithm, [reward]) for reward in (0.0, 1.0))
+
+
+def use_metrics(trajectories: Sequence[TrajectorySummary]) -> Metrics:
+    """Means over all trajectories: one in which nothing of a name was counted has 0 of it.
+
+    `episode/calls` and the other shared names, where some episode has them; `episode/response_tokens`, the length with
+    what tools said, beside `episode/tokens` without; `episode/answered_by_2`, the share of the episodes that had given
+    their answer with their second message or before.
+    """
+    names = sorted({name for each in trajectories for name in each.metrics})
+    rows: list[Metrics] = []
+    longest = min(max((len(each.turns) for each in trajectories), default=0), MOST_TURNS)
+    for each in trajectories:
+        row: dict[str, Metric] = {column(name): Mean(each.metrics.get(name, 0.0)) for name in names}
+        row["episode/response_tokens"] = Mean(each.num_sampled + each.metrics.get(REPLIES, 0.0))
+        answered = len(each.turns) if each.end is EpisodeEnd.ANSWERED else longest + 1
+        row |= {f"episode/answered_by_{turn}": Mean(float(answered <= turn)) for turn in range(1, longest + 1)}
+        rows.append(row)
+    return merge(rows)
+
+
+def column(name: str) -> str:
+    return f"episode/{name}" if name in SHARED else f"env/{name}"

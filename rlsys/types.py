@@ -75,7 +75,7 @@ class Step:
     repeated: bool = False  # the same call was made before in this episode
     max_tokens: int | None = None  # the reply is cut to this many tokens
     reset_context: bool = False  # start a new context with the reply: the policy sees nothing of what came before
-    metrics: Mapping[str, float] = field(default_factory=dict)  # {"errors": 1}: summed, `env/errors`; rlsys.tool_use
+    metrics: Mapping[str, float] = field(default_factory=dict)  # {"errors": 1}: summed, `env/errors`; rlsys.summaries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ import aiohttp
 
 from envs.services.guard import ToolBusy, ToolRefused
 from envs.services.secrets import is_loopback
-from rlsys.visible import visible
+from rlsys.untrusted import visible
 
 BUSY = (429, 503)  # come back later
 MENDABLE = (408, 425)  # of the other 4xx: not the request's fault

@@ -10,7 +10,7 @@ from launch.analysis.episodes import ANSWERED
 from launch.analysis.figures import EPISODES, Figure, Panel, derived
 from launch.analysis.runs import Measurement, Run, SeedGroup
 from rlsys.stats import mean_and_spread
-from rlsys.tool_use import CALLS, MOST_TURNS, REPEATED, VALID, column
+from rlsys.summaries import CALLS, MOST_TURNS, REPEATED, VALID, column
 
 By = Literal["step", "stage"]
 LAST = 10  # rows of a stage whose mean says with which message its episodes end

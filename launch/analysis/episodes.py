@@ -13,7 +13,7 @@ from typing import Any
 from envs.text.words import step_verdict
 from launch.analysis.runs import Measurement, Run, objects
 from rlsys.metrics import Mean, Metric, Metrics, merge, values
-from rlsys.tool_use import MOST_TURNS
+from rlsys.summaries import MOST_TURNS
 from rlsys.types import EpisodeEnd
 
 KEYWORDS = ("wait", "recheck", "alternatively", "retry", "however")  # Long CoT (arXiv 2502.03373), section 5.1

@@ -18,7 +18,7 @@ import yaml
 from rlsys.errors import BadInput
 from rlsys.files import is_packed
 from rlsys.jsonl import json_object
-from rlsys.visible import visible
+from rlsys.untrusted import visible
 
 SEED_KEYS = ("seed", "wandb")  # in which runs of one setting may differ
 MAPPINGS = ("about", "eval", "reward")  # keys that are looked into

@@ -18,9 +18,8 @@ from envs.base import World
 from rlsys.config.identity import config_key
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
-from rlsys.raised import describe_exception
 from rlsys.types import Task
-from rlsys.visible import visible
+from rlsys.untrusted import describe_exception, visible
 
 if TYPE_CHECKING:
     from actors.renderer import ChatRenderer

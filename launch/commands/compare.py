@@ -17,7 +17,7 @@ from launch.evaluation.played import read_played
 from rlsys.errors import BadInput, require
 from rlsys.files import replace_file
 from rlsys.jsonl import json_object
-from rlsys.visible import visible
+from rlsys.untrusted import visible
 
 HELP = "results of several evaluations side by side: tests against the first, average increase, correlations"
 EXAMPLES = """examples:

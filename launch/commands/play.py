@@ -14,7 +14,7 @@ from launch.config.compose import last_recipe
 from launch.play.episode import NO_MORE, play
 from launch.play.messages import lines_of
 from rlsys.errors import BadInput, RunFailed
-from rlsys.visible import visible
+from rlsys.untrusted import visible
 
 HELP = "an episode in which you write the model's messages, with its reward; no engine"
 EXAMPLES = """examples:

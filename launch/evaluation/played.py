@@ -14,7 +14,7 @@ from rlsys.errors import BadInput
 from rlsys.jsonl import json_object
 from rlsys.stats import proportions_z_test
 from rlsys.types import Task
-from rlsys.visible import visible
+from rlsys.untrusted import visible
 
 POOLED = "_pooled"  # a share over all that a set holds, such as the constraints of ProScript
 

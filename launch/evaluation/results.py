@@ -22,7 +22,7 @@ from rlsys.errors import BadInput
 from rlsys.metrics import Mean
 from rlsys.records import TrajectoryRecord, task_of
 from rlsys.stats import mean_and_spread, pass_at_k
-from rlsys.tool_use import REPLIES
+from rlsys.summaries import REPLIES
 from rlsys.types import EpisodeEnd, Failure, Reward, Transcript
 
 RESAMPLES = 1_000

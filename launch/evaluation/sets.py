@@ -25,7 +25,7 @@ from rlsys.errors import BadInput, nearest, require
 from rlsys.rollout import RolloutPlan
 from rlsys.seeds import derive
 from rlsys.types import Task
-from rlsys.visible import visible
+from rlsys.untrusted import visible
 
 # Keys of a set that stand in the place of the same ones of `eval`.
 SAMPLING = ("tasks", "greedy", "samples", "seeds", "temperature", "top_p", "max_turn_tokens", "max_response_tokens")

@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.text import Text
 
 from launch.observe.row import StepRow
-from rlsys.visible import visible_lines
+from rlsys.untrusted import visible_lines
 
 
 def duration(seconds: float) -> str:

@@ -29,11 +29,11 @@ from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput, nearest
 from rlsys.group_rollout import run_group
 from rlsys.jsonl import line_of
-from rlsys.order import Epochs
 from rlsys.records import record_of, to_json
 from rlsys.rollout import Continuation, Player, RolloutPlan, TurnRequest
+from rlsys.seeds import Epochs
 from rlsys.types import Completion, Failure, FailureKind, Group, Ints, Message, Reward, Task, Ticket, Transcript
-from rlsys.visible import visible
+from rlsys.untrusted import visible
 
 WHO = 11  # columns
 

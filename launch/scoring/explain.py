@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from envs.rewards.findings import Finding, Span
 from rlsys.types import Failure, Message, Reward, TokenStream, Transcript
-from rlsys.visible import visible
+from rlsys.untrusted import visible
 
 WIDTH = 96  # characters of a message or an excerpt
 STATE = 1000  # of the environment's final state

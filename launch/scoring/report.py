@@ -21,7 +21,7 @@ from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput, RunFailed
 from rlsys.records import score_json
 from rlsys.types import Failure, Transcript
-from rlsys.visible import visible
+from rlsys.untrusted import visible
 
 
 def score_file(recipe: RecipeConfig, source: str, target: str | None, *, strict: bool, explained: int | None) -> None:

@@ -17,7 +17,7 @@ from rlsys.choices import choose
 from rlsys.config.recipe import RecipeConfig, RunConfig, StageConfig
 from rlsys.curriculum import levels
 from rlsys.errors import BadInput
-from rlsys.signals import ever_lacks, never_has
+from rlsys.summaries import ever_lacks, never_has
 
 
 class RL(Stage):

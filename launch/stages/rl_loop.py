@@ -46,8 +46,7 @@ from rlsys.metrics import Metrics, Sum, merge, values
 from rlsys.plan import BatchPlan, plan_batch
 from rlsys.rollout import RolloutPlan
 from rlsys.seeds import derive
-from rlsys.signals import has_signal, rewards_of
-from rlsys.summaries import GroupRef
+from rlsys.summaries import GroupRef, has_signal, rewards_of
 from rlsys.system.device import require_resolved
 from rlsys.types import Ticket, Trajectory
 

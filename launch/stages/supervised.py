@@ -22,10 +22,9 @@ from launch.stages.trajectories import tokenizer_id
 from rlsys.config.recipe import StageConfig
 from rlsys.errors import BadInput
 from rlsys.metrics import values
-from rlsys.order import Epochs
 from rlsys.plan import BatchPlan, plan_samples
 from rlsys.records import Example, Tokens
-from rlsys.seeds import derive
+from rlsys.seeds import Epochs, derive
 from rlsys.system.device import require_resolved
 from rlsys.types import Bools, Sample
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rlsys.config.curriculum import CurriculumConfig
 from rlsys.curriculum import Curriculum, make_curriculum
 from rlsys.errors import BadInput
-from rlsys.order import Epochs
+from rlsys.seeds import Epochs
 from rlsys.types import Task
 
 # 8 easy tasks, 4 hard ones

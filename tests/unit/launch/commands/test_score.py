@@ -17,7 +17,7 @@ from launch.scoring.explain import explanation
 from launch.scoring.lines import MAX_LINE, LineReader
 from rlsys.errors import BadInput
 from rlsys.types import Message, Reward, Task, TokenStream, Transcript
-from rlsys.visible import visible
+from rlsys.untrusted import visible
 from tests.judge_endpoint import scripted
 
 RIGHT = {"task": {"answers": ["Paris"]}, "response": "<think>x</think><answer>Paris</answer>"}

@@ -1,4 +1,4 @@
-"""What somebody's code raised, in words: the error, the line of that code, and the calls that led there.
+"""What others wrote, as a terminal or a record may have it: their text, and what their code raised.
 
 An environment, a reward, a tool and a chat template are a user's own. What they raise is told with the innermost line
 of theirs, for the line on which a library gave up, or our own loop called, helps nobody. The text of an error may be a
@@ -11,8 +11,6 @@ import os
 import sysconfig
 import traceback
 from pathlib import Path
-
-from rlsys.visible import visible
 
 TEXT = 500  # characters of an error's own text
 TRACE = 4000  # characters of the calls that led to it
@@ -80,3 +78,16 @@ def _text(error: BaseException) -> str:
     except Exception as worse:  # their own `__str__`
         said = f"its text raises {type(worse).__name__}"
     return visible(said if len(said) <= TEXT else f"{said[: TEXT // 2]} ... {said[-TEXT // 2 :]}")
+
+
+def visible_lines(text: str) -> str:
+    """The same for a text of several lines."""
+    return "\n".join(map(visible, text.split("\n")))
+
+
+def visible(text: str) -> str:
+    """What a terminal would obey, or could not show, as an escape."""
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
+        for character in text
+    )

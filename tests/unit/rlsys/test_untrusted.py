@@ -13,11 +13,11 @@ import pytest
 from actors.world_process import answer
 from rlsys.broken import failure_of
 from rlsys.harvest import first_exception
-from rlsys.raised import TEXT, TRACE
 from rlsys.records import record_of, to_json
 from rlsys.rollout import RolloutPlan
 from rlsys.summaries import summarize
 from rlsys.types import Failure, FailureKind, Group, Ticket
+from rlsys.untrusted import TEXT, TRACE
 from tests.unit.rlsys.test_rollout import PLAY, Counting, counting, play, saying
 
 WORLD = """
