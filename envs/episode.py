@@ -58,8 +58,8 @@ Result = str | ToolError
 class ToolEpisode:
     """Call, result, call, result, answer. The table in the protocol's file says what each message leads to.
 
-    `tool` returns the result of a call as a text, or Refused, directly or as an awaitable; it may raise ToolFailed. An
-    empty call does not reach it. `state` returns the tool's state, for a reward that looks at more than the text.
+    `tool` returns the result of a call as a text, or ToolError, directly or as an awaitable; it may raise ToolFailed.
+    An empty call does not reach it. `state` returns the tool's state, for a reward that looks at more than the text.
     """
 
     def __init__(
