@@ -27,7 +27,7 @@ from actors.engine_worker import PARENT_VARIABLE, ImportHere
 from actors.gauges import Gauges
 from actors.specs import IDLE, EngineFailed, EngineSpec, EngineStats, PromptTooLong, compile_cache, engine_environment
 from rlsys.rollout import TurnRequest
-from rlsys.system import semaphores, sockets
+from rlsys.system import orphans
 from rlsys.system.weight_folder import WeightFolder, WeightManifest, WeightsRejected
 from rlsys.types import Completion, Ints
 
@@ -78,8 +78,8 @@ class Engine:
         await asyncio.to_thread(importlib.import_module, "vllm.v1.engine.async_llm")
         from vllm.v1.engine.async_llm import AsyncLLM
 
-        semaphores.tag_own()
-        own_sockets = sockets.make()
+        orphans.tag_own()
+        own_sockets = orphans.make_sockets()
         gauges = Gauges()
         others = set(multiprocessing.active_children())
         os.environ[PARENT_VARIABLE] = str(os.getpid())

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from actors.orphans import die_with, unname
+from rlsys.system.orphans import die_with, unname
 from rlsys.system.weight_folder import WeightFolder, WeightManifest
 
 if TYPE_CHECKING:

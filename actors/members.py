@@ -13,12 +13,11 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
-from actors.calls import call, reason
 from actors.placement import actor_name
 from actors.weights.check import LoadCheck
 from actors.worker import WorkerSpec, WorkerStatus
 from rlsys.errors import RunFailed
-from rlsys.system.lost_nodes import is_node_lost
+from rlsys.system.calls import call, is_node_lost, reason
 from rlsys.system.supervisor import Supervised
 from rlsys.system.weight_folder import WeightsRejected
 

@@ -25,7 +25,6 @@ from typing import Any
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from actors.calls import ask_to_stop, call, reason
 from actors.members import PoolOptions, State, WorkerRecord, await_start, bury, create
 from actors.placement import NoPlace, has_place, while_placed
 from actors.roster import WorkerRegistry
@@ -38,6 +37,7 @@ from rlsys.group_rollout import failed_group
 from rlsys.rollout import RolloutPlan
 from rlsys.summaries import GroupRef, TrajectorySummary, refer_to
 from rlsys.system import supervisor
+from rlsys.system.calls import ask_to_stop, call, reason
 from rlsys.system.supervisor import GaveUp, Supervised, keep_pinging
 from rlsys.types import Failure, FailureKind, Group, Ticket
 from rlsys.untrusted import visible

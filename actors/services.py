@@ -23,11 +23,11 @@ from ray.exceptions import RayError
 
 from actors.addresses import LOOPBACK, free_port, interfaces, listening, only_node
 from actors.bundles import ResourceRequest
-from actors.calls import SERVICE_TOKEN, ask_to_stop, call, reason
 from actors.placement import actor_name
 from envs import new_player
 from envs.base import Service
 from rlsys.errors import BadInput, RunFailed
+from rlsys.system.calls import SERVICE_TOKEN, ask_to_stop, call, reason
 from rlsys.system.device import hidden
 from rlsys.system.supervisor import Supervised, keep_pinging
 

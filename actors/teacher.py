@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from actors.calls import SERVICE_TOKEN
 from actors.renderer import ChatRenderer
 from actors.services import ServiceSpec
 from actors.watched import CannotStart, EnvWorkerSpec
@@ -31,6 +30,7 @@ from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import RunFailed, require
 from rlsys.group_rollout import run_group
 from rlsys.rollout import Player, RolloutPlan, TurnRequest
+from rlsys.system.calls import SERVICE_TOKEN
 from rlsys.types import Completion, Group, Ints, Ticket, TurnStop
 
 

@@ -17,8 +17,6 @@ from contextlib import suppress
 from typing import Any
 
 from actors.black_box import CallMark, Recorder
-from actors.calls import SERVICE_TOKEN
-from actors.orphans import die_with
 from actors.scoring import RewardService, ScoringSpec
 from envs import make_reward, new_player
 from envs.base import World
@@ -26,6 +24,8 @@ from envs.rewards import Compares, RewardFunction
 from envs.services.stats import ToolStats, merge
 from rlsys.rollout import Env, EpisodeBroken, failure_of
 from rlsys.state import final_state
+from rlsys.system.calls import SERVICE_TOKEN
+from rlsys.system.orphans import die_with
 from rlsys.types import Message, Reward, Step, Task, Transcript
 
 _HEADER = 8  # bytes of a frame's length

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ray
 import ray.util
@@ -21,13 +21,9 @@ from rlsys.config.learner import LearnerConfig
 from rlsys.errors import BadInput, LearnerLost, RunFailed
 from rlsys.metrics import Max, finite, merge
 from rlsys.plan import BatchPlan, shard_plan
-from rlsys.system.deadlines import within
-from rlsys.system.lost_nodes import lost_node
+from rlsys.system.calls import lost_node, reason, within
 from rlsys.system.supervisor import Supervised
 from rlsys.system.weight_folder import WeightFolder, WeightManifest, join_manifests
-
-if TYPE_CHECKING:
-    pass
 
 log = logging.getLogger("rlsys.learner")
 
@@ -215,8 +211,7 @@ class LearnerGroup:
                 raise LearnerLost(
                     f"learner {what}: a collective waited for a rank in vain; {_hint(MEETING)}"
                 ) from error
-            lines = [line for line in str(error).strip().split("\n") if line.strip()]
-            raise RunFailed(f"learner {what}: {lines[-1][:300]}") from error
+            raise RunFailed(f"learner {what}: {reason(error)}") from error
         except TimeoutError as error:
             raise RunFailed(f"learner {what}: no answer after {timeout_s:g} s; {_hint(what)}") from error
         except RayError as error:  # a death, out of memory, no environment, an object lost ...

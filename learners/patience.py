@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from ray.exceptions import RayError
 
 from rlsys.errors import LearnerLost
-from rlsys.system.deadlines import within
+from rlsys.system.calls import within
 from rlsys.system.supervisor import keep_pinging
 
 log = logging.getLogger("rlsys.learner")

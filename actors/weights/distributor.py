@@ -20,12 +20,12 @@ import ray
 from ray.exceptions import RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from actors.calls import ask_to_stop, call, reason
 from actors.placement import actor_name
 from actors.weights.relay import Relay
 from actors.weights.store import NodeWeightStore
 from actors.weights.transfer import SourceFailed
 from rlsys.errors import RunFailed
+from rlsys.system.calls import ask_to_stop, call, reason
 from rlsys.system.supervisor import Supervised
 from rlsys.system.weight_folder import WeightFolder, WeightManifest
 

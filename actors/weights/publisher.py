@@ -11,13 +11,13 @@ from typing import Any
 
 from ray.exceptions import RayError
 
-from actors.calls import call
 from actors.members import PoolOptions, State, WorkerRecord, close
 from actors.roster import WorkerRegistry
 from actors.weights.check import LoadCheck, WeightUpdate, allowed_gap, differs, measure
 from actors.weights.distributor import Superseded, WeightDistributor
 from actors.worker import LoadResult
 from rlsys.errors import RunFailed
+from rlsys.system.calls import call
 from rlsys.system.weight_folder import WeightFolder
 
 log = logging.getLogger("rlsys.pool")

@@ -22,9 +22,9 @@ from pathlib import Path
 import psutil
 
 from launch.run import parent
-from rlsys.system import memory, semaphores, sockets
+from rlsys.system import memory, orphans
 
-VARIABLE = semaphores.VARIABLE
+VARIABLE = orphans.VARIABLE
 GRACE_S = 3.0
 LOOKS = 4  # at most: whoever starts another process as fast as they end is ended by the next run
 SAME_S = parent.SAME_S
@@ -85,8 +85,7 @@ def end_run(owner: str) -> str:
     """What a driver does at its end, after the end of a driver that did not. Returns what is to be said of it."""
     said = survivors(_end(partial(find_owned, owner)))
     memory.sweep(memory.memory_root())
-    semaphores.remove(dead)
-    sockets.remove(dead)
+    orphans.remove_left_behind(dead)
     return said
 
 
@@ -181,8 +180,7 @@ def orderly_exit() -> Iterator[None]:
         if said := survivors(end_orphans()):
             print(said, file=sys.stderr)
         memory.sweep(memory.memory_root())
-        semaphores.remove(dead)
-        sockets.remove(dead)
+        orphans.remove_left_behind(dead)
         yield
     finally:
         for number in STOPS:  # tidying up is short, and must not be left half-done
@@ -195,5 +193,4 @@ def orderly_exit() -> Iterator[None]:
             ray.shutdown()
         if said := survivors(end_own()):
             print(said, file=sys.stderr)
-        semaphores.remove(tag().__eq__)
-        sockets.remove(tag().__eq__)
+        orphans.remove_left_behind(tag().__eq__)

@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from actors.calls import call, reason
 from actors.placement import node_of
 from actors.services import Services, ServiceSpec
 from envs import make_world, new_player
@@ -29,6 +28,7 @@ from launch.run import wire
 from rlsys import VERSION
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput, RunFailed
+from rlsys.system.calls import call, reason
 from rlsys.system.device import Device, hidden
 
 PROBE_DEADLINE_S = 180.0  # imports from a slow shared disk, an environment that is made, a sandbox that starts

@@ -20,9 +20,9 @@ from collections.abc import Callable, Mapping, Set
 from pathlib import Path
 from typing import Any
 
-from actors.orphans import die_with
 from launch.checkpoints.checkpoint import FOLDER, RESERVE, step_of
 from rlsys.files import replace_file
+from rlsys.system.orphans import die_with
 
 STOPS = (signal.SIGINT, signal.SIGTERM)
 AS_TERM = (signal.SIGHUP, signal.SIGUSR1)  # of a terminal that is gone, of a batch system before its limit

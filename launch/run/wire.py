@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from actors.bundles import ResourceRequest
-from actors.calls import SERVICE_TOKEN
 from actors.judge import JudgeServiceConfig, start_judge
 from actors.members import PoolOptions
 from actors.pool import RolloutPool
@@ -29,6 +28,7 @@ from rlsys.config.learner import LearnerConfig
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
 from rlsys.seeds import derive
+from rlsys.system.calls import SERVICE_TOKEN
 from rlsys.system.device import Device, dtype_of, hidden, require_resolved, resolve
 from rlsys.system.weight_folder import WeightFolder
 

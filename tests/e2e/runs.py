@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 
 from launch.run import cleanup
-from rlsys.system import memory, semaphores
+from rlsys.system import memory, orphans
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 420
@@ -113,4 +113,4 @@ def _begun_here(process: psutil.Process) -> bool:
 
 
 def _places() -> list[str]:
-    return [str(path) for path in memory.find_abandoned(Path("/dev/shm")) + semaphores.find_left_behind(cleanup.dead)]
+    return [str(path) for path in memory.find_abandoned(Path("/dev/shm")) + orphans.find_left_behind(cleanup.dead)]

@@ -24,11 +24,11 @@ import torch
 import actors.worker
 from actors import engine as engine_module
 from actors.engine import Engine
-from actors.orphans import SHARED
 from actors.scoring import ScoringSpec
 from actors.specs import IDLE, EngineFailed, EngineSpec, EngineStats, PromptTooLong, engine_environment
 from actors.worker import RolloutWorker, WorkerSpec
 from rlsys.rollout import TurnRequest
+from rlsys.system.orphans import SHARED
 from rlsys.system.weight_folder import WeightManifest, WeightsRejected
 from rlsys.types import Completion, Group, Reward, TurnStop, VersionSpan
 from tests import device, made

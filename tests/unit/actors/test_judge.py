@@ -11,7 +11,6 @@ import pytest
 
 import actors.worker
 import actors.world_process
-from actors.calls import SERVICE_TOKEN
 from actors.judge import JudgeServiceConfig, engine_spec, start_judge
 from actors.scoring import RewardService, ScoringSpec
 from actors.worker import RolloutWorker, WorkerSpec
@@ -23,6 +22,7 @@ from envs.services.judge.config import JudgeConfig
 from envs.services.judge.judge import open_judge
 from envs.services.judge.request import Judged, JudgeRequest
 from rlsys.rollout import EpisodeBroken, RolloutPlan
+from rlsys.system.calls import SERVICE_TOKEN
 from rlsys.types import FailureKind, Group, Reward, Task, Ticket
 from tests import made
 from tests.judge_endpoint import scripted

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import actors.services
-from actors.calls import SERVICE_TOKEN
 from actors.services import Services, ServiceSpec
 from rlsys.errors import BadInput, RunFailed
+from rlsys.system.calls import SERVICE_TOKEN
 from tests.fake_ray import FakeRay
 from tests.fake_ray import fake_ray as fake_ray
 from tests.fake_workers import until

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from actors.calls import SERVICE_TOKEN
 from actors.services import ServiceSpec, ToolService, start_world
+from rlsys.system.calls import SERVICE_TOKEN
 from tests.served import EchoConfig
 
 

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 import actors.teacher
-from actors.calls import SERVICE_TOKEN
 from actors.services import ServiceSpec
 from actors.teacher import TeacherPlays, teaching
 from actors.watched import CannotStart
@@ -20,6 +19,7 @@ from envs.services.endpoint import Choice, Question
 from rlsys.config.generate import TeacherConfig
 from rlsys.errors import BadInput, RunFailed
 from rlsys.rollout import TurnRequest
+from rlsys.system.calls import SERVICE_TOKEN
 from rlsys.types import Group, Message, TurnStop
 from tests import made
 from tests.made import plan, ticket

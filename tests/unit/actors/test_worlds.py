@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 import pytest
 
-from actors.calls import SERVICE_TOKEN
 from actors.scoring import ScoringSpec
 from actors.watched import EnvWorkerSpec
 from actors.worlds import EnvWorkerPool, GroupSession
@@ -16,6 +15,7 @@ from envs.services.stats import ToolStats
 from rlsys.broken import CrashedEnvWorker, EpisodeBroken, EvictedByCrash
 from rlsys.group_rollout import run_group
 from rlsys.rollout import TurnRequest
+from rlsys.system.calls import SERVICE_TOKEN
 from rlsys.types import Completion, Failure, FailureKind, Reward, Task, Transcript
 from tests import made
 from tests.bad_worlds import BadConfig, BadReward, BadRewardConfig

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from launch.run import cleanup
-from rlsys.system import semaphores
+from rlsys.system import orphans
 
 DEAD = f"{cleanup.tag().split(':')[0]}:999999999:1"
 
@@ -102,17 +102,17 @@ def test_what_is_born_while_others_end_goes_too_and_what_survives_is_said(monkey
 
 
 def test_semaphores_of_killed_engines_go_and_others_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(semaphores, "FOLDER", tmp_path)
+    monkeypatch.setattr(orphans, "SHARED", tmp_path)
     owners = {"dead": DEAD, "ours": cleanup.tag(), "elsewhere": "another-machine.1:999999999:1"}
     files = {name: tmp_path / f"sem.rlsys-{owner}-ab_c123z" for name, owner in owners.items()}
     for path in [*files.values(), tmp_path / "sem.mp-ab_c123z"]:
         path.write_bytes(b"")
-    semaphores.remove(cleanup.dead)
+    orphans.remove_left_behind(cleanup.dead)
     assert {path.name for path in tmp_path.iterdir()} == {
         files["ours"].name,
         files["elsewhere"].name,
         "sem.mp-ab_c123z",
     }
-    semaphores.remove(cleanup.tag().__eq__)
+    orphans.remove_left_behind(cleanup.tag().__eq__)
     assert not files["ours"].exists()
     assert files["elsewhere"].exists()

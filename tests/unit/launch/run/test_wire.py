@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from actors.calls import SERVICE_TOKEN
 from envs.rewards.swirl import SwirlRewardConfig
 from envs.services.judge.config import JudgeConfig
 from envs.tools.search import SearchConfig
@@ -21,6 +20,7 @@ from launch.run.playing import rollout_plan
 from rlsys.config.cluster import ClusterConfig
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
+from rlsys.system.calls import SERVICE_TOKEN
 from rlsys.system.device import DEVICES, resolve, resolved_run
 
 KEY = "sk-very-secret-key"

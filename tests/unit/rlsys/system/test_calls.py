@@ -1,4 +1,11 @@
-"""Errors as Ray 2.60 raises them, built by its own classes from what its processes send."""
+"""Calls to actors: deadlines, and errors as Ray 2.60 raises them, built by its own classes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from ray.core.generated.common_pb2 import ActorDiedErrorContext
@@ -11,10 +18,53 @@ from ray.exceptions import (
     RayTaskError,
 )
 
-from actors.calls import reason
-from rlsys.system.lost_nodes import is_node_lost, lost_node
+from rlsys.errors import RunFailed
+from rlsys.system import calls
+from rlsys.system.calls import LISTEN_S, call, is_node_lost, lost_node, reason, within
 
 NODE = "5e3c0f5a71d4b8f0a8f3c1d2"
+
+
+def test_what_answers_in_time_is_heard_and_what_does_not_is_cancelled() -> None:
+    async def answer() -> int:
+        return 7
+
+    async def scenario() -> None:
+        assert await within(answer(), 60.0) == 7
+        silent: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        with pytest.raises(TimeoutError):
+            await within(silent, 0.001)
+        assert silent.cancelled()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("late", "waits"),
+    [
+        (0.05, [8.0]),  # a timer that fires on time: nobody answered
+        (0.5, [8.0, 0.5]),  # the loop was busy: as long as that again
+        (90.0, [8.0, LISTEN_S]),
+    ],
+)
+def test_a_loop_that_was_held_up_listens_once_more(
+    late: float, waits: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, waited = iter([100.0, 108.0 + late]), []
+
+    async def wait(_: Any, timeout: float) -> None:
+        waited.append(timeout)
+
+    monkeypatch.setattr(calls, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+
+    async def scenario() -> None:
+        silent: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        with monkeypatch.context() as patched, pytest.raises(TimeoutError):
+            patched.setattr(asyncio, "wait", wait)
+            await within(silent, 8.0)
+
+    asyncio.run(scenario())
+    assert waited == pytest.approx(waits)
 
 
 def died(message: str) -> ActorDiedError:
@@ -84,3 +134,35 @@ def test_what_code_in_an_actor_says_of_nodes_is_its_own_error() -> None:
     cause = ValueError("its node has died")
     error = RayTaskError("step", "Traceback\nValueError: its node has died\n", cause).as_instanceof_cause()
     assert lost_node(error) == "" and reason(error) == "ValueError: its node has died"
+
+
+def test_a_call_without_an_answer_says_who_what_how_long_and_what_to_try() -> None:
+    async def wait() -> None:
+        await call(asyncio.Future(), "rollout:1 ping", timeout_s=0.01)
+
+    with pytest.raises(RunFailed, match=r"^rollout:1 ping: no answer after 0 s; see its log .* or raise the deadline$"):
+        asyncio.run(wait())
+
+
+async def after_a_block(timeout_s: float, answer_s: float, block_s: float) -> str:
+    """A call that is answered after `answer_s`, while the loop stands still for `block_s`, past the deadline."""
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[str] = loop.create_future()
+    loop.call_later(answer_s, answer.set_result, "here")
+    calling = asyncio.ensure_future(call(answer, "rollout:1 ping", timeout_s))
+    await asyncio.sleep(0)
+    time.sleep(block_s)
+    return await calling
+
+
+def test_an_answer_that_came_while_the_driver_was_busy_was_in_time() -> None:
+    assert asyncio.run(after_a_block(timeout_s=0.01, answer_s=0.005, block_s=0.03)) == "here"
+
+
+def test_a_driver_that_was_busy_past_the_deadline_listens_once_more() -> None:
+    assert asyncio.run(after_a_block(timeout_s=0.01, answer_s=0.2, block_s=0.15)) == "here"
+
+
+def test_after_that_it_is_late() -> None:
+    with pytest.raises(RunFailed, match="no answer after 0 s"):
+        asyncio.run(after_a_block(timeout_s=0.01, answer_s=60.0, block_s=0.12))

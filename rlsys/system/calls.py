@@ -1,0 +1,99 @@
+"""Calls to actors: every one has a deadline, and its error is one line that names who, what and how long.
+
+That is law 10 of docs/laws.md. Nothing here needs Ray: its errors are known by their class and text. It raises the same
+error for an actor that died alone and for one that went with its node, and says which on one of the last of its lines.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Awaitable
+from typing import Any, TypeVar
+
+from rlsys.errors import RunFailed
+
+T = TypeVar("T")
+
+STOP_S = 10.0  # for an actor to end in order
+SERVICE_TOKEN = "RLSYS_SERVICE_TOKEN"  # the variable that holds the secret of a run's tool services
+ON_TIME_S = 0.1  # a timer that fires later than this was held up
+LISTEN_S = 5.0  # at most, once more
+_CLASSES = {"NodeDiedError", "LocalRayletDiedError"}
+_UNCLEAR = "ActorUnavailableError"  # Ray itself learns some seconds later which of the two it was
+_SAYS = re.compile(
+    r"its node has died|node has crashed|node was (preempted|terminated)|node it was running on is dead"
+    r"|raylet (is dead|died|has died|crashed|is unavailable)",
+    re.IGNORECASE,
+)
+_NODE = re.compile(r"node id:? ?([0-9a-f]{8})", re.IGNORECASE)
+_WHY = re.compile(r"the actor's node was (.+)")
+
+
+async def within(answer: Awaitable[T], timeout_s: float) -> T:
+    """The answer. Raises TimeoutError when there is none in time; then it is cancelled.
+
+    While an event loop is busy answers pile up unheard, and so do deadlines. A timer that fires late says that the loop
+    was busy and nothing about whoever was asked: what has arrived by then was in time, and what is on its way is waited
+    for.
+    """
+    waiting = asyncio.ensure_future(answer)
+    due = time.monotonic() + timeout_s
+    try:
+        await asyncio.wait({waiting}, timeout=timeout_s)
+        late = time.monotonic() - due
+        if not waiting.done() and late > ON_TIME_S:
+            await asyncio.wait({waiting}, timeout=min(late, LISTEN_S))
+        if not waiting.done():
+            raise TimeoutError
+        return waiting.result()
+    finally:
+        waiting.cancel()
+
+
+def lost_node(error: BaseException) -> str:
+    """`the Ray node 5e3c0f5a died (terminated unexpectedly: health check failed)`; empty where no node was lost.
+
+    Where Ray does not know yet: that the process, or its node, is gone.
+    """
+    if getattr(error, "cause", None) is not None:  # what code in an actor raised
+        return ""
+    text = str(error)
+    if type(error).__name__ == _UNCLEAR:
+        return "the connection broke: its process or its Ray node is gone"
+    if type(error).__name__ not in _CLASSES and not _SAYS.search(text):
+        return ""
+    node, why = _NODE.search(text), _WHY.search(text)
+    name = f"the Ray node {node[1]}" if node else "the Ray node"
+    return f"{name} died ({why[1].strip()[:200]})" if why else f"{name} died"
+
+
+def is_node_lost(error: BaseException) -> bool:
+    """Whether its node is gone, and not the process alone."""
+    return bool(lost_node(error)) and type(error).__name__ != _UNCLEAR
+
+
+async def call(ref: Any, what: str, timeout_s: float) -> Any:
+    """The result of a Ray call. Raises RunFailed when there is none in time, and what Ray raises."""
+    started = time.monotonic()
+    try:
+        return await within(ref, timeout_s)
+    except TimeoutError as error:
+        waited = time.monotonic() - started
+        raise RunFailed(
+            f"{what}: no answer after {waited:.0f} s; see its log in the Ray dashboard or raise the deadline"
+        ) from error
+
+
+async def ask_to_stop(handle: Any) -> None:
+    await call(handle.stop.remote(), "stopping", STOP_S)
+
+
+def reason(error: BaseException) -> str:
+    """One line: what was raised on the other side, not where Ray heard of it; or that its whole node is gone."""
+    if node := lost_node(error):
+        return node
+    cause = getattr(error, "cause", None) or error
+    lines = [line for line in str(cause).strip().split("\n") if line.strip()]
+    return f"{type(cause).__name__}: {lines[-1][:300]}" if lines else type(cause).__name__
